@@ -1,0 +1,208 @@
+//! A head and data brokers inside this process, for tests and for embedding.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use embar_fabric::memory::Coherence;
+use embar_fabric::region::Region;
+
+use crate::config::BrokerConfig;
+use crate::error::StartError;
+use crate::server::{RegionSpec, Role, Server, Shutdown};
+
+/// How long brokers wait for their peers when the cluster shuts down.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What to start. Made by [`Cluster::builder`].
+#[derive(Clone, Debug)]
+pub struct ClusterBuilder {
+    brokers: u16,
+    region_bytes: u64,
+    region_dir: Option<PathBuf>,
+    coherence: Coherence,
+    config: BrokerConfig,
+}
+
+/// A running cluster. Dropping it cuts every connection and, unless it was
+/// given a directory, removes its region.
+///
+/// ```
+/// let cluster = embar_broker::Cluster::builder().region_bytes(64 << 20).brokers(2).start()?;
+/// println!("publish to and read from {}", cluster.bootstrap());
+/// cluster.shutdown();
+/// # Ok::<(), embar_broker::StartError>(())
+/// ```
+pub struct Cluster {
+    /// By id; `None` for a broker that was stopped.
+    brokers: Vec<Option<Server>>,
+    builder: ClusterBuilder,
+    bootstrap: SocketAddr,
+    dir: PathBuf,
+}
+
+impl ClusterBuilder {
+    /// Brokers in all, the head included. Default 4: a head and 3 that take data.
+    pub fn brokers(mut self, brokers: u16) -> Self {
+        self.brokers = brokers;
+        self
+    }
+
+    /// Shared memory in all, in bytes; at least about 32 MiB for each broker
+    /// that takes data. Default 256 MiB.
+    pub fn region_bytes(mut self, bytes: u64) -> Self {
+        self.region_bytes = bytes;
+        self
+    }
+
+    /// Keeps the region in this directory, and leaves it there. Default: a
+    /// directory of its own in `/dev/shm`, removed at the end.
+    pub fn region_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.region_dir = Some(dir.into());
+        self
+    }
+
+    /// How stores reach other hosts. Default: cache-coherent memory.
+    pub fn coherence(mut self, coherence: Coherence) -> Self {
+        self.coherence = coherence;
+        self
+    }
+
+    /// Settings of every broker. Port 0 gives each one a free port; with
+    /// another port the head takes it, and broker `n` the `n`-th after it.
+    pub fn config(mut self, config: BrokerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Starts the head, then the others.
+    ///
+    /// # Errors
+    /// [`StartError`] of the first one that failed; those before it are stopped.
+    pub fn start(self) -> Result<Cluster, StartError> {
+        if self.brokers < 2 {
+            let what =
+                "a cluster needs a head and at least one broker that takes data: ask for 2 or more";
+            return Err(StartError::Config(what.into()));
+        }
+        let dir = self.region_dir.clone().unwrap_or_else(private_dir);
+        let mut cluster = Cluster {
+            brokers: Vec::new(),
+            bootstrap: self.config.listen,
+            builder: self,
+            dir,
+        };
+        let head = cluster.start_broker(0)?;
+        cluster.bootstrap = head.address();
+        cluster.brokers.push(Some(head));
+        for id in 1..cluster.builder.brokers {
+            let broker = cluster.start_broker(id)?;
+            cluster.brokers.push(Some(broker));
+        }
+        Ok(cluster)
+    }
+}
+
+/// A directory that no other cluster of this machine uses.
+fn private_dir() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let shm = Path::new("/dev/shm");
+    let parent = if shm.is_dir() {
+        shm.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
+    parent.join(format!("embar-embedded-{}-{count}", std::process::id()))
+}
+
+impl Cluster {
+    /// A cluster of 4 brokers with 256 MiB, unless told otherwise.
+    pub fn builder() -> ClusterBuilder {
+        ClusterBuilder {
+            brokers: 4,
+            region_bytes: 256 << 20,
+            region_dir: None,
+            coherence: Coherence::Coherent,
+            config: BrokerConfig::default(),
+        }
+    }
+
+    /// The address to give to clients.
+    pub fn bootstrap(&self) -> SocketAddr {
+        self.bootstrap
+    }
+
+    /// A broker, unless it was stopped. The head is 0.
+    pub fn broker(&self, id: u16) -> Option<&Server> {
+        self.brokers.get(usize::from(id))?.as_ref()
+    }
+
+    /// Stops one broker as a crash would: connections are cut, nothing is drained.
+    pub fn crash_broker(&mut self, id: u16) {
+        if let Some(broker) = self.brokers.get_mut(usize::from(id)) {
+            drop(broker.take());
+        }
+    }
+
+    /// Stops one broker in good order.
+    pub fn stop_broker(&mut self, id: u16) -> Option<Shutdown> {
+        let broker = self.brokers.get_mut(usize::from(id))?.take()?;
+        Some(broker.shutdown(GRACE))
+    }
+
+    /// Starts a broker that was stopped or crashed; it takes over what its row holds.
+    ///
+    /// # Errors
+    /// As for [`Server::start`].
+    pub fn restart_broker(&mut self, id: u16) -> Result<(), StartError> {
+        let broker = self.start_broker(id)?;
+        self.brokers[usize::from(id)] = Some(broker);
+        Ok(())
+    }
+
+    fn start_broker(&self, id: u16) -> Result<Server, StartError> {
+        let mut config = self.builder.config.clone();
+        let port = config.listen.port();
+        if port != 0 {
+            config.listen.set_port(port + id);
+        }
+        let role = if id == 0 {
+            Role::Head {
+                dir: self.dir.clone(),
+                region: RegionSpec {
+                    bytes: self.builder.region_bytes,
+                    data_brokers: self.builder.brokers - 1,
+                    fresh: false,
+                    coherence: self.builder.coherence,
+                },
+            }
+        } else {
+            Role::Follower {
+                head: self.bootstrap,
+                id: Some(id),
+                coherence: self.builder.coherence,
+            }
+        };
+        Server::start(role, config, &|_| ())
+    }
+
+    /// Stops every broker in good order, the head last.
+    pub fn shutdown(mut self) {
+        for id in (0..self.builder.brokers).rev() {
+            self.stop_broker(id);
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.brokers.clear();
+        if self.builder.region_dir.is_none()
+            && let Err(error) = Region::remove(&self.dir)
+        {
+            tracing::warn!(dir = %self.dir.display(), "cannot remove the region: {error}");
+        }
+    }
+}

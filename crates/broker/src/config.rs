@@ -1,0 +1,106 @@
+//! Settings of one broker. Every field acts; `tests/settings.rs` shows how.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
+
+use crate::error::StartError;
+
+/// How one broker listens, what it admits and when it gives up on a peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BrokerConfig {
+    /// Where to listen. Port 0 takes any free port.
+    pub listen: SocketAddr,
+    /// Allow an address that other machines can reach. There is no
+    /// authentication, so the default is loopback only.
+    pub insecure_listen: bool,
+    /// Threads that receive and send; each has its own lane. At most 8.
+    pub network_threads: u16,
+    /// Largest batch, and so the largest message, in bytes with its header.
+    pub max_batch_bytes: u32,
+    /// Share of the log, in percent, that batches still being received may
+    /// hold before no further batch is admitted.
+    pub high_watermark_percent: u8,
+    /// Share in percent below which batches are admitted again.
+    pub low_watermark_percent: u8,
+    /// How long a publisher may be held above the high watermark, or without
+    /// free space, before it is told `Backpressure` and closed.
+    pub backpressure_timeout: Duration,
+    /// How long one frame may take from its first to its last byte.
+    pub frame_timeout: Duration,
+    /// How long a new connection may take to say hello.
+    pub hello_timeout: Duration,
+    /// Connections at once; one more is told so and closed.
+    pub max_connections: usize,
+    /// `SO_RCVBUF` for publishers in bytes; `None` leaves the kernel's autotuning on.
+    pub recv_buffer_bytes: Option<u32>,
+    /// `SO_SNDBUF` for subscribers in bytes; `None` leaves the kernel's autotuning on.
+    pub send_buffer_bytes: Option<u32>,
+    /// Time the stages of the publish pipeline.
+    pub metering: bool,
+    /// How often the profile goes to the log while there is traffic.
+    pub profile_interval: Duration,
+}
+
+/// Largest batch a broker takes unless told otherwise: four default batches.
+const DEFAULT_MAX_BATCH_BYTES: u32 = 8 << 20;
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            insecure_listen: false,
+            network_threads: 1,
+            max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
+            high_watermark_percent: 75,
+            low_watermark_percent: 50,
+            backpressure_timeout: Duration::from_secs(2),
+            frame_timeout: Duration::from_secs(10),
+            hello_timeout: Duration::from_secs(5),
+            max_connections: 4096,
+            recv_buffer_bytes: None,
+            send_buffer_bytes: None,
+            metering: true,
+            profile_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+impl BrokerConfig {
+    /// Refuses settings that contradict each other or would be unsafe.
+    pub fn validate(&self) -> Result<(), StartError> {
+        let bad = |what: String| Err(StartError::Config(what));
+        if !self.listen.ip().is_loopback() && !self.insecure_listen {
+            return bad(format!(
+                "{} can be reached from other machines and there is no authentication: \
+                 listen on 127.0.0.1, or pass --insecure-listen if the network is trusted",
+                self.listen
+            ));
+        }
+        if self.network_threads == 0 || self.network_threads > 8 {
+            return bad(format!(
+                "network threads must be 1 to 8, not {}",
+                self.network_threads
+            ));
+        }
+        if !(MIN_BATCH_BYTES..=MAX_BATCH_BYTES).contains(&self.max_batch_bytes) {
+            return bad(format!(
+                "the largest batch must be {MIN_BATCH_BYTES} to {MAX_BATCH_BYTES} bytes, not {}",
+                self.max_batch_bytes
+            ));
+        }
+        if self.low_watermark_percent >= self.high_watermark_percent
+            || self.high_watermark_percent > 100
+        {
+            return bad(format!(
+                "watermarks must satisfy low < high <= 100, not {} and {}",
+                self.low_watermark_percent, self.high_watermark_percent
+            ));
+        }
+        if self.max_connections == 0 {
+            return bad("at least one connection must be allowed".into());
+        }
+        Ok(())
+    }
+}

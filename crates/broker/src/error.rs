@@ -1,0 +1,105 @@
+//! What can go wrong, each with what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use embar_fabric::error::RegionError;
+use embar_transport::socket::SocketError;
+use embar_wire::control::ErrorCode;
+use embar_wire::error::NameError;
+
+/// Why a broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Settings that contradict each other.
+    #[error("{0}")]
+    Config(String),
+    /// The shared memory could not be created or joined.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The address is taken or not ours.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A region is there, of another size or for another number of brokers.
+    #[error("{} holds the region of a cluster that is gone, with {found_mib} MiB for {found_brokers} brokers: start with these numbers to take over its data, or with --fresh to discard it", .dir.display())]
+    OtherShape {
+        /// The region's directory.
+        dir: PathBuf,
+        /// Its size in MiB.
+        found_mib: u64,
+        /// Its brokers, the head included.
+        found_brokers: u16,
+    },
+    /// The head did not let this broker in.
+    #[error("cannot join the cluster at {head}: {why}")]
+    Join {
+        /// The head's address.
+        head: SocketAddr,
+        /// What it, or the kernel, said.
+        why: String,
+    },
+    /// A thread, an epoll set or an event counter could not be made.
+    #[error("cannot start the network threads: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a topic could not be created, found or deleted.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    /// The name breaks a rule.
+    #[error("that is no topic name: {why}")]
+    InvalidName {
+        /// Which one.
+        why: NameError,
+    },
+    /// No batch could carry such a message.
+    #[error(
+        "messages of {asked} bytes do not fit a batch here: ask for at most {largest}, or start the brokers with a larger --max-batch-bytes"
+    )]
+    MessageLimit {
+        /// Bytes asked for.
+        asked: u32,
+        /// Bytes that fit.
+        largest: u32,
+    },
+    /// Taken.
+    #[error("topic {name} exists already")]
+    Exists {
+        /// Its name.
+        name: String,
+    },
+    /// Not there.
+    #[error("no topic is called {name}: create it with `embar topic create {name}`")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// Only orders 0 and 1 are served.
+    #[error(
+        "order {order} is not served: choose 0 (none across connections) or 1 (arrival order on each broker)"
+    )]
+    UnsupportedOrder {
+        /// The level asked for.
+        order: u32,
+    },
+    /// The region has a fixed number of cells.
+    #[error("the cluster holds its limit of {limit} topics: delete one first")]
+    TableFull {
+        /// That number.
+        limit: usize,
+    },
+}
+
+impl TopicError {
+    /// How the wire names it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::InvalidName { .. } => ErrorCode::InvalidName,
+            Self::Exists { .. } => ErrorCode::TopicExists,
+            Self::Unknown { .. } => ErrorCode::UnknownTopic,
+            Self::UnsupportedOrder { .. } | Self::MessageLimit { .. } => ErrorCode::InvalidArgument,
+            Self::TableFull { .. } => ErrorCode::ClusterFull,
+        }
+    }
+}

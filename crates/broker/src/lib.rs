@@ -1,0 +1,30 @@
+//! A broker of the log: receives batches straight into memory shared by hosts,
+//! gives them offsets, acknowledges, and sends them to subscribers from there.
+//!
+//! It knows the region, the protocol and the rules of the log; it never parses
+//! command lines. Only `server` does I/O and reads clocks; all else are state
+//! machines that a simulator can run.
+//!
+//! Read in this order: [`topics`] (what exists), [`log`] (where batches are),
+//! [`shard`] (connections: `ingest`, `export`, `control`), [`node`] (what the
+//! threads share), [`server`] (threads and sockets around it), [`cluster`]
+//! (several brokers in one process).
+#![forbid(unsafe_code)]
+
+mod clock;
+pub mod cluster;
+pub mod config;
+mod connection;
+pub mod error;
+pub mod log;
+pub mod node;
+pub mod profile;
+pub mod server;
+pub mod shard;
+pub mod topics;
+
+pub use cluster::{Cluster, ClusterBuilder};
+pub use config::BrokerConfig;
+pub use error::StartError;
+pub use log::Recovered;
+pub use server::{Progress, RegionSpec, Role, Server, Shutdown};

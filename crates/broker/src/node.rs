@@ -1,0 +1,154 @@
+//! What all network threads of one broker share.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use embar_fabric::memory::Memory;
+use embar_fabric::owner::Claim;
+use embar_fabric::region::Region;
+use embar_meter::profile::Profile;
+use embar_wire::time::WallNs;
+
+use crate::config::BrokerConfig;
+use crate::log::Log;
+use crate::topics::TopicTable;
+
+/// The row of the head in every table of the region.
+pub const HEAD: u16 = 0;
+
+/// Whether a live process holds a row.
+pub type Alive = Box<dyn Fn(u16) -> bool + Send + Sync>;
+
+/// See the module.
+pub struct Node<M: Memory> {
+    /// Settings.
+    pub config: BrokerConfig,
+    /// This broker's row; [`HEAD`] only sequences and administers.
+    pub id: u16,
+    /// Counts the lives of this row.
+    pub incarnation: u32,
+    /// The shared memory.
+    pub region: Region<M>,
+    /// Stage timers of all threads.
+    pub profile: Arc<Profile>,
+    /// When it started.
+    pub started: WallNs,
+    alive: Alive,
+    topics: Mutex<TopicTable<M>>,
+    log: Option<Mutex<Log<M>>>,
+    connections: AtomicUsize,
+    appends: AtomicU64,
+}
+
+impl<M: Memory> Node<M> {
+    /// A node over a region that this broker has claimed. `log` is `None` at the head.
+    pub fn new(
+        config: BrokerConfig,
+        claim: &Claim,
+        region: Region<M>,
+        alive: Alive,
+        topics: TopicTable<M>,
+        log: Option<Log<M>>,
+        started: WallNs,
+    ) -> Self {
+        let profile = Profile::new(&crate::profile::SCHEMA);
+        profile.set_enabled(config.metering);
+        Self {
+            config,
+            id: claim.row(),
+            incarnation: claim.incarnation(),
+            region,
+            profile,
+            started,
+            alive,
+            topics: Mutex::new(topics),
+            log: log.map(Mutex::new),
+            connections: AtomicUsize::new(0),
+            appends: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether this is the head, which owns the topic table.
+    pub fn is_head(&self) -> bool {
+        self.id == HEAD
+    }
+
+    /// Whether this broker has a log.
+    pub fn takes_data(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Network threads of this broker.
+    pub fn threads(&self) -> u16 {
+        self.config.network_threads
+    }
+
+    /// The log. A thread that panicked while it held it broke an invariant, so
+    /// the others must not go on.
+    ///
+    /// # Panics
+    /// At the head, which has none.
+    pub fn log(&self) -> MutexGuard<'_, Log<M>> {
+        let log = self
+            .log
+            .as_ref()
+            .expect("only brokers that take data have a log");
+        log.lock()
+            .expect("no thread panics while it changes the log")
+    }
+
+    /// The topic table, as of its last refresh.
+    pub fn topics(&self) -> MutexGuard<'_, TopicTable<M>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what the head changed: topics that are gone are forgotten.
+    pub fn refresh_topics(&self) {
+        let mut topics = self.topics();
+        topics.refresh();
+        if self.takes_data() {
+            self.log().retain_topics(|id| topics.by_id(id).is_some());
+        }
+    }
+
+    /// Whether a live process holds a row.
+    pub fn alive(&self, row: u16) -> bool {
+        (self.alive)(row)
+    }
+
+    /// Where the region is; empty for one that lives in no directory.
+    pub fn region_dir(&self) -> &Path {
+        self.region.dir().unwrap_or(Path::new(""))
+    }
+
+    /// Counts a connection; returns how many there are now.
+    pub fn connection_opened(&self) -> usize {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts it out.
+    pub fn connection_closed(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Connections of all threads.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Tells that something was appended. True when there are other threads to wake.
+    pub fn appended(&self) -> bool {
+        if self.threads() == 1 {
+            return false;
+        }
+        // Pairs with `appends`: a thread woken by it finds the batch by the log's lock.
+        self.appends.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// Rounds in which something was appended.
+    pub fn appends(&self) -> u64 {
+        self.appends.load(Ordering::Acquire)
+    }
+}

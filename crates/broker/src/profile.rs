@@ -1,0 +1,75 @@
+//! The stages of the publish pipeline, named as the field names them.
+
+use embar_meter::profile::Schema;
+
+/// A metered step of receiving a batch. The discriminant indexes [`SCHEMA`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Stage {
+    /// Receiving the 64-byte batch header.
+    DrainHeader,
+    /// Finding room in the log for the payload.
+    ReserveBLogSpace,
+    /// The kernel copying payload from the socket into the log.
+    DrainPayloadToBuffer,
+    /// Checking the payload's CRC-32C.
+    VerifyPayload,
+    /// Writing the batch's record into the lane.
+    ReservePbrSlotAndWriteEntry,
+    /// Writing payload lines back and making the batch readable.
+    CompleteBatchInCxl,
+}
+
+/// A counted event. The discriminant indexes [`SCHEMA`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Batches appended.
+    Batches,
+    /// Messages in them.
+    Messages,
+    /// Their bytes, headers included.
+    Bytes,
+    /// Batches refused: too large, damaged, unknown topic, no room in time.
+    RefusedBatches,
+    /// Times a publisher was paused for want of room.
+    Pauses,
+    /// `recv` system calls.
+    RecvCalls,
+    /// Bytes they returned.
+    RecvBytes,
+    /// Those that found nothing.
+    RecvEagain,
+    /// `send` system calls.
+    SendCalls,
+    /// Bytes they took.
+    SendBytes,
+    /// Those that found no room.
+    SendEagain,
+}
+
+/// `[PublishPipelineProfile]`: one recorder per network thread.
+pub static SCHEMA: Schema = Schema {
+    title: "PublishPipelineProfile",
+    stages: &[
+        "DrainHeader",
+        "ReserveBLogSpace",
+        "DrainPayloadToBuffer",
+        "VerifyPayload",
+        "ReservePBRSlotAndWriteEntry",
+        "CompleteBatchInCXL",
+    ],
+    counters: &[
+        "batches",
+        "messages",
+        "bytes",
+        "refused_batches",
+        "pauses",
+        "recv_calls",
+        "recv_bytes",
+        "recv_eagain",
+        "send_calls",
+        "send_bytes",
+        "send_eagain",
+    ],
+};

@@ -1,0 +1,399 @@
+//! Control messages: who is there, which topics, open a stream.
+
+use embar_fabric::memory::Memory;
+use embar_fabric::records::BrokerState as RowState;
+use embar_meter::kernel::ProcessReading;
+use embar_transport::Token;
+use embar_wire::control::{
+    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic,
+    DeleteTopic, DescribeTopic, ErrorCode, ErrorReply, Hello, Joined, OpenPublisher, Partition,
+    ProfileReply, PublisherOpened, SetMetering, StartAt, StatusReply, Subscribe, Subscribed,
+    TopicCreated, TopicDescription, Topics, Welcome, decode,
+};
+use embar_wire::frame::{FrameId, PROTOCOL_VERSION};
+use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_HEADER_BYTES};
+
+use super::{At, Shard, refusal};
+use crate::connection::{Cursor, Peer};
+use crate::node::{HEAD, Node};
+use crate::profile::Counter;
+use crate::topics::Topic;
+
+/// Either the answer, or why there is none.
+type Answer = Result<Control, ErrorReply>;
+
+impl<M: Memory> Shard<M> {
+    /// One whole control frame.
+    pub(super) fn handle_control(&mut self, token: Token, id: FrameId, body: &[u8], at: At) {
+        let message = match decode(id, body) {
+            Ok(message) => message,
+            Err(error) => {
+                self.refuse(token, refusal(error.code(), error.to_string()), at);
+                return;
+            }
+        };
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        if matches!(connection.peer, Peer::Stranger) != matches!(message, Control::Hello(_)) {
+            let what = "the first frame, and only the first, must be Hello";
+            self.refuse(token, refusal(ErrorCode::BadFrame, what.into()), at);
+            return;
+        }
+        let answer = match message {
+            Control::Hello(hello) => self.hello(token, &hello),
+            Control::OpenPublisher(open) => self.open_publisher(token, &open),
+            Control::Subscribe(subscribe) => self.subscribe(token, &subscribe),
+            // A client that leaves in good order.
+            Control::Goodbye(_) => {
+                self.end(token, at);
+                return;
+            }
+            other => self.ask(other, at),
+        };
+        match answer {
+            Ok(message) => self.reply(token, &message, at),
+            Err(error) if stays_open(error.code) => self.reply(token, &Control::Error(error), at),
+            Err(error) => self.refuse(token, error, at),
+        }
+    }
+
+    fn reply(&mut self, token: Token, message: &Control, at: At) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        if let Err(error) = connection.push(message) {
+            self.refuse(token, refusal(ErrorCode::Internal, error.to_string()), at);
+            return;
+        }
+        self.ready.push(token);
+    }
+
+    fn hello(&mut self, token: Token, hello: &Hello) -> Answer {
+        if hello.version != PROTOCOL_VERSION {
+            let what = format!(
+                "this broker speaks version {PROTOCOL_VERSION} of the protocol, the client {}: use a client of the same release",
+                hello.version
+            );
+            return Err(refusal(ErrorCode::UnsupportedVersion, what));
+        }
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.peer = Peer::Client;
+        }
+        Ok(Control::Welcome(Welcome {
+            version: PROTOCOL_VERSION,
+            broker_id: self.node.id.into(),
+            incarnation: self.node.incarnation,
+            max_control_bytes: self.limits.max_control_bytes,
+            max_batch_bytes: self.limits.max_batch_bytes,
+            server: concat!("embar ", env!("CARGO_PKG_VERSION")).into(),
+        }))
+    }
+
+    /// Requests that change nothing about their connection.
+    fn ask(&mut self, message: Control, at: At) -> Answer {
+        let node = &*self.node;
+        match message {
+            Control::Ping => Ok(Control::Pong),
+            Control::Metadata => Ok(metadata(node)),
+            Control::Status => Ok(self.status(at)),
+            Control::Profile => profile(node),
+            Control::SetMetering(SetMetering { on }) => {
+                node.profile.set_enabled(on);
+                Ok(Control::Done)
+            }
+            Control::ListTopics => Ok(list(node)),
+            Control::DescribeTopic(DescribeTopic { name }) => describe(node, &name),
+            Control::CreateTopic(spec) => create(node, &spec, at),
+            Control::DeleteTopic(DeleteTopic { name }) => delete(node, &name),
+            Control::Join(_) => join(node),
+            other => {
+                let what = format!("{:?} is not a request that a broker answers", other.id());
+                Err(refusal(ErrorCode::BadFrame, what))
+            }
+        }
+    }
+
+    fn open_publisher(&mut self, token: Token, open: &OpenPublisher) -> Answer {
+        if self.draining {
+            return Err(refusal(
+                ErrorCode::Draining,
+                "this broker is stopping: publish to another".into(),
+            ));
+        }
+        if open.acks > 1 {
+            let what = format!(
+                "acks {} needs replicas, of which there are none: choose 0 or 1",
+                open.acks
+            );
+            return Err(refusal(ErrorCode::InvalidArgument, what));
+        }
+        let topic = open_topic(&self.node, &open.topic)?;
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return Ok(Control::Done);
+        };
+        if !matches!(connection.peer, Peer::Client) {
+            return Err(already_streaming());
+        }
+        connection.peer = Peer::Publisher {
+            topic: topic.id,
+            acks: open.acks == 1,
+        };
+        Ok(Control::PublisherOpened(PublisherOpened {
+            topic_id: topic.id,
+            max_batch_bytes: self.limits.max_batch_bytes,
+            max_message_bytes: topic
+                .max_message_bytes
+                .min(largest_message(self.limits.max_batch_bytes)),
+        }))
+    }
+
+    fn subscribe(&mut self, token: Token, subscribe: &Subscribe) -> Answer {
+        let topic = open_topic(&self.node, &subscribe.topic)?;
+        let extents = self.node.log().extents(topic.id);
+        let extents = extents.ok_or_else(|| unknown_topic(&subscribe.topic))?;
+        let start = match subscribe.start {
+            StartAt::Earliest => extents.first,
+            StartAt::Latest => extents.next,
+            StartAt::Offset(offset) if (extents.first..=extents.next).contains(&offset) => offset,
+            StartAt::Offset(offset) => {
+                let what = format!(
+                    "offset {offset} is not among {}..={} of topic {} on broker {}",
+                    extents.first, extents.next, topic.name, self.node.id
+                );
+                let mut error = refusal(ErrorCode::OffsetOutOfRange, what);
+                error.first_available = Some(extents.first);
+                return Err(error);
+            }
+        };
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return Ok(Control::Done);
+        };
+        if !matches!(connection.peer, Peer::Client) {
+            return Err(already_streaming());
+        }
+        let cursor = Cursor {
+            topic: topic.id,
+            next: start,
+            sending: None,
+            waiting: false,
+        };
+        connection.peer = Peer::Subscriber(cursor);
+        Ok(Control::Subscribed(Subscribed {
+            topic_id: topic.id,
+            start,
+            first: extents.first,
+            next: extents.next,
+        }))
+    }
+
+    fn status(&self, at: At) -> Control {
+        let node = &*self.node;
+        let profile = node.profile.snapshot();
+        let counter = |c: Counter| profile.counters[c as usize].1;
+        let (free, total) = if node.takes_data() {
+            node.log().space()
+        } else {
+            (0, 0)
+        };
+        let process = ProcessReading::of_self().ok();
+        let process = process.as_ref();
+        let heartbeat = node
+            .region
+            .control_row(node.id)
+            .map_or(0, |row| row.heartbeat);
+        Control::StatusReply(StatusReply {
+            brokers: vec![BrokerStatus {
+                broker: node.id.into(),
+                uptime_ns: at.wall.0.saturating_sub(node.started.0),
+                connections: node.connections() as u64,
+                blog_total_bytes: total,
+                blog_free_bytes: free,
+                batches: counter(Counter::Batches),
+                messages: counter(Counter::Messages),
+                bytes_in: counter(Counter::RecvBytes),
+                bytes_out: counter(Counter::SendBytes),
+                refused_batches: counter(Counter::RefusedBatches),
+                backpressured_connections: self.paused.len() as u64,
+                cpu_ns: process.map_or(0, |p| ((p.user_s + p.system_s) * 1e9) as u64),
+                minor_faults: process.map_or(0, |p| p.minor_faults),
+                peak_memory_bytes: process.and_then(|p| p.peak_rss_bytes).unwrap_or(0),
+                heartbeat_age_ns: at.wall.0.saturating_sub(heartbeat),
+            }],
+        })
+    }
+}
+
+/// Whether a connection can go on after this error.
+fn stays_open(code: ErrorCode) -> bool {
+    use ErrorCode::{
+        ClusterFull, InvalidArgument, InvalidName, NotData, NotHead, OffsetOutOfRange, TopicExists,
+        UnknownTopic,
+    };
+    matches!(
+        code,
+        ClusterFull
+            | InvalidArgument
+            | InvalidName
+            | NotData
+            | NotHead
+            | OffsetOutOfRange
+            | TopicExists
+            | UnknownTopic
+    )
+}
+
+/// The largest message whose batch is not above `max_batch_bytes`.
+fn largest_message(max_batch_bytes: u32) -> u32 {
+    let lines = max_batch_bytes / LINE_BYTES as u32 * LINE_BYTES as u32;
+    lines - BATCH_HEADER_BYTES as u32 - MESSAGE_HEADER_BYTES as u32
+}
+
+fn already_streaming() -> ErrorReply {
+    let what = "this connection is a stream already: open another one";
+    refusal(ErrorCode::BadFrame, what.into())
+}
+
+fn unknown_topic(name: &str) -> ErrorReply {
+    let mut error = refusal(
+        ErrorCode::UnknownTopic,
+        format!("no topic is called {name}: create it with `embar topic create {name}`"),
+    );
+    error.topic = Some(name.into());
+    error
+}
+
+/// Finds a topic as the table is now, and makes it known to the log.
+fn open_topic<M: Memory>(node: &Node<M>, name: &str) -> Result<Topic, ErrorReply> {
+    if !node.takes_data() {
+        let what = "the head takes no data: publish to and read from the other brokers";
+        return Err(refusal(ErrorCode::NotData, what.into()));
+    }
+    node.refresh_topics();
+    let topic = node.topics().by_name(name).cloned();
+    let topic = topic.ok_or_else(|| unknown_topic(name))?;
+    node.log().open_topic(&topic);
+    Ok(topic)
+}
+
+fn list<M: Memory>(node: &Node<M>) -> Control {
+    node.refresh_topics();
+    let topics = node.topics().iter().map(Topic::to_wire).collect();
+    Control::Topics(Topics { topics })
+}
+
+fn describe<M: Memory>(node: &Node<M>, name: &str) -> Answer {
+    node.refresh_topics();
+    let topic = node.topics().by_name(name).cloned();
+    let topic = topic.ok_or_else(|| unknown_topic(name))?;
+    let mut partitions = Vec::new();
+    if node.takes_data() {
+        let extents = node.log().extents(topic.id).unwrap_or_default();
+        partitions.push(Partition {
+            broker: node.id.into(),
+            first: extents.first,
+            next: extents.next,
+            payload_bytes: extents.bytes,
+            batches: extents.batches,
+        });
+    }
+    Ok(Control::TopicDescription(TopicDescription {
+        topic: topic.to_wire(),
+        partitions,
+    }))
+}
+
+fn must_be_head<M: Memory>(node: &Node<M>) -> Result<(), ErrorReply> {
+    if node.is_head() {
+        return Ok(());
+    }
+    let head = node.region.broker_row(HEAD).and_then(|row| row.address());
+    let place = head.map_or_else(String::new, |a| format!(" at {a}"));
+    Err(refusal(
+        ErrorCode::NotHead,
+        format!("only the head{place} does this: ask it"),
+    ))
+}
+
+fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: At) -> Answer {
+    must_be_head(node)?;
+    let created = node
+        .topics()
+        .create(spec, largest_message(node.config.max_batch_bytes), at.wall);
+    let topic = created.map_err(|e| refusal(e.code(), e.to_string()))?;
+    tracing::info!(
+        topic = topic.name,
+        id = topic.id,
+        order = topic.order,
+        "topic created"
+    );
+    Ok(Control::TopicCreated(TopicCreated {
+        topic: topic.to_wire(),
+    }))
+}
+
+fn delete<M: Memory>(node: &Node<M>, name: &str) -> Answer {
+    must_be_head(node)?;
+    let deleted = node.topics().delete(name);
+    let topic = deleted.map_err(|e| refusal(e.code(), e.to_string()))?;
+    tracing::info!(topic = topic.name, id = topic.id, "topic deleted");
+    Ok(Control::TopicDeleted)
+}
+
+fn join<M: Memory>(node: &Node<M>) -> Answer {
+    must_be_head(node)?;
+    // The first row that nobody holds; whoever claims it first has it.
+    let free = node
+        .region
+        .geometry()
+        .data_rows()
+        .find(|row| !node.alive(*row));
+    let free = free.ok_or_else(|| {
+        refusal(
+            ErrorCode::ClusterFull,
+            "all rows are taken: start the cluster with more --brokers".into(),
+        )
+    })?;
+    Ok(Control::Joined(Joined {
+        broker_id: free.into(),
+        region_dir: node.region_dir().to_string_lossy().into_owned(),
+        nonce: node.region.nonce().into(),
+    }))
+}
+
+fn profile<M: Memory>(node: &Node<M>) -> Answer {
+    let json = serde_json::to_vec(&node.profile.snapshot());
+    let json = json.map_err(|e| refusal(ErrorCode::Internal, e.to_string()))?;
+    Ok(Control::ProfileReply(ProfileReply { json }))
+}
+
+/// Every row that was ever used, and whether its owner lives.
+fn metadata<M: Memory>(node: &Node<M>) -> Control {
+    let brokers = (0..node.region.geometry().brokers).filter_map(|id| {
+        let row = node.region.broker_row(id)?;
+        let state = match row.broker_state()? {
+            RowState::Free => return None,
+            _ if !node.alive(id) => BrokerState::Gone,
+            RowState::Starting => BrokerState::Starting,
+            RowState::Ready => BrokerState::Ready,
+            RowState::Draining => BrokerState::Draining,
+            RowState::Gone => BrokerState::Gone,
+        };
+        Some(BrokerInfo {
+            id: id.into(),
+            state,
+            address: row.address().map_or_else(String::new, |a| a.to_string()),
+            incarnation: row.incarnation,
+            role: if id == HEAD {
+                BrokerRole::Head
+            } else {
+                BrokerRole::Member
+            },
+            takes_data: node.region.geometry().takes_data(id),
+        })
+    });
+    Control::ClusterMetadata(ClusterMetadata {
+        head: HEAD.into(),
+        brokers: brokers.collect(),
+    })
+}

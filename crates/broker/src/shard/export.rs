@@ -1,0 +1,149 @@
+//! Batches on their way out: from the log to subscribers, without a copy of our own.
+
+use embar_fabric::memory::Memory;
+use embar_transport::{Body, SendBuf, Token};
+use embar_wire::control::ErrorCode;
+
+use super::{Action, At, Shard, refusal};
+use crate::connection::Peer;
+use crate::log::Read;
+
+/// Most bytes handed to one send: enough to make system calls rare, little
+/// enough that a reader pins no more than a part of an extent.
+const RUN_BYTES: usize = 4 << 20;
+
+impl<M: Memory> Shard<M> {
+    /// Sends a subscriber what comes next, or lists it as waiting.
+    pub(super) fn feed(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        if connection.sending || connection.closed || connection.ending.is_some() {
+            return;
+        }
+        let Peer::Subscriber(cursor) = &mut connection.peer else {
+            return;
+        };
+        let read = self.node.log().read(cursor.topic, cursor.next, RUN_BYTES);
+        match read {
+            Read::Batches { span, next } => {
+                cursor.sending = Some(cursor.next);
+                cursor.next = next;
+                connection.sending = true;
+                let head = std::mem::take(&mut connection.out);
+                out.push(Action::Send(token, SendBuf::new(head, Body::Log(span))));
+            }
+            Read::End => {
+                if !cursor.waiting {
+                    cursor.waiting = true;
+                    self.waiting.entry(cursor.topic).or_default().push(token);
+                }
+            }
+            Read::Evicted { first } => {
+                let wanted = cursor.next;
+                let mut error = refusal(
+                    ErrorCode::OffsetOutOfRange,
+                    format!(
+                        "offset {wanted} was evicted, the first one kept is {first}: read from there, or keep more with a larger region"
+                    ),
+                );
+                error.first_available = Some(first);
+                self.refuse(token, error, at);
+            }
+            Read::UnknownTopic => self.refuse(
+                token,
+                refusal(ErrorCode::UnknownTopic, "the topic was deleted".into()),
+                at,
+            ),
+        }
+    }
+
+    /// Finds the subscribers that wait for what this or another thread appended.
+    pub(super) fn wake_subscribers(&mut self, out: &mut Vec<Action<M>>) {
+        if !self.touched.is_empty() {
+            self.touched.sort_unstable();
+            self.touched.dedup();
+            if self.node.appended() {
+                out.push(Action::WakeOthers);
+            }
+            let touched = std::mem::take(&mut self.touched);
+            for topic in &touched {
+                self.wake_topic(*topic);
+            }
+            self.touched = touched;
+            self.touched.clear();
+        }
+        let appends = self.node.appends();
+        if std::mem::replace(&mut self.seen_appends, appends) != appends && self.node.threads() > 1
+        {
+            let topics: Vec<u32> = self.waiting.keys().copied().collect();
+            topics.into_iter().for_each(|topic| self.wake_topic(topic));
+        }
+    }
+
+    fn wake_topic(&mut self, topic: u32) {
+        let Some(tokens) = self.waiting.get_mut(&topic) else {
+            return;
+        };
+        for token in tokens.drain(..) {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            if let Peer::Subscriber(cursor) = &mut connection.peer {
+                cursor.waiting = false;
+                self.ready.push(token);
+            }
+        }
+    }
+
+    /// Cuts readers whose unfinished send lies in memory that is to be used
+    /// again: half a batch cannot be followed by an error. They learn the first
+    /// offset that is kept when they come back.
+    pub(super) fn close_overtaken(&mut self, out: &mut Vec<Action<M>>) {
+        if !self.node.takes_data() {
+            return;
+        }
+        let log = self.node.log();
+        if std::mem::replace(&mut self.seen_evictions, log.evictions()) == self.seen_evictions {
+            return;
+        }
+        let overtaken: Vec<Token> = self
+            .connections
+            .iter()
+            .filter_map(|(token, connection)| {
+                let Peer::Subscriber(cursor) = &connection.peer else {
+                    return None;
+                };
+                let sending = cursor.sending?;
+                let kept = log
+                    .extents(cursor.topic)
+                    .is_some_and(|e| e.first <= sending);
+                (!kept).then_some(*token)
+            })
+            .collect();
+        drop(log);
+        for token in overtaken {
+            if let Some(connection) = self.connections.get(&token) {
+                tracing::warn!(
+                    peer = connection.name(),
+                    "subscriber too slow: what it was being sent is evicted; closed"
+                );
+            }
+            self.close(token, out);
+        }
+        self.wake_deleted();
+    }
+
+    /// Subscribers of a deleted topic are to be told.
+    fn wake_deleted(&mut self) {
+        let log = self.node.log();
+        let gone: Vec<u32> = self
+            .waiting
+            .keys()
+            .copied()
+            .filter(|t| log.extents(*t).is_none())
+            .collect();
+        drop(log);
+        gone.into_iter().for_each(|topic| self.wake_topic(topic));
+    }
+}

@@ -1,0 +1,249 @@
+//! Batches on their way in: header, room, payload, check, append, acknowledgement.
+
+use embar_fabric::blog::Reservation;
+use embar_fabric::memory::Memory;
+use embar_transport::{RecvBuf, Store, Token};
+use embar_wire::ack::encode_ack;
+use embar_wire::batch::BatchHeader;
+use embar_wire::control::{ErrorCode, ErrorReply};
+use embar_wire::crc::Crc;
+use embar_wire::error::DecodeError;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_ACK_BATCHES};
+
+use super::{Action, At, Shard, refusal};
+use crate::connection::{Input, Payload, Peer};
+use crate::log::{Claimed, NoRoom, Place};
+use crate::profile::{Counter, Stage};
+
+impl<M: Memory> Shard<M> {
+    /// The head holds a batch header. Finds room and asks for the payload.
+    pub(super) fn begin_batch(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.head_filled = 0;
+        let checked = BatchHeader::parse(&connection.head, self.limits.max_batch_bytes)
+            .map_err(|error| {
+                let error = DecodeError::from(error);
+                refusal(error.code(), error.to_string())
+            })
+            .and_then(|header| match connection.peer {
+                Peer::Publisher { topic, .. } if header.topic() == topic => Ok(header),
+                Peer::Publisher { .. } => Err(refusal(
+                    ErrorCode::BadFrame,
+                    format!(
+                        "a batch for topic id {} came on a connection opened for another",
+                        header.topic()
+                    ),
+                )),
+                _ => Err(refusal(
+                    ErrorCode::BadFrame,
+                    "a batch came before OpenPublisher: say which topic it is for first".into(),
+                )),
+            });
+        match checked {
+            Ok(header) => self.admit(token, header, at, out),
+            Err(error) => {
+                self.refuse_batch(token, error, at);
+                self.receive_more(token, out);
+            }
+        }
+    }
+
+    /// Gives the batch room in the log, or pauses the connection until there is some.
+    fn admit(&mut self, token: Token, header: BatchHeader, at: At, out: &mut Vec<Action<M>>) {
+        let len = BATCH_HEADER_BYTES as u32 + header.payload_len();
+        let start = self.meter.start();
+        let admitted = self.node.log().admit(header.topic(), len);
+        self.meter.stop(Stage::ReserveBLogSpace as usize, start);
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        match admitted {
+            Ok(Claimed { reservation, place }) => {
+                let checked = BATCH_HEADER_BYTES;
+                connection.input = Input::Payload(Payload {
+                    header,
+                    place,
+                    crc: Crc::new(),
+                    checked,
+                });
+                connection.receiving = true;
+                out.push(Action::Recv(
+                    token,
+                    RecvBuf::log(reservation, checked..len as usize),
+                ));
+            }
+            Err(NoRoom::UnknownTopic) => {
+                connection.input = Input::Head;
+                self.refuse_batch(token, topic_is_gone(), at);
+                self.receive_more(token, out);
+            }
+            Err(NoRoom::Congested | NoRoom::Full) => {
+                if !matches!(connection.input, Input::Paused { .. }) {
+                    connection.input = Input::Paused {
+                        header,
+                        since: at.now,
+                    };
+                    self.paused.push(token);
+                    self.meter.count(Counter::Pauses as usize, 1);
+                }
+            }
+        }
+    }
+
+    /// Tries again for publishers that found no room.
+    pub(super) fn retry_paused(&mut self, at: At, out: &mut Vec<Action<M>>) {
+        if self.paused.is_empty() {
+            return;
+        }
+        for token in std::mem::take(&mut self.paused) {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            let Input::Paused { header, .. } = connection.input else {
+                continue;
+            };
+            self.admit(token, header, at, out);
+            let still = self.connections.get(&token).map(|c| &c.input);
+            if matches!(still, Some(Input::Paused { .. })) {
+                self.paused.push(token);
+            }
+        }
+    }
+
+    /// Part of a payload arrived: it is checked while it is hot.
+    pub(super) fn payload_received(
+        &mut self,
+        token: Token,
+        buf: RecvBuf<M>,
+        ticks: u64,
+        at: At,
+        out: &mut Vec<Action<M>>,
+    ) {
+        self.meter
+            .add_ticks(Stage::DrainPayloadToBuffer as usize, ticks, 1);
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let Input::Payload(payload) = &mut connection.input else {
+            return;
+        };
+        let filled = buf.filled().end;
+        let start = self.meter.start();
+        buf.with_filled(payload.checked..filled, |bytes| payload.crc.update(bytes));
+        self.meter.stop(Stage::VerifyPayload as usize, start);
+        payload.checked = filled;
+        if connection.ending.is_none() && buf.remaining() > 0 {
+            connection.receiving = true;
+            out.push(Action::Recv(token, buf));
+            return;
+        }
+        let whole = buf.remaining() == 0;
+        let input = std::mem::replace(&mut connection.input, Input::Head);
+        connection.frame_began = None;
+        if let (Input::Payload(payload), Store::Log(reservation)) = (input, buf.into_store()) {
+            if whole {
+                self.complete(token, payload, reservation, at);
+            } else {
+                self.abandon(reservation, payload.place);
+            }
+        }
+        self.receive_more(token, out);
+    }
+
+    /// All bytes are there.
+    fn complete(&mut self, token: Token, payload: Payload, reservation: Reservation<M>, at: At) {
+        let Payload {
+            header, place, crc, ..
+        } = payload;
+        if crc.value() != header.payload_crc() {
+            self.abandon(reservation, place);
+            let error = refusal(
+                ErrorCode::ChecksumMismatch,
+                format!(
+                    "batch {} of producer {:#x} was damaged on its way: send it again",
+                    header.sequence(),
+                    header.producer()
+                ),
+            );
+            self.refuse_batch(token, error, at);
+            return;
+        }
+        let Some(lane) = &mut self.lane else { return };
+        lane.connection = token.bits();
+        let claimed = Claimed { reservation, place };
+        let appended = self
+            .node
+            .log()
+            .append(claimed, header, lane, at.wall, &self.meter);
+        let Some((base, sequence)) = appended else {
+            self.refuse_batch(token, topic_is_gone(), at);
+            return;
+        };
+        self.unacknowledged.push_back((sequence, token, base));
+        self.touched.push(header.topic());
+        let count = |counter: Counter, n: u64| self.meter.count(counter as usize, n);
+        count(Counter::Batches, 1);
+        count(Counter::Messages, u64::from(header.message_count()));
+        count(
+            Counter::Bytes,
+            BATCH_HEADER_BYTES as u64 + u64::from(header.payload_len()),
+        );
+    }
+
+    pub(super) fn abandon(&mut self, reservation: Reservation<M>, place: Place) {
+        self.node.log().abandon(Claimed { reservation, place });
+    }
+
+    fn refuse_batch(&mut self, token: Token, error: ErrorReply, at: At) {
+        self.meter.count(Counter::RefusedBatches as usize, 1);
+        self.refuse(token, error, at);
+    }
+
+    /// Turns completed lane slots into acknowledgements of their connections.
+    pub(super) fn acknowledge(&mut self) {
+        let Some(lane) = &self.lane else { return };
+        if self.unacknowledged.is_empty() {
+            return;
+        }
+        let completed = lane.writer.progress().completed;
+        while let Some((_, token, base)) =
+            self.unacknowledged.pop_front_if(|(s, ..)| *s < completed)
+        {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            if let Peer::Publisher { acks: true, .. } = connection.peer {
+                if connection.acked.is_empty() {
+                    self.to_flush.push(token);
+                }
+                connection.acked.push(base);
+            }
+        }
+    }
+
+    /// One ack frame per connection and round covers all of its batches.
+    pub(super) fn flush_acks(&mut self, out: &mut Vec<Action<M>>) {
+        let mut tokens = std::mem::take(&mut self.to_flush);
+        for token in tokens.drain(..) {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            for bases in connection.acked.chunks(MAX_ACK_BATCHES) {
+                encode_ack(connection.first_acked, None, bases, &mut connection.out);
+                connection.first_acked += bases.len() as u64;
+            }
+            connection.acked.clear();
+            self.flush_if_idle(token, out);
+        }
+        self.to_flush = tokens;
+    }
+}
+
+fn topic_is_gone() -> ErrorReply {
+    refusal(
+        ErrorCode::UnknownTopic,
+        "the topic was deleted: create it again, or publish to another".into(),
+    )
+}

@@ -1,0 +1,232 @@
+//! The topic table: one cell of the region per topic, written by the head alone.
+//!
+//! Invariants
+//! - A topic's id is never given to another topic: it counts up with every
+//!   creation and its low bits name the cell.
+//! - Every broker reads the table from the region, so a topic exists for all
+//!   of them as soon as the head has stored its cell.
+
+use std::collections::HashMap;
+
+use embar_fabric::cell::{CellReader, CellWriter};
+use embar_fabric::memory::Memory;
+use embar_wire::control::{self, CreateTopic};
+use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;
+use embar_wire::time::WallNs;
+use embar_wire::topic::check_topic_name;
+
+use crate::error::TopicError;
+
+/// Bits of a topic id that name its cell; the others count creations.
+const CELL_BITS: u32 = 12;
+
+/// What the head stored about a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Never reused; see the module's invariants.
+    pub id: u32,
+    /// `[A-Za-z0-9._-]`, at most 249 bytes.
+    pub name: String,
+    /// Order level: 0 or 1.
+    pub order: u8,
+    /// Bytes kept on each broker; 0 = as much as the log has room for.
+    pub retention_bytes: u64,
+    /// Largest message, in bytes: key, headers and value.
+    pub max_message_bytes: u32,
+    /// When it was created.
+    pub created: WallNs,
+}
+
+impl Topic {
+    /// The cell, and the row in each broker's windows, that belongs to this topic.
+    pub fn cell(&self) -> u16 {
+        cell_of(self.id)
+    }
+
+    /// How the wire tells of it.
+    pub fn to_wire(&self) -> control::Topic {
+        control::Topic {
+            id: self.id,
+            name: self.name.clone(),
+            order: self.order.into(),
+            retention_bytes: self.retention_bytes,
+            max_message_bytes: self.max_message_bytes,
+            created: self.created,
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(FIXED_BYTES + self.name.len());
+        bytes.extend_from_slice(&self.retention_bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.created.0.to_le_bytes());
+        bytes.extend_from_slice(&self.id.to_le_bytes());
+        bytes.extend_from_slice(&self.max_message_bytes.to_le_bytes());
+        bytes.push(self.order);
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (fixed, name) = bytes.split_first_chunk::<FIXED_BYTES>()?;
+        let long = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("8 bytes"));
+        let short = |at: usize| u32::from_le_bytes(fixed[at..at + 4].try_into().expect("4 bytes"));
+        let name = std::str::from_utf8(name).ok()?;
+        check_topic_name(name).is_ok().then(|| Self {
+            retention_bytes: long(0),
+            created: WallNs(long(8)),
+            id: short(16),
+            max_message_bytes: short(20),
+            order: fixed[24],
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// Bytes of an encoded topic before its name.
+const FIXED_BYTES: usize = 25;
+
+/// The cell that a topic id names.
+pub fn cell_of(id: u32) -> u16 {
+    (id & ((1 << CELL_BITS) - 1)) as u16
+}
+
+/// A broker's view of the table, refreshed from the region on demand.
+pub struct TopicTable<M: Memory> {
+    cells: CellReader<M>,
+    /// At the head only.
+    writer: Option<CellWriter<M>>,
+    /// Version of each cell that was taken in; 0 = none.
+    versions: Vec<u32>,
+    by_cell: Vec<Option<Topic>>,
+    by_name: HashMap<String, u16>,
+}
+
+impl<M: Memory> TopicTable<M> {
+    /// Reads the whole table. The head brings the writer of its cells.
+    pub fn attach(cells: CellReader<M>, writer: Option<CellWriter<M>>) -> Self {
+        let capacity = usize::from(cells.cells()).min(1 << CELL_BITS);
+        let mut table = Self {
+            cells,
+            writer,
+            versions: vec![0; capacity],
+            by_cell: vec![None; capacity],
+            by_name: HashMap::new(),
+        };
+        table.refresh();
+        table
+    }
+
+    /// Takes in what the head changed since the last call.
+    pub fn refresh(&mut self) {
+        for cell in 0..self.by_cell.len() {
+            if self.cells.version(cell as u16) == self.versions[cell] {
+                continue;
+            }
+            // A cell that cannot be read now is being written: the next refresh has it.
+            let Some((version, bytes)) = self.cells.load(cell as u16) else {
+                continue;
+            };
+            self.versions[cell] = version;
+            let topic = Topic::decode(&bytes).filter(|t| usize::from(t.cell()) == cell);
+            self.replace(cell, topic);
+        }
+    }
+
+    fn replace(&mut self, cell: usize, topic: Option<Topic>) {
+        if let Some(old) = self.by_cell[cell].take() {
+            self.by_name.remove(&old.name);
+        }
+        if let Some(topic) = topic {
+            self.by_name.insert(topic.name.clone(), cell as u16);
+            self.by_cell[cell] = Some(topic);
+        }
+    }
+
+    /// Head only: stores a cell where every broker sees it.
+    fn store(&mut self, cell: u16, topic: Option<Topic>) {
+        let bytes = topic.as_ref().map_or_else(Vec::new, Topic::encode);
+        let writer = self.writer.as_mut().expect("only the head changes topics");
+        writer
+            .store(cell, &bytes)
+            .expect("a topic with the longest name fits its cell");
+        self.versions[usize::from(cell)] = self.cells.version(cell);
+        self.replace(cell.into(), topic);
+    }
+
+    /// Looks a topic up as the table was at the last [`refresh`](Self::refresh).
+    pub fn by_name(&self, name: &str) -> Option<&Topic> {
+        let cell = *self.by_name.get(name)?;
+        self.by_cell[usize::from(cell)].as_ref()
+    }
+
+    /// The topic with exactly this id, if it was not deleted.
+    pub fn by_id(&self, id: u32) -> Option<&Topic> {
+        let topic = self.by_cell.get(usize::from(cell_of(id)))?.as_ref()?;
+        (topic.id == id).then_some(topic)
+    }
+
+    /// All topics, in the order of their cells.
+    pub fn iter(&self) -> impl Iterator<Item = &Topic> {
+        self.by_cell.iter().flatten()
+    }
+
+    /// Head only: makes a topic. `max_batch_bytes` bounds its largest message.
+    pub fn create(
+        &mut self,
+        spec: &CreateTopic,
+        largest_message: u32,
+        wall: WallNs,
+    ) -> Result<Topic, TopicError> {
+        let name = spec.name.clone();
+        check_topic_name(&name).map_err(|why| TopicError::InvalidName { why })?;
+        if spec.order > 1 {
+            return Err(TopicError::UnsupportedOrder { order: spec.order });
+        }
+        if spec.max_message_bytes > largest_message {
+            let asked = spec.max_message_bytes;
+            return Err(TopicError::MessageLimit {
+                asked,
+                largest: largest_message,
+            });
+        }
+        self.refresh();
+        if self.by_name.contains_key(&name) {
+            return Err(TopicError::Exists { name });
+        }
+        let free = self.by_cell.iter().position(Option::is_none);
+        let cell = free.ok_or(TopicError::TableFull {
+            limit: self.by_cell.len(),
+        })?;
+        let max_message_bytes = match spec.max_message_bytes {
+            0 => DEFAULT_MAX_MESSAGE_BYTES.min(largest_message),
+            asked => asked,
+        };
+        let topic = Topic {
+            id: self.next_id(cell),
+            name,
+            order: spec.order as u8,
+            retention_bytes: spec.retention_bytes,
+            max_message_bytes,
+            created: wall,
+        };
+        self.store(cell as u16, Some(topic.clone()));
+        Ok(topic)
+    }
+
+    /// Head only: takes a topic out of the table.
+    pub fn delete(&mut self, name: &str) -> Result<Topic, TopicError> {
+        self.refresh();
+        let topic = self.by_name(name).cloned();
+        let topic = topic.ok_or_else(|| TopicError::Unknown {
+            name: name.to_owned(),
+        })?;
+        self.store(topic.cell(), None);
+        Ok(topic)
+    }
+
+    /// Each store raises the cell's version, so (version, cell) is new every time.
+    fn next_id(&self, cell: usize) -> u32 {
+        let creation = self.versions[cell].wrapping_add(1);
+        (creation << CELL_BITS) | cell as u32
+    }
+}

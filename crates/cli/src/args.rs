@@ -1,0 +1,104 @@
+//! The command line as a whole; each command's options stand in its own file.
+
+use clap::{Parser, Subcommand};
+
+use crate::bench::wall::receiver::ReceiverArgs;
+use crate::commands::bench::BenchArgs;
+use crate::commands::broker::BrokerArgs;
+use crate::commands::consume::ConsumeArgs;
+use crate::commands::layout::LayoutArgs;
+use crate::commands::produce::ProduceArgs;
+use crate::commands::profile::ProfileArgs;
+use crate::commands::quickstart::QuickstartArgs;
+use crate::commands::status::StatusArgs;
+use crate::commands::topic::TopicArgs;
+use crate::commands::up::UpArgs;
+use crate::exit;
+use crate::output::Color;
+
+/// A publish/subscribe shared log in memory: run it, drive it, measure it.
+///
+/// The log lives in shared memory: it survives the death of every process, and nothing of it survives a reboot.
+#[derive(Parser, Debug)]
+#[command(
+    name = "embar",
+    version,
+    arg_required_else_help = true,
+    after_help = exit::HELP,
+    after_long_help = AFTER_LONG_HELP,
+)]
+pub struct Cli {
+    /// Print results as JSON; each command's --help documents the fields
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_enum)]
+    pub color: Color,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  embar quickstart                                   see it work: publish, read back, verify, measure
+  embar up                                           start a cluster on 127.0.0.1:9400
+  seq 1 1000000 | embar produce numbers              publish lines
+  embar consume numbers --from start --count 10      read them back
+  embar bench publish -m 1024 -s 10GiB --trials 3    measure
+
+Exit codes:
+  0    done
+  1    failed; the message says why and what to do
+  2    the command line cannot be used as it is
+  3    no broker answers
+  4    verification failed: data was lost, changed or repeated, or may have been
+  130  interrupted by Ctrl-C or SIGTERM
+
+Environment:
+  EMBAR_BOOTSTRAP  address of any broker, instead of --bootstrap
+  RUST_LOG         what is logged to standard error, for instance debug or embar_broker=trace
+  NO_COLOR         no colours";
+
+/// One command.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Quickstart(QuickstartArgs),
+    Up(UpArgs),
+    Broker(Box<BrokerArgs>),
+    Topic(TopicArgs),
+    Produce(ProduceArgs),
+    Consume(ConsumeArgs),
+    Status(StatusArgs),
+    Profile(ProfileArgs),
+    Layout(LayoutArgs),
+    Bench(BenchArgs),
+    /// A receiving process of `bench wall`.
+    #[command(name = "wall-receiver", hide = true)]
+    WallReceiver(ReceiverArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        let command = Cli::command();
+        let mut pending: Vec<_> = command.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+        while let Some(command) = pending.pop() {
+            if command.has_subcommands() {
+                pending.extend(command.get_subcommands());
+            } else {
+                let help = command.clone().render_long_help().to_string();
+                assert!(help.contains("Examples:\n  embar "), "{}", command.get_name());
+            }
+        }
+    }
+}

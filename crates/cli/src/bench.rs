@@ -1,0 +1,15 @@
+//! Measuring: private clusters, trials, what the processes used, reports.
+//!
+//! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost), [`cluster`]
+//! (brokers of one trial), then [`publish`], [`read`], [`e2e`] (one trial each), [`wall`] (what the machine allows) and
+//! [`report`] (what is printed).
+
+pub mod cluster;
+pub mod e2e;
+pub mod plan;
+pub mod publish;
+pub mod read;
+pub mod report;
+pub mod stamp;
+pub mod usage;
+pub mod wall;

@@ -1,0 +1,164 @@
+//! One trial of publishing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow};
+use embar_client::Publisher;
+use embar_meter::Snapshot;
+use serde::Serialize;
+
+use super::cluster::Private;
+use super::plan::{BenchPlan, TOPIC};
+use super::stamp::{Stamper, filler};
+use super::usage::{Costs, Meters, Rate};
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::output::Bar;
+use crate::supervise::work::Abort;
+
+/// Messages between two looks at whether to stop.
+const LOOK_EVERY: u64 = 8192;
+
+/// What one trial gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct PublishTrial {
+    /// From the first publish to the last acknowledgement.
+    #[serde(flatten)]
+    pub rate: Rate,
+    /// What it cost.
+    #[serde(flatten)]
+    pub costs: Costs,
+    /// Whether stages were timed.
+    pub metering: bool,
+    /// Of all brokers together.
+    #[serde(skip)]
+    pub broker_profile: Option<Snapshot>,
+    /// Of the publisher.
+    #[serde(skip)]
+    pub publisher_profile: Option<Snapshot>,
+}
+
+/// A fresh cluster, one measurement, and everything away again.
+pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<PublishTrial> {
+    let mut private = Private::start("bench-", plan, metering, context)?;
+    let job = Job {
+        plan: plan.clone(),
+        metering,
+        stamped: false,
+        connect: ConnectArgs::to(private.cluster.head()),
+        pids: private.pids(),
+        data_brokers: private.data_brokers(),
+        bar: context.output.bytes_bar("publishing", plan.total_bytes),
+    };
+    let trial = private.cluster.run("bench-publish", move |abort| job.run(abort))?;
+    private.stop();
+    Ok(trial)
+}
+
+/// Publishing to a cluster that is there.
+pub struct Job {
+    /// What to publish.
+    pub plan: BenchPlan,
+    /// Whether stages are timed.
+    pub metering: bool,
+    /// Whether each message gets a sequence number and a checksum.
+    pub stamped: bool,
+    /// Where.
+    pub connect: ConnectArgs,
+    /// Processes of the brokers.
+    pub pids: Vec<u32>,
+    /// Rows of the brokers that take data.
+    pub data_brokers: Vec<u32>,
+    /// Shown meanwhile.
+    pub bar: Bar,
+}
+
+impl Job {
+    /// Creates the topic, publishes, waits for the last acknowledgement.
+    pub fn run(&self, abort: &Abort) -> Result<PublishTrial> {
+        let plan = &self.plan;
+        let admin = self.connect.admin()?;
+        create_topic(&admin, plan)?;
+        let publisher = open(plan, &self.connect, self.metering)?;
+        let before = broker_profile(&admin, &self.data_brokers)?;
+        let done = AtomicU64::new(0);
+        let meters = Meters::start(&self.pids)?;
+        let started = Instant::now();
+        thread::scope(|scope| -> Result<()> {
+            let parts: Vec<_> = (0..plan.publishers)
+                .map(|part| {
+                    let (publisher, done) = (publisher.clone(), &done);
+                    scope.spawn(move || self.publish_part(part, publisher, done, abort))
+                })
+                .collect();
+            parts.into_iter().try_for_each(|part| part.join().map_err(|_| anyhow!("a publishing thread panicked"))?)
+        })?;
+        publisher.flush()?;
+        let elapsed = started.elapsed();
+        let costs = meters.stop(plan.total_bytes)?;
+        abort.check()?;
+        let broker_profile = broker_profile(&admin, &self.data_brokers)?.since(&before);
+        let publisher_profile = publisher.profile();
+        publisher.close()?;
+        Ok(PublishTrial {
+            rate: Rate::new(plan.total_bytes, plan.messages, elapsed),
+            costs,
+            metering: self.metering,
+            broker_profile: self.metering.then_some(broker_profile),
+            publisher_profile: self.metering.then_some(publisher_profile),
+        })
+    }
+
+    /// The share of one application thread.
+    fn publish_part(&self, part: u32, publisher: Publisher, done: &AtomicU64, abort: &Abort) -> Result<()> {
+        let (plan, parts) = (&self.plan, u64::from(self.plan.publishers));
+        let first = plan.messages * u64::from(part) / parts;
+        let end = plan.messages * (u64::from(part) + 1) / parts;
+        let bytes = plan.message_bytes as usize;
+        let message = filler(bytes);
+        let mut stamper = self.stamped.then(|| Stamper::new(bytes));
+        let mut next = first;
+        while next < end {
+            let until = end.min(next + LOOK_EVERY);
+            match &mut stamper {
+                None => (next..until).try_for_each(|_| publisher.publish(&message).map(drop))?,
+                Some(stamper) => {
+                    (next..until).try_for_each(|sequence| publisher.publish(stamper.stamp(sequence, 0)).map(drop))?;
+                }
+            }
+            let bytes = (until - next) * bytes as u64;
+            self.bar.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
+            abort.check()?;
+            next = until;
+        }
+        Ok(())
+    }
+}
+
+/// A new topic as the plan wants it.
+pub fn create_topic(admin: &embar_client::Admin, plan: &BenchPlan) -> Result<()> {
+    admin
+        .create_topic(TOPIC, plan.order, 0)
+        .with_context(|| format!("cannot create the topic {TOPIC}"))?;
+    Ok(())
+}
+
+/// A publisher as the plan wants it.
+pub fn open(plan: &BenchPlan, connect: &ConnectArgs, metering: bool) -> Result<Publisher> {
+    todo!()
+}
+
+/// Of all data brokers together.
+pub fn broker_profile(admin: &embar_client::Admin, brokers: &[u32]) -> Result<Snapshot> {
+    let mut merged: Option<Snapshot> = None;
+    for broker in brokers {
+        let profile = admin.profile(*broker)?;
+        merged = Some(match merged {
+            None => profile,
+            Some(merged) => merged.merge(&profile),
+        });
+    }
+    merged.context("the cluster has a data broker")
+}

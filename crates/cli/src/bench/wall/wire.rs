@@ -1,0 +1,106 @@
+//! The few bytes that the bare programs exchange beside payload.
+//!
+//! A connection starts with a [`Hello`] of 24 bytes. [`Kind::Take`] and [`Kind::Check`]: payload follows until the
+//! sender shuts its side, then the receiver answers with the number of bytes it took. [`Kind::Give`]: the receiver
+//! sends so many bytes and closes.
+
+/// Bytes of a hello.
+pub const HELLO_BYTES: usize = 24;
+/// Bytes of a receiver's answer.
+pub const ANSWER_BYTES: usize = 8;
+/// Bytes at the head of a batch that hold its checksum and are not part of it.
+pub const BATCH_HEAD_BYTES: usize = 64;
+
+/// What a receiver shall do on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Take bytes.
+    Take,
+    /// Take batches and check their checksums.
+    Check,
+    /// Send bytes.
+    Give,
+}
+
+/// The first bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// What to do.
+    pub kind: Kind,
+    /// Bytes of a batch, its head included.
+    pub batch_bytes: u32,
+    /// Bytes to send, for [`Kind::Give`].
+    pub bytes: u64,
+}
+
+const MAGIC: [u8; 4] = *b"WALL";
+
+impl Hello {
+    /// As sent.
+    pub fn to_bytes(self) -> [u8; HELLO_BYTES] {
+        let kind = match self.kind {
+            Kind::Take => 0u32,
+            Kind::Check => 1,
+            Kind::Give => 2,
+        };
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.batch_bytes.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes
+    }
+
+    /// `None` when it is no hello.
+    pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
+        let word = |at: usize| bytes[at..at + 4].try_into().ok().map(u32::from_le_bytes);
+        if bytes[..4] != MAGIC {
+            return None;
+        }
+        let kind = match word(4)? {
+            0 => Kind::Take,
+            1 => Kind::Check,
+            2 => Kind::Give,
+            _ => return None,
+        };
+        let batch_bytes = word(8).filter(|bytes| *bytes as usize > BATCH_HEAD_BYTES)?;
+        let bytes = bytes[16..24].try_into().ok().map(u64::from_le_bytes)?;
+        Some(Self { kind, batch_bytes, bytes })
+    }
+}
+
+/// Writes the checksum of a batch into its head.
+pub fn seal(batch: &mut [u8]) {
+    let (head, body) = batch.split_at_mut(BATCH_HEAD_BYTES);
+    head[..4].copy_from_slice(&embar_wire::crc::crc32c(body).to_le_bytes());
+}
+
+/// Whether a batch is what was sealed.
+pub fn is_sound(batch: &[u8]) -> bool {
+    let (head, body) = batch.split_at(BATCH_HEAD_BYTES);
+    head[..4] == embar_wire::crc::crc32c(body).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_both_ways_and_nothing_else() {
+        for kind in [Kind::Take, Kind::Check, Kind::Give] {
+            let hello = Hello { kind, batch_bytes: 2 << 20, bytes: 77 };
+            assert_eq!(Hello::parse(&hello.to_bytes()), Some(hello));
+        }
+        assert_eq!(Hello::parse(&[0; HELLO_BYTES]), None);
+        assert_eq!(Hello::parse(&Hello { kind: Kind::Take, batch_bytes: 64, bytes: 0 }.to_bytes()), None);
+    }
+
+    #[test]
+    fn a_changed_byte_is_noticed() {
+        let mut batch = vec![7; 4096];
+        seal(&mut batch);
+        assert!(is_sound(&batch));
+        batch[100] ^= 1;
+        assert!(!is_sound(&batch));
+    }
+}

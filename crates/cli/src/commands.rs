@@ -1,0 +1,12 @@
+//! One file per command: its options and what it does.
+
+pub mod bench;
+pub mod broker;
+pub mod consume;
+pub mod layout;
+pub mod produce;
+pub mod profile;
+pub mod quickstart;
+pub mod status;
+pub mod topic;
+pub mod up;

@@ -1,0 +1,178 @@
+//! `embar broker`: one broker in the foreground.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+use embar_broker::{Progress, RegionSpec, Role, Server};
+
+use crate::context::Context;
+use crate::interrupt;
+use crate::regions;
+use crate::settings::BrokerSettings;
+use crate::size::{Size, parse_duration};
+use crate::supervise::protocol::Report;
+
+/// How long a head waits for the other brokers to let go of a region that it shall remove.
+const REMOVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Run one broker in the foreground
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar broker --head --listen 127.0.0.1:9400 --region-size 2GiB
+  embar broker --follower 127.0.0.1:9400
+  embar broker --follower 127.0.0.1:9400 --id 2     # take over the row of a broker that died
+
+Standard output carries one line once the broker serves:
+  ready id=1 address=127.0.0.1:9401 pid=4711 incarnation=1 topics=0 batches=0
+Logs go to standard error. SIGTERM and Ctrl-C drain: what was received is acknowledged, then the broker ends.")]
+pub struct BrokerArgs {
+    /// Create the region, or take over one that was left, and lead the cluster
+    #[arg(long, conflicts_with = "follower", required_unless_present = "follower")]
+    pub head: bool,
+    /// Join the cluster of the head at this address and take data
+    #[arg(long, value_name = "HEAD")]
+    pub follower: Option<SocketAddr>,
+    /// Row to take; the first free one unless given
+    #[arg(long, value_name = "N", requires = "follower")]
+    pub id: Option<u16>,
+    /// Where to listen; port 0 takes any free port [default: head 127.0.0.1:9400, follower 127.0.0.1:0]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Directory of the region [default: /dev/shm/embar-<uid>/default]
+    #[arg(long, value_name = "DIR", conflicts_with = "follower")]
+    pub region: Option<PathBuf>,
+    /// Bytes of the whole region
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", conflicts_with = "follower")]
+    pub region_size: Size,
+    /// Brokers the region has room for, the head included
+    #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "follower",
+          value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub brokers: u16,
+    /// Discard the data of a region that was left
+    #[arg(long, conflicts_with = "follower")]
+    pub fresh: bool,
+    /// Remove the region at the end
+    #[arg(long, conflicts_with = "follower")]
+    pub temporary: bool,
+    /// How long to drain before connections are cut
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub grace: Duration,
+    /// End when standard input ends, and report progress: for processes that start brokers
+    #[arg(long, hide = true)]
+    pub exit_with_parent: bool,
+    #[command(flatten)]
+    pub settings: BrokerSettings,
+}
+
+/// Runs until told to stop.
+pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
+    let (stop, stopped) = mpsc::channel();
+    let on_signal = stop.clone();
+    context.interrupt.on_raise(move || drop(on_signal.send(())));
+    if args.exit_with_parent {
+        interrupt::on_parent_exit(move || drop(stop.send(())))?;
+    }
+    let result = serve(args, &stopped);
+    if args.temporary {
+        remove_region(&region_dir(args));
+    }
+    if let (Err(error), true) = (&result, args.exit_with_parent) {
+        let code = crate::exit::code(error);
+        say(&Report::Failed { code, message: format!("{error:#}") })?;
+    }
+    result
+}
+
+fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
+    let port = if args.head { 9400 } else { 0 };
+    let listen = args.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], port)));
+    let config = args.settings.to_config(listen)?;
+    let progress = Narrator { on: args.exit_with_parent, started: Instant::now(), last_ms: AtomicU64::new(0) };
+    let server = Server::start(role(args), config, &|step| progress.tell(&step))?;
+    let recovered = server.recovered();
+    say(&Report::Ready {
+        id: server.id(),
+        address: server.address(),
+        pid: std::process::id(),
+        incarnation: server.incarnation(),
+        topics: recovered.topics,
+        batches: recovered.batches,
+    })?;
+    // Both senders live in callbacks that are never dropped; an error means the same as a message.
+    let _told_to_stop = stopped.recv();
+    tracing::info!("draining");
+    let outcome = server.shutdown(args.grace);
+    tracing::info!(?outcome, "stopped");
+    Ok(())
+}
+
+fn role(args: &BrokerArgs) -> Role {
+    match args.follower {
+        Some(head) => Role::Follower { head, id: args.id },
+        None => Role::Head {
+            dir: region_dir(args),
+            region: RegionSpec {
+                bytes: args.region_size.0,
+                data_brokers: args.brokers - 1,
+                fresh: args.fresh,
+            },
+        },
+    }
+}
+
+fn region_dir(args: &BrokerArgs) -> PathBuf {
+    args.region.clone().unwrap_or_else(|| regions::named(regions::DEFAULT_NAME))
+}
+
+/// The other brokers may still be draining: wait for them, not forever.
+fn remove_region(dir: &Path) {
+    let deadline = Instant::now() + REMOVE_WITHIN;
+    while !regions::remove(dir) {
+        if Instant::now() >= deadline {
+            tracing::warn!(dir = %dir.display(), "the region is still in use and was not removed");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn say(report: &Report) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = writeln!(out, "{report}").and_then(|()| out.flush());
+    // Nobody has to listen: a broker serves also when its standard output is closed.
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(crate::exit::output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Reports progress to the parent, at most every 50 ms.
+struct Narrator {
+    on: bool,
+    started: Instant,
+    last_ms: AtomicU64,
+}
+
+impl Narrator {
+    fn tell(&self, step: &Progress) {
+        if !self.on {
+            return;
+        }
+        if let Progress::Prefault { done, total } = *step {
+            let now = self.started.elapsed().as_millis() as u64;
+            let last = self.last_ms.load(Ordering::Relaxed);
+            let due = done == total || now >= last + 50;
+            if due && self.last_ms.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                // Only a bar is at stake.
+                let _shown = say(&Report::Prefault { done, total });
+            }
+        }
+    }
+}

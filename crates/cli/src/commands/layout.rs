@@ -1,0 +1,69 @@
+//! `embar layout`: what lies where in the region.
+
+use anyhow::Result;
+use clap::Args;
+use embar_fabric::geometry::Geometry;
+use embar_fabric::layout::Layout;
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::size::Size;
+
+/// Print the layout of a region, from the definitions the brokers use
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar layout
+  embar layout --brokers 4 --region-size 2GiB
+
+JSON: control_bytes, total_bytes, blog_bytes, tables[] with name, writer, offset, entry_bytes, entries")]
+pub struct LayoutArgs {
+    /// Brokers, the head included
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    brokers: u16,
+    /// Bytes of the region
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    region_size: Size,
+}
+
+#[derive(Serialize)]
+struct Table {
+    name: &'static str,
+    writer: &'static str,
+    offset: u64,
+    entry_bytes: u64,
+    entries: u64,
+}
+
+#[derive(Serialize)]
+struct Region {
+    control_bytes: u64,
+    blog_bytes: u64,
+    total_bytes: u64,
+    tables: Vec<Table>,
+}
+
+/// Prints it.
+pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
+    let geometry = Geometry::for_cluster(args.region_size.0, args.brokers - 1)
+        .map_err(|error| crate::exit::usage(error.to_string()))?;
+    let layout = Layout::new(&geometry);
+    let tables = layout
+        .tables()
+        .iter()
+        .map(|table| Table {
+            name: table.id.name(),
+            writer: table.id.writer(),
+            offset: table.offset,
+            entry_bytes: table.entry_bytes,
+            entries: table.entries,
+        })
+        .collect();
+    context.output.json(&Region {
+        control_bytes: layout.control_bytes(),
+        blog_bytes: geometry.blog_bytes,
+        total_bytes: geometry.total_bytes(),
+        tables,
+    })?;
+    context.output.say(layout)
+}

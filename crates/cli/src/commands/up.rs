@@ -1,0 +1,297 @@
+//! `embar up`: a local cluster in the foreground.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use embar_meter::table::Table;
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::regions;
+use crate::settings::BrokerSettings;
+use crate::size::{Size, parse_duration};
+use crate::supervise::{Broker, Cluster, Happening, Plan, plan};
+
+/// A broker that dies so often within [`WITHIN`] is given up.
+const RESTARTS_MAX: usize = 5;
+const WITHIN: Duration = Duration::from_secs(60);
+/// Wait before the first restart; doubled each time.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+
+/// Start a local cluster and keep it running
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar up                                   a head and 3 data brokers on 127.0.0.1:9400 to 9403
+  embar up --brokers 2 --region-size 4GiB
+  embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
+
+The log lives in shared memory: it survives the death of any process, also of all of them, and nothing of it survives a
+reboot. The next `embar up` with the same region finds the data again, unless --fresh is given.
+Ctrl-C and SIGTERM drain. A data broker that dies is restarted with its data; when the head dies, the cluster stops.
+
+JSON, one object when the cluster is ready:
+  brokers[]     id, address, pid, incarnation, recovered_topics, recovered_batches
+  bootstrap     address of the head
+  region, region_bytes, log_dir, ready_s
+and one when it has ended:
+  stopped, killed[] (ids of brokers that did not drain in time), region (null if removed), region_bytes")]
+pub struct UpArgs {
+    /// Brokers, the head included; the head only sequences unless it is alone
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    brokers: u16,
+    /// Address of the head; the others take the next ports, or any free ones if the port is 0
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9400")]
+    listen: SocketAddr,
+    /// Directory of the region [default: /dev/shm/embar-<uid>/default]
+    #[arg(long, value_name = "DIR")]
+    region: Option<PathBuf>,
+    /// Bytes of shared memory in all
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    region_size: Size,
+    /// Discard what an earlier cluster left in the region
+    #[arg(long)]
+    fresh: bool,
+    /// Remove the region at the end
+    #[arg(long)]
+    temporary: bool,
+    /// Directory of the brokers' logs [default: ~/.local/state/embar/<region>]
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// How long brokers may drain before connections are cut
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    grace: Duration,
+    #[command(flatten)]
+    settings: BrokerSettings,
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    brokers: Vec<&'a Broker>,
+    bootstrap: SocketAddr,
+    region: &'a Path,
+    region_bytes: u64,
+    log_dir: &'a Path,
+    ready_s: f64,
+}
+
+#[derive(Serialize)]
+struct Stopped<'a> {
+    stopped: bool,
+    killed: Vec<u16>,
+    region: Option<&'a Path>,
+    region_bytes: u64,
+}
+
+/// Runs until told to stop, or until the head dies.
+pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
+    let started = Instant::now();
+    let plan = make_plan(args)?;
+    // Contradictions are told before anything is started.
+    plan.settings.to_config(plan.listen)?;
+    let mut cluster = Cluster::start(plan, context)?;
+    announce(&cluster, started.elapsed(), context)?;
+    let result = Watch::default().run(&mut cluster, context);
+    if result.is_ok() {
+        context.output.note("draining; press Ctrl-C again to stop at once");
+    }
+    let plan = cluster.plan().clone();
+    let killed = cluster.stop();
+    say_what_is_left(&plan, killed, context)?;
+    result
+}
+
+fn make_plan(args: &UpArgs) -> Result<Plan> {
+    let region = args.region.clone().unwrap_or_else(|| regions::named(regions::DEFAULT_NAME));
+    Ok(Plan {
+        exe: plan::own_exe()?,
+        brokers: args.brokers,
+        listen: args.listen,
+        log_dir: args.log_dir.clone().unwrap_or_else(|| default_log_dir(&region)),
+        region,
+        region_bytes: args.region_size.0,
+        fresh: args.fresh,
+        temporary: args.temporary,
+        grace: args.grace,
+        settings: args.settings.clone(),
+    })
+}
+
+/// In the user's own directories, where nobody else can put a link in the way.
+fn default_log_dir(region: &Path) -> PathBuf {
+    let from = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = from("XDG_STATE_HOME")
+        .or_else(|| from("HOME").map(|home| home.join(".local/state")))
+        .unwrap_or_else(|| std::env::temp_dir().join(format!("embar-{}", rustix::process::getuid().as_raw())));
+    let name = region.file_name().map_or_else(|| "region".into(), |name| name.to_string_lossy().into_owned());
+    state.join("embar").join(name)
+}
+
+fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<()> {
+    let plan = cluster.plan();
+    let ready = Ready {
+        brokers: cluster.brokers().collect(),
+        bootstrap: cluster.head(),
+        region: &plan.region,
+        region_bytes: plan.region_bytes,
+        log_dir: &plan.log_dir,
+        ready_s: elapsed.as_secs_f64(),
+    };
+    context.output.json(&ready)?;
+    let mut table = Table::new(["broker", "role", "address", "pid", "found in memory"]);
+    for broker in &ready.brokers {
+        let found = match broker.recovered_batches {
+            0 => "nothing".to_owned(),
+            n => format!("{n} batches, {} topics", broker.recovered_topics),
+        };
+        table.row([
+            broker.id.to_string(),
+            role(broker.id, plan.brokers).to_owned(),
+            broker.address.to_string(),
+            broker.pid.to_string(),
+            if broker.id == 0 && plan.brokers > 1 { "-".into() } else { found },
+        ]);
+    }
+    context.output.say(format_args!(
+        "{table}\n\nregion     {} ({})\nlogs       {}\nconnect    --bootstrap {} (the default is 127.0.0.1:9400)\n\n{} in {:.2} s; Ctrl-C stops",
+        plan.region.display(),
+        Size(plan.region_bytes),
+        plan.log_dir.display(),
+        cluster.head(),
+        context.output.good("ready"),
+        elapsed.as_secs_f64(),
+    ))
+}
+
+fn role(id: u16, brokers: u16) -> &'static str {
+    match (id, brokers) {
+        (0, 1) => "head, takes data",
+        (0, _) => "head",
+        _ => "data",
+    }
+}
+
+fn say_what_is_left(plan: &Plan, killed: Vec<u16>, context: &Context) -> Result<()> {
+    let kept = plan.region.exists();
+    let bytes = if kept { regions::bytes_in(&plan.region) } else { 0 };
+    for id in &killed {
+        context.output.note(format_args!("broker {id} did not end within its grace and was killed"));
+    }
+    context.output.json(&Stopped {
+        stopped: true,
+        killed,
+        region: kept.then_some(plan.region.as_path()),
+        region_bytes: bytes,
+    })?;
+    if kept {
+        context.output.say(format_args!(
+            "stopped; {} of data stay in memory at {}\n  use them again:  embar up{}\n  free them:       rm -r {}",
+            Size(bytes),
+            plan.region.display(),
+            region_option(&plan.region),
+            plan.region.display(),
+        ))
+    } else {
+        context.output.say("stopped; nothing is kept")
+    }
+}
+
+fn region_option(region: &Path) -> String {
+    if region == regions::named(regions::DEFAULT_NAME) {
+        String::new()
+    } else {
+        format!(" --region {}", region.display())
+    }
+}
+
+/// Restarts what dies.
+#[derive(Default)]
+struct Watch {
+    /// When each data broker died lately.
+    deaths: BTreeMap<u16, Vec<Instant>>,
+    /// When which broker is to be started again.
+    due: BTreeMap<u16, Instant>,
+}
+
+impl Watch {
+    fn run(&mut self, cluster: &mut Cluster, context: &Context) -> Result<()> {
+        loop {
+            let deadline = self.due.values().min().copied();
+            match cluster.wait(deadline) {
+                Happening::Interrupted => return Ok(()),
+                Happening::Died { id: 0, how } => {
+                    bail!("the head {how}\nthe cluster stops: without it nobody can join or find a topic; the data stay in memory")
+                }
+                Happening::Died { id, how } => self.died(id, &how, context),
+                Happening::Serves(broker) => context.output.note(format_args!(
+                    "broker {} serves again at {} (pid {}) with {} batches",
+                    broker.id, broker.address, broker.pid, broker.recovered_batches
+                )),
+                Happening::Woken | Happening::TimedOut => {}
+            }
+            self.restart_due(cluster, context);
+        }
+    }
+
+    fn died(&mut self, id: u16, how: &str, context: &Context) {
+        let now = Instant::now();
+        let deaths = self.deaths.entry(id).or_default();
+        deaths.retain(|death| now.duration_since(*death) < WITHIN);
+        deaths.push(now);
+        let count = deaths.len();
+        if count > RESTARTS_MAX {
+            context.output.note(format_args!(
+                "broker {id} {how}\nbroker {id} died {count} times within {WITHIN:?} and is given up; its data stay in memory: stop the cluster, look into its log, start again"
+            ));
+            return;
+        }
+        let wait = BACKOFF_FIRST * (1 << (count - 1));
+        context.output.note(format_args!("broker {id} {how}\nbroker {id} is restarted in {wait:?}"));
+        self.due.insert(id, now + wait);
+    }
+
+    fn restart_due(&mut self, cluster: &mut Cluster, context: &Context) {
+        let now = Instant::now();
+        let due: Vec<u16> = self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        for id in due {
+            self.due.remove(&id);
+            if let Err(error) = cluster.restart(id) {
+                self.died(id, &format!("cannot be started: {error:#}"), context);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interrupt::Interrupt;
+    use crate::output::{Color, Output};
+
+    #[test]
+    fn restarts_wait_longer_each_time_and_end() {
+        let context = Context { output: Output::new(true, Color::Never), interrupt: Interrupt::default() };
+        let mut watch = Watch::default();
+        let mut waits = Vec::new();
+        for _ in 0..RESTARTS_MAX {
+            let before = Instant::now();
+            watch.died(2, "was killed", &context);
+            waits.push(watch.due.remove(&2).expect("a restart").duration_since(before));
+        }
+        assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
+        watch.died(2, "was killed", &context);
+        assert!(watch.due.is_empty(), "given up");
+        watch.died(1, "was killed", &context);
+        assert!(watch.due.contains_key(&1), "another broker has its own count");
+    }
+
+    #[test]
+    fn the_advice_names_the_region_unless_it_is_the_default() {
+        assert_eq!(region_option(&regions::named(regions::DEFAULT_NAME)), "");
+        assert_eq!(region_option(Path::new("/dev/shm/x")), " --region /dev/shm/x");
+    }
+}

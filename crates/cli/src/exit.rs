@@ -1,0 +1,123 @@
+//! Exit codes, and how an error finds its own.
+
+use std::io;
+
+/// All went well.
+pub const OK: u8 = 0;
+/// Anything that has no code of its own.
+pub const FAILURE: u8 = 1;
+/// The command line cannot be used as it is.
+pub const USAGE: u8 = 2;
+/// No broker answers.
+pub const CANNOT_CONNECT: u8 = 3;
+/// Data was lost, changed, repeated, or may have been.
+pub const DATA: u8 = 4;
+/// Stopped by Ctrl-C or SIGTERM.
+pub const INTERRUPTED: u8 = 130;
+
+/// For `--help`.
+pub const HELP: &str = "\
+Exit codes:
+  0    done
+  1    failed; the message says why and what to do
+  2    the command line cannot be used as it is
+  3    no broker answers
+  4    verification failed: data was lost, changed or repeated, or may have been
+  130  interrupted by Ctrl-C or SIGTERM";
+
+/// Errors that have an exit code of their own.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// Exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// Exit code 3.
+    #[error("{0}")]
+    CannotConnect(String),
+    /// Exit code 4.
+    #[error("{0}")]
+    Data(String),
+    /// Exit code 130.
+    #[error("interrupted")]
+    Interrupted,
+    /// Whoever read our output has gone, which is their right: exit code 0, and not a word.
+    #[error("the reader of the output has gone")]
+    OutputClosed,
+}
+
+/// An error about the command line.
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
+    Problem::Usage(message.into()).into()
+}
+
+/// An error about data that is not what it must be.
+pub fn data(message: impl Into<String>) -> anyhow::Error {
+    Problem::Data(message.into()).into()
+}
+
+/// Turns a failed write to standard output into an error; a closed pipe becomes [`Problem::OutputClosed`].
+pub fn output(error: io::Error) -> anyhow::Error {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Problem::OutputClosed.into()
+    } else {
+        anyhow::Error::from(error).context("cannot write to standard output")
+    }
+}
+
+/// The exit code of `error`: that of the first cause that has one.
+pub fn code(error: &anyhow::Error) -> u8 {
+    error
+        .chain()
+        .find_map(|cause| {
+            if let Some(problem) = cause.downcast_ref::<Problem>() {
+                return Some(match problem {
+                    Problem::Usage(_) => USAGE,
+                    Problem::CannotConnect(_) => CANNOT_CONNECT,
+                    Problem::Data(_) => DATA,
+                    Problem::Interrupted => INTERRUPTED,
+                    Problem::OutputClosed => OK,
+                });
+            }
+            cause.downcast_ref::<embar_client::Error>().and_then(client_code)
+        })
+        .unwrap_or(FAILURE)
+}
+
+fn client_code(error: &embar_client::Error) -> Option<u8> {
+    use embar_client::Error;
+    match error {
+        Error::Unreachable { .. } | Error::NoDataBrokers | Error::BrokerLost { .. } => Some(CANNOT_CONNECT),
+        Error::BadAddress { .. } | Error::BadSetting { .. } => Some(USAGE),
+        Error::InDoubt | Error::Lost { .. } | Error::BrokenOrder { .. } | Error::Evicted { .. } => Some(DATA),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_code_survives_context() {
+        let error = Err::<(), _>(usage("no")).context("while parsing").expect_err("an error");
+        assert_eq!(code(&error), USAGE);
+        assert_eq!(code(&anyhow::anyhow!("plain")), FAILURE);
+        assert_eq!(code(&Problem::Interrupted.into()), INTERRUPTED);
+    }
+
+    #[test]
+    fn errors_of_the_client_are_sorted() {
+        let lost = embar_client::Error::Lost { messages: 1, first: Box::new(embar_client::Error::InDoubt) };
+        assert_eq!(code(&lost.into()), DATA);
+        let nobody = embar_client::Error::Unreachable { addresses: "x".into(), cause: "y".into() };
+        assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        assert_eq!(code(&output(io::ErrorKind::BrokenPipe.into())), OK);
+        assert_eq!(code(&output(io::ErrorKind::StorageFull.into())), FAILURE);
+    }
+}

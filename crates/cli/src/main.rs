@@ -1,0 +1,81 @@
+//! `embar`: run the log, drive it, measure it.
+//!
+//! What it never does: hold logic that a user of the libraries would want, or touch memory unsafely. It reads options,
+//! calls [`embar_broker`], [`embar_client`] and [`embar_meter`], starts child processes, and prints.
+//!
+//! Read `args.rs` and one file of `commands/`, then `supervise.rs` for child processes and `bench.rs` for measuring.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod commands;
+mod connect;
+mod context;
+mod exit;
+mod interrupt;
+mod output;
+mod regions;
+mod settings;
+mod size;
+mod supervise;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::context::Context;
+use crate::exit::Problem;
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(cli.json, cli.color);
+    match run(&cli, output) {
+        Ok(()) => ExitCode::from(exit::OK),
+        Err(error) => {
+            report(&error);
+            ExitCode::from(exit::code(&error))
+        }
+    }
+}
+
+fn run(cli: &Cli, output: Output) -> Result<()> {
+    let context = Context { output, interrupt: Interrupt::install()? };
+    start_logging(&cli.command);
+    match &cli.command {
+        Command::Quickstart(args) => commands::quickstart::run(args, &context),
+        Command::Up(args) => commands::up::run(args, &context),
+        Command::Broker(args) => commands::broker::run(args, &context),
+        Command::Topic(args) => commands::topic::run(args, &context),
+        Command::Produce(args) => commands::produce::run(args, &context),
+        Command::Consume(args) => commands::consume::run(args, &context),
+        Command::Status(args) => commands::status::run(args, &context),
+        Command::Profile(args) => commands::profile::run(args, &context),
+        Command::Layout(args) => commands::layout::run(args, &context),
+        Command::Bench(args) => commands::bench::run(args, &context),
+        Command::WallReceiver(args) => bench::wall::receiver::run(args, &context),
+    }
+}
+
+/// Brokers log what they do; other commands only what went wrong. RUST_LOG overrides both.
+fn start_logging(command: &Command) {
+    let level = if matches!(command, Command::Broker(_)) { "info" } else { "warn" };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
+}
+
+fn report(error: &anyhow::Error) {
+    if matches!(error.downcast_ref(), Some(Problem::OutputClosed | Problem::Interrupted)) {
+        return;
+    }
+    output::note(format_args!("embar: {error:#}"));
+}

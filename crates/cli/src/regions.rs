@@ -1,0 +1,109 @@
+//! Where regions are kept, and what earlier runs left behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use embar_fabric::region::{Probe, Region};
+
+/// Name of the region that `embar up` uses unless told otherwise.
+pub const DEFAULT_NAME: &str = "default";
+
+/// Names of regions that live no longer than the command that made them.
+pub const TEMPORARY_PREFIXES: [&str; 3] = ["bench-", "quickstart-", "wall-"];
+
+/// `/dev/shm/embar-<uid>`: one directory per user, since regions are private.
+pub fn root() -> PathBuf {
+    PathBuf::from(format!("/dev/shm/embar-{}", rustix::process::getuid().as_raw()))
+}
+
+/// The region with this name.
+pub fn named(name: &str) -> PathBuf {
+    root().join(name)
+}
+
+/// A region for this process alone: `<prefix><pid>`.
+pub fn temporary(prefix: &str) -> PathBuf {
+    debug_assert!(TEMPORARY_PREFIXES.contains(&prefix), "only known prefixes are swept");
+    named(&format!("{prefix}{}", std::process::id()))
+}
+
+/// Removes what benches and quickstarts that were killed left behind. Returns what was removed.
+pub fn sweep() -> Vec<PathBuf> {
+    sweep_in(&root())
+}
+
+fn sweep_in(root: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(root) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter(|entry| maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid)))
+        .map(|entry| entry.path())
+        .filter(|dir| remove(dir))
+        .collect()
+}
+
+/// The process that made a temporary region, from its name.
+fn maker(name: &str) -> Option<u32> {
+    let pid = TEMPORARY_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    // A name may carry a part of its own after the id: `bench-77.ab12`.
+    pid.split('.').next()?.parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// Removes a region that nobody uses, whole or not. Says whether it is gone.
+pub fn remove(dir: &Path) -> bool {
+    match Region::probe(dir) {
+        Probe::InUse { .. } => false,
+        Probe::Absent => !dir.exists() || fs::remove_dir(dir).is_ok(),
+        Probe::Stale { .. } | Probe::OtherVersion { .. } | Probe::Damaged { .. } => {
+            // What is too damaged for the fabric to remove is still files in a directory of ours.
+            Region::remove(dir).is_ok() || fs::remove_dir_all(dir).is_ok()
+        }
+    }
+}
+
+/// Bytes that the files of `dir` take.
+pub fn bytes_in(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = fs::read_dir(dir) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.blocks() * 512)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_temporary_regions_name_their_maker() {
+        assert_eq!(maker("bench-77"), Some(77));
+        assert_eq!(maker("quickstart-9.ab"), Some(9));
+        for name in ["default", "bench-", "bench-x", "77", "quickstart"] {
+            assert_eq!(maker(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_living_and_the_unknown_are_left_alone() {
+        let root = tempfile::tempdir().expect("a directory");
+        let mine = root.path().join(format!("bench-{}", std::process::id()));
+        let other = root.path().join("default");
+        // Above the largest id that Linux gives out.
+        let dead = root.path().join("bench-4194305");
+        for dir in [&mine, &other, &dead] {
+            fs::create_dir(dir).expect("created");
+        }
+        assert_eq!(sweep_in(root.path()), [dead]);
+        assert!(mine.exists() && other.exists());
+    }
+}

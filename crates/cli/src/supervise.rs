@@ -1,0 +1,20 @@
+//! A cluster of child processes: started, watched, restarted, drained.
+//!
+//! Invariants:
+//! - No broker outlives this process, however it ends: each holds the reading end of a pipe whose writing end is ours,
+//!   and stops when it closes.
+//! - A signal goes only to a process that was not waited for, so its id cannot have been given to another.
+//! - Terminal signals reach this process only (each broker has a process group of its own), so the order of a shutdown
+//!   is ours: data brokers first, then the head.
+//!
+//! Read [`protocol`], then `child.rs`, [`plan`], [`cluster`], [`work`].
+
+pub mod child;
+pub mod cluster;
+pub mod plan;
+pub mod protocol;
+mod stop;
+pub mod work;
+
+pub use cluster::{Broker, Cluster, Happening};
+pub use plan::Plan;

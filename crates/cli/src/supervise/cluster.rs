@@ -1,0 +1,251 @@
+//! The processes of one cluster.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+
+use super::child::{Child, Event, tail};
+use super::plan::Plan;
+use super::protocol::Report;
+use crate::context::Context;
+use crate::exit::{Problem, USAGE};
+use crate::output::Bar;
+
+/// How long a broker may be silent before it serves. Prefaulting reports all the time.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How soon an ended process must be gone after it closed its output.
+const EXIT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A broker that serves.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Broker {
+    /// Its row; 0 is the head.
+    pub id: u16,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process.
+    pub pid: u32,
+    /// How often the row was taken, 1 the first time.
+    pub incarnation: u32,
+    /// Topics it found in the region.
+    pub recovered_topics: u64,
+    /// Batches it found in the region.
+    pub recovered_batches: u64,
+}
+
+/// What [`Cluster::wait`] saw.
+#[derive(Debug)]
+pub enum Happening {
+    /// A broker ended that nobody asked to.
+    Died {
+        /// Its row.
+        id: u16,
+        /// How, and the end of its log.
+        how: String,
+    },
+    /// A broker that was restarted serves again.
+    Serves(Broker),
+    /// This process was told to stop.
+    Interrupted,
+    /// [`Waker::wake`] was called.
+    Woken,
+    /// The time is up.
+    TimedOut,
+}
+
+/// The place of one broker; its row is its index.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) child: Option<Child>,
+    life: u32,
+    broker: Option<Broker>,
+    failure: Option<(u8, String)>,
+}
+
+/// Wakes [`Cluster::wait`] from another thread.
+#[derive(Clone)]
+pub struct Waker(Sender<Event>);
+
+impl Waker {
+    /// See [`Happening::Woken`].
+    pub fn wake(&self) {
+        // Nobody waits any more when the cluster is gone.
+        let _heard = self.0.send(Event::Wake);
+    }
+}
+
+/// A cluster that was started. Dropping it kills what still runs, and removes the region if it is temporary.
+pub struct Cluster {
+    pub(super) plan: Plan,
+    pub(super) slots: Vec<Slot>,
+    events: Receiver<Event>,
+    sender: Sender<Event>,
+    /// Events that came while something else was waited for.
+    postponed: VecDeque<Happening>,
+}
+
+impl Cluster {
+    /// Starts all brokers and returns when they serve. On an error, nothing is left running.
+    pub fn start(plan: Plan, context: &Context) -> Result<Self> {
+        let (sender, events) = channel();
+        let on_signal = sender.clone();
+        context.interrupt.on_raise(move || drop(on_signal.send(Event::Interrupted)));
+        let slots = (0..plan.brokers).map(|_| Slot::default()).collect();
+        let mut cluster = Self { plan, slots, events, sender, postponed: VecDeque::new() };
+        let bar = context.output.bytes_bar("reserving memory", cluster.plan.region_bytes);
+        let args = cluster.plan.head_args();
+        cluster.spawn(0, &args)?;
+        cluster.await_ready(&bar)?;
+        let head = cluster.head();
+        for id in 1..cluster.plan.brokers {
+            let args = cluster.plan.follower_args(head, id, None);
+            cluster.spawn(id, &args)?;
+        }
+        cluster.await_ready(&bar)?;
+        Ok(cluster)
+    }
+
+    /// What was asked for.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Address of the head.
+    pub fn head(&self) -> SocketAddr {
+        self.slots[0].broker.as_ref().map_or(self.plan.listen, |head| head.address)
+    }
+
+    /// Brokers that serve.
+    pub fn brokers(&self) -> impl Iterator<Item = &Broker> {
+        self.slots.iter().filter_map(|slot| slot.broker.as_ref())
+    }
+
+    /// Wakes [`Cluster::wait`].
+    pub fn waker(&self) -> Waker {
+        Waker(self.sender.clone())
+    }
+
+    /// Waits until something happens, at most until `deadline`.
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Happening {
+        if let Some(happening) = self.postponed.pop_front() {
+            return happening;
+        }
+        loop {
+            match self.next_event(deadline) {
+                Ok(event) => {
+                    if let Some(happening) = self.digest(event, None) {
+                        return happening;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return Happening::TimedOut,
+                Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender ourselves"),
+            }
+        }
+    }
+
+    /// Starts the data broker of row `id` again, at the address it had.
+    pub fn restart(&mut self, id: u16) -> Result<()> {
+        let before = self.slots[usize::from(id)].broker.take().map(|broker| broker.address);
+        let args = self.plan.follower_args(self.head(), id, before);
+        self.spawn(id, &args)
+    }
+
+    fn spawn(&mut self, id: u16, args: &[String]) -> Result<()> {
+        let slot = &mut self.slots[usize::from(id)];
+        slot.life += 1;
+        slot.failure = None;
+        let place = (usize::from(id), slot.life);
+        slot.child = Some(Child::start((&self.plan.exe, args), &self.plan.log(id), place, self.sender.clone())?);
+        Ok(())
+    }
+
+    /// Waits until every process that was started serves.
+    fn await_ready(&mut self, bar: &Bar) -> Result<()> {
+        while self.slots.iter().any(|slot| slot.child.is_some() && slot.broker.is_none()) {
+            let Ok(event) = self.next_event(Some(Instant::now() + SILENCE_MAX)) else {
+                bail!(
+                    "the cluster is not ready and has been silent for {SILENCE_MAX:?}; its logs are in {}",
+                    self.plan.log_dir.display()
+                );
+            };
+            match self.digest(event, Some(bar)) {
+                None | Some(Happening::Serves(_) | Happening::TimedOut) => {}
+                Some(Happening::Interrupted) => return Err(Problem::Interrupted.into()),
+                Some(Happening::Died { id, how }) => return Err(self.start_failure(id, how)),
+                Some(other @ Happening::Woken) => self.postponed.push_back(other),
+            }
+        }
+        Ok(())
+    }
+
+    fn start_failure(&mut self, id: u16, how: String) -> anyhow::Error {
+        match self.slots[usize::from(id)].failure.take() {
+            Some((USAGE, message)) => Problem::Usage(message).into(),
+            Some((_, message)) => anyhow!(message),
+            None => anyhow!("broker {id} {how}"),
+        }
+    }
+
+    fn next_event(&self, deadline: Option<Instant>) -> Result<Event, RecvTimeoutError> {
+        match deadline {
+            None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    fn digest(&mut self, event: Event, bar: Option<&Bar>) -> Option<Happening> {
+        match event {
+            Event::Interrupted => Some(Happening::Interrupted),
+            Event::Wake => Some(Happening::Woken),
+            Event::Said { slot, life, .. } | Event::Ended { slot, life } if self.slots[slot].life != life => None,
+            Event::Said { slot, report, .. } => self.heard(slot, report, bar),
+            Event::Ended { slot, .. } => self.ended(slot),
+        }
+    }
+
+    fn heard(&mut self, slot: usize, report: Report, bar: Option<&Bar>) -> Option<Happening> {
+        match report {
+            Report::Prefault { done, .. } => {
+                if let Some(bar) = bar {
+                    bar.set(done.saturating_mul(u64::from(self.plan.brokers.max(2) - 1)).min(self.plan.region_bytes));
+                }
+                None
+            }
+            Report::Failed { code, message } => {
+                self.slots[slot].failure = Some((code, message));
+                None
+            }
+            Report::Ready { id, address, pid, incarnation, topics, batches } => {
+                let broker = Broker {
+                    id,
+                    address,
+                    pid,
+                    incarnation,
+                    recovered_topics: topics,
+                    recovered_batches: batches,
+                };
+                self.slots[slot].broker = Some(broker.clone());
+                Some(Happening::Serves(broker))
+            }
+        }
+    }
+
+    /// `None` when the process had been given up already.
+    fn ended(&mut self, slot: usize) -> Option<Happening> {
+        let place = &mut self.slots[slot];
+        let mut child = place.child.take()?;
+        // It closed its output a moment before it is gone.
+        let deadline = Instant::now() + EXIT_WITHIN;
+        while child.try_wait().is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let how = match &place.failure {
+            Some((_, message)) => format!("failed: {message}"),
+            None => format!("{}; the end of {}:{}", child.how_it_ended(), child.log().display(), tail(child.log())),
+        };
+        Some(Happening::Died { id: slot as u16, how })
+    }
+}

@@ -1,0 +1,121 @@
+//! What a broker process tells the process that started it, on standard output: one line each.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// So much of its memory is present.
+    Prefault {
+        /// Bytes so far.
+        done: u64,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// It serves.
+    Ready {
+        /// Its row.
+        id: u16,
+        /// Where it listens.
+        address: SocketAddr,
+        /// Its process.
+        pid: u32,
+        /// How often the row was taken.
+        incarnation: u32,
+        /// Topics found in the region.
+        topics: u64,
+        /// Batches found in the region.
+        batches: u64,
+    },
+    /// It ends with an error; the code is that of the process.
+    Failed {
+        /// Exit code.
+        code: u8,
+        /// What went wrong and what to do.
+        message: String,
+    },
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefault { done, total } => write!(f, "prefault done={done} total={total}"),
+            Self::Ready { id, address, pid, incarnation, topics, batches } => write!(
+                f,
+                "ready id={id} address={address} pid={pid} incarnation={incarnation} topics={topics} batches={batches}"
+            ),
+            Self::Failed { code, message } => write!(f, "failed code={code} message={}", message.replace('\n', " ")),
+        }
+    }
+}
+
+/// A line that is none of the above.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unknown;
+
+impl FromStr for Report {
+    type Err = Unknown;
+
+    fn from_str(line: &str) -> Result<Self, Unknown> {
+        let (kind, fields) = line.trim_end().split_once(' ').ok_or(Unknown)?;
+        let fields = Fields(fields);
+        match kind {
+            "prefault" => Ok(Self::Prefault { done: fields.parse("done")?, total: fields.parse("total")? }),
+            "ready" => Ok(Self::Ready {
+                id: fields.parse("id")?,
+                address: fields.parse("address")?,
+                pid: fields.parse("pid")?,
+                incarnation: fields.parse("incarnation")?,
+                topics: fields.parse("topics")?,
+                batches: fields.parse("batches")?,
+            }),
+            "failed" => {
+                let (_, message) = fields.0.split_once("message=").ok_or(Unknown)?;
+                Ok(Self::Failed { code: fields.parse("code")?, message: message.to_owned() })
+            }
+            _ => Err(Unknown),
+        }
+    }
+}
+
+struct Fields<'a>(&'a str);
+
+impl Fields<'_> {
+    fn parse<T: FromStr>(&self, name: &str) -> Result<T, Unknown> {
+        self.0
+            .split(' ')
+            .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+            .and_then(|value| value.parse().ok())
+            .ok_or(Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_both_ways() {
+        let ready = Report::Ready {
+            id: 2,
+            address: SocketAddr::from(([127, 0, 0, 1], 9402)),
+            pid: 77,
+            incarnation: 3,
+            topics: 1,
+            batches: 900,
+        };
+        let failed = Report::Failed { code: 2, message: "port in use: choose another code=9".into() };
+        for report in [ready, failed, Report::Prefault { done: 1, total: 2 }] {
+            assert_eq!(report.to_string().parse::<Report>(), Ok(report));
+        }
+    }
+
+    #[test]
+    fn other_lines_are_nothing() {
+        for line in ["", "ready", "ready id=x", "hello world", "prefault done=1", "failed code=1"] {
+            assert_eq!(line.parse::<Report>(), Err(Unknown), "{line}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The end of a cluster: in order, or at once.
+
+use std::time::{Duration, Instant};
+
+use super::cluster::{Cluster, Slot};
+use crate::regions;
+
+/// What a broker may take beyond its grace before it is killed.
+const BEYOND_GRACE: Duration = Duration::from_secs(2);
+
+/// How often ended processes are looked for; a shutdown takes no longer than this more than it must.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Cluster {
+    /// Drains all brokers: data brokers first, so that the head can still tell clients where to go. Returns the rows
+    /// of those that did not end in time and were killed.
+    pub fn stop(mut self) -> Vec<u16> {
+        let patience = self.plan.grace + BEYOND_GRACE;
+        let (head, data) = self.slots.split_at_mut(1);
+        let mut killed = drain(data, 1, patience);
+        killed.extend(drain(head, 0, patience));
+        killed
+    }
+}
+
+fn drain(slots: &mut [Slot], first_row: u16, patience: Duration) -> Vec<u16> {
+    let mut children: Vec<_> = (first_row..)
+        .zip(slots)
+        .filter_map(|(row, slot)| Some((row, slot.child.take()?)))
+        .collect();
+    for (_, child) in &mut children {
+        child.terminate();
+    }
+    let deadline = Instant::now() + patience;
+    loop {
+        children.retain_mut(|(_, child)| child.try_wait().is_none());
+        if children.is_empty() || Instant::now() >= deadline {
+            // Dropping a child kills it.
+            return children.into_iter().map(|(row, _)| row).collect();
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            slot.child = None;
+        }
+        if self.plan.temporary {
+            // The head did it unless it was killed.
+            regions::remove(&self.plan.region);
+        }
+    }
+}

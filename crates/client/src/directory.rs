@@ -1,0 +1,322 @@
+//! Who is in the cluster, and whether the topic exists: the control connection of a core.
+//!
+//! It connects only when asked something, to the bootstrap addresses and to every broker it heard of in turn, asks, and
+//! closes. One that fails is followed by the next after a backoff, so a dead seed stops nobody.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use embar_wire::control::{ClusterMetadata, Control, CreateTopic, ErrorCode};
+use embar_wire::time::Now;
+
+use crate::backoff::{Backoff, BackoffLimits, Random};
+use crate::connection::{Incoming, Link, LinkAction};
+use crate::error::Error;
+
+/// A peer that does not answer within this time counts as dead.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Control frames are small; this takes most of them in one receive.
+pub(crate) const READ_AHEAD_BYTES: usize = 4096;
+
+/// What the directory found out.
+#[derive(Debug)]
+pub(crate) enum Finding {
+    /// [`Directory::cluster`] is fresh.
+    Cluster,
+    /// The head knows the topic.
+    TopicExists,
+    /// The head does not know the topic.
+    TopicMissing,
+    /// The head refused to create the topic.
+    TopicRefused(Error),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Nothing to do.
+    Idle,
+    /// After a failure.
+    Waiting(Now),
+    /// Asking; give up at the deadline.
+    Busy(Now),
+    /// Told the link to close; go on when it is down.
+    Ending { failed: bool },
+}
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    link: Link,
+    step: Step,
+    bootstrap: Vec<SocketAddr>,
+    cluster: Option<ClusterMetadata>,
+    refreshed_at: Option<Now>,
+    refresh: bool,
+    topic: String,
+    /// Ask for the topic; true: create it.
+    topic_wish: Option<bool>,
+    /// The broker at the other end, once it said so.
+    peer: Option<u32>,
+    /// The attempt goes to the address the cluster gives for its head.
+    to_head: bool,
+    turn: usize,
+    backoff: Backoff,
+    random: Random,
+    last_error: Option<String>,
+    findings: VecDeque<Finding>,
+}
+
+impl Directory {
+    /// # Panics
+    /// If there is no bootstrap address; builders see to that.
+    pub(crate) fn new(name: &str, bootstrap: Vec<SocketAddr>, topic: &str, seed: u64) -> Self {
+        assert!(!bootstrap.is_empty(), "a client needs an address to start from");
+        Self {
+            link: Link::new(name, READ_AHEAD_BYTES),
+            step: Step::Idle,
+            bootstrap,
+            cluster: None,
+            refreshed_at: None,
+            refresh: false,
+            topic: topic.to_string(),
+            topic_wish: None,
+            peer: None,
+            to_head: true,
+            turn: 0,
+            backoff: Backoff::new(BackoffLimits::default()),
+            random: Random::new(seed),
+            last_error: None,
+            findings: VecDeque::new(),
+        }
+    }
+
+    /// The cluster as last heard of.
+    pub(crate) fn cluster(&self) -> Option<&ClusterMetadata> {
+        self.cluster.as_ref()
+    }
+
+    /// True if nothing is going on and nothing is asked.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.step == Step::Idle
+    }
+
+    /// When the cluster was last heard of.
+    pub(crate) fn refreshed_at(&self) -> Option<Now> {
+        self.refreshed_at
+    }
+
+    /// Asks for the cluster, soon.
+    pub(crate) fn wish_refresh(&mut self, now: Now) {
+        self.refresh = true;
+        self.start(now);
+    }
+
+    /// Asks the head for the topic, or to create it.
+    pub(crate) fn wish_topic(&mut self, create: bool, now: Now) {
+        self.topic_wish = Some(create);
+        self.start(now);
+    }
+
+    pub(crate) fn next_finding(&mut self) -> Option<Finding> {
+        self.findings.pop_front()
+    }
+
+    /// Why nobody answers, for an error message.
+    pub(crate) fn unreachable(&self) -> Error {
+        let addresses: Vec<String> = self.addresses().iter().map(SocketAddr::to_string).collect();
+        Error::Unreachable {
+            addresses: addresses.join(", "),
+            cause: self.last_error.clone().unwrap_or_else(|| "no answer yet".into()),
+        }
+    }
+
+    pub(crate) fn connected(&mut self) {
+        self.link.connected();
+    }
+
+    pub(crate) fn sent(&mut self) {
+        self.link.sent();
+    }
+
+    pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize, now: Now) {
+        self.link.received(buffer, bytes);
+        loop {
+            let answer = match self.link.next_frame() {
+                Ok(None) => return,
+                Ok(Some(Incoming::Welcome(welcome))) => {
+                    self.peer = Some(welcome.broker_id);
+                    self.link.send(&Control::Metadata);
+                    continue;
+                }
+                Ok(Some(Incoming::Control(message))) => Ok(message),
+                Ok(Some(_)) => Err("data on a control connection".to_string()),
+                Err(violation) => Err(violation),
+            };
+            match answer {
+                Ok(message) => self.answered(message, now),
+                Err(violation) => self.fail(violation, now),
+            }
+        }
+    }
+
+    fn answered(&mut self, message: Control, now: Now) {
+        match message {
+            Control::ClusterMetadata(cluster) => self.learned(cluster, now),
+            Control::TopicCreated(_) => self.topic_is(Finding::TopicExists, now),
+            Control::Topics(list) => {
+                let exists = list.topics.iter().any(|topic| topic.name == self.topic);
+                let finding = if exists { Finding::TopicExists } else { Finding::TopicMissing };
+                self.topic_is(finding, now);
+            }
+            Control::Error(error) if self.topic_wish.is_some() => match error.code {
+                ErrorCode::TopicExists => self.topic_is(Finding::TopicExists, now),
+                code if error.retryable || code == ErrorCode::NotHead => self.fail(error.message, now),
+                code => {
+                    let message = error.message;
+                    self.topic_is(Finding::TopicRefused(Error::Refused { code, message }), now);
+                }
+            },
+            Control::Error(error) => self.fail(error.message, now),
+            Control::Ping => self.link.send(&Control::Pong),
+            Control::Goodbye(_) => {}
+            other => self.fail(format!("{:?} was not asked for", other.id()), now),
+        }
+    }
+
+    fn learned(&mut self, cluster: ClusterMetadata, now: Now) {
+        let at_head = self.peer == Some(cluster.head);
+        self.cluster = Some(cluster);
+        self.refreshed_at = Some(now);
+        self.refresh = false;
+        self.findings.push_back(Finding::Cluster);
+        match self.topic_wish {
+            Some(true) if at_head => self.link.send(&Control::CreateTopic(CreateTopic {
+                name: self.topic.clone(),
+                order: 0,
+                retention_bytes: 0,
+                max_message_bytes: 0,
+            })),
+            Some(false) if at_head => self.link.send(&Control::ListTopics),
+            Some(_) if self.to_head => self.fail("the address of the head leads to another broker".into(), now),
+            _ => self.end(false, now),
+        }
+    }
+
+    fn topic_is(&mut self, finding: Finding, now: Now) {
+        self.topic_wish = None;
+        self.findings.push_back(finding);
+        self.end(false, now);
+    }
+
+    /// The link is down, on purpose or not.
+    pub(crate) fn disconnected(&mut self, cause: &str, now: Now) {
+        self.link.disconnected();
+        let failed = match self.step {
+            Step::Busy(_) => {
+                self.last_error = Some(cause.to_string());
+                true
+            }
+            Step::Ending { failed } => failed,
+            Step::Idle | Step::Waiting(_) => return,
+        };
+        self.settle(failed, now);
+    }
+
+    pub(crate) fn tick(&mut self, now: Now) {
+        match self.step {
+            Step::Waiting(until) if until <= now => {
+                self.step = Step::Idle;
+                self.start(now);
+            }
+            Step::Busy(deadline) if deadline <= now => self.fail("no answer in time".into(), now),
+            _ => {}
+        }
+    }
+
+    /// When [`Directory::tick`] has something to do.
+    pub(crate) fn next_tick(&self) -> Option<Now> {
+        match self.step {
+            Step::Waiting(at) | Step::Busy(at) => Some(at),
+            Step::Idle | Step::Ending { .. } => None,
+        }
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<LinkAction> {
+        self.link.poll()
+    }
+
+    pub(crate) fn has_action(&self) -> bool {
+        self.link.has_action()
+    }
+
+    /// Ends whatever is going on.
+    pub(crate) fn stop(&mut self, now: Now) {
+        self.refresh = false;
+        self.topic_wish = None;
+        match self.step {
+            Step::Busy(_) => self.end(false, now),
+            Step::Waiting(_) => self.step = Step::Idle,
+            Step::Idle | Step::Ending { .. } => {}
+        }
+    }
+
+    fn start(&mut self, now: Now) {
+        if self.step != Step::Idle || !(self.refresh || self.topic_wish.is_some()) {
+            return;
+        }
+        let head = self.cluster.as_ref().and_then(|cluster| {
+            let head = cluster.brokers.iter().find(|broker| broker.id == cluster.head)?;
+            head.address.parse().ok()
+        });
+        let (to_head, target) = match head {
+            // After a failure the others have their turn: the cluster may have another head by now.
+            Some(head) if self.topic_wish.is_some() && self.turn.is_multiple_of(2) => (true, head),
+            _ => {
+                let addresses = self.addresses();
+                (false, addresses[self.turn % addresses.len()])
+            }
+        };
+        self.to_head = to_head;
+        self.peer = None;
+        self.step = Step::Busy(now.after(ANSWER_TIMEOUT));
+        self.link.connect(target);
+    }
+
+    fn fail(&mut self, cause: String, now: Now) {
+        self.last_error = Some(cause);
+        self.end(true, now);
+    }
+
+    fn end(&mut self, failed: bool, now: Now) {
+        self.step = Step::Ending { failed };
+        self.link.close();
+        if self.link.is_down() {
+            self.settle(failed, now);
+        }
+    }
+
+    fn settle(&mut self, failed: bool, now: Now) {
+        if failed {
+            self.turn = self.turn.wrapping_add(1);
+            let wait = self.backoff.failed(&mut self.random);
+            self.step = Step::Waiting(now.after(Duration::from_nanos(wait)));
+        } else {
+            self.backoff.succeeded();
+            self.step = Step::Idle;
+            self.start(now);
+        }
+    }
+
+    /// Everyone who may know: the bootstrap addresses, then the brokers heard of.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let mut addresses = self.bootstrap.clone();
+        let brokers = self.cluster.iter().flat_map(|cluster| &cluster.brokers);
+        for address in brokers.filter_map(|broker| broker.address.parse().ok()) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        addresses
+    }
+}

@@ -1,0 +1,91 @@
+//! The metered stages of both pipelines; recorders address them by these indices.
+
+use embar_meter::Schema;
+
+/// Stages and counters of a publisher.
+pub mod publisher {
+    use super::Schema;
+
+    /// Title, stages and counters, in the order of the indices below.
+    pub static SCHEMA: Schema = Schema {
+        title: "PublisherPipelineProfile",
+        stages: &["BufferWrite", "WaitForBuffer", "SendPayload", "WaitForAck"],
+        counters: &[
+            "send_calls",
+            "send_bytes",
+            "send_eagain",
+            "batches",
+            "messages",
+            "batches_resent",
+            "reconnects",
+        ],
+    };
+
+    /// Writing a message into the current batch; sampled, one event per message.
+    pub const BUFFER_WRITE: usize = 0;
+    /// Waiting because no batch buffer was free.
+    pub const WAIT_FOR_BUFFER: usize = 1;
+    /// Send calls of a batch.
+    pub const SEND_PAYLOAD: usize = 2;
+    /// From a batch's hand-over to its connection until it was acknowledged. Waits overlap, so the sum may exceed the
+    /// time that passed.
+    pub const WAIT_FOR_ACK: usize = 3;
+
+    /// Send calls made.
+    pub const SEND_CALLS: usize = 0;
+    /// Bytes handed to the kernel.
+    pub const SEND_BYTES: usize = 1;
+    /// Send calls that found no room in the socket.
+    pub const SEND_EAGAIN: usize = 2;
+    /// Batches sealed.
+    pub const BATCHES: usize = 3;
+    /// Messages in sealed batches.
+    pub const MESSAGES: usize = 4;
+    /// Batches sent again after their connection was lost.
+    pub const BATCHES_RESENT: usize = 5;
+    /// Connections opened again after a loss.
+    pub const RECONNECTS: usize = 6;
+}
+
+/// Stages and counters of a subscriber.
+pub mod subscriber {
+    use super::Schema;
+
+    /// Title, stages and counters, in the order of the indices below.
+    pub static SCHEMA: Schema = Schema {
+        title: "SubscriberPipelineProfile",
+        stages: &["Receive", "Verify", "Deliver"],
+        counters: &["recv_calls", "recv_bytes", "recv_eagain", "batches", "messages"],
+    };
+
+    /// Receive calls; one event per completed receive.
+    pub const RECEIVE: usize = 0;
+    /// Checking headers, checksums and offsets; one event per completed receive.
+    pub const VERIFY: usize = 1;
+    /// Handing a batch to the consumer.
+    pub const DELIVER: usize = 2;
+
+    /// Receive calls made.
+    pub const RECV_CALLS: usize = 0;
+    /// Bytes received.
+    pub const RECV_BYTES: usize = 1;
+    /// Receive calls that found nothing.
+    pub const RECV_EAGAIN: usize = 2;
+    /// Batches delivered.
+    pub const BATCHES: usize = 3;
+    /// Messages in delivered batches.
+    pub const MESSAGES: usize = 4;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_index_of_each_table_is_its_last_name() {
+        assert_eq!(publisher::SCHEMA.stages[publisher::WAIT_FOR_ACK], "WaitForAck");
+        assert_eq!(publisher::SCHEMA.counters[publisher::RECONNECTS], "reconnects");
+        assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
+        assert_eq!(subscriber::SCHEMA.counters[subscriber::MESSAGES], "messages");
+    }
+}

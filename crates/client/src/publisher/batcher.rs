@@ -1,0 +1,120 @@
+//! The batch that a handle is filling.
+
+use std::sync::Arc;
+
+use embar_meter::Recorder;
+use embar_wire::batch::SealFields;
+use embar_wire::builder::BatchBuilder;
+use embar_wire::time::Now;
+
+use super::core::SealedBatch;
+use crate::profile::publisher::{BATCHES, BUFFER_WRITE, MESSAGES};
+
+/// A batch with room for more.
+#[derive(Debug)]
+pub(super) struct Filling {
+    /// Meaningful once there is a message.
+    pub(super) number: u64,
+    /// When to seal it at the latest; meaningful once there is a message.
+    pub(super) deadline: Now,
+    pub(super) builder: BatchBuilder,
+    /// The buffer's reference counter, empty while the builder has the bytes, so that sealing allocates nothing.
+    shell: Arc<Vec<u8>>,
+}
+
+impl Filling {
+    /// # Panics
+    /// If somebody else refers to the buffer.
+    pub(super) fn new(mut buffer: Arc<Vec<u8>>, capacity: usize) -> Self {
+        let bytes = std::mem::take(Arc::get_mut(&mut buffer).expect("the pool hands out the only reference"));
+        Self {
+            number: 0,
+            deadline: Now(u64::MAX),
+            builder: BatchBuilder::new(bytes, capacity),
+            shell: buffer,
+        }
+    }
+
+    /// Pads, checksums and numbers the batch. All of the payload is checksummed here, in one pass on the thread that
+    /// filled it.
+    ///
+    /// # Panics
+    /// If it is empty.
+    fn seal(self, fields: SealFields) -> SealedBatch {
+        let Self {
+            number,
+            builder,
+            shell: mut buffer,
+            ..
+        } = self;
+        let messages = builder.count();
+        *Arc::get_mut(&mut buffer).expect("the shell is not shared while the batch is filled") = builder.seal(fields);
+        SealedBatch {
+            number,
+            messages,
+            bytes: buffer,
+        }
+    }
+}
+
+/// What the mutex of a handle guards.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub(super) filling: Option<Filling>,
+    pub(super) recorder: Recorder,
+}
+
+impl Current {
+    pub(super) fn new(recorder: Recorder) -> Self {
+        Self {
+            filling: None,
+            recorder,
+        }
+    }
+
+    /// Seals what is there, if there is a message in it. `fields` makes the header's fields from the batch number.
+    pub(super) fn seal(&mut self, fields: impl FnOnce(u64) -> SealFields) -> Option<SealedBatch> {
+        let filling = self.filling.take_if(|filling| !filling.builder.is_empty())?;
+        let fields = fields(filling.number);
+        let sealed = filling.seal(fields);
+        self.recorder.add_count(BUFFER_WRITE, u64::from(sealed.messages));
+        self.recorder.count(BATCHES, 1);
+        self.recorder.count(MESSAGES, u64::from(sealed.messages));
+        Some(sealed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use embar_meter::Profile;
+    use embar_wire::batch::Batch;
+
+    use super::*;
+    use crate::profile::publisher::SCHEMA;
+
+    #[test]
+    fn sealing_keeps_buffer_and_counter_and_skips_an_empty_batch() {
+        let mut current = Current::new(Profile::new(&SCHEMA).recorder());
+        let fields = |sequence| SealFields {
+            sequence,
+            ..SealFields::default()
+        };
+        assert!(current.seal(fields).is_none());
+
+        let buffer = Arc::new(vec![0; 4096]);
+        let (bytes_at, shell_at) = (buffer.as_ptr(), Arc::as_ptr(&buffer));
+        let mut filling = Filling::new(buffer, 4096);
+        filling.number = 7;
+        current.filling = Some(filling);
+        assert!(current.seal(fields).is_none(), "no message yet");
+
+        let filling = current.filling.as_mut().expect("still there");
+        filling.builder.try_push(None, &[], b"hello").expect("fits");
+        let sealed = current.seal(fields).expect("one message");
+        assert_eq!((sealed.number, sealed.messages), (7, 1));
+        assert_eq!((sealed.bytes.as_ptr(), Arc::as_ptr(&sealed.bytes)), (bytes_at, shell_at));
+        let (batch, _) = Batch::split_first(&sealed.bytes, 4096).expect("a good frame");
+        assert_eq!(batch.header().sequence(), 7);
+        assert!(current.filling.is_none());
+    }
+}

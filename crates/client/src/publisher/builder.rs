@@ -1,0 +1,326 @@
+//! Settings of a publisher, and opening it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_meter::Profile;
+use embar_wire::limits::{DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES, MIN_BATCH_BYTES};
+use embar_wire::topic::check_topic_name;
+
+use super::core::{Acks, OnBrokerLoss, PublisherConfig, PublisherCore};
+use super::pool::Pool;
+use super::shared::{Delivery, OnAck, Opened, Ready, Shared, SharedSettings};
+use super::{Publisher, driver};
+use crate::bootstrap;
+use crate::clock::random_seed;
+use crate::error::Error;
+use crate::profile::publisher::SCHEMA;
+use crate::wake::block_on;
+
+/// Batch buffers for each connection, unless told otherwise: one on the wire, one behind it, two on their way back.
+const BUFFERS_PER_CONNECTION: usize = 4;
+/// And these for the batches being filled.
+const BUFFERS_FILLING: usize = 2;
+
+/// How many batch buffers there are.
+#[derive(Debug, Clone, Copy)]
+enum Buffers {
+    PerConnection,
+    Count(usize),
+    Bytes(usize),
+}
+
+/// Made by [`Publisher::builder`].
+#[must_use = "a builder does nothing until open"]
+pub struct PublisherBuilder {
+    bootstrap: String,
+    name: String,
+    topic: String,
+    acks: Acks,
+    batch_bytes: usize,
+    linger: Duration,
+    threads_per_broker: u32,
+    buffers: Buffers,
+    batches_in_flight: usize,
+    on_broker_loss: OnBrokerLoss,
+    auto_create: bool,
+    producer_id: Option<u64>,
+    on_ack: Option<OnAck>,
+    open_timeout: Duration,
+    delivery_timeout: Duration,
+    ack_timeout: Duration,
+    metering: bool,
+}
+
+impl PublisherBuilder {
+    pub(super) fn new(bootstrap: &str) -> Self {
+        Self {
+            bootstrap: bootstrap.to_string(),
+            name: format!("embar-client {}", env!("CARGO_PKG_VERSION")),
+            topic: String::new(),
+            acks: Acks::Readable,
+            batch_bytes: DEFAULT_BATCH_BYTES as usize,
+            linger: Duration::from_millis(5),
+            threads_per_broker: 1,
+            buffers: Buffers::PerConnection,
+            batches_in_flight: BUFFERS_PER_CONNECTION,
+            on_broker_loss: OnBrokerLoss::Resend,
+            auto_create: true,
+            producer_id: None,
+            on_ack: None,
+            open_timeout: Duration::from_secs(5),
+            delivery_timeout: Duration::from_secs(30),
+            ack_timeout: Duration::from_secs(4),
+            metering: true,
+        }
+    }
+
+    /// The topic; required.
+    pub fn topic(mut self, name: impl Into<String>) -> Self {
+        self.topic = name.into();
+        self
+    }
+
+    /// When a batch counts as published. Default [`Acks::Readable`].
+    pub fn acks(mut self, acks: Acks) -> Self {
+        self.acks = acks;
+        self
+    }
+
+    /// Bytes of a full batch, header included: 128 to 16 MiB, default 2 MiB. A multiple of 64 is used.
+    pub fn batch_bytes(mut self, bytes: usize) -> Self {
+        self.batch_bytes = bytes;
+        self
+    }
+
+    /// How long a message may wait for its batch to fill, from the first message of the batch. Default 5 ms; zero sends
+    /// every message in a batch of its own, at once.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Connections, each with an I/O thread, for each data broker. Default 1.
+    pub fn threads_per_broker(mut self, threads: u32) -> Self {
+        self.threads_per_broker = threads;
+        self
+    }
+
+    /// Batch buffers in all, at least 2; publishing waits when none is free. Default: 4 for each connection, and 2.
+    pub fn buffers(mut self, buffers: usize) -> Self {
+        self.buffers = Buffers::Count(buffers);
+        self
+    }
+
+    /// As [`PublisherBuilder::buffers`], in bytes: as many batches as fit, at least 2.
+    pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
+        self.buffers = Buffers::Bytes(bytes);
+        self
+    }
+
+    /// Unacknowledged batches that one connection carries, at most. Default 4.
+    pub fn batches_in_flight(mut self, batches: usize) -> Self {
+        self.batches_in_flight = batches;
+        self
+    }
+
+    /// What to do with batches that a lost connection may have delivered. Default [`OnBrokerLoss::Resend`].
+    pub fn on_broker_loss(mut self, choice: OnBrokerLoss) -> Self {
+        self.on_broker_loss = choice;
+        self
+    }
+
+    /// Whether a topic that does not exist is created when the publisher opens. Default true.
+    pub fn auto_create(mut self, create: bool) -> Self {
+        self.auto_create = create;
+        self
+    }
+
+    /// Identity of the publishing session, found in batch headers. Default: random.
+    pub fn producer_id(mut self, id: u64) -> Self {
+        self.producer_id = Some(id);
+        self
+    }
+
+    /// Called for every batch when its outcome is known, by an I/O thread: it must be quick, must not block, and may
+    /// publish only by `try_publish`.
+    pub fn on_ack(mut self, callback: impl Fn(&Delivery) + Send + Sync + 'static) -> Self {
+        self.on_ack = Some(Box::new(callback));
+        self
+    }
+
+    /// How long opening may take. Default 5 s.
+    pub fn open_timeout(mut self, limit: Duration) -> Self {
+        self.open_timeout = limit;
+        self
+    }
+
+    /// A batch that no broker took within this time fails. Default 30 s.
+    pub fn delivery_timeout(mut self, limit: Duration) -> Self {
+        self.delivery_timeout = limit;
+        self
+    }
+
+    /// A connection with batches in flight that makes no progress for this long counts as dead. Default 4 s; it must be
+    /// longer than a batch takes on the wire.
+    pub fn ack_timeout(mut self, limit: Duration) -> Self {
+        self.ack_timeout = limit;
+        self
+    }
+
+    /// Whether stages are timed from the start. Default true.
+    pub fn metering(mut self, on: bool) -> Self {
+        self.metering = on;
+        self
+    }
+
+    /// Name for the brokers' logs.
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Finds the cluster, connects to every data broker, creates the topic if need be, and allocates the buffers.
+    ///
+    /// # Errors
+    /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
+    /// [`Error::UnknownTopic`], [`Error::Refused`], or [`Error::System`].
+    pub fn open(self) -> Result<Publisher, Error> {
+        block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
+    }
+
+    /// As [`PublisherBuilder::open`], without blocking the thread while it waits for brokers. (Names in the bootstrap
+    /// address are looked up in place.)
+    ///
+    /// # Errors
+    /// As [`PublisherBuilder::open`].
+    pub async fn open_async(self) -> Result<Publisher, Error> {
+        self.check()?;
+        let profile = Profile::new(&SCHEMA);
+        profile.set_enabled(self.metering);
+        let producer = self.producer_id.unwrap_or_else(random_seed);
+        let config = PublisherConfig {
+            name: self.name.clone(),
+            bootstrap: bootstrap::resolve(&self.bootstrap)?,
+            topic: self.topic.clone(),
+            producer,
+            acks: self.acks,
+            lanes_per_broker: self.threads_per_broker,
+            batches_in_flight: self.batches_in_flight,
+            on_broker_loss: self.on_broker_loss,
+            auto_create: self.auto_create,
+            delivery_timeout: self.delivery_timeout,
+            ack_timeout: self.ack_timeout,
+            open_timeout: self.open_timeout,
+            seed: random_seed(),
+        };
+        let (batch_bytes, buffers, delivery_timeout) = (self.batch_bytes, self.buffers, self.delivery_timeout);
+        let settings = SharedSettings {
+            linger: self.linger,
+            delivery_timeout,
+            producer,
+            on_ack: self.on_ack,
+        };
+        let shared = Arc::new(Shared::new(PublisherCore::new(config), profile, settings));
+        let start = |core: &mut PublisherCore, now| core.start(now);
+        shared.with_core(None, None, start);
+        let mut publisher = Publisher::starting(shared.clone(), driver::start(&shared)?);
+        let opened = shared.opened().await?;
+        let ready = allocate(opened, batch_bytes, buffers);
+        assert!(shared.ready.set(ready).is_ok(), "a publisher opens once");
+        publisher.ready(delivery_timeout);
+        Ok(publisher)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_topic_name(&self.topic).map_err(|rule| Error::setting("topic", &self.topic, rule.to_string()))?;
+        let in_range = |setting, value: usize, least: usize, most: usize| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::setting(setting, value, format!("must be from {least} to {most}")))
+        };
+        in_range("batch_bytes", self.batch_bytes, MIN_BATCH_BYTES as usize, MAX_BATCH_BYTES as usize)?;
+        in_range("threads_per_broker", self.threads_per_broker as usize, 1, 64)?;
+        in_range("batches_in_flight", self.batches_in_flight, 1, 4096)?;
+        if let Buffers::Count(buffers) = self.buffers {
+            in_range("buffers", buffers, 2, 65_536)?;
+        }
+        for (setting, limit) in [
+            ("open_timeout", self.open_timeout),
+            ("delivery_timeout", self.delivery_timeout),
+            ("ack_timeout", self.ack_timeout),
+        ] {
+            if limit.is_zero() {
+                return Err(Error::setting(setting, "0", "must be longer than nothing"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn allocate(opened: Opened, batch_bytes: usize, buffers: Buffers) -> Ready {
+    let batch_bytes = batch_bytes.min(opened.max_batch_bytes as usize);
+    let count = match buffers {
+        Buffers::PerConnection => opened.lanes as usize * BUFFERS_PER_CONNECTION + BUFFERS_FILLING,
+        Buffers::Count(count) => count,
+        Buffers::Bytes(bytes) => (bytes / batch_bytes).max(2),
+    };
+    Ready {
+        pool: Pool::new(batch_bytes, count),
+        topic_id: opened.topic_id,
+        batch_bytes,
+    }
+}
+
+impl fmt::Debug for PublisherBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PublisherBuilder")
+            .field("bootstrap", &self.bootstrap)
+            .field("topic", &self.topic)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_work_are_named() {
+        let builder = || Publisher::builder("127.0.0.1:1").topic("t");
+        let refused = |builder: PublisherBuilder| match builder.check() {
+            Err(Error::BadSetting { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(builder().topic("a/b")), "topic");
+        assert_eq!(refused(builder().batch_bytes(100)), "batch_bytes");
+        assert_eq!(refused(builder().batch_bytes(17 << 20)), "batch_bytes");
+        assert_eq!(refused(builder().threads_per_broker(0)), "threads_per_broker");
+        assert_eq!(refused(builder().buffers(1)), "buffers");
+        assert_eq!(refused(builder().batches_in_flight(0)), "batches_in_flight");
+        assert_eq!(refused(builder().ack_timeout(Duration::ZERO)), "ack_timeout");
+        assert!(builder().check().is_ok());
+    }
+
+    #[test]
+    fn buffers_follow_connections_unless_they_are_counted() {
+        let opened = Opened {
+            topic_id: 1,
+            max_batch_bytes: 4096,
+            lanes: 3,
+        };
+        assert_eq!(allocate(opened, 1 << 20, Buffers::PerConnection).batch_bytes, 4096);
+        for (buffers, expected) in [
+            (Buffers::PerConnection, 14),
+            (Buffers::Count(5), 5),
+            (Buffers::Bytes(4096 * 7 + 1), 7),
+            (Buffers::Bytes(0), 2),
+        ] {
+            let pool = allocate(opened, 4096, buffers).pool;
+            let taken = std::iter::from_fn(|| pool.try_take().expect("works")).count();
+            assert_eq!(taken, expected, "{buffers:?}");
+        }
+    }
+}

@@ -1,0 +1,568 @@
+//! The publisher as a state machine.
+//!
+//! Call order: [`PublisherCore::start`] once. Then, in any order and from whatever drives it, the events `connected`,
+//! `received`, `sent`, `disconnected` (all per lane), `submit` (a sealed batch) and `tick` (at
+//! [`PublisherCore::next_tick`] or later). After each of them take all of [`PublisherCore::poll`] for every lane that
+//! [`PublisherCore::has_action`], and all of [`PublisherCore::next_event`].
+//!
+//! A driver gives back, or drops, every buffer of a lane *before* it reports the send as `sent` or the lane as
+//! `disconnected`: the core then holds the only reference and may change or reuse the bytes.
+//!
+//! Invariants:
+//! - Each submitted batch is resolved exactly once, and its buffer released exactly once, after that.
+//! - A batch that no connection ever carried is never in doubt; one that was carried is sent again only with the
+//!   possible-duplicate flag, or not at all.
+//! - Memory is bounded by the batches submitted and not released.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_wire::batch::{BatchFlags, BatchHeader};
+use embar_wire::control::{BrokerState, ErrorCode, ErrorReply, PublisherOpened};
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::time::Now;
+
+use super::dispatch;
+use super::flight::Batch;
+use super::lane::{Phase, PublishLane, Turn};
+use super::receipt::{Failure, Outcome};
+use crate::backoff::Random;
+use crate::connection::{Lane, LinkAction};
+use crate::directory::{Directory, Finding};
+use crate::error::Error;
+
+/// When a batch counts as published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// When the kernel took it: fast, and nothing is known about what became of it.
+    None,
+    /// When it is readable at the topic's order level; survives any process crash, not the loss of the region.
+    Readable,
+}
+
+impl Acks {
+    /// The level on the wire.
+    pub fn level(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Readable => 1,
+        }
+    }
+}
+
+/// What to do with batches that a lost connection may have delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBrokerLoss {
+    /// Send them to another broker, flagged as possible duplicates: at least once.
+    Resend,
+    /// Report them as in doubt: the caller decides.
+    InDoubt,
+}
+
+/// Settings of a core.
+#[derive(Debug, Clone)]
+pub struct PublisherConfig {
+    /// Goes into the brokers' logs.
+    pub name: String,
+    /// Where to ask for the cluster first; at least one.
+    pub bootstrap: Vec<SocketAddr>,
+    /// The topic's name.
+    pub topic: String,
+    /// Identity of this publishing session.
+    pub producer: u64,
+    /// When a batch counts as published.
+    pub acks: Acks,
+    /// Connections for each data broker.
+    pub lanes_per_broker: u32,
+    /// Batches that one connection carries unacknowledged, at most.
+    pub batches_in_flight: usize,
+    /// What to do with batches that may have been delivered.
+    pub on_broker_loss: OnBrokerLoss,
+    /// Create the topic if it does not exist when the publisher opens.
+    pub auto_create: bool,
+    /// A batch that no broker took within this time fails.
+    pub delivery_timeout: Duration,
+    /// A connection with batches in flight that makes no progress for this long counts as dead.
+    pub ack_timeout: Duration,
+    /// Opening fails after this time.
+    pub open_timeout: Duration,
+    /// Seed of the backoff jitter.
+    pub seed: u64,
+}
+
+/// What the driver shall do on a lane.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Connect, then call `connected` or `disconnected`.
+    Connect(SocketAddr),
+    /// Send these bytes, then call `sent`.
+    Send(Vec<u8>),
+    /// Send this batch, drop the reference, then call `sent`.
+    SendBatch(Arc<Vec<u8>>),
+    /// Receive into this part of the buffer, then call `received`.
+    Receive(Vec<u8>, Range<usize>),
+    /// Close, give up all buffers, then call `disconnected`.
+    Close,
+}
+
+/// What happened.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Every broker that is ready was tried and at least one took the publisher. Comes once.
+    Opened {
+        /// For batch headers.
+        topic_id: u32,
+        /// Largest batch frame that all brokers take.
+        max_batch_bytes: u32,
+    },
+    /// The outcome of a batch.
+    Resolved {
+        /// Its number.
+        batch: u64,
+        /// Its messages.
+        messages: u32,
+        /// What became of it.
+        outcome: Outcome,
+        /// Time from hand-over to acknowledgement, if it was acknowledged.
+        waited_ns: Option<u64>,
+    },
+    /// A batch's buffer is free.
+    Released {
+        /// The only reference to it.
+        buffer: Arc<Vec<u8>>,
+    },
+    /// A batch will be sent again.
+    Resent,
+    /// A lane is open again after a loss.
+    Reconnected(Lane),
+    /// A lane was lost.
+    LaneLost {
+        /// Which.
+        lane: Lane,
+        /// Its broker.
+        broker: u32,
+        /// Why.
+        cause: String,
+    },
+    /// Nothing can be published any more. Comes once.
+    Failed(Error),
+}
+
+/// A batch to publish. Its bytes are a whole batch frame, and nobody else refers to them.
+#[derive(Debug)]
+pub struct SealedBatch {
+    /// Number within the publisher.
+    pub number: u64,
+    /// Messages in it.
+    pub messages: u32,
+    /// The frame.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+/// A broker may not know a new topic yet; after this long it does not know it at all.
+const TOPIC_GRACE: Duration = Duration::from_secs(5);
+/// Between two looks at a cluster that is not complete.
+const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
+/// Between two looks at the cluster while publishing, to find brokers that joined.
+const REFRESH_ACTIVE: Duration = Duration::from_secs(10);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct PublisherCore {
+    config: PublisherConfig,
+    directory: Directory,
+    lanes: Vec<PublishLane>,
+    /// Batches that no connection could take yet.
+    waiting: VecDeque<Batch>,
+    last_choice: usize,
+    topic_id: Option<u32>,
+    max_batch_bytes: u32,
+    opened: bool,
+    /// Give up opening at this time.
+    open_by: Option<Now>,
+    failed: Option<(Error, Failure)>,
+    random: Random,
+    events: VecDeque<Event>,
+}
+
+impl PublisherCore {
+    /// A core that does nothing before [`PublisherCore::start`].
+    ///
+    /// # Panics
+    /// If there is no bootstrap address.
+    pub fn new(config: PublisherConfig) -> Self {
+        let mut random = Random::new(config.seed);
+        let directory = Directory::new(&config.name, config.bootstrap.clone(), &config.topic, random.next_bits());
+        Self {
+            config,
+            directory,
+            lanes: Vec::new(),
+            waiting: VecDeque::new(),
+            last_choice: 0,
+            topic_id: None,
+            max_batch_bytes: MAX_BATCH_BYTES,
+            opened: false,
+            open_by: None,
+            failed: None,
+            random,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Starts to look for the cluster.
+    pub fn start(&mut self, now: Now) {
+        self.open_by = Some(now.after(self.config.open_timeout));
+        self.directory.wish_refresh(now);
+    }
+
+    /// Lanes that exist, the control lane included; they are numbered from 0 and only grow in number.
+    pub fn lane_count(&self) -> u32 {
+        1 + self.lanes.len() as u32
+    }
+
+    /// The driver connected `lane`.
+    pub fn connected(&mut self, lane: Lane) {
+        match self.lane(lane) {
+            None => self.directory.connected(),
+            Some(lane) => lane.link.connected(),
+        }
+    }
+
+    /// The driver received `bytes` more bytes into the buffer of [`Action::Receive`].
+    pub fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now) {
+        let Some(index) = lane.index().checked_sub(1) else {
+            self.directory.received(buffer, bytes, now);
+            self.take_findings(now);
+            return;
+        };
+        let link = &mut self.lanes[index];
+        let turn = link.received(buffer, bytes, &self.config, now, &mut self.events);
+        if let Turn::Opened(opened) = turn {
+            self.lane_opened(index, &opened, now);
+        }
+        self.pump();
+    }
+
+    /// The driver finished the send of `lane` and holds no reference to its bytes.
+    pub fn sent(&mut self, lane: Lane, now: Now) {
+        let Some(index) = lane.index().checked_sub(1) else {
+            self.directory.sent();
+            return;
+        };
+        self.lanes[index].sent(now, &mut self.events);
+        self.pump();
+    }
+
+    /// `lane` is closed, or could not be connected, and the driver holds nothing of it.
+    pub fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {
+        let Some(index) = lane.index().checked_sub(1) else {
+            self.directory.disconnected(cause, now);
+            return;
+        };
+        let link = &mut self.lanes[index];
+        let carried = link.flight.len() > 0;
+        let (lost, refusal) = link.disconnected(cause, &mut self.random, now, &mut self.events);
+        self.events.push_back(Event::LaneLost {
+            lane,
+            broker: link.broker,
+            cause: link.last_error.clone().unwrap_or_default(),
+        });
+        if let Some(refusal) = &refusal {
+            self.refused(index, refusal, carried, now);
+        }
+        for batch in lost.into_iter().rev() {
+            self.recover(batch, refusal.as_ref(), now);
+        }
+        if self.failed.is_some() {
+            self.lanes[index].phase = Phase::Parked;
+        } else {
+            self.directory.wish_refresh(now);
+        }
+        self.finish_opening();
+        self.pump();
+    }
+
+    /// Publishes a batch.
+    pub fn submit(&mut self, sealed: SealedBatch, now: Now) {
+        let batch = Batch {
+            number: sealed.number,
+            messages: sealed.messages,
+            bytes: sealed.bytes,
+            sealed_at: now,
+            sent_at: now,
+            written: false,
+        };
+        if let Some((_, failure)) = self.failed {
+            batch.finish(Outcome::Failed(failure), &mut self.events);
+            return;
+        }
+        self.waiting.push_back(batch);
+        if self.directory.refreshed_at().is_some_and(|at| at.after(REFRESH_ACTIVE) <= now) {
+            self.directory.wish_refresh(now);
+        }
+        self.pump();
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Now) {
+        if self.open_by.is_some_and(|by| by <= now) {
+            self.fail(self.trouble(), Failure::Closed, now);
+        }
+        self.directory.tick(now);
+        if self.refresh_at().is_some_and(|at| at <= now) {
+            self.directory.wish_refresh(now);
+        }
+        for lane in &mut self.lanes {
+            lane.tick(self.config.ack_timeout, now);
+        }
+        while let Some(batch) = self.waiting.pop_front_if(|batch| self.config.expires(batch) <= now) {
+            batch.give_up(Failure::TimedOut, &mut self.events);
+        }
+    }
+
+    /// When to call [`PublisherCore::tick`] at the latest; `None` while there is nothing to wait for.
+    pub fn next_tick(&self) -> Option<Now> {
+        let lanes = self.lanes.iter().filter_map(|lane| lane.next_tick(self.config.ack_timeout));
+        let batch = self.waiting.front().map(|batch| self.config.expires(batch));
+        lanes
+            .chain(batch)
+            .chain(self.directory.next_tick())
+            .chain(self.refresh_at())
+            .chain(self.open_by)
+            .min()
+    }
+
+    /// Whether [`PublisherCore::poll`] would return something for `lane`.
+    pub fn has_action(&self, lane: Lane) -> bool {
+        match lane.index().checked_sub(1) {
+            None => self.directory.has_action(),
+            Some(index) => self.lanes[index].has_action(),
+        }
+    }
+
+    /// What to do next on `lane`.
+    pub fn poll(&mut self, lane: Lane, now: Now) -> Option<Action> {
+        match self.lane(lane) {
+            None => self.directory.poll().map(|action| match action {
+                LinkAction::Connect(address) => Action::Connect(address),
+                LinkAction::Send(bytes) => Action::Send(bytes),
+                LinkAction::Receive(buffer, space) => Action::Receive(buffer, space),
+                LinkAction::Close => Action::Close,
+            }),
+            Some(lane) => lane.poll(now),
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether [`PublisherCore::next_event`] would return something.
+    pub fn has_event(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Closes all connections and gives up what is not acknowledged, because of `why`.
+    pub fn stop(&mut self, why: Error, now: Now) {
+        self.fail(why, Failure::Closed, now);
+    }
+
+    /// Why the publisher cannot be opened, or cannot deliver, as far as is known.
+    pub fn trouble(&self) -> Error {
+        if let Some((error, _)) = &self.failed {
+            return error.clone();
+        }
+        let refused = self.lanes.iter().find_map(|lane| Some((lane.broker, lane.last_error.clone()?)));
+        match (self.directory.cluster(), refused) {
+            (None, _) => self.directory.unreachable(),
+            (Some(_), Some((broker, cause))) => Error::Unreachable {
+                addresses: format!("data broker {broker}"),
+                cause,
+            },
+            (Some(_), None) => Error::NoDataBrokers,
+        }
+    }
+
+    fn lane(&mut self, lane: Lane) -> Option<&mut PublishLane> {
+        let index = lane.index().checked_sub(1)?;
+        Some(&mut self.lanes[index])
+    }
+
+    fn take_findings(&mut self, now: Now) {
+        while let Some(finding) = self.directory.next_finding() {
+            match finding {
+                Finding::Cluster => self.heard_of_cluster(now),
+                Finding::TopicExists => {
+                    for lane in &mut self.lanes {
+                        if let (Phase::Waiting(_), Some(_)) = (lane.phase, lane.unknown_since) {
+                            lane.phase = Phase::Waiting(now);
+                        }
+                    }
+                }
+                Finding::TopicMissing => self.fail_unknown_topic(now),
+                Finding::TopicRefused(error) => self.fail(error, Failure::Closed, now),
+            }
+        }
+        self.tick(now);
+    }
+
+    fn heard_of_cluster(&mut self, now: Now) {
+        let Some(cluster) = self.directory.cluster() else { return };
+        let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
+        for info in data().filter(|info| info.state != BrokerState::Gone) {
+            if !self.lanes.iter().any(|lane| lane.broker == info.id) {
+                let lane = |_| PublishLane::new(info.id, &self.config);
+                self.lanes.extend((0..self.config.lanes_per_broker).map(lane));
+            }
+        }
+        if self.failed.is_none() {
+            for lane in &mut self.lanes {
+                lane.heard_of(data().find(|info| info.id == lane.broker), now);
+            }
+        }
+    }
+
+    fn lane_opened(&mut self, index: usize, opened: &PublisherOpened, now: Now) {
+        if *self.topic_id.get_or_insert(opened.topic_id) != opened.topic_id {
+            let topic = self.config.topic.clone();
+            self.fail(Error::TopicReplaced { topic }, Failure::Refused(ErrorCode::UnknownTopic), now);
+            return;
+        }
+        if !self.opened {
+            self.max_batch_bytes = self.max_batch_bytes.min(opened.max_batch_bytes);
+        }
+        if std::mem::replace(&mut self.lanes[index].opened_before, true) {
+            self.events.push_back(Event::Reconnected(Lane(index as u32 + 1)));
+        }
+        self.finish_opening();
+    }
+
+    fn finish_opening(&mut self) {
+        let settled = self.lanes.iter().all(|lane| lane.settled || !lane.is_ready());
+        let (Some(topic_id), true, false, None) = (self.topic_id, settled, self.opened, &self.failed) else {
+            return;
+        };
+        self.opened = true;
+        self.open_by = None;
+        self.events.push_back(Event::Opened {
+            topic_id,
+            max_batch_bytes: self.max_batch_bytes,
+        });
+    }
+
+    /// A broker said why it ends the connection.
+    fn refused(&mut self, index: usize, refusal: &ErrorReply, carried: bool, now: Now) {
+        let ErrorReply { code, message, .. } = refusal.clone();
+        match code {
+            ErrorCode::UnknownTopic if carried => self.fail_unknown_topic(now),
+            ErrorCode::UnknownTopic => {
+                let since = *self.lanes[index].unknown_since.get_or_insert(now);
+                if since.after(TOPIC_GRACE) <= now {
+                    self.fail_unknown_topic(now);
+                } else {
+                    // A broker that was not reached before may be slow to hear of the topic; so may one that restarts.
+                    // The head knows, and only a publisher that never got through may bring a topic into being.
+                    let create = self.config.auto_create && self.topic_id.is_none();
+                    self.lanes[index].settled = false;
+                    self.directory.wish_topic(create, now);
+                }
+            }
+            ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument if !self.opened => {
+                self.fail(Error::Refused { code, message }, Failure::Refused(code), now);
+            }
+            _ => {}
+        }
+    }
+
+    fn fail_unknown_topic(&mut self, now: Now) {
+        let topic = self.config.topic.clone();
+        self.fail(Error::UnknownTopic { topic }, Failure::Refused(ErrorCode::UnknownTopic), now);
+    }
+
+    fn fail(&mut self, error: Error, failure: Failure, now: Now) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.failed = Some((error.clone(), failure));
+        self.open_by = None;
+        self.events.push_back(Event::Failed(error));
+        self.directory.stop(now);
+        for batch in std::mem::take(&mut self.waiting) {
+            batch.give_up(failure, &mut self.events);
+        }
+        for lane in &mut self.lanes {
+            match lane.phase {
+                Phase::Waiting(_) | Phase::Parked => lane.phase = Phase::Parked,
+                _ => lane.close("the publisher is closed".into()),
+            }
+        }
+    }
+
+    /// Decides about a batch that was on a connection which is gone.
+    fn recover(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
+        if let Some((_, failure)) = self.failed {
+            batch.give_up(failure, &mut self.events);
+        } else if !batch.written {
+            self.waiting.push_front(batch);
+        } else if let Some(refusal) = refusal.filter(|refusal| is_final(refusal)) {
+            batch.finish(Outcome::Failed(Failure::Refused(refusal.code)), &mut self.events);
+        } else if self.config.on_broker_loss == OnBrokerLoss::InDoubt || self.config.expires(&batch) <= now {
+            batch.give_up(Failure::InDoubt, &mut self.events);
+        } else {
+            flag_as_possible_duplicate(&mut batch.bytes);
+            self.events.push_back(Event::Resent);
+            self.waiting.push_front(batch);
+        }
+    }
+
+    /// Gives waiting batches to lanes that can write them now.
+    fn pump(&mut self) {
+        while !self.waiting.is_empty() {
+            let limit = self.config.batches_in_flight;
+            let able = self.lanes.iter().enumerate();
+            let able = able.filter_map(|(index, lane)| Some((index, lane.load(limit)?)));
+            let Some(index) = dispatch::choose(able, self.last_choice) else {
+                return;
+            };
+            self.last_choice = index;
+            self.lanes[index].assigned = self.waiting.pop_front();
+        }
+    }
+
+    fn refresh_at(&self) -> Option<Now> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let none_ready = !self.lanes.iter().any(PublishLane::is_ready);
+        let incomplete = none_ready && (!self.opened || !self.waiting.is_empty());
+        let wanted = incomplete || self.lanes.iter().any(PublishLane::may_return);
+        let due = wanted && self.directory.is_idle();
+        due.then(|| self.directory.refreshed_at()).flatten().map(|at| at.after(REFRESH_INCOMPLETE))
+    }
+}
+
+impl PublisherConfig {
+    fn expires(&self, batch: &Batch) -> Now {
+        batch.sealed_at.after(self.delivery_timeout)
+    }
+}
+
+/// Sending the same bytes again would only be refused again.
+fn is_final(refusal: &ErrorReply) -> bool {
+    let transient = matches!(
+        refusal.code,
+        ErrorCode::ChecksumMismatch | ErrorCode::Backpressure | ErrorCode::Draining | ErrorCode::Timeout
+    );
+    !refusal.retryable && !transient
+}
+
+fn flag_as_possible_duplicate(bytes: &mut Arc<Vec<u8>>) {
+    let bytes = Arc::get_mut(bytes).expect("the driver gave up its reference before it reported the loss");
+    let mut header = BatchHeader::parse(bytes, MAX_BATCH_BYTES).expect("a submitted batch starts with a good header");
+    header.add_flags(BatchFlags::POSSIBLE_DUPLICATE);
+    bytes[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
+}

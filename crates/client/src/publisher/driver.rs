@@ -1,0 +1,235 @@
+//! The I/O threads: one for each lane, and the control thread, which also keeps time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use embar_meter::Recorder;
+use embar_transport::{Body, Completion, Epoll, IoCounters, Reactor, RecvBuf, SendBuf, Store, Token};
+use embar_wire::time::Now;
+
+use super::core::{Action, Event};
+use super::shared::{Shared, lock};
+use crate::connection::Lane;
+use crate::error::Error;
+use crate::profile::publisher::{SEND_BYTES, SEND_CALLS, SEND_EAGAIN, SEND_PAYLOAD};
+
+/// Starts the control thread, which starts the others as lanes come up.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Error> {
+    spawn(shared, Lane::CONTROL, control)
+}
+
+fn spawn(shared: &Arc<Shared>, lane: Lane, run: fn(LaneDriver)) -> Result<JoinHandle<()>, Error> {
+    let shared = shared.clone();
+    // A reactor stays on the thread that makes it.
+    let body = move || match Epoll::new() {
+        Ok(reactor) => {
+            shared.set_waker(lane, reactor.waker());
+            run(LaneDriver::new(shared, lane, reactor));
+        }
+        Err(error) => shared.stop(Error::system("a reactor for a publisher", &error)),
+    };
+    thread::Builder::new()
+        .name(format!("embar-pub-{}", lane.0))
+        .spawn(body)
+        .map_err(|error| Error::system("a thread for a publisher", &error))
+}
+
+fn control(mut driver: LaneDriver) {
+    let shared = driver.shared.clone();
+    let mut lanes: Vec<JoinHandle<()>> = Vec::new();
+    while driver.act() {
+        while !driver.stopping() && lanes.len() as u32 + 1 < lock(&shared.core).lane_count() {
+            let lane = Lane(lanes.len() as u32 + 1);
+            match spawn(&shared, lane, lane_thread) {
+                Ok(thread) => lanes.push(thread),
+                Err(error) => shared.stop(error),
+            }
+        }
+        shared.sleep_until(None);
+        let now = shared.clock.now();
+        let linger = shared.seal_due(now);
+        let (tick, has_work) = {
+            let core = lock(&shared.core);
+            (core.next_tick(), core.has_event() || core.has_action(Lane::CONTROL))
+        };
+        let deadline = [linger, tick].into_iter().flatten().min();
+        shared.sleep_until(deadline);
+        let limit = match deadline {
+            _ if has_work => Some(Duration::ZERO),
+            Some(at) => Some(shared.clock.until(at)),
+            None => None,
+        };
+        driver.turn(limit);
+        if tick.is_some_and(|at| at <= shared.clock.now()) || has_work {
+            driver.with_core(super::core::PublisherCore::tick);
+        }
+    }
+    for lane in lanes {
+        // A lane thread that panicked has reported itself on stderr; the others must still be waited for.
+        let _ = lane.join();
+    }
+}
+
+fn lane_thread(mut driver: LaneDriver) {
+    while driver.act() {
+        driver.turn(None);
+    }
+}
+
+struct LaneDriver {
+    shared: Arc<Shared>,
+    lane: Lane,
+    reactor: Epoll,
+    /// The open connection.
+    token: Option<Token>,
+    /// The connection is closed, for this reason, and its buffers are awaited.
+    ending: Option<String>,
+    completions: Vec<Completion>,
+    events: Vec<Event>,
+    recorder: Recorder,
+    counted: IoCounters,
+}
+
+impl LaneDriver {
+    fn new(shared: Arc<Shared>, lane: Lane, reactor: Epoll) -> Self {
+        Self {
+            recorder: shared.profile.recorder(),
+            shared,
+            lane,
+            reactor,
+            token: None,
+            ending: None,
+            completions: Vec::new(),
+            events: Vec::new(),
+            counted: IoCounters::default(),
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Does what the core asks for; false if the thread may return.
+    fn act(&mut self) -> bool {
+        loop {
+            let action = {
+                let mut core = lock(&self.shared.core);
+                core.poll(self.lane, self.shared.clock.now())
+            };
+            let Some(action) = action else { break };
+            self.perform(action);
+        }
+        self.settle();
+        !(self.stopping() && self.token.is_none() && self.ending.is_none())
+    }
+
+    fn perform(&mut self, action: Action) {
+        if let Action::Connect(address) = action {
+            match self.reactor.connect(address) {
+                Ok(token) => self.token = Some(token),
+                Err(error) => self.end(error.to_string()),
+            }
+            return;
+        }
+        // Without a connection the core will be told so; what it asks for meanwhile is void.
+        let Some(token) = self.token else { return };
+        match action {
+            Action::Connect(_) => {}
+            Action::Send(bytes) => self.reactor.send(token, SendBuf::heap(bytes)),
+            Action::SendBatch(bytes) => self.reactor.send(token, SendBuf::shared(bytes)),
+            Action::Receive(buffer, space) => self.reactor.recv(token, RecvBuf::heap(buffer, space)),
+            Action::Close => self.end("closed".into()),
+        }
+    }
+
+    /// Waits, at most for `limit`, and reports what happened.
+    fn turn(&mut self, limit: Option<Duration>) {
+        let mut completions = std::mem::take(&mut self.completions);
+        if let Err(error) = self.reactor.poll(limit, &mut completions) {
+            self.shared.stop(Error::system("waiting for sockets", &error));
+            self.end(error.to_string());
+        }
+        for completion in completions.drain(..) {
+            self.completed(completion);
+        }
+        self.completions = completions;
+        self.settle();
+        self.count_io();
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        match completion {
+            Completion::Connected { token, result } if Some(token) == self.token => match result {
+                Ok(()) => {
+                    let lane = self.lane;
+                    self.with_core(|core, _| core.connected(lane));
+                }
+                Err(error) => self.end(error.to_string()),
+            },
+            Completion::Received { token, buf, result, .. } if Some(token) == self.token => match result {
+                Ok(0) => self.end("the broker closed the connection".into()),
+                Ok(bytes) => {
+                    let (lane, Store::Heap(buffer)) = (self.lane, buf.into_store()) else {
+                        return;
+                    };
+                    self.with_core(|core, now| core.received(lane, buffer, bytes, now));
+                }
+                Err(error) => self.end(error.to_string()),
+            },
+            Completion::Sent {
+                token,
+                buf,
+                result,
+                ticks,
+            } if Some(token) == self.token => {
+                let (_, body) = buf.into_parts();
+                if matches!(body, Body::Shared(_)) {
+                    self.recorder.add_ticks(SEND_PAYLOAD, ticks, 1);
+                }
+                // The core may reuse the bytes as soon as it hears of it.
+                drop(body);
+                match result {
+                    Ok(()) => {
+                        let lane = self.lane;
+                        self.with_core(|core, now| core.sent(lane, now));
+                    }
+                    Err(error) => self.end(error.to_string()),
+                }
+            }
+            // What belongs to a connection that has ended is dropped; nothing listens here.
+            _ => {}
+        }
+    }
+
+    /// The connection is over; the core hears of it when all buffers are back.
+    fn end(&mut self, cause: String) {
+        if let Some(token) = self.token.take() {
+            self.reactor.close(token);
+        }
+        self.ending.get_or_insert(cause);
+    }
+
+    fn settle(&mut self) {
+        if self.reactor.outstanding() == 0
+            && let Some(cause) = self.ending.take()
+        {
+            let lane = self.lane;
+            self.with_core(|core, now| core.disconnected(lane, &cause, now));
+        }
+    }
+
+    fn with_core(&mut self, f: impl FnOnce(&mut super::core::PublisherCore, Now)) {
+        self.shared.with_core(Some(self.lane), Some(&mut self.events), f);
+        self.shared.handle(&mut self.events, &self.recorder);
+    }
+
+    fn count_io(&mut self) {
+        let now = self.reactor.counters();
+        self.recorder.count(SEND_CALLS, now.send_calls - self.counted.send_calls);
+        self.recorder.count(SEND_BYTES, now.send_bytes - self.counted.send_bytes);
+        self.recorder.count(SEND_EAGAIN, now.send_eagain - self.counted.send_eagain);
+        self.counted = now;
+    }
+}

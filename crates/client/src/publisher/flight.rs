@@ -1,0 +1,295 @@
+//! The batches that were handed to one connection and are not done with.
+//!
+//! Invariants:
+//! - `batches` is in the order of sending, so the first one has the connection-local number `acked`.
+//! - Only the last one may still be in the hands of the reactor (`sending`); its buffer is released only after the
+//!   reactor gave up its reference, even if the acknowledgement was faster.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use embar_wire::control::ErrorCode;
+use embar_wire::time::Now;
+
+use super::core::{Acks, Event};
+use super::receipt::{Failure, Outcome, Position};
+
+/// A sealed batch on its way.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) number: u64,
+    pub(super) messages: u32,
+    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) sealed_at: Now,
+    /// When it was last handed to a connection.
+    pub(super) sent_at: Now,
+    /// Some connection may have carried it to a broker.
+    pub(super) written: bool,
+}
+
+impl Batch {
+    /// Resolves the batch and releases its buffer.
+    pub(super) fn finish(self, outcome: Outcome, out: &mut VecDeque<Event>) {
+        out.push_back(resolved(&self, outcome, None));
+        out.push_back(Event::Released { buffer: self.bytes });
+    }
+
+    /// Resolves a batch that will not be tried again: only one that no connection carried is surely not stored.
+    pub(super) fn give_up(self, failure: Failure, out: &mut VecDeque<Event>) {
+        let failure = match failure {
+            Failure::Refused(_) => failure,
+            _ if self.written => Failure::InDoubt,
+            _ => failure,
+        };
+        self.finish(Outcome::Failed(failure), out);
+    }
+}
+
+fn resolved(batch: &Batch, outcome: Outcome, waited_ns: Option<u64>) -> Event {
+    Event::Resolved {
+        batch: batch.number,
+        messages: batch.messages,
+        outcome,
+        waited_ns,
+    }
+}
+
+/// An acknowledgement that does not fit what was sent.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it acknowledges {count} batches from {first} on, where {expected} is next and {in_flight} are in flight")]
+pub(super) struct WrongAck {
+    pub(super) first: u64,
+    pub(super) count: usize,
+    pub(super) expected: u64,
+    pub(super) in_flight: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Flight {
+    acks: Acks,
+    batches: VecDeque<Batch>,
+    acked: u64,
+    bytes: u64,
+    sending: bool,
+    held: Option<Arc<Vec<u8>>>,
+    progress_at: Now,
+}
+
+impl Flight {
+    pub(super) fn new(acks: Acks) -> Self {
+        Self {
+            acks,
+            batches: VecDeque::new(),
+            acked: 0,
+            bytes: 0,
+            sending: false,
+            held: None,
+            progress_at: Now(0),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty() && !self.sending
+    }
+
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.batches.len()
+    }
+
+    /// Bytes handed over and not yet acknowledged.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// When something last moved, if something should.
+    pub(super) fn waiting_since(&self) -> Option<Now> {
+        (!self.is_empty()).then_some(self.progress_at)
+    }
+
+    /// The batch is handed to the reactor now; returns what to send.
+    pub(super) fn send(&mut self, mut batch: Batch, now: Now) -> Arc<Vec<u8>> {
+        assert!(!self.sending, "one send at a time");
+        if self.batches.is_empty() {
+            self.progress_at = now;
+        }
+        batch.sent_at = now;
+        batch.written = true;
+        let bytes = batch.bytes.clone();
+        self.bytes += bytes.len() as u64;
+        self.batches.push_back(batch);
+        self.sending = true;
+        bytes
+    }
+
+    /// The kernel has all of the last batch, and the reactor no reference to it.
+    pub(super) fn sent(&mut self, now: Now, out: &mut VecDeque<Event>) {
+        self.sending = false;
+        self.progress_at = now;
+        if let Some(buffer) = self.held.take() {
+            out.push_back(Event::Released { buffer });
+        } else if self.acks == Acks::None
+            && let Some(batch) = self.batches.pop_back()
+        {
+            self.bytes -= batch.bytes.len() as u64;
+            batch.finish(Outcome::Sent, out);
+        }
+    }
+
+    /// `broker` acknowledges batches from `first` on: one offset each, or all of them refused.
+    pub(super) fn acknowledge(
+        &mut self,
+        broker: u32,
+        first: u64,
+        refused: Option<ErrorCode>,
+        offsets: impl ExactSizeIterator<Item = u64>,
+        now: Now,
+        out: &mut VecDeque<Event>,
+    ) -> Result<(), WrongAck> {
+        if first != self.acked || offsets.len() > self.batches.len() {
+            return Err(WrongAck {
+                first,
+                count: offsets.len(),
+                expected: self.acked,
+                in_flight: self.batches.len(),
+            });
+        }
+        for offset in offsets {
+            let Some(batch) = self.batches.pop_front() else { break };
+            self.acked += 1;
+            self.bytes -= batch.bytes.len() as u64;
+            let outcome = match refused {
+                None => Outcome::Stored(Position { broker, offset }),
+                Some(code) => Outcome::Failed(Failure::Refused(code)),
+            };
+            let waited_ns = now.0.saturating_sub(batch.sent_at.0);
+            out.push_back(resolved(&batch, outcome, Some(waited_ns)));
+            if self.sending && self.batches.is_empty() {
+                self.held = Some(batch.bytes);
+            } else {
+                out.push_back(Event::Released { buffer: batch.bytes });
+            }
+        }
+        self.progress_at = now;
+        Ok(())
+    }
+
+    /// The connection is gone and the reactor has no reference to any batch: what was not acknowledged, in order.
+    pub(super) fn lost(&mut self, out: &mut VecDeque<Event>) -> VecDeque<Batch> {
+        out.extend(self.held.take().map(|buffer| Event::Released { buffer }));
+        self.sending = false;
+        self.acked = 0;
+        self.bytes = 0;
+        std::mem::take(&mut self.batches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(number: u64) -> Batch {
+        Batch {
+            number,
+            messages: 3,
+            bytes: Arc::new(vec![0; 128]),
+            sealed_at: Now(0),
+            sent_at: Now(0),
+            written: false,
+        }
+    }
+
+    fn kinds(out: &mut VecDeque<Event>) -> Vec<String> {
+        out.drain(..)
+            .map(|event| match event {
+                Event::Resolved { batch, outcome, .. } => format!("{batch}: {outcome:?}"),
+                Event::Released { .. } => "released".into(),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn stored(number: u64, offset: u64) -> String {
+        let outcome = Outcome::Stored(Position { broker: 9, offset });
+        format!("{number}: {outcome:?}")
+    }
+
+    fn filled(numbers: std::ops::Range<u64>) -> Flight {
+        let mut flight = Flight::new(Acks::Readable);
+        for number in numbers {
+            drop(flight.send(batch(number), Now(10)));
+            flight.sent(Now(11), &mut VecDeque::new());
+        }
+        flight
+    }
+
+    #[test]
+    fn cumulative_acks_resolve_in_order_of_sending() {
+        let mut flight = filled(40..43);
+        let mut out = VecDeque::new();
+        assert_eq!((flight.len(), flight.bytes()), (3, 384));
+        flight
+            .acknowledge(9, 0, None, [100, 200].into_iter(), Now(20), &mut out)
+            .expect("fits");
+        assert_eq!(kinds(&mut out), [stored(40, 100), "released".into(), stored(41, 200), "released".into()]);
+        flight.acknowledge(9, 2, None, [300].into_iter(), Now(30), &mut out).expect("fits");
+        assert_eq!(kinds(&mut out), [stored(42, 300), "released".into()]);
+        assert!(flight.is_empty() && flight.bytes() == 0);
+    }
+
+    #[test]
+    fn an_ack_of_what_was_not_sent_or_was_acknowledged_is_wrong() {
+        let mut flight = filled(0..2);
+        let mut out = VecDeque::new();
+        for (first, offsets) in [(1, vec![0]), (0, vec![0, 1, 2]), (u64::MAX, vec![])] {
+            let wrong = flight.acknowledge(9, first, None, offsets.into_iter(), Now(1), &mut out);
+            assert_eq!(wrong.expect_err("must be refused").expected, 0);
+        }
+        assert!(out.is_empty());
+        assert_eq!(flight.len(), 2);
+    }
+
+    #[test]
+    fn an_ack_faster_than_the_reactor_keeps_the_buffer_until_the_send_is_over() {
+        let mut flight = Flight::new(Acks::Readable);
+        let mut out = VecDeque::new();
+        let in_reactor = flight.send(batch(7), Now(1));
+        flight.acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out).expect("fits");
+        assert_eq!(kinds(&mut out), [stored(7, 5)]);
+        assert!(!flight.is_empty(), "the reactor still reads the buffer");
+        drop(in_reactor);
+        flight.sent(Now(3), &mut out);
+        assert_eq!(kinds(&mut out), ["released"]);
+        assert!(flight.is_empty());
+    }
+
+    #[test]
+    fn without_acks_a_batch_is_done_when_sent() {
+        let mut flight = Flight::new(Acks::None);
+        let mut out = VecDeque::new();
+        drop(flight.send(batch(1), Now(1)));
+        assert_eq!(flight.waiting_since(), Some(Now(1)));
+        flight.sent(Now(2), &mut out);
+        assert_eq!(kinds(&mut out), ["1: Sent", "released"]);
+        assert_eq!(flight.waiting_since(), None);
+    }
+
+    #[test]
+    fn a_loss_gives_back_what_was_not_acknowledged() {
+        let mut flight = filled(0..3);
+        let mut out = VecDeque::new();
+        flight.acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out).expect("fits");
+        out.clear();
+        let lost = flight.lost(&mut out);
+        assert_eq!(lost.iter().map(|batch| batch.number).collect::<Vec<_>>(), [1, 2]);
+        assert!(lost.iter().all(|batch| batch.written));
+        drop(flight.send(batch(8), Now(3)));
+        flight.sent(Now(4), &mut out);
+        flight
+            .acknowledge(9, 0, None, [1].into_iter(), Now(5), &mut out)
+            .expect("a new connection counts from 0");
+    }
+}

@@ -1,0 +1,256 @@
+//! What applications call: publish, wait, flush.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use embar_meter::Snapshot;
+use embar_wire::error::PushError;
+use embar_wire::message::Header;
+
+use super::batcher::{Current, Filling};
+use super::receipt::{Flush, Receipt, Ticket};
+use super::reservation::Reservation;
+use super::shared::{Ready, Shared, lock};
+use crate::error::Error;
+use crate::profile::publisher::{BUFFER_WRITE, WAIT_FOR_BUFFER};
+use crate::wake::block_on;
+
+/// A message to publish: views of the caller's bytes, which are copied into the current batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NewMessage<'a> {
+    /// The key, at most 65,534 bytes.
+    pub key: Option<&'a [u8]>,
+    /// Headers, at most 65,535 bytes in all.
+    pub headers: &'a [Header<'a>],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// Publishes from one thread: it has a current batch of its own and shares the connections of its
+/// [`Publisher`](super::Publisher). It may be shared by threads; then they take turns at its lock.
+pub struct PublisherHandle {
+    pub(super) shared: Arc<Shared>,
+    pub(super) current: Arc<Mutex<Current>>,
+    pub(super) wait_limit: Duration,
+}
+
+impl PublisherHandle {
+    pub(super) fn new(shared: Arc<Shared>, wait_limit: Duration) -> Self {
+        let current = Arc::new(Mutex::new(Current::new(shared.profile.recorder())));
+        shared.add_handle(&current);
+        Self {
+            shared,
+            current,
+            wait_limit,
+        }
+    }
+
+    /// Another handle on the same connections, with a current batch of its own: one for each publishing thread.
+    #[must_use]
+    pub fn handle(&self) -> Self {
+        Self::new(self.shared.clone(), self.wait_limit)
+    }
+
+    /// Publishes a value without key and headers. Blocks while no batch buffer is free.
+    ///
+    /// The ticket says nothing yet: ask [`PublisherHandle::acked`], or [`PublisherHandle::flush`] for all.
+    ///
+    /// # Errors
+    /// [`Error::BadMessage`] if it fits no batch, [`Error::Unreachable`] when earlier batches found no broker within the
+    /// delivery timeout, [`Error::TimedOut`] if no buffer became free within it, [`Error::Closed`], or why the
+    /// publisher ended. The message is not published then.
+    #[inline]
+    pub fn publish(&self, value: &[u8]) -> Result<Ticket, Error> {
+        self.publish_message(&NewMessage {
+            value,
+            ..NewMessage::default()
+        })
+    }
+
+    /// As [`PublisherHandle::publish`], with key and headers.
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish`].
+    #[inline]
+    pub fn publish_message(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
+        loop {
+            if let Some(ticket) = self.attempt(message)? {
+                return Ok(ticket);
+            }
+            self.wait_for_buffer()?;
+        }
+    }
+
+    /// As [`PublisherHandle::publish_message`], but never blocks.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if no batch buffer is free, otherwise as [`PublisherHandle::publish`].
+    #[inline]
+    pub fn try_publish(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
+        self.attempt(message)?.ok_or(Error::Full)
+    }
+
+    /// As [`PublisherHandle::publish_message`], but waits for a buffer without blocking the thread.
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish`].
+    pub async fn publish_async(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
+        loop {
+            if let Some(ticket) = self.attempt(message)? {
+                return Ok(ticket);
+            }
+            self.ready().pool.ready().await;
+        }
+    }
+
+    /// Room for a value of `len` bytes to be written in place. Blocks while no batch buffer is free. Nothing is
+    /// published before [`Reservation::commit`]; until then this handle does nothing else, and flushing waits.
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish`].
+    pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, Error> {
+        loop {
+            if let Some(reservation) = Reservation::attempt(self, len)? {
+                return Ok(reservation);
+            }
+            self.wait_for_buffer()?;
+        }
+    }
+
+    /// What becomes of a message: a future, which can also be waited for.
+    pub fn acked(&self, ticket: Ticket) -> Receipt {
+        Receipt::new(self.shared.receipts.clone(), ticket)
+    }
+
+    /// Sends what all handles have and waits until every batch so far is resolved.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if messages published since the last flush were not, or may not have been, stored.
+    pub fn flush(&self) -> Result<(), Error> {
+        block_on(self.flush_async(), None).unwrap_or(Err(Error::Closed))
+    }
+
+    /// As [`PublisherHandle::flush`], without blocking the thread.
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::flush`].
+    pub async fn flush_async(&self) -> Result<(), Error> {
+        let flush = Flush::new(&self.shared.receipts);
+        self.shared.seal_all();
+        flush.await
+    }
+
+    /// Where the time went so far.
+    pub fn profile(&self) -> Snapshot {
+        self.shared.profile.snapshot()
+    }
+
+    /// Switches stage timers and counters on or off.
+    pub fn set_metering(&self, on: bool) {
+        self.shared.profile.set_enabled(on);
+    }
+
+    /// Size of a full batch in bytes: what was asked for, unless the brokers take less.
+    pub fn batch_bytes(&self) -> usize {
+        self.ready().batch_bytes
+    }
+
+    pub(super) fn ready(&self) -> &Ready {
+        self.shared.ready.get().expect("handles are made after the publisher has opened")
+    }
+
+    /// Pushes into the current batch; `None` if a buffer is needed and none is free.
+    #[inline]
+    fn attempt(&self, message: &NewMessage<'_>) -> Result<Option<Ticket>, Error> {
+        let mut guard = lock(&self.current);
+        let current = &mut *guard;
+        if current.recorder.sample() {
+            let start = current.recorder.start();
+            let result = self.push(current, message);
+            current.recorder.stop_sampled(BUFFER_WRITE, start);
+            return result;
+        }
+        self.push(current, message)
+    }
+
+    #[inline]
+    fn push(&self, current: &mut Current, message: &NewMessage<'_>) -> Result<Option<Ticket>, Error> {
+        if let Some(filling) = &mut current.filling {
+            match filling.builder.try_push(message.key, message.headers, message.value) {
+                Ok(index) if index > 0 => {
+                    return Ok(Some(Ticket {
+                        batch: filling.number,
+                        index,
+                    }));
+                }
+                Ok(_) => return Ok(Some(self.began(current))),
+                Err(PushError::Full) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.push_to_next(current, message)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_to_next(&self, current: &mut Current, message: &NewMessage<'_>) -> Result<Option<Ticket>, Error> {
+        let Some(filling) = self.next_filling(current)? else {
+            return Ok(None);
+        };
+        filling.builder.try_push(message.key, message.headers, message.value)?;
+        Ok(Some(self.began(current)))
+    }
+
+    /// Seals the current batch and puts an empty one in its place; `None` if no buffer is free.
+    pub(super) fn next_filling<'a>(&self, current: &'a mut Current) -> Result<Option<&'a mut Filling>, Error> {
+        self.shared.seal(current);
+        let ready = self.ready();
+        let Some(buffer) = ready.pool.try_take()? else {
+            return Ok(None);
+        };
+        Ok(Some(current.filling.insert(Filling::new(buffer, ready.batch_bytes))))
+    }
+
+    /// The current batch has its first message.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn began(&self, current: &mut Current) -> Ticket {
+        let batch = self.shared.receipts.open_batch();
+        if let Some(filling) = &mut current.filling {
+            filling.number = batch;
+            filling.deadline = self.shared.clock.now().after(self.shared.linger);
+            let deadline = filling.deadline;
+            if self.shared.linger.is_zero() {
+                self.shared.seal(current);
+            } else {
+                self.shared.deadline_at(deadline);
+            }
+        }
+        Ticket { batch, index: 0 }
+    }
+
+    #[cold]
+    fn wait_for_buffer(&self) -> Result<(), Error> {
+        let start = lock(&self.current).recorder.start();
+        let waited = block_on(self.ready().pool.ready(), Some(Instant::now() + self.wait_limit));
+        lock(&self.current).recorder.stop(WAIT_FOR_BUFFER, start);
+        waited.ok_or_else(|| Error::TimedOut {
+            what: "waiting for a free batch buffer",
+            limit: self.wait_limit,
+            hint: format!(": {}", lock(&self.shared.core).trouble()),
+        })
+    }
+}
+
+impl Drop for PublisherHandle {
+    /// What was published through this handle is sent, not dropped with it.
+    fn drop(&mut self) {
+        self.shared.seal(&mut lock(&self.current));
+    }
+}
+
+impl std::fmt::Debug for PublisherHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PublisherHandle").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! The batch buffers of a publisher.
+//!
+//! Their number is the publisher's memory bound: when all are in use, publishing waits. A buffer and its reference
+//! counter are allocated and touched once, at the start, and go round for ever after. The one used last is used next,
+//! since its bytes are the most likely to be in the cache.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use crate::error::Error;
+use crate::wake::WakeList;
+
+struct Inner {
+    free: Vec<Arc<Vec<u8>>>,
+    waiting: WakeList,
+    failed: Option<Error>,
+    /// Told to the next taker, once.
+    warning: Option<Error>,
+}
+
+/// Buffers of one size, shared by all handles of a publisher.
+pub(crate) struct Pool {
+    inner: Mutex<Inner>,
+    buffer_bytes: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(buffer_bytes: usize, buffers: usize) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                free: (0..buffers).map(|_| prefaulted(buffer_bytes)).collect(),
+                waiting: WakeList::default(),
+                failed: None,
+                warning: None,
+            }),
+            buffer_bytes,
+        }
+    }
+
+    /// A free buffer that nobody else refers to, or `None` if all are in use.
+    pub(crate) fn try_take(&self) -> Result<Option<Arc<Vec<u8>>>, Error> {
+        let mut inner = self.inner();
+        match inner.failed.clone().or_else(|| inner.warning.take()) {
+            Some(error) => Err(error),
+            None => Ok(inner.free.pop()),
+        }
+    }
+
+    /// Resolves once [`Pool::try_take`] may succeed, or fail.
+    pub(crate) async fn ready(&self) {
+        poll_fn(|context| self.poll_ready(context)).await;
+    }
+
+    fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
+        let mut inner = self.inner();
+        if inner.failed.is_some() || inner.warning.is_some() || !inner.free.is_empty() {
+            return Poll::Ready(());
+        }
+        inner.waiting.register(context);
+        Poll::Pending
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn put(&self, mut buffer: Arc<Vec<u8>>) {
+        // The reactor returns its reference before the core lets go of the batch, so this is the last one; were it not,
+        // the buffer would still be read by a socket and must not be written.
+        if Arc::get_mut(&mut buffer).is_none() {
+            debug_assert!(false, "a batch buffer came back while it was still in use");
+            buffer = prefaulted(self.buffer_bytes);
+        }
+        let waiting = {
+            let mut inner = self.inner();
+            inner.free.push(buffer);
+            inner.waiting.take()
+        };
+        waiting.wake_all();
+    }
+
+    /// From now on every taker is told `error`.
+    pub(crate) fn fail(&self, error: Error) {
+        let waiting = {
+            let mut inner = self.inner();
+            inner.failed.get_or_insert(error);
+            inner.waiting.take()
+        };
+        waiting.wake_all();
+    }
+
+    /// The next taker is told `error`, and may try again.
+    pub(crate) fn warn(&self, error: Error) {
+        let waiting = {
+            let mut inner = self.inner();
+            inner.warning = Some(error);
+            inner.waiting.take()
+        };
+        waiting.wake_all();
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Every step leaves the list valid, so a panic of another holder spoils nothing.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn prefaulted(bytes: usize) -> Arc<Vec<u8>> {
+    let mut buffer = vec![0; bytes];
+    // Fresh zero pages are mapped on the first write only; writing other than zeros keeps this from being optimised
+    // into asking for zeroed memory.
+    buffer.fill(0xE5);
+    Arc::new(std::hint::black_box(buffer))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::wake::block_on;
+
+    #[test]
+    fn it_hands_out_what_it_has_last_used_first() {
+        let pool = Pool::new(64, 2);
+        let first = pool.try_take().expect("works").expect("free");
+        let second = pool.try_take().expect("works").expect("free");
+        assert!(pool.try_take().expect("works").is_none());
+        let (a, b) = (first.as_ptr(), second.as_ptr());
+        pool.put(first);
+        pool.put(second);
+        assert_eq!(pool.try_take().expect("works").expect("free").as_ptr(), b);
+        assert_eq!(pool.try_take().expect("works").expect("free").as_ptr(), a);
+    }
+
+    #[test]
+    fn a_waiter_wakes_when_a_buffer_comes_back_and_when_all_is_lost() {
+        let pool = Pool::new(64, 1);
+        let buffer = pool.try_take().expect("works").expect("free");
+        let soon = || Some(Instant::now() + Duration::from_millis(1));
+        assert_eq!(block_on(pool.ready(), soon()), None);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| block_on(pool.ready(), None));
+            pool.put(buffer);
+            assert_eq!(waiter.join().expect("no panic"), Some(()));
+        });
+        pool.warn(Error::NoDataBrokers);
+        assert_eq!(pool.try_take(), Err(Error::NoDataBrokers));
+        assert!(pool.try_take().expect("warned once").is_some());
+        pool.fail(Error::Closed);
+        assert_eq!(block_on(pool.ready(), None), Some(()));
+        assert_eq!(pool.try_take(), Err(Error::Closed));
+    }
+}

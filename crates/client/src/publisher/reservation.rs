@@ -1,0 +1,111 @@
+//! Writing a value straight into the batch.
+
+use std::io;
+use std::sync::MutexGuard;
+
+use embar_wire::error::PushError;
+
+use super::batcher::Current;
+use super::handle::PublisherHandle;
+use super::receipt::Ticket;
+use super::shared::lock;
+use crate::error::Error;
+
+/// The builder clears the last word of every record it opens, for the padding. The record is opened again for each
+/// write and at the commit, so this much more is asked for, and the cleared word never belongs to the value.
+const SLACK_BYTES: usize = 8;
+
+/// Room for one value in the current batch of a handle. Dropped without [`Reservation::commit`], nothing was published.
+///
+/// Write by [`Reservation::with`], or as an [`io::Write`]. What is not written holds old bytes.
+#[must_use = "nothing is published before commit"]
+pub struct Reservation<'a> {
+    handle: &'a PublisherHandle,
+    current: MutexGuard<'a, Current>,
+    len: usize,
+    written: usize,
+}
+
+impl<'a> Reservation<'a> {
+    /// `None` if a buffer is needed and none is free.
+    pub(super) fn attempt(handle: &'a PublisherHandle, len: usize) -> Result<Option<Self>, Error> {
+        let mut current = lock(&handle.current);
+        let room = match &mut current.filling {
+            Some(filling) => filling.builder.reserve(len.saturating_add(SLACK_BYTES)).map(drop),
+            None => Err(PushError::Full),
+        };
+        match room {
+            Ok(()) => {}
+            Err(PushError::Full) => {
+                let Some(filling) = handle.next_filling(&mut current)? else {
+                    return Ok(None);
+                };
+                filling.builder.reserve(len.saturating_add(SLACK_BYTES)).map(drop)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(Self {
+            handle,
+            current,
+            len,
+            written: 0,
+        }))
+    }
+
+    /// Bytes reserved.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if no byte was reserved.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Lets `write` see and change the value's bytes.
+    pub fn with<R>(&mut self, write: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut reserved = open(&mut self.current, self.len);
+        write(&mut reserved[..self.len])
+    }
+
+    /// Publishes the value, all reserved bytes of it.
+    pub fn commit(self) -> Ticket {
+        let len = self.len;
+        self.commit_first(len)
+    }
+
+    /// Publishes the first `len` bytes (all of them if `len` is larger).
+    pub fn commit_first(mut self, len: usize) -> Ticket {
+        let mut reserved = open(&mut self.current, self.len);
+        reserved.shrink(len.min(self.len));
+        let index = reserved.commit();
+        if index == 0 {
+            return self.handle.began(&mut self.current);
+        }
+        let filling = self.current.filling.as_ref().expect("the batch stays while it is locked");
+        Ticket {
+            batch: filling.number,
+            index,
+        }
+    }
+}
+
+fn open(current: &mut Current, len: usize) -> embar_wire::builder::Reserved<'_> {
+    let filling = current.filling.as_mut().expect("the batch stays while it is locked");
+    filling.builder.reserve(len + SLACK_BYTES).expect("the same room was there before")
+}
+
+impl io::Write for Reservation<'_> {
+    /// Writes behind what was written this way before; 0 at the end of the reservation.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let at = self.written;
+        let count = bytes.len().min(self.len - at);
+        self.with(|value| value[at..at + count].copy_from_slice(&bytes[..count]));
+        self.written += count;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

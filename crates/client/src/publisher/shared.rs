@@ -1,0 +1,332 @@
+//! What the handles and I/O threads of one publisher share, and the rules by which they wake each other.
+//!
+//! Locks, in the order in which they are taken: `handles`, a handle's `Current`, `core`; then pool, receipts and
+//! `opening`, which are leaves. Callbacks run with none of them held.
+//!
+//! The control thread sleeps until `sleep_until`. Whoever creates an earlier deadline wakes it. To lose none, that
+//! thread first stores "asleep for ever", then looks for deadlines, then stores what it found: a deadline made before
+//! the look is seen by it, under the lock that guards the deadline, and one made after it sees a value that is too late
+//! and wakes.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use embar_meter::{Profile, Recorder};
+use embar_transport::Waker;
+use embar_wire::batch::{BatchFlags, SealFields};
+use embar_wire::time::Now;
+
+use super::batcher::Current;
+use super::core::{Event, PublisherCore, SealedBatch};
+use super::pool::Pool;
+use super::receipt::{Failure, Outcome, Position, Receipts};
+use crate::clock::{Clock, Ticks, wall};
+use crate::connection::Lane;
+use crate::error::Error;
+use crate::profile::publisher::{BATCHES_RESENT, RECONNECTS, WAIT_FOR_ACK};
+use crate::wake::WakeList;
+
+/// What became of a batch, as told to [`PublisherBuilder::on_ack`](super::PublisherBuilder::on_ack).
+#[derive(Debug)]
+pub struct Delivery {
+    /// The batch's number, as in [`Ticket::batch`](super::Ticket::batch).
+    pub batch: u64,
+    /// Its messages; indices run from 0.
+    pub messages: u32,
+    /// Where its first message is; the others follow it. `Ok(None)` with [`Acks::None`](super::Acks::None): handed to
+    /// the kernel, and nothing more is known.
+    pub result: Result<Option<Position>, Error>,
+    /// Time from hand-over to acknowledgement, if it was acknowledged.
+    pub waited: Option<Duration>,
+}
+
+pub(super) type OnAck = Box<dyn Fn(&Delivery) + Send + Sync>;
+
+/// What is known once the publisher is open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opened {
+    pub(super) topic_id: u32,
+    pub(super) max_batch_bytes: u32,
+    pub(super) lanes: u32,
+}
+
+#[derive(Default)]
+struct Opening {
+    result: Option<Result<Opened, Error>>,
+    waiting: WakeList,
+}
+
+/// What a handle needs and what is not there before the publisher is open.
+pub(super) struct Ready {
+    pub(super) pool: Pool,
+    pub(super) topic_id: u32,
+    pub(super) batch_bytes: usize,
+}
+
+pub(super) struct Shared {
+    pub(super) core: Mutex<PublisherCore>,
+    pub(super) ready: OnceLock<Ready>,
+    pub(super) receipts: Arc<Receipts>,
+    pub(super) profile: Arc<Profile>,
+    pub(super) clock: Clock,
+    pub(super) linger: Duration,
+    pub(super) producer: u64,
+    pub(super) stopping: AtomicBool,
+    handles: Mutex<Vec<Weak<Mutex<Current>>>>,
+    opening: Mutex<Opening>,
+    /// By lane; none before its thread runs.
+    wakers: RwLock<Vec<Option<Waker>>>,
+    sleep_until: AtomicU64,
+    on_ack: Option<OnAck>,
+    ticks: Ticks,
+}
+
+pub(super) struct SharedSettings {
+    pub(super) linger: Duration,
+    pub(super) delivery_timeout: Duration,
+    pub(super) producer: u64,
+    pub(super) on_ack: Option<OnAck>,
+}
+
+impl Shared {
+    pub(super) fn new(core: PublisherCore, profile: Arc<Profile>, settings: SharedSettings) -> Self {
+        Self {
+            core: Mutex::new(core),
+            ready: OnceLock::new(),
+            receipts: Arc::new(Receipts::new(settings.delivery_timeout)),
+            profile,
+            clock: Clock::new(),
+            linger: settings.linger,
+            producer: settings.producer,
+            stopping: AtomicBool::new(false),
+            handles: Mutex::default(),
+            opening: Mutex::default(),
+            wakers: RwLock::default(),
+            sleep_until: AtomicU64::new(u64::MAX),
+            on_ack: settings.on_ack,
+            ticks: Ticks::of_this_machine(),
+        }
+    }
+
+    /// Runs `f` on the core and wakes the other threads that have something to do because of it. Events are left in
+    /// `events` for [`Shared::handle`], or in the core, for the control thread, if `events` is `None`.
+    pub(super) fn with_core(
+        &self,
+        own: Option<Lane>,
+        events: Option<&mut Vec<Event>>,
+        f: impl FnOnce(&mut PublisherCore, Now),
+    ) {
+        let mut core = lock(&self.core);
+        f(&mut core, self.clock.now());
+        if let Some(events) = events {
+            events.extend(std::iter::from_fn(|| core.next_event()));
+        }
+        let next_tick = core.next_tick().unwrap_or(Now(u64::MAX));
+        let control_has_work = core.has_event() || core.has_action(Lane::CONTROL);
+        let mut to_wake = (1..core.lane_count()).map(Lane).filter(|lane| core.has_action(*lane) && Some(*lane) != own);
+        // One other thread at most has work after nearly every event, so nothing is collected in memory.
+        let first = to_wake.next();
+        for lane in to_wake {
+            self.wake(lane);
+        }
+        drop(core);
+        if let Some(lane) = first {
+            self.wake(lane);
+        }
+        if own != Some(Lane::CONTROL) && (control_has_work || self.is_too_late(next_tick)) {
+            self.wake(Lane::CONTROL);
+        }
+    }
+
+    /// Hands a sealed batch to the core.
+    pub(super) fn submit(&self, sealed: SealedBatch) {
+        self.with_core(None, None, |core, now| core.submit(sealed, now));
+    }
+
+    /// Acts on what the core reported. Call it with no lock held.
+    pub(super) fn handle(&self, events: &mut Vec<Event>, recorder: &Recorder) {
+        for event in events.drain(..) {
+            match event {
+                Event::Opened {
+                    topic_id,
+                    max_batch_bytes,
+                } => {
+                    let lanes = lock(&self.core).lane_count() - 1;
+                    self.finish_opening(Ok(Opened {
+                        topic_id,
+                        max_batch_bytes,
+                        lanes,
+                    }));
+                }
+                Event::Resolved {
+                    batch,
+                    messages,
+                    outcome,
+                    waited_ns,
+                } => self.resolved(batch, messages, outcome, waited_ns, recorder),
+                Event::Released { buffer } => {
+                    if let Some(ready) = self.ready.get() {
+                        ready.pool.put(buffer);
+                    }
+                }
+                Event::Resent => recorder.count(BATCHES_RESENT, 1),
+                Event::Reconnected(lane) => {
+                    recorder.count(RECONNECTS, 1);
+                    tracing::info!(lane = lane.0, "connected again");
+                }
+                Event::LaneLost { lane, broker, cause } => {
+                    if !self.stopping.load(Ordering::Relaxed) {
+                        tracing::warn!(lane = lane.0, broker, cause, "lost a connection to a data broker");
+                    }
+                }
+                Event::Failed(error) => {
+                    if let Some(ready) = self.ready.get() {
+                        ready.pool.fail(error.clone());
+                    }
+                    self.finish_opening(Err(error));
+                }
+            }
+        }
+    }
+
+    fn resolved(&self, batch: u64, messages: u32, outcome: Outcome, waited_ns: Option<u64>, recorder: &Recorder) {
+        if let Some(ns) = waited_ns {
+            recorder.add_ticks(WAIT_FOR_ACK, self.ticks.from_ns(ns), 1);
+        }
+        self.receipts.resolve(batch, messages, outcome);
+        if outcome == Outcome::Failed(Failure::TimedOut)
+            && let Some(ready) = self.ready.get()
+        {
+            // The next call that needs a buffer says so, instead of filling buffers that go nowhere.
+            ready.pool.warn(lock(&self.core).trouble());
+        }
+        if let Some(on_ack) = &self.on_ack {
+            on_ack(&Delivery {
+                batch,
+                messages,
+                result: match outcome {
+                    Outcome::Stored(position) => Ok(Some(position)),
+                    Outcome::Sent => Ok(None),
+                    Outcome::Failed(failure) => Err(self.receipts.explain(failure)),
+                },
+                waited: waited_ns.map(Duration::from_nanos),
+            });
+        }
+    }
+
+    fn finish_opening(&self, result: Result<Opened, Error>) {
+        let waiting = {
+            let mut opening = lock(&self.opening);
+            opening.result.get_or_insert(result);
+            opening.waiting.take()
+        };
+        waiting.wake_all();
+    }
+
+    /// Resolves when the publisher is open, or cannot be.
+    pub(super) async fn opened(&self) -> Result<Opened, Error> {
+        poll_fn(|context| {
+            let mut opening = lock(&self.opening);
+            match &opening.result {
+                Some(result) => Poll::Ready(result.clone()),
+                None => {
+                    opening.waiting.register(context);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    pub(super) fn add_handle(&self, current: &Arc<Mutex<Current>>) {
+        let mut handles = lock(&self.handles);
+        handles.retain(|handle| handle.strong_count() > 0);
+        handles.push(Arc::downgrade(current));
+    }
+
+    /// Seals the batches that are due at `now`; returns when the next one is.
+    pub(super) fn seal_due(&self, now: Now) -> Option<Now> {
+        let handles = lock(&self.handles);
+        let mut next: Option<Now> = None;
+        for handle in handles.iter().filter_map(Weak::upgrade) {
+            let mut current = lock(&handle);
+            let Some(filling) = current.filling.as_ref().filter(|filling| !filling.builder.is_empty()) else {
+                continue;
+            };
+            if filling.deadline <= now {
+                self.seal(&mut current);
+            } else {
+                next = Some(next.map_or(filling.deadline, |next| next.min(filling.deadline)));
+            }
+        }
+        next
+    }
+
+    /// Seals whatever any handle has.
+    pub(super) fn seal_all(&self) {
+        self.seal_due(Now(u64::MAX));
+    }
+
+    /// Seals what a handle has, and hands it on.
+    pub(super) fn seal(&self, current: &mut Current) {
+        let Some(ready) = self.ready.get() else { return };
+        let fields = |number| SealFields {
+            producer: self.producer,
+            sequence: number,
+            topic: ready.topic_id,
+            epoch: 0,
+            append_time: wall(),
+            flags: BatchFlags::NONE,
+        };
+        if let Some(sealed) = current.seal(fields) {
+            self.submit(sealed);
+        }
+    }
+
+    /// A deadline came into being; wakes the control thread if it sleeps for longer.
+    pub(super) fn deadline_at(&self, deadline: Now) {
+        if self.is_too_late(deadline) {
+            self.wake(Lane::CONTROL);
+        }
+    }
+
+    fn is_too_late(&self, deadline: Now) -> bool {
+        deadline.0 < self.sleep_until.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn sleep_until(&self, at: Option<Now>) {
+        self.sleep_until.store(at.map_or(u64::MAX, |at| at.0), Ordering::SeqCst);
+    }
+
+    /// The thread of `lane` can be woken from now on. It looks at the core after this call and before it sleeps.
+    pub(super) fn set_waker(&self, lane: Lane, waker: Waker) {
+        let mut wakers = self.wakers.write().unwrap_or_else(PoisonError::into_inner);
+        let count = wakers.len().max(lane.index() + 1);
+        wakers.resize(count, None);
+        wakers[lane.index()] = Some(waker);
+    }
+
+    fn wake(&self, lane: Lane) {
+        let wakers = self.wakers.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(waker)) = wakers.get(lane.index()) {
+            waker.wake();
+        }
+    }
+
+    /// Ends the connections and lets the threads return.
+    pub(super) fn stop(&self, why: Error) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.with_core(None, None, |core, now| core.stop(why, now));
+        for waker in self.wakers.read().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
+/// Every step under these locks leaves the data valid, so a panic of another holder spoils nothing.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

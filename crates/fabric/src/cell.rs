@@ -1,0 +1,176 @@
+//! Cells: small documents of the head that all processes read.
+//!
+//! A cell holds two copies of 512 bytes; odd and even versions take turns, so a head that dies
+//! while it stores leaves the version before readable. A copy spans several lines, which reach
+//! memory in any order: it counts only when the words at both ends agree and its checksum matches.
+//!
+//! Copy: `commit word 0..8 | length 8..12 | CRC-32C 12..16 | payload 16..496 | zero 496..504 |
+//! commit word 504..512`. The checksum covers commit word, length and payload.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::crc::crc32c;
+use crate::memory::{LINE_BYTES, Memory};
+use crate::slot::commit_word;
+use crate::sync::fence;
+
+/// Bytes of a cell: two copies.
+pub const CELL_BYTES: u64 = 2 * COPY_BYTES;
+/// Most payload bytes of a cell.
+pub const CELL_PAYLOAD_BYTES_MAX: usize = 480;
+
+const COPY_BYTES: u64 = 512;
+const PAYLOAD_AT: usize = 16;
+const TAIL_AT: u64 = COPY_BYTES - 8;
+/// Attempts to read a cell that the head keeps storing.
+const READ_ATTEMPTS_MAX: u32 = 16;
+
+const _: () = assert!(PAYLOAD_AT + CELL_PAYLOAD_BYTES_MAX <= TAIL_AT as usize);
+
+/// A payload longer than [`CELL_PAYLOAD_BYTES_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes do not fit into a cell of {CELL_PAYLOAD_BYTES_MAX}")]
+pub struct CellTooLarge {
+    /// Bytes that were to be stored.
+    pub len: usize,
+}
+
+/// Where one cell lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CellAt {
+    pub at: u64,
+    pub nonce: u32,
+}
+
+/// Stores cells; the head has the only one.
+#[derive(Debug)]
+pub struct CellWriter<M> {
+    memory: Arc<M>,
+    cells: Vec<(CellAt, u32)>,
+}
+
+impl<M: Memory> CellWriter<M> {
+    /// Continues after the versions that are there.
+    pub(crate) fn attach(memory: Arc<M>, cells: impl Iterator<Item = CellAt>) -> Self {
+        let cells = cells
+            .map(|cell| (cell, load(&*memory, cell).map_or(0, |(version, _)| version)))
+            .collect();
+        Self { memory, cells }
+    }
+
+    /// Stores `payload` into cell `i` as its next version; on return every later load sees it.
+    ///
+    /// Panics when there is no cell `i`.
+    pub fn store(&mut self, i: u16, payload: &[u8]) -> Result<(), CellTooLarge> {
+        if payload.len() > CELL_PAYLOAD_BYTES_MAX {
+            return Err(CellTooLarge { len: payload.len() });
+        }
+        let (cell, version) = &mut self.cells[usize::from(i)];
+        *version = version.wrapping_add(1);
+        let at = cell.at + u64::from(*version % 2) * COPY_BYTES;
+        let commit = commit_word(cell.nonce, *version);
+        let memory = &*self.memory;
+        memory.store(at, 0);
+        memory.store(at + TAIL_AT, 0);
+        // Partner: the acquire fence in `load_copy`.
+        fence(Ordering::Release);
+        let mut middle = [0; TAIL_AT as usize - 8];
+        middle[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        middle[4..8].copy_from_slice(&checksum(commit, payload).to_le_bytes());
+        middle[8..8 + payload.len()].copy_from_slice(payload);
+        memory.write(at + 8, &middle);
+        memory.store(at + TAIL_AT, commit);
+        // Partner: the first load in `load_copy`.
+        memory.store(at, commit);
+        memory.write_back(at, COPY_BYTES);
+        memory.fence();
+        Ok(())
+    }
+}
+
+/// Reads cells.
+#[derive(Debug, Clone)]
+pub struct CellReader<M> {
+    pub(crate) memory: Arc<M>,
+    pub(crate) first: CellAt,
+    pub(crate) cells: u16,
+}
+
+impl<M: Memory> CellReader<M> {
+    /// The newest `(version, payload)` of cell `i`, or `None` when none was stored yet.
+    ///
+    /// Also `None` when the head overtook every one of a bounded number of attempts, or memory is
+    /// damaged. Panics when there is no cell `i`.
+    pub fn load(&self, i: u16) -> Option<(u32, Vec<u8>)> {
+        assert!(i < self.cells, "no cell {i}");
+        let at = self.first.at + u64::from(i) * CELL_BYTES;
+        load(&*self.memory, CellAt { at, ..self.first })
+    }
+
+    /// The version that a load of cell `i` would give, without reading the payload; 0 when none
+    /// was stored yet. Another load may find a newer one.
+    pub fn version(&self, i: u16) -> u32 {
+        assert!(i < self.cells, "no cell {i}");
+        let at = self.first.at + u64::from(i) * CELL_BYTES;
+        let version = |copy: u64| {
+            self.memory.invalidate(copy, LINE_BYTES);
+            let commit = self.memory.load(copy);
+            (commit >> 32 == u64::from(self.first.nonce)).then_some(commit as u32)
+        };
+        match (version(at), version(at + COPY_BYTES)) {
+            (Some(even), Some(odd)) if odd.wrapping_sub(even).cast_signed() > 0 => odd,
+            (Some(even), _) => even,
+            (None, odd) => odd.unwrap_or(0),
+        }
+    }
+
+    /// Number of cells.
+    pub fn cells(&self) -> u16 {
+        self.cells
+    }
+}
+
+fn load<M: Memory>(memory: &M, cell: CellAt) -> Option<(u32, Vec<u8>)> {
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let even = load_copy(memory, cell.at, cell.nonce);
+        let odd = load_copy(memory, cell.at + COPY_BYTES, cell.nonce);
+        match (even, odd) {
+            (Some(even), Some(odd)) => {
+                let odd_newer = odd.0.wrapping_sub(even.0).cast_signed() > 0;
+                return Some(if odd_newer { odd } else { even });
+            }
+            (Some(one), None) | (None, Some(one)) => return Some(one),
+            (None, None) => std::hint::spin_loop(),
+        }
+    }
+    None
+}
+
+fn load_copy<M: Memory>(memory: &M, at: u64, nonce: u32) -> Option<(u32, Vec<u8>)> {
+    memory.invalidate(at, COPY_BYTES);
+    // Acquire. Partner: the last store in `store`.
+    let commit = memory.load(at);
+    if commit >> 32 != u64::from(nonce) {
+        return None;
+    }
+    let mut copy = [0; COPY_BYTES as usize];
+    memory.read(at, &mut copy);
+    // Partner: the release fence in `store`.
+    fence(Ordering::Acquire);
+    if memory.load(at) != commit || memory.load(at + TAIL_AT) != commit {
+        return None;
+    }
+    let word = |at: usize| u32::from_le_bytes(copy[at..at + 4].try_into().expect("four bytes"));
+    let len = Some(word(8) as usize).filter(|len| *len <= CELL_PAYLOAD_BYTES_MAX)?;
+    let payload = &copy[PAYLOAD_AT..PAYLOAD_AT + len];
+    (word(12) == checksum(commit, payload)).then(|| (commit as u32, payload.to_vec()))
+}
+
+fn checksum(commit: u64, payload: &[u8]) -> u32 {
+    let mut bytes = [0; 12 + CELL_PAYLOAD_BYTES_MAX];
+    bytes[..8].copy_from_slice(&commit.to_le_bytes());
+    bytes[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes[12..12 + payload.len()].copy_from_slice(payload);
+    crc32c(&bytes[..12 + payload.len()])
+}

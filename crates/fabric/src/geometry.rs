@@ -1,0 +1,252 @@
+//! How many of everything a region has, and the limits of that.
+
+use crate::error::RegionError;
+use crate::memory::LINE_BYTES;
+
+/// Most rows (processes) of a region.
+pub const ROWS_MAX: u16 = 32;
+/// Most topics (cells) of a region.
+pub const TOPICS_MAX: u16 = 4096;
+/// Most lanes of a broker.
+pub const LANES_MAX: u16 = 64;
+/// Most slots of a lane.
+pub const LANE_SLOTS_MAX: u32 = 1 << 20;
+/// Most index pages of a broker (4 GiB of them).
+pub const INDEX_PAGES_MAX: u32 = 1 << 20;
+/// Most payload bytes of a broker.
+pub const BLOG_BYTES_MAX: u64 = 1 << 44;
+/// Smallest extent, and the unit of all extents.
+pub const UNIT_BYTES: u64 = 64 << 10;
+/// Largest extent; a blog is a multiple of it, or, when smaller, of [`UNIT_BYTES`].
+pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of an index page.
+pub const INDEX_PAGE_BYTES: u64 = 4096;
+
+/// Payload bytes per index page that [`Geometry::for_cluster`] plans with: 63 batches of 4 KiB
+/// fill a page as fast as its share of the payload.
+const BLOG_BYTES_PER_INDEX_PAGE: u64 = 256 << 10;
+/// Index pages that even a small region gets.
+const INDEX_PAGES_MIN: u32 = 512;
+
+const _: () = assert!(BLOCK_BYTES_MAX.is_multiple_of(UNIT_BYTES));
+const _: () = assert!(INDEX_PAGE_BYTES.is_multiple_of(LINE_BYTES));
+
+/// The shape of a region, fixed when it is created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Geometry {
+    /// Rows, one per process, 1 to 32. Row 0 is the head, which takes data only when it is alone.
+    pub brokers: u16,
+    /// Topics: cells, and window rows per broker.
+    pub topics: u16,
+    /// Lanes per broker.
+    pub lanes: u16,
+    /// Slots per lane, a power of two of at least 2.
+    pub lane_slots: u32,
+    /// Index pages of 4 KiB per broker.
+    pub index_pages: u32,
+    /// Payload bytes per data broker: a multiple of 16 MiB, or, when smaller, of 64 KiB.
+    pub blog_bytes: u64,
+}
+
+impl Default for Geometry {
+    /// A head and one data broker with 1 GiB.
+    fn default() -> Self {
+        Self {
+            brokers: 2,
+            topics: 256,
+            lanes: 8,
+            lane_slots: 1024,
+            index_pages: 4096,
+            blog_bytes: 1 << 30,
+        }
+    }
+}
+
+impl Geometry {
+    /// A head and `data_brokers` others that together use at most `region_bytes`, control file
+    /// included. With 0 data brokers the head is alone and takes the data itself.
+    pub fn for_cluster(region_bytes: u64, data_brokers: u16) -> Result<Self, RegionError> {
+        if data_brokers >= ROWS_MAX {
+            return Err(invalid(format!(
+                "{data_brokers} data brokers; at most {}",
+                ROWS_MAX - 1
+            )));
+        }
+        let mut geometry = Self {
+            brokers: data_brokers + 1,
+            ..Self::default()
+        };
+        let sharers = u64::from(data_brokers.max(1));
+        let mut blocks = region_bytes.min(BLOG_BYTES_MAX) / sharers / BLOCK_BYTES_MAX;
+        // The index grows with the payload, so step down to what fits beside it.
+        while blocks > 0 {
+            geometry.blog_bytes = blocks * BLOCK_BYTES_MAX;
+            geometry.index_pages = u32::try_from(geometry.blog_bytes / BLOG_BYTES_PER_INDEX_PAGE)
+                .unwrap_or(INDEX_PAGES_MAX)
+                .clamp(INDEX_PAGES_MIN, INDEX_PAGES_MAX);
+            let total = geometry.total_bytes();
+            if total <= region_bytes {
+                return Ok(geometry);
+            }
+            let excess = total - region_bytes;
+            blocks = blocks.saturating_sub((excess / sharers / BLOCK_BYTES_MAX).max(1));
+        }
+        Err(invalid(format!(
+            "{region_bytes} bytes are too few for {sharers} data broker(s): each needs 16 MiB beside the control file"
+        )))
+    }
+
+    /// Whether the process of this row takes data, that is, has a blog.
+    pub fn takes_data(&self, row: u16) -> bool {
+        row < self.brokers && (row > 0 || self.brokers == 1)
+    }
+
+    /// The rows that take data, in order.
+    pub fn data_rows(&self) -> impl Iterator<Item = u16> + use<> {
+        let first = u16::from(self.brokers > 1);
+        first..self.brokers
+    }
+
+    /// Bytes of all files together.
+    pub fn total_bytes(&self) -> u64 {
+        let blogs = self.data_rows().count() as u64;
+        crate::layout::Layout::new(self).control_bytes() + blogs * self.blog_bytes
+    }
+
+    /// Checks every number against its limits.
+    pub fn validate(&self) -> Result<(), RegionError> {
+        let within = |name: &str, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(invalid(format!(
+                "{name} is {value}; allowed are {min} to {max}"
+            )))
+        };
+        within("brokers", self.brokers.into(), 1, ROWS_MAX.into())?;
+        within("topics", self.topics.into(), 1, TOPICS_MAX.into())?;
+        within("lanes", self.lanes.into(), 1, LANES_MAX.into())?;
+        within(
+            "lane_slots",
+            self.lane_slots.into(),
+            2,
+            LANE_SLOTS_MAX.into(),
+        )?;
+        within(
+            "index_pages",
+            self.index_pages.into(),
+            1,
+            INDEX_PAGES_MAX.into(),
+        )?;
+        within("blog_bytes", self.blog_bytes, UNIT_BYTES, BLOG_BYTES_MAX)?;
+        if !self.lane_slots.is_power_of_two() {
+            return Err(invalid(format!(
+                "lane_slots is {}; it must be a power of two",
+                self.lane_slots
+            )));
+        }
+        let step = if self.blog_bytes < BLOCK_BYTES_MAX {
+            UNIT_BYTES
+        } else {
+            BLOCK_BYTES_MAX
+        };
+        if !self.blog_bytes.is_multiple_of(step) {
+            return Err(invalid(format!(
+                "blog_bytes is {}; it must be a multiple of {step}",
+                self.blog_bytes
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn invalid(what: String) -> RegionError {
+    RegionError::InvalidGeometry { what }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_fits_in_the_bytes_it_was_given() {
+        for (bytes, data) in [(1 << 30, 3), (12 << 30, 3), (256 << 20, 0), (8 << 30, 31)] {
+            let geometry = Geometry::for_cluster(bytes, data).unwrap();
+            geometry.validate().unwrap();
+            let total = geometry.total_bytes();
+            assert!(total <= bytes, "{total} > {bytes}");
+            let waste = (bytes - total) / u64::from(data.max(1));
+            assert!(
+                waste < 3 * BLOCK_BYTES_MAX,
+                "{waste} bytes per broker unused"
+            );
+        }
+    }
+
+    #[test]
+    fn too_little_is_refused() {
+        assert!(Geometry::for_cluster(32 << 20, 3).is_err());
+        assert!(Geometry::for_cluster(1 << 30, 32).is_err());
+    }
+
+    #[test]
+    fn every_limit_is_enforced() {
+        let good = Geometry::default();
+        good.validate().unwrap();
+        for bad in [
+            Geometry {
+                brokers: 0,
+                ..good.clone()
+            },
+            Geometry {
+                brokers: 33,
+                ..good.clone()
+            },
+            Geometry {
+                topics: 0,
+                ..good.clone()
+            },
+            Geometry {
+                lanes: 0,
+                ..good.clone()
+            },
+            Geometry {
+                lane_slots: 3,
+                ..good.clone()
+            },
+            Geometry {
+                lane_slots: 1,
+                ..good.clone()
+            },
+            Geometry {
+                index_pages: 0,
+                ..good.clone()
+            },
+            Geometry {
+                blog_bytes: 100,
+                ..good.clone()
+            },
+            Geometry {
+                blog_bytes: (16 << 20) + (64 << 10),
+                ..good.clone()
+            },
+        ] {
+            assert!(bad.validate().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_lone_head_takes_data() {
+        let alone = Geometry {
+            brokers: 1,
+            ..Geometry::default()
+        };
+        assert_eq!(alone.data_rows().collect::<Vec<_>>(), [0]);
+        let three = Geometry {
+            brokers: 3,
+            ..Geometry::default()
+        };
+        assert_eq!(three.data_rows().collect::<Vec<_>>(), [1, 2]);
+        assert!(!three.takes_data(0) && three.takes_data(2) && !three.takes_data(3));
+    }
+}

@@ -1,0 +1,265 @@
+//! Appends to a broker's index and releases what is no longer needed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Found, PAGE_RECORDS, Pages};
+use crate::memory::Memory;
+use crate::records::{IndexRecord, PageHeader, Record};
+use crate::slot::{self, commit_word};
+
+/// No page is free: release something first, or refuse the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the broker's index is full: release batches, or create the region with more index pages")]
+pub struct IndexFull;
+
+/// Writes the index of one broker; its owner has the only one.
+#[derive(Debug)]
+pub struct IndexWriter<M> {
+    pages: Pages<M>,
+    chains: BTreeMap<u32, Chain>,
+    /// Lowest first, so that the same calls use the same pages.
+    free: BTreeSet<u32>,
+    /// The generation that each page is in.
+    generations: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Chain {
+    pages: VecDeque<Page>,
+    /// One above the last offset; the next record starts there.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Page {
+    page: u32,
+    number: u64,
+    records: u32,
+    /// One above the last offset in the page.
+    end: u64,
+    /// Nothing is appended any more: the owner before wrote it, or it was truncated.
+    sealed: bool,
+}
+
+impl<M: Memory> IndexWriter<M> {
+    /// Takes over what the owner before left, ends every chain at its first hole, and continues
+    /// each in a fresh page.
+    pub(crate) fn attach(pages: Pages<M>) -> Self {
+        let generations = (0..pages.pages)
+            .map(|page| generation_of(&pages, page))
+            .collect();
+        let free = (0..pages.pages).collect();
+        let mut writer = Self {
+            pages,
+            chains: BTreeMap::new(),
+            free,
+            generations,
+        };
+        for (chain, found) in writer.pages.in_use() {
+            writer.adopt(chain, &found);
+        }
+        writer
+    }
+
+    fn adopt(&mut self, chain: u32, found: &[Found]) {
+        let read = self.pages.read_chain(found);
+        for lost in read.lost.iter().rev() {
+            self.retire(chain, lost.page, lost.number);
+        }
+        let mut records = read.records.iter();
+        let mut adopted = Chain::default();
+        for (found, count) in read.pages {
+            self.free.remove(&found.page);
+            // Behind a hole inside of the page, what is left must not be read later as if it
+            // belonged before the next page.
+            self.withdraw(&found, count);
+            let last = records
+                .nth(count as usize - 1)
+                .expect("as many records as were counted");
+            let end = last.base + u64::from(last.count);
+            let page = Page {
+                page: found.page,
+                number: found.number,
+                records: count,
+                end,
+                sealed: true,
+            };
+            adopted.pages.push_back(page);
+            adopted.next = end;
+        }
+        if !adopted.pages.is_empty() {
+            self.chains.insert(chain, adopted);
+        }
+    }
+
+    /// Appends a record; on return every reader sees it. Its payload was committed before.
+    ///
+    /// # Panics
+    ///
+    /// When it has no messages, or does not start where the chain's last record ended.
+    pub fn append(&mut self, chain: u32, record: &IndexRecord) -> Result<(), IndexFull> {
+        assert!(record.count > 0, "a batch without messages");
+        if let Some(next) = self.next(chain) {
+            assert_eq!(record.base, next, "offsets of chain {chain} are dense");
+        }
+        let full = |page: &Page| page.sealed || page.records == PAGE_RECORDS;
+        if self
+            .chains
+            .get(&chain)
+            .and_then(|c| c.pages.back())
+            .is_none_or(full)
+        {
+            self.open(chain)?;
+        }
+        let entry = self.chains.get_mut(&chain).expect("it has a page");
+        let page = entry.pages.back_mut().expect("it has a page");
+        let commit = commit_word(self.pages.nonce, self.generations[page.page as usize]);
+        let at = self.pages.record_at(page.page, page.records);
+        slot::publish(&*self.pages.memory, at, &record.to_body(), commit);
+        page.records += 1;
+        page.end = record.base + u64::from(record.count);
+        entry.next = page.end;
+        Ok(())
+    }
+
+    /// One above the last offset of a chain; `None` when it has no records.
+    ///
+    /// A chain whose records were all released still knows, until the writer is dropped.
+    pub fn next(&self, chain: u32) -> Option<u64> {
+        self.chains.get(&chain).map(|chain| chain.next)
+    }
+
+    /// Releases the pages all of whose offsets lie below `offset`. Raise the window first.
+    pub fn release_before(&mut self, chain: u32, offset: u64) {
+        while let Some(entry) = self.chains.get_mut(&chain)
+            && entry.pages.front().is_some_and(|page| page.end <= offset)
+        {
+            let page = entry.pages.pop_front().expect("looked at just now");
+            self.retire(chain, page.page, page.number);
+        }
+    }
+
+    /// Releases all pages of a chain and forgets it.
+    pub fn drop_chain(&mut self, chain: u32) {
+        self.release_before(chain, u64::MAX);
+        self.chains.remove(&chain);
+    }
+
+    /// Takes back the records from offset `next` on: recovery found that what they point to is
+    /// not what was acknowledged. Nobody may have been told of them.
+    ///
+    /// # Panics
+    ///
+    /// When `next` lies inside of a batch.
+    pub fn truncate(&mut self, chain: u32, next: u64) {
+        while let Some(entry) = self.chains.get_mut(&chain)
+            && entry.next > next
+            && let Some(mut page) = entry.pages.pop_back()
+        {
+            let found = Found {
+                page: page.page,
+                number: page.number,
+                generation: self.generations[page.page as usize],
+            };
+            let mut records = Vec::new();
+            self.pages.read_page(found, &mut records);
+            let kept = records.partition_point(|record| record.base < next);
+            let Some(last) = kept.checked_sub(1).map(|last| records[last]) else {
+                entry.next = records.first().map_or(next, |first| first.base);
+                self.retire(chain, page.page, page.number);
+                continue;
+            };
+            page.end = last.base + u64::from(last.count);
+            assert_eq!(
+                page.end, next,
+                "offset {next} of chain {chain} lies inside of a batch"
+            );
+            page.records = kept as u32;
+            page.sealed = true;
+            entry.next = next;
+            entry.pages.push_back(page);
+            self.withdraw(&found, kept as u32);
+        }
+    }
+
+    /// Pages that no chain uses.
+    pub fn free_pages(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    fn open(&mut self, chain: u32) -> Result<(), IndexFull> {
+        let page = self.free.pop_first().ok_or(IndexFull)?;
+        let entry = self.chains.entry(chain).or_default();
+        let number = entry.pages.back().map_or(0, |last| last.number + 1);
+        entry.pages.push_back(Page {
+            page,
+            number,
+            records: 0,
+            end: entry.next,
+            sealed: false,
+        });
+        self.publish_header(
+            page,
+            PageHeader {
+                chain,
+                in_use: 1,
+                page: number,
+                ..Default::default()
+            },
+        );
+        Ok(())
+    }
+
+    /// Takes back the records of a page from `from` on, the last first.
+    fn withdraw(&self, found: &Found, from: u32) {
+        for slot in (from..PAGE_RECORDS).rev() {
+            if self
+                .pages
+                .record(found.page, slot, found.generation)
+                .is_some()
+            {
+                slot::withdraw(&*self.pages.memory, self.pages.record_at(found.page, slot));
+            }
+        }
+    }
+
+    fn retire(&mut self, chain: u32, page: u32, number: u64) {
+        self.publish_header(
+            page,
+            PageHeader {
+                chain,
+                in_use: 0,
+                page: number,
+                ..Default::default()
+            },
+        );
+        self.free.insert(page);
+    }
+
+    /// Starts the page's next generation.
+    fn publish_header(&mut self, page: u32, header: PageHeader) {
+        let generation = &mut self.generations[page as usize];
+        *generation += 1;
+        let commit = commit_word(self.pages.nonce, *generation);
+        slot::publish(
+            &*self.pages.memory,
+            self.pages.header_at(page),
+            &header.to_body(),
+            commit,
+        );
+    }
+}
+
+/// The generation a page is in. Where an owner died while it wrote the header, the records tell:
+/// the generation it was starting has none yet.
+fn generation_of<M: Memory>(pages: &Pages<M>, page: u32) -> u32 {
+    let lap_at = |at: u64| slot::peek(&*pages.memory, at, pages.nonce).map(|(lap, _)| lap);
+    let records = (0..PAGE_RECORDS)
+        .filter_map(|slot| lap_at(pages.record_at(page, slot)))
+        .max();
+    lap_at(pages.header_at(page))
+        .into_iter()
+        .chain(records)
+        .max()
+        .unwrap_or(0)
+}

@@ -1,0 +1,365 @@
+//! Where every table of the control file lies, and a printout of it all.
+
+use std::fmt;
+
+use crate::blog::ORDER_MAX;
+use crate::cell::{CELL_BYTES, CELL_PAYLOAD_BYTES_MAX};
+use crate::geometry::{Geometry, INDEX_PAGE_BYTES, UNIT_BYTES};
+use crate::memory::LINE_BYTES;
+use crate::records::{
+    BrokerRow, ControlRow, Field, IndexRecord, PageHeader, PbrRecord, Record, Window,
+};
+use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
+use crate::superblock::{SUPERBLOCK_BYTES, VERSION};
+
+/// Tables start at multiples of this.
+const TABLE_ALIGN: u64 = 4096;
+
+/// The tables of the control file, in the order in which they lie there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableId {
+    /// Incarnation and process id of each row's owner.
+    Owners,
+    /// [`ControlRow`]s.
+    Control,
+    /// [`BrokerRow`]s.
+    Brokers,
+    /// [`Window`]s, per broker and topic.
+    Windows,
+    /// Cells of the head.
+    Cells,
+    /// First sequence of the present writer, per lane.
+    LaneStarts,
+    /// What was consumed and completed, per lane.
+    LaneProgress,
+    /// [`PbrRecord`]s, per lane.
+    LaneSlots,
+    /// Pages of [`IndexRecord`]s, per broker.
+    IndexPages,
+}
+
+/// Number of tables.
+pub const TABLES: usize = 9;
+
+impl TableId {
+    /// All tables in order.
+    pub const ALL: [Self; TABLES] = [
+        Self::Owners,
+        Self::Control,
+        Self::Brokers,
+        Self::Windows,
+        Self::Cells,
+        Self::LaneStarts,
+        Self::LaneProgress,
+        Self::LaneSlots,
+        Self::IndexPages,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Owners => "owners",
+            Self::Control => "control rows",
+            Self::Brokers => "broker rows",
+            Self::Windows => "windows",
+            Self::Cells => "cells",
+            Self::LaneStarts => "lane starts",
+            Self::LaneProgress => "lane progress",
+            Self::LaneSlots => "lane slots",
+            Self::IndexPages => "index pages",
+        }
+    }
+
+    /// The one writer of an entry.
+    pub fn writer(self) -> &'static str {
+        match self {
+            Self::Owners => "who claims the row",
+            Self::Control | Self::Brokers => "the row's process",
+            Self::Windows | Self::IndexPages => "the broker",
+            Self::Cells => "the head",
+            Self::LaneStarts | Self::LaneSlots => "the lane's thread",
+            Self::LaneProgress => "the lane's consumer",
+        }
+    }
+
+    fn entry_bytes(self) -> u64 {
+        match self {
+            Self::Owners | Self::LaneStarts | Self::LaneProgress => LINE_BYTES,
+            Self::Control | Self::Brokers | Self::Windows => PAIR_BYTES,
+            Self::Cells => CELL_BYTES,
+            Self::LaneSlots => SLOT_BYTES,
+            Self::IndexPages => INDEX_PAGE_BYTES,
+        }
+    }
+
+    fn entries(self, g: &Geometry) -> u64 {
+        let brokers = u64::from(g.brokers);
+        let lanes = brokers * u64::from(g.lanes);
+        match self {
+            Self::Owners | Self::Control | Self::Brokers => brokers,
+            Self::Windows => brokers * u64::from(g.topics),
+            Self::Cells => u64::from(g.topics),
+            Self::LaneStarts | Self::LaneProgress => lanes,
+            Self::LaneSlots => lanes * u64::from(g.lane_slots),
+            Self::IndexPages => brokers * u64::from(g.index_pages),
+        }
+    }
+}
+
+/// One table: `entries` of `entry_bytes` each, from `offset` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// Which one.
+    pub id: TableId,
+    /// Bytes from the start of the control file.
+    pub offset: u64,
+    /// Bytes of one entry.
+    pub entry_bytes: u64,
+    /// Number of entries.
+    pub entries: u64,
+}
+
+impl Table {
+    /// Bytes of the table.
+    pub fn bytes(&self) -> u64 {
+        self.entry_bytes * self.entries
+    }
+
+    /// Offset of entry `i`. Panics when there is no such entry.
+    fn entry(&self, i: u64) -> u64 {
+        assert!(
+            i < self.entries,
+            "{} has {} entries, not {i}",
+            self.id.name(),
+            self.entries
+        );
+        self.offset + i * self.entry_bytes
+    }
+}
+
+/// The offsets that follow from a [`Geometry`]. Its `Display` is what `embar layout` prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    geometry: Geometry,
+    tables: [Table; TABLES],
+}
+
+impl Layout {
+    /// The layout of a region of this shape.
+    pub fn new(geometry: &Geometry) -> Self {
+        let mut offset = SUPERBLOCK_BYTES;
+        let tables = TableId::ALL.map(|id| {
+            let table = Table {
+                id,
+                offset,
+                entry_bytes: id.entry_bytes(),
+                entries: id.entries(geometry),
+            };
+            offset = (offset + table.bytes()).next_multiple_of(TABLE_ALIGN);
+            table
+        });
+        Self {
+            geometry: geometry.clone(),
+            tables,
+        }
+    }
+
+    /// The shape it follows from.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// All tables in order.
+    pub fn tables(&self) -> &[Table; TABLES] {
+        &self.tables
+    }
+
+    /// Bytes of the control file.
+    pub fn control_bytes(&self) -> u64 {
+        let last = self.tables[TABLES - 1];
+        (last.offset + last.bytes()).next_multiple_of(TABLE_ALIGN)
+    }
+
+    fn table(&self, id: TableId) -> &Table {
+        &self.tables[id as usize]
+    }
+
+    pub(crate) fn owner(&self, row: u16) -> u64 {
+        self.table(TableId::Owners).entry(row.into())
+    }
+
+    pub(crate) fn control_row(&self, row: u16) -> u64 {
+        self.table(TableId::Control).entry(row.into())
+    }
+
+    pub(crate) fn broker_row(&self, row: u16) -> u64 {
+        self.table(TableId::Brokers).entry(row.into())
+    }
+
+    pub(crate) fn window(&self, row: u16, topic: u16) -> u64 {
+        assert!(topic < self.geometry.topics, "no topic cell {topic}");
+        let i = u64::from(row) * u64::from(self.geometry.topics) + u64::from(topic);
+        self.table(TableId::Windows).entry(i)
+    }
+
+    pub(crate) fn cell(&self, topic: u16) -> u64 {
+        self.table(TableId::Cells).entry(topic.into())
+    }
+
+    pub(crate) fn lane_start(&self, row: u16, lane: u16) -> u64 {
+        self.table(TableId::LaneStarts).entry(self.lane(row, lane))
+    }
+
+    pub(crate) fn lane_progress(&self, row: u16, lane: u16) -> u64 {
+        self.table(TableId::LaneProgress)
+            .entry(self.lane(row, lane))
+    }
+
+    pub(crate) fn lane_slots(&self, row: u16, lane: u16) -> u64 {
+        let first = self.lane(row, lane) * u64::from(self.geometry.lane_slots);
+        self.table(TableId::LaneSlots).entry(first)
+    }
+
+    pub(crate) fn index_pages(&self, row: u16) -> u64 {
+        let first = u64::from(row) * u64::from(self.geometry.index_pages);
+        self.table(TableId::IndexPages).entry(first)
+    }
+
+    fn lane(&self, row: u16, lane: u16) -> u64 {
+        assert!(lane < self.geometry.lanes, "no lane {lane}");
+        u64::from(row) * u64::from(self.geometry.lanes) + u64::from(lane)
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let g = &self.geometry;
+        writeln!(
+            f,
+            "region layout, version {VERSION}; all numbers are bytes, little-endian"
+        )?;
+        writeln!(
+            f,
+            "{} rows, {} topics, {} lanes of {} slots, {} index pages per broker",
+            g.brokers, g.topics, g.lanes, g.lane_slots, g.index_pages
+        )?;
+        writeln!(f, "\ncontrol: {} bytes", self.control_bytes())?;
+        writeln!(
+            f,
+            "  {:<14} {:>12} {:>12} {:>6} {:>9}  writer",
+            "table", "offset", "bytes", "entry", "entries"
+        )?;
+        writeln!(
+            f,
+            "  {:<14} {:>12} {SUPERBLOCK_BYTES:>12} {SUPERBLOCK_BYTES:>6} {:>9}  who creates the region",
+            "superblock", 0, 1
+        )?;
+        for t in &self.tables {
+            writeln!(
+                f,
+                "  {:<14} {:>12} {:>12} {:>6} {:>9}  {}",
+                t.id.name(),
+                t.offset,
+                t.bytes(),
+                t.entry_bytes,
+                t.entries,
+                t.id.writer()
+            )?;
+        }
+        let (first, last) = (g.data_rows().next().unwrap_or(0), g.brokers - 1);
+        writeln!(
+            f,
+            "\nblog-{first} to blog-{last}: {} bytes each, extents of {UNIT_BYTES} to {}",
+            g.blog_bytes,
+            UNIT_BYTES << ORDER_MAX
+        )?;
+        writeln!(
+            f,
+            "\nslot: body 0..{BODY_BYTES}, commit word {BODY_BYTES}..{SLOT_BYTES} = nonce << 32 | lap"
+        )?;
+        writeln!(
+            f,
+            "row: two slots, even and odd versions; cell: two copies of up to {CELL_PAYLOAD_BYTES_MAX} bytes"
+        )?;
+        record::<PbrRecord>(f)?;
+        record::<IndexRecord>(f)?;
+        record::<PageHeader>(f)?;
+        record::<Window>(f)?;
+        record::<BrokerRow>(f)?;
+        record::<ControlRow>(f)
+    }
+}
+
+fn record<T: Record>(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\n{}", T::NAME)?;
+    for Field { name, offset, size } in T::FIELDS {
+        writeln!(f, "  {offset:>3} {size:>3}  {name}")?;
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned_and_do_not_overlap() {
+        let smallest = Geometry {
+            brokers: 1,
+            topics: 1,
+            lanes: 1,
+            lane_slots: 2,
+            index_pages: 1,
+            blog_bytes: 65536,
+        };
+        for geometry in [Geometry::default(), smallest] {
+            let layout = Layout::new(&geometry);
+            let mut end = SUPERBLOCK_BYTES;
+            for table in layout.tables() {
+                assert!(table.offset >= end && table.offset.is_multiple_of(TABLE_ALIGN));
+                end = table.offset + table.bytes();
+            }
+            assert!(layout.control_bytes() >= end);
+        }
+    }
+
+    #[test]
+    fn last_entries_lie_inside_their_tables() {
+        let g = Geometry::default();
+        let layout = Layout::new(&g);
+        let (row, lane, topic) = (g.brokers - 1, g.lanes - 1, g.topics - 1);
+        let ends = |id: TableId| layout.table(id).offset + layout.table(id).bytes();
+        assert_eq!(
+            layout.window(row, topic) + PAIR_BYTES,
+            ends(TableId::Windows)
+        );
+        assert_eq!(
+            layout.lane_slots(row, lane) + u64::from(g.lane_slots) * SLOT_BYTES,
+            ends(TableId::LaneSlots)
+        );
+        assert_eq!(
+            layout.index_pages(row) + u64::from(g.index_pages) * INDEX_PAGE_BYTES,
+            ends(TableId::IndexPages)
+        );
+        assert_eq!(layout.cell(topic) + CELL_BYTES, ends(TableId::Cells));
+    }
+
+    #[test]
+    fn the_printout_names_every_table_and_record() {
+        let text = Layout::new(&Geometry::default()).to_string();
+        for id in TableId::ALL {
+            assert!(text.contains(id.name()), "{} is missing", id.name());
+        }
+        for name in [
+            "superblock",
+            PbrRecord::NAME,
+            IndexRecord::NAME,
+            Window::NAME,
+            BrokerRow::NAME,
+            ControlRow::NAME,
+            "payload_crc",
+        ] {
+            assert!(text.contains(name), "{name} is missing");
+        }
+    }
+}

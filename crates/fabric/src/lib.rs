@@ -1,0 +1,68 @@
+//! Memory shared by processes, and by hosts that need not be cache-coherent.
+//!
+//! A [`Region`] is a directory of mapped files: one control file of typed 64-byte records, each
+//! with exactly one writer, and one payload file per broker. Publishing a record costs a store, a
+//! write-back of its line and a fence; observing one costs an invalidate and a load. On coherent
+//! memory both shrink to a release store and an acquire load.
+//!
+//! This crate never knows what a topic or a message is (a *chain* is a number), never waits, never
+//! starts a thread that outlives a call, and never follows an offset before it checked it. It is
+//! the only place with unsafe access to shared memory.
+//!
+//! Reading order: [`memory`] (one host's view of one file), [`slot`] (publish and observe one
+//! record), [`records`] and [`layout`] (what lies where), [`region`] and [`owner`] (directories,
+//! and who owns which row), then the structures: [`lane`], [`index`], [`window`], [`cell`],
+//! [`rows`] and [`blog`].
+//!
+//! ```
+//! use embar_fabric::{Coherence, Geometry, Region};
+//!
+//! # let tmp = tempfile::tempdir()?;
+//! # let dir = tmp.path().join("region");
+//! let geometry = Geometry { blog_bytes: 1 << 20, index_pages: 16, ..Geometry::default() };
+//! let region = Region::create(&dir, &geometry, Coherence::Coherent)?;
+//! let claim = region.claim(1)?;
+//!
+//! let blog = region.blog(&claim);
+//! let mut extent = blog.allocate(64 << 10).expect("all of it is free");
+//! let mut reservation = extent.reserve(5).expect("a fresh extent has room");
+//! reservation.write(0, b"hello");
+//! let span = reservation.commit();
+//! assert_eq!(span.as_slice(), b"hello");
+//! # drop((span, extent, blog, claim, region));
+//! Region::remove(&dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod blog;
+pub mod cell;
+mod crc;
+pub mod error;
+pub mod geometry;
+pub mod index;
+pub mod lane;
+pub mod layout;
+pub mod memory;
+pub mod owner;
+mod prefault;
+pub mod records;
+pub mod region;
+pub mod rows;
+pub mod slot;
+mod superblock;
+mod sync;
+pub mod window;
+
+pub use blog::{Blog, Extent, Reservation, Span};
+pub use cell::{CellReader, CellTooLarge, CellWriter};
+pub use error::RegionError;
+pub use geometry::Geometry;
+pub use index::{IndexFull, IndexReader, IndexWriter};
+pub use lane::{LaneProgress, LaneReader, LaneSlot, LaneWriter, ProgressWriter};
+pub use layout::Layout;
+pub use memory::{Coherence, Device, Faults, Mapped, Memory, Simulated};
+pub use owner::Claim;
+pub use records::{BrokerRow, BrokerState, ControlRow, IndexRecord, PbrRecord, Window};
+pub use region::{Probe, Region};
+pub use rows::RowWriter;
+pub use window::WindowWriter;

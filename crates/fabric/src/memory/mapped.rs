@@ -1,0 +1,261 @@
+//! Memory mapped from a file, shared with the other processes that map it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use super::{Memory, cache_line, check_range, check_word};
+
+/// Bytes of a page: the unit in which files are sized and mapped.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// Whether the hosts that share a region see each other's caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coherence {
+    /// They do (one machine): write-back and invalidate are free, a fence orders stores only.
+    Coherent,
+    /// They do not (CXL 2.0 between hosts): lines are written back and invalidated by hand.
+    WriteBack,
+}
+
+/// A file mapped shared and writable for the life of this value.
+#[derive(Debug)]
+pub struct Mapped {
+    start: NonNull<u8>,
+    len: u64,
+    coherence: Coherence,
+}
+
+// SAFETY: the mapping is owned, lives as long as the value and is reached through atomics, except
+// for byte ranges whose exclusive use the callers of the unsafe methods vouch for.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Maps `len` fresh bytes that no file name leads to, for tests and single-process use.
+    ///
+    /// `len` is a positive multiple of 4096. Fails when the kernel has no memory or descriptors.
+    pub fn anonymous(len: u64, coherence: Coherence) -> io::Result<Self> {
+        let file = File::from(memfd_create(c"embar", MemfdFlags::CLOEXEC)?);
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
+        Self::map(&file, len, coherence)
+    }
+
+    /// Maps the first `len` bytes of `file`, which must be that long and never shrink.
+    ///
+    /// Crate-private: two mappings of one file in one process would make two exclusive users of
+    /// its bytes possible. A region hands out a blog only against its owner lock.
+    pub(crate) fn map(file: &File, len: u64, coherence: Coherence) -> io::Result<Self> {
+        assert!(
+            len > 0 && len.is_multiple_of(PAGE_BYTES),
+            "mapping of {len} bytes"
+        );
+        let bytes =
+            usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a null hint lets the kernel choose unused addresses, so no memory of ours is
+        // replaced.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                bytes,
+                prot,
+                MapFlags::SHARED,
+                file.as_fd(),
+                0,
+            )?
+        };
+        // Larger pages make faults and translations cheaper; many kernels refuse, which is fine.
+        // SAFETY: the range was mapped just above; this advice changes no content.
+        let _refused = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
+        let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
+        Ok(Self {
+            start,
+            len,
+            coherence,
+        })
+    }
+
+    /// What this mapping does on write-back and invalidate.
+    pub fn coherence(&self) -> Coherence {
+        self.coherence
+    }
+
+    /// Makes the pages of a range present and writable in this process.
+    pub(crate) fn populate(&self, at: u64, len: u64) -> io::Result<()> {
+        check_range(at, len, self.len);
+        // SAFETY: the range lies in our mapping; populating changes no content.
+        let populated = unsafe {
+            madvise(
+                self.pointer(at).cast(),
+                len as usize,
+                Advice::LinuxPopulateWrite,
+            )
+        };
+        match populated {
+            Err(rustix::io::Errno::INVAL) => {
+                // Kernels before 5.14. A load is enough: a fault on a shared page maps it
+                // writable, and unlike a store it cannot lose what another process writes.
+                for page in (at..at + len).step_by(PAGE_BYTES as usize) {
+                    std::hint::black_box(self.load(page));
+                }
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Address of the byte at `at`; the caller has checked the bounds.
+    fn pointer(&self, at: u64) -> *mut u8 {
+        // SAFETY: every caller checked `at <= len`, and the mapping is `len` bytes long.
+        unsafe { self.start.as_ptr().add(at as usize) }
+    }
+
+    #[inline]
+    fn word(&self, at: u64) -> &AtomicU64 {
+        check_word(at, self.len);
+        // SAFETY: in bounds and aligned by the check; the mapping outlives the borrow, and words
+        // that others may touch are only ever accessed as 64-bit atomics.
+        unsafe { AtomicU64::from_ptr(self.pointer(at).cast()) }
+    }
+
+    /// The words that `at..at + len` touches; `at` is a word's offset.
+    #[inline]
+    fn words(&self, at: u64, len: usize) -> &[AtomicU64] {
+        assert!(at.is_multiple_of(8), "no word at {at}");
+        check_range(at, len as u64, self.len);
+        let count = len.div_ceil(8);
+        // SAFETY: aligned and in bounds by the checks (the mapping is whole words long); as in
+        // `word` for the rest. `AtomicU64` has the layout of `u64`.
+        unsafe { std::slice::from_raw_parts(self.pointer(at).cast::<AtomicU64>(), count) }
+    }
+
+    fn line_pointers(&self, at: u64, len: u64) -> impl Iterator<Item = *mut u8> {
+        check_range(at, len, self.len);
+        cache_line::lines(at, len).map(|line| self.pointer(line))
+    }
+
+    /// The bytes of a range, for a holder whose lease keeps them still.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes these bytes while the slice lives.
+    pub(crate) unsafe fn slice(&self, at: u64, len: usize) -> &[u8] {
+        check_range(at, len as u64, self.len);
+        // SAFETY: in bounds by the check, initialised because it is file memory; the caller
+        // vouches that it stays still.
+        unsafe { std::slice::from_raw_parts(self.pointer(at), len) }
+    }
+
+    /// The bytes of a range, for its only user.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes these bytes while the slice lives.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "exclusive use is what the caller vouches for"
+    )]
+    pub(crate) unsafe fn slice_mut(&self, at: u64, len: usize) -> &mut [u8] {
+        check_range(at, len as u64, self.len);
+        // SAFETY: as in `slice`; the caller vouches for exclusive use.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(at), len) }
+    }
+}
+
+impl Memory for Mapped {
+    #[inline]
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    #[inline]
+    fn load(&self, at: u64) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn store(&self, at: u64, value: u64) {
+        self.word(at).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn read(&self, at: u64, into: &mut [u8]) {
+        let words = self.words(at, into.len());
+        let (whole, rest) = into.as_chunks_mut::<8>();
+        for (bytes, word) in whole.iter_mut().zip(words) {
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        if let Some(last) = words.last()
+            && !rest.is_empty()
+        {
+            let bytes = last.load(Ordering::Relaxed).to_le_bytes();
+            rest.copy_from_slice(&bytes[..rest.len()]);
+        }
+    }
+
+    #[inline]
+    fn write(&self, at: u64, from: &[u8]) {
+        let words = self.words(at, from.len());
+        let (whole, rest) = from.as_chunks::<8>();
+        for (bytes, word) in whole.iter().zip(words) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if let Some(last) = words.last()
+            && !rest.is_empty()
+        {
+            let mut bytes = last.load(Ordering::Relaxed).to_le_bytes();
+            bytes[..rest.len()].copy_from_slice(rest);
+            last.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn write_back(&self, at: u64, len: u64) {
+        if self.coherence == Coherence::WriteBack {
+            // SAFETY: `line_pointers` checked the range and yields addresses in our mapping.
+            unsafe { cache_line::write_back(self.line_pointers(at, len)) };
+        }
+    }
+
+    #[inline]
+    fn fence(&self) {
+        // Partner: the acquire load of whatever word is stored next.
+        fence(Ordering::Release);
+        if self.coherence == Coherence::WriteBack {
+            cache_line::store_fence();
+        }
+    }
+
+    #[inline]
+    fn invalidate(&self, at: u64, len: u64) {
+        if self.coherence == Coherence::WriteBack {
+            // SAFETY: `line_pointers` checked the range and yields addresses in our mapping.
+            unsafe { cache_line::invalidate(self.line_pointers(at, len)) };
+        }
+    }
+
+    unsafe fn with_bytes<R>(&self, at: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+        // SAFETY: our caller vouches that the bytes stay still until `f` returns.
+        f(unsafe { self.slice(at, len) })
+    }
+
+    unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        // SAFETY: our caller vouches for exclusive use until `f` returns.
+        f(unsafe { self.slice_mut(at, len) })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the range is the one `map` mapped, and no borrow of it outlives this value.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len as usize) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own mapping cannot fail");
+    }
+}

@@ -1,0 +1,146 @@
+//! Who owns a row, and whether it still lives.
+//!
+//! The owner holds a lock on the file `owner-<row>` for as long as it lives; the kernel drops it
+//! when the process dies, however it dies, so no reused process id is ever mistaken for the owner.
+//! The locks are those of open file descriptions (`F_OFD_SETLK`): like `flock` they end with the
+//! descriptor, and unlike it they can be asked for without being taken, so that a look at a region
+//! never gets in the way of a claim. A forked child holds its parent's locks too, until it becomes
+//! another program (the descriptors close on exec) or ends.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// The right to write what belongs to one row, for one incarnation of its owner.
+///
+/// Dropping it, and every blog made with it, gives the row up.
+#[derive(Debug)]
+pub struct Claim {
+    row: u16,
+    incarnation: u32,
+    /// The lock, and the nonce of the region it belongs to; none for tests and simulations.
+    lock: Option<(Arc<File>, u32)>,
+}
+
+impl Claim {
+    /// A claim that no lock backs, for simulations and tests of a region without a directory.
+    pub fn unlocked(row: u16, incarnation: u32) -> Self {
+        Self {
+            row,
+            incarnation,
+            lock: None,
+        }
+    }
+
+    pub(crate) fn locked(row: u16, incarnation: u32, lock: File, nonce: u32) -> Self {
+        Self {
+            row,
+            incarnation,
+            lock: Some((Arc::new(lock), nonce)),
+        }
+    }
+
+    /// The row claimed.
+    pub fn row(&self) -> u16 {
+        self.row
+    }
+
+    /// One above that of the owner before, from 1.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    /// The lock, if it is one on the region with this nonce.
+    pub(crate) fn lock_of(&self, nonce: u32) -> Option<&Arc<File>> {
+        self.lock
+            .as_ref()
+            .filter(|(_, of)| *of == nonce)
+            .map(|(lock, _)| lock)
+    }
+}
+
+/// Takes the exclusive lock of an owner file, unless another descriptor holds it.
+pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    match lock_call(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        // POSIX lets a kernel say EACCES for "held by another".
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether another descriptor holds the lock.
+pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
+    let found = lock_call(file, libc::F_OFD_GETLK, libc::F_WRLCK)?;
+    Ok(found != libc::F_UNLCK)
+}
+
+/// Gives the lock back. Needed for a file that is mapped: the mapping keeps the description, and
+/// with it the lock, after the descriptor is closed.
+pub(crate) fn unlock(file: &File) -> io::Result<()> {
+    lock_call(file, libc::F_OFD_SETLK, libc::F_UNLCK).map(drop)
+}
+
+/// Asks for, or about, a lock on the whole file; returns the type that was filled in.
+fn lock_call(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: `flock` is plain integers, for which zeros are valid.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open for the borrow's life, and both commands take a pointer to a
+    // `flock`, which outlives the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(libc::c_int::from(lock.l_type))
+}
+
+/// Leaves our process id in the owner file, for messages to people.
+pub(crate) fn write_pid(mut file: &File) -> io::Result<()> {
+    file.rewind()?;
+    // Fixed width, so that a longer id of an earlier owner is fully overwritten.
+    writeln!(file, "{:<10}", std::process::id())
+}
+
+/// The process id that the last owner left; 0 when there is none.
+pub(crate) fn read_pid(mut file: &File) -> u32 {
+    let mut text = String::new();
+    let read = file
+        .rewind()
+        .and_then(|()| file.take(16).read_to_string(&mut text));
+    read.ok()
+        .and_then(|_| text.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_seen_and_ends_with_its_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(dir.path().join("owner"))
+                .unwrap()
+        };
+        let (holder, other) = (open(), open());
+        assert!(!is_locked(&other).unwrap());
+        assert!(try_lock(&holder).unwrap());
+        assert!(is_locked(&other).unwrap());
+        assert!(!try_lock(&other).unwrap());
+        write_pid(&holder).unwrap();
+        assert_eq!(read_pid(&other), std::process::id());
+        drop(holder);
+        assert!(!is_locked(&other).unwrap());
+        assert!(try_lock(&other).unwrap());
+    }
+}

@@ -1,0 +1,352 @@
+//! A region: the control file and the blogs, and the way to everything in them.
+
+mod files;
+
+pub use files::Probe;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::blog::Blog;
+use crate::cell::{CellAt, CellReader, CellWriter};
+use crate::error::RegionError;
+use crate::geometry::Geometry;
+use crate::index::{IndexReader, IndexWriter, Pages};
+use crate::lane::{Lane, LaneProgress, LaneReader, LaneWriter, ProgressWriter};
+use crate::layout::Layout;
+use crate::memory::{LINE_BYTES, Memory};
+use crate::owner::Claim;
+use crate::records::{BrokerRow, ControlRow, Window};
+use crate::rows::{self, RowWriter};
+use crate::superblock::{Invalid, Superblock};
+use crate::window::WindowWriter;
+
+/// One process's view of a region. Clones share it.
+#[derive(Debug)]
+pub struct Region<M> {
+    parts: Arc<Parts<M>>,
+}
+
+impl<M> Clone for Region<M> {
+    fn clone(&self) -> Self {
+        Self {
+            parts: Arc::clone(&self.parts),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Parts<M> {
+    control: Arc<M>,
+    /// By data row, in order.
+    blogs: Vec<Arc<M>>,
+    layout: Layout,
+    nonce: u32,
+    created: u64,
+    /// None for a region that lives in no directory.
+    dir: Option<PathBuf>,
+}
+
+impl<M: Memory> Region<M> {
+    /// Makes a region out of memory of any content. `nonce` is random and not zero; `created` is
+    /// in nanoseconds since the Unix epoch; `blogs` are those of the data rows, in order.
+    ///
+    /// For simulations and tests; [`Region::create`] makes one in a directory.
+    pub fn format(
+        control: Arc<M>,
+        blogs: Vec<Arc<M>>,
+        geometry: &Geometry,
+        nonce: u32,
+        created: u64,
+    ) -> Result<Self, RegionError> {
+        geometry.validate()?;
+        assert_ne!(nonce, 0, "a region's nonce is never zero");
+        let layout = Layout::new(geometry);
+        if control.len() < layout.control_bytes() {
+            return Err(RegionError::InvalidGeometry {
+                what: format!(
+                    "the control file needs {} bytes and has {}",
+                    layout.control_bytes(),
+                    control.len()
+                ),
+            });
+        }
+        clear_words(&*control, &layout);
+        // Last: a superblock says that all the rest is in order.
+        Superblock {
+            nonce,
+            created,
+            geometry: geometry.clone(),
+        }
+        .store(&*control);
+        Self::attach(control, blogs, None)
+    }
+
+    /// Opens a region whose memory is at hand: validates the superblock and every length.
+    pub fn from_parts(control: Arc<M>, blogs: Vec<Arc<M>>) -> Result<Self, RegionError> {
+        Self::attach(control, blogs, None)
+    }
+
+    fn attach(
+        control: Arc<M>,
+        blogs: Vec<Arc<M>>,
+        dir: Option<PathBuf>,
+    ) -> Result<Self, RegionError> {
+        let named = dir.clone().unwrap_or_default();
+        let block = Superblock::load(&*control).map_err(|e| invalid(&named, e))?;
+        let layout = Layout::new(&block.geometry);
+        let lengths_fit = control.len() >= layout.control_bytes()
+            && blogs.len() == block.geometry.data_rows().count()
+            && blogs
+                .iter()
+                .all(|blog| blog.len() >= block.geometry.blog_bytes);
+        if !lengths_fit {
+            return Err(RegionError::damaged(
+                named,
+                "a file is missing or too short",
+            ));
+        }
+        let (nonce, created) = (block.nonce, block.created);
+        Ok(Self {
+            parts: Arc::new(Parts {
+                control,
+                blogs,
+                layout,
+                nonce,
+                created,
+                dir,
+            }),
+        })
+    }
+
+    /// The region's shape.
+    pub fn geometry(&self) -> &Geometry {
+        self.parts.layout.geometry()
+    }
+
+    /// Where everything lies.
+    pub fn layout(&self) -> &Layout {
+        &self.parts.layout
+    }
+
+    /// The random number that tells this region's records from any other's. Never zero.
+    pub fn nonce(&self) -> u32 {
+        self.parts.nonce
+    }
+
+    /// When it was created, in nanoseconds since the Unix epoch.
+    pub fn created(&self) -> u64 {
+        self.parts.created
+    }
+
+    /// The directory it lives in, if any.
+    pub fn dir(&self) -> Option<&Path> {
+        self.parts.dir.as_deref()
+    }
+
+    /// Incarnation of the last owner of a row; 0 before the first.
+    pub fn incarnation(&self, row: u16) -> u32 {
+        let at = self.parts.layout.owner(row);
+        self.parts.control.invalidate(at, LINE_BYTES);
+        self.parts.control.load(at) as u32
+    }
+
+    /// Claims a row without a lock, with the next incarnation: for simulations and tests of a
+    /// region without a directory, where the caller knows that the owner before is dead.
+    pub fn claim_unlocked(&self, row: u16) -> Claim {
+        Claim::unlocked(row, self.raise_incarnation(row))
+    }
+
+    /// One word, so that a claimer that dies on the way leaves the old number or the new one.
+    fn raise_incarnation(&self, row: u16) -> u32 {
+        let incarnation = self.incarnation(row).wrapping_add(1).max(1);
+        let (at, control) = (self.parts.layout.owner(row), &self.parts.control);
+        control.store(at, incarnation.into());
+        control.write_back(at, LINE_BYTES);
+        control.fence();
+        incarnation
+    }
+
+    fn lane(&self, row: u16, lane: u16) -> Lane<M> {
+        let layout = &self.parts.layout;
+        Lane {
+            memory: Arc::clone(&self.parts.control),
+            start_at: layout.lane_start(row, lane),
+            progress_at: layout.lane_progress(row, lane),
+            slots_at: layout.lane_slots(row, lane),
+            slots: self.geometry().lane_slots,
+            nonce: self.parts.nonce,
+        }
+    }
+
+    /// The writing end of a lane of the claimed row, for one thread.
+    pub fn lane_writer(&self, claim: &Claim, lane: u16) -> LaneWriter<M> {
+        LaneWriter::attach(self.lane(claim.row(), lane))
+    }
+
+    /// The reading end of a lane.
+    pub fn lane_reader(&self, broker: u16, lane: u16) -> LaneReader<M> {
+        LaneReader::attach(self.lane(broker, lane))
+    }
+
+    /// What the consumer of a lane has said last.
+    pub fn lane_progress(&self, broker: u16, lane: u16) -> LaneProgress {
+        self.lane(broker, lane).progress()
+    }
+
+    /// The consumer's row of a lane; a lane has one consumer.
+    pub fn lane_progress_writer(&self, broker: u16, lane: u16) -> ProgressWriter<M> {
+        ProgressWriter::attach(self.lane(broker, lane))
+    }
+
+    fn pages(&self, row: u16) -> Pages<M> {
+        Pages {
+            memory: Arc::clone(&self.parts.control),
+            at: self.parts.layout.index_pages(row),
+            pages: self.geometry().index_pages,
+            nonce: self.parts.nonce,
+        }
+    }
+
+    /// The index of the claimed row, to append to. Reads what the owner before left.
+    pub fn index_writer(&self, claim: &Claim) -> IndexWriter<M> {
+        IndexWriter::attach(self.pages(claim.row()))
+    }
+
+    /// The index of a broker, to read.
+    pub fn index_reader(&self, broker: u16) -> IndexReader<M> {
+        IndexReader::new(self.pages(broker))
+    }
+
+    /// The window row of a topic of the claimed row.
+    pub fn window_writer(&self, claim: &Claim, topic: u16) -> WindowWriter<M> {
+        let found = self.window(claim.row(), topic);
+        let row = self.row_writer(self.parts.layout.window(claim.row(), topic));
+        WindowWriter::attach(row, found, claim.incarnation())
+    }
+
+    /// What a broker retains of a topic; `None` before it says so.
+    pub fn window(&self, broker: u16, topic: u16) -> Option<Window> {
+        self.read_row(self.parts.layout.window(broker, topic))
+    }
+
+    /// The cells, to store into.
+    ///
+    /// # Panics
+    ///
+    /// When the claim is not the head's.
+    pub fn cell_writer(&self, claim: &Claim) -> CellWriter<M> {
+        assert_eq!(claim.row(), 0, "cells belong to the head");
+        let cells = (0..self.geometry().topics).map(|i| CellAt {
+            at: self.parts.layout.cell(i),
+            nonce: self.parts.nonce,
+        });
+        CellWriter::attach(Arc::clone(&self.parts.control), cells)
+    }
+
+    /// The cells, to read.
+    pub fn cells(&self) -> CellReader<M> {
+        CellReader {
+            memory: Arc::clone(&self.parts.control),
+            first: CellAt {
+                at: self.parts.layout.cell(0),
+                nonce: self.parts.nonce,
+            },
+            cells: self.geometry().topics,
+        }
+    }
+
+    /// The claimed row of the broker table.
+    pub fn broker_row_writer(&self, claim: &Claim) -> RowWriter<M, BrokerRow> {
+        self.row_writer(self.parts.layout.broker_row(claim.row()))
+    }
+
+    /// A row of the broker table; `None` before it is first stored.
+    pub fn broker_row(&self, row: u16) -> Option<BrokerRow> {
+        self.read_row(self.parts.layout.broker_row(row))
+    }
+
+    /// The claimed control row.
+    pub fn control_row_writer(&self, claim: &Claim) -> RowWriter<M, ControlRow> {
+        self.row_writer(self.parts.layout.control_row(claim.row()))
+    }
+
+    /// A control row; `None` before it is first stored.
+    pub fn control_row(&self, row: u16) -> Option<ControlRow> {
+        self.read_row(self.parts.layout.control_row(row))
+    }
+
+    fn row_writer<T: crate::records::Record>(&self, at: u64) -> RowWriter<M, T> {
+        RowWriter::attach(Arc::clone(&self.parts.control), at, self.parts.nonce)
+    }
+
+    fn read_row<T: crate::records::Record>(&self, at: u64) -> Option<T> {
+        rows::read(&*self.parts.control, at, self.parts.nonce)
+    }
+
+    /// The payload memory of the claimed row, all of it free. Keeps the claim's lock until the
+    /// blog and everything allocated from it are dropped.
+    ///
+    /// # Panics
+    ///
+    /// When the row takes no data, when the blog's memory is in use by an earlier blog of this
+    /// process, or when the region lives in a directory and the claim is not one of its own.
+    pub fn blog(&self, claim: &Claim) -> Blog<M> {
+        let lock = claim.lock_of(self.parts.nonce);
+        assert!(
+            self.parts.dir.is_none() || lock.is_some(),
+            "the blog of a region in a directory needs a claim made by that region"
+        );
+        Blog::over(
+            self.blog_memory(claim.row()),
+            self.geometry().blog_bytes,
+            lock.cloned(),
+        )
+    }
+
+    /// The memory that the process of a row uses most: the control file and its own blog.
+    pub(crate) fn memories_of(&self, row: u16) -> Vec<&M> {
+        let mut memories = vec![&*self.parts.control];
+        if self.geometry().takes_data(row) {
+            memories.push(&**self.blog_memory(row));
+        }
+        memories
+    }
+
+    fn blog_memory(&self, row: u16) -> &Arc<M> {
+        assert!(
+            self.geometry().takes_data(row),
+            "row {row} takes no data and has no blog"
+        );
+        let i = self.geometry().data_rows().position(|data| data == row);
+        &self.parts.blogs[i.expect("a row that takes data is a data row")]
+    }
+}
+
+/// Words that are read without a commit word beside them start at zero; the rest may be garbage.
+fn clear_words<M: Memory>(control: &M, layout: &Layout) {
+    let geometry = layout.geometry();
+    let clear = |at: u64| {
+        control.write(at, &[0; LINE_BYTES as usize]);
+        control.write_back(at, LINE_BYTES);
+    };
+    for row in 0..geometry.brokers {
+        clear(layout.owner(row));
+        for lane in 0..geometry.lanes {
+            clear(layout.lane_start(row, lane));
+            clear(layout.lane_progress(row, lane));
+        }
+    }
+    control.fence();
+}
+
+fn invalid(dir: &Path, why: Invalid) -> RegionError {
+    match why {
+        Invalid::Damaged(what) => RegionError::damaged(dir, what),
+        Invalid::OtherVersion(found) => RegionError::OtherVersion {
+            dir: dir.to_owned(),
+            found,
+            ours: crate::superblock::VERSION,
+        },
+    }
+}

@@ -1,0 +1,338 @@
+//! Regions as directories of mapped files.
+//!
+//! `control`: superblock and tables. `blog-<row>`: payload of one data broker. `owner-<row>`: the
+//! lock of a row. The superblock is stored last, so a creation that was interrupted leaves
+//! something that no one takes for a region.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Region, invalid};
+use crate::error::RegionError;
+use crate::geometry::{Geometry, ROWS_MAX};
+use crate::layout::Layout;
+use crate::memory::{Coherence, Mapped};
+use crate::owner::{self, Claim};
+use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
+
+mod create;
+mod space;
+
+const CONTROL: &str = "control";
+
+fn blog_name(row: u16) -> String {
+    format!("blog-{row}")
+}
+
+fn owner_name(row: u16) -> String {
+    format!("owner-{row}")
+}
+
+/// Every name that a region's directory may hold.
+fn known_names() -> impl Iterator<Item = String> {
+    let rows = (0..ROWS_MAX).flat_map(|row| [blog_name(row), owner_name(row)]);
+    std::iter::once(CONTROL.to_owned()).chain(rows)
+}
+
+/// What is found at a directory that may hold a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Probe {
+    /// Nothing, or an empty directory.
+    Absent,
+    /// A region that live processes hold.
+    InUse {
+        /// The rows held, each with its holder's process id (0 when unknown); empty while the
+        /// region is being created.
+        rows: Vec<(u16, u32)>,
+    },
+    /// A whole region that nobody holds: it may be recovered or removed.
+    Stale {
+        /// When it was created, in nanoseconds since the Unix epoch.
+        created: u64,
+        /// Its shape.
+        geometry: Geometry,
+    },
+    /// Not a region, or not a complete one. The text says what is wrong.
+    Damaged(String),
+    /// A region of another version.
+    OtherVersion {
+        /// The version found.
+        found: u32,
+        /// The version of this program.
+        ours: u32,
+    },
+    /// Another user's: it cannot be looked at.
+    Denied,
+}
+
+impl Region<Mapped> {
+    /// Creates a region in `dir`, which must not exist or be empty, and reserves all its memory.
+    ///
+    /// On an error nothing is left behind.
+    pub fn create(
+        dir: &Path,
+        geometry: &Geometry,
+        coherence: Coherence,
+    ) -> Result<Self, RegionError> {
+        create::region(dir, geometry, coherence)
+    }
+
+    /// Opens the region in `dir`, whose superblock and file lengths are validated first.
+    pub fn open(dir: &Path, coherence: Coherence) -> Result<Self, RegionError> {
+        let (control, superblock) = read_superblock(dir)?;
+        let geometry = &superblock.geometry;
+        let control = map(
+            &control,
+            dir,
+            CONTROL,
+            Layout::new(geometry).control_bytes(),
+            coherence,
+        )?;
+        let blogs = geometry
+            .data_rows()
+            .map(|row| {
+                let name = blog_name(row);
+                let file = open_file(dir, &name)?;
+                map(&file, dir, &name, geometry.blog_bytes, coherence)
+            })
+            .collect::<Result<_, _>>()?;
+        Self::attach(control, blogs, Some(dir.to_owned()))
+    }
+
+    /// Looks at what `dir` holds, without a lasting effect.
+    pub fn probe(dir: &Path) -> Probe {
+        let found = holders(dir).and_then(|rows| match rows {
+            Some(rows) => Ok(Probe::InUse { rows }),
+            None if is_absent(dir)? => Ok(Probe::Absent),
+            None => Self::open(dir, Coherence::Coherent).map(|region| Probe::Stale {
+                created: region.created(),
+                geometry: region.geometry().clone(),
+            }),
+        });
+        found.unwrap_or_else(|error| match error {
+            RegionError::OtherVersion { found, ours, .. } => Probe::OtherVersion { found, ours },
+            RegionError::Permissions { .. } => Probe::Denied,
+            RegionError::Damaged { what, .. } => Probe::Damaged(what),
+            other => Probe::Damaged(other.to_string()),
+        })
+    }
+
+    /// Removes the region in `dir`, whole or damaged, of any version, unless it is in use.
+    ///
+    /// Refuses a directory that holds anything else.
+    pub fn remove(dir: &Path) -> Result<(), RegionError> {
+        let names = region_files(dir)?;
+        // Held until the files are gone, so that nobody claims a row half-way through.
+        let mut locks = Vec::new();
+        for name in names.iter().filter(|name| !name.starts_with("blog-")) {
+            let file = open_file(dir, name)?;
+            if !owner::try_lock(&file).map_err(|e| RegionError::io("locking", dir.join(name), e))? {
+                // Our own locks are not an answer to who holds it.
+                drop(locks);
+                let rows = holders(dir)?.unwrap_or_default();
+                return Err(RegionError::InUse {
+                    dir: dir.to_owned(),
+                    rows,
+                });
+            }
+            locks.push(file);
+        }
+        for name in &names {
+            let path = dir.join(name);
+            fs::remove_file(&path).map_err(|e| RegionError::io("removing", path, e))?;
+        }
+        fs::remove_dir(dir).map_err(|e| RegionError::io("removing", dir, e))
+    }
+
+    /// Claims a row for this process, with the next incarnation.
+    ///
+    /// The claim holds the row's lock; dropping it, or dying, gives the row up.
+    pub fn claim(&self, row: u16) -> Result<Claim, RegionError> {
+        if row >= self.geometry().brokers {
+            let what = format!(
+                "row {row} of a region with {} rows",
+                self.geometry().brokers
+            );
+            return Err(RegionError::InvalidGeometry { what });
+        }
+        let Some(dir) = self.dir() else {
+            return Ok(self.claim_unlocked(row));
+        };
+        let path = dir.join(owner_name(row));
+        let io = |doing| {
+            let path = path.clone();
+            move |e| RegionError::io(doing, path, e)
+        };
+        let file = open_file(dir, &owner_name(row))?;
+        if !owner::try_lock(&file).map_err(io("locking"))? {
+            let rows = vec![(row, owner::read_pid(&file))];
+            return Err(RegionError::InUse {
+                dir: dir.to_owned(),
+                rows,
+            });
+        }
+        // A region that was removed meanwhile still has its files for those who opened them.
+        let removed = file.metadata().map_err(io("looking at"))?.nlink() == 0;
+        if removed {
+            return Err(RegionError::NotFound {
+                dir: dir.to_owned(),
+            });
+        }
+        owner::write_pid(&file).map_err(io("writing"))?;
+        Ok(Claim::locked(
+            row,
+            self.raise_incarnation(row),
+            file,
+            self.nonce(),
+        ))
+    }
+
+    /// Whether a live process holds the row. False for a region without a directory.
+    pub fn owner_alive(&self, row: u16) -> Result<bool, RegionError> {
+        let Some(dir) = self.dir() else {
+            return Ok(false);
+        };
+        let name = owner_name(row);
+        let file = open_file(dir, &name)?;
+        owner::is_locked(&file).map_err(|e| RegionError::io("looking at", dir.join(name), e))
+    }
+}
+
+fn open_file(dir: &Path, name: &str) -> Result<File, RegionError> {
+    let path = dir.join(name);
+    let options = File::options().read(true).write(true).clone();
+    match options.open(&path) {
+        Ok(file) => Ok(file),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && dir.join(CONTROL).exists() => {
+            Err(RegionError::damaged(dir, format!("{name} is missing")))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(RegionError::NotFound {
+            dir: dir.to_owned(),
+        }),
+        Err(e) => Err(RegionError::io("opening", path, e)),
+    }
+}
+
+fn map(
+    file: &File,
+    dir: &Path,
+    name: &str,
+    len: u64,
+    coherence: Coherence,
+) -> Result<Arc<Mapped>, RegionError> {
+    let io = |e| RegionError::io("mapping", dir.join(name), e);
+    let found = file.metadata().map_err(io)?.len();
+    if found != len {
+        return Err(RegionError::damaged(
+            dir,
+            format!("{name} has {found} bytes instead of {len}"),
+        ));
+    }
+    Ok(Arc::new(Mapped::map(file, len, coherence).map_err(io)?))
+}
+
+fn read_superblock(dir: &Path) -> Result<(File, Superblock), RegionError> {
+    let file = open_file(dir, CONTROL)?;
+    let mut page = vec![0; SUPERBLOCK_BYTES as usize];
+    if let Err(e) = file.read_exact_at(&mut page, 0) {
+        return Err(match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                RegionError::damaged(dir, "the superblock is cut short")
+            }
+            _ => RegionError::io("reading", dir.join(CONTROL), e),
+        });
+    }
+    let superblock = Superblock::decode(&page).map_err(|e| invalid(dir, e))?;
+    Ok((file, superblock))
+}
+
+fn is_absent(dir: &Path) -> Result<bool, RegionError> {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(RegionError::io("reading", dir, e)),
+    }
+}
+
+/// The names in a region's directory, if there is nothing else in it.
+fn region_files(dir: &Path) -> Result<Vec<String>, RegionError> {
+    let io = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => RegionError::NotFound {
+            dir: dir.to_owned(),
+        },
+        _ => RegionError::io("reading", dir, e),
+    };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).map_err(io)? {
+        let name = entry
+            .map_err(io)?
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
+        if !known_names().any(|known| known == name) {
+            return Err(RegionError::damaged(
+                dir,
+                format!("{name} does not belong to a region; remove it by hand"),
+            ));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// The rows that live processes hold, or `None` when the region is not in use.
+fn holders(dir: &Path) -> Result<Option<Vec<(u16, u32)>>, RegionError> {
+    let mut rows = Vec::new();
+    let mut creating = false;
+    let locked = |name: &str| -> Result<Option<u32>, RegionError> {
+        let path = dir.join(name);
+        let file = match File::options().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(e) => return Err(RegionError::io("opening", path, e)),
+        };
+        let held = owner::is_locked(&file).map_err(|e| RegionError::io("looking at", path, e))?;
+        Ok(held.then(|| owner::read_pid(&file)))
+    };
+    if locked(CONTROL)?.is_some() {
+        creating = true;
+    }
+    for row in 0..ROWS_MAX {
+        if let Some(pid) = locked(&owner_name(row))? {
+            rows.push((row, pid));
+        }
+    }
+    Ok((creating || !rows.is_empty()).then_some(rows))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_that_is_being_created_is_in_use() {
+        let tmp = tempfile::tempdir().unwrap();
+        let control = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(tmp.path().join(CONTROL))
+            .unwrap();
+        assert!(owner::try_lock(&control).unwrap());
+        assert_eq!(Region::probe(tmp.path()), Probe::InUse { rows: Vec::new() });
+        let refused = Region::remove(tmp.path()).unwrap_err();
+        assert!(refused.to_string().contains("creating"), "{refused}");
+        drop(control);
+        Region::remove(tmp.path()).unwrap();
+    }
+}

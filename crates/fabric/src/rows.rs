@@ -1,0 +1,51 @@
+//! Mutable rows of 56 bytes: one writer each, never torn, readable even if the writer died
+//! half-way.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use crate::records::Record;
+use crate::slot;
+
+/// Writes one row; its owner has the only one.
+#[derive(Debug)]
+pub struct RowWriter<M, T> {
+    memory: Arc<M>,
+    at: u64,
+    nonce: u32,
+    version: u32,
+    record: PhantomData<T>,
+}
+
+impl<M: Memory, T: Record> RowWriter<M, T> {
+    /// Continues after the version that is there.
+    pub(crate) fn attach(memory: Arc<M>, at: u64, nonce: u32) -> Self {
+        let version = slot::read_row(&*memory, at, nonce).map_or(0, |(version, _)| version);
+        Self {
+            memory,
+            at,
+            nonce,
+            version,
+            record: PhantomData,
+        }
+    }
+
+    /// Stores the row as its next version; on return every later reader sees it.
+    #[inline]
+    pub fn store(&mut self, record: &T) {
+        self.version = self.version.wrapping_add(1);
+        slot::rewrite(
+            &*self.memory,
+            self.at,
+            self.nonce,
+            self.version,
+            &record.to_body(),
+        );
+    }
+}
+
+/// Reads a row.
+pub(crate) fn read<M: Memory, T: Record>(memory: &M, at: u64, nonce: u32) -> Option<T> {
+    slot::read_row(memory, at, nonce).map(|(_version, body)| T::from_body(&body))
+}

@@ -1,0 +1,71 @@
+//! What a broker retains of each chain.
+//!
+//! The rule that makes reuse safe: `first` is raised and written back *before* any memory below
+//! it may be used again, so a reader that checks the window after it copied knows whether what it
+//! copied was still there.
+
+use crate::memory::Memory;
+use crate::records::Window;
+use crate::rows::RowWriter;
+
+/// Writes the window row of one topic; the broker has the only one.
+#[derive(Debug)]
+pub struct WindowWriter<M> {
+    row: RowWriter<M, Window>,
+    window: Window,
+}
+
+impl<M: Memory> WindowWriter<M> {
+    pub(crate) fn attach(
+        row: RowWriter<M, Window>,
+        found: Option<Window>,
+        incarnation: u32,
+    ) -> Self {
+        let window = Window {
+            incarnation,
+            ..found.unwrap_or_default()
+        };
+        Self { row, window }
+    }
+
+    /// What was stored last, by this writer or its predecessor; zeros when nothing was.
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Begins the window of another chain in this row.
+    pub fn reset(&mut self, chain: u32, first: u64, next: u64) {
+        assert!(first <= next, "a window from {first} to {next}");
+        self.window = Window {
+            chain,
+            first,
+            next,
+            ..self.window
+        };
+        self.row.store(&self.window);
+    }
+
+    /// Raises the end: offsets below `next` may be read from now on.
+    #[inline]
+    pub fn raise_next(&mut self, next: u64) {
+        assert!(
+            next >= self.window.next,
+            "offset {next} was readable already"
+        );
+        self.window.next = next;
+        self.row.store(&self.window);
+    }
+
+    /// Raises the start: when this returns, no reader will start below `first`, and whoever reads
+    /// there notices. Only then may the memory below be used again.
+    pub fn raise_first(&mut self, first: u64) {
+        assert!(
+            (self.window.first..=self.window.next).contains(&first),
+            "window {}..{} cannot start at {first}",
+            self.window.first,
+            self.window.next
+        );
+        self.window.first = first;
+        self.row.store(&self.window);
+    }
+}

@@ -1,0 +1,46 @@
+//! A region on simulated memory.
+
+use std::sync::Arc;
+
+use embar_fabric::{Device, Geometry, Layout, Region};
+
+pub const NONCE: u32 = 0x5EED_0001;
+
+/// The smallest rings and few pages, so that everything wraps soon.
+pub fn small() -> Geometry {
+    Geometry {
+        brokers: 3,
+        topics: 4,
+        lanes: 2,
+        lane_slots: 2,
+        index_pages: 4,
+        blog_bytes: 256 << 10,
+    }
+}
+
+/// Every host has a cache of its own.
+pub struct Cluster {
+    pub control: Device,
+    pub blogs: Vec<Device>,
+}
+
+impl Cluster {
+    pub fn seeded(geometry: &Geometry, seed: u64) -> Self {
+        let control = Device::new(Layout::new(geometry).control_bytes(), seed);
+        let blogs = geometry
+            .data_rows()
+            .map(|row| Device::new(geometry.blog_bytes, seed ^ u64::from(row)));
+        let cluster = Self {
+            control,
+            blogs: blogs.collect(),
+        };
+        let blogs = cluster
+            .blogs
+            .iter()
+            .map(|blog| Arc::new(blog.host(1)))
+            .collect();
+        let control = Arc::new(cluster.control.host(1));
+        Region::format(control, blogs, geometry, NONCE, 1).expect("a valid geometry");
+        cluster
+    }
+}

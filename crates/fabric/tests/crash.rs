@@ -1,0 +1,383 @@
+//! A broker dies at each of its steps, on memory without coherence; its successor must find all
+//! that was promised and nothing that is not whole.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{Cluster, NONCE, small};
+use embar_fabric::slot::{read_row, rewrite};
+use embar_fabric::{
+    Blog, Device, Faults, Geometry, IndexRecord, LaneProgress, Memory, PbrRecord, Region, Simulated,
+};
+
+const TOPIC: u16 = 2;
+const CHAIN: u32 = 17;
+const BATCH: usize = 192;
+
+/// A host that dies after so many stores, write-backs and fences, over all of its files.
+struct Fused {
+    memory: Simulated,
+    steps_left: Arc<AtomicU64>,
+}
+
+struct Died;
+
+impl Fused {
+    fn step(&self) {
+        let left = self.steps_left.load(Ordering::Relaxed);
+        if left == 0 {
+            resume_unwind(Box::new(Died));
+        }
+        self.steps_left.store(left - 1, Ordering::Relaxed);
+    }
+}
+
+impl Memory for Fused {
+    fn len(&self) -> u64 {
+        self.memory.len()
+    }
+
+    fn load(&self, at: u64) -> u64 {
+        self.memory.load(at)
+    }
+
+    fn store(&self, at: u64, value: u64) {
+        self.step();
+        self.memory.store(at, value);
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) {
+        self.memory.read(at, into);
+    }
+
+    fn write(&self, at: u64, from: &[u8]) {
+        for (i, word) in from.chunks(8).enumerate() {
+            self.step();
+            self.memory.write(at + 8 * i as u64, word);
+        }
+    }
+
+    fn write_back(&self, at: u64, len: u64) {
+        self.step();
+        self.memory.write_back(at, len);
+    }
+
+    fn fence(&self) {
+        self.step();
+        self.memory.fence();
+    }
+
+    fn invalidate(&self, at: u64, len: u64) {
+        self.memory.invalidate(at, len);
+    }
+
+    unsafe fn with_bytes<R>(&self, at: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+        // SAFETY: passed on from our caller.
+        unsafe { self.memory.with_bytes(at, len, f) }
+    }
+
+    unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.step();
+        // SAFETY: passed on from our caller.
+        unsafe { self.memory.with_bytes_mut(at, len, f) }
+    }
+}
+
+/// One process of the broker: its memories, and how long it lives.
+struct Host {
+    control: Arc<Fused>,
+    blogs: Vec<Arc<Fused>>,
+}
+
+impl Host {
+    fn new(cluster: &Cluster, seed: u64, steps: u64, faults: Faults) -> Self {
+        let steps_left = Arc::new(AtomicU64::new(steps));
+        let fused = |device: &Device| {
+            let memory = device.host_with(seed, faults);
+            Arc::new(Fused {
+                memory,
+                steps_left: Arc::clone(&steps_left),
+            })
+        };
+        Self {
+            control: fused(&cluster.control),
+            blogs: cluster.blogs.iter().map(fused).collect(),
+        }
+    }
+
+    fn crash(&self) {
+        self.control.memory.crash();
+        self.blogs.iter().for_each(|blog| blog.memory.crash());
+    }
+}
+
+/// What the broker has promised to others, which outlives it.
+#[derive(Default)]
+struct Promised {
+    /// Offsets below were acknowledged.
+    acked: u64,
+    /// Offsets below were given up.
+    released: u64,
+}
+
+fn payload(base: u64) -> Vec<u8> {
+    (0..BATCH as u64).map(|i| (base * 7 + i) as u8).collect()
+}
+
+/// A broker's life: recover, then append, acknowledge and release until it dies.
+fn live(host: &Host, promised: &mut Promised) {
+    let region = Region::from_parts(Arc::clone(&host.control), host.blogs.clone()).expect("whole");
+    let claim = region.claim_unlocked(1);
+    let blog = region.blog(&claim);
+    let mut window = region.window_writer(&claim, TOPIC);
+    let mut index = region.index_writer(&claim);
+    let mut kept = recover(&region, &blog);
+    let mut next = index.next(CHAIN).unwrap_or(window.window().next);
+    assert!(
+        next >= promised.acked,
+        "acknowledged up to {}, found {next}",
+        promised.acked
+    );
+    if window.window().chain != CHAIN {
+        window.reset(CHAIN, 0, 0);
+    }
+    window.raise_next(next);
+    let mut lane = region.lane_writer(&claim, 0);
+    let mut reader = region.lane_reader(1, 0);
+    let mut progress = region.lane_progress_writer(1, 0);
+    let mut extent = blog
+        .allocate(64 << 10)
+        .expect("recovered batches use two extents at most");
+    loop {
+        // The network thread.
+        let Some(mut reservation) = extent.reserve(BATCH as u32) else {
+            return;
+        };
+        reservation.write(0, &payload(next));
+        let span = reservation.commit();
+        let slot = lane.reserve().expect("consumed as soon as it is published");
+        let record = PbrRecord {
+            blog_at: span.at(),
+            len: BATCH as u32,
+            count: 1,
+            chain: CHAIN,
+            incarnation: claim.incarnation(),
+            ..Default::default()
+        };
+        lane.publish(slot, &record);
+        kept.push((next, span));
+        // The consumer.
+        let (sequence, found) = reader.next().expect("just published");
+        assert_eq!(found, record, "a record of this incarnation");
+        let indexed = IndexRecord {
+            base: next,
+            blog_at: found.blog_at,
+            len: found.len,
+            count: 1,
+            ..Default::default()
+        };
+        index.append(CHAIN, &indexed).expect("released in time");
+        next += 1;
+        window.raise_next(next);
+        progress.advance(LaneProgress {
+            consumed: sequence + 1,
+            completed: sequence + 1,
+        });
+        promised.acked = next;
+        // Retention.
+        if next.is_multiple_of(8) {
+            promised.released = next - 4;
+            window.raise_first(next - 4);
+            index.release_before(CHAIN, next - 4);
+            kept.retain(|(base, _)| *base >= next - 4);
+        }
+    }
+}
+
+/// Takes the memory of all retained batches and checks every byte of them.
+fn recover<M: Memory>(region: &Region<M>, blog: &Blog<M>) -> Vec<(u64, embar_fabric::Span<M>)> {
+    let records = check(region);
+    let mut extents = std::collections::BTreeMap::new();
+    for record in &records {
+        let located = Blog::<M>::locate(record.blog_at, record.len, record.extent_order);
+        let (start, end) = located.expect("inside of a block");
+        let cursor: &mut u32 = extents.entry(start).or_default();
+        *cursor = end.max(*cursor);
+    }
+    let extents: Vec<_> = extents
+        .into_iter()
+        .map(|(start, cursor)| {
+            let mut extent = blog.allocate_at(start, 0).expect("no two extents overlap");
+            extent.set_cursor(cursor);
+            extent
+        })
+        .collect();
+    records
+        .iter()
+        .map(|record| {
+            let span = extents
+                .iter()
+                .find_map(|e| e.span(record.blog_at, record.len));
+            let span = span.expect("inside of its extent");
+            span.with_bytes(|bytes| assert_eq!(bytes, payload(record.base), "I2: whole bytes"));
+            (record.base, span)
+        })
+        .collect()
+}
+
+/// The records that the window retains, in order and without holes.
+fn check<M: Memory>(region: &Region<M>) -> Vec<IndexRecord> {
+    let window = region.window(1, TOPIC).unwrap_or_default();
+    let scanned = region.index_reader(1).scan();
+    assert!(scanned.len() <= 1, "one chain only");
+    let mut records = scanned
+        .into_iter()
+        .next()
+        .map_or(Vec::new(), |(_, records)| records);
+    records.retain(|record| record.base >= window.first);
+    let bases: Vec<u64> = records.iter().map(|record| record.base).collect();
+    let end = window.first + bases.len() as u64;
+    assert_eq!(bases, (window.first..end).collect::<Vec<_>>(), "I3: dense");
+    assert!(
+        end >= window.next,
+        "the window ends at {}, the index at {end}",
+        window.next
+    );
+    records
+}
+
+fn geometry() -> Geometry {
+    Geometry {
+        brokers: 2,
+        index_pages: 5,
+        ..small()
+    }
+}
+
+/// Lives and dies several times; returns the failed assertion, if any.
+fn lives(seed: u64, steps: u64, faults: Faults) -> Result<(), String> {
+    let cluster = Cluster::seeded(&geometry(), seed);
+    let mut promised = Promised::default();
+    for life in 0..3 {
+        let host = Host::new(&cluster, seed * 31 + life, steps + life * 97, faults);
+        let end = catch_unwind(AssertUnwindSafe(|| live(&host, &mut promised)));
+        if let Err(panic) = end
+            && !panic.is::<Died>()
+        {
+            let text = panic.downcast_ref::<String>().cloned();
+            return Err(text.unwrap_or_else(|| "an assertion failed".to_owned()));
+        }
+        host.crash();
+    }
+    // A last one that lives long enough to look.
+    let host = Host::new(&cluster, seed, u64::MAX, Faults::default());
+    let looked = catch_unwind(AssertUnwindSafe(|| {
+        let region =
+            Region::from_parts(Arc::clone(&host.control), host.blogs.clone()).expect("whole");
+        let kept = recover(&region, &region.blog(&region.claim_unlocked(1)));
+        let end = kept.last().map_or(promised.released, |(base, _)| base + 1);
+        assert!(
+            end >= promised.acked,
+            "I6: acknowledged {}, found {end}",
+            promised.acked
+        );
+    }));
+    looked.map_err(|_| "the last look failed".to_owned())
+}
+
+#[test]
+fn a_broker_may_die_at_any_even_step() {
+    die_after((0..500).step_by(2));
+}
+
+#[test]
+fn a_broker_may_die_at_any_odd_step() {
+    die_after((1..500).step_by(2));
+}
+
+fn die_after(steps: impl Iterator<Item = u64>) {
+    for steps in steps {
+        let seed = steps % 7 + 1;
+        lives(seed, steps, Faults::default())
+            .unwrap_or_else(|why| panic!("seed {seed}, {steps} steps: {why}"));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_memory() {
+    let run = || {
+        let cluster = Cluster::seeded(&geometry(), 5);
+        let host = Host::new(&cluster, 3, 700, Faults::default());
+        let ended = catch_unwind(AssertUnwindSafe(|| live(&host, &mut Promised::default())));
+        assert!(ended.is_err_and(|panic| panic.is::<Died>()));
+        host.crash();
+        let view = cluster.control.view();
+        let mut bytes = vec![0; view.len() as usize];
+        view.read(0, &mut bytes);
+        bytes
+    };
+    assert!(run() == run());
+}
+
+/// Proves that the checks above can fail.
+#[test]
+fn dropped_write_backs_are_noticed() {
+    let faults = Faults {
+        drop_write_backs: true,
+    };
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let noticed = (0..20)
+        .filter(|i| lives(i + 1, 400, faults).is_err())
+        .count();
+    std::panic::set_hook(quiet);
+    assert!(noticed >= 15, "only {noticed} of 20 runs noticed");
+}
+
+#[test]
+fn a_row_or_cell_holds_the_old_or_the_new_at_any_step() {
+    for steps in 0..200 {
+        let cluster = Cluster::seeded(&geometry(), steps + 1);
+        let host = Host::new(&cluster, steps, u64::MAX, Faults::default());
+        let region =
+            Region::from_parts(Arc::clone(&host.control), host.blogs.clone()).expect("whole");
+        let mut cells = region.cell_writer(&region.claim_unlocked(0));
+        cells.store(1, &[1; 300]).expect("it fits");
+        rewrite(&*host.control, 8192, NONCE, 1, &[1; 56]);
+        host.control.steps_left.store(steps, Ordering::Relaxed);
+        let stored = std::cell::Cell::new(1);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            for version in 2..4 {
+                rewrite(&*host.control, 8192, NONCE, version, &[version as u8; 56]);
+                cells.store(1, &[version as u8; 300]).expect("it fits");
+                stored.set(version);
+            }
+        }));
+        host.crash();
+        let there = Arc::new(cluster.control.host(99));
+        let (version, body) = read_row(&*there, 8192, NONCE).expect("old or new");
+        assert_eq!(body, [version as u8; 56]);
+        let blogs = cluster
+            .blogs
+            .iter()
+            .map(|blog| Arc::new(blog.host(9)))
+            .collect();
+        let seen = Region::from_parts(there, blogs)
+            .expect("whole")
+            .cells()
+            .load(1);
+        let (cell, payload) = seen.expect("old or new");
+        assert_eq!(payload, [cell as u8; 300]);
+        for found in [version, cell] {
+            assert!(
+                (stored.get()..=stored.get() + 1).contains(&found),
+                "{steps} steps: {found}"
+            );
+        }
+        assert!(ended.is_err() || stored.get() == 3);
+    }
+}

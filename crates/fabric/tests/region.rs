@@ -1,0 +1,328 @@
+//! Regions in directories: what goes wrong is told apart, and nothing is left behind.
+#![cfg(not(loom))]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use embar_fabric::{Coherence, Geometry, Mapped, Probe, Region, RegionError};
+
+fn small() -> Geometry {
+    Geometry {
+        brokers: 3,
+        topics: 4,
+        lanes: 2,
+        lane_slots: 4,
+        index_pages: 4,
+        blog_bytes: 256 << 10,
+    }
+}
+
+/// A directory in memory where there is one, gone at the end of the test.
+fn scratch() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    let made = if shm.is_dir() {
+        tempfile::tempdir_in(shm)
+    } else {
+        tempfile::tempdir()
+    };
+    made.expect("a directory for the test")
+}
+
+fn create(dir: &Path) -> Region<Mapped> {
+    Region::create(dir, &small(), Coherence::Coherent).expect("room for a small region")
+}
+
+fn open(dir: &Path) -> Result<Region<Mapped>, RegionError> {
+    Region::open(dir, Coherence::Coherent)
+}
+
+fn listing(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .expect("a directory")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_one_process_creates_another_opens() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    assert_eq!(Region::probe(&dir), Probe::Absent);
+    let created = create(&dir);
+    assert!(
+        matches!(Region::probe(&dir), Probe::Stale { .. }),
+        "a mapping alone is not use"
+    );
+    assert_eq!(
+        listing(&dir),
+        [
+            "blog-1", "blog-2", "control", "owner-0", "owner-1", "owner-2"
+        ]
+    );
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(
+        (
+            mode(&dir),
+            mode(&dir.join("control")),
+            mode(&dir.join("blog-1"))
+        ),
+        (0o700, 0o600, 0o600)
+    );
+
+    let opened = open(&dir).expect("complete");
+    assert_eq!(
+        (opened.nonce(), opened.geometry()),
+        (created.nonce(), created.geometry())
+    );
+    assert_eq!(opened.layout(), created.layout());
+    let claim = created.claim(1).expect("free");
+    let mut writer = created.lane_writer(&claim, 1);
+    let slot = writer.reserve().expect("empty");
+    writer.publish(
+        slot,
+        &embar_fabric::PbrRecord {
+            sequence: 9,
+            ..Default::default()
+        },
+    );
+    assert_eq!(
+        opened
+            .lane_reader(1, 1)
+            .next()
+            .map(|(_, record)| record.sequence),
+        Some(9)
+    );
+}
+
+#[test]
+fn an_empty_directory_is_used_and_made_private() {
+    let tmp = scratch();
+    fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    assert_eq!(Region::probe(tmp.path()), Probe::Absent);
+    create(tmp.path());
+    assert_eq!(
+        fs::metadata(tmp.path())
+            .expect("there")
+            .permissions()
+            .mode()
+            & 0o777,
+        0o700
+    );
+}
+
+#[test]
+fn no_space_is_said_before_anything_is_left_behind() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let huge = Geometry {
+        blog_bytes: 1 << 44,
+        ..small()
+    };
+    let refused =
+        Region::create(&dir, &huge, Coherence::Coherent).expect_err("no machine has that");
+    let RegionError::NoSpace {
+        needed,
+        available,
+        dir: named,
+    } = &refused
+    else {
+        panic!("{refused}");
+    };
+    assert!(*needed > 2 << 44 && available < needed && *named == dir);
+    assert!(
+        refused.to_string().contains("region in")
+            && refused.to_string().contains("MiB are available")
+    );
+    assert_eq!(listing(tmp.path()), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_created_over_something() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    drop(create(&dir));
+    let again = Region::create(&dir, &small(), Coherence::Coherent);
+    assert!(matches!(again, Err(RegionError::Exists { .. })));
+    assert!(matches!(Region::probe(&dir), Probe::Stale { geometry, .. } if geometry == small()));
+    let file = tmp.path().join("file");
+    fs::write(&file, "mine").expect("room");
+    let over_file = Region::create(&file, &small(), Coherence::Coherent);
+    assert!(matches!(over_file, Err(RegionError::Exists { .. })));
+    let nowhere = Region::create(&tmp.path().join("a/b"), &small(), Coherence::Coherent);
+    assert!(nowhere.is_err() && !tmp.path().join("a").exists());
+}
+
+#[test]
+fn a_region_in_use_is_kept_and_its_holders_are_named() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let region = create(&dir);
+    let claim = region.claim(2).expect("free");
+    let pid = std::process::id();
+    assert_eq!(
+        Region::probe(&dir),
+        Probe::InUse {
+            rows: vec![(2, pid)]
+        }
+    );
+    let other = open(&dir).expect("complete");
+    assert_eq!(
+        (other.owner_alive(2).ok(), other.owner_alive(1).ok()),
+        (Some(true), Some(false))
+    );
+    for refused in [
+        other.claim(2).expect_err("held"),
+        Region::remove(&dir).expect_err("held"),
+    ] {
+        assert!(
+            matches!(&refused, RegionError::InUse { rows, .. } if *rows == [(2, pid)]),
+            "{refused}"
+        );
+        let text = refused.to_string();
+        assert!(
+            text.contains(&format!("row 2 (pid {pid})")) && text.contains("--region"),
+            "{text}"
+        );
+    }
+    assert_eq!(listing(&dir).len(), 6);
+    drop(claim);
+    assert_eq!(other.owner_alive(2).ok(), Some(false));
+    assert_eq!(other.claim(2).expect("given up").incarnation(), 2);
+    Region::remove(&dir).expect("stale");
+    assert_eq!(Region::probe(&dir), Probe::Absent);
+    assert!(
+        matches!(region.claim(1), Err(RegionError::NotFound { .. })),
+        "it was removed"
+    );
+}
+
+#[test]
+fn a_blog_holds_its_row_until_its_last_span_is_gone() {
+    let tmp = scratch();
+    let region = create(tmp.path());
+    let claim = region.claim(1).expect("free");
+    let blog = region.blog(&claim);
+    let span = blog
+        .allocate(1)
+        .and_then(|mut extent| extent.reserve(64))
+        .expect("free")
+        .commit();
+    drop((claim, blog));
+    assert!(matches!(region.claim(1), Err(RegionError::InUse { .. })));
+    drop(span);
+    assert_eq!(region.claim(1).expect("free").incarnation(), 2);
+}
+
+#[test]
+fn a_blog_in_a_directory_needs_a_lock_of_that_region() {
+    let (tmp, tmp2) = (scratch(), scratch());
+    let (region, stranger) = (create(tmp.path()), create(tmp2.path()));
+    let foreign = stranger.claim(1).expect("free");
+    for claim in [embar_fabric::Claim::unlocked(1, 1), foreign] {
+        let blog = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| region.blog(&claim)));
+        assert!(blog.is_err());
+    }
+}
+
+#[test]
+fn damage_is_told_from_another_version_and_from_absence() {
+    type Damage = fn(&Path) -> std::io::Result<()>;
+    let damages: [(&str, Damage); 6] = [
+        ("creation was interrupted", |dir| {
+            fs::write(dir.join("control"), vec![0; 1 << 20])
+        }),
+        ("cut short", |dir| {
+            fs::write(dir.join("control"), b"EMBARREG")
+        }),
+        ("instead of", |dir| {
+            fs::File::options()
+                .write(true)
+                .open(dir.join("blog-2"))?
+                .set_len(4096)
+        }),
+        ("blog-1 is missing", |dir| {
+            fs::remove_file(dir.join("blog-1"))
+        }),
+        ("checksum", |dir| {
+            let mut control = fs::read(dir.join("control"))?;
+            control[40] ^= 1;
+            fs::write(dir.join("control"), control)
+        }),
+        ("instead of", |dir| {
+            let control = fs::read(dir.join("control"))?;
+            fs::write(dir.join("control"), &control[..control.len() - 4096])
+        }),
+    ];
+    for (expected, damage) in damages {
+        let tmp = scratch();
+        let dir = tmp.path().join("region");
+        drop(create(&dir));
+        damage(&dir).expect("damaged");
+        let refused = open(&dir).expect_err("damaged");
+        assert!(matches!(refused, RegionError::Damaged { .. }), "{refused}");
+        assert!(refused.to_string().contains(expected), "{refused}");
+        assert!(matches!(Region::probe(&dir), Probe::Damaged(what) if what.contains(expected)));
+        Region::remove(&dir).expect("what is damaged can be removed");
+        assert!(!dir.exists());
+    }
+    assert!(matches!(
+        open(Path::new("/nonexistent/region")),
+        Err(RegionError::NotFound { .. })
+    ));
+}
+
+#[test]
+fn another_version_is_refused_and_can_be_removed() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    drop(create(&dir));
+    let mut control = fs::read(dir.join("control")).expect("there");
+    control[8] = 99;
+    fs::write(dir.join("control"), control).expect("ours");
+    let refused = open(&dir).expect_err("another version");
+    assert!(
+        matches!(refused, RegionError::OtherVersion { found: 99, .. }),
+        "{refused}"
+    );
+    assert!(matches!(
+        Region::probe(&dir),
+        Probe::OtherVersion { found: 99, .. }
+    ));
+    Region::remove(&dir).expect("nobody uses it");
+}
+
+#[test]
+fn a_directory_with_other_files_is_never_removed() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    drop(create(&dir));
+    fs::write(dir.join("precious"), "mine").expect("room");
+    let refused = Region::remove(&dir).expect_err("not all of it is ours");
+    assert!(refused.to_string().contains("precious"), "{refused}");
+    assert_eq!(listing(&dir).len(), 7, "nothing of it is gone");
+}
+
+#[test]
+fn prefault_reports_every_byte() {
+    let tmp = scratch();
+    let region = create(tmp.path());
+    for (row, blog) in [(0, 0), (1, small().blog_bytes)] {
+        let expected = region.layout().control_bytes() + blog;
+        let seen = Mutex::new(Vec::new());
+        let report = |done, total| seen.lock().expect("not poisoned").push((done, total));
+        region.prefault(row, 4, &report).expect("room");
+        let mut seen = seen.into_inner().expect("not poisoned");
+        seen.sort_unstable();
+        assert_eq!(seen.last(), Some(&(expected, expected)));
+    }
+}

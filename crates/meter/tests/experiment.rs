@@ -1,0 +1,169 @@
+//! The order of trials, what is thrown away, and what the outcome claims.
+
+use embar_meter::stats::StatsError;
+use embar_meter::{Better, Experiment, ExperimentError, Sample, Trial, Verdict};
+
+fn infallible(value: f64) -> Result<Sample, String> {
+    Ok(value.into())
+}
+
+#[test]
+fn rounds_alternate_their_direction_and_warm_up_first() {
+    let mut order = String::new();
+    let outcome = Experiment::new(["a", "b", "c"])
+        .warmup(1)
+        .trials(2)
+        .run(|config, trial| {
+            order.push_str(&format!(
+                "{config}{}{} ",
+                if trial.warmup { 'w' } else { 't' },
+                trial.index
+            ));
+            infallible(1.0 + config as f64)
+        })
+        .expect("no trial fails");
+    assert_eq!(order, "0w0 1w0 2w0 2t0 1t0 0t0 0t1 1t1 2t1 ");
+    assert_eq!(outcome.series(1).values(), [2.0, 2.0]);
+}
+
+#[test]
+fn cold_trials_do_not_count() {
+    let outcome = Experiment::new(["off", "on"])
+        .warmup(2)
+        .trials(6)
+        .run(|config, trial| {
+            infallible(if trial.warmup {
+                1.0
+            } else {
+                100.0 + config as f64 + trial.index as f64
+            })
+        })
+        .expect("no trial fails");
+    assert_eq!(outcome.series(0).min(), 100.0);
+    let comparison = outcome.compare(0, 1).expect("positive values");
+    assert_eq!((comparison.verdict, comparison.pairs), (Verdict::Faster, 6));
+    assert!(comparison.loss.is_at_most(0.0));
+    assert_eq!(
+        outcome.compare(1, 0).expect("positive values").verdict,
+        Verdict::Slower
+    );
+}
+
+#[test]
+fn drift_is_not_taken_for_a_difference() {
+    // The machine gets slower with every trial; both configurations are the same.
+    let mut speed = 1_000.0;
+    let outcome = Experiment::new(["a", "b"])
+        .trials(8)
+        .run(|_, _| {
+            speed *= 0.95;
+            infallible(speed)
+        })
+        .expect("no trial fails");
+    assert_eq!(
+        outcome.compare(0, 1).expect("positive values").verdict,
+        Verdict::InsideNoise
+    );
+}
+
+#[test]
+fn for_latencies_lower_is_better() {
+    let outcome = Experiment::new(["copy", "zero-copy"])
+        .better(Better::Lower)
+        .unit("us")
+        .trials(7)
+        .run(|config, trial| infallible([34.0, 31.0][config] + trial.index as f64 / 10.0))
+        .expect("no trial fails");
+    assert_eq!(
+        outcome.compare(0, 1).expect("positive values").verdict,
+        Verdict::Faster
+    );
+    let text = outcome.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4);
+    assert_eq!(
+        lines[0],
+        "configuration (us)  trials  median   min   max  spread"
+    );
+    assert_eq!(
+        lines[1],
+        "copy                     7    34.3  34.0  34.6    1.7%"
+    );
+    assert!(
+        lines[3].starts_with("zero-copy against copy: ratio 0.913 ["),
+        "{text}"
+    );
+    assert!(
+        lines[3].ends_with("95% confidence, 7 pairs: faster"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_text_says_when_it_is_noise_and_when_trials_are_too_few() {
+    let run = |trials| {
+        Experiment::new(["off", "on"])
+            .trials(trials)
+            .run(|config, trial| infallible(100.0 + ((trial.index + config) % 2) as f64))
+            .expect("no trial fails")
+            .to_string()
+    };
+    assert!(run(8).ends_with("inside the noise"));
+    assert!(run(3).ends_with(
+        "75% confidence, 3 pairs: inside the noise (too few pairs for any verdict; run at least 6)"
+    ));
+}
+
+#[test]
+fn a_failed_trial_is_named() {
+    let error = Experiment::new(["off", "on"])
+        .warmup(1)
+        .trials(3)
+        .run(|config, trial| match (config, trial) {
+            (
+                1,
+                Trial {
+                    index: 1,
+                    warmup: false,
+                },
+            ) => Err("broker did not start"),
+            _ => Ok(Sample { value: 1.0 }),
+        })
+        .expect_err("one trial fails");
+    assert_eq!(
+        error.to_string(),
+        "trial 2 of \"on\" failed: broker did not start"
+    );
+}
+
+#[test]
+fn values_that_mean_nothing_are_refused() {
+    let error = Experiment::new(["off"])
+        .run(|_, _| infallible(f64::NAN))
+        .expect_err("NaN");
+    assert!(matches!(
+        error,
+        ExperimentError::Values {
+            source: StatsError::NotFinite { index: 0, .. },
+            ..
+        }
+    ));
+    let error = Experiment::new(["off"])
+        .trials(0)
+        .run(|_, _| infallible(1.0))
+        .expect_err("no trial");
+    assert!(matches!(
+        error,
+        ExperimentError::Values {
+            source: StatsError::Empty,
+            ..
+        }
+    ));
+    let outcome = Experiment::new(["off", "on"])
+        .run(|config, _| infallible(config as f64))
+        .expect("zero is a number");
+    assert_eq!(
+        outcome.compare(0, 1),
+        Err(StatsError::NotPositive { value: 0.0 })
+    );
+}

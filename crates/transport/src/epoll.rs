@@ -1,0 +1,323 @@
+//! The reactor on Linux's epoll.
+//!
+//! Every socket is registered once, edge-triggered, for everything. An operation on a socket that
+//! is believed ready is tried by the next poll; otherwise it waits for the edge. The kernel is
+//! asked for edges when nothing is ready to be tried, and now and then under load
+//! (`ROUNDS_PER_LOOK`, `BYTES_PER_LOOK`) so that new edges do not wait for ever.
+//!
+//! Once as many connections as ever were open and as many completions as ever came at once, no
+//! operation allocates.
+
+mod accept;
+mod connection;
+mod rounds;
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use embar_fabric::Mapped;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+use crate::socket::{self, SocketOptions, timespec};
+use crate::token::Slab;
+use crate::waker::Sleeper;
+use crate::{Completion, IoCounters, Reactor, RecvBuf, SendBuf, Token, Waker};
+use accept::Listener;
+use connection::{Connection, INTEREST, Pending};
+
+/// While completions come without asking the kernel, ask it at least once in so many polls.
+const ROUNDS_PER_LOOK: u32 = 8;
+
+/// The same by bytes moved: next to copying so many, asking costs nothing.
+const BYTES_PER_LOOK: u64 = 256 * 1024;
+
+/// Edges taken from the kernel at once.
+const EVENTS_PER_LOOK: usize = 256;
+
+/// Marks the waker among the edges; no token has this value before 2³² sockets are open.
+const WAKER_BITS: u64 = u64::MAX;
+
+enum Entry {
+    Listener(Listener),
+    Stream(Connection),
+}
+
+/// The epoll reactor. See [`Reactor`] for how to use it.
+pub struct Epoll {
+    epoll: OwnedFd,
+    options: SocketOptions,
+    sleeper: Sleeper,
+    entries: Slab<Entry>,
+    /// To be tried by the next round, each at most once.
+    ready: Vec<Token>,
+    /// The round in work; kept for its memory.
+    round: Vec<Token>,
+    /// Completions that need no socket any more.
+    done: Vec<Completion<Mapped>>,
+    /// Listeners that rest after a failure.
+    resting: Vec<Token>,
+    events: Vec<Event>,
+    counters: IoCounters,
+    outstanding: usize,
+    rounds_since_look: u32,
+    bytes_at_look: u64,
+}
+
+impl Epoll {
+    /// A reactor whose own connects use the default [`SocketOptions`].
+    ///
+    /// # Errors
+    /// When the process or the system has no file descriptors left.
+    pub fn new() -> io::Result<Self> {
+        Self::with_options(SocketOptions::default())
+    }
+
+    /// A reactor whose own connects use `options`.
+    ///
+    /// # Errors
+    /// When the process or the system has no file descriptors left.
+    pub fn with_options(options: SocketOptions) -> io::Result<Self> {
+        // Otherwise the first receive pays for the calibration.
+        embar_meter::clock::warm_up();
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let sleeper = Sleeper::new()?;
+        // Edge-triggered, so the event's count never has to be read back.
+        let data = EventData::new_u64(WAKER_BITS);
+        epoll::add(&epoll, &sleeper, data, EventFlags::IN | EventFlags::ET)?;
+        Ok(Self {
+            epoll,
+            options,
+            sleeper,
+            entries: Slab::new(),
+            ready: Vec::new(),
+            round: Vec::new(),
+            done: Vec::new(),
+            resting: Vec::new(),
+            events: Vec::with_capacity(EVENTS_PER_LOOK),
+            counters: IoCounters::default(),
+            outstanding: 0,
+            rounds_since_look: 0,
+            bytes_at_look: 0,
+        })
+    }
+
+    fn watch(&self, socket: impl AsFd, interest: EventFlags) -> io::Result<()> {
+        let data = EventData::new_u64(self.entries.next_token().bits());
+        Ok(epoll::add(&self.epoll, socket, data, interest)?)
+    }
+
+    fn add_stream(&mut self, stream: TcpStream, connecting: bool) -> io::Result<Token> {
+        self.watch(&stream, INTEREST)?;
+        let connection = Connection::new(stream, connecting);
+        Ok(self.entries.insert(Entry::Stream(connection)))
+    }
+
+    fn connection(&mut self, token: Token) -> Option<&mut Connection> {
+        match self.entries.get_mut(token)? {
+            Entry::Stream(connection) => Some(connection),
+            Entry::Listener(_) => panic!("{token:?} is a listener, not a connection"),
+        }
+    }
+
+    /// Takes what is outstanding from a connection that is over.
+    fn abort(&mut self, token: Token, connection: Connection) {
+        if let Some(pending) = connection.recv {
+            let result = Err(ErrorKind::ConnectionAborted.into());
+            self.done.push(pending.received(token, result));
+        }
+        if let Some(pending) = connection.send {
+            let result = Err(ErrorKind::ConnectionAborted.into());
+            self.done.push(pending.sent(token, result));
+        }
+    }
+
+    fn look_is_due(&self) -> bool {
+        self.rounds_since_look >= ROUNDS_PER_LOOK
+            || self.bytes_moved() - self.bytes_at_look >= BYTES_PER_LOOK
+    }
+
+    fn bytes_moved(&self) -> u64 {
+        self.counters.recv_bytes + self.counters.send_bytes
+    }
+
+    /// Asks the kernel for edges, and waits for one at most `timeout`.
+    fn look(
+        &mut self,
+        timeout: Option<Duration>,
+        out: &mut Vec<Completion<Mapped>>,
+    ) -> io::Result<()> {
+        let timeout = match (timeout, self.until_rest_ends()) {
+            (Some(timeout), Some(rest)) => Some(timeout.min(rest)),
+            (timeout, rest) => timeout.or(rest),
+        };
+        let asleep = timeout != Some(Duration::ZERO) && self.sleeper.try_sleep();
+        let timeout = if asleep {
+            timeout
+        } else {
+            Some(Duration::ZERO)
+        };
+        let mut events = std::mem::take(&mut self.events);
+        let spec = timeout.map(timespec);
+        let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), spec.as_ref());
+        self.counters.polls += 1;
+        self.rounds_since_look = 0;
+        self.bytes_at_look = self.bytes_moved();
+        let woken = if asleep {
+            self.sleeper.take()
+        } else {
+            self.sleeper.take_awake()
+        };
+        if woken {
+            out.push(Completion::Woken);
+        }
+        for event in events.drain(..) {
+            // The waker's edge has done its work by ending the wait: no token has its bits.
+            self.note(event);
+        }
+        self.events = events;
+        match waited {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        let (flags, data) = (event.flags, event.data);
+        let token = Token::from_bits(data.u64());
+        match self.entries.get_mut(token) {
+            // Closed after the kernel had queued the edge.
+            None => return,
+            Some(Entry::Listener(listener)) => listener.note_edge(),
+            Some(Entry::Stream(connection)) => connection.note_edges(flags),
+        }
+        self.queue(token);
+    }
+}
+
+impl Reactor<Mapped> for Epoll {
+    fn listen(&mut self, listener: TcpListener) -> io::Result<Token> {
+        listener.set_nonblocking(true)?;
+        self.watch(&listener, EventFlags::IN | EventFlags::ET)?;
+        let listener = Listener::new(listener);
+        Ok(self.entries.insert(Entry::Listener(listener)))
+    }
+
+    fn add(&mut self, stream: TcpStream) -> io::Result<Token> {
+        self.add_stream(stream, false)
+    }
+
+    fn connect(&mut self, address: SocketAddr) -> io::Result<Token> {
+        let stream = socket::open_stream(address, &self.options)?;
+        let started = socket::start_connect(&stream, address);
+        let waiting = matches!(started, Ok(false));
+        let token = self.add_stream(stream, waiting)?;
+        if !waiting {
+            if started.is_err() {
+                self.entries.remove(token);
+            }
+            let result = started.map(drop);
+            self.done.push(Completion::Connected { token, result });
+        }
+        Ok(token)
+    }
+
+    fn recv(&mut self, token: Token, buf: RecvBuf<Mapped>) {
+        assert!(buf.remaining() > 0, "a full buffer receives nothing");
+        self.outstanding += 1;
+        let pending = Pending::new(buf);
+        match self.connection(token) {
+            Some(connection) => {
+                assert!(connection.recv.is_none(), "{token:?} is receiving already");
+                connection.recv = Some(pending);
+                self.queue(token);
+            }
+            None => {
+                let result = Err(ErrorKind::NotConnected.into());
+                self.done.push(pending.received(token, result));
+            }
+        }
+    }
+
+    fn send(&mut self, token: Token, buf: SendBuf<Mapped>) {
+        self.outstanding += 1;
+        let pending = Pending::new(buf);
+        match self.connection(token) {
+            Some(connection) => {
+                assert!(connection.send.is_none(), "{token:?} is sending already");
+                connection.send = Some(pending);
+                self.queue(token);
+            }
+            None => {
+                let result = Err(ErrorKind::NotConnected.into());
+                self.done.push(pending.sent(token, result));
+            }
+        }
+    }
+
+    fn shutdown_write(&mut self, token: Token) -> io::Result<()> {
+        match self.connection(token) {
+            None => Err(ErrorKind::NotConnected.into()),
+            Some(connection) => {
+                assert!(connection.send.is_none(), "{token:?} is still sending");
+                connection.stream.shutdown(std::net::Shutdown::Write)
+            }
+        }
+    }
+
+    fn close(&mut self, token: Token) {
+        // Descriptors that somebody cloned would keep a registration alive, so it is taken back
+        // explicitly. It can only fail if it is gone already.
+        match self.entries.remove(token) {
+            None => {}
+            Some(Entry::Listener(listener)) => {
+                let _ = epoll::delete(&self.epoll, &listener.listener);
+            }
+            Some(Entry::Stream(connection)) => {
+                let _ = epoll::delete(&self.epoll, &connection.stream);
+                self.abort(token, connection);
+                self.end_rests(true);
+            }
+        }
+    }
+
+    fn poll(
+        &mut self,
+        timeout: Option<Duration>,
+        out: &mut Vec<Completion<Mapped>>,
+    ) -> io::Result<()> {
+        let before = out.len();
+        if self.sleeper.take_awake() {
+            out.push(Completion::Woken);
+        }
+        self.deliver_done(out);
+        self.end_rests(false);
+        self.run_round(out);
+        self.rounds_since_look += 1;
+        let produced = out.len() > before;
+        if produced && !self.look_is_due() {
+            return Ok(());
+        }
+        if produced || !self.ready.is_empty() {
+            return self.look(Some(Duration::ZERO), out);
+        }
+        self.look(timeout, out)?;
+        self.run_round(out);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.sleeper.waker()
+    }
+
+    fn counters(&self) -> IoCounters {
+        self.counters
+    }
+
+    fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+}

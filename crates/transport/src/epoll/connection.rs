@@ -1,0 +1,224 @@
+//! One connection: what is known about its readiness, its outstanding operations, and the system
+//! calls that carry them out.
+//!
+//! With edge-triggered events the kernel says only once that a socket became ready, so it is
+//! remembered here until a call proves the opposite. Two proofs count: `EAGAIN`, and a call that
+//! moved fewer bytes than asked. The second saves one useless call per burst, and is safe because
+//! whatever arrives after such a call raises a new edge. It is *not* safe when the edge of the end
+//! (`RDHUP`, `HUP`, `ERR`) was taken before, since no further edge follows it; nor with urgent data
+//! (`PRI`), at whose mark the kernel cuts a receive short. `eager` covers both: while it is set
+//! only `EAGAIN` counts.
+
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+
+use embar_fabric::Mapped;
+use embar_meter::clock::ticks;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
+
+use crate::{Completion, IoCounters, RecvBuf, SendBuf, Token};
+
+/// What a connection wants to be told.
+pub(super) const INTEREST: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::PRI)
+    .union(EventFlags::ET);
+
+/// Edges after which no other edge may come although there is something to receive.
+const LAST_EDGES: EventFlags = EventFlags::RDHUP
+    .union(EventFlags::HUP)
+    .union(EventFlags::ERR)
+    .union(EventFlags::PRI);
+
+const READ_EDGES: EventFlags = LAST_EDGES.union(EventFlags::IN);
+
+const WRITE_EDGES: EventFlags = EventFlags::OUT
+    .union(EventFlags::HUP)
+    .union(EventFlags::ERR);
+
+/// A buffer in flight and the ticks spent for it so far.
+pub(super) struct Pending<B> {
+    buf: B,
+    ticks: u64,
+}
+
+impl<B> Pending<B> {
+    pub(super) fn new(buf: B) -> Self {
+        Self { buf, ticks: 0 }
+    }
+}
+
+impl Pending<RecvBuf<Mapped>> {
+    pub(super) fn received(self, token: Token, result: io::Result<usize>) -> Completion<Mapped> {
+        Completion::Received {
+            token,
+            buf: self.buf,
+            result,
+            ticks: self.ticks,
+        }
+    }
+}
+
+impl Pending<SendBuf<Mapped>> {
+    pub(super) fn sent(self, token: Token, result: io::Result<()>) -> Completion<Mapped> {
+        Completion::Sent {
+            token,
+            buf: self.buf,
+            result,
+            ticks: self.ticks,
+        }
+    }
+}
+
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) connecting: bool,
+    may_read: bool,
+    may_write: bool,
+    eager: bool,
+    /// It is in the queue of those to be tried.
+    pub(super) queued: bool,
+    pub(super) recv: Option<Pending<RecvBuf<Mapped>>>,
+    pub(super) send: Option<Pending<SendBuf<Mapped>>>,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, connecting: bool) -> Self {
+        Self {
+            stream,
+            connecting,
+            // Registering raises an edge if something is there already.
+            may_read: false,
+            // A fresh socket has room; if not, the first call finds out.
+            may_write: !connecting,
+            eager: false,
+            queued: false,
+            recv: None,
+            send: None,
+        }
+    }
+
+    pub(super) fn note_edges(&mut self, flags: EventFlags) {
+        self.may_read |= flags.intersects(READ_EDGES);
+        self.may_write |= flags.intersects(WRITE_EDGES);
+        self.eager |= flags.intersects(LAST_EDGES);
+    }
+
+    /// Whether trying now may get anywhere.
+    pub(super) fn is_ready(&self) -> bool {
+        if self.connecting {
+            return self.may_write;
+        }
+        (self.may_read && self.recv.is_some()) || (self.may_write && self.send.is_some())
+    }
+
+    /// The outcome of the connect, once there is one.
+    pub(super) fn try_finish_connect(&mut self) -> Option<io::Result<()>> {
+        if !self.may_write {
+            return None;
+        }
+        self.connecting = false;
+        let outcome = match sockopt::socket_error(&self.stream) {
+            Ok(outcome) => outcome,
+            Err(error) => Err(error),
+        };
+        Some(outcome.map_err(io::Error::from))
+    }
+
+    /// One receive call, if a receive is outstanding and may find something.
+    pub(super) fn try_recv(
+        &mut self,
+        token: Token,
+        counters: &mut IoCounters,
+    ) -> Option<Completion<Mapped>> {
+        if !self.may_read {
+            return None;
+        }
+        let mut pending = self.recv.take()?;
+        let space = pending.buf.space();
+        let asked = space.len();
+        let before = ticks();
+        let result = rustix::net::recv(&self.stream, space, RecvFlags::DONTWAIT);
+        pending.ticks += ticks().saturating_sub(before);
+        counters.recv_calls += 1;
+
+        let result = match result {
+            Ok((count, _)) => {
+                counters.recv_bytes += count as u64;
+                pending.buf.advance(count);
+                // A 0 stays readable: the end is told to every later receive, too.
+                self.may_read = count == asked || count == 0 || self.eager;
+                Ok(count)
+            }
+            Err(Errno::AGAIN) => {
+                counters.recv_eagain += 1;
+                self.may_read = false;
+                self.eager = false;
+                self.recv = Some(pending);
+                return None;
+            }
+            Err(error) => Err(error.into()),
+        };
+        Some(pending.received(token, result))
+    }
+
+    /// One send call, if a send is outstanding and may find room.
+    pub(super) fn try_send(
+        &mut self,
+        token: Token,
+        counters: &mut IoCounters,
+    ) -> Option<Completion<Mapped>> {
+        if !self.may_write {
+            return None;
+        }
+        let mut pending = self.send.take()?;
+        let before = ticks();
+        let result = send_once(&self.stream, &pending.buf);
+        pending.ticks += ticks().saturating_sub(before);
+        counters.send_calls += 1;
+
+        let result = match result {
+            Ok(count) => {
+                counters.send_bytes += count as u64;
+                pending.buf.advance(count);
+                if pending.buf.remaining() > 0 {
+                    // The socket is full, and the kernel has noted that somebody waits for room.
+                    counters.send_partial += 1;
+                    self.may_write = false;
+                    self.send = Some(pending);
+                    return None;
+                }
+                Ok(())
+            }
+            Err(Errno::AGAIN) => {
+                counters.send_eagain += 1;
+                self.may_write = false;
+                self.send = Some(pending);
+                return None;
+            }
+            Err(error) => Err(error.into()),
+        };
+        Some(pending.sent(token, result))
+    }
+}
+
+/// Never raises SIGPIPE, never blocks whatever the mode of the socket is.
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+fn send_once(stream: &TcpStream, buf: &SendBuf<Mapped>) -> rustix::io::Result<usize> {
+    buf.with_unsent(|head, body| match (head.is_empty(), body.is_empty()) {
+        // Nothing to send is done without a call.
+        (true, true) => Ok(0),
+        (false, true) => rustix::net::send(stream, head, SEND_FLAGS),
+        (true, false) => rustix::net::send(stream, body, SEND_FLAGS),
+        (false, false) => rustix::net::sendmsg(
+            stream,
+            &[IoSlice::new(head), IoSlice::new(body)],
+            &mut SendAncillaryBuffer::default(),
+            SEND_FLAGS,
+        ),
+    })
+}

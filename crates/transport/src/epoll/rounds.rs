@@ -1,0 +1,120 @@
+//! Rounds: trying what is ready, each connection once, and handing out what is over.
+
+use std::time::{Duration, Instant};
+
+use embar_fabric::Mapped;
+
+use super::{Entry, Epoll};
+use crate::{Completion, Token};
+
+impl Epoll {
+    pub(super) fn deliver_done(&mut self, out: &mut Vec<Completion<Mapped>>) {
+        self.outstanding -= self.done.iter().filter(|done| carries_buffer(done)).count();
+        out.append(&mut self.done);
+    }
+
+    /// Tries everything that is ready, once.
+    pub(super) fn run_round(&mut self, out: &mut Vec<Completion<Mapped>>) {
+        std::mem::swap(&mut self.ready, &mut self.round);
+        let mut round = std::mem::take(&mut self.round);
+        for token in round.drain(..) {
+            match self.entries.get_mut(token) {
+                // Closed since it was queued.
+                None => {}
+                Some(Entry::Listener(_)) => self.run_listener(token, out),
+                Some(Entry::Stream(connection)) => {
+                    connection.queued = false;
+                    if connection.connecting {
+                        self.finish_connect(token, out);
+                    } else {
+                        let before = out.len();
+                        out.extend(connection.try_recv(token, &mut self.counters));
+                        out.extend(connection.try_send(token, &mut self.counters));
+                        self.outstanding -= out.len() - before;
+                    }
+                }
+            }
+        }
+        self.round = round;
+    }
+
+    fn run_listener(&mut self, token: Token, out: &mut Vec<Completion<Mapped>>) {
+        let Some(Entry::Listener(listener)) = self.entries.get_mut(token) else {
+            return;
+        };
+        listener.queued = false;
+        if listener.is_ready() {
+            listener.accept_some(token, &mut self.counters, out);
+        }
+        if listener.resting_until().is_some() {
+            self.resting.push(token);
+        }
+        self.queue(token);
+    }
+
+    fn finish_connect(&mut self, token: Token, out: &mut Vec<Completion<Mapped>>) {
+        let Some(Entry::Stream(connection)) = self.entries.get_mut(token) else {
+            return;
+        };
+        let Some(result) = connection.try_finish_connect() else {
+            return;
+        };
+        let failed = result.is_err();
+        out.push(Completion::Connected { token, result });
+        if !failed {
+            self.queue(token);
+        } else if let Some(Entry::Stream(connection)) = self.entries.remove(token) {
+            self.abort(token, connection);
+        }
+    }
+
+    /// Puts `token` into the next round, if trying it may get anywhere.
+    pub(super) fn queue(&mut self, token: Token) {
+        let (ready, queued) = match self.entries.get_mut(token) {
+            None => return,
+            Some(Entry::Listener(listener)) => (listener.is_ready(), &mut listener.queued),
+            Some(Entry::Stream(connection)) => (connection.is_ready(), &mut connection.queued),
+        };
+        if ready && !*queued {
+            *queued = true;
+            self.ready.push(token);
+        }
+    }
+
+    /// Lets listeners try again whose rest is over, or all of them.
+    pub(super) fn end_rests(&mut self, all: bool) {
+        if self.resting.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut index = 0;
+        while let Some(&token) = self.resting.get(index) {
+            if let Some(Entry::Listener(listener)) = self.entries.get_mut(token) {
+                if !all && listener.resting_until().is_some_and(|until| until > now) {
+                    index += 1;
+                    continue;
+                }
+                listener.end_rest();
+            }
+            self.resting.swap_remove(index);
+            self.queue(token);
+        }
+    }
+
+    /// How long a wait may last without oversleeping a listener's rest.
+    pub(super) fn until_rest_ends(&self) -> Option<Duration> {
+        let rests = self.resting.iter();
+        let ends = rests.filter_map(|&token| match self.entries.get(token)? {
+            Entry::Listener(listener) => listener.resting_until(),
+            Entry::Stream(_) => None,
+        });
+        Some(ends.min()?.saturating_duration_since(Instant::now()))
+    }
+}
+
+fn carries_buffer(completion: &Completion<Mapped>) -> bool {
+    matches!(
+        completion,
+        Completion::Received { .. } | Completion::Sent { .. }
+    )
+}

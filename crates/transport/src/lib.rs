@@ -1,0 +1,70 @@
+//! Reactors: the code that moves bytes between sockets and memory.
+//!
+//! A reactor is *completion-shaped*: its user hands over a buffer with [`Reactor::recv`] or
+//! [`Reactor::send`] and gets the same buffer back as a [`Completion`] once it was filled or sent.
+//! Readiness, `EAGAIN` and partial sends stay inside. This shape fits io_uring as it is, and
+//! [`Epoll`] emulates it.
+//!
+//! A receive buffer may be a [`Reservation`](embar_fabric::Reservation) of the log, so the
+//! kernel copies the payload straight to the place where it stays, and a send buffer may be a
+//! [`Span`](embar_fabric::Span) of it, so no byte is copied in user space on the way out.
+//!
+//! This crate never knows a protocol, never parses a byte, never starts a thread, and never
+//! decides what a failure means: it reports the error with the buffer and leaves the rest to its
+//! user.
+//!
+//! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], then
+//! `epoll.rs` and its parts under `epoll/`.
+//!
+//! ```
+//! use std::net::TcpListener;
+//! use embar_transport::{Completion, Epoll, Reactor, RecvBuf, SendBuf};
+//!
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let address = listener.local_addr()?;
+//! let mut reactor = Epoll::new()?;
+//! reactor.listen(listener)?;
+//! let client = reactor.connect(address)?;
+//! reactor.send(client, SendBuf::heap(b"hello".to_vec()));
+//!
+//! let mut done = Vec::new();
+//! let mut greeting = None;
+//! while greeting.is_none() {
+//!     reactor.poll(None, &mut done)?;
+//!     for completion in done.drain(..) {
+//!         match completion {
+//!             Completion::Accepted { stream, .. } => {
+//!                 let server = reactor.add(stream)?;
+//!                 reactor.recv(server, RecvBuf::heap(vec![0; 5], 0..5));
+//!             }
+//!             Completion::Connected { result, .. } => result?,
+//!             Completion::Sent { result, .. } => result?,
+//!             Completion::Received { token, buf, result, .. } => match (result?, buf.remaining()) {
+//!                 (0, _) => return Err("the peer ended early".into()),
+//!                 (_, 0) => greeting = Some(buf.with_filled(0..5, <[u8]>::to_vec)),
+//!                 _ => reactor.recv(token, buf),
+//!             },
+//!             other => return Err(format!("{other:?}").into()),
+//!         }
+//!     }
+//! }
+//! assert_eq!(greeting.as_deref(), Some(&b"hello"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod buffer;
+pub mod epoll;
+pub mod reactor;
+pub mod socket;
+pub mod token;
+pub mod waker;
+
+pub use buffer::{Body, RecvBuf, SendBuf, Store};
+pub use embar_fabric::{Mapped, Memory};
+pub use epoll::Epoll;
+pub use reactor::{Completion, IoCounters, Reactor};
+pub use socket::{Granted, SocketError, SocketOptions};
+pub use token::Token;
+pub use waker::Waker;

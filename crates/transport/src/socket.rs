@@ -1,0 +1,299 @@
+//! Sockets before they belong to a reactor: listening, connecting, options.
+//!
+//! Buffer sizes are left to the kernel unless asked for: an explicit size switches its autotuning
+//! off and is capped by `net.core.rmem_max` or `wmem_max`, often far below what autotuning would
+//! reach. [`granted`] tells what the kernel really gave.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+/// Why a socket could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {source}; choose another address or stop the process that uses it"
+    )]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The peer cannot be reached.
+    #[error(
+        "cannot connect to {address}: {source}; check that it runs and that the address is right"
+    )]
+    Connect {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the kernel said; `TimedOut` when the time given had passed.
+        source: io::Error,
+    },
+}
+
+/// Options of TCP sockets. Given to a listener, its accepted sockets inherit all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// `TCP_NODELAY`: do not hold small segments back. Default true, because whole frames are
+    /// handed to the kernel.
+    pub nodelay: bool,
+    /// How long a silent peer counts as alive: sets `TCP_USER_TIMEOUT` for data on its way, and
+    /// keep-alive probes for idle connections. Without it a peer whose host vanished stays
+    /// "connected" for about 15 minutes. Default 30 s; `None` leaves the kernel's defaults; at
+    /// least 1 s.
+    pub dead_peer_timeout: Option<Duration>,
+    /// `SO_RCVBUF` in bytes. Default `None`: the kernel tunes it.
+    pub recv_buffer_bytes: Option<usize>,
+    /// `SO_SNDBUF` in bytes. Default `None`: the kernel tunes it.
+    pub send_buffer_bytes: Option<usize>,
+    /// How many connections may wait to be accepted (listeners only; capped by
+    /// `net.core.somaxconn`). Default 1024.
+    pub backlog: u16,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            dead_peer_timeout: Some(Duration::from_secs(30)),
+            recv_buffer_bytes: None,
+            send_buffer_bytes: None,
+            backlog: 1024,
+        }
+    }
+}
+
+/// Buffer sizes in bytes as the kernel reports them: it doubles what was asked for, to count its
+/// own bookkeeping, after it capped it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// Receive buffer, bytes.
+    pub recv_bytes: usize,
+    /// Send buffer, bytes.
+    pub send_bytes: usize,
+}
+
+/// Listens on `address` (port 0: the kernel chooses; ask `local_addr`). The address is reusable
+/// at once after the last listener on it was closed.
+pub fn listen(address: SocketAddr, options: &SocketOptions) -> Result<TcpListener, SocketError> {
+    let open = || -> io::Result<TcpListener> {
+        let fd = open_socket(address, options)?;
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        rustix::net::bind(&fd, &address)?;
+        rustix::net::listen(&fd, i32::from(options.backlog))?;
+        Ok(TcpListener::from(fd))
+    };
+    open().map_err(|source| SocketError::Listen { address, source })
+}
+
+/// Connects to `address` and waits for it, at most `timeout`. The stream returned blocks, as
+/// `std`'s streams do; a reactor takes it as it is.
+pub fn connect(
+    address: SocketAddr,
+    timeout: Duration,
+    options: &SocketOptions,
+) -> Result<TcpStream, SocketError> {
+    let open = || -> io::Result<TcpStream> {
+        let stream = open_stream(address, options)?;
+        if !start_connect(&stream, address)? {
+            wait_connected(&stream, timeout)?;
+            sockopt::socket_error(&stream)??;
+        }
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    };
+    open().map_err(|source| SocketError::Connect { address, source })
+}
+
+/// A socket that can connect to `address`. It does not block.
+pub(crate) fn open_stream(address: SocketAddr, options: &SocketOptions) -> io::Result<TcpStream> {
+    open_socket(address, options).map(TcpStream::from)
+}
+
+/// Starts to connect; true if that is done already.
+pub(crate) fn start_connect(stream: &TcpStream, address: SocketAddr) -> io::Result<bool> {
+    match rustix::net::connect(stream, &address) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::INPROGRESS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn wait_connected(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(stream, PollFlags::OUT)];
+        match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// For timeouts of system calls. Longer than 68 years is as good as 68 years.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().min(i32::MAX as u64) as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+fn open_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    // Before listen or connect, because the window scale is agreed on with the first packet.
+    apply(&fd, options)?;
+    Ok(fd)
+}
+
+/// Sets `options` on a socket that exists already. A receive buffer size set on a connected socket
+/// comes too late for the window scale of that connection; set it on the listener instead.
+pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
+    let socket = socket.as_fd();
+    sockopt::set_tcp_nodelay(socket, options.nodelay)?;
+    if let Some(bytes) = options.recv_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(socket, bytes)?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        sockopt::set_socket_send_buffer_size(socket, bytes)?;
+    }
+    if let Some(timeout) = options.dead_peer_timeout {
+        let timeout = timeout.max(Duration::from_secs(1));
+        let millis = timeout.as_millis().min(u32::MAX.into()) as u32;
+        sockopt::set_tcp_user_timeout(socket, millis)?;
+        // The kernel's limits are 32767 s each. With a user timeout set, that ends the
+        // connection, not the number of probes.
+        let second = Duration::from_secs(1);
+        let most = Duration::from_secs(32_767);
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, (timeout / 2).clamp(second, most))?;
+        sockopt::set_tcp_keepintvl(socket, (timeout / 6).clamp(second, most))?;
+    }
+    Ok(())
+}
+
+/// The buffer sizes that `socket` has now.
+pub fn granted(socket: impl AsFd) -> io::Result<Granted> {
+    let socket = socket.as_fd();
+    Ok(Granted {
+        recv_bytes: sockopt::socket_recv_buffer_size(socket)?,
+        send_bytes: sockopt::socket_send_buffer_size(socket)?,
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn loopback() -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 0).into()
+    }
+
+    #[test]
+    fn every_option_acts_on_a_connection_and_on_what_a_listener_accepts() {
+        let options = SocketOptions {
+            nodelay: true,
+            dead_peer_timeout: Some(Duration::from_secs(12)),
+            recv_buffer_bytes: Some(32 * 1024),
+            send_buffer_bytes: Some(48 * 1024),
+            backlog: 4,
+        };
+        let listener = listen(loopback(), &options).unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = connect(address, Duration::from_secs(2), &options).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        for stream in [&client, &server] {
+            assert!(stream.nodelay().unwrap());
+            assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), 12_000);
+            assert!(sockopt::socket_keepalive(stream).unwrap());
+            assert_eq!(
+                sockopt::tcp_keepidle(stream).unwrap(),
+                Duration::from_secs(6)
+            );
+            assert_eq!(
+                sockopt::tcp_keepintvl(stream).unwrap(),
+                Duration::from_secs(2)
+            );
+            let granted = granted(stream).unwrap();
+            assert_eq!(granted.recv_bytes, 64 * 1024);
+            assert_eq!(granted.send_bytes, 96 * 1024);
+        }
+    }
+
+    #[test]
+    fn unasked_buffer_sizes_stay_with_the_kernel() {
+        let plain = TcpListener::bind(loopback()).unwrap();
+        let ours = listen(loopback(), &SocketOptions::default()).unwrap();
+        assert_eq!(granted(&plain).unwrap(), granted(&ours).unwrap());
+    }
+
+    #[test]
+    fn a_used_address_is_named_in_the_error() {
+        let first = listen(loopback(), &SocketOptions::default()).unwrap();
+        let address = first.local_addr().unwrap();
+        let error = listen(address, &SocketOptions::default()).unwrap_err();
+        let SocketError::Listen {
+            address: named,
+            source,
+        } = &error
+        else {
+            panic!("not a listen error: {error}");
+        };
+        assert_eq!(*named, address);
+        assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains(&address.to_string()));
+    }
+
+    #[test]
+    fn a_refused_connection_is_an_error_at_once() {
+        let gone = listen(loopback(), &SocketOptions::default()).unwrap();
+        let address = gone.local_addr().unwrap();
+        drop(gone);
+        let started = Instant::now();
+        let error =
+            connect(address, Duration::from_secs(20), &SocketOptions::default()).unwrap_err();
+        let SocketError::Connect { source, .. } = &error else {
+            panic!("not a connect error: {error}");
+        };
+        assert_eq!(source.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_connection_nobody_answers_times_out() {
+        // A listener whose backlog is full drops further handshakes, so they stay unanswered.
+        let options = SocketOptions {
+            backlog: 0,
+            ..SocketOptions::default()
+        };
+        let listener = listen(loopback(), &options).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        let error = loop {
+            match connect(address, Duration::from_millis(100), &options) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 16, "the backlog never filled");
+        };
+        let SocketError::Connect { source, .. } = &error else {
+            panic!("not a connect error: {error}");
+        };
+        assert_eq!(source.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,147 @@
+use std::io::Write;
+use std::thread;
+use std::time::Duration;
+
+use embar_transport::{Reactor, RecvBuf, Store};
+use rustix::net::SendFlags;
+
+use crate::Kind;
+use crate::driver::{driver, pattern, room};
+use crate::log::Log;
+
+pub fn a_receive_waits_for_bytes_and_takes_what_is_there<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    driver.reactor.recv(token, room(100));
+    assert_eq!(driver.reactor.outstanding(), 1);
+    driver.nothing_happens();
+
+    peer.write_all(b"hello").unwrap();
+    let (buf, result, ticks) = driver.received(token);
+    assert_eq!(result.unwrap(), 5);
+    assert_eq!((buf.filled(), buf.remaining()), (0..5, 95));
+    buf.with_filled(0..5, |bytes| assert_eq!(bytes, b"hello"));
+    assert!(ticks > 0, "a system call takes time");
+    assert_eq!(driver.reactor.outstanding(), 0);
+    assert_eq!(driver.reactor.counters().recv_bytes, 5);
+}
+
+pub fn bytes_that_came_before_the_receive_are_found<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    peer.write_all(b"early").unwrap();
+    // The edge is taken here, with nothing to use it for.
+    driver.nothing_happens();
+    assert_eq!(driver.receive_exactly(token, 2), b"ea");
+    driver.nothing_happens();
+    assert_eq!(driver.receive_exactly(token, 3), b"rly");
+}
+
+pub fn a_large_buffer_fills_over_many_bursts<K: Kind>() {
+    const LEN: usize = 2 << 20;
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    let writer = thread::spawn(move || peer.write_all(&pattern(LEN)).map(|()| peer));
+    let received = driver.receive_exactly(token, LEN);
+    writer.join().unwrap().unwrap();
+    assert!(received == pattern(LEN), "bytes differ");
+
+    let counters = driver.reactor.counters();
+    assert_eq!(counters.recv_bytes, LEN as u64);
+    assert!(counters.recv_eagain < counters.recv_calls);
+}
+
+pub fn every_burst_after_a_short_receive_is_noticed<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    for burst in 1..=500u32 {
+        // Always asks for more than there is, so each receive ends short.
+        driver.reactor.recv(token, room(64));
+        if burst % 3 == 0 {
+            driver.poll(Duration::ZERO);
+        }
+        peer.write_all(&burst.to_le_bytes()).unwrap();
+        let (buf, result, _) = driver.received(token);
+        assert_eq!(result.unwrap(), 4);
+        buf.with_filled(0..4, |bytes| assert_eq!(bytes, burst.to_le_bytes()));
+    }
+}
+
+pub fn the_end_is_told_after_the_last_byte_and_again<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    peer.write_all(b"last").unwrap();
+    drop(peer);
+    driver.reactor.recv(token, room(100));
+    let (buf, result, _) = driver.received(token);
+    assert_eq!(result.unwrap(), 4);
+    driver.reactor.recv(token, buf);
+    for _ in 0..3 {
+        let (buf, result, _) = driver.received(token);
+        assert_eq!(result.unwrap(), 0);
+        buf.with_filled(0..4, |bytes| assert_eq!(bytes, b"last"));
+        driver.reactor.recv(token, buf);
+    }
+}
+
+pub fn the_end_is_found_in_small_steps_after_its_edge_was_taken<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    peer.write_all(&pattern(100)).unwrap();
+    drop(peer);
+    // The only edges there will ever be are taken here.
+    driver.nothing_happens();
+    let mut all = Vec::new();
+    loop {
+        driver.reactor.recv(token, room(7));
+        let (buf, result, _) = driver.received(token);
+        let count = result.unwrap();
+        if count == 0 {
+            break;
+        }
+        buf.with_filled(0..count, |bytes| all.extend_from_slice(bytes));
+    }
+    assert_eq!(all, pattern(100));
+}
+
+pub fn an_urgent_byte_does_not_stall_what_follows<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    peer.write_all(b"before").unwrap();
+    rustix::net::send(&peer, b"!", SendFlags::OOB).unwrap();
+    peer.write_all(b"after").unwrap();
+    driver.nothing_happens();
+    // The kernel cuts a receive at the mark, and takes the urgent byte out of the stream.
+    let mut all = Vec::new();
+    while all.len() < 11 {
+        driver.reactor.recv(token, room(100));
+        let (buf, result, _) = driver.received(token);
+        buf.with_filled(0..result.unwrap(), |bytes| all.extend_from_slice(bytes));
+    }
+    assert_eq!(all, b"beforeafter");
+}
+
+pub fn a_receive_into_the_log_lands_in_place<K: Kind>() {
+    const LEN: usize = 256 << 10;
+    let log = Log::new();
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    let mut reservation = log.reserve(LEN);
+    reservation.write(0, &[7; 64]);
+    let writer = thread::spawn(move || peer.write_all(&pattern(LEN - 64)).map(|()| peer));
+
+    // The first bytes are somebody else's: only the range given is filled.
+    let buf = driver.fill(token, RecvBuf::log(reservation, 64..LEN));
+    writer.join().unwrap().unwrap();
+    buf.with_filled(64..LEN, |bytes| {
+        assert!(bytes == pattern(LEN - 64), "bytes differ")
+    });
+    let Store::Log(reservation) = buf.into_store() else {
+        panic!("the store changed its kind");
+    };
+    let span = reservation.commit();
+    span.with_bytes(|bytes| {
+        assert_eq!(bytes[..64], [7; 64]);
+        assert!(bytes[64..] == pattern(LEN - 64), "bytes differ");
+    });
+}

@@ -1,0 +1,24 @@
+//! Compiles `proto/embar.proto` without `protoc`: protox parses it into a descriptor set, buffa
+//! turns that into Rust.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use protox::prost::Message as _;
+
+/// Descriptor sets name files relative to the include folder, never by path.
+const PROTO: &str = "embar.proto";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto/{PROTO}");
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let descriptors = protox::compile([PROTO], ["proto"])?;
+    let set = out.join("embar.descriptors");
+    std::fs::write(&set, descriptors.encode_to_vec())?;
+    buffa_build::Config::new()
+        .descriptor_set(set)
+        .files(&[PROTO])
+        .include_file("embar.include.rs")
+        .preserve_unknown_fields(false)
+        .compile()
+}

@@ -1,0 +1,113 @@
+//! Acknowledgements: which batches of this connection are where.
+//!
+//! ```text
+//!  0 frame header
+//!  8 u64 first    number of the first batch acknowledged, counted from 0 as they arrived here
+//! 16 u32 count    batches acknowledged by this frame
+//! 20 u32 status   0, or the [`ErrorCode`] with which all of them were refused
+//! 24 count x u64  base offsets
+//! ```
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
+
+use crate::control::ErrorCode;
+use crate::error::AckError;
+use crate::frame::{FrameHeader, FrameId};
+use crate::limits::MAX_ACK_BATCHES;
+
+const FIXED_BYTES: usize = 16;
+
+/// An ack over borrowed bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Ack<'a> {
+    first: u64,
+    status: u32,
+    offsets: &'a [U64],
+}
+
+impl<'a> Ack<'a> {
+    /// Reads the body of an ack frame.
+    ///
+    /// # Errors
+    /// [`AckError::Length`] if the body is not exactly as long as its count says, or beyond
+    /// [`MAX_ACK_BATCHES`].
+    pub fn parse(body: &'a [u8]) -> Result<Self, AckError> {
+        let bytes = body.len();
+        let Some((fixed, list)) = body.split_first_chunk::<FIXED_BYTES>() else {
+            return Err(AckError::Length { bytes, count: 0 });
+        };
+        let [
+            f0,
+            f1,
+            f2,
+            f3,
+            f4,
+            f5,
+            f6,
+            f7,
+            c0,
+            c1,
+            c2,
+            c3,
+            s0,
+            s1,
+            s2,
+            s3,
+        ] = *fixed;
+        let count = u32::from_le_bytes([c0, c1, c2, c3]);
+        let offsets = <[U64]>::ref_from_bytes(list).unwrap_or_default();
+        let exact = offsets.len() == count as usize && size_of_val(offsets) == list.len();
+        if !exact || offsets.len() > MAX_ACK_BATCHES {
+            return Err(AckError::Length { bytes, count });
+        }
+        Ok(Self {
+            first: u64::from_le_bytes([f0, f1, f2, f3, f4, f5, f6, f7]),
+            status: u32::from_le_bytes([s0, s1, s2, s3]),
+            offsets,
+        })
+    }
+
+    /// Number of the first batch acknowledged, counted from 0 in the order of arrival.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Batches acknowledged.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.offsets.len() as u32
+    }
+
+    /// Why the batches were refused; `None` if they were accepted.
+    #[must_use]
+    pub fn refused(&self) -> Option<ErrorCode> {
+        (self.status != 0).then(|| ErrorCode::from_number(self.status))
+    }
+
+    /// Base offset of each batch, in order. Without meaning if they were refused.
+    pub fn base_offsets(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
+        self.offsets.iter().map(|offset| offset.get())
+    }
+}
+
+/// Appends an ack frame, header included, for the batches from number `first` on.
+///
+/// # Panics
+/// If there are more than [`MAX_ACK_BATCHES`] offsets: send several frames.
+pub fn encode_ack(first: u64, refused: Option<ErrorCode>, base_offsets: &[u64], out: &mut Vec<u8>) {
+    assert!(
+        base_offsets.len() <= MAX_ACK_BATCHES,
+        "too many for one ack frame"
+    );
+    let length = FIXED_BYTES + size_of_val(base_offsets);
+    out.reserve(crate::limits::FRAME_HEADER_BYTES + length);
+    out.extend_from_slice(&FrameHeader::new(FrameId::Ack, length as u32).to_bytes());
+    out.extend_from_slice(&first.to_le_bytes());
+    out.extend_from_slice(&(base_offsets.len() as u32).to_le_bytes());
+    out.extend_from_slice(&refused.map_or(0, ErrorCode::number).to_le_bytes());
+    for offset in base_offsets {
+        out.extend_from_slice(&offset.to_le_bytes());
+    }
+}

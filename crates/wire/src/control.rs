@@ -1,0 +1,203 @@
+//! Control messages: Protobuf bodies, one frame id each, answered in the order of the requests.
+//!
+//! The schema is `proto/embar.proto`. Its generated types stay inside: encoding borrows from the
+//! types here and decoding copies into them, both through Protobuf views, so strings are copied
+//! once. Where absence has no meaning a missing field is an error.
+
+mod cluster;
+mod field;
+mod handshake;
+mod topics;
+
+use buffa::{DecodeOptions, MessageView, ViewEncode};
+
+pub use self::cluster::{
+    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Join, Joined, ProfileReply,
+    SetMetering, StatusReply,
+};
+pub use self::handshake::{ErrorCode, ErrorReply, Goodbye, Hello, Role, Welcome};
+pub use self::topics::{
+    CreateTopic, DeleteTopic, DescribeTopic, OpenPublisher, Partition, PublisherOpened, StartAt,
+    Subscribe, Subscribed, Topic, TopicCreated, TopicDescription, Topics,
+};
+
+use self::field::Body;
+use crate::error::{ControlError, DecodeError, EncodeError};
+use crate::frame::{FrameHeader, FrameId};
+use crate::limits::{FRAME_HEADER_BYTES, MAX_CONTROL_BYTES};
+use crate::proto;
+
+/// Memory that the repeated fields of one message may take while it is decoded: an element of two
+/// bytes on the wire can be a hundred times that in memory.
+const MAX_ELEMENT_BYTES: usize = 256 << 10;
+
+/// Unknown fields that are skipped before a message is refused.
+const MAX_UNKNOWN_FIELDS: usize = 1024;
+
+/// The deepest message has two levels.
+const MAX_NESTING: u32 = 8;
+
+macro_rules! control {
+    (
+        messages { $($(#[$doc:meta])* $message:ident($body:ty),)* }
+        signals { $($(#[$signal_doc:meta])* $signal:ident($view:ident),)* }
+    ) => {
+        /// Any control message.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Control {
+            $($(#[$doc])* $message($body),)*
+            $($(#[$signal_doc])* $signal,)*
+        }
+
+        impl Control {
+            /// The id of its frame.
+            #[must_use]
+            pub fn id(&self) -> FrameId {
+                match self {
+                    $(Self::$message(_) => FrameId::$message,)*
+                    $(Self::$signal => FrameId::$signal,)*
+                }
+            }
+        }
+
+        /// Appends the frame of `message`, header included.
+        ///
+        /// # Errors
+        /// [`EncodeError`] if the body exceeds [`MAX_CONTROL_BYTES`]; `out` is as before.
+        pub fn encode(message: &Control, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+            match message {
+                $(Control::$message(body) => frame(FrameId::$message, &body.to_view(), out),)*
+                $(Control::$signal => frame(FrameId::$signal, &proto::$view::default(), out),)*
+            }
+        }
+
+        /// Reads the body of a control frame.
+        ///
+        /// # Errors
+        /// [`DecodeError::Control`] if the id is not that of a control message, the body is not
+        /// valid Protobuf of that message, or a field is missing or unknown.
+        pub fn decode(id: FrameId, body: &[u8]) -> Result<Control, DecodeError> {
+            match id {
+                $(FrameId::$message => {
+                    let view = view(FrameId::$message, body)?;
+                    Ok(Control::$message(<$body>::from_view(view)?))
+                })*
+                $(FrameId::$signal => {
+                    view::<proto::$view>(FrameId::$signal, body)?;
+                    Ok(Control::$signal)
+                })*
+                FrameId::Batch | FrameId::Ack => Err(ControlError::NotControl { id }.into()),
+            }
+        }
+    };
+}
+
+control! {
+    messages {
+        /// First frame of the side that connected.
+        Hello(Hello),
+        /// Answer to Hello.
+        Welcome(Welcome),
+        /// A request was refused, or the connection is about to be closed.
+        Error(ErrorReply),
+        /// The sender is draining and closes soon.
+        Goodbye(Goodbye),
+        /// Announces batches for one topic.
+        OpenPublisher(OpenPublisher),
+        /// Answer to OpenPublisher.
+        PublisherOpened(PublisherOpened),
+        /// Asks for a topic's batches.
+        Subscribe(Subscribe),
+        /// Answer to Subscribe; batches follow.
+        Subscribed(Subscribed),
+        /// Creates a topic.
+        CreateTopic(CreateTopic),
+        /// Answer to CreateTopic.
+        TopicCreated(TopicCreated),
+        /// Deletes a topic and what it retains.
+        DeleteTopic(DeleteTopic),
+        /// Answer to ListTopics.
+        Topics(Topics),
+        /// Asks for one topic with its partitions.
+        DescribeTopic(DescribeTopic),
+        /// Answer to DescribeTopic.
+        TopicDescription(TopicDescription),
+        /// Answer to Metadata.
+        ClusterMetadata(ClusterMetadata),
+        /// Answer to Status.
+        StatusReply(StatusReply),
+        /// Answer to Profile.
+        ProfileReply(ProfileReply),
+        /// Switches metering on or off; answered by Done.
+        SetMetering(SetMetering),
+        /// A broker asks the head for its row.
+        Join(Join),
+        /// Answer to Join.
+        Joined(Joined),
+    }
+    signals {
+        /// Answer to DeleteTopic.
+        TopicDeleted(TopicDeletedView),
+        /// Asks for all topics.
+        ListTopics(ListTopicsView),
+        /// Asks who is in the cluster.
+        Metadata(MetadataView),
+        /// Asks for counters.
+        Status(StatusView),
+        /// Asks for the broker's stage profile.
+        Profile(ProfileView),
+        /// Done, with nothing to tell.
+        Done(DoneView),
+        /// Are you there?
+        Ping(PingView),
+        /// Answer to Ping.
+        Pong(PongView),
+    }
+}
+
+fn frame<'a>(
+    id: FrameId,
+    view: &impl ViewEncode<'a>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let at = out.len();
+    let limit = MAX_CONTROL_BYTES;
+    out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
+    match view.try_encode_bounded(limit, out) {
+        Ok(bytes) => {
+            let header = FrameHeader::new(id, bytes);
+            out[at..at + FRAME_HEADER_BYTES].copy_from_slice(&header.to_bytes());
+            Ok(())
+        }
+        Err(_) => {
+            out.truncate(at);
+            let bytes = view
+                .try_encoded_len()
+                .map_or(usize::MAX, |len| len as usize);
+            Err(EncodeError { id, bytes, limit })
+        }
+    }
+}
+
+fn view<'a, V: MessageView<'a>>(id: FrameId, body: &'a [u8]) -> Result<V, ControlError> {
+    DecodeOptions::new()
+        .with_max_message_size(MAX_CONTROL_BYTES as usize)
+        .with_element_memory_limit(MAX_ELEMENT_BYTES)
+        .with_unknown_field_limit(MAX_UNKNOWN_FIELDS)
+        .with_recursion_limit(MAX_NESTING)
+        .decode_view(body)
+        .map_err(|reason| ControlError::Malformed { id, reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enums_are_those_of_the_schema() {
+        Role::assert_like_the_schema();
+        ErrorCode::assert_like_the_schema();
+        BrokerState::assert_like_the_schema();
+        BrokerRole::assert_like_the_schema();
+    }
+}

@@ -1,0 +1,170 @@
+//! Messages about brokers: who is there, how they are, who joins.
+
+use super::field::{Body, Field, Nested, choice, message};
+use crate::error::ControlError;
+use crate::proto::BrokerView;
+
+choice! {
+    /// How far a broker is in its life.
+    BrokerState as BrokerState {
+        /// It prepares its memory.
+        Starting = 1,
+        /// It serves.
+        Ready = 2,
+        /// It takes nothing new and closes soon.
+        Draining = 3,
+        /// It is no more.
+        Gone = 4,
+    }
+}
+
+choice! {
+    /// What a broker is to the cluster.
+    BrokerRole as BrokerRole {
+        /// It created the region and answers questions about the cluster.
+        Head = 1,
+        /// It joined.
+        Member = 2,
+    }
+}
+
+/// One broker of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokerInfo {
+    /// Its row.
+    pub id: u32,
+    /// Its state.
+    pub state: BrokerState,
+    /// Where it listens, as `ip:port`.
+    pub address: String,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// Its role.
+    pub role: BrokerRole,
+    /// Whether publishers and subscribers may connect to it.
+    pub takes_data: bool,
+}
+
+impl Body for BrokerInfo {
+    type View<'a> = BrokerView<'a>;
+
+    fn to_view(&self) -> BrokerView<'_> {
+        BrokerView {
+            id: self.id,
+            state: self.state.to_wire(),
+            address: &self.address,
+            incarnation: self.incarnation,
+            role: self.role.to_wire(),
+            takes_data: self.takes_data,
+        }
+    }
+
+    fn from_view(view: BrokerView<'_>) -> Result<Self, ControlError> {
+        Ok(Self {
+            id: view.id,
+            state: BrokerState::from_wire(view.state, "state")?,
+            address: view.address.to_owned(),
+            incarnation: view.incarnation,
+            role: BrokerRole::from_wire(view.role, "role")?,
+            takes_data: view.takes_data,
+        })
+    }
+}
+
+impl Nested for BrokerInfo {}
+
+message! {
+    /// Answer to Metadata.
+    ClusterMetadata as ClusterMetadataView {
+        /// Row of the head.
+        head: u32,
+        /// All brokers, the head included.
+        brokers: Vec<BrokerInfo>,
+    }
+}
+
+message! {
+    /// Counters of one broker, since it started unless said otherwise.
+    BrokerStatus as BrokerStatusView {
+        /// Its row.
+        broker: u32,
+        /// Nanoseconds since it started.
+        uptime_ns: u64,
+        /// Connections open now.
+        connections: u64,
+        /// Bytes of its payload log.
+        blog_total_bytes: u64,
+        /// Bytes of it that are free now.
+        blog_free_bytes: u64,
+        /// Batches accepted.
+        batches: u64,
+        /// Messages accepted.
+        messages: u64,
+        /// Bytes received from sockets.
+        bytes_in: u64,
+        /// Bytes sent to sockets.
+        bytes_out: u64,
+        /// Batches refused.
+        refused_batches: u64,
+        /// Connections that it does not read now, for want of room.
+        backpressured_connections: u64,
+        /// Processor time of the process, in nanoseconds.
+        cpu_ns: u64,
+        /// Page faults served without I/O.
+        minor_faults: u64,
+        /// Most memory the process had resident, in bytes.
+        peak_memory_bytes: u64,
+        /// Nanoseconds since its last heartbeat.
+        heartbeat_age_ns: u64,
+    }
+}
+
+impl Nested for BrokerStatus {}
+
+message! {
+    /// Answer to Status.
+    StatusReply as StatusReplyView {
+        /// One entry per broker that was asked.
+        brokers: Vec<BrokerStatus>,
+    }
+}
+
+message! {
+    /// Answer to Profile.
+    ProfileReply as ProfileReplyView {
+        /// The snapshot, as JSON.
+        json: Vec<u8>,
+    }
+}
+
+message! {
+    /// Switches metering on or off; answered by Done.
+    SetMetering as SetMeteringView {
+        /// Whether stages are timed.
+        on: bool,
+    }
+}
+
+message! {
+    /// A broker asks the head for its row.
+    Join as JoinView {
+        /// Its process id.
+        pid: u32,
+        /// Where it listens, as `ip:port`.
+        address: String,
+        /// Whether it will take data.
+        takes_data: bool,
+    }
+}
+
+message! {
+    /// Answer to [`Join`].
+    Joined as JoinedView {
+        /// The row it may claim.
+        broker_id: u32,
+        /// Directory of the region.
+        region_dir: String,
+        /// The region's nonce, to be compared after opening it.
+        nonce: u64,
+    }
+}

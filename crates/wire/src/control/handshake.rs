@@ -1,0 +1,179 @@
+//! Messages that open and end a connection.
+
+use std::fmt;
+
+use super::field::{Body, Field, choice, message};
+use crate::error::ControlError;
+use crate::frame::MAGIC;
+use crate::proto::{ErrorView, HelloView};
+
+choice! {
+    /// What the side that connected is.
+    Role as Role {
+        /// A publisher, subscriber or administrator.
+        Client = 1,
+        /// Another broker of the cluster.
+        Broker = 2,
+    }
+}
+
+/// First frame of the side that connected. The magic is added and checked by the codec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Version of the protocol: [`crate::frame::PROTOCOL_VERSION`].
+    pub version: u32,
+    /// What the sender is.
+    pub role: Role,
+    /// The sender's name for logs, free text.
+    pub name: String,
+}
+
+impl Body for Hello {
+    type View<'a> = HelloView<'a>;
+
+    fn to_view(&self) -> HelloView<'_> {
+        HelloView {
+            magic: u32::from_le_bytes(MAGIC),
+            version: self.version,
+            role: self.role.to_wire(),
+            name: &self.name,
+        }
+    }
+
+    fn from_view(view: HelloView<'_>) -> Result<Self, ControlError> {
+        if view.magic != u32::from_le_bytes(MAGIC) {
+            return Err(ControlError::NotEmbar);
+        }
+        Ok(Self {
+            version: view.version,
+            role: Role::from_wire(view.role, "role")?,
+            name: view.name.to_owned(),
+        })
+    }
+}
+
+message! {
+    /// Answer to [`Hello`].
+    Welcome as WelcomeView {
+        /// Version of the protocol that the connection uses.
+        version: u32,
+        /// Row of the broker that answers.
+        broker_id: u32,
+        /// Its incarnation.
+        incarnation: u32,
+        /// Largest body of a control frame it accepts, in bytes.
+        max_control_bytes: u32,
+        /// Largest batch frame it accepts, in bytes.
+        max_batch_bytes: u32,
+        /// Name and version of its software.
+        server: String,
+    }
+}
+
+choice! {
+    /// Why a request was refused.
+    ErrorCode as ErrorCode {
+        /// The versions of the protocol do not match.
+        UnsupportedVersion = 1,
+        /// Bytes that are no valid frame; the connection is closed.
+        BadFrame = 2,
+        /// A batch, message or control frame exceeds its limit.
+        TooLarge = 3,
+        /// No such topic.
+        UnknownTopic = 4,
+        /// A topic of that name exists.
+        TopicExists = 5,
+        /// The topic name is not allowed.
+        InvalidName = 6,
+        /// Another argument is not allowed.
+        InvalidArgument = 7,
+        /// Only the head answers this.
+        NotHead = 8,
+        /// This broker takes no data.
+        NotData = 9,
+        /// Bytes were damaged on their way.
+        ChecksumMismatch = 10,
+        /// No room for too long: slow down and try again.
+        Backpressure = 11,
+        /// The offset is not retained.
+        OffsetOutOfRange = 12,
+        /// The broker is about to stop: go to another.
+        Draining = 13,
+        /// No row, topic cell or memory is left.
+        ClusterFull = 14,
+        /// The broker is at fault.
+        Internal = 15,
+        /// It took too long.
+        Timeout = 16,
+    }
+}
+
+impl ErrorCode {
+    /// Its number on the wire.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// The code of a number; one that only a newer version knows is [`ErrorCode::Internal`].
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
+        let known = Self::ALL.iter().find(|code| code.number() == number);
+        known.copied().unwrap_or(Self::Internal)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A request was refused, or the connection is about to be closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorReply {
+    /// What kind of refusal. A code that only a newer version knows becomes
+    /// [`ErrorCode::Internal`].
+    pub code: ErrorCode,
+    /// What went wrong and what to do.
+    pub message: String,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// The topic in question.
+    pub topic: Option<String>,
+    /// The first offset retained, with [`ErrorCode::OffsetOutOfRange`].
+    pub first_available: Option<u64>,
+}
+
+impl Body for ErrorReply {
+    type View<'a> = ErrorView<'a>;
+
+    fn to_view(&self) -> ErrorView<'_> {
+        ErrorView {
+            code: self.code.to_wire(),
+            message: &self.message,
+            retryable: self.retryable,
+            topic: self.topic.to_wire(),
+            first_available: self.first_available,
+        }
+    }
+
+    fn from_view(view: ErrorView<'_>) -> Result<Self, ControlError> {
+        Ok(Self {
+            // A refusal must be understood even if its reason is too new.
+            code: ErrorCode::from_wire(view.code, "code").unwrap_or(ErrorCode::Internal),
+            message: view.message.to_owned(),
+            retryable: view.retryable,
+            topic: view.topic.map(str::to_owned),
+            first_available: view.first_available,
+        })
+    }
+}
+
+message! {
+    /// The sender is draining and closes soon.
+    Goodbye as GoodbyeView {
+        /// Why, for people.
+        reason: String,
+    }
+}

@@ -1,0 +1,220 @@
+//! Messages about topics: create, describe, publish to, subscribe to.
+
+use buffa::{EnumValue, MessageFieldView};
+
+use super::field::{Body, Field, Nested, message, required};
+use crate::error::ControlError;
+use crate::proto::{StartKind, SubscribeView, TopicCreatedView, TopicDescriptionView};
+use crate::time::WallNs;
+
+message! {
+    /// Announces batches for one topic on this connection.
+    OpenPublisher as OpenPublisherView {
+        /// Name of the topic.
+        topic: String,
+        /// Identity of the publishing session.
+        producer: u64,
+        /// 0 none, 1 readable, 2 on disk of enough replicas.
+        acks: u32,
+    }
+}
+
+message! {
+    /// Answer to [`OpenPublisher`].
+    PublisherOpened as PublisherOpenedView {
+        /// Number to put into batch headers.
+        topic_id: u32,
+        /// Largest batch frame the topic takes, in bytes.
+        max_batch_bytes: u32,
+        /// Largest message the topic takes, in bytes: headers, key and value.
+        max_message_bytes: u32,
+    }
+}
+
+/// Where a subscription starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartAt {
+    /// At the first message retained.
+    Earliest,
+    /// At the next message that arrives.
+    Latest,
+    /// At this offset.
+    Offset(u64),
+}
+
+/// Asks for a topic's batches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscribe {
+    /// Name of the topic.
+    pub topic: String,
+    /// Where to start.
+    pub start: StartAt,
+}
+
+impl Body for Subscribe {
+    type View<'a> = SubscribeView<'a>;
+
+    fn to_view(&self) -> SubscribeView<'_> {
+        let (kind, offset) = match self.start {
+            StartAt::Earliest => (StartKind::START_KIND_EARLIEST, 0),
+            StartAt::Latest => (StartKind::START_KIND_LATEST, 0),
+            StartAt::Offset(offset) => (StartKind::START_KIND_OFFSET, offset),
+        };
+        SubscribeView {
+            topic: &self.topic,
+            start: EnumValue::from(kind),
+            offset,
+        }
+    }
+
+    fn from_view(view: SubscribeView<'_>) -> Result<Self, ControlError> {
+        let start = match view.start.as_known() {
+            Some(StartKind::START_KIND_EARLIEST) => StartAt::Earliest,
+            Some(StartKind::START_KIND_LATEST) => StartAt::Latest,
+            Some(StartKind::START_KIND_OFFSET) => StartAt::Offset(view.offset),
+            _ => return Err(ControlError::Field { field: "start" }),
+        };
+        let topic = view.topic.to_owned();
+        Ok(Self { topic, start })
+    }
+}
+
+message! {
+    /// Answer to [`Subscribe`]: offsets `first..next` are retained, `start` is where batches begin.
+    Subscribed as SubscribedView {
+        /// Number found in batch headers.
+        topic_id: u32,
+        /// First offset that will be delivered.
+        start: u64,
+        /// First offset retained.
+        first: u64,
+        /// Offset that the next message will get.
+        next: u64,
+    }
+}
+
+message! {
+    /// Creates a topic.
+    CreateTopic as CreateTopicView {
+        /// Its name: see [`crate::topic::check_topic_name`].
+        name: String,
+        /// Its order level.
+        order: u32,
+        /// Bytes to retain per broker; 0 = no limit of its own.
+        retention_bytes: u64,
+        /// Largest message; 0 = the cluster's default.
+        max_message_bytes: u32,
+    }
+}
+
+message! {
+    /// A topic.
+    Topic as TopicView {
+        /// Its number in batch headers.
+        id: u32,
+        /// Its name.
+        name: String,
+        /// Its order level.
+        order: u32,
+        /// Bytes retained per broker; 0 = no limit of its own.
+        retention_bytes: u64,
+        /// Largest message in bytes.
+        max_message_bytes: u32,
+        /// When it was created.
+        created: WallNs,
+    }
+}
+
+impl Nested for Topic {}
+
+/// Answer to [`CreateTopic`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicCreated {
+    /// The topic as created.
+    pub topic: Topic,
+}
+
+impl Body for TopicCreated {
+    type View<'a> = TopicCreatedView<'a>;
+
+    fn to_view(&self) -> TopicCreatedView<'_> {
+        TopicCreatedView {
+            topic: MessageFieldView::some(self.topic.to_view()),
+        }
+    }
+
+    fn from_view(view: TopicCreatedView<'_>) -> Result<Self, ControlError> {
+        Ok(Self {
+            topic: Topic::from_view(required(&view.topic, "topic")?)?,
+        })
+    }
+}
+
+message! {
+    /// Deletes a topic and what it retains.
+    DeleteTopic as DeleteTopicView {
+        /// Its name.
+        name: String,
+    }
+}
+
+message! {
+    /// Answer to ListTopics.
+    Topics as TopicsView {
+        /// All topics.
+        topics: Vec<Topic>,
+    }
+}
+
+message! {
+    /// Asks for one topic with its partitions.
+    DescribeTopic as DescribeTopicView {
+        /// Its name.
+        name: String,
+    }
+}
+
+message! {
+    /// What one broker retains of a topic: offsets `first..next`.
+    Partition as PartitionView {
+        /// Row of the broker.
+        broker: u32,
+        /// First offset retained.
+        first: u64,
+        /// Offset that the next message will get.
+        next: u64,
+        /// Bytes retained, batch headers included.
+        payload_bytes: u64,
+        /// Batches retained.
+        batches: u64,
+    }
+}
+
+impl Nested for Partition {}
+
+/// Answer to [`DescribeTopic`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopicDescription {
+    /// The topic.
+    pub topic: Topic,
+    /// What each broker retains of it.
+    pub partitions: Vec<Partition>,
+}
+
+impl Body for TopicDescription {
+    type View<'a> = TopicDescriptionView<'a>;
+
+    fn to_view(&self) -> TopicDescriptionView<'_> {
+        TopicDescriptionView {
+            topic: MessageFieldView::some(self.topic.to_view()),
+            partitions: self.partitions.to_wire(),
+        }
+    }
+
+    fn from_view(view: TopicDescriptionView<'_>) -> Result<Self, ControlError> {
+        Ok(Self {
+            topic: Topic::from_view(required(&view.topic, "topic")?)?,
+            partitions: Vec::from_wire(view.partitions, "partitions")?,
+        })
+    }
+}

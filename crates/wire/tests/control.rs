@@ -1,0 +1,259 @@
+//! Every control message survives the wire; what is malformed is refused with a reason.
+
+use embar_wire::control::*;
+use embar_wire::error::{ControlError, DecodeError};
+use embar_wire::frame::{FrameHeader, FrameId};
+use embar_wire::limits::{Limits, MAX_CONTROL_BYTES, MAX_TOPIC_NAME_BYTES, MAX_TOPICS};
+use embar_wire::time::WallNs;
+
+fn topic() -> Topic {
+    Topic {
+        id: 3,
+        name: "orders".into(),
+        order: 1,
+        retention_bytes: 1 << 40,
+        max_message_bytes: 1 << 20,
+        created: WallNs(u64::MAX),
+    }
+}
+
+fn one_of_each() -> Vec<Control> {
+    let mut all = vec![
+        Control::Hello(Hello {
+            version: 1,
+            role: Role::Broker,
+            name: "grün".into(),
+        }),
+        Control::Welcome(Welcome {
+            version: 1,
+            broker_id: 2,
+            incarnation: 3,
+            max_control_bytes: 4,
+            max_batch_bytes: 5,
+            server: "embar 0.1".into(),
+        }),
+        Control::Error(ErrorReply {
+            code: ErrorCode::OffsetOutOfRange,
+            message: "start at 17".into(),
+            retryable: true,
+            topic: Some(String::new()),
+            first_available: Some(0),
+        }),
+        Control::Goodbye(Goodbye {
+            reason: "draining".into(),
+        }),
+        Control::OpenPublisher(OpenPublisher {
+            topic: "t".into(),
+            producer: u64::MAX,
+            acks: 1,
+        }),
+        Control::PublisherOpened(PublisherOpened {
+            topic_id: 1,
+            max_batch_bytes: 2,
+            max_message_bytes: 1 << 20,
+        }),
+        Control::Subscribed(Subscribed {
+            topic_id: 1,
+            start: 3,
+            first: 2,
+            next: 4,
+        }),
+        Control::CreateTopic(CreateTopic {
+            name: "t".into(),
+            order: 1,
+            retention_bytes: 2,
+            max_message_bytes: 3,
+        }),
+        Control::TopicCreated(TopicCreated { topic: topic() }),
+        Control::DeleteTopic(DeleteTopic { name: "t".into() }),
+        Control::Topics(Topics {
+            topics: vec![topic(), Topic::default()],
+        }),
+        Control::DescribeTopic(DescribeTopic { name: "t".into() }),
+        Control::TopicDescription(TopicDescription {
+            topic: topic(),
+            partitions: vec![Partition {
+                broker: 1,
+                first: 2,
+                next: 3,
+                payload_bytes: 4,
+                batches: 5,
+            }],
+        }),
+        Control::ClusterMetadata(ClusterMetadata {
+            head: 0,
+            brokers: vec![BrokerInfo {
+                id: 1,
+                state: BrokerState::Ready,
+                address: "[::1]:1".into(),
+                incarnation: 2,
+                role: BrokerRole::Member,
+                takes_data: true,
+            }],
+        }),
+        Control::StatusReply(StatusReply {
+            brokers: vec![BrokerStatus {
+                broker: 1,
+                uptime_ns: 2,
+                connections: 3,
+                blog_total_bytes: 4,
+                blog_free_bytes: 5,
+                batches: 6,
+                messages: 7,
+                bytes_in: 8,
+                bytes_out: 9,
+                refused_batches: 10,
+                backpressured_connections: 11,
+                cpu_ns: 12,
+                minor_faults: 13,
+                peak_memory_bytes: 14,
+                heartbeat_age_ns: 15,
+            }],
+        }),
+        Control::ProfileReply(ProfileReply {
+            json: b"{}\xFF".to_vec(),
+        }),
+        Control::SetMetering(SetMetering { on: true }),
+        Control::Join(Join {
+            pid: 1,
+            address: "127.0.0.1:9".into(),
+            takes_data: true,
+        }),
+        Control::Joined(Joined {
+            broker_id: 1,
+            region_dir: "/dev/shm/embar".into(),
+            nonce: 2,
+        }),
+        Control::TopicDeleted,
+        Control::ListTopics,
+        Control::Metadata,
+        Control::Status,
+        Control::Profile,
+        Control::Done,
+        Control::Ping,
+        Control::Pong,
+    ];
+    for start in [StartAt::Earliest, StartAt::Latest, StartAt::Offset(0)] {
+        let topic = "t".into();
+        all.push(Control::Subscribe(Subscribe { topic, start }));
+    }
+    all
+}
+
+fn encoded(message: &Control) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(message, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn every_message_survives_the_wire() {
+    let mut seen = Vec::new();
+    for message in one_of_each() {
+        let frame = encoded(&message);
+        let (header, body) = frame.split_first_chunk().unwrap();
+        let header = FrameHeader::parse(header);
+        let id = header.check(&Limits::default()).unwrap();
+        assert_eq!(id, message.id());
+        assert_eq!(header.length as usize, body.len());
+        assert_eq!(decode(id, body).as_ref(), Ok(&message));
+        seen.push(id);
+    }
+    for id in FrameId::ALL.iter().filter(|id| id.is_control()) {
+        assert!(seen.contains(id), "no test for {id:?}");
+    }
+}
+
+#[test]
+fn every_prefix_is_decoded_or_refused() {
+    for message in one_of_each() {
+        let frame = encoded(&message);
+        for end in 8..frame.len() {
+            let cut = decode(message.id(), &frame[8..end]);
+            assert_ne!(cut.as_ref(), Ok(&message));
+        }
+    }
+}
+
+#[test]
+fn every_error_code_has_its_number() {
+    for &code in ErrorCode::ALL {
+        assert_eq!(ErrorCode::from_number(code.number()), code);
+    }
+    assert_eq!(ErrorCode::from_number(999), ErrorCode::Internal);
+}
+
+#[test]
+fn another_protocol_is_told_so() {
+    let expected = DecodeError::Control(ControlError::NotEmbar);
+    assert_eq!(decode(FrameId::Hello, &[]), Err(expected.clone()));
+    assert_eq!(expected.code(), ErrorCode::BadFrame);
+}
+
+#[test]
+fn unknown_values_are_refused_and_unknown_reasons_understood() {
+    // Field 2 (start) = 9.
+    let error = decode(FrameId::Subscribe, &[0x10, 9]).unwrap_err();
+    assert_eq!(
+        error,
+        DecodeError::Control(ControlError::Field { field: "start" })
+    );
+    assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    assert!(decode(FrameId::TopicCreated, &[]).is_err());
+
+    // Field 1 (code) = 99, as a newer broker might say.
+    let Ok(Control::Error(reply)) = decode(FrameId::Error, &[0x08, 99, 0x18, 1]) else {
+        panic!("a refusal is always understood");
+    };
+    assert_eq!((reply.code, reply.retryable), (ErrorCode::Internal, true));
+}
+
+#[test]
+fn fields_of_a_newer_version_are_skipped() {
+    // Field 100, a varint, in a message that has no fields and in one that has.
+    let newer = [0xA0, 0x06, 5];
+    assert_eq!(decode(FrameId::Ping, &newer), Ok(Control::Ping));
+    assert!(decode(FrameId::Goodbye, &newer).is_ok());
+}
+
+#[test]
+fn batch_and_ack_are_not_control() {
+    for id in [FrameId::Batch, FrameId::Ack] {
+        assert_eq!(decode(id, &[]), Err(ControlError::NotControl { id }.into()));
+    }
+}
+
+#[test]
+fn too_large_is_refused_on_both_sides() {
+    let json = vec![b' '; MAX_CONTROL_BYTES as usize];
+    let mut out = b"before".to_vec();
+    let error = encode(&Control::ProfileReply(ProfileReply { json }), &mut out).unwrap_err();
+    assert_eq!(error.id, FrameId::ProfileReply);
+    assert!(error.bytes > MAX_CONTROL_BYTES as usize);
+    assert_eq!(out, b"before");
+    assert!(decode(FrameId::Ping, &vec![0; MAX_CONTROL_BYTES as usize + 1]).is_err());
+}
+
+#[test]
+fn the_longest_list_of_topics_fits() {
+    let topic = Topic {
+        id: u32::MAX,
+        name: "x".repeat(MAX_TOPIC_NAME_BYTES),
+        order: u32::MAX,
+        retention_bytes: u64::MAX,
+        max_message_bytes: u32::MAX,
+        created: WallNs(u64::MAX),
+    };
+    let message = Control::Topics(Topics {
+        topics: vec![topic; MAX_TOPICS],
+    });
+    let frame = encoded(&message);
+    assert_eq!(decode(FrameId::Topics, &frame[8..]), Ok(message));
+}
+
+#[test]
+fn tiny_elements_do_not_become_large_memory() {
+    // Two bytes each on the wire, an empty topic.
+    let body = [0x0A, 0].repeat(60_000);
+    assert!(decode(FrameId::Topics, &body).is_err());
+}

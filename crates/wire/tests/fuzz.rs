@@ -1,0 +1,173 @@
+//! Hostile bytes for every decoder: whatever comes, it returns, and what it accepts is consistent.
+//!
+//! Under plain `cargo test` each target runs a second or less; `cargo bolero test` runs them on.
+
+use embar_wire::ack::{Ack, encode_ack};
+use embar_wire::batch::{Batch, BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::control::{decode, encode};
+use embar_wire::crc::crc32c;
+use embar_wire::decode::{Event, FrameReader};
+use embar_wire::frame::{FrameHeader, FrameId};
+use embar_wire::limits::{Limits, MAX_BATCH_BYTES};
+use embar_wire::message::Messages;
+use embar_wire::topic::check_topic_name;
+
+#[test]
+fn messages() {
+    bolero::check!()
+        .with_type::<(u32, Vec<u8>)>()
+        .for_each(|(count, payload)| read_all(payload, *count));
+}
+
+fn read_all(payload: &[u8], count: u32) {
+    let mut bytes = 0;
+    let mut errors = 0;
+    for (index, message) in Messages::new(payload, count).enumerate() {
+        assert_eq!(errors, 0, "nothing comes after an error");
+        match message {
+            Ok(message) => {
+                assert_eq!(message.index as usize, index);
+                bytes += 8 + message.value.len() + message.key.map_or(0, <[u8]>::len);
+                for header in message.headers {
+                    bytes += 3 + header.name.len() + header.value.len();
+                }
+            }
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(bytes <= payload.len());
+}
+
+#[test]
+fn batch_as_it_comes() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let _ = Batch::split_first(input, MAX_BATCH_BYTES);
+    });
+}
+
+#[test]
+fn batch_with_valid_checksums() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let mut frame = input.to_vec();
+        if frame.len() < 64 {
+            return;
+        }
+        let (header, payload) = frame.split_at_mut(64);
+        let length = 56 + payload.len() as u32;
+        header[..8].copy_from_slice(&FrameHeader::new(FrameId::Batch, length).to_bytes());
+        header[12..16].copy_from_slice(&crc32c(payload).to_le_bytes());
+        header[53..60].fill(0);
+        header[8..12].fill(0);
+        let crc = crc32c(header);
+        header[8..12].copy_from_slice(&crc.to_le_bytes());
+        if let Ok((batch, rest)) = Batch::split_first(&frame, MAX_BATCH_BYTES) {
+            assert!(rest.is_empty());
+            read_all(batch.payload(), batch.header().message_count());
+            let again = BatchHeader::parse(batch.header().as_bytes(), MAX_BATCH_BYTES);
+            assert_eq!(again.as_ref(), Ok(batch.header()));
+        }
+    });
+}
+
+#[test]
+fn ack() {
+    bolero::check!().for_each(|input: &[u8]| {
+        if let Ok(ack) = Ack::parse(input) {
+            let offsets: Vec<u64> = ack.base_offsets().collect();
+            assert_eq!(offsets.len(), ack.count() as usize);
+            let mut out = Vec::new();
+            encode_ack(ack.first(), ack.refused(), &offsets, &mut out);
+            assert_eq!(out.len(), 8 + input.len());
+        }
+    });
+}
+
+#[test]
+fn control() {
+    bolero::check!()
+        .with_type::<(u8, Vec<u8>)>()
+        .for_each(|(id, body)| {
+            let id = FrameId::ALL[usize::from(*id) % FrameId::ALL.len()];
+            if let Ok(message) = decode(id, body) {
+                let mut out = Vec::new();
+                encode(&message, &mut out).expect("what came in can go out");
+                assert_eq!(decode(id, &out[8..]), Ok(message));
+            }
+        });
+}
+
+/// A frame of any kind: a batch is sealed as a publisher does it, others get the body as it is.
+fn frame(id: u8, body: &[u8]) -> Vec<u8> {
+    let id = FrameId::ALL[usize::from(id) % FrameId::ALL.len()];
+    if id == FrameId::Batch {
+        let mut builder = BatchBuilder::new(Vec::new(), 4096);
+        builder.try_push(None, &[], body).expect("it fits");
+        return builder.seal(SealFields::default());
+    }
+    let mut frame = FrameHeader::new(id, body.len() as u32).to_bytes().to_vec();
+    frame.extend_from_slice(body);
+    frame
+}
+
+#[test]
+fn reader_as_it_comes() {
+    bolero::check!()
+        .with_type::<(u16, u8, Vec<u8>)>()
+        .for_each(|(read_ahead, piece, input)| feed(*read_ahead, *piece, input));
+}
+
+#[test]
+fn reader_with_valid_headers() {
+    bolero::check!()
+        .with_type::<(u16, u8, Vec<(u8, Vec<u8>)>)>()
+        .for_each(|(read_ahead, piece, frames)| {
+            let input: Vec<u8> = frames
+                .iter()
+                .flat_map(|(id, body)| frame(*id, body))
+                .collect();
+            feed(*read_ahead, *piece, &input);
+        });
+}
+
+fn feed(read_ahead: u16, piece: u8, input: &[u8]) {
+    let mut reader = FrameReader::new(Limits::new(512, 4096), usize::from(read_ahead));
+    let mut rest = input;
+    while !rest.is_empty() {
+        let piece = 1 + usize::from(piece);
+        let due = reader.payload_due();
+        if due > 0 {
+            let bytes = due.min(piece).min(rest.len());
+            rest = &rest[bytes..];
+            reader.payload_received(bytes);
+        } else {
+            let space = reader.space();
+            let bytes = space.len().min(piece).min(rest.len());
+            assert!(bytes > 0);
+            space[..bytes].copy_from_slice(&rest[..bytes]);
+            rest = &rest[bytes..];
+            reader.received(bytes);
+        }
+        loop {
+            match reader.next() {
+                Ok(Some(Event::Batch { header, early })) => {
+                    assert!(early.len() <= header.payload_len() as usize);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+#[test]
+fn topic_names() {
+    bolero::check!()
+        .with_type::<String>()
+        .for_each(|name: &String| {
+            if check_topic_name(name).is_ok() {
+                assert!(!name.is_empty() && name.len() <= 249 && !name.contains('/'));
+            }
+        });
+}

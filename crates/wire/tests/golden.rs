@@ -1,0 +1,143 @@
+//! The bytes themselves: a change here is a change of the protocol.
+
+use embar_wire::ack::{Ack, encode_ack};
+use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::control::{Control, ErrorCode, Hello, Role, encode};
+use embar_wire::crc::crc32c;
+use embar_wire::frame::{FrameHeader, FrameId};
+use embar_wire::message::Header;
+use embar_wire::time::WallNs;
+
+#[test]
+fn frame_header() {
+    let header = FrameHeader::new(FrameId::Subscribe, 0x0102_0304);
+    assert_eq!(header.to_bytes(), [4, 3, 2, 1, 34, 0, 0, 0]);
+    assert_eq!(FrameHeader::parse(&header.to_bytes()), header);
+}
+
+fn sealed() -> Vec<u8> {
+    let mut builder = BatchBuilder::new(vec![0xEE; 500], 1000);
+    builder.try_push(None, &[], b"abc").unwrap();
+    let headers = [Header {
+        name: "h",
+        value: b"v1",
+    }];
+    builder
+        .try_push(Some(b"key"), &headers, b"0123456789")
+        .unwrap();
+    builder.try_push(Some(b""), &[], b"").unwrap();
+    builder.seal(SealFields {
+        producer: 0x1112_1314_1516_1718,
+        sequence: 0x2122_2324_2526_2728,
+        topic: 0x5152_5354,
+        epoch: 0x6162_6364,
+        append_time: WallNs(0x4142_4344_4546_4748),
+        flags: BatchFlags::POSSIBLE_DUPLICATE,
+    })
+}
+
+#[test]
+fn batch() {
+    let frame = sealed();
+    assert_eq!(frame.len(), 128);
+    assert_eq!(frame[0..8], [120, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(frame[12..16], crc32c(&frame[64..]).to_le_bytes());
+    assert_eq!(frame[16..24], 0x1112_1314_1516_1718u64.to_le_bytes());
+    assert_eq!(frame[24..32], 0x2122_2324_2526_2728u64.to_le_bytes());
+    assert_eq!(frame[32..40], [0; 8]);
+    assert_eq!(frame[40..48], 0x4142_4344_4546_4748u64.to_le_bytes());
+    assert_eq!(frame[48..52], 0x5152_5354u32.to_le_bytes());
+    assert_eq!(frame[52..56], [3, 0, 0, 0]);
+    assert_eq!(frame[56..60], [0, 1, 0, 0]);
+    assert_eq!(frame[60..64], 0x6162_6364u32.to_le_bytes());
+
+    let mut blank = frame[..64].to_vec();
+    blank[8..12].fill(0);
+    assert_eq!(frame[8..12], crc32c(&blank).to_le_bytes());
+}
+
+#[test]
+fn message_records() {
+    let payload = sealed().split_off(64);
+    let records: &[u8] = &[
+        &[3, 0, 0, 0, 0xFF, 0xFF, 0, 0][..],
+        b"abc\0\0\0\0\0",
+        &[10, 0, 0, 0, 3, 0, 6, 0],
+        b"\x01h\x02\0v1",
+        b"key",
+        b"0123456789",
+        b"\0\0\0\0\0",
+        &[0, 0, 0, 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    assert_eq!(payload[..records.len()], *records);
+    assert!(payload[records.len()..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn stamped_header_keeps_all_else() {
+    let frame = sealed();
+    let mut header = BatchHeader::parse(&frame, 1 << 20).unwrap();
+    header.stamp(0x3132_3334_3536_3738, WallNs(0x4a));
+    let stamped = header.as_bytes();
+    assert_eq!(stamped[32..40], 0x3132_3334_3536_3738u64.to_le_bytes());
+    assert_eq!(stamped[40..48], 0x4au64.to_le_bytes());
+    assert_eq!(stamped[..8], frame[..8]);
+    assert_eq!(stamped[12..32], frame[12..32]);
+    assert_eq!(stamped[48..], frame[48..64]);
+    assert_eq!(BatchHeader::parse(stamped, 1 << 20), Ok(header));
+}
+
+#[test]
+fn ack() {
+    let mut out = vec![0xAA];
+    encode_ack(7, None, &[1, 0x0203], &mut out);
+    let expected: &[u8] = &[
+        &[0xAA, 32, 0, 0, 0, 2, 0, 0, 0][..],
+        &[7, 0, 0, 0, 0, 0, 0, 0],
+        &[2, 0, 0, 0, 0, 0, 0, 0],
+        &[1, 0, 0, 0, 0, 0, 0, 0],
+        &[3, 2, 0, 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    assert_eq!(out, expected);
+
+    out.clear();
+    encode_ack(8, Some(ErrorCode::Backpressure), &[0], &mut out);
+    assert_eq!(out[20..24], [11, 0, 0, 0]);
+    let ack = Ack::parse(&out[8..]).unwrap();
+    assert_eq!(ack.refused(), Some(ErrorCode::Backpressure));
+}
+
+#[test]
+fn hello() {
+    let mut out = Vec::new();
+    let hello = Control::Hello(Hello {
+        version: 1,
+        role: Role::Client,
+        name: "me".into(),
+    });
+    encode(&hello, &mut out).unwrap();
+    let expected: &[u8] = &[
+        &[13, 0, 0, 0, 16, 0, 0, 0][..],
+        b"\x0dEMBR",
+        &[0x10, 1, 0x18, 1],
+        b"\x22\x02me",
+    ]
+    .concat();
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn ids_are_what_they_were() {
+    let ids: Vec<u16> = FrameId::ALL.iter().map(|&id| id as u16).collect();
+    let expected = [
+        1, 2, 16, 17, 18, 19, 20, 21, 32, 33, 34, 35, 48, 49, 50, 51, 52, 53, 54, 55, 64, 65, 66,
+        67, 68, 69, 70, 71, 80, 81,
+    ];
+    assert_eq!(ids, expected);
+    for id in FrameId::ALL {
+        assert_eq!(FrameId::try_from(*id as u16), Ok(*id));
+    }
+}
