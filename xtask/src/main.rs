@@ -1,1 +1,72 @@
-fn main() {}
+//! The chores of this workspace: everything that is checked before a change goes in, and the long
+//! searches that are run by hand. `cargo xtask --help` lists them.
+//!
+//! It only starts other programs and reads files: it never changes the sources and never touches
+//! a running cluster.
+//!
+//! Read in this order: [`command`] (starting cargo), [`test`] (the steps), then the chores:
+//! [`needs`], [`lint`], [`loom`], [`fuzz`], [`sim`]; [`results`] adds up what test programs say.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "its output is for whoever started it"
+)]
+
+mod command;
+mod fuzz;
+mod lint;
+mod loom;
+mod needs;
+mod results;
+mod sim;
+mod test;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use workspace::Workspace;
+
+/// Chores of this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Check everything: formatting, lints, documentation, models, tests, simulated seeds
+    Test(test::Arguments),
+    /// Check the rules of this project that no compiler checks
+    Lint,
+    /// Try every interleaving of the lock-free parts
+    Loom(loom::Arguments),
+    /// Feed hostile bytes to the decoders for a long time
+    Fuzz(fuzz::Arguments),
+    /// Run the simulator: `cargo xtask sim -- --seeds 1000 --from 0`
+    Sim(sim::Arguments),
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let workspace = Workspace::find();
+    match arguments.chore {
+        Chore::Test(arguments) => test::run(&workspace, &arguments),
+        Chore::Lint => lint::run(&workspace),
+        Chore::Loom(arguments) => loom::run(&workspace, arguments),
+        Chore::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
+        Chore::Sim(arguments) => sim::run(&workspace, arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -32,8 +32,8 @@ pub(crate) enum Input {
 pub(crate) struct Payload {
     pub header: BatchHeader,
     pub place: Place,
-    pub crc: Crc,
-    /// Bytes of the reservation that `crc` covers, counted from its start.
+    /// Bytes of the reservation that the connection's `crc` covers, counted
+    /// from its start.
     pub checked: usize,
 }
 
@@ -44,7 +44,11 @@ pub(crate) enum Peer {
     /// It may ask anything.
     Client,
     /// It sends batches to one topic.
-    Publisher { topic: u32, acks: bool },
+    Publisher {
+        topic: u32,
+        acks: bool,
+        max_message_bytes: u32,
+    },
     /// It is sent a topic's batches.
     Subscriber(Cursor),
 }
@@ -78,6 +82,8 @@ pub(crate) struct Connection {
     pub head_filled: usize,
     /// When the frame that is being received began; for strangers, when they came.
     pub frame_began: Option<Now>,
+    /// Of the payload that is being received.
+    pub crc: Crc,
     pub receiving: bool,
     pub sending: bool,
     /// Control frames and acks to send next.
@@ -101,6 +107,7 @@ impl Connection {
             head: vec![0; BATCH_HEADER_BYTES],
             head_filled: 0,
             frame_began: Some(now),
+            crc: Crc::new(),
             receiving: false,
             sending: false,
             out: Vec::new(),

@@ -13,10 +13,12 @@
 //! - Bytes reserved by batches on their way never exceed the high watermark
 //!   by more than one batch (I9).
 
+#[cfg(feature = "canary")]
+pub mod canary;
 mod chain;
 mod recover;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use embar_fabric::blog::{Blog, Reservation, Span};
@@ -128,13 +130,15 @@ pub struct Log<M: Memory> {
     index: IndexWriter<M>,
     /// One per network thread: its records, and how far they were taken.
     lanes: Vec<(LaneReader<M>, ProgressWriter<M>)>,
-    chains: HashMap<u32, Chain<M>>,
+    chains: BTreeMap<u32, Chain<M>>,
     marks: Watermarks,
     reserved_bytes: u64,
     /// Batches admitted and neither appended nor abandoned.
     on_their_way: u32,
     congested: bool,
     evictions: u64,
+    #[cfg(feature = "canary")]
+    canary: canary::Canary,
 }
 
 impl Watermarks {
@@ -328,7 +332,7 @@ impl<M: Memory> Log<M> {
         header.stamp(base, wall);
         reservation.write(0, header.as_bytes());
         let at = reservation.at();
-        let span = reservation.commit();
+        let span = self.commit(reservation);
         meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
         let slot = lane
             .writer
@@ -357,6 +361,12 @@ impl<M: Memory> Log<M> {
             self.evict_from(place.topic);
         }
         Some((base, sequence))
+    }
+
+    /// Ends the writing of a batch: its bytes are where every host sees them.
+    #[cfg(not(feature = "canary"))]
+    fn commit(&self, reservation: Reservation<M>) -> Span<M> {
+        reservation.commit()
     }
 
     /// Takes the record that was just published from its lane into the index.

@@ -131,7 +131,7 @@ impl Server {
             claim,
             recovered,
         } = setup::join(role, config, clock, progress)?;
-        let mut membership = Membership::new(&node.region, &claim);
+        let mut membership = Membership::prepare(&node.region, &claim);
         membership.announce(BrokerState::Starting, address, threads, clock.at());
 
         let stop = Arc::new(AtomicU8::new(stop::RUN));

@@ -14,10 +14,12 @@
 //! - Nothing a peer sends can stop the thread or touch another connection.
 
 mod control;
+mod ending;
 mod export;
+mod frames;
 mod ingest;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,27 +28,16 @@ use std::time::Duration;
 use embar_fabric::memory::Memory;
 use embar_meter::profile::Recorder;
 use embar_transport::{RecvBuf, SendBuf, Store, Token};
-use embar_wire::control::{Control, ErrorCode, ErrorReply, Goodbye};
-use embar_wire::error::DecodeError;
-use embar_wire::frame::{FrameHeader, FrameId};
-use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, Limits, MAX_CONTROL_BYTES};
+use embar_wire::control::{ErrorCode, ErrorReply};
+use embar_wire::limits::{BATCH_HEADER_BYTES, Limits, MAX_CONTROL_BYTES};
 use embar_wire::time::{Now, WallNs};
 
-use crate::connection::{Connection, Ending, Input, Peer};
+use crate::connection::{Connection, Input, Peer};
 use crate::log::Lane;
 use crate::node::Node;
-use crate::profile::Counter;
 
 /// How often [`Shard::tick`] wants to be called while there are connections.
 pub const TICK: Duration = Duration::from_millis(100);
-/// How long a refused peer may take to read why, before it is cut.
-const LINGER: Duration = Duration::from_secs(1);
-/// What a refused peer may still send meanwhile, in bytes.
-const DISCARD_LIMIT_BYTES: usize = 64 << 20;
-/// Size of the buffer into which it is discarded.
-const DISCARD_BUFFER_BYTES: usize = 64 << 10;
-/// Unsent replies after which nothing more is received from a connection.
-const OUT_LIMIT_BYTES: usize = 1 << 20;
 
 /// The time of an event, given by the driver.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +70,7 @@ pub struct Shard<M: Memory> {
     lane: Option<Lane<M>>,
     meter: Recorder,
     limits: Limits,
-    connections: HashMap<Token, Connection>,
+    connections: BTreeMap<Token, Connection>,
     /// Appended batches whose lane slot has not counted as completed yet.
     unacknowledged: VecDeque<(u64, Token, u64)>,
     /// Connections with acks to send.
@@ -87,7 +78,7 @@ pub struct Shard<M: Memory> {
     /// Publishers that wait for room.
     paused: Vec<Token>,
     /// Subscribers that have everything, by topic.
-    waiting: HashMap<u32, Vec<Token>>,
+    waiting: BTreeMap<u32, Vec<Token>>,
     /// Topics appended to in this round.
     touched: Vec<u32>,
     /// Subscribers to look at in this round.
@@ -106,11 +97,11 @@ impl<M: Memory> Shard<M> {
             limits,
             node,
             lane,
-            connections: HashMap::new(),
+            connections: BTreeMap::new(),
             unacknowledged: VecDeque::new(),
             to_flush: Vec::new(),
             paused: Vec::new(),
-            waiting: HashMap::new(),
+            waiting: BTreeMap::new(),
             touched: Vec::new(),
             ready: Vec::new(),
             seen_evictions: 0,
@@ -208,159 +199,6 @@ impl<M: Memory> Shard<M> {
         self.forget_if_over(token);
     }
 
-    /// Bytes of frames that start, small control frames whole.
-    fn head_received(
-        &mut self,
-        token: Token,
-        buf: RecvBuf<M>,
-        ticks: u64,
-        at: At,
-        out: &mut Vec<Action<M>>,
-    ) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        connection.head_filled = buf.filled().end;
-        if let Store::Heap(head) = buf.into_store() {
-            connection.head = head;
-        }
-        if connection.frame_began.is_none() {
-            connection.frame_began = Some(at.now);
-        }
-        if matches!(connection.peer, Peer::Publisher { .. }) {
-            self.meter
-                .add_ticks(crate::profile::Stage::DrainHeader as usize, ticks, 1);
-        }
-        self.parse_head(token, at, out);
-    }
-
-    /// Parses as many frames as the head holds, then asks for what is missing.
-    fn parse_head(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
-        loop {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                return;
-            };
-            if connection.ending.is_some() || connection.closed {
-                self.receive_more(token, out);
-                return;
-            }
-            let filled = connection.head_filled;
-            let Some(header) = connection.head[..filled].first_chunk::<FRAME_HEADER_BYTES>() else {
-                break;
-            };
-            let header = FrameHeader::parse(header);
-            let id = match header.check(&self.limits) {
-                Ok(id) => id,
-                Err(error) => {
-                    let is_batch = header.id == FrameId::Batch as u16;
-                    self.meter
-                        .count(Counter::RefusedBatches as usize, u64::from(is_batch));
-                    let error = DecodeError::from(error);
-                    self.refuse(token, refusal(error.code(), error.to_string()), at);
-                    continue;
-                }
-            };
-            let total = header.frame_bytes();
-            if id == FrameId::Batch {
-                if filled < BATCH_HEADER_BYTES {
-                    break;
-                }
-                self.begin_batch(token, at, out);
-                return;
-            }
-            if filled < total {
-                if total > BATCH_HEADER_BYTES {
-                    self.begin_long_control(token, total, out);
-                    return;
-                }
-                break;
-            }
-            let body: Vec<u8> = connection.head[FRAME_HEADER_BYTES..total].to_vec();
-            connection.head.copy_within(total..filled, 0);
-            connection.head_filled = filled - total;
-            connection.frame_began = (filled > total).then_some(at.now);
-            self.handle_control(token, id, &body, at);
-        }
-        self.receive_more(token, out);
-    }
-
-    fn begin_long_control(&mut self, token: Token, total: usize, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        let filled = std::mem::take(&mut connection.head_filled);
-        let mut frame = vec![0; total];
-        frame[..filled].copy_from_slice(&connection.head[..filled]);
-        connection.input = Input::Control;
-        connection.receiving = true;
-        out.push(Action::Recv(token, RecvBuf::heap(frame, filled..total)));
-    }
-
-    fn control_received(
-        &mut self,
-        token: Token,
-        buf: RecvBuf<M>,
-        at: At,
-        out: &mut Vec<Action<M>>,
-    ) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if buf.remaining() > 0 {
-            connection.receiving = true;
-            out.push(Action::Recv(token, buf));
-            return;
-        }
-        connection.input = Input::Head;
-        connection.frame_began = None;
-        if let Store::Heap(frame) = buf.into_store()
-            && let Some((head, body)) = frame.split_first_chunk::<FRAME_HEADER_BYTES>()
-            && let Ok(id) = FrameHeader::parse(head).check(&self.limits)
-        {
-            self.handle_control(token, id, body, at);
-        }
-        self.receive_more(token, out);
-    }
-
-    /// Asks for the next bytes of a connection that has no receive outstanding.
-    fn receive_more(&mut self, token: Token, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if connection.receiving || connection.closed || connection.out.len() > OUT_LIMIT_BYTES {
-            return;
-        }
-        if connection.ending.is_some() {
-            connection.input = Input::Discard;
-            connection.receiving = true;
-            let buf = RecvBuf::heap(vec![0; DISCARD_BUFFER_BYTES], 0..DISCARD_BUFFER_BYTES);
-            out.push(Action::Recv(token, buf));
-        } else if matches!(connection.input, Input::Head) {
-            connection.receiving = true;
-            let head = std::mem::take(&mut connection.head);
-            out.push(Action::Recv(
-                token,
-                RecvBuf::heap(head, connection.head_filled..BATCH_HEADER_BYTES),
-            ));
-        }
-    }
-
-    fn discarded(&mut self, token: Token, buf: RecvBuf<M>, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        let got = buf.filled().len();
-        let Some(ending) = &mut connection.ending else {
-            return;
-        };
-        ending.discard_left = ending.discard_left.saturating_sub(got);
-        if ending.discard_left == 0 {
-            self.close(token, out);
-        } else {
-            self.receive_more(token, out);
-        }
-    }
-
     /// A send is over.
     pub fn sent(
         &mut self,
@@ -420,57 +258,6 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    /// Tells a peer why, and closes once it had time to read that.
-    fn refuse(&mut self, token: Token, error: ErrorReply, at: At) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if connection.ending.is_some() {
-            return;
-        }
-        tracing::info!(peer = connection.name(), code = ?error.code, "refused: {}", error.message);
-        // The longest reason fits a control frame; if not, the peer only sees the end.
-        let _ = connection.push(&Control::Error(error));
-        self.end(token, at);
-    }
-
-    /// Ends a connection politely: what is queued is sent, the rest discarded.
-    fn end(&mut self, token: Token, at: At) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        connection.ending.get_or_insert(Ending {
-            deadline: at.now.after(LINGER),
-            discard_left: DISCARD_LIMIT_BYTES,
-            write_closed: false,
-        });
-        connection.frame_began = None;
-        connection.head_filled = 0;
-        if matches!(connection.input, Input::Paused { .. }) {
-            connection.input = Input::Discard;
-        }
-        self.ready.push(token);
-    }
-
-    fn close(&mut self, token: Token, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if !connection.closed {
-            connection.closed = true;
-            out.push(Action::Close(token));
-        }
-        self.forget_if_over(token);
-    }
-
-    fn forget_if_over(&mut self, token: Token) {
-        let over = |c: &Connection| c.closed && !c.receiving && !c.sending;
-        if self.connections.get(&token).is_some_and(over) {
-            self.connections.remove(&token);
-            self.node.connection_closed();
-        }
-    }
-
     /// After each round of events: acknowledges, resumes publishers, feeds subscribers.
     pub fn settle(&mut self, at: At, out: &mut Vec<Action<M>>) {
         self.acknowledge();
@@ -490,107 +277,6 @@ impl<M: Memory> Shard<M> {
         }
         self.ready = ready;
     }
-
-    fn deadline_of(&self, connection: &Connection) -> Option<Now> {
-        let config = &self.node.config;
-        if connection.closed {
-            return None;
-        }
-        if let Some(ending) = &connection.ending {
-            return Some(ending.deadline);
-        }
-        if let Input::Paused { since, .. } = connection.input {
-            return Some(since.after(config.backpressure_timeout));
-        }
-        let began = connection.frame_began?;
-        let stranger = matches!(connection.peer, Peer::Stranger);
-        Some(began.after(if stranger {
-            config.hello_timeout
-        } else {
-            config.frame_timeout
-        }))
-    }
-
-    /// Ends what has taken too long.
-    pub fn tick(&mut self, at: At, out: &mut Vec<Action<M>>) {
-        let late = |c: &Connection| self.deadline_of(c).is_some_and(|d| d <= at.now);
-        let late: Vec<Token> = self
-            .connections
-            .iter()
-            .filter(|(_, c)| late(c))
-            .map(|(t, _)| *t)
-            .collect();
-        for token in late {
-            self.too_late(token, at, out);
-        }
-    }
-
-    fn too_late(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get(&token) else {
-            return;
-        };
-        if connection.ending.is_some() {
-            self.close(token, out);
-            return;
-        }
-        let error = if matches!(connection.input, Input::Paused { .. }) {
-            self.meter.count(Counter::RefusedBatches as usize, 1);
-            refusal(
-                ErrorCode::Backpressure,
-                "the log had no room for this batch in time: publish more slowly, or give the cluster a larger region".into(),
-            )
-        } else if matches!(connection.peer, Peer::Stranger) {
-            refusal(ErrorCode::Timeout, "no Hello came in time".into())
-        } else {
-            refusal(
-                ErrorCode::Timeout,
-                "a frame was begun and not completed in time".into(),
-            )
-        };
-        self.refuse(token, error, at);
-        self.flush_if_idle(token, out);
-        let mid_payload = self.connections.get(&token);
-        if mid_payload.is_some_and(|c| matches!(c.input, Input::Payload(_))) {
-            // Its room in the log comes back with the buffer.
-            self.close(token, out);
-        }
-    }
-
-    /// From now on peers are told to go elsewhere; ends when they did.
-    pub fn drain(&mut self, at: At, out: &mut Vec<Action<M>>) {
-        self.draining = true;
-        let tokens: Vec<Token> = self.connections.keys().copied().collect();
-        for token in tokens {
-            self.say_goodbye(token, at);
-            self.flush_if_idle(token, out);
-        }
-    }
-
-    /// Closes whatever is left.
-    pub fn cut(&mut self, out: &mut Vec<Action<M>>) {
-        let tokens: Vec<Token> = self.connections.keys().copied().collect();
-        for token in tokens {
-            self.close(token, out);
-        }
-    }
-
-    fn say_goodbye(&mut self, token: Token, at: At) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if connection.said_goodbye || connection.ending.is_some() {
-            return;
-        }
-        connection.said_goodbye = true;
-        let goodbye = Goodbye {
-            reason: "this broker is stopping".into(),
-        };
-        let _ = connection.push(&Control::Goodbye(goodbye));
-        // A publisher closes by itself when its batches are acknowledged.
-        if !matches!(connection.peer, Peer::Publisher { .. }) {
-            self.end(token, at);
-        }
-    }
 }
 
 /// Why a request or a batch is refused.
@@ -609,6 +295,6 @@ fn refusal(code: ErrorCode, message: String) -> ErrorReply {
     }
 }
 
-fn connection_is_closed(connections: &HashMap<Token, Connection>, token: Token) -> bool {
+fn connection_is_closed(connections: &BTreeMap<Token, Connection>, token: Token) -> bool {
     connections.get(&token).is_none_or(|c| c.closed)
 }

@@ -6,10 +6,12 @@
 
 pub mod cluster;
 pub mod e2e;
+pub mod limit;
 pub mod plan;
 pub mod publish;
 pub mod read;
 pub mod report;
+pub mod retained;
 pub mod stamp;
 pub mod usage;
 pub mod wall;

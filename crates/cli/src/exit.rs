@@ -31,9 +31,6 @@ pub enum Problem {
     /// Exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// Exit code 3.
-    #[error("{0}")]
-    CannotConnect(String),
     /// Exit code 4.
     #[error("{0}")]
     Data(String),
@@ -72,7 +69,6 @@ pub fn code(error: &anyhow::Error) -> u8 {
             if let Some(problem) = cause.downcast_ref::<Problem>() {
                 return Some(match problem {
                     Problem::Usage(_) => USAGE,
-                    Problem::CannotConnect(_) => CANNOT_CONNECT,
                     Problem::Data(_) => DATA,
                     Problem::Interrupted => INTERRUPTED,
                     Problem::OutputClosed => OK,

@@ -58,9 +58,9 @@ fn is_alive(pid: u32) -> bool {
 /// Removes a region that nobody uses, whole or not. Says whether it is gone.
 pub fn remove(dir: &Path) -> bool {
     match Region::probe(dir) {
-        Probe::InUse { .. } => false,
+        Probe::InUse { .. } | Probe::Denied => false,
         Probe::Absent => !dir.exists() || fs::remove_dir(dir).is_ok(),
-        Probe::Stale { .. } | Probe::OtherVersion { .. } | Probe::Damaged { .. } => {
+        Probe::Stale { .. } | Probe::OtherVersion { .. } | Probe::Damaged(_) => {
             // What is too damaged for the fabric to remove is still files in a directory of ours.
             Region::remove(dir).is_ok() || fs::remove_dir_all(dir).is_ok()
         }

@@ -52,12 +52,18 @@ pub struct Backoff {
 impl Backoff {
     /// No failure yet.
     pub fn new(limits: BackoffLimits) -> Self {
-        Self { limits, failures: 0 }
+        Self {
+            limits,
+            failures: 0,
+        }
     }
 
     /// Counts a failure; returns how long to wait, in nanoseconds.
     pub fn failed(&mut self, random: &mut Random) -> u64 {
-        let doubled = self.limits.first_ns.saturating_mul(1 << self.failures.min(30));
+        let doubled = self
+            .limits
+            .first_ns
+            .saturating_mul(1 << self.failures.min(30));
         self.failures = self.failures.saturating_add(1);
         let longest = doubled.min(self.limits.max_ns).max(2);
         longest / 2 + random.next_bits() % (longest / 2)
@@ -88,7 +94,10 @@ mod tests {
         let mut backoff = Backoff::new(limits);
         for longest in [100, 200, 400, 800, 1_000, 1_000] {
             let wait = backoff.failed(&mut random);
-            assert!((longest / 2..longest).contains(&wait), "{wait} of at most {longest}");
+            assert!(
+                (longest / 2..longest).contains(&wait),
+                "{wait} of at most {longest}"
+            );
         }
         for _ in 0..100 {
             assert!(backoff.failed(&mut random) < 1_000);
@@ -102,7 +111,9 @@ mod tests {
         let waits = |seed| {
             let mut random = Random::new(seed);
             let mut backoff = Backoff::new(BackoffLimits::default());
-            (0..4).map(|_| backoff.failed(&mut random)).collect::<Vec<_>>()
+            (0..4)
+                .map(|_| backoff.failed(&mut random))
+                .collect::<Vec<_>>()
         };
         assert_ne!(waits(1), waits(2));
         assert_eq!(waits(1), waits(1), "a seed repeats its run");

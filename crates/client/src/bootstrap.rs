@@ -12,7 +12,9 @@ pub(crate) fn resolve(text: &str) -> Result<Vec<SocketAddr>, Error> {
             address: part.to_string(),
             cause,
         };
-        let found = part.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
+        let found = part
+            .to_socket_addrs()
+            .map_err(|error| wrong(error.to_string()))?;
         let before = addresses.len();
         addresses.extend(found);
         if addresses.len() == before {
@@ -29,9 +31,15 @@ mod tests {
     #[test]
     fn lists_and_nonsense() {
         let two = resolve("127.0.0.1:9400, [::1]:9401").expect("two addresses");
-        assert_eq!(two.iter().map(SocketAddr::port).collect::<Vec<_>>(), [9400, 9401]);
+        assert_eq!(
+            two.iter().map(SocketAddr::port).collect::<Vec<_>>(),
+            [9400, 9401]
+        );
         for bad in ["", "127.0.0.1", "127.0.0.1:9400,", "127.0.0.1:99999"] {
-            assert!(matches!(resolve(bad), Err(Error::BadAddress { .. })), "{bad}");
+            assert!(
+                matches!(resolve(bad), Err(Error::BadAddress { .. })),
+                "{bad}"
+            );
         }
     }
 }

@@ -50,7 +50,7 @@ impl Ticks {
         }
     }
 
-    pub(crate) fn from_ns(self, ns: u64) -> u64 {
+    pub(crate) fn of_ns(self, ns: u64) -> u64 {
         let ticks = u128::from(ns) * u128::from(CHUNK_TICKS) / u128::from(self.ns_per_chunk);
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
@@ -65,7 +65,7 @@ mod tests {
         let ticks = Ticks::of_this_machine();
         let scale = Scale::of_this_machine();
         for ns in [0, 1_000, 2_000_000_000] {
-            let back = scale.to_ns(ticks.from_ns(ns));
+            let back = scale.to_ns(ticks.of_ns(ns));
             assert!(back.abs_diff(ns) <= 2 + ns / 100_000, "{ns} became {back}");
         }
     }

@@ -133,7 +133,10 @@ impl Link {
     /// # Panics
     /// If the link is not down.
     pub fn connect(&mut self, address: SocketAddr) {
-        assert!(self.is_down(), "a link is connected again only after it is down");
+        assert!(
+            self.is_down(),
+            "a link is connected again only after it is down"
+        );
         self.state = State::Connecting;
         self.next = Some(LinkAction::Connect(address));
     }
@@ -156,7 +159,8 @@ impl Link {
     pub fn send(&mut self, message: &Control) {
         let mut bytes = Vec::new();
         // Names are bounded before they get here, so no request of this crate is too large.
-        control::encode(message, &mut bytes).expect("requests are smaller than a control frame may be");
+        control::encode(message, &mut bytes)
+            .expect("requests are smaller than a control frame may be");
         self.outbox.push_back(bytes);
     }
 
@@ -298,28 +302,16 @@ fn accept<'a>(state: &mut State, message: Control) -> Result<Incoming<'a>, Viola
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    pub(crate) fn frame(message: &Control) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        control::encode(message, &mut bytes).expect("small");
-        bytes
-    }
-
-    pub(crate) fn welcome(broker_id: u32) -> Control {
-        Control::Welcome(Welcome {
-            version: PROTOCOL_VERSION,
-            broker_id,
-            incarnation: 1,
-            max_control_bytes: Limits::default().max_control_bytes,
-            max_batch_bytes: Limits::default().max_batch_bytes,
-            server: "test".into(),
-        })
-    }
+    use crate::testing::{frame, welcome};
 
     /// Feeds bytes as a driver does, and drains what comes of them.
-    pub(crate) fn feed(link: &mut Link, mut bytes: &[u8], mut each: impl FnMut(Incoming<'_>)) -> Result<(), Violation> {
+    fn feed(
+        link: &mut Link,
+        mut bytes: &[u8],
+        mut each: impl FnMut(Incoming<'_>),
+    ) -> Result<(), Violation> {
         while !bytes.is_empty() {
             let Some(LinkAction::Receive(mut buffer, space)) = link.poll() else {
                 return Ok(());
@@ -347,10 +339,18 @@ pub(crate) mod tests {
     #[test]
     fn frames_come_out_whole_however_they_come_in() {
         let mut link = connected();
-        let bytes = [frame(&welcome(3)), frame(&Control::Pong), frame(&Control::Pong)].concat();
+        let bytes = [
+            frame(&welcome(3)),
+            frame(&Control::Pong),
+            frame(&Control::Pong),
+        ]
+        .concat();
         let mut seen = Vec::new();
         for piece in bytes.chunks(3) {
-            feed(&mut link, piece, |incoming| seen.push(matches!(incoming, Incoming::Welcome(_)))).expect("good");
+            feed(&mut link, piece, |incoming| {
+                seen.push(matches!(incoming, Incoming::Welcome(_)))
+            })
+            .expect("good");
         }
         assert_eq!(seen, [true, false, false]);
         assert!(link.is_up());
@@ -361,7 +361,10 @@ pub(crate) mod tests {
         let mut link = connected();
         link.send(&Control::Ping);
         assert!(matches!(link.poll(), Some(LinkAction::Receive(..))));
-        assert!(!link.has_action() && link.poll().is_none(), "Hello is still with the driver");
+        assert!(
+            !link.has_action() && link.poll().is_none(),
+            "Hello is still with the driver"
+        );
         link.sent();
         assert_eq!(link.poll(), Some(LinkAction::Send(frame(&Control::Ping))));
     }

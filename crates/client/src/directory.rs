@@ -71,7 +71,10 @@ impl Directory {
     /// # Panics
     /// If there is no bootstrap address; builders see to that.
     pub(crate) fn new(name: &str, bootstrap: Vec<SocketAddr>, topic: &str, seed: u64) -> Self {
-        assert!(!bootstrap.is_empty(), "a client needs an address to start from");
+        assert!(
+            !bootstrap.is_empty(),
+            "a client needs an address to start from"
+        );
         Self {
             link: Link::new(name, READ_AHEAD_BYTES),
             step: Step::Idle,
@@ -127,7 +130,10 @@ impl Directory {
         let addresses: Vec<String> = self.addresses().iter().map(SocketAddr::to_string).collect();
         Error::Unreachable {
             addresses: addresses.join(", "),
-            cause: self.last_error.clone().unwrap_or_else(|| "no answer yet".into()),
+            cause: self
+                .last_error
+                .clone()
+                .unwrap_or_else(|| "no answer yet".into()),
         }
     }
 
@@ -166,12 +172,18 @@ impl Directory {
             Control::TopicCreated(_) => self.topic_is(Finding::TopicExists, now),
             Control::Topics(list) => {
                 let exists = list.topics.iter().any(|topic| topic.name == self.topic);
-                let finding = if exists { Finding::TopicExists } else { Finding::TopicMissing };
+                let finding = if exists {
+                    Finding::TopicExists
+                } else {
+                    Finding::TopicMissing
+                };
                 self.topic_is(finding, now);
             }
             Control::Error(error) if self.topic_wish.is_some() => match error.code {
                 ErrorCode::TopicExists => self.topic_is(Finding::TopicExists, now),
-                code if error.retryable || code == ErrorCode::NotHead => self.fail(error.message, now),
+                code if error.retryable || code == ErrorCode::NotHead => {
+                    self.fail(error.message, now)
+                }
                 code => {
                     let message = error.message;
                     self.topic_is(Finding::TopicRefused(Error::Refused { code, message }), now);
@@ -198,7 +210,10 @@ impl Directory {
                 max_message_bytes: 0,
             })),
             Some(false) if at_head => self.link.send(&Control::ListTopics),
-            Some(_) if self.to_head => self.fail("the address of the head leads to another broker".into(), now),
+            Some(_) if self.to_head => self.fail(
+                "the address of the head leads to another broker".into(),
+                now,
+            ),
             _ => self.end(false, now),
         }
     }
@@ -266,7 +281,10 @@ impl Directory {
             return;
         }
         let head = self.cluster.as_ref().and_then(|cluster| {
-            let head = cluster.brokers.iter().find(|broker| broker.id == cluster.head)?;
+            let head = cluster
+                .brokers
+                .iter()
+                .find(|broker| broker.id == cluster.head)?;
             head.address.parse().ok()
         });
         let (to_head, target) = match head {

@@ -10,7 +10,9 @@ use embar_wire::error::PushError;
 #[non_exhaustive]
 pub enum Error {
     /// No broker answered at any known address.
-    #[error("no broker answers at {addresses} ({cause}): start one with `embar up`, or pass --bootstrap")]
+    #[error(
+        "no broker answers at {addresses} ({cause}): start one with `embar up`, or pass --bootstrap"
+    )]
     Unreachable {
         /// The addresses that were tried.
         addresses: String,
@@ -26,10 +28,14 @@ pub enum Error {
         cause: String,
     },
     /// The cluster answers, but no broker in it takes data.
-    #[error("no broker of the cluster takes data yet: start data brokers, or wait until they are ready")]
+    #[error(
+        "no broker of the cluster takes data yet: start data brokers, or wait until they are ready"
+    )]
     NoDataBrokers,
     /// The topic does not exist, or was deleted.
-    #[error("topic {topic:?} does not exist: create it with `embar topic create {topic}`, or publish to it first")]
+    #[error(
+        "topic {topic:?} does not exist: create it with `embar topic create {topic}`, or publish to it first"
+    )]
     UnknownTopic {
         /// Its name.
         topic: String,
@@ -77,7 +83,9 @@ pub enum Error {
         hint: String,
     },
     /// The connection broke after these messages may have been stored, and the publisher was told not to resend.
-    #[error("the connection broke before the acknowledgement came: the messages may be stored or not; read the topic to find out")]
+    #[error(
+        "the connection broke before the acknowledgement came: the messages may be stored or not; read the topic to find out"
+    )]
     InDoubt,
     /// No buffer is free and the call may not wait.
     #[error("all batch buffers are in use: wait, or publish with a call that waits")]
@@ -85,14 +93,28 @@ pub enum Error {
     /// The message does not fit into a batch of this size, or a part of it is longer than the format allows.
     #[error(transparent)]
     BadMessage(#[from] PushError),
+    /// The topic takes no message of that size.
+    #[error(
+        "a message of {bytes} bytes exceeds the topic's limit of {limit}: create the topic with a larger one, or split the message"
+    )]
+    MessageTooLarge {
+        /// Bytes of headers, key and value.
+        bytes: usize,
+        /// The topic's limit.
+        limit: usize,
+    },
     /// The publisher or subscriber is closed.
     #[error("closed: open a new one")]
     Closed,
     /// Acknowledgements were asked for, but none were ordered.
-    #[error("opened with Acks::None, so nothing is acknowledged: open with Acks::Readable to wait for acknowledgements")]
+    #[error(
+        "opened with Acks::None, so nothing is acknowledged: open with Acks::Readable to wait for acknowledgements"
+    )]
     NotAcknowledged,
     /// The ticket belongs to a batch that is forgotten by now, or to another publisher.
-    #[error("the outcome of this ticket is not kept any longer (the last {kept} batches are): ask sooner, or use on_ack")]
+    #[error(
+        "the outcome of this ticket is not kept any longer (the last {kept} batches are): ask sooner, or use on_ack"
+    )]
     ForgottenTicket {
         /// Outcomes kept.
         kept: usize,
@@ -106,7 +128,9 @@ pub enum Error {
         first: Box<Error>,
     },
     /// A broker sent other offsets than the ones that come next.
-    #[error("broker {broker} sent offset {found} where {expected} comes next: messages are missing or repeated; report this")]
+    #[error(
+        "broker {broker} sent offset {found} where {expected} comes next: messages are missing or repeated; report this"
+    )]
     BrokenOrder {
         /// The broker.
         broker: u32,
@@ -115,8 +139,22 @@ pub enum Error {
         /// The offset that came.
         found: u64,
     },
+    /// A batch is damaged, and stays damaged when it is asked for again.
+    #[error(
+        "broker {broker}: the batch with offset {offset} is damaged ({cause}): skip it by starting behind it, and check the broker's memory"
+    )]
+    Corrupt {
+        /// The broker.
+        broker: u32,
+        /// The first offset that cannot be read.
+        offset: u64,
+        /// What is wrong.
+        cause: String,
+    },
     /// The next messages were evicted before they were read.
-    #[error("broker {broker}: offset {position} was evicted, {first_available} is the first available: start there, or open with on_evicted(SkipToFirst)")]
+    #[error(
+        "broker {broker}: offset {position} was evicted, {first_available} is the first available: start there, or open with on_evicted(SkipToFirst)"
+    )]
     Evicted {
         /// The broker.
         broker: u32,
@@ -126,7 +164,9 @@ pub enum Error {
         first_available: u64,
     },
     /// A broker stayed away for longer than the subscriber may wait.
-    #[error("broker {broker} has not answered for {limit:?} ({cause}): restart it, or raise loss_timeout")]
+    #[error(
+        "broker {broker} has not answered for {limit:?} ({cause}): restart it, or raise loss_timeout"
+    )]
     BrokerLost {
         /// The broker.
         broker: u32,
@@ -153,7 +193,11 @@ impl Error {
         }
     }
 
-    pub(crate) fn setting(setting: &'static str, value: impl ToString, rule: impl Into<String>) -> Self {
+    pub(crate) fn setting(
+        setting: &'static str,
+        value: impl ToString,
+        rule: impl Into<String>,
+    ) -> Self {
         Self::BadSetting {
             setting,
             value: value.to_string(),

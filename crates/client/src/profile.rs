@@ -55,7 +55,13 @@ pub mod subscriber {
     pub static SCHEMA: Schema = Schema {
         title: "SubscriberPipelineProfile",
         stages: &["Receive", "Verify", "Deliver"],
-        counters: &["recv_calls", "recv_bytes", "recv_eagain", "batches", "messages"],
+        counters: &[
+            "recv_calls",
+            "recv_bytes",
+            "recv_eagain",
+            "batches",
+            "messages",
+        ],
     };
 
     /// Receive calls; one event per completed receive.
@@ -83,9 +89,18 @@ mod tests {
 
     #[test]
     fn the_last_index_of_each_table_is_its_last_name() {
-        assert_eq!(publisher::SCHEMA.stages[publisher::WAIT_FOR_ACK], "WaitForAck");
-        assert_eq!(publisher::SCHEMA.counters[publisher::RECONNECTS], "reconnects");
+        assert_eq!(
+            publisher::SCHEMA.stages[publisher::WAIT_FOR_ACK],
+            "WaitForAck"
+        );
+        assert_eq!(
+            publisher::SCHEMA.counters[publisher::RECONNECTS],
+            "reconnects"
+        );
         assert_eq!(subscriber::SCHEMA.stages[subscriber::DELIVER], "Deliver");
-        assert_eq!(subscriber::SCHEMA.counters[subscriber::MESSAGES], "messages");
+        assert_eq!(
+            subscriber::SCHEMA.counters[subscriber::MESSAGES],
+            "messages"
+        );
     }
 }

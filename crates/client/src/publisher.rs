@@ -16,6 +16,8 @@ mod pool;
 pub mod receipt;
 mod reservation;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::Deref;
@@ -84,16 +86,22 @@ impl Publisher {
     }
 
     fn end(&mut self) {
-        let Some(control) = self.control.take() else { return };
+        let Some(control) = self.control.take() else {
+            return;
+        };
         self.shared.stop(Error::Closed);
         // A thread that panicked has reported itself on stderr, and there is nothing more to end.
         let _ = control.join();
         let mut events = Vec::new();
         self.shared.with_core(None, Some(&mut events), |_, _| ());
-        self.shared.handle(&mut events, &self.shared.profile.recorder());
+        self.shared
+            .handle(&mut events, &self.shared.profile.recorder());
         let unresolved = self.shared.receipts.unresolved();
         if unresolved > 0 {
-            tracing::warn!(batches = unresolved, "a publisher ended before its batches were resolved");
+            tracing::warn!(
+                batches = unresolved,
+                "a publisher ended before its batches were resolved"
+            );
         }
         self.shared.receipts.end(Error::Closed);
     }
@@ -103,7 +111,9 @@ impl Deref for Publisher {
     type Target = PublisherHandle;
 
     fn deref(&self) -> &PublisherHandle {
-        self.handle.as_ref().expect("a publisher is given out only after it has opened")
+        self.handle
+            .as_ref()
+            .expect("a publisher is given out only after it has opened")
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use crate::crc::crc32c;
 use crate::memory::{LINE_BYTES, Memory};
-use crate::slot::commit_word;
+use crate::slot::{IN_PROGRESS, Look, commit_word, newest};
 use crate::sync::fence;
 
 /// Bytes of a cell: two copies.
@@ -23,8 +23,6 @@ pub const CELL_PAYLOAD_BYTES_MAX: usize = 480;
 const COPY_BYTES: u64 = 512;
 const PAYLOAD_AT: usize = 16;
 const TAIL_AT: u64 = COPY_BYTES - 8;
-/// Attempts to read a cell that the head keeps storing.
-const READ_ATTEMPTS_MAX: u32 = 16;
 
 const _: () = assert!(PAYLOAD_AT + CELL_PAYLOAD_BYTES_MAX <= TAIL_AT as usize);
 
@@ -71,9 +69,9 @@ impl<M: Memory> CellWriter<M> {
         let at = cell.at + u64::from(*version % 2) * COPY_BYTES;
         let commit = commit_word(cell.nonce, *version);
         let memory = &*self.memory;
-        memory.store(at, 0);
-        memory.store(at + TAIL_AT, 0);
-        // Partner: the acquire fence in `load_copy`.
+        memory.store(at, IN_PROGRESS);
+        memory.store(at + TAIL_AT, IN_PROGRESS);
+        // Partner: the acquire fence in `look`.
         fence(Ordering::Release);
         let mut middle = [0; TAIL_AT as usize - 8];
         middle[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
@@ -81,7 +79,7 @@ impl<M: Memory> CellWriter<M> {
         middle[8..8 + payload.len()].copy_from_slice(payload);
         memory.write(at + 8, &middle);
         memory.store(at + TAIL_AT, commit);
-        // Partner: the first load in `load_copy`.
+        // Partner: the first load in `look`.
         memory.store(at, commit);
         memory.write_back(at, COPY_BYTES);
         memory.fence();
@@ -132,39 +130,35 @@ impl<M: Memory> CellReader<M> {
 }
 
 fn load<M: Memory>(memory: &M, cell: CellAt) -> Option<(u32, Vec<u8>)> {
-    for _ in 0..READ_ATTEMPTS_MAX {
-        let even = load_copy(memory, cell.at, cell.nonce);
-        let odd = load_copy(memory, cell.at + COPY_BYTES, cell.nonce);
-        match (even, odd) {
-            (Some(even), Some(odd)) => {
-                let odd_newer = odd.0.wrapping_sub(even.0).cast_signed() > 0;
-                return Some(if odd_newer { odd } else { even });
-            }
-            (Some(one), None) | (None, Some(one)) => return Some(one),
-            (None, None) => std::hint::spin_loop(),
-        }
-    }
-    None
+    newest(|copy| look(memory, cell.at + copy * COPY_BYTES, cell.nonce))
 }
 
-fn load_copy<M: Memory>(memory: &M, at: u64, nonce: u32) -> Option<(u32, Vec<u8>)> {
+fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Vec<u8>> {
     memory.invalidate(at, COPY_BYTES);
     // Acquire. Partner: the last store in `store`.
     let commit = memory.load(at);
+    if commit == IN_PROGRESS {
+        return Look::InProgress;
+    }
     if commit >> 32 != u64::from(nonce) {
-        return None;
+        return Look::Foreign;
     }
     let mut copy = [0; COPY_BYTES as usize];
     memory.read(at, &mut copy);
     // Partner: the release fence in `store`.
     fence(Ordering::Acquire);
-    if memory.load(at) != commit || memory.load(at + TAIL_AT) != commit {
-        return None;
+    let still = memory.load(at) == commit && memory.load(at + TAIL_AT) == commit;
+    match payload_of(&copy, commit) {
+        Some(payload) if still => Look::Found(commit as u32, payload.to_vec()),
+        _ => Look::InProgress,
     }
+}
+
+fn payload_of(copy: &[u8; COPY_BYTES as usize], commit: u64) -> Option<&[u8]> {
     let word = |at: usize| u32::from_le_bytes(copy[at..at + 4].try_into().expect("four bytes"));
     let len = Some(word(8) as usize).filter(|len| *len <= CELL_PAYLOAD_BYTES_MAX)?;
     let payload = &copy[PAYLOAD_AT..PAYLOAD_AT + len];
-    (word(12) == checksum(commit, payload)).then(|| (commit as u32, payload.to_vec()))
+    (word(12) == checksum(commit, payload)).then_some(payload)
 }
 
 fn checksum(commit: u64, payload: &[u8]) -> u32 {

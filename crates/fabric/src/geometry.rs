@@ -42,7 +42,7 @@ pub struct Geometry {
     pub lanes: u16,
     /// Slots per lane, a power of two of at least 2.
     pub lane_slots: u32,
-    /// Index pages of 4 KiB per broker.
+    /// Index pages of 4 KiB per data broker.
     pub index_pages: u32,
     /// Payload bytes per data broker: a multiple of 16 MiB, or, when smaller, of 64 KiB.
     pub blog_bytes: u64,

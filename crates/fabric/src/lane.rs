@@ -1,7 +1,8 @@
 //! Lanes: rings of batch records, one writer thread and one consumer each.
 //!
 //! Record number `s`, counted from 0 over the life of the region, lies in slot `s % slots` with
-//! lap `s / slots + 1`. Neither end keeps a shared tail: the reader looks whether the slot of the
+//! lap `s / slots + 1`. Laps have 32 bits, so a lane of 1024 slots is good for 4·10^12 records over
+//! the life of its region. Neither end keeps a shared tail: the reader looks whether the slot of the
 //! next number holds its lap.
 //!
 //! *All free*: the writer takes a slot only when fewer than `slots` numbers lie between what was

@@ -34,7 +34,7 @@ pub enum TableId {
     LaneProgress,
     /// [`PbrRecord`]s, per lane.
     LaneSlots,
-    /// Pages of [`IndexRecord`]s, per broker.
+    /// Pages of [`IndexRecord`]s, per data broker.
     IndexPages,
 }
 
@@ -101,7 +101,7 @@ impl TableId {
             Self::Cells => u64::from(g.topics),
             Self::LaneStarts | Self::LaneProgress => lanes,
             Self::LaneSlots => lanes * u64::from(g.lane_slots),
-            Self::IndexPages => brokers * u64::from(g.index_pages),
+            Self::IndexPages => g.data_rows().count() as u64 * u64::from(g.index_pages),
         }
     }
 }
@@ -220,9 +220,11 @@ impl Layout {
         self.table(TableId::LaneSlots).entry(first)
     }
 
-    pub(crate) fn index_pages(&self, row: u16) -> u64 {
-        let first = u64::from(row) * u64::from(self.geometry.index_pages);
-        self.table(TableId::IndexPages).entry(first)
+    /// `None` for a row that takes no data.
+    pub(crate) fn index_pages(&self, row: u16) -> Option<u64> {
+        let i = self.geometry.data_rows().position(|data| data == row)? as u64;
+        let first = i * u64::from(self.geometry.index_pages);
+        Some(self.table(TableId::IndexPages).entry(first))
     }
 
     fn lane(&self, row: u16, lane: u16) -> u64 {
@@ -240,7 +242,7 @@ impl fmt::Display for Layout {
         )?;
         writeln!(
             f,
-            "{} rows, {} topics, {} lanes of {} slots, {} index pages per broker",
+            "{} rows, {} topics, {} lanes of {} slots, {} index pages per data broker",
             g.brokers, g.topics, g.lanes, g.lane_slots, g.index_pages
         )?;
         writeln!(f, "\ncontrol: {} bytes", self.control_bytes())?;
@@ -338,7 +340,7 @@ mod tests {
             ends(TableId::LaneSlots)
         );
         assert_eq!(
-            layout.index_pages(row) + u64::from(g.index_pages) * INDEX_PAGE_BYTES,
+            layout.index_pages(row).unwrap() + u64::from(g.index_pages) * INDEX_PAGE_BYTES,
             ends(TableId::IndexPages)
         );
         assert_eq!(layout.cell(topic) + CELL_BYTES, ends(TableId::Cells));

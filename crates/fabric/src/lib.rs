@@ -60,7 +60,7 @@ pub use geometry::Geometry;
 pub use index::{IndexFull, IndexReader, IndexWriter};
 pub use lane::{LaneProgress, LaneReader, LaneSlot, LaneWriter, ProgressWriter};
 pub use layout::Layout;
-pub use memory::{Coherence, Device, Faults, Mapped, Memory, Simulated};
+pub use memory::{Coherence, Device, Faults, Mapped, Memory, Outage, Power, Simulated};
 pub use owner::Claim;
 pub use records::{BrokerRow, BrokerState, ControlRow, IndexRecord, PbrRecord, Window};
 pub use region::{Probe, Region};

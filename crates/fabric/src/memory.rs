@@ -6,10 +6,12 @@
 
 mod cache_line;
 mod mapped;
+mod power;
 mod simulated;
 
 pub use cache_line::LINE_BYTES;
 pub use mapped::{Coherence, Mapped};
+pub use power::{Outage, Power};
 pub use simulated::{Device, Faults, Simulated};
 
 /// One host's view of one shared file of bytes.

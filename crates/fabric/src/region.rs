@@ -200,20 +200,22 @@ impl<M: Memory> Region<M> {
     }
 
     fn pages(&self, row: u16) -> Pages<M> {
+        let at = self.parts.layout.index_pages(row);
         Pages {
             memory: Arc::clone(&self.parts.control),
-            at: self.parts.layout.index_pages(row),
-            pages: self.geometry().index_pages,
+            at: at.unwrap_or(0),
+            pages: at.map_or(0, |_| self.geometry().index_pages),
             nonce: self.parts.nonce,
         }
     }
 
-    /// The index of the claimed row, to append to. Reads what the owner before left.
+    /// The index of the claimed row, to append to. Reads what the owner before left. Without pages,
+    /// so always full, for a row that takes no data.
     pub fn index_writer(&self, claim: &Claim) -> IndexWriter<M> {
         IndexWriter::attach(self.pages(claim.row()))
     }
 
-    /// The index of a broker, to read.
+    /// The index of a broker, to read; empty for a row that takes no data.
     pub fn index_reader(&self, broker: u16) -> IndexReader<M> {
         IndexReader::new(self.pages(broker))
     }

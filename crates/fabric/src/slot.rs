@@ -30,7 +30,7 @@ pub const PAIR_BYTES: u64 = 2 * SLOT_BYTES;
 /// Offset of the commit word within a slot.
 const COMMIT_AT: u64 = BODY_BYTES as u64;
 /// Commit word of a slot that is being written; no region has nonce 0.
-const IN_PROGRESS: u64 = 0;
+pub(crate) const IN_PROGRESS: u64 = 0;
 /// Attempts to read a row that its writer keeps rewriting.
 const READ_ATTEMPTS_MAX: u32 = 64;
 
@@ -56,7 +56,7 @@ pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, commit: u64) {
     // Partner: the acquire fence in `copy_if_still`.
     fence(Ordering::Release);
     memory.write(at, body);
-    // Partner: the first load in `observe` and `peek`.
+    // Partner: the first load in `observe` and `look`.
     memory.store(at + COMMIT_AT, commit);
     memory.write_back(at, SLOT_BYTES);
     memory.fence();
@@ -75,13 +75,36 @@ pub fn observe<M: Memory>(memory: &M, at: u64, commit: u64) -> Option<Body> {
 
 /// Reads a slot if it holds a record of this region, of any lap: `(lap, body)`.
 pub fn peek<M: Memory>(memory: &M, at: u64, nonce: u32) -> Option<(u32, Body)> {
+    match look(memory, at, nonce) {
+        Look::Found(lap, body) => Some((lap, body)),
+        Look::InProgress | Look::Foreign => None,
+    }
+}
+
+/// What a place that holds one version at a time shows.
+pub(crate) enum Look<T> {
+    /// A whole version.
+    Found(u32, T),
+    /// It is being written, or the writer died while it wrote.
+    InProgress,
+    /// Nothing of this region.
+    Foreign,
+}
+
+fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Body> {
     memory.invalidate(at, SLOT_BYTES);
     // Acquire. Partner: the last store in `publish`.
     let commit = memory.load(at + COMMIT_AT);
-    if commit >> 32 != u64::from(nonce) {
-        return None;
+    if commit == IN_PROGRESS {
+        return Look::InProgress;
     }
-    Some((commit as u32, copy_if_still(memory, at, commit)?))
+    if commit >> 32 != u64::from(nonce) {
+        return Look::Foreign;
+    }
+    match copy_if_still(memory, at, commit) {
+        Some(body) => Look::Found(commit as u32, body),
+        None => Look::InProgress,
+    }
 }
 
 /// Takes a record back: no later observer sees it. Only the slot's writer calls this.
@@ -112,28 +135,38 @@ pub fn rewrite<M: Memory>(memory: &M, at: u64, nonce: u32, version: u32, body: &
 
 /// Reads a mutable row: the newest `(version, body)`, or `None` when it was never written.
 ///
-/// Also `None` when the writer overtook every one of a bounded number of attempts.
+/// Also `None` when the writer overtook every one of a bounded number of attempts. A reader that
+/// reads again never gets an older version than before.
 pub fn read_row<M: Memory>(memory: &M, at: u64, nonce: u32) -> Option<(u32, Body)> {
-    for _ in 0..READ_ATTEMPTS_MAX {
-        let even = peek(memory, at, nonce);
-        let odd = peek(memory, at + SLOT_BYTES, nonce);
-        match (even, odd) {
-            (Some(even), Some(odd)) => {
-                return Some(if newer(odd.0, even.0) { odd } else { even });
-            }
-            (Some(one), None) | (None, Some(one)) => return Some(one),
-            (None, None) if written(memory, at, nonce) => std::hint::spin_loop(),
-            (None, None) => return None,
-        }
-    }
-    None
+    newest(|slot| look(memory, at + slot * SLOT_BYTES, nonce))
 }
 
-/// Whether either slot of a row holds a record right now, so that another attempt may get it.
-fn written<M: Memory>(memory: &M, at: u64, nonce: u32) -> bool {
-    [at, at + SLOT_BYTES]
-        .into_iter()
-        .any(|slot| memory.load(slot + COMMIT_AT) >> 32 == u64::from(nonce))
+/// The newest of two places whose one writer fills them by turns; `look(0)` and `look(1)` read one.
+///
+/// What is returned was the newest at some moment of the call: if both places hold a version,
+/// the higher one was. If the first is being written, the second held the version before. If the
+/// second is being written, the first held the version before only if it still does: the writer
+/// may have filled both since it was read.
+pub(crate) fn newest<T>(look: impl Fn(u64) -> Look<T>) -> Option<(u32, T)> {
+    for _ in 0..READ_ATTEMPTS_MAX {
+        match (look(0), look(1)) {
+            (Look::Found(a, first), Look::Found(b, second)) => {
+                return Some(if newer(b, a) { (b, second) } else { (a, first) });
+            }
+            (_, Look::Found(version, second)) => return Some((version, second)),
+            (Look::Found(version, _), _) => {
+                if let Look::Found(still, first) = look(0)
+                    && still == version
+                {
+                    return Some((version, first));
+                }
+            }
+            (Look::Foreign, Look::Foreign) => return None,
+            (Look::InProgress, _) | (_, Look::InProgress) => {}
+        }
+        std::hint::spin_loop();
+    }
+    None
 }
 
 /// Whether version `a` was written after `b`, although versions wrap.

@@ -152,3 +152,23 @@ fn a_row_is_whole_and_never_goes_back() {
         );
     });
 }
+
+/// The writer fills both slots between a reader's two looks.
+#[test]
+fn an_overtaken_reader_does_not_go_back() {
+    explore(|| {
+        let memory = Modelled::new(2);
+        rewrite(&*memory, 0, NONCE, 2, &[2; 56]);
+        rewrite(&*memory, 0, NONCE, 3, &[3; 56]);
+        let writer = Arc::clone(&memory);
+        let thread = loom::thread::spawn(move || {
+            rewrite(&*writer, 0, NONCE, 4, &[4; 56]);
+            rewrite(&*writer, 0, NONCE, 5, &[5; 56]);
+        });
+        if let Some((version, body)) = read_row(&*memory, 0, NONCE) {
+            assert_eq!(u32::from(whole(body)), version);
+            assert!(version >= 3, "version 3 was there before the thread began");
+        }
+        thread.join().unwrap();
+    });
+}

@@ -157,6 +157,15 @@ pub struct MessageView<'a> {
     pub headers: Headers<'a>,
 }
 
+impl MessageView<'_> {
+    /// What counts against a topic's limit: headers, key and value, in bytes.
+    #[inline]
+    #[must_use]
+    pub fn content_len(&self) -> usize {
+        self.headers.block.len() + self.key.map_or(0, <[u8]>::len) + self.value.len()
+    }
+}
+
 /// The messages of a payload, in order. Trusts nothing: after an error it ends.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {

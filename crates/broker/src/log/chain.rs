@@ -65,10 +65,12 @@ pub(super) struct Chain<M: Memory> {
     pub bytes: u64,
     retention_bytes: u64,
     /// What other processes know of `first` and `next`.
-    window: WindowWriter<M>,
+    pub(super) window: WindowWriter<M>,
     links: VecDeque<Link<M>>,
     entries: VecDeque<Entry<M>>,
     next_serial: u64,
+    #[cfg(feature = "canary")]
+    pub canary: super::canary::Canary,
 }
 
 impl<M: Memory> Chain<M> {
@@ -83,6 +85,8 @@ impl<M: Memory> Chain<M> {
             links: VecDeque::new(),
             entries: VecDeque::new(),
             next_serial: 0,
+            #[cfg(feature = "canary")]
+            canary: super::canary::Canary::default(),
         }
     }
 
@@ -164,12 +168,18 @@ impl<M: Memory> Chain<M> {
         link.end = link.end.max(end);
     }
 
+    /// Tells readers in other processes that nothing below `first` is to be read any more.
+    #[cfg(not(feature = "canary"))]
+    fn tell_first(&mut self) {
+        self.window.raise_first(self.first);
+    }
+
     /// Takes the oldest extent that nobody is filling.
     pub fn evict_oldest(&mut self) -> Option<Evicted<M>> {
         let oldest = self.links.iter().position(|l| l.pending == 0)?;
         let link = self.links.remove(oldest)?;
         self.first = self.first.max(link.end);
-        self.window.raise_first(self.first);
+        self.tell_first();
         while let Some(entry) = self.entries.front().filter(|e| e.base < self.first) {
             self.bytes -= entry.bytes();
             self.entries.pop_front();

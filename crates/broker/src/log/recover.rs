@@ -5,7 +5,8 @@
 //! checked against its bytes all the same; positions must never change, so
 //! after a damaged batch only what lies above it is kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 
 use embar_fabric::blog::{Blog, Extent};
@@ -50,7 +51,7 @@ impl<M: Memory> Log<M> {
             region.index_reader(row).scan().into_iter().collect();
         let mut index = region.index_writer(claim);
         let blog = region.blog(claim);
-        let mut chains = HashMap::new();
+        let mut chains = BTreeMap::new();
         for topic in topics {
             let window = region
                 .window(row, topic.cell())
@@ -59,7 +60,12 @@ impl<M: Memory> Log<M> {
             let mut chain = Chain::new(topic.id, topic.retention_bytes, writer);
             let records = found.remove(&topic.id).unwrap_or_default();
             restore(&mut chain, &blog, window, &records, &mut recovered);
-            index.release_before(topic.id, chain.first);
+            if chain.batches() > 0 {
+                index.release_before(topic.id, chain.first);
+            } else {
+                // It may go on at an offset that the index does not know.
+                index.drop_chain(topic.id);
+            }
             chain.publish_window();
             chains.insert(topic.id, chain);
         }
@@ -86,6 +92,8 @@ impl<M: Memory> Log<M> {
             on_their_way: 0,
             congested: false,
             evictions: 0,
+            #[cfg(feature = "canary")]
+            canary: super::canary::Canary::default(),
         };
         (log, recovered)
     }
@@ -110,14 +118,15 @@ fn restore<M: Memory>(
         run = Run::default();
         recovered.damaged += u64::from(!run.take(blog, chain.id, record));
     }
-    let (entries, extents) = run.in_order();
-    for entry in entries {
+    for entry in run.entries {
         recovered.batches += 1;
         recovered.bytes += entry.span.len() as u64;
         chain.adopt_entry(entry);
     }
-    for (extent, end) in extents {
-        chain.adopt(extent, end);
+    let mut extents: Vec<Found<M>> = run.extents.into_values().collect();
+    extents.sort_unstable_by_key(|found| found.oldest);
+    for found in extents {
+        chain.adopt(found.extent, found.end);
     }
     recovered.topics += u64::from(chain.batches() > 0);
     // The window may know of offsets whose batches were all evicted or damaged.
@@ -168,21 +177,20 @@ impl<M: Memory> Run<M> {
         if used > size || record.extent_order > 8 {
             return false;
         }
-        if !self.extents.contains_key(&start) {
-            let Some(extent) = blog.allocate_at(start, record.extent_order) else {
-                return false;
-            };
-            self.extents.insert(
-                start,
-                Found {
+        let found = match self.extents.entry(start) {
+            Slot::Occupied(found) => found.into_mut(),
+            Slot::Vacant(vacant) => {
+                let Some(extent) = blog.allocate_at(start, record.extent_order) else {
+                    return false;
+                };
+                vacant.insert(Found {
                     extent,
                     oldest: record.base,
                     end: 0,
                     used: 0,
-                },
-            );
-        }
-        let found = self.extents.get_mut(&start).expect("just inserted");
+                })
+            }
+        };
         let used = (found.used).max(used as u32);
         found.extent.set_cursor(used);
         found.used = used;
@@ -199,17 +207,6 @@ impl<M: Memory> Run<M> {
             span,
         });
         true
-    }
-
-    /// The entries, and the extents in the order of their oldest batches, each
-    /// with the offset after its youngest.
-    fn in_order(self) -> (Vec<Entry<M>>, Vec<(Extent<M>, u64)>) {
-        let mut found: Vec<Found<M>> = self.extents.into_values().collect();
-        found.sort_unstable_by_key(|f| f.oldest);
-        (
-            self.entries,
-            found.into_iter().map(|f| (f.extent, f.end)).collect(),
-        )
     }
 }
 

@@ -57,10 +57,13 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    pub fn new(region: &Region<Mapped>, claim: &Claim) -> Announcement {
-        let mut row = BrokerRow::default();
-        row.incarnation = claim.incarnation();
-        row.pid = std::process::id();
+    /// The rows of the claimed broker, not stored yet.
+    pub fn prepare(region: &Region<Mapped>, claim: &Claim) -> Announcement {
+        let row = BrokerRow {
+            incarnation: claim.incarnation(),
+            pid: std::process::id(),
+            ..BrokerRow::default()
+        };
         Announcement {
             rows: Rows {
                 broker: region.broker_row_writer(claim),

@@ -135,16 +135,19 @@ impl<M: Memory> Shard<M> {
         if !matches!(connection.peer, Peer::Client) {
             return Err(already_streaming());
         }
+        let max_batch_bytes = self.limits.max_batch_bytes;
+        let max_message_bytes = topic
+            .max_message_bytes
+            .min(largest_message(max_batch_bytes));
         connection.peer = Peer::Publisher {
             topic: topic.id,
             acks: open.acks == 1,
+            max_message_bytes,
         };
         Ok(Control::PublisherOpened(PublisherOpened {
             topic_id: topic.id,
-            max_batch_bytes: self.limits.max_batch_bytes,
-            max_message_bytes: topic
-                .max_message_bytes
-                .min(largest_message(self.limits.max_batch_bytes)),
+            max_batch_bytes,
+            max_message_bytes,
         }))
     }
 

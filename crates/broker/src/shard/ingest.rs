@@ -9,6 +9,7 @@ use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::crc::Crc;
 use embar_wire::error::DecodeError;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_ACK_BATCHES};
+use embar_wire::message::Messages;
 
 use super::{Action, At, Shard, refusal};
 use crate::connection::{Input, Payload, Peer};
@@ -62,10 +63,10 @@ impl<M: Memory> Shard<M> {
         match admitted {
             Ok(Claimed { reservation, place }) => {
                 let checked = BATCH_HEADER_BYTES;
+                connection.crc = Crc::new();
                 connection.input = Input::Payload(Payload {
                     header,
                     place,
-                    crc: Crc::new(),
                     checked,
                 });
                 connection.receiving = true;
@@ -131,7 +132,8 @@ impl<M: Memory> Shard<M> {
         };
         let filled = buf.filled().end;
         let start = self.meter.start();
-        buf.with_filled(payload.checked..filled, |bytes| payload.crc.update(bytes));
+        let crc = &mut connection.crc;
+        buf.with_filled(payload.checked..filled, |bytes| crc.update(bytes));
         self.meter.stop(Stage::VerifyPayload as usize, start);
         payload.checked = filled;
         if connection.ending.is_none() && buf.remaining() > 0 {
@@ -154,19 +156,12 @@ impl<M: Memory> Shard<M> {
 
     /// All bytes are there.
     fn complete(&mut self, token: Token, payload: Payload, reservation: Reservation<M>, at: At) {
-        let Payload {
-            header, place, crc, ..
-        } = payload;
-        if crc.value() != header.payload_crc() {
+        let Payload { header, place, .. } = payload;
+        let start = self.meter.start();
+        let checked = self.check(token, &header, &reservation);
+        self.meter.stop(Stage::VerifyPayload as usize, start);
+        if let Err(error) = checked {
             self.abandon(reservation, place);
-            let error = refusal(
-                ErrorCode::ChecksumMismatch,
-                format!(
-                    "batch {} of producer {:#x} was damaged on its way: send it again",
-                    header.sequence(),
-                    header.producer()
-                ),
-            );
             self.refuse_batch(token, error, at);
             return;
         }
@@ -190,6 +185,44 @@ impl<M: Memory> Shard<M> {
             Counter::Bytes,
             BATCH_HEADER_BYTES as u64 + u64::from(header.payload_len()),
         );
+    }
+
+    /// Nothing that subscribers could stumble over may reach the log: checksum,
+    /// every message's lengths, the topic's limit.
+    fn check(
+        &self,
+        token: Token,
+        header: &BatchHeader,
+        reservation: &Reservation<M>,
+    ) -> Result<(), ErrorReply> {
+        let damaged = |error: DecodeError| {
+            let (sequence, producer) = (header.sequence(), header.producer());
+            let what = format!("batch {sequence} of producer {producer:#x} is damaged: {error}");
+            refusal(error.code(), what)
+        };
+        let Some(connection) = self.connections.get(&token) else {
+            return Ok(());
+        };
+        let crc = connection.crc.value();
+        header
+            .check_payload_crc(crc)
+            .map_err(|e| damaged(e.into()))?;
+        let limit = match connection.peer {
+            Peer::Publisher {
+                max_message_bytes, ..
+            } => max_message_bytes as usize,
+            _ => 0,
+        };
+        reservation.with_bytes(BATCH_HEADER_BYTES..reservation.len(), |payload| {
+            for message in Messages::new(payload, header.message_count()) {
+                let bytes = message.map_err(|e| damaged(e.into()))?.content_len();
+                if bytes > limit {
+                    let what = format!("a message of {bytes} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size");
+                    return Err(refusal(ErrorCode::TooLarge, what));
+                }
+            }
+            Ok(())
+        })
     }
 
     pub(super) fn abandon(&mut self, reservation: Reservation<M>, place: Place) {

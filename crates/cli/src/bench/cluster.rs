@@ -10,6 +10,7 @@ use super::plan::BenchPlan;
 use crate::context::Context;
 use crate::regions;
 use crate::settings::BrokerSettings;
+use crate::size::Size;
 use crate::supervise::{Cluster, Plan, plan};
 
 /// A cluster on free ports with a region of its own. Everything goes when it is dropped, its logs too.
@@ -38,7 +39,7 @@ impl Private {
             grace: Duration::from_secs(2),
             settings: BrokerSettings {
                 network_threads: Some(plan.network_threads),
-                max_batch_bytes: Some(crate::size::Size(plan.batch_bytes.max(2 << 20).into())),
+                max_batch_bytes: Some(Size(u64::from(plan.batch_bytes).max(2 << 20))),
                 no_metering: !metering,
                 ..BrokerSettings::default()
             },

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use embar_client::Publisher;
+use embar_client::{Acks, Admin, Publisher, PublisherHandle, TopicSpec};
 use embar_meter::Snapshot;
 use serde::Serialize;
 
@@ -89,7 +89,7 @@ impl Job {
         thread::scope(|scope| -> Result<()> {
             let parts: Vec<_> = (0..plan.publishers)
                 .map(|part| {
-                    let (publisher, done) = (publisher.clone(), &done);
+                    let (publisher, done) = (publisher.handle(), &done);
                     scope.spawn(move || self.publish_part(part, publisher, done, abort))
                 })
                 .collect();
@@ -112,7 +112,7 @@ impl Job {
     }
 
     /// The share of one application thread.
-    fn publish_part(&self, part: u32, publisher: Publisher, done: &AtomicU64, abort: &Abort) -> Result<()> {
+    fn publish_part(&self, part: u32, publisher: PublisherHandle, done: &AtomicU64, abort: &Abort) -> Result<()> {
         let (plan, parts) = (&self.plan, u64::from(self.plan.publishers));
         let first = plan.messages * u64::from(part) / parts;
         let end = plan.messages * (u64::from(part) + 1) / parts;
@@ -138,23 +138,33 @@ impl Job {
 }
 
 /// A new topic as the plan wants it.
-pub fn create_topic(admin: &embar_client::Admin, plan: &BenchPlan) -> Result<()> {
+pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
+    let spec = TopicSpec { order: plan.order, ..TopicSpec::new(TOPIC) };
     admin
-        .create_topic(TOPIC, plan.order, 0)
+        .create_topic(spec)
+        .wait()
         .with_context(|| format!("cannot create the topic {TOPIC}"))?;
     Ok(())
 }
 
 /// A publisher as the plan wants it.
 pub fn open(plan: &BenchPlan, connect: &ConnectArgs, metering: bool) -> Result<Publisher> {
-    todo!()
+    let publisher = Publisher::builder(&connect.bootstrap)
+        .topic(TOPIC)
+        .acks(if plan.acks == 0 { Acks::None } else { Acks::Readable })
+        .batch_bytes(plan.batch_bytes as usize)
+        .threads_per_broker(plan.threads_per_broker)
+        .auto_create(false)
+        .metering(metering)
+        .open()?;
+    Ok(publisher)
 }
 
 /// Of all data brokers together.
-pub fn broker_profile(admin: &embar_client::Admin, brokers: &[u32]) -> Result<Snapshot> {
+pub fn broker_profile(admin: &Admin, brokers: &[u32]) -> Result<Snapshot> {
     let mut merged: Option<Snapshot> = None;
     for broker in brokers {
-        let profile = admin.profile(*broker)?;
+        let profile = admin.profile(*broker).wait()?;
         merged = Some(match merged {
             None => profile,
             Some(merged) => merged.merge(&profile),

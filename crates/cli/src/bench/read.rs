@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
+use embar_client::{Message, Start, Subscriber};
 use embar_meter::Snapshot;
 use serde::Serialize;
 
@@ -15,6 +16,9 @@ use crate::supervise::work::Abort;
 
 /// How long nothing may arrive before a reader gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Messages between two looks at whether to stop.
+const LOOK_EVERY: u64 = 8192;
 
 /// What reading everything once gave.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +53,37 @@ pub struct Job {
 impl Job {
     /// Reads from the start until everything is there; an error if anything is not as it was published.
     pub fn run(&self, abort: &Abort) -> Result<ReadTrial> {
-        todo!()
+        let meters = Meters::start(&self.pids)?;
+        let started = Instant::now();
+        let mut subscriber = Subscriber::builder(&self.connect.bootstrap)
+            .topic(TOPIC)
+            .from(Start::Earliest)
+            .until_end(true)
+            .metering(self.metering)
+            .open()?;
+        let mut verifier = Verifier::new(self.message_bytes as usize, self.messages);
+        let mut arrived = 0u64;
+        while let Some(message) = next(&mut subscriber)? {
+            verifier.check(message.value);
+            arrived += 1;
+            if arrived.is_multiple_of(LOOK_EVERY) {
+                abort.check()?;
+                self.bar.set(arrived * u64::from(self.message_bytes));
+            }
+        }
+        let elapsed = started.elapsed();
+        verifier.verdict()?;
+        let bytes = self.messages * u64::from(self.message_bytes);
+        let costs = meters.stop(bytes)?;
+        Ok(ReadTrial {
+            rate: Rate::new(bytes, self.messages, elapsed),
+            costs,
+            subscriber_profile: self.metering.then(|| subscriber.profile()),
+        })
     }
+}
+
+/// The next message, `None` at the end; silence for too long is an error.
+fn next(subscriber: &mut Subscriber) -> Result<Option<Message<'_>>> {
+    Ok(subscriber.next_timeout(SILENCE_MAX)?)
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use embar_broker::{Progress, RegionSpec, Role, Server};
+use embar_fabric::memory::Coherence;
 
 use crate::context::Context;
 use crate::interrupt;
@@ -30,7 +31,7 @@ Examples:
   embar broker --follower 127.0.0.1:9400 --id 2     # take over the row of a broker that died
 
 Standard output carries one line once the broker serves:
-  ready id=1 address=127.0.0.1:9401 pid=4711 incarnation=1 topics=0 batches=0
+  ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0
 Logs go to standard error. SIGTERM and Ctrl-C drain: what was received is acknowledged, then the broker ends.")]
 pub struct BrokerArgs {
     /// Create the region, or take over one that was left, and lead the cluster
@@ -75,9 +76,9 @@ pub struct BrokerArgs {
 pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
     let (stop, stopped) = mpsc::channel();
     let on_signal = stop.clone();
-    context.interrupt.on_raise(move || drop(on_signal.send(())));
+    context.interrupt.on_raise(move || tell(&on_signal));
     if args.exit_with_parent {
-        interrupt::on_parent_exit(move || drop(stop.send(())))?;
+        interrupt::on_parent_exit(move || tell(&stop))?;
     }
     let result = serve(args, &stopped);
     if args.temporary {
@@ -88,6 +89,11 @@ pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
         say(&Report::Failed { code, message: format!("{error:#}") })?;
     }
     result
+}
+
+fn tell(stop: &mpsc::Sender<()>) {
+    // A broker that has stopped need not be told.
+    let _heard = stop.send(());
 }
 
 fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
@@ -101,7 +107,6 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
         id: server.id(),
         address: server.address(),
         pid: std::process::id(),
-        incarnation: server.incarnation(),
         topics: recovered.topics,
         batches: recovered.batches,
     })?;
@@ -115,13 +120,14 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
 
 fn role(args: &BrokerArgs) -> Role {
     match args.follower {
-        Some(head) => Role::Follower { head, id: args.id },
+        Some(head) => Role::Follower { head, id: args.id, coherence: Coherence::Coherent },
         None => Role::Head {
             dir: region_dir(args),
             region: RegionSpec {
                 bytes: args.region_size.0,
                 data_brokers: args.brokers - 1,
                 fresh: args.fresh,
+                coherence: Coherence::Coherent,
             },
         },
     }

@@ -35,7 +35,7 @@ reboot. The next `embar up` with the same region finds the data again, unless --
 Ctrl-C and SIGTERM drain. A data broker that dies is restarted with its data; when the head dies, the cluster stops.
 
 JSON, one object when the cluster is ready:
-  brokers[]     id, address, pid, incarnation, recovered_topics, recovered_batches
+  brokers[]     id, address, pid, recovered_topics, recovered_batches
   bootstrap     address of the head
   region, region_bytes, log_dir, ready_s
 and one when it has ended:

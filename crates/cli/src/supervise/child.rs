@@ -84,11 +84,6 @@ impl Child {
         Ok(Self { process, _leash: leash, log: log.to_owned(), ended: None })
     }
 
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
     /// Its log.
     pub fn log(&self) -> &Path {
         &self.log
@@ -205,7 +200,7 @@ mod tests {
     fn a_dropped_child_is_dead() {
         let dir = tempfile::tempdir().expect("a directory");
         let (child, events) = shell("exec sleep 1000", dir.path());
-        let pid = child.pid();
+        let pid = child.process.id();
         drop(child);
         assert!(matches!(next(&events), Event::Ended { .. }));
         assert!(!Path::new(&format!("/proc/{pid}")).exists());

@@ -28,8 +28,6 @@ pub struct Broker {
     pub address: SocketAddr,
     /// Its process.
     pub pid: u32,
-    /// How often the row was taken, 1 the first time.
-    pub incarnation: u32,
     /// Topics it found in the region.
     pub recovered_topics: u64,
     /// Batches it found in the region.
@@ -92,7 +90,10 @@ impl Cluster {
     pub fn start(plan: Plan, context: &Context) -> Result<Self> {
         let (sender, events) = channel();
         let on_signal = sender.clone();
-        context.interrupt.on_raise(move || drop(on_signal.send(Event::Interrupted)));
+        context.interrupt.on_raise(move || {
+            // A cluster that is gone need not be told.
+            let _heard = on_signal.send(Event::Interrupted);
+        });
         let slots = (0..plan.brokers).map(|_| Slot::default()).collect();
         let mut cluster = Self { plan, slots, events, sender, postponed: VecDeque::new() };
         let bar = context.output.bytes_bar("reserving memory", cluster.plan.region_bytes);
@@ -218,12 +219,11 @@ impl Cluster {
                 self.slots[slot].failure = Some((code, message));
                 None
             }
-            Report::Ready { id, address, pid, incarnation, topics, batches } => {
+            Report::Ready { id, address, pid, topics, batches } => {
                 let broker = Broker {
                     id,
                     address,
                     pid,
-                    incarnation,
                     recovered_topics: topics,
                     recovered_batches: batches,
                 };

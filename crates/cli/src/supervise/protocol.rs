@@ -22,8 +22,6 @@ pub enum Report {
         address: SocketAddr,
         /// Its process.
         pid: u32,
-        /// How often the row was taken.
-        incarnation: u32,
         /// Topics found in the region.
         topics: u64,
         /// Batches found in the region.
@@ -42,9 +40,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefault { done, total } => write!(f, "prefault done={done} total={total}"),
-            Self::Ready { id, address, pid, incarnation, topics, batches } => write!(
+            Self::Ready { id, address, pid, topics, batches } => write!(
                 f,
-                "ready id={id} address={address} pid={pid} incarnation={incarnation} topics={topics} batches={batches}"
+                "ready id={id} address={address} pid={pid} topics={topics} batches={batches}"
             ),
             Self::Failed { code, message } => write!(f, "failed code={code} message={}", message.replace('\n', " ")),
         }
@@ -67,7 +65,6 @@ impl FromStr for Report {
                 id: fields.parse("id")?,
                 address: fields.parse("address")?,
                 pid: fields.parse("pid")?,
-                incarnation: fields.parse("incarnation")?,
                 topics: fields.parse("topics")?,
                 batches: fields.parse("batches")?,
             }),
@@ -102,7 +99,6 @@ mod tests {
             id: 2,
             address: SocketAddr::from(([127, 0, 0, 1], 9402)),
             pid: 77,
-            incarnation: 3,
             topics: 1,
             batches: 900,
         };

@@ -26,7 +26,9 @@ impl Filling {
     /// # Panics
     /// If somebody else refers to the buffer.
     pub(super) fn new(mut buffer: Arc<Vec<u8>>, capacity: usize) -> Self {
-        let bytes = std::mem::take(Arc::get_mut(&mut buffer).expect("the pool hands out the only reference"));
+        let bytes = std::mem::take(
+            Arc::get_mut(&mut buffer).expect("the pool hands out the only reference"),
+        );
         Self {
             number: 0,
             deadline: Now(u64::MAX),
@@ -48,7 +50,8 @@ impl Filling {
             ..
         } = self;
         let messages = builder.count();
-        *Arc::get_mut(&mut buffer).expect("the shell is not shared while the batch is filled") = builder.seal(fields);
+        *Arc::get_mut(&mut buffer).expect("the shell is not shared while the batch is filled") =
+            builder.seal(fields);
         SealedBatch {
             number,
             messages,
@@ -74,10 +77,13 @@ impl Current {
 
     /// Seals what is there, if there is a message in it. `fields` makes the header's fields from the batch number.
     pub(super) fn seal(&mut self, fields: impl FnOnce(u64) -> SealFields) -> Option<SealedBatch> {
-        let filling = self.filling.take_if(|filling| !filling.builder.is_empty())?;
+        let filling = self
+            .filling
+            .take_if(|filling| !filling.builder.is_empty())?;
         let fields = fields(filling.number);
         let sealed = filling.seal(fields);
-        self.recorder.add_count(BUFFER_WRITE, u64::from(sealed.messages));
+        self.recorder
+            .add_count(BUFFER_WRITE, u64::from(sealed.messages));
         self.recorder.count(BATCHES, 1);
         self.recorder.count(MESSAGES, u64::from(sealed.messages));
         Some(sealed)
@@ -112,7 +118,10 @@ mod tests {
         filling.builder.try_push(None, &[], b"hello").expect("fits");
         let sealed = current.seal(fields).expect("one message");
         assert_eq!((sealed.number, sealed.messages), (7, 1));
-        assert_eq!((sealed.bytes.as_ptr(), Arc::as_ptr(&sealed.bytes)), (bytes_at, shell_at));
+        assert_eq!(
+            (sealed.bytes.as_ptr(), Arc::as_ptr(&sealed.bytes)),
+            (bytes_at, shell_at)
+        );
         let (batch, _) = Batch::split_first(&sealed.bytes, 4096).expect("a good frame");
         assert_eq!(batch.header().sequence(), 7);
         assert!(current.filling.is_none());

@@ -215,7 +215,8 @@ impl PublisherBuilder {
             open_timeout: self.open_timeout,
             seed: random_seed(),
         };
-        let (batch_bytes, buffers, delivery_timeout) = (self.batch_bytes, self.buffers, self.delivery_timeout);
+        let (batch_bytes, buffers, delivery_timeout) =
+            (self.batch_bytes, self.buffers, self.delivery_timeout);
         let settings = SharedSettings {
             linger: self.linger,
             delivery_timeout,
@@ -234,15 +235,30 @@ impl PublisherBuilder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        check_topic_name(&self.topic).map_err(|rule| Error::setting("topic", &self.topic, rule.to_string()))?;
+        check_topic_name(&self.topic)
+            .map_err(|rule| Error::setting("topic", &self.topic, rule.to_string()))?;
         let in_range = |setting, value: usize, least: usize, most: usize| {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Error::setting(setting, value, format!("must be from {least} to {most}")))
+            Err(Error::setting(
+                setting,
+                value,
+                format!("must be from {least} to {most}"),
+            ))
         };
-        in_range("batch_bytes", self.batch_bytes, MIN_BATCH_BYTES as usize, MAX_BATCH_BYTES as usize)?;
-        in_range("threads_per_broker", self.threads_per_broker as usize, 1, 64)?;
+        in_range(
+            "batch_bytes",
+            self.batch_bytes,
+            MIN_BATCH_BYTES as usize,
+            MAX_BATCH_BYTES as usize,
+        )?;
+        in_range(
+            "threads_per_broker",
+            self.threads_per_broker as usize,
+            1,
+            64,
+        )?;
         in_range("batches_in_flight", self.batches_in_flight, 1, 4096)?;
         if let Buffers::Count(buffers) = self.buffers {
             in_range("buffers", buffers, 2, 65_536)?;
@@ -271,6 +287,7 @@ fn allocate(opened: Opened, batch_bytes: usize, buffers: Buffers) -> Ready {
         pool: Pool::new(batch_bytes, count),
         topic_id: opened.topic_id,
         batch_bytes,
+        max_message_bytes: opened.max_message_bytes as usize,
     }
 }
 
@@ -297,10 +314,16 @@ mod tests {
         assert_eq!(refused(builder().topic("a/b")), "topic");
         assert_eq!(refused(builder().batch_bytes(100)), "batch_bytes");
         assert_eq!(refused(builder().batch_bytes(17 << 20)), "batch_bytes");
-        assert_eq!(refused(builder().threads_per_broker(0)), "threads_per_broker");
+        assert_eq!(
+            refused(builder().threads_per_broker(0)),
+            "threads_per_broker"
+        );
         assert_eq!(refused(builder().buffers(1)), "buffers");
         assert_eq!(refused(builder().batches_in_flight(0)), "batches_in_flight");
-        assert_eq!(refused(builder().ack_timeout(Duration::ZERO)), "ack_timeout");
+        assert_eq!(
+            refused(builder().ack_timeout(Duration::ZERO)),
+            "ack_timeout"
+        );
         assert!(builder().check().is_ok());
     }
 
@@ -309,9 +332,13 @@ mod tests {
         let opened = Opened {
             topic_id: 1,
             max_batch_bytes: 4096,
+            max_message_bytes: 1024,
             lanes: 3,
         };
-        assert_eq!(allocate(opened, 1 << 20, Buffers::PerConnection).batch_bytes, 4096);
+        assert_eq!(
+            allocate(opened, 1 << 20, Buffers::PerConnection).batch_bytes,
+            4096
+        );
         for (buffers, expected) in [
             (Buffers::PerConnection, 14),
             (Buffers::Count(5), 5),

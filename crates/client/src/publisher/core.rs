@@ -117,6 +117,8 @@ pub enum Event {
         topic_id: u32,
         /// Largest batch frame that all brokers take.
         max_batch_bytes: u32,
+        /// Largest message (headers, key and value) that the topic takes.
+        max_message_bytes: u32,
     },
     /// The outcome of a batch.
     Resolved {
@@ -180,6 +182,7 @@ pub struct PublisherCore {
     last_choice: usize,
     topic_id: Option<u32>,
     max_batch_bytes: u32,
+    max_message_bytes: u32,
     opened: bool,
     /// Give up opening at this time.
     open_by: Option<Now>,
@@ -195,7 +198,12 @@ impl PublisherCore {
     /// If there is no bootstrap address.
     pub fn new(config: PublisherConfig) -> Self {
         let mut random = Random::new(config.seed);
-        let directory = Directory::new(&config.name, config.bootstrap.clone(), &config.topic, random.next_bits());
+        let directory = Directory::new(
+            &config.name,
+            config.bootstrap.clone(),
+            &config.topic,
+            random.next_bits(),
+        );
         Self {
             config,
             directory,
@@ -204,6 +212,7 @@ impl PublisherCore {
             last_choice: 0,
             topic_id: None,
             max_batch_bytes: MAX_BATCH_BYTES,
+            max_message_bytes: u32::MAX,
             opened: false,
             open_by: None,
             failed: None,
@@ -263,7 +272,7 @@ impl PublisherCore {
             return;
         };
         let link = &mut self.lanes[index];
-        let carried = link.flight.len() > 0;
+        let carried = link.flight.carries_batches();
         let (lost, refusal) = link.disconnected(cause, &mut self.random, now, &mut self.events);
         self.events.push_back(Event::LaneLost {
             lane,
@@ -300,7 +309,11 @@ impl PublisherCore {
             return;
         }
         self.waiting.push_back(batch);
-        if self.directory.refreshed_at().is_some_and(|at| at.after(REFRESH_ACTIVE) <= now) {
+        if self
+            .directory
+            .refreshed_at()
+            .is_some_and(|at| at.after(REFRESH_ACTIVE) <= now)
+        {
             self.directory.wish_refresh(now);
         }
         self.pump();
@@ -318,14 +331,20 @@ impl PublisherCore {
         for lane in &mut self.lanes {
             lane.tick(self.config.ack_timeout, now);
         }
-        while let Some(batch) = self.waiting.pop_front_if(|batch| self.config.expires(batch) <= now) {
+        while let Some(batch) = self
+            .waiting
+            .pop_front_if(|batch| self.config.expires(batch) <= now)
+        {
             batch.give_up(Failure::TimedOut, &mut self.events);
         }
     }
 
     /// When to call [`PublisherCore::tick`] at the latest; `None` while there is nothing to wait for.
     pub fn next_tick(&self) -> Option<Now> {
-        let lanes = self.lanes.iter().filter_map(|lane| lane.next_tick(self.config.ack_timeout));
+        let lanes = self
+            .lanes
+            .iter()
+            .filter_map(|lane| lane.next_tick(self.config.ack_timeout));
         let batch = self.waiting.front().map(|batch| self.config.expires(batch));
         lanes
             .chain(batch)
@@ -376,7 +395,10 @@ impl PublisherCore {
         if let Some((error, _)) = &self.failed {
             return error.clone();
         }
-        let refused = self.lanes.iter().find_map(|lane| Some((lane.broker, lane.last_error.clone()?)));
+        let refused = self
+            .lanes
+            .iter()
+            .find_map(|lane| Some((lane.broker, lane.last_error.clone()?)));
         match (self.directory.cluster(), refused) {
             (None, _) => self.directory.unreachable(),
             (Some(_), Some((broker, cause))) => Error::Unreachable {
@@ -411,12 +433,15 @@ impl PublisherCore {
     }
 
     fn heard_of_cluster(&mut self, now: Now) {
-        let Some(cluster) = self.directory.cluster() else { return };
+        let Some(cluster) = self.directory.cluster() else {
+            return;
+        };
         let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
         for info in data().filter(|info| info.state != BrokerState::Gone) {
             if !self.lanes.iter().any(|lane| lane.broker == info.id) {
                 let lane = |_| PublishLane::new(info.id, &self.config);
-                self.lanes.extend((0..self.config.lanes_per_broker).map(lane));
+                self.lanes
+                    .extend((0..self.config.lanes_per_broker).map(lane));
             }
         }
         if self.failed.is_none() {
@@ -429,21 +454,32 @@ impl PublisherCore {
     fn lane_opened(&mut self, index: usize, opened: &PublisherOpened, now: Now) {
         if *self.topic_id.get_or_insert(opened.topic_id) != opened.topic_id {
             let topic = self.config.topic.clone();
-            self.fail(Error::TopicReplaced { topic }, Failure::Refused(ErrorCode::UnknownTopic), now);
+            self.fail(
+                Error::TopicReplaced { topic },
+                Failure::Refused(ErrorCode::UnknownTopic),
+                now,
+            );
             return;
         }
         if !self.opened {
             self.max_batch_bytes = self.max_batch_bytes.min(opened.max_batch_bytes);
+            self.max_message_bytes = self.max_message_bytes.min(opened.max_message_bytes);
         }
         if std::mem::replace(&mut self.lanes[index].opened_before, true) {
-            self.events.push_back(Event::Reconnected(Lane(index as u32 + 1)));
+            self.events
+                .push_back(Event::Reconnected(Lane(index as u32 + 1)));
         }
         self.finish_opening();
     }
 
     fn finish_opening(&mut self) {
-        let settled = self.lanes.iter().all(|lane| lane.settled || !lane.is_ready());
-        let (Some(topic_id), true, false, None) = (self.topic_id, settled, self.opened, &self.failed) else {
+        let settled = self
+            .lanes
+            .iter()
+            .all(|lane| lane.settled || !lane.is_ready());
+        let (Some(topic_id), true, false, None) =
+            (self.topic_id, settled, self.opened, &self.failed)
+        else {
             return;
         };
         self.opened = true;
@@ -451,6 +487,7 @@ impl PublisherCore {
         self.events.push_back(Event::Opened {
             topic_id,
             max_batch_bytes: self.max_batch_bytes,
+            max_message_bytes: self.max_message_bytes,
         });
     }
 
@@ -471,8 +508,14 @@ impl PublisherCore {
                     self.directory.wish_topic(create, now);
                 }
             }
-            ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument if !self.opened => {
-                self.fail(Error::Refused { code, message }, Failure::Refused(code), now);
+            ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
+                if !self.opened =>
+            {
+                self.fail(
+                    Error::Refused { code, message },
+                    Failure::Refused(code),
+                    now,
+                );
             }
             _ => {}
         }
@@ -480,7 +523,11 @@ impl PublisherCore {
 
     fn fail_unknown_topic(&mut self, now: Now) {
         let topic = self.config.topic.clone();
-        self.fail(Error::UnknownTopic { topic }, Failure::Refused(ErrorCode::UnknownTopic), now);
+        self.fail(
+            Error::UnknownTopic { topic },
+            Failure::Refused(ErrorCode::UnknownTopic),
+            now,
+        );
     }
 
     fn fail(&mut self, error: Error, failure: Failure, now: Now) {
@@ -509,8 +556,13 @@ impl PublisherCore {
         } else if !batch.written {
             self.waiting.push_front(batch);
         } else if let Some(refusal) = refusal.filter(|refusal| is_final(refusal)) {
-            batch.finish(Outcome::Failed(Failure::Refused(refusal.code)), &mut self.events);
-        } else if self.config.on_broker_loss == OnBrokerLoss::InDoubt || self.config.expires(&batch) <= now {
+            batch.finish(
+                Outcome::Failed(Failure::Refused(refusal.code)),
+                &mut self.events,
+            );
+        } else if self.config.on_broker_loss == OnBrokerLoss::InDoubt
+            || self.config.expires(&batch) <= now
+        {
             batch.give_up(Failure::InDoubt, &mut self.events);
         } else {
             flag_as_possible_duplicate(&mut batch.bytes);
@@ -541,7 +593,9 @@ impl PublisherCore {
         let incomplete = none_ready && (!self.opened || !self.waiting.is_empty());
         let wanted = incomplete || self.lanes.iter().any(PublishLane::may_return);
         let due = wanted && self.directory.is_idle();
-        due.then(|| self.directory.refreshed_at()).flatten().map(|at| at.after(REFRESH_INCOMPLETE))
+        due.then(|| self.directory.refreshed_at())
+            .flatten()
+            .map(|at| at.after(REFRESH_INCOMPLETE))
     }
 }
 
@@ -555,14 +609,19 @@ impl PublisherConfig {
 fn is_final(refusal: &ErrorReply) -> bool {
     let transient = matches!(
         refusal.code,
-        ErrorCode::ChecksumMismatch | ErrorCode::Backpressure | ErrorCode::Draining | ErrorCode::Timeout
+        ErrorCode::ChecksumMismatch
+            | ErrorCode::Backpressure
+            | ErrorCode::Draining
+            | ErrorCode::Timeout
     );
     !refusal.retryable && !transient
 }
 
 fn flag_as_possible_duplicate(bytes: &mut Arc<Vec<u8>>) {
-    let bytes = Arc::get_mut(bytes).expect("the driver gave up its reference before it reported the loss");
-    let mut header = BatchHeader::parse(bytes, MAX_BATCH_BYTES).expect("a submitted batch starts with a good header");
+    let bytes =
+        Arc::get_mut(bytes).expect("the driver gave up its reference before it reported the loss");
+    let mut header = BatchHeader::parse(bytes, MAX_BATCH_BYTES)
+        .expect("a submitted batch starts with a good header");
     header.add_flags(BatchFlags::POSSIBLE_DUPLICATE);
     bytes[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
 }

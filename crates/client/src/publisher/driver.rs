@@ -6,7 +6,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use embar_meter::Recorder;
-use embar_transport::{Body, Completion, Epoll, IoCounters, Reactor, RecvBuf, SendBuf, Store, Token};
+use embar_transport::{
+    Body, Completion, Epoll, IoCounters, Reactor, RecvBuf, SendBuf, Store, Token,
+};
 use embar_wire::time::Now;
 
 use super::core::{Action, Event};
@@ -52,7 +54,10 @@ fn control(mut driver: LaneDriver) {
         let linger = shared.seal_due(now);
         let (tick, has_work) = {
             let core = lock(&shared.core);
-            (core.next_tick(), core.has_event() || core.has_action(Lane::CONTROL))
+            (
+                core.next_tick(),
+                core.has_event() || core.has_action(Lane::CONTROL),
+            )
         };
         let deadline = [linger, tick].into_iter().flatten().min();
         shared.sleep_until(deadline);
@@ -139,7 +144,9 @@ impl LaneDriver {
             Action::Connect(_) => {}
             Action::Send(bytes) => self.reactor.send(token, SendBuf::heap(bytes)),
             Action::SendBatch(bytes) => self.reactor.send(token, SendBuf::shared(bytes)),
-            Action::Receive(buffer, space) => self.reactor.recv(token, RecvBuf::heap(buffer, space)),
+            Action::Receive(buffer, space) => {
+                self.reactor.recv(token, RecvBuf::heap(buffer, space))
+            }
             Action::Close => self.end("closed".into()),
         }
     }
@@ -148,7 +155,8 @@ impl LaneDriver {
     fn turn(&mut self, limit: Option<Duration>) {
         let mut completions = std::mem::take(&mut self.completions);
         if let Err(error) = self.reactor.poll(limit, &mut completions) {
-            self.shared.stop(Error::system("waiting for sockets", &error));
+            self.shared
+                .stop(Error::system("waiting for sockets", &error));
             self.end(error.to_string());
         }
         for completion in completions.drain(..) {
@@ -168,7 +176,9 @@ impl LaneDriver {
                 }
                 Err(error) => self.end(error.to_string()),
             },
-            Completion::Received { token, buf, result, .. } if Some(token) == self.token => match result {
+            Completion::Received {
+                token, buf, result, ..
+            } if Some(token) == self.token => match result {
                 Ok(0) => self.end("the broker closed the connection".into()),
                 Ok(bytes) => {
                     let (lane, Store::Heap(buffer)) = (self.lane, buf.into_store()) else {
@@ -221,15 +231,19 @@ impl LaneDriver {
     }
 
     fn with_core(&mut self, f: impl FnOnce(&mut super::core::PublisherCore, Now)) {
-        self.shared.with_core(Some(self.lane), Some(&mut self.events), f);
+        self.shared
+            .with_core(Some(self.lane), Some(&mut self.events), f);
         self.shared.handle(&mut self.events, &self.recorder);
     }
 
     fn count_io(&mut self) {
         let now = self.reactor.counters();
-        self.recorder.count(SEND_CALLS, now.send_calls - self.counted.send_calls);
-        self.recorder.count(SEND_BYTES, now.send_bytes - self.counted.send_bytes);
-        self.recorder.count(SEND_EAGAIN, now.send_eagain - self.counted.send_eagain);
+        self.recorder
+            .count(SEND_CALLS, now.send_calls - self.counted.send_calls);
+        self.recorder
+            .count(SEND_BYTES, now.send_bytes - self.counted.send_bytes);
+        self.recorder
+            .count(SEND_EAGAIN, now.send_eagain - self.counted.send_eagain);
         self.counted = now;
     }
 }

@@ -56,7 +56,9 @@ fn resolved(batch: &Batch, outcome: Outcome, waited_ns: Option<u64>) -> Event {
 
 /// An acknowledgement that does not fit what was sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it acknowledges {count} batches from {first} on, where {expected} is next and {in_flight} are in flight")]
+#[error(
+    "it acknowledges {count} batches from {first} on, where {expected} is next and {in_flight} are in flight"
+)]
 pub(super) struct WrongAck {
     pub(super) first: u64,
     pub(super) count: usize,
@@ -98,6 +100,11 @@ impl Flight {
 
     pub(super) fn len(&self) -> usize {
         self.batches.len()
+    }
+
+    /// Whether batches are handed over and not acknowledged.
+    pub(super) fn carries_batches(&self) -> bool {
+        !self.batches.is_empty()
     }
 
     /// Bytes handed over and not yet acknowledged.
@@ -158,7 +165,9 @@ impl Flight {
             });
         }
         for offset in offsets {
-            let Some(batch) = self.batches.pop_front() else { break };
+            let Some(batch) = self.batches.pop_front() else {
+                break;
+            };
             self.acked += 1;
             self.bytes -= batch.bytes.len() as u64;
             let outcome = match refused {
@@ -170,7 +179,9 @@ impl Flight {
             if self.sending && self.batches.is_empty() {
                 self.held = Some(batch.bytes);
             } else {
-                out.push_back(Event::Released { buffer: batch.bytes });
+                out.push_back(Event::Released {
+                    buffer: batch.bytes,
+                });
             }
         }
         self.progress_at = now;
@@ -234,8 +245,18 @@ mod tests {
         flight
             .acknowledge(9, 0, None, [100, 200].into_iter(), Now(20), &mut out)
             .expect("fits");
-        assert_eq!(kinds(&mut out), [stored(40, 100), "released".into(), stored(41, 200), "released".into()]);
-        flight.acknowledge(9, 2, None, [300].into_iter(), Now(30), &mut out).expect("fits");
+        assert_eq!(
+            kinds(&mut out),
+            [
+                stored(40, 100),
+                "released".into(),
+                stored(41, 200),
+                "released".into()
+            ]
+        );
+        flight
+            .acknowledge(9, 2, None, [300].into_iter(), Now(30), &mut out)
+            .expect("fits");
         assert_eq!(kinds(&mut out), [stored(42, 300), "released".into()]);
         assert!(flight.is_empty() && flight.bytes() == 0);
     }
@@ -257,7 +278,9 @@ mod tests {
         let mut flight = Flight::new(Acks::Readable);
         let mut out = VecDeque::new();
         let in_reactor = flight.send(batch(7), Now(1));
-        flight.acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out).expect("fits");
+        flight
+            .acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out)
+            .expect("fits");
         assert_eq!(kinds(&mut out), [stored(7, 5)]);
         assert!(!flight.is_empty(), "the reactor still reads the buffer");
         drop(in_reactor);
@@ -281,10 +304,15 @@ mod tests {
     fn a_loss_gives_back_what_was_not_acknowledged() {
         let mut flight = filled(0..3);
         let mut out = VecDeque::new();
-        flight.acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out).expect("fits");
+        flight
+            .acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out)
+            .expect("fits");
         out.clear();
         let lost = flight.lost(&mut out);
-        assert_eq!(lost.iter().map(|batch| batch.number).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            lost.iter().map(|batch| batch.number).collect::<Vec<_>>(),
+            [1, 2]
+        );
         assert!(lost.iter().all(|batch| batch.written));
         drop(flight.send(batch(8), Now(3)));
         flight.sent(Now(4), &mut out);

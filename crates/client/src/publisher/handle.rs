@@ -32,16 +32,22 @@ pub struct PublisherHandle {
     pub(super) shared: Arc<Shared>,
     pub(super) current: Arc<Mutex<Current>>,
     pub(super) wait_limit: Duration,
+    max_message_bytes: usize,
 }
 
 impl PublisherHandle {
     pub(super) fn new(shared: Arc<Shared>, wait_limit: Duration) -> Self {
         let current = Arc::new(Mutex::new(Current::new(shared.profile.recorder())));
         shared.add_handle(&current);
+        let max_message_bytes = shared
+            .ready
+            .get()
+            .map_or(usize::MAX, |ready| ready.max_message_bytes);
         Self {
             shared,
             current,
             wait_limit,
+            max_message_bytes,
         }
     }
 
@@ -56,7 +62,8 @@ impl PublisherHandle {
     /// The ticket says nothing yet: ask [`PublisherHandle::acked`], or [`PublisherHandle::flush`] for all.
     ///
     /// # Errors
-    /// [`Error::BadMessage`] if it fits no batch, [`Error::Unreachable`] when earlier batches found no broker within the
+    /// [`Error::BadMessage`] if it fits no batch, [`Error::MessageTooLarge`] if the topic takes no message of that size,
+    /// [`Error::Unreachable`] when earlier batches found no broker within the
     /// delivery timeout, [`Error::TimedOut`] if no buffer became free within it, [`Error::Closed`], or why the
     /// publisher ended. The message is not published then.
     #[inline]
@@ -156,12 +163,16 @@ impl PublisherHandle {
     }
 
     pub(super) fn ready(&self) -> &Ready {
-        self.shared.ready.get().expect("handles are made after the publisher has opened")
+        self.shared
+            .ready
+            .get()
+            .expect("handles are made after the publisher has opened")
     }
 
     /// Pushes into the current batch; `None` if a buffer is needed and none is free.
     #[inline]
     fn attempt(&self, message: &NewMessage<'_>) -> Result<Option<Ticket>, Error> {
+        self.check(message)?;
         let mut guard = lock(&self.current);
         let current = &mut *guard;
         if current.recorder.sample() {
@@ -173,10 +184,39 @@ impl PublisherHandle {
         self.push(current, message)
     }
 
+    /// A broker would refuse the whole batch for one message that is too large for the topic.
     #[inline]
-    fn push(&self, current: &mut Current, message: &NewMessage<'_>) -> Result<Option<Ticket>, Error> {
+    fn check(&self, message: &NewMessage<'_>) -> Result<(), Error> {
+        let headers: usize = message
+            .headers
+            .iter()
+            .map(|header| 3 + header.name.len() + header.value.len())
+            .sum();
+        self.check_len(message.value.len() + message.key.map_or(0, <[u8]>::len) + headers)
+    }
+
+    #[inline]
+    pub(super) fn check_len(&self, bytes: usize) -> Result<(), Error> {
+        if bytes <= self.max_message_bytes {
+            return Ok(());
+        }
+        Err(Error::MessageTooLarge {
+            bytes,
+            limit: self.max_message_bytes,
+        })
+    }
+
+    #[inline]
+    fn push(
+        &self,
+        current: &mut Current,
+        message: &NewMessage<'_>,
+    ) -> Result<Option<Ticket>, Error> {
         if let Some(filling) = &mut current.filling {
-            match filling.builder.try_push(message.key, message.headers, message.value) {
+            match filling
+                .builder
+                .try_push(message.key, message.headers, message.value)
+            {
                 Ok(index) if index > 0 => {
                     return Ok(Some(Ticket {
                         batch: filling.number,
@@ -193,22 +233,35 @@ impl PublisherHandle {
 
     #[cold]
     #[inline(never)]
-    fn push_to_next(&self, current: &mut Current, message: &NewMessage<'_>) -> Result<Option<Ticket>, Error> {
+    fn push_to_next(
+        &self,
+        current: &mut Current,
+        message: &NewMessage<'_>,
+    ) -> Result<Option<Ticket>, Error> {
         let Some(filling) = self.next_filling(current)? else {
             return Ok(None);
         };
-        filling.builder.try_push(message.key, message.headers, message.value)?;
+        filling
+            .builder
+            .try_push(message.key, message.headers, message.value)?;
         Ok(Some(self.began(current)))
     }
 
     /// Seals the current batch and puts an empty one in its place; `None` if no buffer is free.
-    pub(super) fn next_filling<'a>(&self, current: &'a mut Current) -> Result<Option<&'a mut Filling>, Error> {
+    pub(super) fn next_filling<'a>(
+        &self,
+        current: &'a mut Current,
+    ) -> Result<Option<&'a mut Filling>, Error> {
         self.shared.seal(current);
         let ready = self.ready();
         let Some(buffer) = ready.pool.try_take()? else {
             return Ok(None);
         };
-        Ok(Some(current.filling.insert(Filling::new(buffer, ready.batch_bytes))))
+        Ok(Some(
+            current
+                .filling
+                .insert(Filling::new(buffer, ready.batch_bytes)),
+        ))
     }
 
     /// The current batch has its first message.
@@ -232,7 +285,10 @@ impl PublisherHandle {
     #[cold]
     fn wait_for_buffer(&self) -> Result<(), Error> {
         let start = lock(&self.current).recorder.start();
-        let waited = block_on(self.ready().pool.ready(), Some(Instant::now() + self.wait_limit));
+        let waited = block_on(
+            self.ready().pool.ready(),
+            Some(Instant::now() + self.wait_limit),
+        );
         lock(&self.current).recorder.stop(WAIT_FOR_BUFFER, start);
         waited.ok_or_else(|| Error::TimedOut {
             what: "waiting for a free batch buffer",

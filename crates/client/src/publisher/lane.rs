@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use embar_wire::control::{BrokerInfo, BrokerState, Control, ErrorReply, OpenPublisher, PublisherOpened};
+use embar_wire::control::{
+    BrokerInfo, BrokerState, Control, ErrorReply, OpenPublisher, PublisherOpened,
+};
 use embar_wire::time::Now;
 
 use super::core::{Action, Event, PublisherConfig};
@@ -109,7 +111,8 @@ impl PublishLane {
 
     /// Parked, but the broker may become ready: ask the cluster again.
     pub(super) fn may_return(&self) -> bool {
-        self.phase == Phase::Parked && matches!(self.state, BrokerState::Starting | BrokerState::Draining)
+        self.phase == Phase::Parked
+            && matches!(self.state, BrokerState::Starting | BrokerState::Draining)
     }
 
     /// Bytes in flight, if the lane can take a batch now.
@@ -186,7 +189,10 @@ impl PublishLane {
             None => return Ok(None),
             Some(Incoming::Welcome(welcome)) => {
                 if welcome.broker_id != self.broker {
-                    return Err(format!("broker {} answers at the address of {}", welcome.broker_id, self.broker));
+                    return Err(format!(
+                        "broker {} answers at the address of {}",
+                        welcome.broker_id, self.broker
+                    ));
                 }
                 self.link.send(&Control::OpenPublisher(OpenPublisher {
                     topic: config.topic.clone(),
@@ -197,7 +203,14 @@ impl PublishLane {
             }
             Some(Incoming::Ack(ack)) => {
                 self.flight
-                    .acknowledge(self.broker, ack.first(), ack.refused(), ack.base_offsets(), now, out)
+                    .acknowledge(
+                        self.broker,
+                        ack.first(),
+                        ack.refused(),
+                        ack.base_offsets(),
+                        now,
+                        out,
+                    )
                     .map_err(|wrong| wrong.to_string())?;
                 return Ok(Some(Turn::Nothing));
             }
@@ -259,7 +272,11 @@ impl PublishLane {
     }
 
     fn close_when_drained(&mut self) {
-        if self.draining && self.phase == Phase::Open && self.flight.is_empty() && self.assigned.is_none() {
+        if self.draining
+            && self.phase == Phase::Open
+            && self.flight.is_empty()
+            && self.assigned.is_none()
+        {
             self.close("the broker is draining".into());
         }
     }

@@ -165,7 +165,11 @@ impl Receipts {
     pub(crate) fn unresolved(&self) -> usize {
         let book = self.book();
         let from = (book.resolved_below - book.first) as usize;
-        book.states.iter().skip(from).filter(|state| **state == State::Pending).count()
+        book.states
+            .iter()
+            .skip(from)
+            .filter(|state| **state == State::Pending)
+            .count()
     }
 
     fn poll_ticket(&self, ticket: Ticket, context: &Context<'_>) -> Poll<Result<Position, Error>> {
@@ -181,10 +185,15 @@ impl Receipts {
                 offset: base.offset + u64::from(ticket.index),
             })),
             (Some(State::Done(Outcome::Sent)), _) => Poll::Ready(Err(Error::NotAcknowledged)),
-            (Some(State::Done(Outcome::Failed(failure))), _) => Poll::Ready(Err(self.explain(failure))),
+            (Some(State::Done(Outcome::Failed(failure))), _) => {
+                Poll::Ready(Err(self.explain(failure)))
+            }
             (Some(State::Pending), Some(why)) => Poll::Ready(Err(why.clone())),
             (Some(State::Pending), None) => {
-                book.waiting.entry(ticket.batch).or_default().register(context);
+                book.waiting
+                    .entry(ticket.batch)
+                    .or_default()
+                    .register(context);
                 Poll::Pending
             }
         }
@@ -235,7 +244,9 @@ impl Book {
     /// Moves `resolved_below` over what is resolved; true if it moved.
     fn advance(&mut self) -> bool {
         let before = self.resolved_below;
-        while let Some(State::Done(_)) = self.states.get((self.resolved_below - self.first) as usize) {
+        while let Some(State::Done(_)) =
+            self.states.get((self.resolved_below - self.first) as usize)
+        {
             self.resolved_below += 1;
         }
         self.resolved_below != before
@@ -327,7 +338,8 @@ mod tests {
     }
 
     fn ask(receipts: &Arc<Receipts>, batch: u64, index: u32) -> Result<Position, Error> {
-        Receipt::new(receipts.clone(), Ticket { batch, index }).wait_timeout(Duration::from_millis(1))
+        Receipt::new(receipts.clone(), Ticket { batch, index })
+            .wait_timeout(Duration::from_millis(1))
     }
 
     #[test]
@@ -335,9 +347,18 @@ mod tests {
         let receipts = receipts();
         assert_eq!((receipts.open_batch(), receipts.open_batch()), (0, 1));
         receipts.resolve(1, 4, stored(100));
-        assert_eq!(ask(&receipts, 1, 3), Ok(Position { broker: 2, offset: 103 }));
+        assert_eq!(
+            ask(&receipts, 1, 3),
+            Ok(Position {
+                broker: 2,
+                offset: 103
+            })
+        );
         assert!(matches!(ask(&receipts, 0, 0), Err(Error::TimedOut { .. })));
-        assert!(matches!(ask(&receipts, 2, 0), Err(Error::ForgottenTicket { .. })));
+        assert!(matches!(
+            ask(&receipts, 2, 0),
+            Err(Error::ForgottenTicket { .. })
+        ));
     }
 
     #[test]
@@ -348,14 +369,25 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| waiter.wait());
             receipts.resolve(batch, 2, stored(7));
-            assert_eq!(waiter.join().expect("no panic"), Ok(Position { broker: 2, offset: 8 }));
+            assert_eq!(
+                waiter.join().expect("no panic"),
+                Ok(Position {
+                    broker: 2,
+                    offset: 8
+                })
+            );
         });
     }
 
     #[test]
     fn flush_waits_for_earlier_batches_only_and_reports_a_loss_once() {
         let receipts = receipts();
-        let flush = |limit| block_on(Flush::new(&receipts), Some(Instant::now() + Duration::from_millis(limit)));
+        let flush = |limit| {
+            block_on(
+                Flush::new(&receipts),
+                Some(Instant::now() + Duration::from_millis(limit)),
+            )
+        };
         assert_eq!(flush(1), Some(Ok(())));
         receipts.open_batch();
         receipts.open_batch();
@@ -386,7 +418,10 @@ mod tests {
         receipts.end(Error::Closed);
         assert!(ask(&receipts, 0, 0).is_ok());
         assert_eq!(ask(&receipts, 1, 0), Err(Error::Closed));
-        assert_eq!(block_on(Flush::new(&receipts), None), Some(Err(Error::Closed)));
+        assert_eq!(
+            block_on(Flush::new(&receipts), None),
+            Some(Err(Error::Closed))
+        );
     }
 
     #[test]
@@ -398,11 +433,20 @@ mod tests {
                 receipts.resolve(batch, 1, stored(batch));
             }
         }
-        assert!(matches!(ask(&receipts, 4, 0), Err(Error::ForgottenTicket { .. })));
-        assert!(matches!(ask(&receipts, 5, 0), Err(Error::TimedOut { .. })), "still open");
+        assert!(matches!(
+            ask(&receipts, 4, 0),
+            Err(Error::ForgottenTicket { .. })
+        ));
+        assert!(
+            matches!(ask(&receipts, 5, 0), Err(Error::TimedOut { .. })),
+            "still open"
+        );
         receipts.resolve(5, 1, stored(5));
         receipts.open_batch();
-        assert!(matches!(ask(&receipts, 9, 0), Err(Error::ForgottenTicket { .. })));
+        assert!(matches!(
+            ask(&receipts, 9, 0),
+            Err(Error::ForgottenTicket { .. })
+        ));
         assert!(ask(&receipts, KEPT_BATCHES as u64 + 9, 0).is_ok());
     }
 }

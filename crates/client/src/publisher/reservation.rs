@@ -29,9 +29,13 @@ pub struct Reservation<'a> {
 impl<'a> Reservation<'a> {
     /// `None` if a buffer is needed and none is free.
     pub(super) fn attempt(handle: &'a PublisherHandle, len: usize) -> Result<Option<Self>, Error> {
+        handle.check_len(len)?;
         let mut current = lock(&handle.current);
         let room = match &mut current.filling {
-            Some(filling) => filling.builder.reserve(len.saturating_add(SLACK_BYTES)).map(drop),
+            Some(filling) => filling
+                .builder
+                .reserve(len.saturating_add(SLACK_BYTES))
+                .map(drop),
             None => Err(PushError::Full),
         };
         match room {
@@ -40,7 +44,10 @@ impl<'a> Reservation<'a> {
                 let Some(filling) = handle.next_filling(&mut current)? else {
                     return Ok(None);
                 };
-                filling.builder.reserve(len.saturating_add(SLACK_BYTES)).map(drop)?;
+                filling
+                    .builder
+                    .reserve(len.saturating_add(SLACK_BYTES))
+                    .map(drop)?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -82,7 +89,11 @@ impl<'a> Reservation<'a> {
         if index == 0 {
             return self.handle.began(&mut self.current);
         }
-        let filling = self.current.filling.as_ref().expect("the batch stays while it is locked");
+        let filling = self
+            .current
+            .filling
+            .as_ref()
+            .expect("the batch stays while it is locked");
         Ticket {
             batch: filling.number,
             index,
@@ -91,8 +102,14 @@ impl<'a> Reservation<'a> {
 }
 
 fn open(current: &mut Current, len: usize) -> embar_wire::builder::Reserved<'_> {
-    let filling = current.filling.as_mut().expect("the batch stays while it is locked");
-    filling.builder.reserve(len + SLACK_BYTES).expect("the same room was there before")
+    let filling = current
+        .filling
+        .as_mut()
+        .expect("the batch stays while it is locked");
+    filling
+        .builder
+        .reserve(len + SLACK_BYTES)
+        .expect("the same room was there before")
 }
 
 impl io::Write for Reservation<'_> {

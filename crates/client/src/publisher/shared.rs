@@ -50,6 +50,7 @@ pub(super) type OnAck = Box<dyn Fn(&Delivery) + Send + Sync>;
 pub(super) struct Opened {
     pub(super) topic_id: u32,
     pub(super) max_batch_bytes: u32,
+    pub(super) max_message_bytes: u32,
     pub(super) lanes: u32,
 }
 
@@ -64,6 +65,7 @@ pub(super) struct Ready {
     pub(super) pool: Pool,
     pub(super) topic_id: u32,
     pub(super) batch_bytes: usize,
+    pub(super) max_message_bytes: usize,
 }
 
 pub(super) struct Shared {
@@ -92,7 +94,11 @@ pub(super) struct SharedSettings {
 }
 
 impl Shared {
-    pub(super) fn new(core: PublisherCore, profile: Arc<Profile>, settings: SharedSettings) -> Self {
+    pub(super) fn new(
+        core: PublisherCore,
+        profile: Arc<Profile>,
+        settings: SharedSettings,
+    ) -> Self {
         Self {
             core: Mutex::new(core),
             ready: OnceLock::new(),
@@ -126,7 +132,9 @@ impl Shared {
         }
         let next_tick = core.next_tick().unwrap_or(Now(u64::MAX));
         let control_has_work = core.has_event() || core.has_action(Lane::CONTROL);
-        let mut to_wake = (1..core.lane_count()).map(Lane).filter(|lane| core.has_action(*lane) && Some(*lane) != own);
+        let mut to_wake = (1..core.lane_count())
+            .map(Lane)
+            .filter(|lane| core.has_action(*lane) && Some(*lane) != own);
         // One other thread at most has work after nearly every event, so nothing is collected in memory.
         let first = to_wake.next();
         for lane in to_wake {
@@ -153,11 +161,13 @@ impl Shared {
                 Event::Opened {
                     topic_id,
                     max_batch_bytes,
+                    max_message_bytes,
                 } => {
                     let lanes = lock(&self.core).lane_count() - 1;
                     self.finish_opening(Ok(Opened {
                         topic_id,
                         max_batch_bytes,
+                        max_message_bytes,
                         lanes,
                     }));
                 }
@@ -177,9 +187,18 @@ impl Shared {
                     recorder.count(RECONNECTS, 1);
                     tracing::info!(lane = lane.0, "connected again");
                 }
-                Event::LaneLost { lane, broker, cause } => {
+                Event::LaneLost {
+                    lane,
+                    broker,
+                    cause,
+                } => {
                     if !self.stopping.load(Ordering::Relaxed) {
-                        tracing::warn!(lane = lane.0, broker, cause, "lost a connection to a data broker");
+                        tracing::warn!(
+                            lane = lane.0,
+                            broker,
+                            cause,
+                            "lost a connection to a data broker"
+                        );
                     }
                 }
                 Event::Failed(error) => {
@@ -192,9 +211,16 @@ impl Shared {
         }
     }
 
-    fn resolved(&self, batch: u64, messages: u32, outcome: Outcome, waited_ns: Option<u64>, recorder: &Recorder) {
+    fn resolved(
+        &self,
+        batch: u64,
+        messages: u32,
+        outcome: Outcome,
+        waited_ns: Option<u64>,
+        recorder: &Recorder,
+    ) {
         if let Some(ns) = waited_ns {
-            recorder.add_ticks(WAIT_FOR_ACK, self.ticks.from_ns(ns), 1);
+            recorder.add_ticks(WAIT_FOR_ACK, self.ticks.of_ns(ns), 1);
         }
         self.receipts.resolve(batch, messages, outcome);
         if outcome == Outcome::Failed(Failure::TimedOut)
@@ -253,7 +279,11 @@ impl Shared {
         let mut next: Option<Now> = None;
         for handle in handles.iter().filter_map(Weak::upgrade) {
             let mut current = lock(&handle);
-            let Some(filling) = current.filling.as_ref().filter(|filling| !filling.builder.is_empty()) else {
+            let Some(filling) = current
+                .filling
+                .as_ref()
+                .filter(|filling| !filling.builder.is_empty())
+            else {
                 continue;
             };
             if filling.deadline <= now {
@@ -272,7 +302,9 @@ impl Shared {
 
     /// Seals what a handle has, and hands it on.
     pub(super) fn seal(&self, current: &mut Current) {
-        let Some(ready) = self.ready.get() else { return };
+        let Some(ready) = self.ready.get() else {
+            return;
+        };
         let fields = |number| SealFields {
             producer: self.producer,
             sequence: number,
@@ -298,7 +330,8 @@ impl Shared {
     }
 
     pub(super) fn sleep_until(&self, at: Option<Now>) {
-        self.sleep_until.store(at.map_or(u64::MAX, |at| at.0), Ordering::SeqCst);
+        self.sleep_until
+            .store(at.map_or(u64::MAX, |at| at.0), Ordering::SeqCst);
     }
 
     /// The thread of `lane` can be woken from now on. It looks at the core after this call and before it sleeps.
@@ -319,8 +352,16 @@ impl Shared {
     /// Ends the connections and lets the threads return.
     pub(super) fn stop(&self, why: Error) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.with_core(None, None, |core, now| core.stop(why, now));
-        for waker in self.wakers.read().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
+        let mut events = Vec::new();
+        self.with_core(None, Some(&mut events), |core, now| core.stop(why, now));
+        self.handle(&mut events, &self.profile.recorder());
+        for waker in self
+            .wakers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .flatten()
+        {
             waker.wake();
         }
     }

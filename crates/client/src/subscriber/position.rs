@@ -33,11 +33,6 @@ impl Positions {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-
-    /// The entry of `broker`, which the hot path writes without a search of its own.
-    pub(crate) fn entry(&mut self, broker: u32) -> &mut u64 {
-        self.0.entry(broker).or_default()
-    }
 }
 
 impl FromIterator<(u32, u64)> for Positions {
@@ -68,8 +63,14 @@ impl FromStr for Positions {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut positions = Self::new();
-        for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
-            let wrong = || ParsePositionsError { part: part.to_string() };
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|_| !text.trim().is_empty())
+        {
+            let wrong = || ParsePositionsError {
+                part: part.to_string(),
+            };
             let (broker, next) = part.split_once(':').ok_or_else(wrong)?;
             let broker = broker.trim().parse().map_err(|_| wrong())?;
             let next = next.trim().parse().map_err(|_| wrong())?;
@@ -90,12 +91,24 @@ mod tests {
         for text in ["", "1:4096", "1:4096,2:0,31:18446744073709551615"] {
             assert_eq!(text.parse::<Positions>().expect(text).to_string(), text);
         }
-        assert_eq!(" 2:7 , 1:3 ".parse::<Positions>().expect("spaces").to_string(), "1:3,2:7");
+        assert_eq!(
+            " 2:7 , 1:3 "
+                .parse::<Positions>()
+                .expect("spaces")
+                .to_string(),
+            "1:3,2:7"
+        );
     }
 
     #[test]
     fn nonsense_names_the_part_that_is_wrong() {
-        for (text, part) in [("1", "1"), ("1:2,", ""), ("1:2,x:3", "x:3"), ("1:2,1:3", "1:3"), ("1:-1", "1:-1")] {
+        for (text, part) in [
+            ("1", "1"),
+            ("1:2,", ""),
+            ("1:2,x:3", "x:3"),
+            ("1:2,1:3", "1:3"),
+            ("1:-1", "1:-1"),
+        ] {
             let error = text.parse::<Positions>().expect_err(text);
             assert_eq!(error.part, part);
         }

@@ -72,24 +72,16 @@ impl<M: Memory> Extent<M> {
 
     /// Takes back a reservation that will not be used. Its range is free again if nothing was
     /// reserved behind it; otherwise it stays a gap.
-    pub fn give_back(&mut self, reservation: Reservation<M>) {
+    ///
+    /// Returns whether it is free again.
+    pub fn give_back(&mut self, reservation: Reservation<M>) -> bool {
         let Some(from) = reservation.start_in(&self.block) else {
-            return;
+            return false;
         };
         let taken = (reservation.len() as u64).next_multiple_of(LINE_BYTES);
-        drop(reservation);
-        if from + taken == u64::from(self.cursor) {
-            self.cursor -= taken as u32;
-        }
-    }
-
-    /// Ends a reservation without a commit, and frees its bytes for the next one if it is the last
-    /// that was made. Returns whether it was; else it leaves the gap that dropping it leaves.
-    pub fn give_back(&mut self, reservation: Reservation<M>) -> bool {
-        let end = (reservation.at() + reservation.len() as u64).next_multiple_of(LINE_BYTES);
-        let last = reservation.is_on(&self.block) && end == self.block.at + u64::from(self.cursor);
+        let last = from + taken == u64::from(self.cursor);
         if last {
-            self.cursor = (reservation.at() - self.block.at) as u32;
+            self.cursor -= taken as u32;
         }
         last
     }

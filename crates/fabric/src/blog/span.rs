@@ -27,10 +27,6 @@ impl<M: Memory> Reservation<M> {
         Arc::ptr_eq(&self.block, block).then(|| self.at - block.at)
     }
 
-    pub(super) fn is_on(&self, block: &Arc<Block<M>>) -> bool {
-        Arc::ptr_eq(&self.block, block)
-    }
-
     /// Offset in the blog's file, a multiple of 64.
     pub fn at(&self) -> u64 {
         self.at

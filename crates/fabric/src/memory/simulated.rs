@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::cache_line::{LINE_BYTES, lines};
+use super::power::{Outage, Power};
 use super::{Memory, check_range, check_word};
 
 type Line = [u8; LINE_BYTES as usize];
@@ -61,11 +62,18 @@ impl Device {
 
     /// As [`Device::host`], with faults.
     pub fn host_with(&self, seed: u64, faults: Faults) -> Simulated {
+        self.host_on(seed, faults, &Power::default())
+    }
+
+    /// As [`Device::host_with`], for one of the memories that fail together with `power`.
+    pub fn host_on(&self, seed: u64, faults: Faults, power: &Power) -> Simulated {
         let cache = Cache {
             held: BTreeMap::new(),
             pending: BTreeMap::new(),
             random: Random::new(seed),
             faults,
+            power: power.clone(),
+            off: false,
         };
         self.with_mode(Mode::Cached(Mutex::new(cache)))
     }
@@ -133,6 +141,9 @@ struct Cache {
     pending: BTreeMap<u64, Line>,
     random: Random,
     faults: Faults,
+    power: Power,
+    /// The power failed: nothing reaches the device any more.
+    off: bool,
 }
 
 struct Held {
@@ -155,6 +166,15 @@ impl Simulated {
                 self.device.put(line, bytes);
             }
         }
+    }
+
+    /// Lets an outage act here too that struck while another memory was accessed.
+    pub fn settle_outage(&self) {
+        self.with_cache(|cache| {
+            if let Some(outage) = cache.power.failed() {
+                cache.go_off(outage, &self.device);
+            }
+        });
     }
 
     fn with_cache<R>(&self, f: impl FnOnce(&mut Cache) -> R) -> Option<R> {
@@ -214,7 +234,7 @@ fn for_each_line(
 
 impl Cache {
     fn line(&mut self, line: u64, device: &Device) -> &mut Held {
-        if !self.held.contains_key(&line) && self.held.len() >= CACHE_LINES_MAX {
+        if !self.off && !self.held.contains_key(&line) && self.held.len() >= CACHE_LINES_MAX {
             self.evict_some(device);
         }
         self.held.entry(line).or_insert_with(|| Held {
@@ -223,7 +243,34 @@ impl Cache {
         })
     }
 
+    /// Counts an access. True when the power is off.
+    fn spend_power(&mut self, device: &Device) -> bool {
+        if let Some(outage) = self.power.spend() {
+            self.go_off(outage, device);
+        }
+        self.off
+    }
+
+    /// What this host cached stays readable to the code that still runs on it, and nobody else.
+    fn go_off(&mut self, outage: Outage, device: &Device) {
+        if std::mem::replace(&mut self.off, true) {
+            return;
+        }
+        for (line, bytes) in std::mem::take(&mut self.pending) {
+            if outage == Outage::Process || self.random.one_in(2) {
+                device.put(line, bytes);
+            }
+        }
+        if outage == Outage::Process {
+            let dirty = self.held.iter().filter(|(_, held)| held.dirty);
+            dirty.for_each(|(line, held)| device.put(*line, held.bytes));
+        }
+    }
+
     fn evict_by_chance(&mut self, device: &Device) {
+        if self.spend_power(device) {
+            return;
+        }
         if self.random.one_in(EVICTION_ONE_IN) {
             self.evict_some(device);
         }
@@ -296,11 +343,18 @@ impl Memory for Simulated {
 
     fn write_back(&self, at: u64, len: u64) {
         check_range(at, len, self.len);
-        self.with_cache(|cache| lines(at, len).for_each(|line| cache.write_back(line)));
+        self.with_cache(|cache| {
+            if !cache.spend_power(&self.device) {
+                lines(at, len).for_each(|line| cache.write_back(line));
+            }
+        });
     }
 
     fn fence(&self) {
         self.with_cache(|cache| {
+            if cache.spend_power(&self.device) {
+                return;
+            }
             for (line, bytes) in std::mem::take(&mut cache.pending) {
                 self.device.put(line, bytes);
             }
@@ -309,7 +363,11 @@ impl Memory for Simulated {
 
     fn invalidate(&self, at: u64, len: u64) {
         check_range(at, len, self.len);
-        self.with_cache(|cache| lines(at, len).for_each(|line| cache.evict(line, &self.device)));
+        self.with_cache(|cache| {
+            if !cache.spend_power(&self.device) {
+                lines(at, len).for_each(|line| cache.evict(line, &self.device));
+            }
+        });
     }
 
     unsafe fn with_bytes<R>(&self, at: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {

@@ -50,6 +50,9 @@ pub fn records_come_back_in_order<S: Setup>() {
     assert_eq!(scanned[0].1[5], record(15, 3));
     assert_eq!((writer.next(7), writer.next(8)), (Some(210), Some(1070)));
     assert_eq!(there.index_reader(2).scan(), [], "an index of its own");
+    assert_eq!(there.index_reader(0).scan(), [], "the head takes no data");
+    let mut head = here.index_writer(&here.claim_unlocked(0));
+    assert_eq!(head.append(7, &record(0, 1)), Err(IndexFull));
 }
 
 pub fn pages_are_used_again<S: Setup>() {

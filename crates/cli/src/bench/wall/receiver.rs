@@ -42,7 +42,7 @@ pub fn run(args: &ReceiverArgs, context: &Context) -> Result<()> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let ready =
-        Report::Ready { id: args.id, address, pid: std::process::id(), incarnation: 1, topics: 0, batches: 0 };
+        Report::Ready { id: args.id, address, pid: std::process::id(), topics: 0, batches: 0 };
     // Reports go to a pipe also when --json is not given, so not through `say`.
     crate::output::raw_line(&ready)?;
     let _ = context;

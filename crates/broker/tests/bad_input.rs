@@ -1,0 +1,342 @@
+//! Whatever a peer sends: it is told why, it is cut, nobody else notices.
+
+mod support;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use embar_broker::{BrokerConfig, Cluster};
+use embar_wire::control::{Control, CreateTopic, ErrorCode, Hello, Role};
+use embar_wire::frame::{FrameHeader, FrameId};
+use support::{Frame, Peer, batch, create_topic, data, eventually, start};
+
+/// A publisher and a subscriber that must not notice what others do.
+struct Witness {
+    publisher: Peer,
+    subscriber: Peer,
+    topic: u32,
+    sent: u64,
+}
+
+impl Witness {
+    fn new(cluster: &Cluster) -> Self {
+        create_topic(cluster, "witness", 0);
+        let mut publisher = Peer::greet(data(cluster));
+        let topic = publisher.open_publisher("witness", 1).topic_id;
+        let mut subscriber = Peer::greet(data(cluster));
+        subscriber.subscribe("witness", embar_wire::control::StartAt::Earliest);
+        Self {
+            publisher,
+            subscriber,
+            topic,
+            sent: 0,
+        }
+    }
+
+    fn check(&mut self) {
+        let value = self.sent.to_le_bytes();
+        self.publisher
+            .send_bytes(&batch(self.topic, self.sent, &[&value]));
+        let (first, bases) = self.publisher.expect_ack();
+        assert_eq!((first, bases), (self.sent, vec![self.sent]));
+        assert_eq!(self.subscriber.read(1), [(self.sent, value.to_vec())]);
+        self.sent += 1;
+    }
+}
+
+fn publisher(cluster: &Cluster) -> (Peer, u32) {
+    let mut peer = Peer::greet(data(cluster));
+    let topic = peer.open_publisher("witness", 1).topic_id;
+    (peer, topic)
+}
+
+#[test]
+fn garbage_on_any_port_is_refused() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    for address in [cluster.bootstrap(), data(&cluster)] {
+        for garbage in [
+            &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+            &[0xFF; 300],
+            &[0; 64],
+        ] {
+            let mut peer = Peer::connect(address);
+            peer.send_bytes(garbage);
+            let error = peer.expect_refusal();
+            assert!(
+                matches!(error.code, ErrorCode::BadFrame | ErrorCode::TooLarge),
+                "{garbage:?}: {error:?}"
+            );
+            witness.check();
+        }
+    }
+}
+
+#[test]
+fn truncated_frames_leave_nothing() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let (_, topic) = publisher(&cluster);
+    let whole = batch(topic, 0, &[&[1; 300]]);
+    for cut in 0..whole.len() {
+        let (mut peer, _) = publisher(&cluster);
+        peer.send_bytes(&whole[..cut]);
+        drop(peer);
+    }
+    witness.check();
+    eventually("all connections are forgotten", || {
+        let Control::StatusReply(status) = Peer::greet(data(&cluster)).ask(&Control::Status) else {
+            return false;
+        };
+        status.brokers[0].connections <= 3
+    });
+    witness.check();
+}
+
+#[test]
+fn absurd_lengths_and_unknown_frames_are_refused_before_they_are_read() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let headers = [
+        FrameHeader {
+            length: u32::MAX,
+            id: FrameId::Batch as u16,
+            flags: 0,
+        },
+        FrameHeader {
+            length: 40 << 20,
+            id: FrameId::Batch as u16,
+            flags: 0,
+        },
+        FrameHeader {
+            length: 3,
+            id: FrameId::Batch as u16,
+            flags: 0,
+        },
+        FrameHeader {
+            length: u32::MAX,
+            id: FrameId::Ping as u16,
+            flags: 0,
+        },
+        FrameHeader {
+            length: 0,
+            id: 9999,
+            flags: 0,
+        },
+        FrameHeader {
+            length: 0,
+            id: FrameId::Ping as u16,
+            flags: 7,
+        },
+    ];
+    for header in headers {
+        let (mut peer, _) = publisher(&cluster);
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.resize(64, 0);
+        peer.send_bytes(&bytes);
+        let error = peer.expect_refusal();
+        assert!(
+            matches!(error.code, ErrorCode::BadFrame | ErrorCode::TooLarge),
+            "{header:?}: {error:?}"
+        );
+        witness.check();
+    }
+}
+
+#[test]
+fn a_wrong_magic_or_version_is_told_apart() {
+    let cluster = start(BrokerConfig::default());
+    let mut peer = Peer::connect(data(&cluster));
+    peer.send(&Control::Hello(Hello {
+        version: 99,
+        role: Role::Client,
+        name: "future".into(),
+    }));
+    let error = peer.expect_refusal();
+    assert_eq!(error.code, ErrorCode::UnsupportedVersion);
+    assert!(error.message.contains("99"), "{}", error.message);
+
+    let mut bytes = Vec::new();
+    let hello = Hello {
+        version: 1,
+        role: Role::Client,
+        name: "x".into(),
+    };
+    embar_wire::control::encode(&Control::Hello(hello), &mut bytes).expect("small");
+    let magic = bytes
+        .windows(4)
+        .position(|w| w == b"EMBR")
+        .expect("the magic");
+    bytes[magic] ^= 1;
+    let mut peer = Peer::connect(data(&cluster));
+    peer.send_bytes(&bytes);
+    assert_eq!(peer.expect_refusal().code, ErrorCode::BadFrame);
+}
+
+#[test]
+fn damaged_batches_are_refused_and_cost_no_offset() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let (_, topic) = publisher(&cluster);
+    let good = batch(topic, 0, &[&[5; 1000], &[6; 10]]);
+    // Every byte of the header and some of the payload.
+    for at in (0..64).chain((64..good.len()).step_by(97)) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        let (mut peer, _) = publisher(&cluster);
+        peer.send_bytes(&bad);
+        // A longer length only makes the broker wait for more.
+        drop(peer.stream.shutdown(std::net::Shutdown::Write));
+        match peer.receive() {
+            None => {}
+            Some(Frame::Control(Control::Error(_))) => {}
+            other => panic!("byte {at}: {other:?}"),
+        }
+    }
+    witness.check();
+}
+
+#[test]
+fn messages_that_subscribers_would_stumble_over_do_not_get_in() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let (mut peer, topic) = publisher(&cluster);
+    let good = batch(topic, 0, &[b"abc", b"defg"]);
+    // A value length beyond the payload, under a checksum that is right.
+    let mut payload = good[64..].to_vec();
+    payload[..4].copy_from_slice(&1_000_000u32.to_le_bytes());
+    peer.send_bytes(&support::reseal(&good, &payload));
+    assert_eq!(peer.expect_refusal().code, ErrorCode::BadFrame);
+    witness.check();
+
+    let spec = CreateTopic {
+        name: "short".into(),
+        order: 0,
+        retention_bytes: 0,
+        max_message_bytes: 10,
+    };
+    Peer::greet(cluster.bootstrap()).ask(&Control::CreateTopic(spec));
+    let mut peer = Peer::greet(data(&cluster));
+    let opened = peer.open_publisher("short", 1);
+    assert_eq!(opened.max_message_bytes, 10);
+    peer.send_bytes(&batch(opened.topic_id, 0, &[&[1; 10]]));
+    peer.expect_acks(1);
+    peer.send_bytes(&batch(opened.topic_id, 1, &[&[1; 11]]));
+    let error = peer.expect_refusal();
+    assert_eq!(error.code, ErrorCode::TooLarge);
+    assert!(error.message.contains("11 bytes"), "{}", error.message);
+}
+
+#[test]
+fn frames_out_of_turn_are_refused() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let mut early = Peer::connect(data(&cluster));
+    early.send(&Control::Ping);
+    assert_eq!(early.expect_refusal().code, ErrorCode::BadFrame);
+
+    let (_, topic) = publisher(&cluster);
+    let mut unopened = Peer::greet(data(&cluster));
+    unopened.send_bytes(&batch(topic, 0, &[b"x"]));
+    assert_eq!(unopened.expect_refusal().code, ErrorCode::BadFrame);
+
+    let (mut other, _) = publisher(&cluster);
+    other.send_bytes(&batch(topic ^ 1, 0, &[b"x"]));
+    assert_eq!(other.expect_refusal().code, ErrorCode::BadFrame);
+
+    let mut twice = Peer::greet(data(&cluster));
+    let hello = Hello {
+        version: 1,
+        role: Role::Client,
+        name: "again".into(),
+    };
+    twice.send(&Control::Hello(hello));
+    assert_eq!(twice.expect_refusal().code, ErrorCode::BadFrame);
+    witness.check();
+}
+
+#[test]
+fn those_who_never_finish_are_cut() {
+    let config = BrokerConfig {
+        hello_timeout: Duration::from_millis(300),
+        frame_timeout: Duration::from_millis(600),
+        ..BrokerConfig::default()
+    };
+    let cluster = start(config);
+    let mut witness = Witness::new(&cluster);
+
+    let silent = Instant::now();
+    let mut peer = Peer::connect(data(&cluster));
+    assert_eq!(peer.expect_refusal().code, ErrorCode::Timeout);
+    assert!(silent.elapsed() >= Duration::from_millis(300));
+
+    // One byte at a time, each well before the last one would time out.
+    let (mut loris, topic) = publisher(&cluster);
+    let whole = batch(topic, 0, &[&[1; 4000]]);
+    let begun = Instant::now();
+    for byte in whole.chunks(1) {
+        if loris.stream.write_all(byte).is_err() || begun.elapsed() > Duration::from_secs(5) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        witness.check();
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "a frame may not take for ever"
+    );
+    // An open connection that is between frames may stay.
+    std::thread::sleep(Duration::from_millis(700));
+    witness.check();
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let cluster = start(BrokerConfig {
+        max_connections: 3,
+        ..BrokerConfig::default()
+    });
+    let _held: Vec<Peer> = (0..3).map(|_| Peer::greet(data(&cluster))).collect();
+    let mut fourth = Peer::connect(data(&cluster));
+    let error = fourth.expect_refusal();
+    assert_eq!(error.code, ErrorCode::ClusterFull);
+    assert!(error.message.contains('3'), "{}", error.message);
+    drop(_held);
+    eventually("there is room again", || {
+        let mut peer = Peer::connect(data(&cluster));
+        peer.send(&Control::Hello(Hello {
+            version: 1,
+            role: Role::Client,
+            name: "x".into(),
+        }));
+        matches!(peer.receive(), Some(Frame::Control(Control::Welcome(_))))
+    });
+}
+
+#[test]
+fn a_flood_of_requests_without_reading_answers_is_bounded() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let mut flood = Peer::greet(data(&cluster));
+    flood
+        .stream
+        .set_write_timeout(Some(Duration::from_millis(300)))
+        .expect("a timeout");
+    let mut bytes = Vec::new();
+    for _ in 0..4096 {
+        embar_wire::control::encode(&Control::ListTopics, &mut bytes).expect("small");
+    }
+    // At most 64 MiB of requests: long before that the broker stops reading them.
+    let mut blocked = false;
+    for _ in 0..2048 {
+        if flood.stream.write_all(&bytes).is_err() {
+            blocked = true;
+            break;
+        }
+    }
+    assert!(
+        blocked,
+        "the broker reads on although its answers are not read"
+    );
+    witness.check();
+}

@@ -1,0 +1,268 @@
+//! Every setting acts.
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use embar_broker::{BrokerConfig, Cluster, StartError};
+use embar_wire::control::{Control, ErrorCode, SetMetering, StartAt};
+use support::{Peer, batch, create_topic, data, eventually, small, start};
+
+fn refused(config: BrokerConfig) -> String {
+    match small().config(config).start() {
+        Err(error @ StartError::Config(_)) => error.to_string(),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it started"),
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_with_a_hint() {
+    let open = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let text = refused(BrokerConfig {
+        listen: open,
+        ..BrokerConfig::default()
+    });
+    assert!(text.contains("--insecure-listen"), "{text}");
+    for config in [
+        BrokerConfig {
+            network_threads: 0,
+            ..BrokerConfig::default()
+        },
+        BrokerConfig {
+            network_threads: 9,
+            ..BrokerConfig::default()
+        },
+        BrokerConfig {
+            max_batch_bytes: 10,
+            ..BrokerConfig::default()
+        },
+        BrokerConfig {
+            max_batch_bytes: u32::MAX,
+            ..BrokerConfig::default()
+        },
+        BrokerConfig {
+            high_watermark_percent: 40,
+            ..BrokerConfig::default()
+        },
+        BrokerConfig {
+            high_watermark_percent: 101,
+            ..BrokerConfig::default()
+        },
+        BrokerConfig {
+            max_connections: 0,
+            ..BrokerConfig::default()
+        },
+    ] {
+        refused(config);
+    }
+    let few = Cluster::builder().brokers(1).start();
+    assert!(matches!(few, Err(StartError::Config(_))));
+}
+
+#[test]
+fn an_address_for_all_needs_the_word_for_it() {
+    let open = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let config = BrokerConfig {
+        listen: open,
+        insecure_listen: true,
+        ..BrokerConfig::default()
+    };
+    // The head listens on every interface; the follower is told 0.0.0.0, which reaches this host.
+    start(config);
+}
+
+#[test]
+fn a_port_in_use_is_told_at_once() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let listen = taken.local_addr().expect("its address");
+    let began = Instant::now();
+    let error = small()
+        .config(BrokerConfig {
+            listen,
+            ..BrokerConfig::default()
+        })
+        .start();
+    let error = error.err().expect("the port is taken").to_string();
+    assert!(error.contains(&listen.to_string()), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn the_largest_batch_is_what_was_set() {
+    let config = BrokerConfig {
+        max_batch_bytes: 1 << 20,
+        ..BrokerConfig::default()
+    };
+    let cluster = start(config);
+    create_topic(&cluster, "t", 0);
+    let mut peer = Peer::greet(data(&cluster));
+    let opened = peer.open_publisher("t", 1);
+    assert_eq!(opened.max_batch_bytes, 1 << 20);
+    let values = vec![[1u8; 1000]; 1000];
+    let values: Vec<&[u8]> = values.iter().map(|v| &v[..]).collect();
+    peer.send_bytes(&batch(opened.topic_id, 0, &values));
+    peer.expect_acks(1);
+    let values = [&values[..], &values[..100]].concat();
+    let large = batch(opened.topic_id, 1, &values);
+    peer.send_bytes(&large[..1000]);
+    assert_eq!(peer.expect_refusal().code, ErrorCode::TooLarge);
+}
+
+/// 64 MiB for one broker: the log has about 48 MiB.
+fn pressed() -> BrokerConfig {
+    BrokerConfig {
+        high_watermark_percent: 20,
+        low_watermark_percent: 5,
+        backpressure_timeout: Duration::from_millis(500),
+        ..BrokerConfig::default()
+    }
+}
+
+/// Publishers that each hold room for 4 MiB and do not fill it.
+fn hold(cluster: &Cluster, count: usize) -> Vec<(Peer, Vec<u8>)> {
+    let values = vec![vec![3u8; 1000 << 10]; 4];
+    let values: Vec<&[u8]> = values.iter().map(|v| &v[..]).collect();
+    (0..count)
+        .map(|_| {
+            let mut peer = Peer::greet(data(cluster));
+            let topic = peer.open_publisher("t", 1).topic_id;
+            let whole = batch(topic, 0, &values);
+            peer.send_bytes(&whole[..4096]);
+            (peer, whole)
+        })
+        .collect()
+}
+
+fn admitted(cluster: &Cluster) -> u64 {
+    let snapshot = cluster.broker(1).expect("it runs").snapshot();
+    snapshot
+        .stage("ReserveBLogSpace")
+        .map_or(0, |stage| stage.count)
+}
+
+fn paused(cluster: &Cluster) -> u64 {
+    let Control::StatusReply(status) = Peer::greet(data(cluster)).ask(&Control::Status) else {
+        panic!("a status")
+    };
+    status.brokers[0].backpressured_connections
+}
+
+#[test]
+fn above_the_high_watermark_publishers_wait_and_below_the_low_one_they_go_on() {
+    let config = BrokerConfig {
+        backpressure_timeout: Duration::from_secs(60),
+        ..pressed()
+    };
+    let cluster = start(config);
+    create_topic(&cluster, "t", 0);
+    // 20 % is some 9 MiB: three hold 12.
+    let mut held = hold(&cluster, 3);
+    let mut waiting = Peer::greet(data(&cluster));
+    let topic = waiting.open_publisher("t", 1).topic_id;
+    eventually("three batches are on their way", || admitted(&cluster) == 3);
+    waiting.send_bytes(&batch(topic, 0, &[b"me too"]));
+    eventually("the fourth is paused", || paused(&cluster) == 1);
+    // One done leaves 8 MiB, above the low mark.
+    let (mut done, whole) = held.pop().expect("three");
+    done.send_bytes(&whole[4096..]);
+    done.expect_acks(1);
+    assert_eq!(paused(&cluster), 1, "between the marks nothing changes");
+    // The others gone leaves nothing.
+    drop(held);
+    waiting.expect_acks(1);
+    assert_eq!(paused(&cluster), 0);
+}
+
+#[test]
+fn who_waits_too_long_is_told_backpressure() {
+    let cluster = start(pressed());
+    create_topic(&cluster, "t", 0);
+    let _held = hold(&cluster, 3);
+    let mut waiting = Peer::greet(data(&cluster));
+    let topic = waiting.open_publisher("t", 1).topic_id;
+    eventually("three batches are on their way", || admitted(&cluster) == 3);
+    waiting.send_bytes(&batch(topic, 0, &[b"me too"]));
+    let error = waiting.expect_refusal();
+    assert_eq!(error.code, ErrorCode::Backpressure);
+    assert!(error.retryable);
+}
+
+#[test]
+fn metering_is_switched_while_it_runs() {
+    let cluster = start(BrokerConfig {
+        metering: false,
+        ..BrokerConfig::default()
+    });
+    create_topic(&cluster, "t", 0);
+    let publish = |sequence: u64| {
+        let mut peer = Peer::greet(data(&cluster));
+        let topic = peer.open_publisher("t", 1).topic_id;
+        peer.send_bytes(&batch(topic, sequence, &[b"x"]));
+        peer.expect_acks(1);
+    };
+    let timed = || cluster.broker(1).expect("it runs").snapshot().total_ns();
+    publish(0);
+    assert_eq!(timed(), 0);
+    let on = Control::SetMetering(SetMetering { on: true });
+    assert!(matches!(
+        Peer::greet(data(&cluster)).ask(&on),
+        Control::Done
+    ));
+    publish(1);
+    eventually("stages are timed", || timed() > 0);
+    let snapshot = cluster.broker(1).expect("it runs").snapshot();
+    assert_eq!(
+        snapshot.counter("batches"),
+        Some(2),
+        "counters count either way"
+    );
+    for stage in [
+        "DrainHeader",
+        "ReserveBLogSpace",
+        "DrainPayloadToBuffer",
+        "CompleteBatchInCXL",
+    ] {
+        assert_eq!(snapshot.stage(stage).map(|s| s.count), Some(1), "{stage}");
+    }
+}
+
+#[test]
+fn explicit_socket_buffers_reach_accepted_connections() {
+    // With a tiny send buffer a subscriber that does not read stalls early.
+    let sent = |bytes: Option<u32>| {
+        let config = BrokerConfig {
+            send_buffer_bytes: bytes,
+            ..BrokerConfig::default()
+        };
+        let cluster = start(config);
+        create_topic(&cluster, "t", 0);
+        let mut peer = Peer::greet(data(&cluster));
+        let topic = peer.open_publisher("t", 1).topic_id;
+        for sequence in 0..16 {
+            peer.send_bytes(&batch(topic, sequence, &[&[0; 1 << 20]]));
+        }
+        peer.expect_acks(16);
+        let mut lazy = Peer::greet(data(&cluster));
+        lazy.subscribe("t", StartAt::Earliest);
+        let count = || {
+            cluster
+                .broker(1)
+                .expect("it runs")
+                .snapshot()
+                .counter("send_bytes")
+        };
+        let mut last = count();
+        eventually("it stalls", || {
+            std::thread::sleep(Duration::from_millis(100));
+            std::mem::replace(&mut last, count()) == count()
+        });
+        last.unwrap_or(0)
+    };
+    let (small, auto) = (sent(Some(4096)), sent(None));
+    assert!(
+        small < auto,
+        "{small} bytes with a small buffer, {auto} with the kernel's"
+    );
+}

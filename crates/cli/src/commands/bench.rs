@@ -1,0 +1,170 @@
+//! `embar bench`: what the log does, and what the machine allows.
+
+mod e2e;
+mod publish;
+mod read;
+mod wall;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::bench::cluster::sweep;
+use crate::bench::plan::{BenchPlan, Metering};
+use crate::bench::wall::drive::WallPlan;
+use crate::context::Context;
+use crate::size::Size;
+
+/// Measure publishing, reading, both at once, or the machine itself
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand, Debug)]
+enum Bench {
+    Publish(publish::PublishArgs),
+    Read(read::ReadArgs),
+    E2e(e2e::E2eArgs),
+    Wall(wall::WallArgs),
+}
+
+/// Runs one bench.
+pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
+    sweep(context);
+    match &args.bench {
+        Bench::Publish(args) => publish::run(args, context),
+        Bench::Read(args) => read::run(args, context),
+        Bench::E2e(args) => e2e::run(args, context),
+        Bench::Wall(args) => wall::run(args, context),
+    }
+}
+
+/// Options of every bench that starts brokers.
+#[derive(Args, Debug)]
+struct CommonArgs {
+    /// Bytes of one message
+    #[arg(short, long, value_name = "SIZE", default_value = "1024")]
+    message_size: Size,
+    /// Order level of the topic, 0 or 1
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1))]
+    order: u32,
+    /// Client threads, each with a connection, for each data broker
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads_per_broker: u32,
+    /// Application threads that publish
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    publishers: u32,
+    /// Rounds to measure
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    trials: usize,
+    /// Rounds to run before and throw away: the first is cold
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    warmup: usize,
+    /// Brokers, the head included; the head only sequences unless it is alone
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    brokers: u16,
+    /// Threads of each broker
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    network_threads: u16,
+    /// Bytes of shared memory in all
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    region_size: Size,
+    /// Bytes of a batch
+    #[arg(long, value_name = "SIZE", default_value = "2MiB")]
+    batch_size: Size,
+}
+
+impl CommonArgs {
+    fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
+        let message_bytes = self.message_size.to_u32("--message-size")?;
+        let messages = size / u64::from(message_bytes.max(1));
+        Ok(BenchPlan {
+            message_bytes,
+            messages,
+            total_bytes: messages * u64::from(message_bytes),
+            order: self.order,
+            acks,
+            threads_per_broker: self.threads_per_broker,
+            publishers: self.publishers,
+            batch_bytes: self.batch_size.to_u32("--batch-size")?,
+            brokers: self.brokers,
+            data_brokers: data_brokers(self.brokers),
+            network_threads: self.network_threads,
+            region_bytes: self.region_size.0,
+            trials: self.trials,
+            warmup: self.warmup,
+            metering,
+        })
+    }
+}
+
+/// A wall with the connections of a publisher.
+fn wall_of(plan: &BenchPlan) -> WallPlan {
+    WallPlan {
+        receivers: plan.data_brokers,
+        connections_per_receiver: plan.threads_per_broker as u16,
+        read_connections_per_receiver: 1,
+        batch_bytes: plan.batch_bytes,
+        message_bytes: plan.message_bytes,
+        total_bytes: plan.total_bytes,
+        ring_bytes: plan.region_bytes,
+    }
+}
+
+fn data_brokers(brokers: u16) -> u16 {
+    brokers.max(2) - 1
+}
+
+/// Where results are recorded.
+#[derive(Args, Debug)]
+struct RecordArgs {
+    /// Append a row per trial to data/throughput/pub/result.csv
+    #[arg(long)]
+    record: bool,
+    /// Append to this file instead
+    #[arg(long, value_name = "FILE")]
+    record_to: Option<PathBuf>,
+}
+
+impl RecordArgs {
+    fn path(&self) -> Option<PathBuf> {
+        let default = self.record.then(|| PathBuf::from(embar_meter::results::DEFAULT_PATH));
+        self.record_to.clone().or(default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        common: CommonArgs,
+    }
+
+    #[test]
+    fn the_plan_is_exactly_what_was_asked_for() {
+        let line = "x -m 100 -o 1 --threads-per-broker 3 --publishers 2 --trials 5 --warmup 2 --brokers 3 \
+                    --network-threads 2 --region-size 64MiB --batch-size 1MiB";
+        let common = Line::try_parse_from(line.split_whitespace()).expect("options").common;
+        let plan = common.plan(1050, 0, Metering::Off).expect("a plan");
+        assert_eq!((plan.message_bytes, plan.messages, plan.total_bytes), (100, 10, 1000));
+        assert_eq!((plan.order, plan.acks, plan.threads_per_broker, plan.publishers), (1, 0, 3, 2));
+        assert_eq!((plan.trials, plan.warmup, plan.brokers, plan.data_brokers), (5, 2, 3, 2));
+        assert_eq!((plan.network_threads, plan.region_bytes, plan.batch_bytes), (2, 64 << 20, 1 << 20));
+        let wall = wall_of(&plan);
+        assert_eq!((wall.receivers, wall.connections_per_receiver, wall.ring_bytes), (2, 3, 64 << 20));
+    }
+
+    #[test]
+    fn a_single_broker_takes_data() {
+        assert_eq!([1, 2, 4].map(data_brokers), [1, 1, 3]);
+    }
+}

@@ -1,0 +1,186 @@
+//! `embar consume`: messages out.
+
+mod json;
+mod template;
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use embar_client::{Message, OnEvicted, Positions, Start, Subscriber};
+
+use self::template::{Fields, Template};
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::exit;
+use crate::size::parse_duration;
+
+/// How soon a signal is noticed while no message comes, and buffered output is written.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Bytes written at once.
+const OUTPUT_BYTES: usize = 256 << 10;
+
+/// Print the messages of a topic
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar consume numbers --from start --count 10
+  embar consume numbers --follow                         what comes from now on, until Ctrl-C
+  embar consume users --from start --format '%k=%v\\n'
+  embar consume numbers --from 1:4096,2:0,3:77           go on from these offsets, by broker
+
+Without --follow it ends at the end of the topic as it was at the start.
+
+Format: %v value, %k key, %o offset, %b broker, %t append time (ns since 1970), %h headers (name=value,...), %%;
+\\n \\t \\r \\0 \\\\ \\xHH.
+
+JSON, one object per message: broker, offset, time_ns, key (null if there is none), value, headers (name: value).
+Bytes that are not UTF-8 are given in base64, under key_base64 and value_base64; header values as {\"base64\": ...}.")]
+pub struct ConsumeArgs {
+    /// Topic to read
+    topic: String,
+    /// start, end, or offsets by broker as BROKER:OFFSET,... [default: end with --follow, else start]
+    #[arg(long, value_name = "WHERE")]
+    from: Option<From>,
+    /// End after so many messages
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+    /// Wait for new messages at the end
+    #[arg(short, long)]
+    follow: bool,
+    /// How each message is printed
+    #[arg(long, value_name = "TEXT", default_value = "%v\\n", conflicts_with = "json")]
+    format: String,
+    /// Fail when no message comes for so long
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    timeout: Option<Duration>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// Where to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum From {
+    Start,
+    End,
+    At(Positions),
+}
+
+impl std::str::FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "start" => Ok(Self::Start),
+            "end" => Ok(Self::End),
+            _ => match text.parse::<Positions>() {
+                Ok(positions) if !positions.is_empty() => Ok(Self::At(positions)),
+                Ok(_) => Err("write start, end or BROKER:OFFSET,...".into()),
+                Err(error) => Err(error.to_string()),
+            },
+        }
+    }
+}
+
+/// Prints until the end, the count, a signal, or the reader of the output is gone.
+pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
+    let template = Template::parse(&args.format)?;
+    let mut subscriber = open(args)?;
+    let stdout = io::stdout().lock();
+    let eager = stdout.is_terminal();
+    let mut printer = Printer {
+        out: BufWriter::with_capacity(OUTPUT_BYTES, stdout),
+        template,
+        json: context.output.is_json(),
+    };
+    let printed = print_all(args, &mut subscriber, &mut printer, eager, context);
+    let flushed = printer.out.flush().map_err(exit::output);
+    printed.and(flushed)
+}
+
+fn open(args: &ConsumeArgs) -> Result<Subscriber> {
+    let start = match &args.from {
+        Some(From::Start) => Start::Earliest,
+        Some(From::End) => Start::Latest,
+        Some(From::At(positions)) => Start::Positions(positions.clone()),
+        None if args.follow => Start::Latest,
+        None => Start::Earliest,
+    };
+    let subscriber = Subscriber::builder(&args.connect.bootstrap)
+        .topic(&args.topic)
+        .from(start)
+        .until_end(!args.follow)
+        .on_evicted(OnEvicted::Fail)
+        .open()?;
+    Ok(subscriber)
+}
+
+fn print_all(
+    args: &ConsumeArgs,
+    subscriber: &mut Subscriber,
+    printer: &mut Printer<impl Write>,
+    eager: bool,
+    context: &Context,
+) -> Result<()> {
+    let mut left = args.count.unwrap_or(u64::MAX);
+    let mut heard = Instant::now();
+    while left > 0 {
+        context.interrupt.check()?;
+        match subscriber.next_timeout(LOOK_EVERY) {
+            Ok(Some(message)) => {
+                printer.print(&message).map_err(exit::output)?;
+                heard = Instant::now();
+                left -= 1;
+            }
+            Ok(None) => return Ok(()),
+            Err(embar_client::Error::TimedOut { .. }) => {
+                printer.out.flush().map_err(exit::output)?;
+                if args.timeout.is_some_and(|limit| heard.elapsed() >= limit) {
+                    bail!("no message for {:?}", heard.elapsed());
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if eager {
+            printer.out.flush().map_err(exit::output)?;
+        }
+    }
+    Ok(())
+}
+
+struct Printer<W> {
+    out: W,
+    template: Template,
+    json: bool,
+}
+
+impl<W: Write> Printer<W> {
+    fn print(&mut self, message: &Message<'_>) -> io::Result<()> {
+        let fields = Fields {
+            key: message.key,
+            value: message.value,
+            broker: message.broker,
+            offset: message.offset,
+            time_ns: message.append_time.0,
+            headers: message.headers.map(|header| (header.name.as_bytes(), header.value)),
+        };
+        if self.json { json::write(&mut self.out, &fields) } else { self.template.write(&mut self.out, &fields) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_to_start() {
+        assert_eq!("start".parse(), Ok(From::Start));
+        assert_eq!("end".parse(), Ok(From::End));
+        let From::At(positions) = "1:4096,2:0".parse().expect("positions") else { panic!("not positions") };
+        assert_eq!(positions.next(1), Some(4096));
+        for text in ["", "beginning", "1", "1:x"] {
+            assert!(text.parse::<From>().is_err(), "{text}");
+        }
+    }
+}

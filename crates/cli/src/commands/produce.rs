@@ -1,0 +1,239 @@
+//! `embar produce`: lines in, messages out.
+
+mod lines;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use clap::Args;
+use embar_client::{Acks, NewMessage, OnBrokerLoss, Publisher};
+use memchr::memmem;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+
+use self::lines::{Lines, Next};
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::exit::Problem;
+use crate::size::{Size, mib_per_s, parse_duration, per_s};
+
+/// How soon a signal is noticed while no input comes.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Publish each line of the input as a message
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  seq 1 1000000 | embar produce numbers
+  embar produce access /var/log/nginx/access.log
+  embar produce users --key-separator : users.txt     'anna:17' gets the key anna and the value 17
+  tail -f app.log | embar produce app --linger 100ms
+
+A topic that does not exist is created. Lines are published without their line feed; a line without the key separator
+has no key. A line that is too long ends the command with an error that names it, after everything before it was
+acknowledged. Ctrl-C sends what was read, waits for its acknowledgement and ends.
+
+JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s, mib_per_s, acks")]
+pub struct ProduceArgs {
+    /// Topic to publish to
+    topic: String,
+    /// Files to read; standard input if there are none, or for -
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Text between key and value of a line
+    #[arg(long, value_name = "TEXT")]
+    key_separator: Option<String>,
+    /// 0: done when the kernel has the bytes; 1: done when they are readable
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1))]
+    acks: u32,
+    /// Bytes of a batch, and so of the longest line
+    #[arg(long, value_name = "SIZE", default_value = "2MiB")]
+    batch_size: Size,
+    /// How long a batch may wait for more lines
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_duration)]
+    linger: Duration,
+    /// What to do with batches that may or may not have arrived when a broker died
+    #[arg(long, value_name = "WHAT", default_value = "resend", value_enum)]
+    on_broker_loss: Loss,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Loss {
+    /// Send them again: nothing is lost, some lines may appear twice.
+    Resend,
+    /// Fail with exit code 4: nothing appears twice, some lines may be missing.
+    InDoubt,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    topic: &'a str,
+    messages: u64,
+    bytes: u64,
+    seconds: f64,
+    messages_per_s: f64,
+    mib_per_s: f64,
+    acks: u32,
+}
+
+/// Publishes until the input ends.
+pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
+    if args.key_separator.as_ref().is_some_and(String::is_empty) {
+        return Err(crate::exit::usage("--key-separator must not be empty"));
+    }
+    let publisher = open(args)?;
+    let started = Instant::now();
+    let mut job = Job {
+        publisher: &publisher,
+        separator: args.key_separator.as_deref().map(memmem::Finder::new),
+        context,
+        messages: 0,
+        bytes: 0,
+    };
+    let produced = job.all(&args.files);
+    let (messages, bytes) = (job.messages, job.bytes);
+    // Also after an error: everything before it is to be acknowledged.
+    let flushed = publisher.close();
+    let elapsed = started.elapsed();
+    flushed?;
+    report(args, (messages, bytes), elapsed, context)?;
+    produced
+}
+
+fn open(args: &ProduceArgs) -> Result<Publisher> {
+    let publisher = Publisher::builder(&args.connect.bootstrap)
+        .acks(if args.acks == 0 { Acks::None } else { Acks::Readable })
+        .topic(&args.topic)
+        .batch_bytes(args.batch_size.to_u32("--batch-size")? as usize)
+        .linger(args.linger)
+        .on_broker_loss(match args.on_broker_loss {
+            Loss::Resend => OnBrokerLoss::Resend,
+            Loss::InDoubt => OnBrokerLoss::InDoubt,
+        })
+        .open()?;
+    Ok(publisher)
+}
+
+fn report(args: &ProduceArgs, (messages, bytes): (u64, u64), elapsed: Duration, context: &Context) -> Result<()> {
+    let summary = Summary {
+        topic: &args.topic,
+        messages,
+        bytes,
+        seconds: elapsed.as_secs_f64(),
+        messages_per_s: per_s(messages as f64, elapsed),
+        mib_per_s: mib_per_s(bytes, elapsed),
+        acks: args.acks,
+    };
+    context.output.note(format_args!(
+        "{} messages, {:.1} MiB in {:.2} s: {} messages/s, {:.1} MiB/s{}",
+        embar_meter::table::grouped(messages),
+        bytes as f64 / (1 << 20) as f64,
+        summary.seconds,
+        embar_meter::table::grouped(summary.messages_per_s as u64),
+        summary.mib_per_s,
+        if args.acks == 0 { ", handed to the kernel" } else { ", acknowledged" }
+    ));
+    context.output.json(&summary)
+}
+
+struct Job<'a> {
+    publisher: &'a Publisher,
+    separator: Option<memmem::Finder<'a>>,
+    context: &'a Context,
+    messages: u64,
+    bytes: u64,
+}
+
+/// An input that can be waited for.
+struct Input<R> {
+    reader: R,
+    name: String,
+}
+
+impl Job<'_> {
+    fn all(&mut self, files: &[PathBuf]) -> Result<()> {
+        if files.is_empty() {
+            return self.standard_input();
+        }
+        for path in files {
+            if path == Path::new("-") {
+                self.standard_input()?;
+                continue;
+            }
+            let reader = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+            self.lines(Input { reader, name: path.display().to_string() })?;
+        }
+        Ok(())
+    }
+
+    fn standard_input(&mut self) -> Result<()> {
+        // Straight from the descriptor: the standard library's reader would copy everything once more.
+        let reader = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        self.lines(Input { reader, name: "standard input".into() })
+    }
+
+    fn lines<R: Read + AsFd>(&mut self, input: Input<R>) -> Result<()> {
+        let mut lines = Lines::new(input.reader, self.publisher.batch_bytes());
+        let mut number = 0u64;
+        loop {
+            match lines.next() {
+                Next::Line(line) => {
+                    number += 1;
+                    self.publish(line).map_err(|error| named(error, &input.name, number))?;
+                }
+                Next::Fill => {
+                    wait_for_input(lines.reader().as_fd(), self.context)?;
+                    lines.fill().with_context(|| format!("cannot read {}", input.name))?;
+                }
+                Next::TooLong => return Err(too_long(&input.name, number + 1, self.publisher.batch_bytes())),
+                Next::End => return Ok(()),
+            }
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, line: &[u8]) -> Result<(), embar_client::Error> {
+        let at = self.separator.as_ref().and_then(|separator| Some((separator.find(line)?, separator.needle().len())));
+        let message = match at {
+            Some((at, len)) => NewMessage { key: Some(&line[..at]), value: &line[at + len..], headers: &[] },
+            None => NewMessage { key: None, value: line, headers: &[] },
+        };
+        self.publisher.publish_message(&message)?;
+        self.messages += 1;
+        self.bytes += (message.value.len() + message.key.map_or(0, <[u8]>::len)) as u64;
+        Ok(())
+    }
+}
+
+fn named(error: embar_client::Error, name: &str, number: u64) -> anyhow::Error {
+    anyhow::Error::from(error).context(format!("{name}, line {number}"))
+}
+
+fn too_long(name: &str, number: u64, limit: usize) -> anyhow::Error {
+    anyhow!(
+        "{name}, line {number} is longer than a batch of {}: raise --batch-size; everything before it was published",
+        Size(limit as u64)
+    )
+}
+
+/// Returns when there is something to read; an error when a signal comes first.
+fn wait_for_input(fd: BorrowedFd<'_>, context: &Context) -> Result<()> {
+    loop {
+        if context.interrupt.is_raised() {
+            return Err(Problem::Interrupted.into());
+        }
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        match poll(&mut fds, Some(&LOOK_EVERY)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            // Also at the end of a pipe, and for files, which are always ready.
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error).context("cannot wait for input"),
+        }
+    }
+}

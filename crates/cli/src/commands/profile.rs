@@ -1,0 +1,112 @@
+//! `embar profile`: where the brokers' time goes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use embar_client::Admin;
+use embar_meter::Snapshot;
+use serde::Serialize;
+
+use crate::bench::report::{Derived, profile_text};
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::size::parse_duration;
+
+/// How soon a signal is noticed between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Show where the time of the publish pipeline goes
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar profile                    all brokers together, since they started
+  embar profile --broker 2
+  embar profile --watch 2          what was added in each 2 s, until Ctrl-C
+  embar profile --off              stop timing; --on starts it again
+
+JSON, one object per look: brokers[], title, stages[] with name, total_ns, count, avg_ns, share (0 to 1), counters[] as
+[name, value], recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches. With --on or --off: brokers[], metering")]
+pub struct ProfileArgs {
+    /// One broker; all that take data without it
+    #[arg(long, value_name = "N")]
+    broker: Option<u32>,
+    /// Time the stages from now on
+    #[arg(long, conflicts_with = "off")]
+    on: bool,
+    /// Do not time the stages from now on
+    #[arg(long)]
+    off: bool,
+    /// Look again and again, this long apart, and show what was added
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["on", "off"])]
+    watch: Option<Duration>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    brokers: &'a [u32],
+    #[serde(flatten)]
+    profile: &'a Snapshot,
+    #[serde(flatten)]
+    derived: Derived,
+}
+
+/// Asks the brokers.
+pub fn run(args: &ProfileArgs, context: &Context) -> Result<()> {
+    let admin = args.connect.admin()?;
+    let brokers = match args.broker {
+        Some(broker) => vec![broker],
+        None => admin.metadata().wait()?.brokers.iter().filter(|broker| broker.takes_data).map(|broker| broker.id).collect(),
+    };
+    if args.on || args.off {
+        for broker in &brokers {
+            admin.set_metering(*broker, args.on).wait()?;
+        }
+        context.output.json(&serde_json::json!({ "brokers": brokers, "metering": args.on }))?;
+        let word = if args.on { "on" } else { "off" };
+        return context.output.say(format_args!("metering is {word} at {} broker(s)", brokers.len()));
+    }
+    let mut before = look(&admin, &brokers)?;
+    let Some(every) = args.watch else {
+        return show(&brokers, &before, context);
+    };
+    while wait(every, context) {
+        let now = look(&admin, &brokers)?;
+        show(&brokers, &now.since(&before), context)?;
+        before = now;
+    }
+    Ok(())
+}
+
+fn look(admin: &Admin, brokers: &[u32]) -> Result<Snapshot> {
+    let mut merged: Option<Snapshot> = None;
+    for broker in brokers {
+        let profile = admin.profile(*broker).wait()?;
+        merged = Some(match merged {
+            None => profile,
+            Some(merged) => merged.merge(&profile),
+        });
+    }
+    merged.context("no broker of the cluster takes data yet")
+}
+
+fn show(brokers: &[u32], profile: &Snapshot, context: &Context) -> Result<()> {
+    context.output.json(&Report { brokers, profile, derived: Derived::of(profile) })?;
+    context.output.say(profile_text(profile))
+}
+
+/// False when it was interrupted.
+fn wait(duration: Duration, context: &Context) -> bool {
+    let deadline = Instant::now() + duration;
+    while !context.interrupt.is_raised() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(LOOK_EVERY));
+    }
+    false
+}

@@ -1,0 +1,191 @@
+//! `embar quickstart`: see it work.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+use embar_meter::Snapshot;
+use embar_meter::table::grouped;
+use serde::Serialize;
+
+use crate::bench::cluster::{Private, sweep};
+use crate::bench::limit::{Largest, sentence};
+use crate::bench::plan::{BenchPlan, Metering};
+use crate::bench::publish::PublishTrial;
+use crate::bench::read::ReadTrial;
+use crate::bench::report::profile_text;
+use crate::bench::usage::Rate;
+use crate::bench::{publish, read, retained};
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::size::Size;
+
+/// Start a private cluster, publish, read everything back, verify it, and say what limited it
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar quickstart
+  embar quickstart --size 64MiB --region-size 256MiB     on a machine with little memory
+
+Everything runs on free ports of 127.0.0.1 in a region of its own, and nothing is left behind.
+
+JSON, one object: config; ready_s; publish and read, each with mib_per_s, messages_per_s, seconds and the costs of
+client and brokers; verified (messages read back, each once and unchanged); broker_profile, publisher_profile,
+subscriber_profile; largest[] with side, stage, share; limits[], the two sentences")]
+pub struct QuickstartArgs {
+    /// Bytes to publish
+    #[arg(short, long, value_name = "SIZE", default_value = "1GiB")]
+    size: Size,
+    /// Bytes of one message
+    #[arg(short, long, value_name = "SIZE", default_value = "1024")]
+    message_size: Size,
+    /// Bytes of shared memory; more than --size, so that everything can be read back
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    region_size: Size,
+    /// Brokers, the head included
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    brokers: u16,
+}
+
+impl QuickstartArgs {
+    fn plan(&self) -> Result<BenchPlan> {
+        let message_bytes = self.message_size.to_u32("--message-size")?;
+        let messages = self.size.0 / u64::from(message_bytes.max(1));
+        let plan = BenchPlan {
+            message_bytes,
+            messages,
+            total_bytes: messages * u64::from(message_bytes),
+            order: 0,
+            acks: 1,
+            threads_per_broker: 1,
+            publishers: 1,
+            batch_bytes: 2 << 20,
+            brokers: self.brokers,
+            data_brokers: self.brokers.max(2) - 1,
+            network_threads: 1,
+            region_bytes: self.region_size.0,
+            trials: 1,
+            warmup: 0,
+            metering: Metering::On,
+        };
+        plan.validate(true)?;
+        Ok(plan)
+    }
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    config: &'a BenchPlan,
+    ready_s: f64,
+    publish: &'a PublishTrial,
+    read: &'a ReadTrial,
+    verified: u64,
+    broker_profile: Option<&'a Snapshot>,
+    publisher_profile: Option<&'a Snapshot>,
+    subscriber_profile: Option<&'a Snapshot>,
+    largest: Vec<Largest>,
+    limits: [String; 2],
+}
+
+/// Runs it all.
+pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
+    let plan = args.plan()?;
+    sweep(context);
+    let output = &context.output;
+    let brokers = if plan.brokers == 1 {
+        "one broker".to_owned()
+    } else {
+        format!("a head and {} data broker(s)", plan.data_brokers)
+    };
+    output.say(format_args!(
+        "starting {brokers} as processes, with {} of shared memory",
+        Size(plan.region_bytes)
+    ))?;
+    let started = Instant::now();
+    let mut private = Private::start("quickstart-", &plan, true, context)?;
+    let ready = started.elapsed();
+    output.say(format_args!("  ready in {:.2} s at {}", ready.as_secs_f64(), private.cluster.head()))?;
+    let published = publish_all(&mut private, &plan, context)?;
+    output.say(format_args!("  published  {}, all acknowledged", rate(&plan, &published.rate)))?;
+    let read = read_all(&mut private, &plan, context)?;
+    output.say(format_args!("  read back  {}, each message once and unchanged", rate(&plan, &read.rate)))?;
+    private.stop();
+    report(&plan, ready, &published, &read, context)
+}
+
+fn publish_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<PublishTrial> {
+    let job = publish::Job {
+        plan: plan.clone(),
+        metering: true,
+        stamped: true,
+        connect: ConnectArgs::to(private.cluster.head()),
+        pids: private.pids(),
+        data_brokers: private.data_brokers(),
+        bar: context.output.bytes_bar("publishing", plan.total_bytes),
+    };
+    let connect = job.connect.clone();
+    let published = private.cluster.run("publish", move |abort| job.run(abort))?;
+    retained::check(&connect, plan)?;
+    Ok(published)
+}
+
+fn read_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<ReadTrial> {
+    let job = read::Job {
+        messages: plan.messages,
+        message_bytes: plan.message_bytes,
+        metering: true,
+        connect: ConnectArgs::to(private.cluster.head()),
+        pids: private.pids(),
+        bar: context.output.bytes_bar("reading", plan.total_bytes),
+    };
+    private.cluster.run("read", move |abort| job.run(abort))
+}
+
+fn rate(plan: &BenchPlan, rate: &Rate) -> String {
+    format!(
+        "{} messages of {} bytes in {:.2} s: {:.0} MiB/s, {} messages/s",
+        grouped(plan.messages),
+        plan.message_bytes,
+        rate.seconds,
+        rate.mib_per_s,
+        grouped(rate.messages_per_s as u64)
+    )
+}
+
+fn report(
+    plan: &BenchPlan,
+    ready: Duration,
+    published: &PublishTrial,
+    read: &ReadTrial,
+    context: &Context,
+) -> Result<()> {
+    let largest = |side, profile: &Option<Snapshot>| profile.as_ref().and_then(|profile| Largest::of(side, profile));
+    let publishing: Vec<Largest> =
+        [largest("brokers", &published.broker_profile), largest("publisher", &published.publisher_profile)]
+            .into_iter()
+            .flatten()
+            .collect();
+    let reading: Vec<Largest> = largest("subscriber", &read.subscriber_profile).into_iter().collect();
+    let limits = [sentence("Publishing", &publishing), sentence("Reading", &reading)];
+    let output = &context.output;
+    output.json(&Report {
+        config: plan,
+        ready_s: ready.as_secs_f64(),
+        publish: published,
+        read,
+        verified: plan.messages,
+        broker_profile: published.broker_profile.as_ref(),
+        publisher_profile: published.publisher_profile.as_ref(),
+        subscriber_profile: read.subscriber_profile.as_ref(),
+        largest: publishing.into_iter().chain(reading).collect(),
+        limits: limits.clone(),
+    })?;
+    for profile in [&published.broker_profile, &published.publisher_profile, &read.subscriber_profile].into_iter().flatten() {
+        output.say(format_args!("\n{}", profile_text(profile)))?;
+    }
+    output.say(format_args!("\n{}", output.heading("What limited it")))?;
+    for limit in &limits {
+        output.say(limit)?;
+    }
+    output.say("\nThe cluster is stopped and its memory is free again. Next: `embar up`, then `embar produce --help`.")
+}

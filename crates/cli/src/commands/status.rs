@@ -1,0 +1,174 @@
+//! `embar status`: who is in the cluster and how it does.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use embar_meter::table::{Table, grouped};
+use embar_wire::control::{BrokerInfo, BrokerRole, BrokerState, BrokerStatus};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::size::Size;
+
+/// Show the brokers of a cluster and their counters
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar status
+  embar --json status --bootstrap 127.0.0.1:9400
+
+JSON, one object: head, brokers[] with id, role, state, address, incarnation, takes_data and, unless it does not answer,
+uptime_s, connections, log_total_bytes, log_free_bytes, batches, messages, bytes_in, bytes_out, refused_batches,
+backpressured_connections, cpu_s, minor_faults, peak_memory_bytes, heartbeat_age_s. Exit code 1 if a broker does not
+answer.")]
+pub struct StatusArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Serialize)]
+struct Report {
+    head: u32,
+    brokers: Vec<Broker>,
+}
+
+#[derive(Serialize)]
+struct Broker {
+    id: u32,
+    role: &'static str,
+    state: &'static str,
+    address: String,
+    incarnation: u32,
+    takes_data: bool,
+    #[serde(flatten)]
+    counters: Option<Counters>,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Counters {
+    uptime_s: f64,
+    connections: u64,
+    log_total_bytes: u64,
+    log_free_bytes: u64,
+    batches: u64,
+    messages: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    refused_batches: u64,
+    backpressured_connections: u64,
+    cpu_s: f64,
+    minor_faults: u64,
+    peak_memory_bytes: u64,
+    heartbeat_age_s: f64,
+}
+
+impl From<&BrokerStatus> for Counters {
+    fn from(status: &BrokerStatus) -> Self {
+        let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
+        Self {
+            uptime_s: seconds(status.uptime_ns),
+            connections: status.connections,
+            log_total_bytes: status.blog_total_bytes,
+            log_free_bytes: status.blog_free_bytes,
+            batches: status.batches,
+            messages: status.messages,
+            bytes_in: status.bytes_in,
+            bytes_out: status.bytes_out,
+            refused_batches: status.refused_batches,
+            backpressured_connections: status.backpressured_connections,
+            cpu_s: seconds(status.cpu_ns),
+            minor_faults: status.minor_faults,
+            peak_memory_bytes: status.peak_memory_bytes,
+            heartbeat_age_s: seconds(status.heartbeat_age_ns),
+        }
+    }
+}
+
+/// Asks every broker.
+pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
+    let admin = args.connect.admin()?;
+    let cluster = admin.metadata().wait()?;
+    // All are asked before the first answer is waited for: one that hangs does not hide the others for long.
+    let asked: Vec<_> = cluster.brokers.iter().map(|info| (info, admin.status(info.id))).collect();
+    let brokers = asked
+        .into_iter()
+        .map(|(info, request)| broker(info, request.wait().map_err(|error| error.to_string())))
+        .collect();
+    let report = Report { head: cluster.head, brokers };
+    context.output.json(&report)?;
+    context.output.say(table(&report))?;
+    let silent: Vec<String> =
+        report.brokers.iter().filter_map(|broker| Some(format!("broker {}: {}", broker.id, broker.error.as_ref()?))).collect();
+    if silent.is_empty() { Ok(()) } else { bail!("{}", silent.join("; ")) }
+}
+
+fn state(state: BrokerState) -> &'static str {
+    match state {
+        BrokerState::Starting => "starting",
+        BrokerState::Ready => "ready",
+        BrokerState::Draining => "draining",
+        BrokerState::Gone => "gone",
+        // Of a later version.
+        _ => "unknown",
+    }
+}
+
+fn role(role: BrokerRole) -> &'static str {
+    match role {
+        BrokerRole::Head => "head",
+        BrokerRole::Member => "data",
+        _ => "unknown",
+    }
+}
+
+fn broker(info: &BrokerInfo, status: Result<BrokerStatus, String>) -> Broker {
+    Broker {
+        id: info.id,
+        role: role(info.role),
+        state: state(info.state),
+        address: info.address.clone(),
+        incarnation: info.incarnation,
+        takes_data: info.takes_data,
+        counters: status.as_ref().ok().map(Counters::from),
+        error: status.err(),
+    }
+}
+
+fn table(report: &Report) -> Table {
+    let mut table = Table::new([
+        "broker", "role", "state", "address", "connections", "messages", "batches", "in", "out", "log used", "refused",
+        "CPU s", "up s",
+    ]);
+    for broker in &report.brokers {
+        let mut row = vec![broker.id.to_string(), broker.role.into(), broker.state.into(), broker.address.clone()];
+        match &broker.counters {
+            Some(counters) => row.extend([
+                counters.connections.to_string(),
+                grouped(counters.messages),
+                grouped(counters.batches),
+                Size(counters.bytes_in).to_string(),
+                Size(counters.bytes_out).to_string(),
+                used(counters),
+                counters.refused_batches.to_string(),
+                format!("{:.2}", counters.cpu_s),
+                format!("{:.0}", counters.uptime_s),
+            ]),
+            None => row.push("no answer".into()),
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn used(counters: &Counters) -> String {
+    match counters.log_total_bytes {
+        0 => "-".into(),
+        total => {
+            let used = total.saturating_sub(counters.log_free_bytes);
+            format!("{} of {}", Size(used), Size(total))
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `embar topic`: create, list, describe, delete.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use embar_client::TopicSpec;
+use embar_meter::table::{Table, grouped};
+use embar_wire::control::{Partition, Topic};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::size::Size;
+
+/// Create, list, describe and delete topics
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub struct TopicArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Create a topic
+    #[command(after_help = "\
+Examples:
+  embar topic create orders
+  embar topic create clicks --order 1 --retention 512MiB
+
+JSON: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits), max_message_bytes, created_ns")]
+    Create {
+        /// Its name: letters, digits, '.', '_' and '-', at most 249
+        name: String,
+        /// 0: none across connections; 1: arrival order on each broker
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        order: u32,
+        /// Bytes to keep on each broker; the oldest go first. Without it, as much as fits
+        #[arg(long, value_name = "SIZE")]
+        retention: Option<Size>,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    /// List all topics
+    #[command(after_help = "\
+Examples:
+  embar topic list
+  embar --json topic list
+
+JSON: a list of topics, as from `topic create`")]
+    List {
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    /// Show what each broker keeps of a topic
+    #[command(after_help = "\
+Examples:
+  embar topic describe orders
+
+JSON: the topic as from `topic create`, and partitions[] with broker, first, next, bytes, batches; offsets first to
+next - 1 can be read")]
+    Describe {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    /// Delete a topic and its data
+    #[command(after_help = "\
+Examples:
+  embar topic delete orders
+
+JSON: deleted, the name")]
+    Delete {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+}
+
+#[derive(Serialize)]
+struct TopicReport<'a> {
+    id: u32,
+    name: &'a str,
+    order: u32,
+    retention_bytes: u64,
+    max_message_bytes: u32,
+    created_ns: u64,
+}
+
+impl<'a> From<&'a Topic> for TopicReport<'a> {
+    fn from(topic: &'a Topic) -> Self {
+        Self {
+            id: topic.id,
+            name: &topic.name,
+            order: topic.order,
+            retention_bytes: topic.retention_bytes,
+            max_message_bytes: topic.max_message_bytes,
+            created_ns: topic.created.0,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PartitionReport {
+    broker: u32,
+    first: u64,
+    next: u64,
+    bytes: u64,
+    batches: u64,
+}
+
+impl From<&Partition> for PartitionReport {
+    fn from(partition: &Partition) -> Self {
+        Self {
+            broker: partition.broker,
+            first: partition.first,
+            next: partition.next,
+            bytes: partition.payload_bytes,
+            batches: partition.batches,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Description<'a> {
+    #[serde(flatten)]
+    topic: TopicReport<'a>,
+    partitions: Vec<PartitionReport>,
+}
+
+/// Asks the cluster.
+pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
+    let output = &context.output;
+    match &args.action {
+        Action::Create { name, order, retention, connect } => {
+            let admin = connect.admin()?;
+            let topic = admin.create_topic(TopicSpec {
+                order: *order,
+                retention_bytes: retention.map_or(0, |size| size.0),
+                ..TopicSpec::new(name)
+            });
+            let topic = topic.wait()?;
+            output.json(&TopicReport::from(&topic))?;
+            output.say(format_args!("created {}, order {}, {}", topic.name, topic.order, retention_text(&topic)))
+        }
+        Action::List { connect } => {
+            let topics = connect.admin()?.list_topics().wait()?;
+            output.json(&topics.iter().map(TopicReport::from).collect::<Vec<_>>())?;
+            output.say(list(&topics))
+        }
+        Action::Describe { name, connect } => {
+            let description = connect.admin()?.describe_topic(name).wait()?;
+            output.json(&Description {
+                topic: (&description.topic).into(),
+                partitions: description.partitions.iter().map(Into::into).collect(),
+            })?;
+            output.say(describe(&description.topic, &description.partitions))
+        }
+        Action::Delete { name, connect } => {
+            connect.admin()?.delete_topic(name).wait()?;
+            output.json(&serde_json::json!({ "deleted": name }))?;
+            output.say(format_args!("deleted {name}"))
+        }
+    }
+}
+
+fn retention_text(topic: &Topic) -> String {
+    match topic.retention_bytes {
+        0 => "keeps as much as fits".into(),
+        bytes => format!("keeps {} on each broker", Size(bytes)),
+    }
+}
+
+fn list(topics: &[Topic]) -> String {
+    if topics.is_empty() {
+        return "there are no topics; the first publish makes one, or `embar topic create NAME`".into();
+    }
+    let mut table = Table::new(["topic", "order", "retention per broker"]);
+    for topic in topics {
+        let retention = match topic.retention_bytes {
+            0 => "as much as fits".into(),
+            bytes => Size(bytes).to_string(),
+        };
+        table.row([topic.name.clone(), topic.order.to_string(), retention]);
+    }
+    table.to_string()
+}
+
+fn describe(topic: &Topic, partitions: &[Partition]) -> String {
+    let mut table = Table::new(["broker", "first", "next", "messages", "bytes", "batches"]);
+    for part in partitions {
+        table.row([
+            part.broker.to_string(),
+            part.first.to_string(),
+            part.next.to_string(),
+            grouped(part.next.saturating_sub(part.first)),
+            Size(part.payload_bytes).to_string(),
+            grouped(part.batches),
+        ]);
+    }
+    let messages: u64 = partitions.iter().map(|part| part.next.saturating_sub(part.first)).sum();
+    format!(
+        "{} (id {}), order {}, {}, messages up to {}\n{} messages can be read\n\n{table}",
+        topic.name,
+        topic.id,
+        topic.order,
+        retention_text(topic),
+        Size(topic.max_message_bytes.into()),
+        grouped(messages),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic() -> Topic {
+        Topic { id: 3, name: "orders".into(), order: 1, retention_bytes: 1 << 20, ..Topic::default() }
+    }
+
+    #[test]
+    fn an_empty_list_says_what_to_do() {
+        assert!(list(&[]).contains("embar topic create"));
+        assert!(list(&[topic()]).contains("orders"));
+    }
+
+    #[test]
+    fn a_description_counts_what_can_be_read() {
+        let part = |broker, first, next| Partition { broker, first, next, payload_bytes: 4096, batches: 1 };
+        let text = describe(&topic(), &[part(1, 10, 1010), part(2, 0, 500)]);
+        assert!(text.contains("1,500 messages can be read"), "{text}");
+        assert!(text.contains("keeps 1MiB on each broker"), "{text}");
+    }
+}

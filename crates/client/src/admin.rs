@@ -1,0 +1,289 @@
+//! Topics, brokers, status and profiles: everything that is not data.
+//!
+//! Not a data path, so it is kept simple: one worker thread with blocking sockets (`worker`), which answers requests in
+//! their order. Requests are futures that can also be waited for.
+
+mod conversation;
+mod worker;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use embar_meter::Snapshot;
+use embar_wire::control::{BrokerStatus, ClusterMetadata, Topic, TopicDescription};
+
+use self::worker::Worker;
+use crate::bootstrap;
+use crate::error::Error;
+use crate::wake::{WakeList, block_on};
+
+/// What a new topic shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSpec {
+    /// 1 to 249 of the characters `A-Z a-z 0-9 . _ -`.
+    pub name: String,
+    /// Order level: 0 none across connections, 1 arrival order on each broker.
+    pub order: u32,
+    /// Bytes kept on each broker, the oldest go first; 0: as much as fits.
+    pub retention_bytes: u64,
+    /// Largest message in bytes; 0: the cluster's default.
+    pub max_message_bytes: u32,
+}
+
+impl TopicSpec {
+    /// A topic of order 0 with the cluster's defaults.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            order: 0,
+            retention_bytes: 0,
+            max_message_bytes: 0,
+        }
+    }
+}
+
+type Job = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// Asks a cluster. Cheap to keep: it connects when asked something, and keeps connections that work.
+pub struct Admin {
+    jobs: Option<Sender<Job>>,
+    timeout: Duration,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Prepares to ask the brokers at `bootstrap`: `HOST:PORT`, or several separated by commas. Connects only when
+    /// something is asked.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`], or [`Error::System`] if no thread can be had.
+    pub fn connect(bootstrap: &str) -> Result<Self, Error> {
+        let mut worker = Worker::new(bootstrap::resolve(bootstrap)?);
+        let (jobs, queue) = channel::<Job>();
+        let thread = thread::Builder::new()
+            .name("embar-admin".into())
+            .spawn(move || {
+                for job in queue {
+                    job(&mut worker);
+                }
+            })
+            .map_err(|error| Error::system("a thread for an admin client", &error))?;
+        Ok(Self {
+            jobs: Some(jobs),
+            timeout: Duration::from_secs(5),
+            worker: Some(thread),
+        })
+    }
+
+    /// Gives each request this much time from when it is taken up. Default 5 s.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
+        self
+    }
+
+    /// Who is in the cluster.
+    pub fn metadata(&self) -> Request<ClusterMetadata> {
+        self.ask(Worker::metadata)
+    }
+
+    /// Creates a topic. Fails with [`Error::Refused`] if it exists.
+    pub fn create_topic(&self, spec: TopicSpec) -> Request<Topic> {
+        self.ask(move |worker| worker.create_topic(spec))
+    }
+
+    /// Deletes a topic and what it retains.
+    pub fn delete_topic(&self, name: impl Into<String>) -> Request<()> {
+        let name = name.into();
+        self.ask(move |worker| worker.delete_topic(name))
+    }
+
+    /// All topics.
+    pub fn list_topics(&self) -> Request<Vec<Topic>> {
+        self.ask(Worker::list_topics)
+    }
+
+    /// One topic, with what each data broker retains of it.
+    pub fn describe_topic(&self, name: impl Into<String>) -> Request<TopicDescription> {
+        let name = name.into();
+        self.ask(move |worker| worker.describe_topic(&name))
+    }
+
+    /// Counters of one broker.
+    pub fn status(&self, broker: u32) -> Request<BrokerStatus> {
+        self.ask(move |worker| worker.status(broker))
+    }
+
+    /// Where the time of one broker's pipeline went.
+    pub fn profile(&self, broker: u32) -> Request<Snapshot> {
+        self.ask(move |worker| worker.profile(broker))
+    }
+
+    /// Switches the stage timers of one broker on or off.
+    pub fn set_metering(&self, broker: u32, on: bool) -> Request<()> {
+        self.ask(move |worker| worker.set_metering(broker, on))
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Worker) -> Result<T, Error> + Send + 'static,
+    ) -> Request<T> {
+        let slot = Arc::new(Slot::default());
+        // Dropped unanswered, for instance by a panic, it tells the asker that nobody is there any more.
+        let answer = Answer(slot.clone());
+        let timeout = self.timeout;
+        let job: Job = Box::new(move |worker| {
+            worker.begin(timeout);
+            answer.0.fill(question(worker));
+        });
+        if let Some(jobs) = &self.jobs {
+            // If the worker is gone the job is dropped here, and the answer with it.
+            let _ = jobs.send(job);
+        }
+        Request { slot }
+    }
+}
+
+impl Drop for Admin {
+    /// Waits for the request that is being answered; the others are answered with [`Error::Closed`].
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(worker) = self.worker.take() {
+            // A thread that panicked has reported itself on stderr, and there is nothing more to end.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+struct State<T> {
+    answer: Option<Result<T, Error>>,
+    answered: bool,
+    waiting: WakeList,
+}
+
+struct Slot<T>(Mutex<State<T>>);
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            answer: None,
+            answered: false,
+            waiting: WakeList::default(),
+        }))
+    }
+}
+
+impl<T> Slot<T> {
+    /// The first answer counts.
+    fn fill(&self, answer: Result<T, Error>) {
+        let waiting = {
+            let mut state = self.state();
+            if std::mem::replace(&mut state.answered, true) {
+                return;
+            }
+            state.answer = Some(answer);
+            state.waiting.take()
+        };
+        waiting.wake_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        // Every step leaves the slot valid, so a panic of another holder spoils nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Answer<T>(Arc<Slot<T>>);
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        self.0.fill(Err(Error::Closed));
+    }
+}
+
+/// The answer to come: await it, or block with [`Request::wait`]. The request is carried out even if this is dropped.
+#[must_use = "without waiting nobody knows whether it worked"]
+pub struct Request<T> {
+    slot: Arc<Slot<T>>,
+}
+
+impl<T> Request<T> {
+    /// Blocks until the answer is there. The time limit is [`Admin::timeout`].
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::TimedOut`], [`Error::Refused`] and [`Error::UnknownTopic`] from the broker, and
+    /// [`Error::Protocol`].
+    pub fn wait(self) -> Result<T, Error> {
+        block_on(self, None).unwrap_or(Err(Error::Closed))
+    }
+}
+
+impl<T> Future for Request<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.slot.state();
+        if let Some(answer) = state.answer.take() {
+            return Poll::Ready(answer);
+        }
+        if state.answered {
+            // Polled again after it was ready.
+            return Poll::Ready(Err(Error::Closed));
+        }
+        state.waiting.register(context);
+        Poll::Pending
+    }
+}
+
+impl<T> fmt::Debug for Request<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_there_is_an_error_that_says_what_to_do() {
+        // A port that was free a moment ago refuses connections.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a free port")
+            .port();
+        let address = format!("127.0.0.1:{port}");
+        let admin = Admin::connect(&address).expect("a thread");
+        let error = admin.metadata().wait().expect_err("nobody listens");
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("no broker answers at {address}")),
+            "{text}"
+        );
+        assert!(
+            text.contains("embar up") && text.contains("--bootstrap"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_answer_that_never_comes_is_an_error() {
+        let slot = Arc::new(Slot::<()>::default());
+        drop(Answer(slot.clone()));
+        assert_eq!(Request { slot }.wait(), Err(Error::Closed));
+    }
+}

@@ -1,0 +1,272 @@
+//! Whom to ask for what, and what the answers mean.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use embar_meter::Snapshot;
+use embar_wire::control::{
+    BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic, DeleteTopic, DescribeTopic,
+    ErrorCode, ErrorReply, SetMetering, Topic, TopicDescription,
+};
+
+use super::TopicSpec;
+use super::conversation::Conversation;
+use crate::error::Error;
+
+/// A dead address must not use up the time that a living one could use.
+const CONNECT_SHARE: Duration = Duration::from_secs(1);
+
+/// The worker thread's state.
+pub(super) struct Worker {
+    bootstrap: Vec<SocketAddr>,
+    cluster: Option<ClusterMetadata>,
+    open: HashMap<SocketAddr, Conversation>,
+    limit: Duration,
+    deadline: Instant,
+}
+
+impl Worker {
+    pub(super) fn new(bootstrap: Vec<SocketAddr>) -> Self {
+        Self {
+            bootstrap,
+            cluster: None,
+            open: HashMap::new(),
+            limit: Duration::ZERO,
+            deadline: Instant::now(),
+        }
+    }
+
+    /// A request begins, and has this much time.
+    pub(super) fn begin(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.deadline = Instant::now() + limit;
+    }
+
+    /// Asks the bootstrap addresses, then every broker heard of, until one answers.
+    pub(super) fn metadata(&mut self) -> Result<ClusterMetadata, Error> {
+        let mut addresses = self.bootstrap.clone();
+        let brokers = self.cluster.iter().flat_map(|cluster| &cluster.brokers);
+        for address in brokers.filter_map(|broker| broker.address.parse().ok()) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        let mut cause = String::new();
+        for &address in &addresses {
+            match self.ask(address, &Control::Metadata) {
+                Ok(Control::ClusterMetadata(cluster)) => {
+                    self.cluster = Some(cluster.clone());
+                    return Ok(cluster);
+                }
+                Ok(other) => cause = format!("{:?} is no answer to Metadata", other.id()),
+                Err(why) => cause = why,
+            }
+        }
+        let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+        Err(Error::Unreachable {
+            addresses: addresses.join(", "),
+            cause,
+        })
+    }
+
+    pub(super) fn create_topic(&mut self, spec: TopicSpec) -> Result<Topic, Error> {
+        let request = Control::CreateTopic(CreateTopic {
+            name: spec.name,
+            order: spec.order,
+            retention_bytes: spec.retention_bytes,
+            max_message_bytes: spec.max_message_bytes,
+        });
+        match self.ask_head(&request)? {
+            Control::TopicCreated(created) => Ok(created.topic),
+            other => Err(unexpected("the head", &other)),
+        }
+    }
+
+    pub(super) fn delete_topic(&mut self, name: String) -> Result<(), Error> {
+        match self.ask_head(&Control::DeleteTopic(DeleteTopic { name }))? {
+            Control::TopicDeleted => Ok(()),
+            other => Err(unexpected("the head", &other)),
+        }
+    }
+
+    pub(super) fn list_topics(&mut self) -> Result<Vec<Topic>, Error> {
+        match self.ask_head(&Control::ListTopics)? {
+            Control::Topics(list) => Ok(list.topics),
+            other => Err(unexpected("the head", &other)),
+        }
+    }
+
+    /// Each data broker tells its own part. One that does not know the topic yet has nothing of it; if none knows it,
+    /// it does not exist.
+    pub(super) fn describe_topic(&mut self, name: &str) -> Result<TopicDescription, Error> {
+        let cluster = self.metadata()?;
+        let serves = |state| matches!(state, BrokerState::Ready | BrokerState::Draining);
+        let request = Control::DescribeTopic(DescribeTopic {
+            name: name.to_string(),
+        });
+        let mut merged: Option<TopicDescription> = None;
+        let mut asked = false;
+        for broker in cluster
+            .brokers
+            .iter()
+            .filter(|broker| broker.takes_data && serves(broker.state))
+        {
+            asked = true;
+            match self.ask_broker(&cluster, broker.id, &request) {
+                Ok(Control::TopicDescription(part)) => match &mut merged {
+                    None => merged = Some(part),
+                    Some(merged) => merged.partitions.extend(part.partitions),
+                },
+                Ok(other) => return Err(unexpected(&format!("broker {}", broker.id), &other)),
+                Err(Error::UnknownTopic { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut merged = merged.ok_or_else(|| {
+            if asked {
+                Error::UnknownTopic {
+                    topic: name.to_string(),
+                }
+            } else {
+                Error::NoDataBrokers
+            }
+        })?;
+        merged.partitions.sort_by_key(|partition| partition.broker);
+        Ok(merged)
+    }
+
+    pub(super) fn status(&mut self, broker: u32) -> Result<BrokerStatus, Error> {
+        match self.ask_one(broker, &Control::Status)? {
+            Control::StatusReply(reply) => {
+                let own = reply
+                    .brokers
+                    .into_iter()
+                    .find(|status| status.broker == broker);
+                own.ok_or_else(|| Error::Protocol {
+                    peer: format!("broker {broker}"),
+                    what: "its status says nothing about itself".into(),
+                })
+            }
+            other => Err(unexpected(&format!("broker {broker}"), &other)),
+        }
+    }
+
+    pub(super) fn profile(&mut self, broker: u32) -> Result<Snapshot, Error> {
+        match self.ask_one(broker, &Control::Profile)? {
+            Control::ProfileReply(reply) => {
+                serde_json::from_slice(&reply.json).map_err(|error| Error::Protocol {
+                    peer: format!("broker {broker}"),
+                    what: format!("its profile cannot be read: {error}"),
+                })
+            }
+            other => Err(unexpected(&format!("broker {broker}"), &other)),
+        }
+    }
+
+    pub(super) fn set_metering(&mut self, broker: u32, on: bool) -> Result<(), Error> {
+        match self.ask_one(broker, &Control::SetMetering(SetMetering { on }))? {
+            Control::Done => Ok(()),
+            other => Err(unexpected(&format!("broker {broker}"), &other)),
+        }
+    }
+
+    fn ask_head(&mut self, request: &Control) -> Result<Control, Error> {
+        let cluster = self.metadata()?;
+        self.ask_broker(&cluster, cluster.head, request)
+    }
+
+    fn ask_one(&mut self, broker: u32, request: &Control) -> Result<Control, Error> {
+        let cluster = self.metadata()?;
+        self.ask_broker(&cluster, broker, request)
+    }
+
+    fn ask_broker(
+        &mut self,
+        cluster: &ClusterMetadata,
+        broker: u32,
+        request: &Control,
+    ) -> Result<Control, Error> {
+        let Some(info) = cluster.brokers.iter().find(|info| info.id == broker) else {
+            let known: Vec<String> = cluster
+                .brokers
+                .iter()
+                .map(|info| info.id.to_string())
+                .collect();
+            return Err(Error::setting(
+                "broker",
+                broker,
+                format!("the cluster has {}", known.join(", ")),
+            ));
+        };
+        let address: SocketAddr = info.address.parse().map_err(|_| Error::Protocol {
+            peer: format!("broker {broker}"),
+            what: format!("its address is {:?}", info.address),
+        })?;
+        match self.ask(address, request) {
+            Ok(Control::Error(refusal)) => Err(refused(refusal)),
+            Ok(answer) => Ok(answer),
+            Err(cause) if Instant::now() >= self.deadline => Err(Error::TimedOut {
+                what: "an answer of a broker",
+                limit: self.limit,
+                hint: format!(": {cause}, broker {broker} at {address}"),
+            }),
+            Err(cause) => Err(Error::Unreachable {
+                addresses: format!("{address} (broker {broker})"),
+                cause,
+            }),
+        }
+    }
+
+    /// Asks on a connection that is open, or else on a new one.
+    fn ask(&mut self, address: SocketAddr, request: &Control) -> Result<Control, String> {
+        if let Some(mut conversation) = self.open.remove(&address) {
+            match conversation.ask(request, self.deadline) {
+                Ok(answer) => return Ok(self.keep(address, conversation, answer)),
+                // The broker may have gone and come back since. Asking again is safe only if nothing changes by it.
+                Err(cause) if !is_idempotent(request) || Instant::now() >= self.deadline => {
+                    return Err(cause);
+                }
+                Err(_) => {}
+            }
+        }
+        let connect_by = self.deadline.min(Instant::now() + CONNECT_SHARE);
+        let mut conversation = Conversation::open(address, connect_by)?;
+        let answer = conversation.ask(request, self.deadline)?;
+        Ok(self.keep(address, conversation, answer))
+    }
+
+    /// A broker may close after an error, so that connection is not used again.
+    fn keep(
+        &mut self,
+        address: SocketAddr,
+        conversation: Conversation,
+        answer: Control,
+    ) -> Control {
+        if !matches!(answer, Control::Error(_)) {
+            self.open.insert(address, conversation);
+        }
+        answer
+    }
+}
+
+fn is_idempotent(request: &Control) -> bool {
+    !matches!(request, Control::CreateTopic(_) | Control::DeleteTopic(_))
+}
+
+fn refused(refusal: ErrorReply) -> Error {
+    match (refusal.code, refusal.topic) {
+        (ErrorCode::UnknownTopic, Some(topic)) => Error::UnknownTopic { topic },
+        (code, _) => Error::Refused {
+            code,
+            message: refusal.message,
+        },
+    }
+}
+
+fn unexpected(peer: &str, answer: &Control) -> Error {
+    Error::Protocol {
+        peer: peer.to_string(),
+        what: format!("{:?} is no answer to what was asked", answer.id()),
+    }
+}

@@ -1,0 +1,602 @@
+//! The core against a scripted cluster: every step is taken by hand, so every order of events can be.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_wire::ack::encode_ack;
+use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::control::{Control, ErrorCode, Goodbye, PublisherOpened, Topics};
+use embar_wire::frame::FrameId;
+use embar_wire::limits::MAX_BATCH_BYTES;
+use embar_wire::time::Now;
+
+use super::core::{Acks, Action, Event, OnBrokerLoss, PublisherConfig, PublisherCore, SealedBatch};
+use super::receipt::{Failure, Outcome, Position};
+use crate::backoff::Random;
+use crate::connection::Lane;
+use crate::error::Error;
+use crate::testing::{SECOND, Sockets, bootstrap, cluster, frame, refusal, welcome};
+
+const A: Lane = Lane(1);
+const B: Lane = Lane(2);
+
+fn config() -> PublisherConfig {
+    PublisherConfig {
+        name: "test".into(),
+        bootstrap: bootstrap(),
+        topic: "t".into(),
+        producer: 7,
+        acks: Acks::Readable,
+        lanes_per_broker: 1,
+        batches_in_flight: 2,
+        on_broker_loss: OnBrokerLoss::Resend,
+        auto_create: true,
+        delivery_timeout: Duration::from_secs(30),
+        ack_timeout: Duration::from_secs(4),
+        open_timeout: Duration::from_secs(5),
+        seed: 1,
+    }
+}
+
+struct Script {
+    core: PublisherCore,
+    now: Now,
+    sockets: Sockets,
+    /// Batches with the reactor.
+    batches: HashMap<Lane, Arc<Vec<u8>>>,
+    events: Vec<Event>,
+}
+
+impl Script {
+    fn new(config: PublisherConfig) -> Self {
+        let mut script = Self {
+            core: PublisherCore::new(config),
+            now: Now(0),
+            sockets: Sockets::default(),
+            batches: HashMap::new(),
+            events: Vec::new(),
+        };
+        script.core.start(script.now);
+        script.drain();
+        script
+    }
+
+    /// Two data brokers, each with one open lane.
+    fn open(config: PublisherConfig) -> Self {
+        let mut script = Self::new(config);
+        script.tell_cluster(2);
+        script.open_lane(A);
+        script.open_lane(B);
+        assert!(
+            matches!(script.events[..], [Event::Opened { topic_id: 9, .. }]),
+            "{:?}",
+            script.events
+        );
+        script.events.clear();
+        script
+    }
+
+    fn drain(&mut self) {
+        for lane in (0..self.core.lane_count()).map(Lane) {
+            while let Some(action) = self.core.poll(lane, self.now) {
+                let socket = self.sockets.lane(lane);
+                match action {
+                    Action::Connect(address) => socket.connecting = Some(address),
+                    Action::Send(bytes) => {
+                        socket.control_sent(&bytes);
+                        self.core.sent(lane, self.now);
+                    }
+                    Action::SendBatch(bytes) => assert!(self.batches.insert(lane, bytes).is_none()),
+                    Action::Receive(buffer, space) => socket.receiving = Some((buffer, space)),
+                    Action::Close => socket.closing = true,
+                }
+            }
+        }
+        self.events
+            .extend(std::iter::from_fn(|| self.core.next_event()));
+    }
+
+    fn connect(&mut self, lane: Lane) {
+        assert!(
+            self.sockets.lane(lane).connecting.take().is_some(),
+            "{lane:?} does not connect"
+        );
+        self.core.connected(lane);
+        self.drain();
+    }
+
+    fn feed(&mut self, lane: Lane, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let Some((buffer, count, rest)) = self.sockets.lane(lane).fill(bytes) else {
+                return;
+            };
+            bytes = rest;
+            self.core.received(lane, buffer, count, self.now);
+            self.drain();
+        }
+    }
+
+    fn tell(&mut self, lane: Lane, message: &Control) {
+        self.feed(lane, &frame(message));
+    }
+
+    /// Answers the control lane, and lets it hang up.
+    fn tell_cluster(&mut self, data: u32) {
+        self.connect(Lane::CONTROL);
+        self.tell(Lane::CONTROL, &welcome(0));
+        self.tell(Lane::CONTROL, &cluster(data));
+        self.lose(Lane::CONTROL);
+    }
+
+    fn open_lane(&mut self, lane: Lane) {
+        self.connect(lane);
+        self.tell(lane, &welcome(lane.0));
+        assert!(self.sockets.taken(lane).contains(&FrameId::OpenPublisher));
+        self.tell(lane, &opened());
+    }
+
+    fn submit(&mut self, number: u64) {
+        let mut builder = BatchBuilder::new(Vec::new(), 4096);
+        builder.try_push(None, &[], b"message").expect("fits");
+        let bytes = builder.seal(SealFields {
+            sequence: number,
+            ..SealFields::default()
+        });
+        let sealed = SealedBatch {
+            number,
+            messages: 1,
+            bytes: Arc::new(bytes),
+        };
+        self.core.submit(sealed, self.now);
+        self.drain();
+    }
+
+    /// What the reactor has on this lane: batch number, and whether it is marked.
+    fn sending(&self, lane: Lane) -> Option<(u64, bool)> {
+        let header =
+            BatchHeader::parse(self.batches.get(&lane)?, MAX_BATCH_BYTES).expect("a good header");
+        Some((
+            header.sequence(),
+            header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE),
+        ))
+    }
+
+    fn sent(&mut self, lane: Lane) {
+        drop(
+            self.batches
+                .remove(&lane)
+                .expect("a batch is with the reactor"),
+        );
+        self.core.sent(lane, self.now);
+        self.drain();
+    }
+
+    fn ack(&mut self, lane: Lane, first: u64, offsets: &[u64]) {
+        let mut bytes = Vec::new();
+        encode_ack(first, None, offsets, &mut bytes);
+        self.feed(lane, &bytes);
+    }
+
+    fn lose(&mut self, lane: Lane) {
+        self.batches.remove(&lane);
+        let socket = self.sockets.lane(lane);
+        (socket.receiving, socket.closing, socket.connecting) = (None, false, None);
+        self.core.disconnected(lane, "lost", self.now);
+        self.drain();
+    }
+
+    fn tick_at(&mut self, now: u64) {
+        self.now = Now(now);
+        self.core.tick(self.now);
+        self.drain();
+    }
+
+    fn outcomes(&mut self) -> Vec<(u64, Outcome)> {
+        let resolved = self.events.drain(..).filter_map(|event| match event {
+            Event::Resolved { batch, outcome, .. } => Some((batch, outcome)),
+            _ => None,
+        });
+        resolved.collect()
+    }
+}
+
+fn opened() -> Control {
+    Control::PublisherOpened(PublisherOpened {
+        topic_id: 9,
+        max_batch_bytes: 1 << 20,
+        max_message_bytes: 1 << 19,
+    })
+}
+
+fn stored(broker: u32, offset: u64) -> Outcome {
+    Outcome::Stored(Position { broker, offset })
+}
+
+#[test]
+fn a_batch_is_acknowledged_with_its_broker_and_offset_and_its_buffer_comes_back() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    let lane = if script.sending(A).is_some() { A } else { B };
+    script.sent(lane);
+    assert!(script.outcomes().is_empty());
+    script.ack(lane, 0, &[40]);
+    assert!(
+        script
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Released { .. }))
+    );
+    assert_eq!(script.outcomes(), [(0, stored(lane.0, 40))]);
+    assert_eq!(script.core.next_tick(), None, "idle: nothing to wait for");
+}
+
+#[test]
+fn a_lane_that_is_slow_gets_no_second_batch_while_another_is_free() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    script.submit(1);
+    script.submit(2);
+    assert!(
+        script.sending(A).is_some() && script.sending(B).is_some(),
+        "one each, the third waits"
+    );
+    let (quick, slow) = (B, A);
+    let stuck = script.sending(slow);
+    script.sent(quick);
+    assert_eq!(script.sending(quick), Some((2, false)));
+    script.sent(quick);
+    script.submit(3);
+    assert_eq!(
+        script.sending(quick),
+        None,
+        "two in flight are the limit here"
+    );
+    script.ack(quick, 0, &[0]);
+    assert_eq!(script.sending(quick), Some((3, false)));
+    assert_eq!(script.sending(slow), stuck);
+}
+
+#[test]
+fn what_may_have_arrived_is_resent_marked_and_what_was_never_written_is_not_marked() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    script.submit(1);
+    script.submit(2);
+    let Some((lost, _)) = script.sending(A) else {
+        panic!("A has one")
+    };
+    script.lose(A);
+    assert!(script.outcomes().is_empty());
+    script.sent(B);
+    assert_eq!(
+        script.sending(B),
+        Some((lost, true)),
+        "before the one that waited"
+    );
+    script.sent(B);
+    script.ack(B, 0, &[0, 1]);
+    assert_eq!(script.sending(B), Some((2, false)));
+}
+
+#[test]
+fn in_doubt_is_reported_if_the_caller_wants_to_decide() {
+    let mut script = Script::open(PublisherConfig {
+        on_broker_loss: OnBrokerLoss::InDoubt,
+        ..config()
+    });
+    script.submit(0);
+    script.submit(1);
+    script.submit(2);
+    let Some((lost, _)) = script.sending(A) else {
+        panic!("A has one")
+    };
+    script.lose(A);
+    assert_eq!(
+        script.outcomes(),
+        [(lost, Outcome::Failed(Failure::InDoubt))]
+    );
+}
+
+#[test]
+fn acknowledged_batches_of_a_lost_lane_are_not_sent_again() {
+    let mut script = Script::open(PublisherConfig {
+        acks: Acks::Readable,
+        ..config()
+    });
+    script.lose(B);
+    script.submit(0);
+    script.sent(A);
+    script.submit(1);
+    script.sent(A);
+    script.ack(A, 0, &[5]);
+    script.lose(A);
+    assert_eq!(script.outcomes(), [(0, stored(1, 5))]);
+    script.tick_at(SECOND);
+    script.open_lane(A);
+    assert_eq!(script.sending(A), Some((1, true)));
+    script.sent(A);
+    script.ack(A, 0, &[6]);
+    assert_eq!(
+        script.outcomes(),
+        [(1, stored(1, 6))],
+        "a new connection counts from 0"
+    );
+}
+
+#[test]
+fn without_acks_sent_is_done() {
+    let mut script = Script::open(PublisherConfig {
+        acks: Acks::None,
+        ..config()
+    });
+    script.submit(0);
+    let lane = if script.sending(A).is_some() { A } else { B };
+    script.sent(lane);
+    assert_eq!(script.outcomes(), [(0, Outcome::Sent)]);
+}
+
+#[test]
+fn a_lane_without_progress_counts_as_dead() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    let lane = if script.sending(A).is_some() { A } else { B };
+    script.sent(lane);
+    assert_eq!(script.core.next_tick(), Some(Now(4 * SECOND)));
+    script.tick_at(4 * SECOND - 1);
+    assert!(!script.sockets.lane(lane).closing);
+    script.tick_at(4 * SECOND);
+    assert!(script.sockets.lane(lane).closing);
+    script.lose(lane);
+    let other = if lane == A { B } else { A };
+    assert_eq!(script.sending(other), Some((0, true)));
+}
+
+#[test]
+fn a_batch_that_no_broker_takes_fails_in_time_and_is_surely_not_stored() {
+    let mut script = Script::open(config());
+    script.lose(A);
+    script.lose(B);
+    script.submit(0);
+    script.tick_at(30 * SECOND - 1);
+    assert!(script.outcomes().is_empty());
+    script.tick_at(30 * SECOND);
+    assert_eq!(script.outcomes(), [(0, Outcome::Failed(Failure::TimedOut))]);
+    assert!(matches!(script.core.trouble(), Error::Unreachable { .. }));
+}
+
+#[test]
+fn after_goodbye_nothing_new_goes_there_and_what_went_is_waited_for() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    script.submit(1);
+    script.sent(A);
+    script.sent(B);
+    script.tell(
+        A,
+        &Control::Goodbye(Goodbye {
+            reason: "test".into(),
+        }),
+    );
+    script.submit(2);
+    assert_eq!(
+        (script.sending(A), script.sending(B)),
+        (None, Some((2, false)))
+    );
+    assert!(!script.sockets.lane(A).closing, "one is unacknowledged");
+    script.ack(A, 0, &[0]);
+    assert!(script.sockets.lane(A).closing);
+    script.lose(A);
+    assert_eq!(script.outcomes().len(), 1, "nothing was lost by it");
+}
+
+#[test]
+fn a_final_refusal_fails_the_batches_and_backpressure_moves_them() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    let (lane, other) = if script.sending(A).is_some() {
+        (A, B)
+    } else {
+        (B, A)
+    };
+    script.sent(lane);
+    script.tell(lane, &refusal(ErrorCode::Backpressure, true, None));
+    script.lose(lane);
+    assert_eq!(script.sending(other), Some((0, true)));
+    script.sent(other);
+    script.tell(other, &refusal(ErrorCode::TooLarge, false, None));
+    script.lose(other);
+    assert_eq!(
+        script.outcomes(),
+        [(0, Outcome::Failed(Failure::Refused(ErrorCode::TooLarge)))]
+    );
+}
+
+#[test]
+fn an_unknown_topic_is_created_at_the_head_and_the_lane_tries_again() {
+    let mut script = Script::new(config());
+    script.tell_cluster(1);
+    script.connect(A);
+    script.tell(A, &welcome(1));
+    script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(A);
+    script.connect(Lane::CONTROL);
+    script.tell(Lane::CONTROL, &welcome(0));
+    script.sockets.taken(Lane::CONTROL);
+    script.tell(Lane::CONTROL, &cluster(1));
+    assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::CreateTopic]);
+    script.tell(Lane::CONTROL, &refusal(ErrorCode::TopicExists, false, None));
+    assert!(
+        script.sockets.lane(Lane::CONTROL).closing,
+        "another was faster, which is just as good"
+    );
+    script.open_lane(A);
+    assert!(
+        script
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Opened { .. }))
+    );
+}
+
+#[test]
+fn an_unknown_topic_that_may_not_be_created_ends_the_publisher() {
+    let mut script = Script::new(PublisherConfig {
+        auto_create: false,
+        ..config()
+    });
+    script.tell_cluster(1);
+    script.connect(A);
+    script.tell(A, &welcome(1));
+    script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(A);
+    script.connect(Lane::CONTROL);
+    script.tell(Lane::CONTROL, &welcome(0));
+    script.sockets.taken(Lane::CONTROL);
+    script.tell(Lane::CONTROL, &cluster(1));
+    assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::ListTopics]);
+    script.tell(
+        Lane::CONTROL,
+        &Control::Topics(Topics { topics: Vec::new() }),
+    );
+    let failed = script
+        .events
+        .iter()
+        .any(|event| matches!(event, Event::Failed(Error::UnknownTopic { .. })));
+    assert!(failed, "{:?}", script.events);
+    script.submit(0);
+    assert_eq!(
+        script.outcomes(),
+        [(
+            0,
+            Outcome::Failed(Failure::Refused(ErrorCode::UnknownTopic))
+        )]
+    );
+}
+
+#[test]
+fn a_topic_deleted_under_the_publisher_ends_it() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    let lane = if script.sending(A).is_some() { A } else { B };
+    script.sent(lane);
+    script.tell(lane, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(lane);
+    assert!(
+        script
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Failed(Error::UnknownTopic { .. })))
+    );
+    let refused = Outcome::Failed(Failure::Refused(ErrorCode::UnknownTopic));
+    assert_eq!(script.outcomes(), [(0, refused)]);
+}
+
+#[test]
+fn opening_gives_up_in_time_and_says_who_did_not_answer() {
+    let mut script = Script::new(config());
+    script.lose(Lane::CONTROL);
+    script.tick_at(5 * SECOND);
+    let [Event::Failed(Error::Unreachable { addresses, cause })] = &script.events[..] else {
+        panic!("{:?}", script.events);
+    };
+    assert_eq!(
+        (addresses.as_str(), cause.as_str()),
+        ("127.0.0.1:9400", "lost")
+    );
+}
+
+#[test]
+fn one_dead_broker_does_not_keep_the_publisher_from_opening() {
+    let mut script = Script::new(config());
+    script.tell_cluster(2);
+    script.open_lane(A);
+    assert!(script.events.is_empty(), "B was not tried yet");
+    script.lose(B);
+    assert!(
+        script
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Opened { .. }))
+    );
+}
+
+#[test]
+fn reconnecting_waits_longer_each_time() {
+    let mut script = Script::open(config());
+    script.lose(A);
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let from = script.now;
+        while script.sockets.lane(A).connecting.is_none() {
+            // The control lane fails too, so that only the clock moves things.
+            if script.sockets.lane(Lane::CONTROL).connecting.is_some() {
+                script.lose(Lane::CONTROL);
+            }
+            let next = script.core.next_tick().expect("something to wait for");
+            script.tick_at(next.0.max(script.now.0 + 1));
+        }
+        waits.push(script.now.0 - from.0);
+        script.lose(A);
+    }
+    assert!(
+        waits.windows(2).all(|pair| pair[1] > pair[0] / 2),
+        "{waits:?}"
+    );
+    assert!(waits[5] > 8 * waits[0], "{waits:?}");
+}
+
+#[test]
+fn stopping_resolves_everything() {
+    let mut script = Script::open(config());
+    for number in 0..4 {
+        script.submit(number);
+    }
+    let now = script.now;
+    script.core.stop(Error::Closed, now);
+    script.drain();
+    script.lose(A);
+    script.lose(B);
+    let mut outcomes = script.outcomes();
+    outcomes.sort_by_key(|(batch, _)| *batch);
+    let failed = |failure| Outcome::Failed(failure);
+    assert_eq!(
+        outcomes,
+        [
+            (0, failed(Failure::InDoubt)),
+            (1, failed(Failure::InDoubt)),
+            (2, failed(Failure::Closed)),
+            (3, failed(Failure::Closed)),
+        ]
+    );
+    assert_eq!(script.core.next_tick(), None);
+}
+
+#[test]
+fn hostile_bytes_close_the_lane_and_lose_nothing() {
+    let mut random = Random::new(5);
+    for _ in 0..300 {
+        let mut script = Script::open(config());
+        script.submit(0);
+        script.submit(1);
+        let mut bytes = Vec::new();
+        encode_ack(random.next_bits() % 3, None, &[1, 2, 3], &mut bytes);
+        bytes.extend(frame(&welcome(1)));
+        let at = (random.next_bits() % bytes.len() as u64) as usize;
+        bytes[at] = random.next_bits() as u8;
+        script.feed(A, &bytes);
+        let now = script.now;
+        script.core.stop(Error::Closed, now);
+        script.drain();
+        script.lose(A);
+        script.lose(B);
+        let mut resolved: Vec<u64> = script
+            .outcomes()
+            .into_iter()
+            .map(|(batch, _)| batch)
+            .collect();
+        resolved.sort_unstable();
+        assert_eq!(resolved, [0, 1], "each exactly once");
+    }
+}

@@ -1,0 +1,228 @@
+//! Subscribing: batches from all data brokers, checked, and read message by message without a copy.
+//!
+//! Read in this order: [`core`] (the rules, without I/O) and its part `lane`; `queue` and `driver` (the I/O thread);
+//! `reading` (messages of a batch); [`position`]; `builder`; `stream`.
+
+mod builder;
+pub mod core;
+mod driver;
+mod lane;
+pub mod position;
+mod queue;
+mod reading;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use embar_meter::{Profile, Snapshot};
+
+pub use self::builder::SubscriberBuilder;
+pub use self::core::{OnEvicted, Start};
+pub use self::position::{ParsePositionsError, Positions};
+pub use self::reading::{Message, OwnedMessage};
+pub use self::stream::MessageStream;
+
+use self::queue::{Item, Queue, Taken};
+use self::reading::Reading;
+use crate::error::Error;
+use crate::wake::block_on;
+
+/// Reads one topic from all data brokers. Messages of one broker come in its order; between brokers there is none.
+///
+/// Dropping it ends its connections and its thread.
+pub struct Subscriber {
+    queue: Arc<Queue>,
+    profile: Arc<Profile>,
+    thread: Option<JoinHandle<()>>,
+    reading: Option<Reading>,
+    /// Without the batch being read.
+    positions: Positions,
+    skipped: u64,
+}
+
+impl Subscriber {
+    /// Starts to set up a subscriber. `bootstrap` is `HOST:PORT` of any broker, or several separated by commas.
+    pub fn builder(bootstrap: &str) -> SubscriberBuilder {
+        SubscriberBuilder::new(bootstrap)
+    }
+
+    fn new(queue: Arc<Queue>, profile: Arc<Profile>, thread: JoinHandle<()>) -> Self {
+        Self {
+            queue,
+            profile,
+            thread: Some(thread),
+            reading: None,
+            positions: Positions::new(),
+            skipped: 0,
+        }
+    }
+
+    /// The next message; blocks until there is one. `None` at the end, if there is one
+    /// ([`SubscriberBuilder::until_end`]). The message borrows from its batch, so it must be dropped before the next
+    /// one is asked for; [`Message::to_owned`] copies it.
+    ///
+    /// # Errors
+    /// Whatever ended the subscription, again at each call: [`Error::BrokerLost`], [`Error::Evicted`],
+    /// [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`]. Everything before it was delivered.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "messages borrow from the subscriber"
+    )]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Message<'_>>, Error> {
+        if !self.has_more() && !self.load(None)? {
+            return Ok(None);
+        }
+        self.read().map(Some)
+    }
+
+    /// As [`Subscriber::next`], but waits no longer than `limit`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if no message came, otherwise as [`Subscriber::next`].
+    pub fn next_timeout(&mut self, limit: Duration) -> Result<Option<Message<'_>>, Error> {
+        if !self.has_more() && !self.load(Some(limit))? {
+            return Ok(None);
+        }
+        self.read().map(Some)
+    }
+
+    /// As [`Subscriber::next`], without blocking the thread.
+    ///
+    /// # Errors
+    /// As [`Subscriber::next`].
+    pub async fn next_async(&mut self) -> Result<Option<Message<'_>>, Error> {
+        if !self.has_more() && !poll_fn(|context| self.poll_load(context)).await? {
+            return Ok(None);
+        }
+        self.read().map(Some)
+    }
+
+    /// A stream of owned messages.
+    pub fn into_stream(self) -> MessageStream {
+        MessageStream::new(self)
+    }
+
+    /// Where to go on: behind the last message that was returned. Give it to [`Start::Positions`] later.
+    pub fn position(&self) -> Positions {
+        let mut positions = self.positions.clone();
+        if let Some(reading) = &self.reading {
+            positions.set(reading.broker, reading.next_offset());
+        }
+        positions
+    }
+
+    /// Messages that were evicted before they were read, and skipped ([`OnEvicted::SkipToFirst`]).
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Where the time went so far.
+    pub fn profile(&self) -> Snapshot {
+        self.profile.snapshot()
+    }
+
+    /// Switches stage timers and counters on or off.
+    pub fn set_metering(&self, on: bool) {
+        self.profile.set_enabled(on);
+    }
+
+    /// Ends connections and thread.
+    pub fn close(mut self) {
+        self.end();
+    }
+
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.reading
+            .as_ref()
+            .is_some_and(|reading| !reading.is_empty())
+    }
+
+    /// The next message of the current batch.
+    #[inline]
+    fn read(&mut self) -> Result<Message<'_>, Error> {
+        let Self { reading, queue, .. } = self;
+        let reading = reading
+            .as_mut()
+            .expect("a batch is loaded before it is read");
+        // A batch with a good checksum and bad records was published so, and nothing behind it may pass for the next
+        // message.
+        reading.next().inspect_err(|error| queue.abort(error))
+    }
+
+    #[cold]
+    fn load(&mut self, limit: Option<Duration>) -> Result<bool, Error> {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        block_on(poll_fn(|context| self.poll_load(context)), deadline).unwrap_or_else(|| {
+            Err(Error::TimedOut {
+                what: "the next message",
+                limit: limit.unwrap_or_default(),
+                hint: ": there may be none, ask again".into(),
+            })
+        })
+    }
+
+    /// Makes the next message readable; false at the end.
+    fn poll_load(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, Error>> {
+        loop {
+            if self.has_more() {
+                return Poll::Ready(Ok(true));
+            }
+            if let Some(done) = self.reading.take() {
+                self.positions.set(done.broker, done.next_offset());
+                let (lane, buffer) = done.into_buffer();
+                self.queue.give_back(lane, buffer);
+            }
+            match self.queue.poll_next(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Taken::End) => return Poll::Ready(Ok(false)),
+                Poll::Ready(Taken::Failed(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Taken::Item(Item::Moved {
+                    broker,
+                    next,
+                    skipped,
+                })) => {
+                    self.positions.set(broker, next);
+                    self.skipped += skipped;
+                }
+                Poll::Ready(Taken::Item(Item::Batch(delivered))) => match Reading::new(delivered) {
+                    Ok(reading) => self.reading = Some(reading),
+                    Err(error) => {
+                        self.queue.abort(&error);
+                        return Poll::Ready(Err(error));
+                    }
+                },
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.queue.stop();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has reported itself on stderr, and there is nothing more to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("position", &self.position())
+            .finish_non_exhaustive()
+    }
+}

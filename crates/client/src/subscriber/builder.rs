@@ -1,0 +1,187 @@
+//! Settings of a subscriber, and opening it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_meter::Profile;
+use embar_wire::topic::check_topic_name;
+
+use super::core::{OnEvicted, Start, SubscriberConfig, SubscriberCore};
+use super::queue::Queue;
+use super::{Subscriber, driver};
+use crate::bootstrap;
+use crate::clock::random_seed;
+use crate::error::Error;
+use crate::profile::subscriber::SCHEMA;
+use crate::wake::block_on;
+
+/// Made by [`Subscriber::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until open"]
+pub struct SubscriberBuilder {
+    bootstrap: String,
+    name: String,
+    topic: String,
+    start: Start,
+    until_end: bool,
+    on_evicted: OnEvicted,
+    loss_timeout: Duration,
+    open_timeout: Duration,
+    buffers_per_broker: usize,
+    metering: bool,
+}
+
+impl SubscriberBuilder {
+    pub(super) fn new(bootstrap: &str) -> Self {
+        Self {
+            bootstrap: bootstrap.to_string(),
+            name: format!("embar-client {}", env!("CARGO_PKG_VERSION")),
+            topic: String::new(),
+            start: Start::Earliest,
+            until_end: false,
+            on_evicted: OnEvicted::Fail,
+            loss_timeout: Duration::from_secs(30),
+            open_timeout: Duration::from_secs(5),
+            buffers_per_broker: 4,
+            metering: true,
+        }
+    }
+
+    /// The topic; required.
+    pub fn topic(mut self, name: impl Into<String>) -> Self {
+        self.topic = name.into();
+        self
+    }
+
+    /// Where to start. Default [`Start::Earliest`].
+    pub fn from(mut self, start: Start) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Whether to end when everything is delivered that was there when the subscription began. Default false.
+    pub fn until_end(mut self, yes: bool) -> Self {
+        self.until_end = yes;
+        self
+    }
+
+    /// What to do when messages were evicted before they were read. Default [`OnEvicted::Fail`].
+    pub fn on_evicted(mut self, choice: OnEvicted) -> Self {
+        self.on_evicted = choice;
+        self
+    }
+
+    /// A broker that is away for longer ends the subscription with [`Error::BrokerLost`]. Default 30 s. The others
+    /// deliver meanwhile.
+    pub fn loss_timeout(mut self, limit: Duration) -> Self {
+        self.loss_timeout = limit;
+        self
+    }
+
+    /// How long opening may take. Default 5 s.
+    pub fn open_timeout(mut self, limit: Duration) -> Self {
+        self.open_timeout = limit;
+        self
+    }
+
+    /// Batches of one broker held in memory, at least 2; at this limit the broker is held back by TCP. Default 4.
+    pub fn buffers_per_broker(mut self, buffers: usize) -> Self {
+        self.buffers_per_broker = buffers;
+        self
+    }
+
+    /// Whether stages are timed from the start. Default true.
+    pub fn metering(mut self, on: bool) -> Self {
+        self.metering = on;
+        self
+    }
+
+    /// Name for the brokers' logs.
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Finds the cluster and subscribes on every data broker.
+    ///
+    /// # Errors
+    /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
+    /// [`Error::UnknownTopic`], [`Error::Evicted`], [`Error::Refused`], or [`Error::System`].
+    pub fn open(self) -> Result<Subscriber, Error> {
+        block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
+    }
+
+    /// As [`SubscriberBuilder::open`], without blocking the thread while it waits for brokers. (Names in the bootstrap
+    /// address are looked up in place.)
+    ///
+    /// # Errors
+    /// As [`SubscriberBuilder::open`].
+    pub async fn open_async(self) -> Result<Subscriber, Error> {
+        self.check()?;
+        let profile = Profile::new(&SCHEMA);
+        profile.set_enabled(self.metering);
+        let core = SubscriberCore::new(SubscriberConfig {
+            name: self.name,
+            bootstrap: bootstrap::resolve(&self.bootstrap)?,
+            topic: self.topic,
+            start: self.start,
+            until_end: self.until_end,
+            on_evicted: self.on_evicted,
+            loss_timeout: self.loss_timeout,
+            open_timeout: self.open_timeout,
+            buffers_per_broker: self.buffers_per_broker,
+            seed: random_seed(),
+        });
+        let queue = Arc::new(Queue::default());
+        let thread = driver::start(core, &queue, &profile)?;
+        let subscriber = Subscriber::new(queue, profile, thread);
+        poll_fn(|context| subscriber.queue.poll_opened(context)).await?;
+        Ok(subscriber)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_topic_name(&self.topic)
+            .map_err(|rule| Error::setting("topic", &self.topic, rule.to_string()))?;
+        if !(2..=4096).contains(&self.buffers_per_broker) {
+            return Err(Error::setting(
+                "buffers_per_broker",
+                self.buffers_per_broker,
+                "must be from 2 to 4096",
+            ));
+        }
+        for (setting, limit) in [
+            ("open_timeout", self.open_timeout),
+            ("loss_timeout", self.loss_timeout),
+        ] {
+            if limit.is_zero() {
+                return Err(Error::setting(setting, "0", "must be longer than nothing"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_work_are_named() {
+        let builder = || Subscriber::builder("127.0.0.1:1").topic("t");
+        let refused = |builder: SubscriberBuilder| match builder.check() {
+            Err(Error::BadSetting { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(builder().topic("")), "topic");
+        assert_eq!(
+            refused(builder().buffers_per_broker(1)),
+            "buffers_per_broker"
+        );
+        assert_eq!(
+            refused(builder().loss_timeout(Duration::ZERO)),
+            "loss_timeout"
+        );
+        assert!(builder().check().is_ok());
+    }
+}

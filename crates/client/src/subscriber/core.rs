@@ -1,0 +1,517 @@
+//! The subscriber as a state machine.
+//!
+//! Call order: [`SubscriberCore::start`] once. Then, in any order, the events `connected`, `received`, `sent`,
+//! `disconnected` (all per lane), `returned` (a delivered buffer came back) and `tick` (at
+//! [`SubscriberCore::next_tick`] or later). After each of them take all of [`SubscriberCore::poll`] for every lane that
+//! [`SubscriberCore::has_action`], and all of [`SubscriberCore::next_event`]. The driver has given up every buffer of a
+//! lane before it reports it as `disconnected`.
+//!
+//! Invariants:
+//! - What is delivered of one broker is dense: offsets follow one another from where the lane started. Only an eviction
+//!   breaks that, and only if the settings allow it, and it is reported with its size.
+//! - Memory is bounded: `buffers_per_broker` batches of each broker.
+//! - A broker that is away or slow holds back no other.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use embar_wire::batch::BatchHeader;
+use embar_wire::control::{BrokerState, ErrorCode, ErrorReply, StartAt};
+use embar_wire::time::Now;
+
+use super::lane::{Phase, SubscribeLane, Trouble};
+use super::position::Positions;
+use crate::backoff::Random;
+use crate::connection::{Lane, LinkAction};
+use crate::directory::{Directory, Finding};
+use crate::error::Error;
+
+/// Where to start reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// At the first message each broker retains.
+    Earliest,
+    /// At the next message that arrives.
+    Latest,
+    /// Where another subscriber stood; brokers it says nothing of are read from their first message.
+    Positions(Positions),
+}
+
+/// What to do when the next messages were evicted before they were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnEvicted {
+    /// End with [`Error::Evicted`].
+    Fail,
+    /// Go on at the first message available, and count what was skipped.
+    SkipToFirst,
+}
+
+/// Settings of a core.
+#[derive(Debug, Clone)]
+pub struct SubscriberConfig {
+    /// Goes into the brokers' logs.
+    pub name: String,
+    /// Where to ask for the cluster first; at least one.
+    pub bootstrap: Vec<SocketAddr>,
+    /// The topic's name.
+    pub topic: String,
+    /// Where to start.
+    pub start: Start,
+    /// End when everything is delivered that was there at the start.
+    pub until_end: bool,
+    /// What to do after an eviction.
+    pub on_evicted: OnEvicted,
+    /// A broker that is away for longer ends the subscription.
+    pub loss_timeout: Duration,
+    /// Opening fails after this time.
+    pub open_timeout: Duration,
+    /// Batches of one broker in memory, at least 2.
+    pub buffers_per_broker: usize,
+    /// Seed of the backoff jitter.
+    pub seed: u64,
+}
+
+/// A batch for the consumer. Its buffer goes back by [`SubscriberCore::returned`].
+#[derive(Debug)]
+pub struct Delivered {
+    /// The lane it came on.
+    pub lane: Lane,
+    /// The broker.
+    pub broker: u32,
+    /// Checked.
+    pub header: BatchHeader,
+    /// Checked too; only the first [`BatchHeader::payload_len`] bytes belong to the batch.
+    pub payload: Vec<u8>,
+    /// Messages at the front that were not asked for.
+    pub skip: u32,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Every broker that is ready was tried and at least one serves this subscriber. Comes once.
+    Opened,
+    /// A broker's messages will be delivered from this offset on.
+    Started {
+        /// The broker.
+        broker: u32,
+        /// The first offset.
+        start: u64,
+    },
+    /// A batch came.
+    Deliver(Delivered),
+    /// Messages were evicted before they were read.
+    Skipped {
+        /// The broker.
+        broker: u32,
+        /// The next offset.
+        to: u64,
+        /// Offsets skipped.
+        messages: u64,
+    },
+    /// A broker is away.
+    LaneLost {
+        /// The broker.
+        broker: u32,
+        /// Why.
+        cause: String,
+    },
+    /// Everything that was there at the start is delivered. Comes once, and nothing after it.
+    End,
+    /// Nothing will be delivered any more. Comes once, and nothing after it.
+    Failed(Error),
+}
+
+/// A broker may not know a new topic yet; after this long it does not know it at all.
+const TOPIC_GRACE: Duration = Duration::from_secs(5);
+/// Between two looks at a cluster that is not complete.
+const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
+/// Between two looks at the cluster, to find brokers that joined.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct SubscriberCore {
+    config: SubscriberConfig,
+    directory: Directory,
+    lanes: Vec<SubscribeLane>,
+    opened: bool,
+    open_by: Option<Now>,
+    ended: Option<Error>,
+    random: Random,
+    events: VecDeque<Event>,
+}
+
+impl SubscriberCore {
+    /// A core that does nothing before [`SubscriberCore::start`].
+    ///
+    /// # Panics
+    /// If there is no bootstrap address.
+    pub fn new(config: SubscriberConfig) -> Self {
+        let mut random = Random::new(config.seed);
+        let directory = Directory::new(
+            &config.name,
+            config.bootstrap.clone(),
+            &config.topic,
+            random.next_bits(),
+        );
+        Self {
+            config,
+            directory,
+            lanes: Vec::new(),
+            opened: false,
+            open_by: None,
+            ended: None,
+            random,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Starts to look for the cluster.
+    pub fn start(&mut self, now: Now) {
+        self.open_by = Some(now.after(self.config.open_timeout));
+        self.directory.wish_refresh(now);
+    }
+
+    /// Lanes that exist, the control lane included; they are numbered from 0 and only grow in number.
+    pub fn lane_count(&self) -> u32 {
+        1 + self.lanes.len() as u32
+    }
+
+    /// The driver connected `lane`.
+    pub fn connected(&mut self, lane: Lane) {
+        match lane.index().checked_sub(1) {
+            None => self.directory.connected(),
+            Some(index) => self.lanes[index].link.connected(),
+        }
+    }
+
+    /// The driver received `bytes` more bytes into the buffer of [`LinkAction::Receive`].
+    pub fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now) {
+        let Some(index) = lane.index().checked_sub(1) else {
+            self.directory.received(buffer, bytes, now);
+            self.take_findings(now);
+            return;
+        };
+        if self.ended.is_none() {
+            let result = self.lanes[index].received(buffer, bytes, &self.config, &mut self.events);
+            self.after(index, result, now);
+        }
+    }
+
+    /// The driver finished the send of `lane`.
+    pub fn sent(&mut self, lane: Lane) {
+        match lane.index().checked_sub(1) {
+            None => self.directory.sent(),
+            Some(index) => self.lanes[index].link.sent(),
+        }
+    }
+
+    /// The consumer is done with a buffer that was delivered from `lane`.
+    pub fn returned(&mut self, lane: Lane, buffer: Vec<u8>, now: Now) {
+        let Some(index) = lane.index().checked_sub(1) else {
+            return;
+        };
+        let result = self.lanes[index].returned(buffer, &self.config, &mut self.events);
+        if self.ended.is_none() {
+            self.after(index, result, now);
+        }
+    }
+
+    /// `lane` is closed, or could not be connected, and the driver holds nothing of it.
+    pub fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {
+        let Some(index) = lane.index().checked_sub(1) else {
+            self.directory.disconnected(cause, now);
+            return;
+        };
+        let lane = &mut self.lanes[index];
+        let refusal = lane.disconnected(cause, &mut self.random, now);
+        if lane.phase == Phase::Done {
+            return;
+        }
+        if self.ended.is_some() {
+            lane.phase = Phase::Parked;
+            return;
+        }
+        self.events.push_back(Event::LaneLost {
+            broker: lane.broker,
+            cause: lane.last_error.clone().unwrap_or_default(),
+        });
+        if let Some(refusal) = refusal {
+            self.refused(index, refusal, now);
+        }
+        if self.ended.is_none() {
+            self.directory.wish_refresh(now);
+            self.finish_opening();
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Now) {
+        if self.ended.is_some() {
+            return;
+        }
+        if self.open_by.is_some_and(|by| by <= now) {
+            self.fail(self.trouble(), now);
+            return;
+        }
+        self.directory.tick(now);
+        if self.refresh_at().is_some_and(|at| at <= now) {
+            self.directory.wish_refresh(now);
+        }
+        for lane in &mut self.lanes {
+            lane.tick(now);
+        }
+        let lost = self
+            .lanes
+            .iter()
+            .find(|lane| self.lost_at(lane).is_some_and(|at| at <= now));
+        if let Some(lane) = lost {
+            let error = Error::BrokerLost {
+                broker: lane.broker,
+                limit: self.config.loss_timeout,
+                cause: lane
+                    .last_error
+                    .clone()
+                    .unwrap_or_else(|| "it is not ready".into()),
+            };
+            self.fail(error, now);
+        }
+    }
+
+    /// When to call [`SubscriberCore::tick`] at the latest.
+    pub fn next_tick(&self) -> Option<Now> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let lanes = self.lanes.iter().filter_map(SubscribeLane::next_tick);
+        let lost = self.lanes.iter().filter_map(|lane| self.lost_at(lane));
+        lanes
+            .chain(lost)
+            .chain(self.directory.next_tick())
+            .chain(self.refresh_at())
+            .chain(self.open_by)
+            .min()
+    }
+
+    /// Whether [`SubscriberCore::poll`] would return something for `lane`.
+    pub fn has_action(&self, lane: Lane) -> bool {
+        match lane.index().checked_sub(1) {
+            None => self.directory.has_action(),
+            Some(index) => self.lanes[index].has_action(),
+        }
+    }
+
+    /// What to do next on `lane`.
+    pub fn poll(&mut self, lane: Lane) -> Option<LinkAction> {
+        match lane.index().checked_sub(1) {
+            None => self.directory.poll(),
+            Some(index) => self.lanes[index].poll(),
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// True if some lane reads nothing before a buffer is returned.
+    pub fn is_starved(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.is_starved(&self.config))
+    }
+
+    /// Closes all connections.
+    pub fn stop(&mut self, now: Now) {
+        self.fail(Error::Closed, now);
+    }
+
+    fn after(&mut self, index: usize, result: Result<(), Trouble>, now: Now) {
+        match result {
+            Ok(()) => {}
+            Err(Trouble::Close(why)) => self.lanes[index].close(why),
+            Err(Trouble::Fatal(error)) => {
+                self.fail(error, now);
+                return;
+            }
+        }
+        self.finish_opening();
+        self.finish_reading(index, now);
+    }
+
+    fn finish_opening(&mut self) {
+        let settled = self
+            .lanes
+            .iter()
+            .all(|lane| lane.settled || !lane.is_ready());
+        let serving = self.lanes.iter().any(|lane| lane.position.is_some());
+        if settled && serving && !self.opened {
+            self.opened = true;
+            self.open_by = None;
+            self.events.push_back(Event::Opened);
+        }
+    }
+
+    fn finish_reading(&mut self, index: usize, now: Now) {
+        if !self.config.until_end || !self.lanes[index].is_at_end() {
+            return;
+        }
+        self.lanes[index].finish();
+        if self.opened && self.lanes.iter().all(|lane| lane.phase == Phase::Done) {
+            self.events.push_back(Event::End);
+            self.close_all(Error::Closed, now);
+        }
+    }
+
+    fn take_findings(&mut self, now: Now) {
+        while let Some(finding) = self.directory.next_finding() {
+            match finding {
+                Finding::Cluster => self.heard_of_cluster(now),
+                Finding::TopicExists => {
+                    for lane in &mut self.lanes {
+                        if let (Phase::Waiting(_), Some(_)) = (lane.phase, lane.unknown_since) {
+                            lane.phase = Phase::Waiting(now);
+                        }
+                    }
+                }
+                Finding::TopicMissing => self.fail_unknown_topic(now),
+                Finding::TopicRefused(error) => self.fail(error, now),
+            }
+        }
+        self.tick(now);
+    }
+
+    fn heard_of_cluster(&mut self, now: Now) {
+        let (Some(cluster), None) = (self.directory.cluster(), &self.ended) else {
+            return;
+        };
+        let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
+        for info in data().filter(|info| info.state != BrokerState::Gone) {
+            if !self.lanes.iter().any(|lane| lane.broker == info.id) {
+                // All of what a broker has that joined later came after the subscription.
+                let start = match &self.config.start {
+                    Start::Latest if !self.opened => StartAt::Latest,
+                    Start::Positions(positions) => positions
+                        .next(info.id)
+                        .map_or(StartAt::Earliest, StartAt::Offset),
+                    Start::Earliest | Start::Latest => StartAt::Earliest,
+                };
+                let lane = Lane(self.lanes.len() as u32 + 1);
+                self.lanes
+                    .push(SubscribeLane::new(lane, info.id, start, &self.config, now));
+            }
+        }
+        for lane in &mut self.lanes {
+            lane.heard_of(data().find(|info| info.id == lane.broker), now);
+        }
+    }
+
+    /// A broker said why it ends the connection.
+    fn refused(&mut self, index: usize, refusal: ErrorReply, now: Now) {
+        let ErrorReply { code, message, .. } = refusal;
+        let lane = &mut self.lanes[index];
+        match code {
+            ErrorCode::OffsetOutOfRange => {
+                let wanted = lane.position.or_else(|| lane.wanted_offset());
+                match (wanted, refusal.first_available) {
+                    (Some(position), Some(first_available)) if first_available > position => {
+                        self.evicted(index, position, first_available, now);
+                    }
+                    _ => self.fail(Error::Refused { code, message }, now),
+                }
+            }
+            ErrorCode::UnknownTopic => {
+                let since = *lane.unknown_since.get_or_insert(now);
+                if since.after(TOPIC_GRACE) <= now {
+                    self.fail_unknown_topic(now);
+                } else {
+                    // The broker may be slow to hear of the topic. The head knows.
+                    lane.settled = false;
+                    self.directory.wish_topic(false, now);
+                }
+            }
+            ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
+                self.fail(Error::Refused { code, message }, now);
+            }
+            _ => {}
+        }
+    }
+
+    fn evicted(&mut self, index: usize, position: u64, first_available: u64, now: Now) {
+        let lane = &mut self.lanes[index];
+        let broker = lane.broker;
+        if self.config.on_evicted == OnEvicted::Fail {
+            let error = Error::Evicted {
+                broker,
+                position,
+                first_available,
+            };
+            self.fail(error, now);
+            return;
+        }
+        self.events.push_back(Event::Skipped {
+            broker,
+            to: first_available,
+            messages: first_available - position,
+        });
+        lane.restart_at(first_available, now);
+        self.tick(now);
+    }
+
+    fn fail_unknown_topic(&mut self, now: Now) {
+        let topic = self.config.topic.clone();
+        self.fail(Error::UnknownTopic { topic }, now);
+    }
+
+    fn fail(&mut self, error: Error, now: Now) {
+        if self.ended.is_none() {
+            self.events.push_back(Event::Failed(error.clone()));
+            self.close_all(error, now);
+        }
+    }
+
+    fn close_all(&mut self, why: Error, now: Now) {
+        self.ended = Some(why);
+        self.open_by = None;
+        self.directory.stop(now);
+        for lane in &mut self.lanes {
+            match lane.phase {
+                Phase::Waiting(_) => lane.phase = Phase::Parked,
+                _ => lane.close("the subscriber is closed".into()),
+            }
+        }
+    }
+
+    fn trouble(&self) -> Error {
+        let refused = self
+            .lanes
+            .iter()
+            .find_map(|lane| Some((lane.broker, lane.last_error.clone()?)));
+        match (self.directory.cluster(), refused) {
+            (None, _) => self.directory.unreachable(),
+            (Some(_), Some((broker, cause))) => Error::Unreachable {
+                addresses: format!("data broker {broker}"),
+                cause,
+            },
+            (Some(_), None) => Error::NoDataBrokers,
+        }
+    }
+
+    fn lost_at(&self, lane: &SubscribeLane) -> Option<Now> {
+        let at = lane.lost_since?.after(self.config.loss_timeout);
+        self.opened.then_some(at)
+    }
+
+    fn refresh_at(&self) -> Option<Now> {
+        if !self.directory.is_idle() {
+            return None;
+        }
+        let complete = self.opened && self.lanes.iter().all(|lane| lane.phase != Phase::Parked);
+        let wait = if complete {
+            REFRESH
+        } else {
+            REFRESH_INCOMPLETE
+        };
+        Some(self.directory.refreshed_at()?.after(wait))
+    }
+}

@@ -1,0 +1,305 @@
+//! The I/O thread of a subscriber: all its connections on one reactor.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use embar_meter::{Profile, Recorder};
+use embar_transport::{Completion, Epoll, IoCounters, Reactor, RecvBuf, SendBuf, Store, Token};
+
+use super::core::{Event, SubscriberCore};
+use super::queue::{Item, Queue};
+use crate::clock::Clock;
+use crate::connection::{Lane, LinkAction};
+use crate::error::Error;
+use crate::profile::subscriber::{
+    BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, VERIFY,
+};
+
+pub(super) fn start(
+    core: SubscriberCore,
+    queue: &Arc<Queue>,
+    profile: &Arc<Profile>,
+) -> Result<JoinHandle<()>, Error> {
+    let (queue, profile) = (queue.clone(), profile.clone());
+    thread::Builder::new()
+        .name("embar-sub".into())
+        .spawn(move || match Epoll::new() {
+            Ok(reactor) => Driver::new(core, queue, profile.recorder(), reactor).run(),
+            Err(error) => queue.end(Err(Error::system("a reactor for a subscriber", &error))),
+        })
+        .map_err(|error| Error::system("a thread for a subscriber", &error))
+}
+
+/// The connection of a lane, as the reactor knows it.
+#[derive(Default)]
+struct Socket {
+    /// Kept until all buffers are back.
+    token: Option<Token>,
+    /// Closed, for this reason.
+    ending: Option<String>,
+    /// Buffers with the reactor.
+    pending: usize,
+}
+
+struct Driver {
+    core: SubscriberCore,
+    queue: Arc<Queue>,
+    clock: Clock,
+    reactor: Epoll,
+    sockets: Vec<Socket>,
+    completions: Vec<Completion>,
+    returned: Vec<(Lane, Vec<u8>)>,
+    recorder: Recorder,
+    counted: IoCounters,
+    stopping: bool,
+}
+
+impl Driver {
+    fn new(core: SubscriberCore, queue: Arc<Queue>, recorder: Recorder, reactor: Epoll) -> Self {
+        queue.set_waker(reactor.waker());
+        Self {
+            core,
+            queue,
+            clock: Clock::new(),
+            reactor,
+            sockets: Vec::new(),
+            completions: Vec::new(),
+            returned: Vec::new(),
+            recorder,
+            counted: IoCounters::default(),
+            stopping: false,
+        }
+    }
+
+    fn run(mut self) {
+        self.core.start(self.clock.now());
+        loop {
+            if !self.stopping && self.queue.is_stopping() {
+                self.stopping = true;
+                self.core.stop(self.clock.now());
+            }
+            self.act();
+            if self.stopping
+                && self
+                    .sockets
+                    .iter()
+                    .all(|socket| socket.token.is_none() && socket.ending.is_none())
+            {
+                return;
+            }
+            self.turn();
+        }
+    }
+
+    /// Does what the core asks for, until it asks for nothing.
+    fn act(&mut self) {
+        loop {
+            self.take_returned();
+            let now = self.clock.now();
+            if self.core.next_tick().is_some_and(|at| at <= now) {
+                self.core.tick(now);
+            }
+            let lanes = self.core.lane_count() as usize;
+            self.sockets.resize_with(lanes, Socket::default);
+            for index in 0..lanes {
+                let lane = Lane(index as u32);
+                while let Some(action) = self.core.poll(lane) {
+                    self.perform(lane, action);
+                }
+                self.settle(lane);
+            }
+            self.report();
+            let asks = (0..self.core.lane_count()).any(|lane| self.core.has_action(Lane(lane)));
+            if !asks {
+                return;
+            }
+        }
+    }
+
+    fn take_returned(&mut self) {
+        let mut returned = std::mem::take(&mut self.returned);
+        self.queue
+            .take_returned(self.core.is_starved(), &mut returned);
+        let now = self.clock.now();
+        for (lane, buffer) in returned.drain(..) {
+            self.core.returned(lane, buffer, now);
+        }
+        self.returned = returned;
+    }
+
+    fn perform(&mut self, lane: Lane, action: LinkAction) {
+        let socket = &mut self.sockets[lane.index()];
+        if let LinkAction::Connect(address) = action {
+            match self.reactor.connect(address) {
+                Ok(token) => socket.token = Some(token),
+                Err(error) => socket.ending = Some(error.to_string()),
+            }
+            return;
+        }
+        // Once a connection has ended the core is told so; what it asks for until then is void.
+        let (Some(token), None) = (socket.token, &socket.ending) else {
+            return;
+        };
+        match action {
+            LinkAction::Connect(_) => {}
+            LinkAction::Send(bytes) => {
+                socket.pending += 1;
+                self.reactor.send(token, SendBuf::heap(bytes));
+            }
+            LinkAction::Receive(buffer, space) => {
+                socket.pending += 1;
+                self.reactor.recv(token, RecvBuf::heap(buffer, space));
+            }
+            LinkAction::Close => self.end(lane, "closed".into()),
+        }
+    }
+
+    /// Waits for the sockets, or for the core's next deadline, and reports what happened.
+    fn turn(&mut self) {
+        let limit = self.core.next_tick().map(|at| self.clock.until(at));
+        let mut completions = std::mem::take(&mut self.completions);
+        if let Err(error) = self.reactor.poll(limit.map(round_up), &mut completions) {
+            self.queue
+                .end(Err(Error::system("waiting for sockets", &error)));
+            self.stopping = true;
+            self.core.stop(self.clock.now());
+        }
+        for completion in completions.drain(..) {
+            self.completed(completion);
+        }
+        self.completions = completions;
+        self.count_io();
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        let (Completion::Connected { token, .. }
+        | Completion::Received { token, .. }
+        | Completion::Sent { token, .. }) = &completion
+        else {
+            return;
+        };
+        let known = self
+            .sockets
+            .iter()
+            .position(|socket| socket.token == Some(*token));
+        let Some(index) = known else { return };
+        let lane = Lane(index as u32);
+        let live = self.sockets[index].ending.is_none();
+        match completion {
+            Completion::Connected { result: Ok(()), .. } if live => self.core.connected(lane),
+            Completion::Connected {
+                result: Err(error), ..
+            } => self.end(lane, error.to_string()),
+            Completion::Received {
+                buf, result, ticks, ..
+            } => {
+                self.sockets[index].pending -= 1;
+                self.recorder.add_ticks(RECEIVE, ticks, 1);
+                match (result, buf.into_store()) {
+                    (Ok(0), _) => self.end(lane, "the broker closed the connection".into()),
+                    (Ok(bytes), Store::Heap(buffer)) if live => {
+                        let start = self.recorder.start();
+                        self.core.received(lane, buffer, bytes, self.clock.now());
+                        self.recorder.stop(VERIFY, start);
+                        self.report();
+                    }
+                    (Ok(_), _) => {}
+                    (Err(error), _) => self.end(lane, error.to_string()),
+                }
+            }
+            Completion::Sent { result, .. } => {
+                self.sockets[index].pending -= 1;
+                match result {
+                    Ok(()) if live => self.core.sent(lane),
+                    Ok(()) => {}
+                    Err(error) => self.end(lane, error.to_string()),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The connection is over; the core hears of it when all buffers are back.
+    fn end(&mut self, lane: Lane, cause: String) {
+        let socket = &mut self.sockets[lane.index()];
+        if socket.ending.is_none() {
+            socket.ending = Some(cause);
+            if let Some(token) = socket.token {
+                self.reactor.close(token);
+            }
+        }
+    }
+
+    fn settle(&mut self, lane: Lane) {
+        let socket = &mut self.sockets[lane.index()];
+        if socket.pending == 0
+            && let Some(cause) = socket.ending.take()
+        {
+            socket.token = None;
+            self.core.disconnected(lane, &cause, self.clock.now());
+        }
+    }
+
+    /// Hands on what the core has for the consumer.
+    fn report(&mut self) {
+        while let Some(event) = self.core.next_event() {
+            match event {
+                Event::Opened => self.queue.opened(),
+                Event::Deliver(delivered) => {
+                    let start = self.recorder.start();
+                    let messages = u64::from(delivered.header.message_count() - delivered.skip);
+                    self.queue.push(Item::Batch(delivered));
+                    self.recorder.stop(DELIVER, start);
+                    self.recorder.count(BATCHES, 1);
+                    self.recorder.count(MESSAGES, messages);
+                }
+                Event::Started { broker, start } => self.queue.push(Item::Moved {
+                    broker,
+                    next: start,
+                    skipped: 0,
+                }),
+                Event::Skipped {
+                    broker,
+                    to,
+                    messages,
+                } => {
+                    tracing::warn!(
+                        broker,
+                        to,
+                        messages,
+                        "skipped messages that were evicted before they were read"
+                    );
+                    self.queue.push(Item::Moved {
+                        broker,
+                        next: to,
+                        skipped: messages,
+                    });
+                }
+                Event::LaneLost { broker, cause } => {
+                    if !self.stopping {
+                        tracing::warn!(broker, cause, "lost the connection to a data broker");
+                    }
+                }
+                Event::End => self.queue.end(Ok(())),
+                Event::Failed(error) => self.queue.end(Err(error)),
+            }
+        }
+    }
+
+    fn count_io(&mut self) {
+        let now = self.reactor.counters();
+        self.recorder
+            .count(RECV_CALLS, now.recv_calls - self.counted.recv_calls);
+        self.recorder
+            .count(RECV_BYTES, now.recv_bytes - self.counted.recv_bytes);
+        self.recorder
+            .count(RECV_EAGAIN, now.recv_eagain - self.counted.recv_eagain);
+        self.counted = now;
+    }
+}
+
+/// A wait that ends a little early would be repeated until the time is really there.
+fn round_up(wait: Duration) -> Duration {
+    wait + Duration::from_micros(50)
+}

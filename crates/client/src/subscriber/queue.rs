@@ -1,0 +1,231 @@
+//! Between the I/O thread and the consumer: whole batches one way, their buffers the other.
+//!
+//! It needs no limit of its own: the core delivers only as many batches as there are buffers.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use embar_transport::Waker;
+
+use super::core::Delivered;
+use crate::connection::Lane;
+use crate::error::Error;
+use crate::wake::WakeList;
+
+/// What the consumer takes, in order.
+#[derive(Debug)]
+pub(super) enum Item {
+    Batch(Delivered),
+    /// Offsets of a broker go on, or begin, here.
+    Moved {
+        broker: u32,
+        next: u64,
+        skipped: u64,
+    },
+}
+
+/// What [`Queue::poll_next`] finds.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Item(Item),
+    End,
+    Failed(Error),
+}
+
+#[derive(Default)]
+struct Inner {
+    items: VecDeque<Item>,
+    returned: Vec<(Lane, Vec<u8>)>,
+    /// The I/O thread sleeps although a broker has more, until a buffer is returned.
+    starved: bool,
+    opened: bool,
+    end: Option<Result<(), Error>>,
+    waiting: WakeList,
+    io: Option<Waker>,
+    stopping: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Queue(Mutex<Inner>);
+
+impl Queue {
+    // The consumer's side.
+
+    /// Resolves when the subscription stands, or cannot.
+    pub(super) fn poll_opened(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+        let mut inner = self.inner();
+        match &inner.end {
+            Some(Err(error)) if !inner.opened => Poll::Ready(Err(error.clone())),
+            _ if inner.opened => Poll::Ready(Ok(())),
+            _ => {
+                inner.waiting.register(context);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The next item; the end comes behind all items, and again and again.
+    pub(super) fn poll_next(&self, context: &Context<'_>) -> Poll<Taken> {
+        let mut inner = self.inner();
+        if let Some(item) = inner.items.pop_front() {
+            return Poll::Ready(Taken::Item(item));
+        }
+        match &inner.end {
+            Some(Ok(())) => Poll::Ready(Taken::End),
+            Some(Err(error)) => Poll::Ready(Taken::Failed(error.clone())),
+            None => {
+                inner.waiting.register(context);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Gives a buffer back.
+    pub(super) fn give_back(&self, lane: Lane, buffer: Vec<u8>) {
+        let waker = {
+            let mut inner = self.inner();
+            inner.returned.push((lane, buffer));
+            let wake = std::mem::take(&mut inner.starved);
+            if wake { inner.io.clone() } else { None }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Asks the I/O thread to end.
+    pub(super) fn stop(&self) {
+        let waker = {
+            let mut inner = self.inner();
+            inner.stopping = true;
+            inner.io.clone()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Reading cannot go on: what is queued is dropped, and the I/O thread ends.
+    pub(super) fn abort(&self, error: &Error) {
+        {
+            let mut inner = self.inner();
+            inner.items.clear();
+            inner.end = Some(Err(error.clone()));
+        }
+        self.stop();
+    }
+
+    // The I/O thread's side.
+
+    pub(super) fn set_waker(&self, waker: Waker) {
+        self.inner().io = Some(waker);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.inner().stopping
+    }
+
+    pub(super) fn opened(&self) {
+        self.change(|inner| inner.opened = true);
+    }
+
+    /// Dropped if the end is there already.
+    pub(super) fn push(&self, item: Item) {
+        self.change(|inner| {
+            if inner.end.is_none() {
+                inner.items.push_back(item);
+            }
+        });
+    }
+
+    /// Nothing follows: the first reason stays.
+    pub(super) fn end(&self, why: Result<(), Error>) {
+        self.change(|inner| {
+            inner.end.get_or_insert(why);
+        });
+    }
+
+    /// Takes returned buffers into `into`. If there is none and the caller is `starved`, it will be woken by the next.
+    pub(super) fn take_returned(&self, starved: bool, into: &mut Vec<(Lane, Vec<u8>)>) {
+        let mut inner = self.inner();
+        into.append(&mut inner.returned);
+        inner.starved = starved && into.is_empty();
+    }
+
+    fn change(&self, f: impl FnOnce(&mut Inner)) {
+        let waiting = {
+            let mut inner = self.inner();
+            f(&mut inner);
+            if inner.waiting.is_empty() {
+                return;
+            }
+            inner.waiting.take()
+        };
+        waiting.wake_all();
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Every step leaves the queue valid, so a panic of another holder spoils nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::wake::block_on;
+
+    fn moved(next: u64) -> Item {
+        Item::Moved {
+            broker: 1,
+            next,
+            skipped: 0,
+        }
+    }
+
+    #[test]
+    fn items_come_in_order_and_the_end_behind_them() {
+        let queue = Queue::default();
+        let next = || {
+            block_on(
+                poll_fn(|context| queue.poll_next(context)),
+                Some(Instant::now() + Duration::from_millis(1)),
+            )
+        };
+        assert!(next().is_none());
+        queue.push(moved(1));
+        queue.push(moved(2));
+        queue.end(Err(Error::Closed));
+        queue.end(Ok(()));
+        for expected in [1, 2] {
+            assert!(
+                matches!(next(), Some(Taken::Item(Item::Moved { next, .. })) if next == expected)
+            );
+        }
+        for _ in 0..2 {
+            assert!(
+                matches!(next(), Some(Taken::Failed(Error::Closed))),
+                "the first reason stays"
+            );
+        }
+    }
+
+    #[test]
+    fn returned_buffers_are_taken_once() {
+        let queue = Queue::default();
+        let mut into = Vec::new();
+        queue.take_returned(true, &mut into);
+        assert!(into.is_empty());
+        queue.give_back(Lane(1), vec![1]);
+        queue.give_back(Lane(2), vec![2]);
+        queue.take_returned(false, &mut into);
+        assert_eq!(into, [(Lane(1), vec![1]), (Lane(2), vec![2])]);
+        into.clear();
+        queue.take_returned(false, &mut into);
+        assert!(into.is_empty());
+    }
+}

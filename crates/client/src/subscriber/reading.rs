@@ -1,0 +1,267 @@
+//! The batch that is being read, message by message, without copying.
+
+use embar_wire::batch::BatchFlags;
+use embar_wire::limits::MESSAGE_ALIGN_BYTES;
+use embar_wire::message::{Headers, Messages};
+use embar_wire::time::WallNs;
+
+use super::core::Delivered;
+use crate::connection::Lane;
+use crate::error::Error;
+
+/// A message, borrowed from the batch it came in.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    /// The broker that holds it.
+    pub broker: u32,
+    /// Its offset there.
+    pub offset: u64,
+    /// The key; `None` if it was published without.
+    pub key: Option<&'a [u8]>,
+    /// Its headers, in the order they were published.
+    pub headers: Headers<'a>,
+    /// The value.
+    pub value: &'a [u8],
+    /// When the broker appended its batch.
+    pub append_time: WallNs,
+    /// The publisher sent its batch again after a loss, so another message may be the same.
+    pub possible_duplicate: bool,
+}
+
+impl Message<'_> {
+    /// A copy that owns its bytes.
+    #[must_use]
+    pub fn to_owned(&self) -> OwnedMessage {
+        OwnedMessage {
+            broker: self.broker,
+            offset: self.offset,
+            key: self.key.map(<[u8]>::to_vec),
+            headers: self
+                .headers
+                .map(|header| (header.name.to_string(), header.value.to_vec()))
+                .collect(),
+            value: self.value.to_vec(),
+            append_time: self.append_time,
+            possible_duplicate: self.possible_duplicate,
+        }
+    }
+}
+
+/// As [`Message`], with bytes of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedMessage {
+    /// The broker that holds it.
+    pub broker: u32,
+    /// Its offset there.
+    pub offset: u64,
+    /// The key; `None` if it was published without.
+    pub key: Option<Vec<u8>>,
+    /// Names and values of its headers, in the order they were published.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The value.
+    pub value: Vec<u8>,
+    /// When the broker appended its batch.
+    pub append_time: WallNs,
+    /// The publisher sent its batch again after a loss, so another message may be the same.
+    pub possible_duplicate: bool,
+}
+
+/// A delivered batch and how far it was read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) lane: Lane,
+    pub(super) broker: u32,
+    payload: Vec<u8>,
+    /// Bytes of `payload` that belong to the batch.
+    len: usize,
+    /// Where the next message begins.
+    cursor: usize,
+    left: u32,
+    /// The offset of the next message.
+    next_offset: u64,
+    append_time: WallNs,
+    possible_duplicate: bool,
+}
+
+impl Reading {
+    /// The batch, behind the messages to skip.
+    pub(super) fn new(delivered: Delivered) -> Result<Self, Error> {
+        let header = delivered.header;
+        let mut reading = Self {
+            lane: delivered.lane,
+            broker: delivered.broker,
+            len: header.payload_len() as usize,
+            payload: delivered.payload,
+            cursor: 0,
+            left: header.message_count(),
+            next_offset: header.base_offset(),
+            append_time: header.append_time(),
+            possible_duplicate: header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE),
+        };
+        for _ in 0..delivered.skip {
+            reading.next()?;
+        }
+        Ok(reading)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(super) fn next_offset(&self) -> u64 {
+        self.next_offset
+    }
+
+    pub(super) fn into_buffer(self) -> (Lane, Vec<u8>) {
+        (self.lane, self.payload)
+    }
+
+    /// The next message. After an error the batch is read no further.
+    ///
+    /// # Panics
+    /// If the batch [is empty](Self::is_empty).
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<Message<'_>, Error> {
+        let payload = &self.payload[..self.len];
+        match Messages::new(&payload[self.cursor..], self.left).next() {
+            Some(Ok(view)) => {
+                // The value is the last part of a record, so the next one begins behind it.
+                let end =
+                    view.value.as_ptr() as usize - payload.as_ptr() as usize + view.value.len();
+                self.cursor = end.next_multiple_of(MESSAGE_ALIGN_BYTES);
+                let offset = self.next_offset;
+                self.next_offset += 1;
+                self.left -= 1;
+                Ok(Message {
+                    broker: self.broker,
+                    offset,
+                    key: view.key,
+                    headers: view.headers,
+                    value: view.value,
+                    append_time: self.append_time,
+                    possible_duplicate: self.possible_duplicate,
+                })
+            }
+            Some(Err(error)) => {
+                self.left = 0;
+                Err(Error::Corrupt {
+                    broker: self.broker,
+                    offset: self.next_offset,
+                    cause: error.to_string(),
+                })
+            }
+            None => panic!("read past the end of a batch"),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use embar_wire::batch::{BatchHeader, SealFields};
+    use embar_wire::builder::BatchBuilder;
+    use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+    use embar_wire::message::Header;
+
+    use super::*;
+
+    /// A stamped batch frame with these values.
+    pub(crate) fn frame(base: u64, topic: u32, values: &[&[u8]]) -> Vec<u8> {
+        let mut builder = BatchBuilder::new(Vec::new(), 1 << 20);
+        for value in values {
+            builder.try_push(None, &[], value).expect("fits");
+        }
+        let mut frame = builder.seal(SealFields {
+            topic,
+            ..SealFields::default()
+        });
+        let mut header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("sealed");
+        header.stamp(base, WallNs(77));
+        frame[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
+        frame
+    }
+
+    fn delivered(frame: &[u8], skip: u32) -> Delivered {
+        let mut payload = frame[BATCH_HEADER_BYTES..].to_vec();
+        // A buffer is longer than its batch, and holds bytes of an older one.
+        payload.extend([0xAA; 256]);
+        Delivered {
+            lane: Lane(1),
+            broker: 4,
+            header: BatchHeader::parse(frame, MAX_BATCH_BYTES).expect("good"),
+            payload,
+            skip,
+        }
+    }
+
+    #[test]
+    fn messages_of_all_shapes_come_back_with_their_offsets() {
+        let mut builder = BatchBuilder::new(Vec::new(), 4096);
+        let headers = [Header {
+            name: "kind",
+            value: b"x",
+        }];
+        builder.try_push(None, &[], b"").expect("fits");
+        builder
+            .try_push(Some(b"key"), &headers, b"value")
+            .expect("fits");
+        builder.try_push(Some(b""), &[], b"").expect("fits");
+        builder.try_push(None, &headers, b"12345678").expect("fits");
+        let frame = builder.seal(SealFields {
+            flags: BatchFlags::POSSIBLE_DUPLICATE,
+            ..SealFields::default()
+        });
+        let mut reading = Reading::new(delivered(&frame, 0)).expect("good");
+        let mut seen = Vec::new();
+        while !reading.is_empty() {
+            let message = reading.next().expect("good").to_owned();
+            assert!(message.possible_duplicate);
+            seen.push((
+                message.offset,
+                message.key,
+                message.headers.len(),
+                message.value,
+            ));
+        }
+        assert_eq!(
+            seen,
+            [
+                (0, None, 0, vec![]),
+                (1, Some(b"key".to_vec()), 1, b"value".to_vec()),
+                (2, Some(vec![]), 0, vec![]),
+                (3, None, 1, b"12345678".to_vec()),
+            ]
+        );
+    }
+
+    #[test]
+    fn messages_below_the_start_are_skipped() {
+        let frame = frame(100, 1, &[b"a", b"bb", b"ccc"]);
+        let mut reading = Reading::new(delivered(&frame, 2)).expect("good");
+        let message = reading.next().expect("one is left");
+        assert_eq!(
+            (message.offset, message.value, message.append_time),
+            (102, &b"ccc"[..], WallNs(77))
+        );
+        assert!(reading.is_empty());
+        assert_eq!(reading.next_offset(), 103);
+    }
+
+    #[test]
+    fn a_record_that_lies_about_its_length_is_an_error_once() {
+        let mut frame = frame(5, 1, &[b"a", b"b"]);
+        // The second record's value length.
+        frame[BATCH_HEADER_BYTES + 16..BATCH_HEADER_BYTES + 20]
+            .copy_from_slice(&u32::MAX.to_le_bytes());
+        let mut reading = Reading::new(delivered(&frame, 0)).expect("the first is good");
+        assert!(reading.next().is_ok());
+        assert!(matches!(
+            reading.next(),
+            Err(Error::Corrupt { offset: 6, .. })
+        ));
+        assert!(reading.is_empty());
+        assert!(
+            Reading::new(delivered(&frame, 2)).is_err(),
+            "damage in what is skipped counts too"
+        );
+    }
+}

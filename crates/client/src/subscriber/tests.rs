@@ -1,0 +1,434 @@
+//! The core against a scripted cluster.
+
+use std::time::Duration;
+
+use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
+use embar_wire::time::Now;
+
+use super::core::{Delivered, Event, OnEvicted, Start, SubscriberConfig, SubscriberCore};
+use super::position::Positions;
+use super::reading::tests::frame as batch;
+use crate::backoff::Random;
+use crate::connection::{Lane, LinkAction};
+use crate::error::Error;
+use crate::testing::{SECOND, Sockets, bootstrap, cluster, frame, refusal, welcome};
+
+const A: Lane = Lane(1);
+const B: Lane = Lane(2);
+const TOPIC: u32 = 9;
+
+fn config() -> SubscriberConfig {
+    SubscriberConfig {
+        name: "test".into(),
+        bootstrap: bootstrap(),
+        topic: "t".into(),
+        start: Start::Earliest,
+        until_end: false,
+        on_evicted: OnEvicted::Fail,
+        loss_timeout: Duration::from_secs(30),
+        open_timeout: Duration::from_secs(5),
+        buffers_per_broker: 2,
+        seed: 1,
+    }
+}
+
+struct Script {
+    core: SubscriberCore,
+    now: Now,
+    sockets: Sockets,
+    delivered: Vec<Delivered>,
+    events: Vec<Event>,
+}
+
+impl Script {
+    fn new(config: SubscriberConfig) -> Self {
+        let mut script = Self {
+            core: SubscriberCore::new(config),
+            now: Now(0),
+            sockets: Sockets::default(),
+            delivered: Vec::new(),
+            events: Vec::new(),
+        };
+        script.core.start(script.now);
+        script.drain();
+        script
+    }
+
+    fn open(config: SubscriberConfig, data: u32) -> Self {
+        let mut script = Self::new(config);
+        script.connect(Lane::CONTROL);
+        script.tell(Lane::CONTROL, &welcome(0));
+        script.tell(Lane::CONTROL, &cluster(data));
+        script.lose(Lane::CONTROL);
+        script
+    }
+
+    fn drain(&mut self) {
+        for lane in (0..self.core.lane_count()).map(Lane) {
+            while let Some(action) = self.core.poll(lane) {
+                let socket = self.sockets.lane(lane);
+                match action {
+                    LinkAction::Connect(address) => socket.connecting = Some(address),
+                    LinkAction::Send(bytes) => {
+                        socket.control_sent(&bytes);
+                        self.core.sent(lane);
+                    }
+                    LinkAction::Receive(buffer, space) => socket.receiving = Some((buffer, space)),
+                    LinkAction::Close => socket.closing = true,
+                }
+            }
+        }
+        while let Some(event) = self.core.next_event() {
+            match event {
+                Event::Deliver(delivered) => self.delivered.push(delivered),
+                other => self.events.push(other),
+            }
+        }
+    }
+
+    fn connect(&mut self, lane: Lane) {
+        assert!(
+            self.sockets.lane(lane).connecting.take().is_some(),
+            "{lane:?} does not connect"
+        );
+        self.core.connected(lane);
+        self.drain();
+    }
+
+    /// Returns what the core did not take.
+    fn feed<'a>(&mut self, lane: Lane, mut bytes: &'a [u8]) -> &'a [u8] {
+        while !bytes.is_empty() {
+            let Some((buffer, count, rest)) = self.sockets.lane(lane).fill(bytes) else {
+                break;
+            };
+            bytes = rest;
+            self.core.received(lane, buffer, count, self.now);
+            self.drain();
+        }
+        bytes
+    }
+
+    fn tell(&mut self, lane: Lane, message: &Control) {
+        assert!(self.feed(lane, &frame(message)).is_empty());
+    }
+
+    /// Connects the lane, which shall ask for `wanted`, and is told to start at `start` of a topic that ends at `next`.
+    fn subscribe(&mut self, lane: Lane, wanted: StartAt, start: u64, next: u64) {
+        self.ask(lane, wanted);
+        self.tell(
+            lane,
+            &Control::Subscribed(Subscribed {
+                topic_id: TOPIC,
+                start,
+                first: 0,
+                next,
+            }),
+        );
+    }
+
+    fn ask(&mut self, lane: Lane, wanted: StartAt) {
+        self.connect(lane);
+        self.tell(lane, &welcome(lane.0));
+        let Some(Control::Subscribe(subscribe)) = self.sockets.lane(lane).sent.pop() else {
+            panic!("{lane:?} does not subscribe");
+        };
+        assert_eq!(subscribe.start, wanted);
+    }
+
+    fn lose(&mut self, lane: Lane) {
+        let socket = self.sockets.lane(lane);
+        (socket.receiving, socket.closing, socket.connecting) = (None, false, None);
+        self.core.disconnected(lane, "lost", self.now);
+        self.drain();
+    }
+
+    fn tick_at(&mut self, now: u64) {
+        self.now = Now(now);
+        self.core.tick(self.now);
+        self.drain();
+    }
+
+    /// Base offset, count and skip of what was delivered.
+    fn taken(&mut self) -> Vec<(u64, u32, u32)> {
+        let mut taken = Vec::new();
+        for delivered in std::mem::take(&mut self.delivered) {
+            taken.push((
+                delivered.header.base_offset(),
+                delivered.header.message_count(),
+                delivered.skip,
+            ));
+            self.core
+                .returned(delivered.lane, delivered.payload, self.now);
+            self.drain();
+        }
+        taken
+    }
+
+    fn failure(&self) -> Option<&Error> {
+        self.events.iter().find_map(|event| match event {
+            Event::Failed(error) => Some(error),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn batches_arrive_whole_in_whatever_pieces() {
+    for piece in [1, 7, 64, 1000, 1 << 20] {
+        let mut script = Script::open(config(), 1);
+        script.subscribe(A, StartAt::Earliest, 0, 0);
+        assert!(
+            script
+                .events
+                .iter()
+                .any(|event| matches!(event, Event::Opened))
+        );
+        let big = vec![7; 100_000];
+        let bytes = [batch(0, TOPIC, &[b"a", b"b"]), batch(2, TOPIC, &[&big])].concat();
+        let mut seen = Vec::new();
+        for part in bytes.chunks(piece) {
+            assert!(script.feed(A, part).is_empty());
+            seen.extend(script.taken());
+        }
+        assert_eq!(seen, [(0, 2, 0), (2, 1, 0)], "pieces of {piece}");
+    }
+}
+
+#[test]
+fn the_first_batch_may_begin_before_the_start_and_no_later_one_may() {
+    let positions = Positions::from_iter([(1, 11)]);
+    let mut script = Script::open(
+        SubscriberConfig {
+            start: Start::Positions(positions),
+            ..config()
+        },
+        1,
+    );
+    script.subscribe(A, StartAt::Offset(11), 11, 20);
+    script.feed(A, &batch(10, TOPIC, &[b"a", b"b", b"c"]));
+    assert_eq!(script.taken(), [(10, 3, 1)]);
+    script.feed(A, &batch(12, TOPIC, &[b"c", b"d"]));
+    assert_eq!(
+        script.failure(),
+        Some(&Error::BrokenOrder {
+            broker: 1,
+            expected: 13,
+            found: 12
+        })
+    );
+}
+
+#[test]
+fn a_gap_is_an_error_and_nothing_behind_it_is_delivered() {
+    let mut script = Script::open(config(), 1);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    script.feed(
+        A,
+        &[batch(0, TOPIC, &[b"a"]), batch(2, TOPIC, &[b"c"])].concat(),
+    );
+    assert_eq!(script.taken(), [(0, 1, 0)]);
+    assert!(matches!(
+        script.failure(),
+        Some(Error::BrokenOrder {
+            expected: 1,
+            found: 2,
+            ..
+        })
+    ));
+    assert!(script.sockets.lane(A).closing);
+}
+
+#[test]
+fn a_lost_broker_is_resumed_at_the_next_offset_while_others_deliver() {
+    let mut script = Script::open(config(), 2);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    script.subscribe(B, StartAt::Earliest, 5, 5);
+    script.feed(A, &batch(0, TOPIC, &[b"a", b"b"]));
+    let half = batch(2, TOPIC, &[&[1; 5000]]);
+    script.feed(A, &half[..1000]);
+    script.lose(A);
+    script.feed(B, &batch(5, TOPIC, &[b"x"]));
+    assert_eq!(script.taken(), [(0, 2, 0), (5, 1, 0)]);
+    script.tick_at(SECOND);
+    script.subscribe(A, StartAt::Offset(2), 2, 3);
+    script.feed(A, &half);
+    assert_eq!(script.taken(), [(2, 1, 0)]);
+}
+
+#[test]
+fn a_broker_that_stays_away_is_an_error_after_the_time_given() {
+    let mut script = Script::open(config(), 2);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    script.subscribe(B, StartAt::Earliest, 0, 0);
+    script.lose(B);
+    script.tick_at(30 * SECOND - 1);
+    assert!(script.failure().is_none());
+    script.tick_at(30 * SECOND);
+    assert!(matches!(
+        script.failure(),
+        Some(Error::BrokerLost { broker: 2, .. })
+    ));
+}
+
+#[test]
+fn eviction_fails_or_skips_as_told() {
+    let out_of_range = refusal(ErrorCode::OffsetOutOfRange, false, Some(100));
+    let start = Start::Positions(Positions::from_iter([(1, 40)]));
+    let mut script = Script::open(
+        SubscriberConfig {
+            start: start.clone(),
+            ..config()
+        },
+        1,
+    );
+    script.ask(A, StartAt::Offset(40));
+    script.tell(A, &out_of_range);
+    script.lose(A);
+    assert_eq!(
+        script.failure(),
+        Some(&Error::Evicted {
+            broker: 1,
+            position: 40,
+            first_available: 100
+        })
+    );
+
+    let mut script = Script::open(
+        SubscriberConfig {
+            start,
+            on_evicted: OnEvicted::SkipToFirst,
+            ..config()
+        },
+        1,
+    );
+    script.ask(A, StartAt::Offset(40));
+    script.tell(A, &out_of_range);
+    script.lose(A);
+    let skipped = |event: &Event| {
+        matches!(
+            event,
+            Event::Skipped {
+                broker: 1,
+                to: 100,
+                messages: 60
+            }
+        )
+    };
+    assert!(script.events.iter().any(skipped), "{:?}", script.events);
+    script.subscribe(A, StartAt::Offset(100), 100, 101);
+    script.feed(A, &batch(100, TOPIC, &[b"z"]));
+    assert_eq!(script.taken(), [(100, 1, 0)]);
+}
+
+#[test]
+fn until_end_ends_when_all_brokers_are_there() {
+    let mut script = Script::open(
+        SubscriberConfig {
+            until_end: true,
+            ..config()
+        },
+        2,
+    );
+    let ended = |script: &Script| {
+        script
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::End))
+    };
+    script.subscribe(A, StartAt::Earliest, 0, 2);
+    script.subscribe(B, StartAt::Earliest, 0, 0);
+    assert!(!ended(&script), "A has two to come");
+    script.feed(A, &batch(0, TOPIC, &[b"a", b"b"]));
+    assert!(ended(&script));
+    assert_eq!(script.taken(), [(0, 2, 0)]);
+    assert!(script.failure().is_none());
+}
+
+#[test]
+fn without_a_free_buffer_nothing_is_read_until_one_comes_back() {
+    let mut script = Script::open(config(), 1);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    for base in 0..2 {
+        assert!(script.feed(A, &batch(base, TOPIC, &[b"m"])).is_empty());
+    }
+    assert!(script.core.is_starved());
+    let third = batch(2, TOPIC, &[b"m"]);
+    assert_eq!(script.feed(A, &third).len(), third.len(), "held back");
+    assert_eq!(script.taken().len(), 2);
+    assert!(script.feed(A, &third).is_empty());
+    assert_eq!(script.taken(), [(2, 1, 0)]);
+}
+
+#[test]
+fn a_damaged_batch_is_asked_for_again_and_then_reported() {
+    let mut script = Script::open(config(), 1);
+    script.subscribe(A, StartAt::Earliest, 0, 1);
+    let mut damaged = batch(0, TOPIC, &[b"abc"]);
+    let last = damaged.len() - 60;
+    damaged[last] ^= 1;
+    for attempt in 1..=3 {
+        assert!(script.failure().is_none(), "attempt {attempt}");
+        script.feed(A, &damaged);
+        if attempt < 3 {
+            assert!(script.sockets.lane(A).closing);
+            script.lose(A);
+            script.tick_at(script.now.0 + SECOND);
+            script.subscribe(A, StartAt::Offset(0), 0, 1);
+        }
+    }
+    assert!(matches!(
+        script.failure(),
+        Some(Error::Corrupt {
+            broker: 1,
+            offset: 0,
+            ..
+        })
+    ));
+    assert!(script.delivered.is_empty());
+}
+
+#[test]
+fn latest_starts_where_the_broker_says_and_resumes_there() {
+    let mut script = Script::open(
+        SubscriberConfig {
+            start: Start::Latest,
+            ..config()
+        },
+        1,
+    );
+    script.subscribe(A, StartAt::Latest, 77, 77);
+    assert!(script.events.iter().any(|event| matches!(
+        event,
+        Event::Started {
+            broker: 1,
+            start: 77
+        }
+    )));
+    script.lose(A);
+    script.tick_at(SECOND);
+    script.ask(A, StartAt::Offset(77));
+}
+
+#[test]
+fn hostile_bytes_never_panic_and_never_deliver_out_of_order() {
+    let mut random = Random::new(3);
+    for round in 0..500 {
+        let mut script = Script::open(config(), 1);
+        script.subscribe(A, StartAt::Earliest, 0, 0);
+        let mut bytes: Vec<u8> = (0..4)
+            .flat_map(|base| batch(base, TOPIC, &[b"message"]))
+            .collect();
+        for _ in 0..=round % 3 {
+            let at = (random.next_bits() % bytes.len() as u64) as usize;
+            bytes[at] = random.next_bits() as u8;
+        }
+        let mut next = 0;
+        for piece in bytes.chunks(50) {
+            script.feed(A, piece);
+            for (base, count, skip) in script.taken() {
+                assert_eq!((base, skip), (next, 0));
+                next = base + u64::from(count);
+            }
+        }
+    }
+}
