@@ -90,7 +90,9 @@ mod tests {
 
     #[test]
     fn every_command_has_examples() {
-        let command = Cli::command();
+        let mut command = Cli::command();
+        // Hands the global options down to the commands.
+        command.build();
         let mut pending: Vec<_> = command.get_subcommands().filter(|command| !command.is_hide_set()).collect();
         while let Some(command) = pending.pop() {
             if command.has_subcommands() {

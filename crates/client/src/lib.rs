@@ -48,8 +48,8 @@ pub use subscriber::{Message, OnEvicted, OwnedMessage, Positions, Start, Subscri
 
 /// What a deterministic simulator drives: the cores, their settings, events and actions.
 ///
-/// Call orders are documented on the modules [`publisher::core`](crate::publisher::core) and
-/// [`subscriber::core`](crate::subscriber::core). Time comes in as [`embar_wire::time::Now`], randomness as a seed.
+/// Call orders are documented on the modules [`publisher::core`] and
+/// [`subscriber::core`]. Time comes in as [`embar_wire::time::Now`], randomness as a seed.
 pub mod sim_api {
     pub use crate::connection::{Lane, LinkAction};
     pub use crate::publisher::core::{

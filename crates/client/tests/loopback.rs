@@ -12,7 +12,7 @@ use embar_wire::ack::encode_ack;
 use embar_wire::batch::Batch;
 use embar_wire::control::{
     self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
-    Partition, PublisherOpened, StartAt, Subscribed, Topic, TopicCreated, TopicDescription,
+    Partition, PublisherOpened, StartAt, Subscribed, Topic, TopicCreated, TopicDescription, Topics,
     Welcome,
 };
 use embar_wire::frame::{FrameHeader, FrameId, PROTOCOL_VERSION};
@@ -123,6 +123,9 @@ impl FakeBroker {
                     topic: log.describe(),
                 })
             }
+            Control::ListTopics => Control::Topics(Topics {
+                topics: log.topic.iter().map(|_| log.describe()).collect(),
+            }),
             Control::OpenPublisher(open) if log.topic.as_ref() == Some(&open.topic) => {
                 Control::PublisherOpened(PublisherOpened {
                     topic_id: TOPIC,

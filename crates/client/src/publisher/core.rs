@@ -14,16 +14,17 @@
 //!   possible-duplicate flag, or not at all.
 //! - Memory is bounded by the batches submitted and not released.
 
+mod loss;
+mod model;
+
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
-use embar_wire::batch::{BatchFlags, BatchHeader};
-use embar_wire::control::{BrokerState, ErrorCode, ErrorReply, PublisherOpened};
-use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::control::{BrokerState, ErrorCode, PublisherOpened};
+use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::Now;
+
+pub use self::model::{Acks, Action, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 
 use super::dispatch;
 use super::flight::Batch;
@@ -34,138 +35,6 @@ use crate::connection::{Lane, LinkAction};
 use crate::directory::{Directory, Finding};
 use crate::error::Error;
 
-/// When a batch counts as published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Acks {
-    /// When the kernel took it: fast, and nothing is known about what became of it.
-    None,
-    /// When it is readable at the topic's order level; survives any process crash, not the loss of the region.
-    Readable,
-}
-
-impl Acks {
-    /// The level on the wire.
-    pub fn level(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Readable => 1,
-        }
-    }
-}
-
-/// What to do with batches that a lost connection may have delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnBrokerLoss {
-    /// Send them to another broker, flagged as possible duplicates: at least once.
-    Resend,
-    /// Report them as in doubt: the caller decides.
-    InDoubt,
-}
-
-/// Settings of a core.
-#[derive(Debug, Clone)]
-pub struct PublisherConfig {
-    /// Goes into the brokers' logs.
-    pub name: String,
-    /// Where to ask for the cluster first; at least one.
-    pub bootstrap: Vec<SocketAddr>,
-    /// The topic's name.
-    pub topic: String,
-    /// Identity of this publishing session.
-    pub producer: u64,
-    /// When a batch counts as published.
-    pub acks: Acks,
-    /// Connections for each data broker.
-    pub lanes_per_broker: u32,
-    /// Batches that one connection carries unacknowledged, at most.
-    pub batches_in_flight: usize,
-    /// What to do with batches that may have been delivered.
-    pub on_broker_loss: OnBrokerLoss,
-    /// Create the topic if it does not exist when the publisher opens.
-    pub auto_create: bool,
-    /// A batch that no broker took within this time fails.
-    pub delivery_timeout: Duration,
-    /// A connection with batches in flight that makes no progress for this long counts as dead.
-    pub ack_timeout: Duration,
-    /// Opening fails after this time.
-    pub open_timeout: Duration,
-    /// Seed of the backoff jitter.
-    pub seed: u64,
-}
-
-/// What the driver shall do on a lane.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Connect, then call `connected` or `disconnected`.
-    Connect(SocketAddr),
-    /// Send these bytes, then call `sent`.
-    Send(Vec<u8>),
-    /// Send this batch, drop the reference, then call `sent`.
-    SendBatch(Arc<Vec<u8>>),
-    /// Receive into this part of the buffer, then call `received`.
-    Receive(Vec<u8>, Range<usize>),
-    /// Close, give up all buffers, then call `disconnected`.
-    Close,
-}
-
-/// What happened.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Every broker that is ready was tried and at least one took the publisher. Comes once.
-    Opened {
-        /// For batch headers.
-        topic_id: u32,
-        /// Largest batch frame that all brokers take.
-        max_batch_bytes: u32,
-        /// Largest message (headers, key and value) that the topic takes.
-        max_message_bytes: u32,
-    },
-    /// The outcome of a batch.
-    Resolved {
-        /// Its number.
-        batch: u64,
-        /// Its messages.
-        messages: u32,
-        /// What became of it.
-        outcome: Outcome,
-        /// Time from hand-over to acknowledgement, if it was acknowledged.
-        waited_ns: Option<u64>,
-    },
-    /// A batch's buffer is free.
-    Released {
-        /// The only reference to it.
-        buffer: Arc<Vec<u8>>,
-    },
-    /// A batch will be sent again.
-    Resent,
-    /// A lane is open again after a loss.
-    Reconnected(Lane),
-    /// A lane was lost.
-    LaneLost {
-        /// Which.
-        lane: Lane,
-        /// Its broker.
-        broker: u32,
-        /// Why.
-        cause: String,
-    },
-    /// Nothing can be published any more. Comes once.
-    Failed(Error),
-}
-
-/// A batch to publish. Its bytes are a whole batch frame, and nobody else refers to them.
-#[derive(Debug)]
-pub struct SealedBatch {
-    /// Number within the publisher.
-    pub number: u64,
-    /// Messages in it.
-    pub messages: u32,
-    /// The frame.
-    pub bytes: Arc<Vec<u8>>,
-}
-
-/// A broker may not know a new topic yet; after this long it does not know it at all.
-const TOPIC_GRACE: Duration = Duration::from_secs(5);
 /// Between two looks at a cluster that is not complete.
 const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
 /// Between two looks at the cluster while publishing, to find brokers that joined.
@@ -491,86 +360,6 @@ impl PublisherCore {
         });
     }
 
-    /// A broker said why it ends the connection.
-    fn refused(&mut self, index: usize, refusal: &ErrorReply, carried: bool, now: Now) {
-        let ErrorReply { code, message, .. } = refusal.clone();
-        match code {
-            ErrorCode::UnknownTopic if carried => self.fail_unknown_topic(now),
-            ErrorCode::UnknownTopic => {
-                let since = *self.lanes[index].unknown_since.get_or_insert(now);
-                if since.after(TOPIC_GRACE) <= now {
-                    self.fail_unknown_topic(now);
-                } else {
-                    // A broker that was not reached before may be slow to hear of the topic; so may one that restarts.
-                    // The head knows, and only a publisher that never got through may bring a topic into being.
-                    let create = self.config.auto_create && self.topic_id.is_none();
-                    self.lanes[index].settled = false;
-                    self.directory.wish_topic(create, now);
-                }
-            }
-            ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
-                if !self.opened =>
-            {
-                self.fail(
-                    Error::Refused { code, message },
-                    Failure::Refused(code),
-                    now,
-                );
-            }
-            _ => {}
-        }
-    }
-
-    fn fail_unknown_topic(&mut self, now: Now) {
-        let topic = self.config.topic.clone();
-        self.fail(
-            Error::UnknownTopic { topic },
-            Failure::Refused(ErrorCode::UnknownTopic),
-            now,
-        );
-    }
-
-    fn fail(&mut self, error: Error, failure: Failure, now: Now) {
-        if self.failed.is_some() {
-            return;
-        }
-        self.failed = Some((error.clone(), failure));
-        self.open_by = None;
-        self.events.push_back(Event::Failed(error));
-        self.directory.stop(now);
-        for batch in std::mem::take(&mut self.waiting) {
-            batch.give_up(failure, &mut self.events);
-        }
-        for lane in &mut self.lanes {
-            match lane.phase {
-                Phase::Waiting(_) | Phase::Parked => lane.phase = Phase::Parked,
-                _ => lane.close("the publisher is closed".into()),
-            }
-        }
-    }
-
-    /// Decides about a batch that was on a connection which is gone.
-    fn recover(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
-        if let Some((_, failure)) = self.failed {
-            batch.give_up(failure, &mut self.events);
-        } else if !batch.written {
-            self.waiting.push_front(batch);
-        } else if let Some(refusal) = refusal.filter(|refusal| is_final(refusal)) {
-            batch.finish(
-                Outcome::Failed(Failure::Refused(refusal.code)),
-                &mut self.events,
-            );
-        } else if self.config.on_broker_loss == OnBrokerLoss::InDoubt
-            || self.config.expires(&batch) <= now
-        {
-            batch.give_up(Failure::InDoubt, &mut self.events);
-        } else {
-            flag_as_possible_duplicate(&mut batch.bytes);
-            self.events.push_back(Event::Resent);
-            self.waiting.push_front(batch);
-        }
-    }
-
     /// Gives waiting batches to lanes that can write them now.
     fn pump(&mut self) {
         while !self.waiting.is_empty() {
@@ -597,31 +386,4 @@ impl PublisherCore {
             .flatten()
             .map(|at| at.after(REFRESH_INCOMPLETE))
     }
-}
-
-impl PublisherConfig {
-    fn expires(&self, batch: &Batch) -> Now {
-        batch.sealed_at.after(self.delivery_timeout)
-    }
-}
-
-/// Sending the same bytes again would only be refused again.
-fn is_final(refusal: &ErrorReply) -> bool {
-    let transient = matches!(
-        refusal.code,
-        ErrorCode::ChecksumMismatch
-            | ErrorCode::Backpressure
-            | ErrorCode::Draining
-            | ErrorCode::Timeout
-    );
-    !refusal.retryable && !transient
-}
-
-fn flag_as_possible_duplicate(bytes: &mut Arc<Vec<u8>>) {
-    let bytes =
-        Arc::get_mut(bytes).expect("the driver gave up its reference before it reported the loss");
-    let mut header = BatchHeader::parse(bytes, MAX_BATCH_BYTES)
-        .expect("a submitted batch starts with a good header");
-    header.add_flags(BatchFlags::POSSIBLE_DUPLICATE);
-    bytes[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
 }

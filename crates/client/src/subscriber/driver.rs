@@ -95,7 +95,7 @@ impl Driver {
     /// Does what the core asks for, until it asks for nothing.
     fn act(&mut self) {
         loop {
-            self.take_returned();
+            let took = self.take_returned();
             let now = self.clock.now();
             if self.core.next_tick().is_some_and(|at| at <= now) {
                 self.core.tick(now);
@@ -111,21 +111,25 @@ impl Driver {
             }
             self.report();
             let asks = (0..self.core.lane_count()).any(|lane| self.core.has_action(Lane(lane)));
-            if !asks {
+            // Buffers that came back may have been used up at once, so only a look that finds none may end in sleep.
+            if !asks && !took {
                 return;
             }
         }
     }
 
-    fn take_returned(&mut self) {
+    /// True if there were any. If not, and a broker is held back, the next one wakes this thread.
+    fn take_returned(&mut self) -> bool {
         let mut returned = std::mem::take(&mut self.returned);
         self.queue
             .take_returned(self.core.is_starved(), &mut returned);
         let now = self.clock.now();
+        let took = !returned.is_empty();
         for (lane, buffer) in returned.drain(..) {
             self.core.returned(lane, buffer, now);
         }
         self.returned = returned;
+        took
     }
 
     fn perform(&mut self, lane: Lane, action: LinkAction) {

@@ -1,0 +1,149 @@
+//! What goes into the publisher's core and what comes out of it.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_wire::time::Now;
+
+use super::super::flight::Batch;
+use super::super::receipt::Outcome;
+use crate::connection::Lane;
+use crate::error::Error;
+
+/// When a batch counts as published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// When the kernel took it: fast, and nothing is known about what became of it.
+    None,
+    /// When it is readable at the topic's order level; survives any process crash, not the loss of the region.
+    Readable,
+}
+
+impl Acks {
+    /// The level on the wire.
+    pub fn level(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Readable => 1,
+        }
+    }
+}
+
+/// What to do with batches that a lost connection may have delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBrokerLoss {
+    /// Send them to another broker, flagged as possible duplicates: at least once.
+    Resend,
+    /// Report them as in doubt: the caller decides.
+    InDoubt,
+}
+
+/// Settings of a core.
+#[derive(Debug, Clone)]
+pub struct PublisherConfig {
+    /// Goes into the brokers' logs.
+    pub name: String,
+    /// Where to ask for the cluster first; at least one.
+    pub bootstrap: Vec<SocketAddr>,
+    /// The topic's name.
+    pub topic: String,
+    /// Identity of this publishing session.
+    pub producer: u64,
+    /// When a batch counts as published.
+    pub acks: Acks,
+    /// Connections for each data broker.
+    pub lanes_per_broker: u32,
+    /// Batches that one connection carries unacknowledged, at most.
+    pub batches_in_flight: usize,
+    /// What to do with batches that may have been delivered.
+    pub on_broker_loss: OnBrokerLoss,
+    /// Create the topic if it does not exist when the publisher opens.
+    pub auto_create: bool,
+    /// A batch that no broker took within this time fails.
+    pub delivery_timeout: Duration,
+    /// A connection with batches in flight that makes no progress for this long counts as dead.
+    pub ack_timeout: Duration,
+    /// Opening fails after this time.
+    pub open_timeout: Duration,
+    /// Seed of the backoff jitter.
+    pub seed: u64,
+}
+
+/// What the driver shall do on a lane.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Connect, then call `connected` or `disconnected`.
+    Connect(SocketAddr),
+    /// Send these bytes, then call `sent`.
+    Send(Vec<u8>),
+    /// Send this batch, drop the reference, then call `sent`.
+    SendBatch(Arc<Vec<u8>>),
+    /// Receive into this part of the buffer, then call `received`.
+    Receive(Vec<u8>, Range<usize>),
+    /// Close, give up all buffers, then call `disconnected`.
+    Close,
+}
+
+/// What happened.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Every broker that is ready was tried and at least one took the publisher. Comes once.
+    Opened {
+        /// For batch headers.
+        topic_id: u32,
+        /// Largest batch frame that all brokers take.
+        max_batch_bytes: u32,
+        /// Largest message (headers, key and value) that the topic takes.
+        max_message_bytes: u32,
+    },
+    /// The outcome of a batch.
+    Resolved {
+        /// Its number.
+        batch: u64,
+        /// Its messages.
+        messages: u32,
+        /// What became of it.
+        outcome: Outcome,
+        /// Time from hand-over to acknowledgement, if it was acknowledged.
+        waited_ns: Option<u64>,
+    },
+    /// A batch's buffer is free.
+    Released {
+        /// The only reference to it.
+        buffer: Arc<Vec<u8>>,
+    },
+    /// A batch will be sent again.
+    Resent,
+    /// A lane is open again after a loss.
+    Reconnected(Lane),
+    /// A lane was lost.
+    LaneLost {
+        /// Which.
+        lane: Lane,
+        /// Its broker.
+        broker: u32,
+        /// Why.
+        cause: String,
+    },
+    /// Nothing can be published any more. Comes once.
+    Failed(Error),
+}
+
+/// A batch to publish. Its bytes are a whole batch frame, and nobody else refers to them.
+#[derive(Debug)]
+pub struct SealedBatch {
+    /// Number within the publisher.
+    pub number: u64,
+    /// Messages in it.
+    pub messages: u32,
+    /// The frame.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+impl PublisherConfig {
+    pub(super) fn expires(&self, batch: &Batch) -> Now {
+        batch.sealed_at.after(self.delivery_timeout)
+    }
+}

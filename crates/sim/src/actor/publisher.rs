@@ -1,0 +1,226 @@
+//! A publisher: the real core, fed with batches of random sizes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_client::OnBrokerLoss;
+use embar_client::sim_api::{
+    Lane, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
+};
+use embar_wire::batch::{BatchFlags, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::time::{Now, WallNs};
+
+use super::{Actor, Scene, Wish};
+use crate::books::Books;
+use crate::host::ADDRESS;
+use crate::plan::PublisherPlan;
+use crate::random::Random;
+use crate::violation::{Check, Invariant, Violation, ensure};
+
+/// See the module.
+pub struct PublisherActor {
+    plan: PublisherPlan,
+    core: PublisherCore,
+    random: Random,
+    producer: u64,
+    topic_id: Option<u32>,
+    max_batch_bytes: usize,
+    next_batch: u64,
+    next_at: Now,
+    unresolved: BTreeSet<u64>,
+    unreleased: u64,
+}
+
+impl PublisherActor {
+    /// Starts to publish.
+    pub fn new(plan: PublisherPlan, topic: &str, producer: u64, mut random: Random, now: Now) -> Self {
+        let hour = Duration::from_secs(3600);
+        let mut core = PublisherCore::new(PublisherConfig {
+            name: format!("publisher-{producer}"),
+            bootstrap: vec![ADDRESS],
+            topic: topic.into(),
+            producer,
+            acks: plan.acks,
+            lanes_per_broker: plan.lanes,
+            batches_in_flight: plan.in_flight,
+            on_broker_loss: plan.on_broker_loss,
+            auto_create: false,
+            delivery_timeout: Duration::from_secs(random.between(1, 30)),
+            ack_timeout: Duration::from_secs(random.between(1, 10)),
+            open_timeout: hour,
+            seed: random.bits(),
+        });
+        core.start(now);
+        Self {
+            plan,
+            core,
+            random,
+            producer,
+            topic_id: None,
+            max_batch_bytes: 0,
+            next_batch: 0,
+            next_at: now,
+            unresolved: BTreeSet::new(),
+            unreleased: 0,
+        }
+    }
+
+    fn may_publish(&self) -> bool {
+        self.topic_id.is_some()
+            && self.next_batch < self.plan.batches
+            && self.unreleased < self.plan.outstanding
+    }
+
+    fn publish(&mut self, scene: &mut Scene<'_>) {
+        let Some(topic) = self.topic_id else { return };
+        let number = self.next_batch;
+        let (builder, messages) = self.fill();
+        let frame = builder.seal(SealFields {
+            producer: self.producer,
+            sequence: number,
+            topic,
+            epoch: 0,
+            append_time: WallNs(scene.now.0),
+            flags: BatchFlags::NONE,
+        });
+        self.next_batch += 1;
+        self.unreleased += 1;
+        self.unresolved.insert(number);
+        scene.books.seal(&frame, self.plan.on_broker_loss == OnBrokerLoss::Resend);
+        scene.trace.event(
+            scene.now,
+            format_args!("publisher {} submits batch {number}: {messages} messages, {} bytes", self.producer, frame.len()),
+        );
+        let sealed = SealedBatch {
+            number,
+            messages,
+            bytes: Arc::new(frame),
+        };
+        self.core.submit(sealed, scene.now);
+        self.next_at = Now(scene.now.0 + self.random.below(self.plan.pace_ns + 1));
+    }
+
+    /// Messages until one does not fit any more.
+    fn fill(&mut self) -> (BatchBuilder, u32) {
+        let capacity = self.random.between(128, self.plan.batch_bytes.min(self.max_batch_bytes) as u64);
+        let most = if self.random.one_in(3) { 1 } else { self.random.size(400) };
+        let mut builder = BatchBuilder::new(Vec::new(), capacity as usize);
+        for _ in 0..most {
+            let len = self.random.size(self.plan.message_bytes) as usize;
+            let value = vec![self.random.bits() as u8; len];
+            let key = self.random.one_in(4).then_some(&b"key"[..]);
+            if builder.try_push(key, &[], &value).is_err() {
+                break;
+            }
+        }
+        if builder.is_empty() {
+            // The smallest batch has room for this.
+            let pushed = builder.try_push(None, &[], &self.producer.to_le_bytes());
+            pushed.expect("one line holds a small message");
+        }
+        let messages = builder.count();
+        (builder, messages)
+    }
+
+    fn take_event(&mut self, event: PublisherEvent, scene: &mut Scene<'_>) -> Check {
+        let me = self.producer;
+        match event {
+            PublisherEvent::Opened {
+                topic_id,
+                max_batch_bytes,
+            } => {
+                self.topic_id = Some(topic_id);
+                self.max_batch_bytes = max_batch_bytes as usize;
+                scene.trace.event(scene.now, format_args!("publisher {me} is open"));
+            }
+            PublisherEvent::Resolved { batch, outcome, .. } => {
+                scene.trace.event(scene.now, format_args!("publisher {me}: batch {batch} is {outcome:?}"));
+                self.unresolved.remove(&batch);
+                scene.books.resolve((me, batch), outcome)?;
+            }
+            PublisherEvent::Released { buffer } => {
+                ensure(Invariant::Delivery, Arc::strong_count(&buffer) == 1, || {
+                    format!("publisher {me} got a buffer back that is still in use")
+                })?;
+                ensure(Invariant::Delivery, self.unreleased > 0, || {
+                    format!("publisher {me} got more buffers back than it gave")
+                })?;
+                self.unreleased -= 1;
+            }
+            PublisherEvent::Failed(error) => {
+                return Err(Violation {
+                    invariant: Invariant::Liveness,
+                    what: format!("publisher {me} gave up: {error}"),
+                });
+            }
+            PublisherEvent::LaneLost { lane, cause, .. } => {
+                scene.trace.event(scene.now, format_args!("publisher {me} lost lane {}: {cause}", lane.0));
+            }
+            PublisherEvent::Resent | PublisherEvent::Reconnected(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Actor for PublisherActor {
+    fn connected(&mut self, lane: Lane, _: Now) {
+        self.core.connected(lane);
+    }
+
+    fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now) {
+        self.core.received(lane, buffer, bytes, now);
+    }
+
+    fn sent(&mut self, lane: Lane, now: Now) {
+        self.core.sent(lane, now);
+    }
+
+    fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {
+        self.core.disconnected(lane, cause, now);
+    }
+
+    fn next_at(&self) -> Option<Now> {
+        let own = self.may_publish().then_some(self.next_at);
+        own.into_iter().chain(self.core.next_tick()).min()
+    }
+
+    fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+        self.core.tick(scene.now);
+        while let Some(event) = self.core.next_event() {
+            self.take_event(event, scene)?;
+        }
+        if self.may_publish() && self.next_at <= scene.now {
+            // At times several at once.
+            let burst = if self.random.one_in(8) { 5 } else { 1 };
+            for _ in 0..burst {
+                if self.may_publish() {
+                    self.publish(scene);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wish(&mut self, now: Now) -> Option<(Lane, Wish)> {
+        (0..self.core.lane_count())
+            .map(Lane)
+            .find_map(|lane| Some((lane, self.core.poll(lane, now)?.into())))
+    }
+
+    fn heal(&mut self, _: Now) {
+        self.plan.batches = self.next_batch;
+    }
+
+    fn is_done(&self, _: &Books) -> bool {
+        self.unresolved.is_empty() && self.unreleased == 0 && self.next_batch == self.plan.batches
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "publisher {}: {} of {} batches submitted, {} unreleased, unresolved {:?}",
+            self.producer, self.next_batch, self.plan.batches, self.unreleased, self.unresolved
+        )
+    }
+}

@@ -1,0 +1,160 @@
+//! One connection with both of its ends, and the buffers that each end has handed in.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use embar_client::sim_api::Lane;
+use embar_fabric::Simulated;
+use embar_transport::{RecvBuf, SendBuf, Token};
+
+use super::pipe::Pipe;
+
+/// Bytes that a client sends.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// Control frames.
+    Own(Vec<u8>),
+    /// A batch, of which the publisher keeps a reference.
+    Batch(Arc<Vec<u8>>),
+}
+
+impl Outgoing {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Batch(bytes) => bytes,
+        }
+    }
+}
+
+/// A send of the client, how far it got, and the bit to be flipped on the way, if any.
+#[derive(Debug)]
+pub(super) struct ClientSend {
+    pub bytes: Outgoing,
+    pub sent: usize,
+    pub damage: Option<usize>,
+}
+
+/// The client's end.
+#[derive(Debug)]
+pub(super) struct Near {
+    pub state: NearState,
+    pub recv: Option<(Vec<u8>, Range<usize>)>,
+    pub send: Option<ClientSend>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NearState {
+    /// The answer comes at this time.
+    Connecting(u64),
+    Open,
+    /// The client asked for it; it is told at this time.
+    Closing(u64),
+    Closed,
+}
+
+/// The broker's end.
+#[derive(Debug)]
+pub(super) struct Far {
+    pub state: FarState,
+    pub recv: Option<RecvBuf<Simulated>>,
+    pub send: Option<SendBuf<Simulated>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FarState {
+    /// The client has not got through yet.
+    Absent,
+    /// In the backlog of the listener.
+    Knocking,
+    Open(Token),
+    /// Buffers may be outstanding.
+    Closed(Token),
+    Gone,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub client: usize,
+    pub lane: Lane,
+    pub up: Pipe,
+    pub down: Pipe,
+    pub near: Near,
+    pub far: Far,
+}
+
+impl Connection {
+    pub fn new(client: usize, lane: Lane, answered_at: u64) -> Self {
+        Self {
+            client,
+            lane,
+            up: Pipe::default(),
+            down: Pipe::default(),
+            near: Near {
+                state: NearState::Connecting(answered_at),
+                recv: None,
+                send: None,
+            },
+            far: Far {
+                state: FarState::Absent,
+                recv: None,
+                send: None,
+            },
+        }
+    }
+
+    /// Both ends are done with it.
+    pub fn is_over(&self) -> bool {
+        let far = match self.far.state {
+            FarState::Absent | FarState::Gone => true,
+            FarState::Closed(_) => self.far.recv.is_none() && self.far.send.is_none(),
+            FarState::Knocking | FarState::Open(_) => false,
+        };
+        far && self.near.state == NearState::Closed
+    }
+
+    /// Whether [`super::Network::near_event`] has something.
+    pub fn near_ready(&self, now: u64) -> bool {
+        match self.near.state {
+            NearState::Connecting(at) | NearState::Closing(at) => at <= now,
+            NearState::Closed => false,
+            NearState::Open => {
+                let incoming = self.down.readable(now) > 0 || self.down.ended(now).is_some();
+                (self.near.recv.is_some() && incoming)
+                    || (self.near.send.is_some() && self.up.room() > 0)
+                    || self.down.is_reset(now) && self.down.readable(now) == 0
+            }
+        }
+    }
+
+    /// Whether [`super::Network::far_event`] has something.
+    pub fn far_ready(&self, now: u64) -> bool {
+        match self.far.state {
+            FarState::Absent | FarState::Gone => false,
+            FarState::Knocking => true,
+            FarState::Closed(_) => self.far.recv.is_some() || self.far.send.is_some(),
+            FarState::Open(_) => {
+                let incoming = self.up.readable(now) > 0 || self.up.ended(now).is_some();
+                (self.far.recv.is_some() && incoming)
+                    || (self.far.send.is_some() && (self.down.room() > 0 || self.is_dead(now)))
+            }
+        }
+    }
+
+    /// Whether a send of the broker fails.
+    pub fn is_dead(&self, now: u64) -> bool {
+        self.near.state == NearState::Closed || self.up.is_reset(now)
+    }
+
+    /// When something may happen next.
+    pub fn next_at(&self) -> Option<u64> {
+        let near = match self.near.state {
+            NearState::Connecting(at) | NearState::Closing(at) => Some(at),
+            _ => None,
+        };
+        [near, self.up.next_at(), self.down.next_at()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}

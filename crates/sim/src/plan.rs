@@ -1,0 +1,200 @@
+//! What a run does, drawn from its seed: shapes, loads and the mix of faults.
+//!
+//! Each seed has a mix of its own (some faults often, some never), because a run in which
+//! everything fails all the time never gets into interesting states.
+
+use std::time::Duration;
+
+use embar_broker::BrokerConfig;
+use embar_client::{Acks, OnBrokerLoss, OnEvicted};
+use embar_fabric::Geometry;
+
+use crate::network::Weather;
+use crate::random::Random;
+
+/// One topic.
+#[derive(Clone, Debug)]
+pub struct TopicPlan {
+    /// Its name.
+    pub name: String,
+    /// Bytes kept; 0 = until the log is full.
+    pub retention_bytes: u64,
+}
+
+/// One publisher.
+#[derive(Clone, Debug)]
+pub struct PublisherPlan {
+    /// Index of its topic.
+    pub topic: usize,
+    /// Its ack level.
+    pub acks: Acks,
+    /// What it does with batches in doubt.
+    pub on_broker_loss: OnBrokerLoss,
+    /// Its connections.
+    pub lanes: u32,
+    /// Batches that one connection carries.
+    pub in_flight: usize,
+    /// Batches that it has not had back, at most.
+    pub outstanding: u64,
+    /// Batches that it publishes in all.
+    pub batches: u64,
+    /// Longest frame, header included.
+    pub batch_bytes: usize,
+    /// Longest message.
+    pub message_bytes: u64,
+    /// Longest pause between two batches, in nanoseconds.
+    pub pace_ns: u64,
+}
+
+/// One subscriber.
+#[derive(Clone, Debug)]
+pub struct SubscriberPlan {
+    /// Index of its topic.
+    pub topic: usize,
+    /// What it does when it was overtaken.
+    pub on_evicted: OnEvicted,
+    /// Longest time for which it keeps a batch, in nanoseconds.
+    pub think_ns: u64,
+    /// Batches it has in memory.
+    pub buffers: usize,
+}
+
+/// How often faults happen: one in so many steps; 0 = never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// The host of the broker dies, or only its process.
+    pub crash: u64,
+    /// A connection breaks.
+    pub cut: u64,
+    /// One direction of a connection stands still.
+    pub stall: u64,
+    /// The broker stands still.
+    pub pause: u64,
+    /// A subscriber goes away and another takes its place, from anywhere.
+    pub resubscribe: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The region.
+    pub geometry: Geometry,
+    /// The broker.
+    pub config: BrokerConfig,
+    /// What there is to publish to.
+    pub topics: Vec<TopicPlan>,
+    /// Who publishes.
+    pub publishers: Vec<PublisherPlan>,
+    /// Who reads.
+    pub subscribers: Vec<SubscriberPlan>,
+    /// Clients that send garbage.
+    pub vandals: usize,
+    /// What the network is like.
+    pub weather: Weather,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+const MS: u64 = 1_000_000;
+
+impl Plan {
+    /// The plan of a seed's generator.
+    pub fn new(random: &mut Random) -> Self {
+        let max_batch_bytes = *random.pick(&[2 << 10, 8 << 10, 32 << 10, 100 << 10]);
+        let topics = topics(random);
+        let publishers = (0..random.between(1, 4))
+            .map(|_| publisher(random, topics.len(), max_batch_bytes))
+            .collect();
+        let subscribers = (0..random.between(1, 4))
+            .map(|_| subscriber(random, topics.len()))
+            .collect();
+        Self {
+            geometry: geometry(random),
+            config: config(random, max_batch_bytes),
+            topics,
+            publishers,
+            subscribers,
+            vandals: random.below(3) as usize,
+            weather: weather(random),
+            faults: faults(random),
+        }
+    }
+}
+
+fn geometry(random: &mut Random) -> Geometry {
+    Geometry {
+        // One broker: it is its own head.
+        brokers: 1,
+        topics: 4,
+        lanes: 1,
+        lane_slots: *random.pick(&[2, 4, 16]),
+        index_pages: random.between(6, 24) as u32,
+        blog_bytes: random.between(6, 16) * (64 << 10),
+    }
+}
+
+fn config(random: &mut Random, max_batch_bytes: u32) -> BrokerConfig {
+    let (high_watermark_percent, low_watermark_percent) = *random.pick(&[(75, 50), (30, 10)]);
+    BrokerConfig {
+        max_batch_bytes,
+        high_watermark_percent,
+        low_watermark_percent,
+        backpressure_timeout: Duration::from_millis(random.between(100, 2000)),
+        frame_timeout: Duration::from_millis(random.between(500, 10_000)),
+        hello_timeout: Duration::from_millis(random.between(500, 5_000)),
+        metering: false,
+        ..BrokerConfig::default()
+    }
+}
+
+fn topics(random: &mut Random) -> Vec<TopicPlan> {
+    let topic = |i, random: &mut Random| TopicPlan {
+        name: format!("topic-{i}"),
+        retention_bytes: *random.pick(&[0, 64 << 10, 160 << 10]),
+    };
+    (0..random.between(1, 3)).map(|i| topic(i, random)).collect()
+}
+
+fn publisher(random: &mut Random, topics: usize, max_batch_bytes: u32) -> PublisherPlan {
+    let batch_bytes = random.between(128, u64::from(max_batch_bytes));
+    PublisherPlan {
+        topic: random.below(topics as u64) as usize,
+        acks: *random.pick(&[Acks::Readable, Acks::Readable, Acks::None]),
+        on_broker_loss: *random.pick(&[OnBrokerLoss::Resend, OnBrokerLoss::InDoubt]),
+        lanes: random.between(1, 3) as u32,
+        in_flight: random.between(1, 6) as usize,
+        outstanding: random.between(1, 12),
+        batches: random.between(20, 160),
+        batch_bytes: batch_bytes as usize,
+        // From one byte to more than a batch can hold.
+        message_bytes: random.size(2 * batch_bytes),
+        pace_ns: *random.pick(&[MS / 10, 2 * MS, 20 * MS]),
+    }
+}
+
+fn subscriber(random: &mut Random, topics: usize) -> SubscriberPlan {
+    SubscriberPlan {
+        topic: random.below(topics as u64) as usize,
+        on_evicted: *random.pick(&[OnEvicted::Fail, OnEvicted::SkipToFirst]),
+        think_ns: *random.pick(&[MS / 10, 5 * MS, 60 * MS]),
+        buffers: random.between(2, 4) as usize,
+    }
+}
+
+fn weather(random: &mut Random) -> Weather {
+    Weather {
+        delay_ns: *random.pick(&[MS / 20, MS / 2, 5 * MS]),
+        piece_bytes: *random.pick(&[1 << 10, 16 << 10, 64 << 10]),
+        damage_one_in: *random.pick(&[0, 0, 40, 120]),
+    }
+}
+
+fn faults(random: &mut Random) -> Faults {
+    Faults {
+        crash: *random.pick(&[0, 300, 1000]),
+        cut: *random.pick(&[0, 100, 400]),
+        stall: *random.pick(&[0, 150, 600]),
+        pause: *random.pick(&[0, 400, 1500]),
+        resubscribe: *random.pick(&[0, 200, 800]),
+    }
+}

@@ -1,0 +1,60 @@
+//! What a checker found.
+
+use std::fmt;
+
+/// The rule that was broken; I1 to I9 are those of the architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invariant {
+    /// One writer per record: what only grows never falls.
+    I1,
+    /// A visible record points to complete, written-back, checksummed bytes.
+    I2,
+    /// Offsets are dense, given once, and never change.
+    I3,
+    /// Every subscriber sees a contiguous run of the one order.
+    I4,
+    /// What was acknowledged survives.
+    I6,
+    /// Nothing is used again while somebody may still read it without being told.
+    I7,
+    /// Nothing unfinished of a dead incarnation is seen.
+    I8,
+    /// Everything has a bound, and all that was taken is given back.
+    I9,
+    /// Each batch is resolved once, as what became of it; it appears twice only if flagged.
+    Delivery,
+    /// When all faults are over, everything that was begun ends.
+    Liveness,
+    /// The code under test panicked.
+    Panic,
+}
+
+/// A broken rule, and how it shows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{invariant}: {what}")]
+pub struct Violation {
+    /// The rule.
+    pub invariant: Invariant,
+    /// How it shows.
+    pub what: String,
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What every check returns.
+pub type Check = Result<(), Violation>;
+
+/// Ok if `holds`.
+pub fn ensure(invariant: Invariant, holds: bool, what: impl FnOnce() -> String) -> Check {
+    if holds {
+        return Ok(());
+    }
+    Err(Violation {
+        invariant,
+        what: what(),
+    })
+}
