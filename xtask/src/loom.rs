@@ -25,7 +25,7 @@ pub fn command(workspace: &Workspace) -> anyhow::Result<Cargo> {
     if members.is_empty() {
         bail!("no crate depends on loom");
     }
-    let mut cargo = Cargo::new("test --locked --profile checked --lib")
+    let mut cargo = Cargo::new("test --locked --profile models --lib")
         .add_flag("RUSTFLAGS", "--cfg loom")
         .arg("--target-dir")
         .arg(workspace.target_dir().join("loom").to_string_lossy());

@@ -24,6 +24,7 @@ mod test;
 mod workspace;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 use workspace::Workspace;
 
 /// Chores of this workspace.
@@ -48,10 +49,20 @@ enum Chore {
     Sim(sim::Arguments),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    match run(arguments.chore) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(chore: Chore) -> anyhow::Result<()> {
     let workspace = Workspace::find();
-    match arguments.chore {
+    match chore {
         Chore::Test(arguments) => test::run(&workspace, &arguments),
         Chore::Lint => lint::run(&workspace),
         Chore::Loom(arguments) => loom::run(&workspace, arguments),

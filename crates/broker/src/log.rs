@@ -212,7 +212,11 @@ impl<M: Memory> Log<M> {
             return Err(NoRoom::Congested);
         }
         // Tiny batches fill the index before they fill the log. Each batch on
-        // its way may open one more page.
+        // its way may open one more page; no eviction makes room for more of
+        // them than there are pages, so it must not begin.
+        if self.on_their_way >= self.region.geometry().index_pages / 2 {
+            return Err(NoRoom::Congested);
+        }
         while self.index.free_pages() <= self.on_their_way {
             self.evict_largest().ok_or(NoRoom::Full)?;
         }
@@ -373,6 +377,11 @@ impl<M: Memory> Log<M> {
     fn drain(&mut self, lane: usize, place: &Place, span: Span<M>, wall: WallNs) {
         let (reader, progress) = &mut self.lanes[lane];
         let (sequence, record) = reader.next().expect("a published record is visible");
+        assert_eq!(
+            (record.blog_at, record.incarnation),
+            (span.at(), self.claim.incarnation()),
+            "lanes hold nothing but what was just published"
+        );
         let chain = self
             .chains
             .get_mut(&record.chain)

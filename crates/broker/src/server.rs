@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use embar_fabric::memory::{Coherence, Mapped};
+use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_meter::snapshot::Snapshot;
 use embar_transport::{Waker, socket};
@@ -94,6 +95,8 @@ pub enum Shutdown {
 /// A broker whose threads run until [`Server::shutdown`]; dropping it cuts them.
 pub struct Server {
     node: Arc<Node<Mapped>>,
+    /// Held as long as the broker lives: a row without a holder may be taken over.
+    _claim: Arc<Claim>,
     address: SocketAddr,
     recovered: Recovered,
     stop: Arc<AtomicU8>,
@@ -163,6 +166,7 @@ impl Server {
         tracing::info!(id = node.id, %address, incarnation = node.incarnation, "ready");
         Ok(Self {
             node,
+            _claim: claim,
             address,
             recovered,
             stop,

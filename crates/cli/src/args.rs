@@ -32,7 +32,13 @@ pub struct Cli {
     #[arg(long, global = true)]
     pub json: bool,
     /// When to use colours
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_enum)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        value_enum
+    )]
     pub color: Color,
     #[command(subcommand)]
     pub command: Command,
@@ -93,13 +99,31 @@ mod tests {
         let mut command = Cli::command();
         // Hands the global options down to the commands.
         command.build();
-        let mut pending: Vec<_> = command.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+        let mut pending: Vec<_> = command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .collect();
+        // The commands that clap adds have no examples.
+        pending.retain(|command| command.get_name() != "help");
         while let Some(command) = pending.pop() {
             if command.has_subcommands() {
-                pending.extend(command.get_subcommands());
+                pending.extend(
+                    command
+                        .get_subcommands()
+                        .filter(|command| command.get_name() != "help"),
+                );
             } else {
                 let help = command.clone().render_long_help().to_string();
-                assert!(help.contains("Examples:\n  embar "), "{}", command.get_name());
+                let name = command.get_name();
+                assert!(
+                    help.contains("Examples:\n  ") && help.contains(&format!(" {name}")),
+                    "{name}"
+                );
+                let long = help.lines().find(|line| line.chars().count() > 100);
+                assert_eq!(
+                    long, None,
+                    "{name}: lines are not to be wrapped by the terminal"
+                );
             }
         }
     }

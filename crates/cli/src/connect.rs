@@ -10,14 +10,21 @@ use embar_client::Admin;
 #[derive(Args, Clone, Debug)]
 pub struct ConnectArgs {
     /// Address of any broker of the cluster; several with commas
-    #[arg(long, value_name = "HOST:PORT", env = "EMBAR_BOOTSTRAP", default_value = "127.0.0.1:9400")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "EMBAR_BOOTSTRAP",
+        default_value = "127.0.0.1:9400"
+    )]
     pub bootstrap: String,
 }
 
 impl ConnectArgs {
     /// A cluster that this process started.
     pub fn to(address: SocketAddr) -> Self {
-        Self { bootstrap: address.to_string() }
+        Self {
+            bootstrap: address.to_string(),
+        }
     }
 
     /// A client for topics, status and profiles.

@@ -61,6 +61,22 @@ pub fn output(error: io::Error) -> anyhow::Error {
     }
 }
 
+/// The message and its causes, each said once: many messages quote their cause already.
+pub fn explain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    text
+}
+
 /// The exit code of `error`: that of the first cause that has one.
 pub fn code(error: &anyhow::Error) -> u8 {
     error
@@ -74,7 +90,9 @@ pub fn code(error: &anyhow::Error) -> u8 {
                     Problem::OutputClosed => OK,
                 });
             }
-            cause.downcast_ref::<embar_client::Error>().and_then(client_code)
+            cause
+                .downcast_ref::<embar_client::Error>()
+                .and_then(client_code)
         })
         .unwrap_or(FAILURE)
 }
@@ -82,9 +100,13 @@ pub fn code(error: &anyhow::Error) -> u8 {
 fn client_code(error: &embar_client::Error) -> Option<u8> {
     use embar_client::Error;
     match error {
-        Error::Unreachable { .. } | Error::NoDataBrokers | Error::BrokerLost { .. } => Some(CANNOT_CONNECT),
+        Error::Unreachable { .. } | Error::NoDataBrokers | Error::BrokerLost { .. } => {
+            Some(CANNOT_CONNECT)
+        }
         Error::BadAddress { .. } | Error::BadSetting { .. } => Some(USAGE),
-        Error::InDoubt | Error::Lost { .. } | Error::BrokenOrder { .. } | Error::Evicted { .. } => Some(DATA),
+        Error::InDoubt | Error::Lost { .. } | Error::BrokenOrder { .. } | Error::Evicted { .. } => {
+            Some(DATA)
+        }
         _ => None,
     }
 }
@@ -97,7 +119,9 @@ mod tests {
 
     #[test]
     fn the_code_survives_context() {
-        let error = Err::<(), _>(usage("no")).context("while parsing").expect_err("an error");
+        let error = Err::<(), _>(usage("no"))
+            .context("while parsing")
+            .expect_err("an error");
         assert_eq!(code(&error), USAGE);
         assert_eq!(code(&anyhow::anyhow!("plain")), FAILURE);
         assert_eq!(code(&Problem::Interrupted.into()), INTERRUPTED);
@@ -105,10 +129,27 @@ mod tests {
 
     #[test]
     fn errors_of_the_client_are_sorted() {
-        let lost = embar_client::Error::Lost { messages: 1, first: Box::new(embar_client::Error::InDoubt) };
+        let lost = embar_client::Error::Lost {
+            messages: 1,
+            first: Box::new(embar_client::Error::InDoubt),
+        };
         assert_eq!(code(&lost.into()), DATA);
-        let nobody = embar_client::Error::Unreachable { addresses: "x".into(), cause: "y".into() };
+        let nobody = embar_client::Error::Unreachable {
+            addresses: "x".into(),
+            cause: "y".into(),
+        };
         assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
+    }
+
+    #[test]
+    fn a_cause_that_was_quoted_is_not_said_again() {
+        let error = Err::<(), _>(anyhow::anyhow!("port in use"))
+            .context("cannot listen: port in use; choose another");
+        let error = error.context("broker 1").expect_err("an error");
+        assert_eq!(
+            explain(&error),
+            "broker 1: cannot listen: port in use; choose another"
+        );
     }
 
     #[test]

@@ -78,7 +78,10 @@ impl Interrupt {
     }
 
     fn callbacks(&self) -> std::sync::MutexGuard<'_, Vec<Callback>> {
-        self.inner.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .callbacks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,7 +113,10 @@ mod tests {
         assert!(interrupt.check().is_ok());
         interrupt.raise();
         interrupt.on_raise(move || send.send("late").expect("receiver lives"));
-        assert_eq!(receive.iter().take(2).collect::<Vec<_>>(), ["early", "late"]);
+        assert_eq!(
+            receive.iter().take(2).collect::<Vec<_>>(),
+            ["early", "late"]
+        );
         assert!(interrupt.check().is_err());
     }
 }

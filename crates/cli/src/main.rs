@@ -44,7 +44,10 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli, output: Output) -> Result<()> {
-    let context = Context { output, interrupt: Interrupt::install()? };
+    let context = Context {
+        output,
+        interrupt: Interrupt::install()?,
+    };
     start_logging(&cli.command);
     match &cli.command {
         Command::Quickstart(args) => commands::quickstart::run(args, &context),
@@ -61,9 +64,13 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
     }
 }
 
-/// Brokers log what they do; other commands only what went wrong. RUST_LOG overrides both.
+/// Brokers log what they do; other commands say what matters themselves. RUST_LOG overrides both.
 fn start_logging(command: &Command) {
-    let level = if matches!(command, Command::Broker(_)) { "info" } else { "warn" };
+    let level = if matches!(command, Command::Broker(_)) {
+        "info"
+    } else {
+        "error"
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     tracing_subscriber::fmt()
@@ -74,8 +81,11 @@ fn start_logging(command: &Command) {
 }
 
 fn report(error: &anyhow::Error) {
-    if matches!(error.downcast_ref(), Some(Problem::OutputClosed | Problem::Interrupted)) {
+    if matches!(
+        error.downcast_ref(),
+        Some(Problem::OutputClosed | Problem::Interrupted)
+    ) {
         return;
     }
-    output::note(format_args!("embar: {error:#}"));
+    output::note(format_args!("embar: {}", exit::explain(error)));
 }

@@ -41,7 +41,10 @@ impl Output {
         let color = match color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+            Color::Auto => {
+                io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            }
         };
         Self { json, color }
     }
@@ -57,7 +60,9 @@ impl Output {
             return Ok(());
         }
         let mut out = io::stdout().lock();
-        writeln!(out, "{text}").and_then(|()| out.flush()).map_err(exit::output)
+        writeln!(out, "{text}")
+            .and_then(|()| out.flush())
+            .map_err(exit::output)
     }
 
     /// A result for programs, on one line; silent without `--json`.
@@ -67,7 +72,9 @@ impl Output {
         }
         let text = serde_json::to_string(value)?;
         let mut out = io::stdout().lock();
-        writeln!(out, "{text}").and_then(|()| out.flush()).map_err(exit::output)
+        writeln!(out, "{text}")
+            .and_then(|()| out.flush())
+            .map_err(exit::output)
     }
 
     /// A remark on standard error. One that cannot be written is dropped: there is nobody to tell.
@@ -112,7 +119,9 @@ pub fn note(text: impl Display) {
 /// A line on standard output for the process that started this one, whatever the options are.
 pub fn raw_line(line: &impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(exit::output)
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(exit::output)
 }
 
 /// A progress bar that appears once its work takes long enough to wonder about. Shared by threads.
@@ -140,7 +149,10 @@ impl Bar {
         if !self.terminal || self.started.elapsed() < SHOW_AFTER {
             return;
         }
-        let mut bar = self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut bar = self
+            .bar
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let bar = bar.get_or_insert_with(|| {
             let style = ProgressStyle::with_template(
                 "{msg:<22} [{bar:32}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
@@ -186,10 +198,15 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let word = group.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        let word = group
+            .iter()
+            .fold(0u32, |word, byte| word << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
         for place in 0..4 {
             if place <= group.len() {
-                text.push(char::from(ALPHABET[(word >> (18 - 6 * place)) as usize & 63]));
+                text.push(char::from(
+                    ALPHABET[(word >> (18 - 6 * place)) as usize & 63],
+                ));
             } else {
                 text.push('=');
             }
@@ -204,7 +221,15 @@ mod tests {
 
     #[test]
     fn base64_as_in_the_rfc() {
-        for (plain, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")] {
+        for (plain, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(plain.as_bytes()), text);
         }
         assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
@@ -219,6 +244,9 @@ mod tests {
     #[test]
     fn no_colours_unless_asked() {
         assert_eq!(Output::new(false, Color::Never).good("ok"), "ok");
-        assert_eq!(Output::new(false, Color::Always).good("ok"), "\x1b[32mok\x1b[0m");
+        assert_eq!(
+            Output::new(false, Color::Always).good("ok"),
+            "\x1b[32mok\x1b[0m"
+        );
     }
 }

@@ -13,7 +13,10 @@ pub const TEMPORARY_PREFIXES: [&str; 3] = ["bench-", "quickstart-", "wall-"];
 
 /// `/dev/shm/embar-<uid>`: one directory per user, since regions are private.
 pub fn root() -> PathBuf {
-    PathBuf::from(format!("/dev/shm/embar-{}", rustix::process::getuid().as_raw()))
+    PathBuf::from(format!(
+        "/dev/shm/embar-{}",
+        rustix::process::getuid().as_raw()
+    ))
 }
 
 /// The region with this name.
@@ -23,7 +26,10 @@ pub fn named(name: &str) -> PathBuf {
 
 /// A region for this process alone: `<prefix><pid>`.
 pub fn temporary(prefix: &str) -> PathBuf {
-    debug_assert!(TEMPORARY_PREFIXES.contains(&prefix), "only known prefixes are swept");
+    debug_assert!(
+        TEMPORARY_PREFIXES.contains(&prefix),
+        "only known prefixes are swept"
+    );
     named(&format!("{prefix}{}", std::process::id()))
 }
 
@@ -38,7 +44,9 @@ fn sweep_in(root: &Path) -> Vec<PathBuf> {
     };
     entries
         .flatten()
-        .filter(|entry| maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid)))
+        .filter(|entry| {
+            maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid))
+        })
         .map(|entry| entry.path())
         .filter(|dir| remove(dir))
         .collect()
@@ -46,13 +54,29 @@ fn sweep_in(root: &Path) -> Vec<PathBuf> {
 
 /// The process that made a temporary region, from its name.
 fn maker(name: &str) -> Option<u32> {
-    let pid = TEMPORARY_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    let pid = TEMPORARY_PREFIXES
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))?;
     // A name may carry a part of its own after the id: `bench-77.ab12`.
     pid.split('.').next()?.parse().ok()
 }
 
 fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// Whether a process is gone, or was killed and is being put away (its first thread is a zombie then, while others may
+/// still hold its files).
+pub fn is_ending(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Err(_) => true,
+        Ok(stat) => state(&stat).is_some_and(|state| matches!(state, 'Z' | 'X')),
+    }
+}
+
+/// The state in a line of `/proc/<pid>/stat`; it follows the name, which may hold parentheses.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 /// Removes a region that nobody uses, whole or not. Says whether it is gone.
@@ -91,6 +115,13 @@ mod tests {
         for name in ["default", "bench-", "bench-x", "77", "quickstart"] {
             assert_eq!(maker(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn the_state_of_a_process() {
+        assert_eq!(state("77 (a) Z (b) R 1 2"), Some('R'));
+        assert_eq!(state(""), None);
+        assert!(!is_ending(std::process::id()) && is_ending(4_194_305));
     }
 
     #[test]

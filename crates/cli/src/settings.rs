@@ -80,7 +80,9 @@ impl BrokerSettings {
         if let Some(size) = self.send_buffer {
             config.send_buffer_bytes = Some(size.to_u32("--send-buffer")?);
         }
-        config.validate().map_err(|error| crate::exit::usage(error.to_string()))?;
+        config
+            .validate()
+            .map_err(|error| crate::exit::usage(error.to_string()))?;
         Ok(config)
     }
 
@@ -101,14 +103,23 @@ impl BrokerSettings {
         };
         let size = |size: Option<Size>| size.map(|size| size.0.to_string());
         let time = |time: Option<Duration>| time.map(show_duration);
-        value("--network-threads", self.network_threads.map(|n| n.to_string()));
+        value(
+            "--network-threads",
+            self.network_threads.map(|n| n.to_string()),
+        );
         value("--max-batch-bytes", size(self.max_batch_bytes));
-        value("--high-watermark", self.high_watermark.map(|n| n.to_string()));
+        value(
+            "--high-watermark",
+            self.high_watermark.map(|n| n.to_string()),
+        );
         value("--low-watermark", self.low_watermark.map(|n| n.to_string()));
         value("--backpressure-timeout", time(self.backpressure_timeout));
         value("--frame-timeout", time(self.frame_timeout));
         value("--hello-timeout", time(self.hello_timeout));
-        value("--max-connections", self.max_connections.map(|n| n.to_string()));
+        value(
+            "--max-connections",
+            self.max_connections.map(|n| n.to_string()),
+        );
         value("--recv-buffer", size(self.recv_buffer));
         value("--send-buffer", size(self.send_buffer));
         value("--profile-interval", time(self.profile_interval));
@@ -135,7 +146,9 @@ mod tests {
     }
 
     fn parse(args: &[String]) -> BrokerSettings {
-        Line::try_parse_from(std::iter::once("x".to_owned()).chain(args.iter().cloned())).expect("options").settings
+        Line::try_parse_from(std::iter::once("x".to_owned()).chain(args.iter().cloned()))
+            .expect("options")
+            .settings
     }
 
     fn all() -> BrokerSettings {
@@ -167,7 +180,13 @@ mod tests {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = all().to_config(listen).expect("valid");
         let plain = BrokerSettings::default().to_config(listen).expect("valid");
-        assert_eq!(plain, BrokerConfig { listen, ..BrokerConfig::default() });
+        assert_eq!(
+            plain,
+            BrokerConfig {
+                listen,
+                ..BrokerConfig::default()
+            }
+        );
         assert_eq!(
             config,
             BrokerConfig {
@@ -191,10 +210,17 @@ mod tests {
 
     #[test]
     fn settings_that_contradict_each_other_are_a_matter_of_usage() {
-        let settings = BrokerSettings { high_watermark: Some(10), ..BrokerSettings::default() };
-        let error = settings.to_config(SocketAddr::from(([127, 0, 0, 1], 0))).expect_err("refused");
+        let settings = BrokerSettings {
+            high_watermark: Some(10),
+            ..BrokerSettings::default()
+        };
+        let error = settings
+            .to_config(SocketAddr::from(([127, 0, 0, 1], 0)))
+            .expect_err("refused");
         assert_eq!(crate::exit::code(&error), crate::exit::USAGE);
-        let error = BrokerSettings::default().to_config(SocketAddr::from(([0, 0, 0, 0], 0))).expect_err("refused");
+        let error = BrokerSettings::default()
+            .to_config(SocketAddr::from(([0, 0, 0, 0], 0)))
+            .expect_err("refused");
         assert!(error.to_string().contains("--insecure-listen"));
     }
 }

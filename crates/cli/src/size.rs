@@ -24,7 +24,9 @@ impl Size {
     /// The bytes as a `u32`, for settings that are one; `name` is the option, for the error.
     pub fn to_u32(self, name: &str) -> anyhow::Result<u32> {
         u32::try_from(self.0).map_err(|_| {
-            crate::exit::usage(format!("{name} {self} is too large: at most 4 GiB - 1 byte"))
+            crate::exit::usage(format!(
+                "{name} {self} is too large: at most 4 GiB - 1 byte"
+            ))
         })
     }
 }
@@ -33,7 +35,9 @@ impl Size {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Not a number with a known suffix.
-    #[error("{text:?} is no size: write bytes, or a number with KiB, MiB, GiB or TiB, for instance 2MiB")]
+    #[error(
+        "{text:?} is no size: write bytes, or a number with KiB, MiB, GiB or TiB, for instance 2MiB"
+    )]
     Size {
         /// As given.
         text: String,
@@ -65,8 +69,12 @@ impl FromStr for Size {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let wrong = || ParseError::Size { text: text.to_owned() };
-        let too_large = || ParseError::TooLarge { text: text.to_owned() };
+        let wrong = || ParseError::Size {
+            text: text.to_owned(),
+        };
+        let too_large = || ParseError::TooLarge {
+            text: text.to_owned(),
+        };
         let (number, suffix) = split(text);
         let number = number.replace('_', "");
         let unit = UNITS
@@ -110,7 +118,9 @@ impl fmt::Display for Size {
 
 /// Reads `250us`, `5ms`, `2s`, `1m`; a bare number is seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
-    let wrong = || ParseError::Duration { text: text.to_owned() };
+    let wrong = || ParseError::Duration {
+        text: text.to_owned(),
+    };
     let (number, suffix) = split(text);
     let seconds = match suffix {
         "us" => 1e-6,
@@ -166,12 +176,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_and_says_what_to_write() {
-        for text in ["", "MiB", "2MB", "2 M", "-1", "1.5", "1.2.3MiB", "0x10", "2MiBs", "½GiB"] {
+        for text in [
+            "", "MiB", "2MB", "2 M", "-1", "1.5", "1.2.3MiB", "0x10", "2MiBs", "½GiB",
+        ] {
             let error = text.parse::<Size>().expect_err(text).to_string();
             assert!(error.contains("2MiB"), "{error}");
         }
         for text in ["99999999999999999999", "17179869184GiB", "99999999999.5TiB"] {
-            assert!(matches!(text.parse::<Size>(), Err(ParseError::TooLarge { .. })), "{text}");
+            assert!(
+                matches!(text.parse::<Size>(), Err(ParseError::TooLarge { .. })),
+                "{text}"
+            );
         }
     }
 
@@ -191,7 +206,13 @@ mod tests {
 
     #[test]
     fn durations_both_ways() {
-        for (text, micros) in [("250us", 250), ("5ms", 5_000), ("2s", 2_000_000), ("1", 1_000_000), ("1m", 60_000_000)] {
+        for (text, micros) in [
+            ("250us", 250),
+            ("5ms", 5_000),
+            ("2s", 2_000_000),
+            ("1", 1_000_000),
+            ("1m", 60_000_000),
+        ] {
             let duration = parse_duration(text).expect(text);
             assert_eq!(duration.as_micros(), micros);
             assert_eq!(parse_duration(&show_duration(duration)), Ok(duration));

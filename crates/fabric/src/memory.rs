@@ -7,6 +7,7 @@
 mod cache_line;
 mod mapped;
 mod power;
+mod random;
 mod simulated;
 
 pub use cache_line::LINE_BYTES;

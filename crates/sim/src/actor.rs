@@ -14,6 +14,7 @@ pub use subscriber::SubscriberActor;
 pub use vandal::Vandal;
 
 use crate::books::Books;
+use crate::figures::Figures;
 use crate::network::Outgoing;
 use crate::trace::Trace;
 use crate::violation::Check;
@@ -62,6 +63,8 @@ pub struct Scene<'a> {
     pub books: &'a mut Books,
     /// What happened.
     pub trace: &'a mut Trace,
+    /// How often.
+    pub figures: &'a mut Figures,
 }
 
 /// A client.
@@ -84,6 +87,10 @@ pub trait Actor {
     fn heal(&mut self, now: Now);
     /// Whether everything it began has ended.
     fn is_done(&self, books: &Books) -> bool;
+    /// Whether it has nothing to finish when everything heals.
+    fn leaves_when_healed(&self) -> bool {
+        false
+    }
     /// For whoever looks at a run that does not end.
     fn describe(&self) -> String;
     /// The subscriber, if it is one.

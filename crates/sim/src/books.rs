@@ -74,21 +74,29 @@ impl Books {
             may_repeat,
             outcome: None,
         };
-        self.sealed.insert((header.producer(), header.sequence()), sealed);
+        self.sealed
+            .insert((header.producer(), header.sequence()), sealed);
     }
 
     /// A publisher was told what became of a batch.
     pub fn resolve(&mut self, name: Name, outcome: Outcome) -> Check {
         let sealed = self.sealed.get_mut(&name);
         let first = sealed.as_ref().is_some_and(|s| s.outcome.is_none());
-        ensure(Invariant::Delivery, first, || format!("batch {name:?} was resolved twice, or never sealed"))?;
+        ensure(Invariant::Delivery, first, || {
+            format!("batch {name:?} was resolved twice, or never sealed")
+        })?;
         let Some(sealed) = sealed else { return Ok(()) };
         sealed.outcome = Some(outcome);
-        let Outcome::Stored(position) = outcome else { return Ok(()) };
+        let Outcome::Stored(position) = outcome else {
+            return Ok(());
+        };
         let found = self.topics.get(&sealed.topic);
         let found = found.and_then(|t| t.batches.get(&position.offset));
         ensure(Invariant::I6, found.is_some_and(|v| v.name == name), || {
-            format!("batch {name:?} is acknowledged at offset {}, where {found:?} is", position.offset)
+            format!(
+                "batch {name:?} is acknowledged at offset {}, where {found:?} is",
+                position.offset
+            )
         })
     }
 
@@ -119,11 +127,19 @@ impl Books {
         }
         for (name, sealed) in &self.sealed {
             let (times, unflagged) = seen.get(name).copied().unwrap_or_default();
-            let say = |what: &str| format!("batch {name:?} is {what} ({times} times visible, {unflagged} of them unflagged): {sealed:?}");
-            let delivery = |holds: bool, what: &str| ensure(Invariant::Delivery, holds, || say(what));
+            let say = |what: &str| {
+                format!(
+                    "batch {name:?} is {what} ({times} times visible, {unflagged} of them unflagged): {sealed:?}"
+                )
+            };
+            let delivery =
+                |holds: bool, what: &str| ensure(Invariant::Delivery, holds, || say(what));
             delivery(sealed.outcome.is_some(), "unresolved")?;
             delivery(unflagged <= 1, "stored twice without being flagged")?;
-            delivery(times <= 1 || sealed.may_repeat, "stored twice although it must not be resent")?;
+            delivery(
+                times <= 1 || sealed.may_repeat,
+                "stored twice although it must not be resent",
+            )?;
             match sealed.outcome {
                 Some(Outcome::Stored(_)) => delivery(times >= 1, "acknowledged and not stored")?,
                 Some(Outcome::Failed(Failure::TimedOut | Failure::Closed)) => {

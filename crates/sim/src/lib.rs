@@ -1,1 +1,29 @@
-//! sim
+//! The log in one thread, on simulated memory, network and time, from a seed.
+//!
+//! The real broker (log, shard, recovery), the real publisher and subscriber cores and the real
+//! fabric run here; only what is below and around them is simulated. Hosts die in the middle of an
+//! append, caches write lines back when they like, connections break inside of frames; after every
+//! step checkers compare what is on the raw devices, and what clients were told, with what they
+//! know. The same seed gives the same run, event by event.
+//!
+//! It never uses a socket, a thread, a clock, or randomness that does not come from the seed.
+//!
+//! Read in this order: [`run`] (one seed), [`plan`] (what a seed does), [`world`] (the loop, its
+//! faults and its end), [`host`] (the broker and its memory), [`network`], [`actor`] (the clients),
+//! then what finds the bugs: [`books`] (what is known) and [`check`] (the invariants).
+#![forbid(unsafe_code)]
+
+pub mod actor;
+pub mod books;
+pub mod check;
+pub mod figures;
+pub mod host;
+pub mod network;
+pub mod plan;
+pub mod random;
+pub mod run;
+pub mod trace;
+pub mod violation;
+pub mod world;
+
+pub use run::{Options, Report, run};

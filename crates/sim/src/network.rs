@@ -93,7 +93,11 @@ impl Network {
     fn piece(&mut self, max: usize) -> usize {
         let most = (max as u64).min(self.weather.piece_bytes).max(1);
         // Whole pieces are common, splinters at any place happen.
-        let piece = if self.random.one_in(3) { self.random.size(most) } else { most };
+        let piece = if self.random.one_in(3) {
+            self.random.size(most)
+        } else {
+            most
+        };
         piece as usize
     }
 
@@ -144,7 +148,8 @@ impl Network {
         let id = self.next;
         self.next += 1;
         let at = self.soon(now);
-        self.connections.insert(id, Connection::new(client, lane, at));
+        self.connections
+            .insert(id, Connection::new(client, lane, at));
         id
     }
 
@@ -158,8 +163,8 @@ impl Network {
 
     /// A client sends bytes.
     pub fn client_send(&mut self, id: Id, bytes: Outgoing) {
-        let damage = matches!(bytes, Outgoing::Batch(_))
-            && self.random.one_in(self.weather.damage_one_in);
+        let damage =
+            matches!(bytes, Outgoing::Batch(_)) && self.random.one_in(self.weather.damage_one_in);
         let damage = damage.then(|| self.random.below(8 * bytes.bytes().len() as u64) as usize);
         if let Some(c) = self.connections.get_mut(&id) {
             assert!(c.near.send.is_none(), "one send at a time");
@@ -193,7 +198,10 @@ impl Network {
 
     /// The next event of a client's connection.
     pub fn near_event(&mut self, id: Id, now: u64) -> Option<NearEvent> {
-        let c = self.connections.get_mut(&id).filter(|c| c.near_ready(now))?;
+        let c = self
+            .connections
+            .get_mut(&id)
+            .filter(|c| c.near_ready(now))?;
         match c.near.state {
             NearState::Connecting(_) if self.listening.is_some() => {
                 c.near.state = NearState::Open;
@@ -281,7 +289,9 @@ impl Network {
         for id in self.ids() {
             // A peer may hear of it at once, or when the host is back.
             let at = self.soon(now) + self.random.below(300_000_000);
-            let Some(c) = self.connections.get_mut(&id) else { continue };
+            let Some(c) = self.connections.get_mut(&id) else {
+                continue;
+            };
             (c.far.recv, c.far.send) = (None, None);
             if c.far.state != FarState::Absent {
                 c.far.state = FarState::Gone;

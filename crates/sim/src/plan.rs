@@ -128,8 +128,8 @@ fn geometry(random: &mut Random) -> Geometry {
         topics: 4,
         lanes: 1,
         lane_slots: *random.pick(&[2, 4, 16]),
-        index_pages: random.between(6, 24) as u32,
-        blog_bytes: random.between(6, 16) * (64 << 10),
+        index_pages: random.between(8, 24) as u32,
+        blog_bytes: random.between(5, 12) * (64 << 10),
     }
 }
 
@@ -152,7 +152,9 @@ fn topics(random: &mut Random) -> Vec<TopicPlan> {
         name: format!("topic-{i}"),
         retention_bytes: *random.pick(&[0, 64 << 10, 160 << 10]),
     };
-    (0..random.between(1, 3)).map(|i| topic(i, random)).collect()
+    (0..random.between(1, 3))
+        .map(|i| topic(i, random))
+        .collect()
 }
 
 fn publisher(random: &mut Random, topics: usize, max_batch_bytes: u32) -> PublisherPlan {
@@ -167,7 +169,11 @@ fn publisher(random: &mut Random, topics: usize, max_batch_bytes: u32) -> Publis
         batches: random.between(20, 160),
         batch_bytes: batch_bytes as usize,
         // From one byte to more than a batch can hold.
-        message_bytes: random.size(2 * batch_bytes),
+        message_bytes: if random.one_in(2) {
+            batch_bytes
+        } else {
+            random.size(2 * batch_bytes)
+        },
         pace_ns: *random.pick(&[MS / 10, 2 * MS, 20 * MS]),
     }
 }

@@ -74,10 +74,11 @@ impl<M: Memory> Log<M> {
         }
         let lanes = (0..threads)
             .map(|lane| {
-                (
-                    region.lane_reader(row, lane),
-                    region.lane_progress_writer(row, lane),
-                )
+                let mut reader = region.lane_reader(row, lane);
+                // A record that the dead incarnation published and did not index was not
+                // acknowledged. Left there, it would be taken for the first one of ours.
+                while reader.next().is_some() {}
+                (reader, region.lane_progress_writer(row, lane))
             })
             .collect();
         let log = Self {

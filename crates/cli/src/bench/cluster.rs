@@ -22,7 +22,12 @@ pub struct Private {
 
 impl Private {
     /// Starts it; `prefix` is one of [`regions::TEMPORARY_PREFIXES`].
-    pub fn start(prefix: &str, plan: &BenchPlan, metering: bool, context: &Context) -> Result<Self> {
+    pub fn start(
+        prefix: &str,
+        plan: &BenchPlan,
+        metering: bool,
+        context: &Context,
+    ) -> Result<Self> {
         let logs = tempfile::Builder::new()
             .prefix("embar-logs-")
             .tempdir()
@@ -56,7 +61,11 @@ impl Private {
     /// Rows of the brokers that take data.
     pub fn data_brokers(&self) -> Vec<u32> {
         let all = self.cluster.brokers().map(|broker| u32::from(broker.id));
-        if self.cluster.plan().brokers == 1 { all.collect() } else { all.filter(|id| *id != 0).collect() }
+        if self.cluster.plan().brokers == 1 {
+            all.collect()
+        } else {
+            all.filter(|id| *id != 0).collect()
+        }
     }
 
     /// Ends it in order.
@@ -70,6 +79,9 @@ impl Private {
 /// Frees what benches that were killed left in memory, and says so.
 pub fn sweep(context: &Context) {
     for dir in regions::sweep() {
-        context.output.note(format_args!("removed {}, left by a run that was killed", dir.display()));
+        context.output.note(format_args!(
+            "removed {}, left by a run that was killed",
+            dir.display()
+        ));
     }
 }

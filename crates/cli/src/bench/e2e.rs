@@ -68,7 +68,13 @@ impl Latency {
     fn of(histogram: &Histogram<u64>) -> Self {
         let micros = |ns: u64| ns as f64 / 1000.0;
         let at = |quantile| micros(histogram.value_at_quantile(quantile));
-        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: micros(histogram.max()) }
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: micros(histogram.max()),
+        }
     }
 }
 
@@ -113,14 +119,20 @@ impl Job {
             .open()?;
         let before = broker_profile(&admin, &self.data_brokers)?;
         let meters = Meters::start(&self.pids)?;
-        let shared = &Shared { epoch: Instant::now(), read: AtomicU64::new(0), failed: abort };
+        let shared = &Shared {
+            epoch: Instant::now(),
+            read: AtomicU64::new(0),
+            failed: abort,
+        };
         let histogram = thread::scope(|scope| -> Result<Histogram<u64>> {
             let handle = publisher.handle();
             // Either one that fails tells the other not to wait for it.
             let failing = |_: &anyhow::Error| shared.failed.set();
             let publishing = scope.spawn(move || self.publish(handle, shared).inspect_err(failing));
             let read = self.read(&mut subscriber, shared).inspect_err(failing);
-            let published = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
+            let published = publishing
+                .join()
+                .map_err(|_| anyhow!("the publishing thread panicked"))?;
             both(read, published)
         })?;
         let elapsed = shared.epoch.elapsed();
@@ -169,7 +181,8 @@ impl Job {
     }
 
     fn read(&self, subscriber: &mut Subscriber, shared: &Shared<'_>) -> Result<Histogram<u64>> {
-        let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("the bounds are valid")?;
+        let mut histogram =
+            Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("the bounds are valid")?;
         let mut verifier = Verifier::new(self.plan.message_bytes as usize, self.plan.messages);
         let mut seen = 0u64;
         while !verifier.is_complete() {
@@ -194,7 +207,8 @@ impl Job {
 
 /// The error of the side that failed first; the other only says that it was given up because of it.
 fn both<T>(read: Result<T>, published: Result<()>) -> Result<T> {
-    let given_up = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(Problem::Interrupted));
+    let given_up =
+        |error: &anyhow::Error| matches!(error.downcast_ref(), Some(Problem::Interrupted));
     match (read, published) {
         (read, Ok(())) => read,
         (Ok(_), Err(error)) => Err(error),
@@ -210,8 +224,14 @@ mod tests {
     fn the_first_failure_is_the_one_that_is_told() {
         let interrupted = || anyhow::Error::from(Problem::Interrupted);
         let text = |result: Result<()>| result.expect_err("failed").to_string();
-        assert_eq!(text(both(Err(interrupted()), Err(anyhow!("no broker")))), "no broker");
-        assert_eq!(text(both(Err(anyhow!("evicted")), Err(interrupted()))), "evicted");
+        assert_eq!(
+            text(both(Err(interrupted()), Err(anyhow!("no broker")))),
+            "no broker"
+        );
+        assert_eq!(
+            text(both(Err(anyhow!("evicted")), Err(interrupted()))),
+            "evicted"
+        );
         assert_eq!(text(both(Ok(()), Err(anyhow!("lost")))), "lost");
         assert!(both(Ok(()), Ok(())).is_ok());
     }
@@ -223,7 +243,10 @@ mod tests {
             histogram.saturating_record(us * 1000);
         }
         let latency = Latency::of(&histogram);
-        assert!((latency.p50 - 500.0).abs() < 1.0 && (latency.p999 - 999.0).abs() < 1.0, "{latency:?}");
+        assert!(
+            (latency.p50 - 500.0).abs() < 1.0 && (latency.p999 - 999.0).abs() < 1.0,
+            "{latency:?}"
+        );
         assert!((latency.max - 1000.0).abs() < 1.0);
     }
 }

@@ -7,12 +7,24 @@ use serde::Serialize;
 const MEANING: [(&str, &str); 13] = [
     ("DrainHeader", "waiting for and reading batch headers"),
     ("ReserveBLogSpace", "finding room in the log"),
-    ("DrainPayloadToBuffer", "the kernel copying payload from sockets into the log"),
+    (
+        "DrainPayloadToBuffer",
+        "the kernel copying payload from sockets into the log",
+    ),
     ("VerifyPayload", "checking the checksums of payload"),
-    ("ReservePBRSlotAndWriteEntry", "writing the records of batches"),
-    ("CompleteBatchInCXL", "writing payload back and making batches readable"),
+    (
+        "ReservePBRSlotAndWriteEntry",
+        "writing the records of batches",
+    ),
+    (
+        "CompleteBatchInCXL",
+        "writing payload back and making batches readable",
+    ),
     ("BufferWrite", "copying messages into batches"),
-    ("WaitForBuffer", "waiting until a batch was acknowledged and its buffer free"),
+    (
+        "WaitForBuffer",
+        "waiting until a batch was acknowledged and its buffer free",
+    ),
     ("SendPayload", "the kernel copying batches into sockets"),
     ("WaitForAck", "waiting for acknowledgements"),
     ("Receive", "the kernel copying bytes from sockets"),
@@ -37,15 +49,33 @@ pub struct Largest {
 impl Largest {
     /// `None` when no time was recorded.
     pub fn of(side: &'static str, profile: &Snapshot) -> Option<Self> {
-        let stages: Vec<&StageRow> = profile.stages.iter().filter(|row| row.name != OVERLAPS).collect();
+        let stages: Vec<&StageRow> = profile
+            .stages
+            .iter()
+            .filter(|row| row.name != OVERLAPS)
+            .collect();
         let total: u64 = stages.iter().map(|row| row.total_ns).sum();
-        let largest = stages.into_iter().max_by_key(|row| row.total_ns).filter(|row| row.total_ns > 0)?;
-        Some(Self { side, stage: largest.name.clone(), share: largest.total_ns as f64 / total as f64 })
+        let largest = stages
+            .into_iter()
+            .max_by_key(|row| row.total_ns)
+            .filter(|row| row.total_ns > 0)?;
+        Some(Self {
+            side,
+            stage: largest.name.clone(),
+            share: largest.total_ns as f64 / total as f64,
+        })
     }
 
     fn clause(&self) -> String {
-        let verb = if self.side == "brokers" { "their" } else { "its" };
-        let meaning = MEANING.iter().find(|(name, _)| *name == self.stage).map_or("", |(_, meaning)| meaning);
+        let verb = if self.side == "brokers" {
+            "their"
+        } else {
+            "its"
+        };
+        let meaning = MEANING
+            .iter()
+            .find(|(name, _)| *name == self.stage)
+            .map_or("", |(_, meaning)| meaning);
         format!(
             "the {} spent {:.0} % of {verb} pipeline's time in {} ({meaning})",
             self.side,
@@ -69,24 +99,46 @@ mod tests {
     use super::*;
 
     fn profile(stages: &[(&str, u64)]) -> Snapshot {
-        Snapshot::new("P", stages.iter().map(|(name, ns)| ((*name).to_owned(), *ns, 1)), [])
+        Snapshot::new(
+            "P",
+            stages.iter().map(|(name, ns)| ((*name).to_owned(), *ns, 1)),
+            [],
+        )
     }
 
     #[test]
     fn the_largest_stage_is_named_with_its_share() {
         let brokers = profile(&[("DrainHeader", 10), ("DrainPayloadToBuffer", 90)]);
-        let publisher = profile(&[("SendPayload", 75), ("BufferWrite", 25), ("WaitForAck", 100_000)]);
-        let sides: Vec<_> =
-            [("brokers", &brokers), ("publisher", &publisher)].into_iter().filter_map(|(side, profile)| Largest::of(side, profile)).collect();
+        let publisher = profile(&[
+            ("SendPayload", 75),
+            ("BufferWrite", 25),
+            ("WaitForAck", 100_000),
+        ]);
+        let sides: Vec<_> = [("brokers", &brokers), ("publisher", &publisher)]
+            .into_iter()
+            .filter_map(|(side, profile)| Largest::of(side, profile))
+            .collect();
         let text = sentence("Publishing", &sides);
-        assert!(text.contains("brokers spent 90 % of their pipeline's time in DrainPayloadToBuffer"), "{text}");
-        assert!(text.contains("publisher spent 75 % of its pipeline's time in SendPayload"), "{text}");
-        assert!(text.ends_with('.') && text.matches(". ").count() == 0, "one sentence: {text}");
+        assert!(
+            text.contains("brokers spent 90 % of their pipeline's time in DrainPayloadToBuffer"),
+            "{text}"
+        );
+        assert!(
+            text.contains("publisher spent 75 % of its pipeline's time in SendPayload"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with('.') && text.matches(". ").count() == 0,
+            "one sentence: {text}"
+        );
     }
 
     #[test]
     fn nothing_timed_is_said_so() {
-        assert_eq!(Largest::of("brokers", &profile(&[("DrainHeader", 0)])), None);
+        assert_eq!(
+            Largest::of("brokers", &profile(&[("DrainHeader", 0)])),
+            None
+        );
         assert!(sentence("Reading", &[]).contains("nothing was timed"));
     }
 

@@ -64,7 +64,11 @@ impl BenchPlan {
         if self.message_bytes < smallest {
             return Err(exit::usage(format!(
                 "--message-size must be at least {smallest} bytes{}",
-                if stamped { ", for the sequence number and the checksum of each message" } else { "" }
+                if stamped {
+                    ", for the sequence number and the checksum of each message"
+                } else {
+                    ""
+                }
             )));
         }
         if self.messages == 0 {
@@ -142,24 +146,49 @@ pub mod tests {
     fn what_cannot_be_run_is_refused() {
         assert!(plan().validate(true).is_ok());
         let wrong = [
-            BenchPlan { message_bytes: 0, ..plan() },
-            BenchPlan { messages: 0, ..plan() },
-            BenchPlan { trials: 0, ..plan() },
+            BenchPlan {
+                message_bytes: 0,
+                ..plan()
+            },
+            BenchPlan {
+                messages: 0,
+                ..plan()
+            },
+            BenchPlan {
+                trials: 0,
+                ..plan()
+            },
             BenchPlan { acks: 2, ..plan() },
-            BenchPlan { message_bytes: 2 << 20, ..plan() },
+            BenchPlan {
+                message_bytes: 2 << 20,
+                ..plan()
+            },
         ];
         for plan in wrong {
             let error = plan.validate(false).expect_err("refused");
             assert_eq!(exit::code(&error), exit::USAGE, "{plan:?}");
         }
-        let small = BenchPlan { message_bytes: 16, ..plan() };
+        let small = BenchPlan {
+            message_bytes: 16,
+            ..plan()
+        };
         assert!(small.validate(false).is_ok() && small.validate(true).is_err());
     }
 
     #[test]
     fn the_description_has_all_the_numbers() {
         let text = plan().describe();
-        for part in ["1024 bytes", "1MiB", "order 0", "ack 1", "4 brokers", "3 take data", "2MiB", "1GiB", "3 trials"] {
+        for part in [
+            "1024 bytes",
+            "1MiB",
+            "order 0",
+            "ack 1",
+            "4 brokers",
+            "3 take data",
+            "2MiB",
+            "1GiB",
+            "3 trials",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

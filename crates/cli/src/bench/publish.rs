@@ -52,7 +52,9 @@ pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<Publ
         data_brokers: private.data_brokers(),
         bar: context.output.bytes_bar("publishing", plan.total_bytes),
     };
-    let trial = private.cluster.run("bench-publish", move |abort| job.run(abort))?;
+    let trial = private
+        .cluster
+        .run("bench-publish", move |abort| job.run(abort))?;
     private.stop();
     Ok(trial)
 }
@@ -93,7 +95,10 @@ impl Job {
                     scope.spawn(move || self.publish_part(part, publisher, done, abort))
                 })
                 .collect();
-            parts.into_iter().try_for_each(|part| part.join().map_err(|_| anyhow!("a publishing thread panicked"))?)
+            parts.into_iter().try_for_each(|part| {
+                part.join()
+                    .map_err(|_| anyhow!("a publishing thread panicked"))?
+            })
         })?;
         publisher.flush()?;
         let elapsed = started.elapsed();
@@ -112,7 +117,13 @@ impl Job {
     }
 
     /// The share of one application thread.
-    fn publish_part(&self, part: u32, publisher: PublisherHandle, done: &AtomicU64, abort: &Abort) -> Result<()> {
+    fn publish_part(
+        &self,
+        part: u32,
+        publisher: PublisherHandle,
+        done: &AtomicU64,
+        abort: &Abort,
+    ) -> Result<()> {
         let (plan, parts) = (&self.plan, u64::from(self.plan.publishers));
         let first = plan.messages * u64::from(part) / parts;
         let end = plan.messages * (u64::from(part) + 1) / parts;
@@ -125,11 +136,14 @@ impl Job {
             match &mut stamper {
                 None => (next..until).try_for_each(|_| publisher.publish(&message).map(drop))?,
                 Some(stamper) => {
-                    (next..until).try_for_each(|sequence| publisher.publish(stamper.stamp(sequence, 0)).map(drop))?;
+                    (next..until).try_for_each(|sequence| {
+                        publisher.publish(stamper.stamp(sequence, 0)).map(drop)
+                    })?;
                 }
             }
             let bytes = (until - next) * bytes as u64;
-            self.bar.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
+            self.bar
+                .set(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
             abort.check()?;
             next = until;
         }
@@ -139,7 +153,10 @@ impl Job {
 
 /// A new topic as the plan wants it.
 pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
-    let spec = TopicSpec { order: plan.order, ..TopicSpec::new(TOPIC) };
+    let spec = TopicSpec {
+        order: plan.order,
+        ..TopicSpec::new(TOPIC)
+    };
     admin
         .create_topic(spec)
         .wait()
@@ -151,7 +168,11 @@ pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
 pub fn open(plan: &BenchPlan, connect: &ConnectArgs, metering: bool) -> Result<Publisher> {
     let publisher = Publisher::builder(&connect.bootstrap)
         .topic(TOPIC)
-        .acks(if plan.acks == 0 { Acks::None } else { Acks::Readable })
+        .acks(if plan.acks == 0 {
+            Acks::None
+        } else {
+            Acks::Readable
+        })
         .batch_bytes(plan.batch_bytes as usize)
         .threads_per_broker(plan.threads_per_broker)
         .auto_create(false)

@@ -31,7 +31,12 @@ impl Summary {
     /// Of at least one trial.
     pub fn of(rates: &[Rate]) -> Result<Self> {
         let series = Series::new(rates.iter().map(|rate| rate.mib_per_s).collect::<Vec<_>>())?;
-        let messages = Series::new(rates.iter().map(|rate| rate.messages_per_s).collect::<Vec<_>>())?;
+        let messages = Series::new(
+            rates
+                .iter()
+                .map(|rate| rate.messages_per_s)
+                .collect::<Vec<_>>(),
+        )?;
         Ok(Self {
             median_mib_per_s: series.median(),
             min_mib_per_s: series.min(),
@@ -70,7 +75,10 @@ impl Derived {
     /// Lines under a profile's table.
     pub fn lines(&self) -> Vec<(String, String)> {
         vec![
-            ("recv calls per batch".into(), format!("{:.2}", self.recv_calls_per_batch)),
+            (
+                "recv calls per batch".into(),
+                format!("{:.2}", self.recv_calls_per_batch),
+            ),
             ("bytes per recv".into(), grouped(self.bytes_per_recv as u64)),
         ]
     }
@@ -88,9 +96,12 @@ pub fn profile_text(profile: &Snapshot) -> String {
 
 /// Merges what is there.
 pub fn merged<'a>(profiles: impl IntoIterator<Item = Option<&'a Snapshot>>) -> Option<Snapshot> {
-    profiles.into_iter().flatten().fold(None, |sum: Option<Snapshot>, profile| {
-        Some(sum.map_or_else(|| profile.clone(), |sum| sum.merge(profile)))
-    })
+    profiles
+        .into_iter()
+        .flatten()
+        .fold(None, |sum: Option<Snapshot>, profile| {
+            Some(sum.map_or_else(|| profile.clone(), |sum| sum.merge(profile)))
+        })
 }
 
 /// One line per trial.
@@ -113,10 +124,16 @@ pub fn costs_table(costs: &Costs) -> Table {
     let mut row = |name: &str, show: &dyn Fn(&Cost) -> String| {
         table.row([name.to_owned(), show(&costs.client), show(&costs.brokers)]);
     };
-    row("CPU s per GiB", &|cost| format!("{:.3}", cost.cpu_s_per_gib));
-    row("  of it in the kernel", &|cost| format!("{:.3}", cost.system_s_per_gib));
+    row("CPU s per GiB", &|cost| {
+        format!("{:.3}", cost.cpu_s_per_gib)
+    });
+    row("  of it in the kernel", &|cost| {
+        format!("{:.3}", cost.system_s_per_gib)
+    });
     row("CPUs busy", &|cost| format!("{:.2}", cost.cpus));
-    row("minor faults per GiB", &|cost| grouped(cost.minor_faults_per_gib as u64));
+    row("minor faults per GiB", &|cost| {
+        grouped(cost.minor_faults_per_gib as u64)
+    });
     row("peak memory", &|cost| Size(cost.peak_rss_bytes).to_string());
     table
 }
@@ -235,18 +252,38 @@ mod tests {
 
     #[test]
     fn the_summary_is_about_the_median_and_the_extremes() {
-        let summary = Summary::of(&[rate(10, 1000), rate(40, 1000), rate(20, 1000)]).expect("trials");
-        assert_eq!((summary.median_mib_per_s, summary.min_mib_per_s, summary.max_mib_per_s), (20.0, 10.0, 40.0));
+        let summary =
+            Summary::of(&[rate(10, 1000), rate(40, 1000), rate(20, 1000)]).expect("trials");
+        assert_eq!(
+            (
+                summary.median_mib_per_s,
+                summary.min_mib_per_s,
+                summary.max_mib_per_s
+            ),
+            (20.0, 10.0, 40.0)
+        );
         assert_eq!(summary.messages_per_s, 20.0);
         assert!(Summary::of(&[]).is_err());
     }
 
     #[test]
     fn numbers_are_derived_from_counters_and_never_divide_by_zero() {
-        let counters = [("batches", 4), ("recv_calls", 8), ("recv_bytes", 4096), ("refused_batches", 1)];
+        let counters = [
+            ("batches", 4),
+            ("recv_calls", 8),
+            ("recv_bytes", 4096),
+            ("refused_batches", 1),
+        ];
         let profile = Snapshot::new("P", [], counters.map(|(name, n)| (name.to_owned(), n)));
         let derived = Derived::of(&profile);
-        assert_eq!((derived.recv_calls_per_batch, derived.bytes_per_recv, derived.refused_batches), (2.0, 512.0, 1));
+        assert_eq!(
+            (
+                derived.recv_calls_per_batch,
+                derived.bytes_per_recv,
+                derived.refused_batches
+            ),
+            (2.0, 512.0, 1)
+        );
         assert_eq!(Derived::of(&Snapshot::new("P", [], [])), Derived::default());
     }
 
@@ -254,7 +291,11 @@ mod tests {
     fn profiles_of_several_trials_add_up() {
         let profile = |n| Snapshot::new("P", [("S".to_owned(), n, 1)], []);
         let (one, two) = (profile(1), profile(2));
-        assert_eq!(merged([Some(&one), None, Some(&two)]).and_then(|sum| sum.stage("S").map(|row| row.total_ns)), Some(3));
+        assert_eq!(
+            merged([Some(&one), None, Some(&two)])
+                .and_then(|sum| sum.stage("S").map(|row| row.total_ns)),
+            Some(3)
+        );
         assert_eq!(merged([None]), None);
     }
 
@@ -266,6 +307,13 @@ mod tests {
         results::append(&path, &row(&plan, 2751.4)).expect("appended");
         let rows = results::read(&path).expect("readable");
         assert_eq!(rows.len(), 1);
-        assert_eq!((rows[0].message_size, rows[0].total_message_size, rows[0].pub_bandwidth_mbps), (1024, 1 << 20, 2751.4));
+        assert_eq!(
+            (
+                rows[0].message_size,
+                rows[0].total_message_size,
+                rows[0].pub_bandwidth_mbps
+            ),
+            (1024, 1 << 20, 2751.4)
+        );
     }
 }

@@ -26,7 +26,10 @@ impl Stamper {
         let mut message = filler(bytes);
         message[..STAMP_BYTES].fill(0);
         let filler_crc = crc32c(&message[STAMP_BYTES..]);
-        Self { message, filler_crc }
+        Self {
+            message,
+            filler_crc,
+        }
     }
 
     /// The message with this sequence number and time.
@@ -43,7 +46,9 @@ impl Stamper {
 /// Bytes that compress badly and are the same every time.
 pub fn filler(bytes: usize) -> Vec<u8> {
     let mut random = embar_meter::random::SplitMix64::new(bytes as u64);
-    let mut filler: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+    let mut filler: Vec<u8> = (0..bytes.div_ceil(8))
+        .flat_map(|_| random.next_u64().to_le_bytes())
+        .collect();
     filler.truncate(bytes);
     filler
 }
@@ -63,7 +68,11 @@ impl Verifier {
     pub fn new(bytes: usize, expected: u64) -> Self {
         Self {
             bytes,
-            seen: vec![0; usize::try_from(expected.div_ceil(64)).expect("a bit per message fits into memory")],
+            seen: vec![
+                0;
+                usize::try_from(expected.div_ceil(64))
+                    .expect("a bit per message fits into memory")
+            ],
             expected,
             arrived: 0,
             repeated: 0,
@@ -78,7 +87,10 @@ impl Verifier {
             self.damaged += 1;
             return None;
         };
-        let (word, bit) = (&mut self.seen[(sequence / 64) as usize], 1 << (sequence % 64));
+        let (word, bit) = (
+            &mut self.seen[(sequence / 64) as usize],
+            1 << (sequence % 64),
+        );
         if *word & bit == 0 {
             *word |= bit;
             self.arrived += 1;
@@ -97,7 +109,8 @@ impl Verifier {
         let word = |at: usize| stamp[at..at + 8].try_into().ok().map(u64::from_le_bytes);
         let crc = crc32c(&stamp[..CHECKED_BYTES]) ^ crc32c(filler);
         let (sequence, time) = (word(0)?, word(8)?);
-        (stamp[CHECKED_BYTES..20] == crc.to_le_bytes() && sequence < self.expected).then_some((sequence, time))
+        (stamp[CHECKED_BYTES..20] == crc.to_le_bytes() && sequence < self.expected)
+            .then_some((sequence, time))
     }
 
     /// Whether everything that is expected has arrived.
@@ -122,7 +135,8 @@ impl Verifier {
     }
 
     fn first_missing(&self) -> Option<u64> {
-        (0..self.expected).find(|sequence| self.seen[(sequence / 64) as usize] & (1 << (sequence % 64)) == 0)
+        (0..self.expected)
+            .find(|sequence| self.seen[(sequence / 64) as usize] & (1 << (sequence % 64)) == 0)
     }
 }
 
@@ -154,17 +168,31 @@ mod tests {
         let all: Vec<u64> = (0..70).collect();
         let text = |result: anyhow::Result<()>| result.expect_err("not well").to_string();
         let missing = text(run(&all[..69], None));
-        assert!(missing.contains("1 are missing, the first of them number 69"), "{missing}");
+        assert!(
+            missing.contains("1 are missing, the first of them number 69"),
+            "{missing}"
+        );
         let repeated = text(run(&[&all[..], &[3, 3]].concat(), None));
         assert!(repeated.contains("2 came more than once"), "{repeated}");
         let damaged = text(run(&all, Some(8)));
-        assert!(damaged.contains("1 are missing, the first of them number 8, 0 came more than once, 1 are damaged"), "{damaged}");
+        assert!(
+            damaged.contains(
+                "1 are missing, the first of them number 8, 0 came more than once, 1 are damaged"
+            ),
+            "{damaged}"
+        );
     }
 
     #[test]
     fn foreign_messages_are_damaged_and_never_panic() {
         let mut verifier = Verifier::new(100, 70);
-        for message in [&[][..], &[0; 23], &[0; 100], &[0xff; 100], Stamper::new(100).stamp(70, 0)] {
+        for message in [
+            &[][..],
+            &[0; 23],
+            &[0; 100],
+            &[0xff; 100],
+            Stamper::new(100).stamp(70, 0),
+        ] {
             assert_eq!(verifier.check(message), None);
         }
         assert!(verifier.verdict().is_err());
@@ -173,7 +201,10 @@ mod tests {
     #[test]
     fn the_smallest_message_has_no_filler() {
         let mut verifier = Verifier::new(STAMP_BYTES, 1);
-        assert_eq!(verifier.check(Stamper::new(STAMP_BYTES).stamp(0, 9)), Some(9));
+        assert_eq!(
+            verifier.check(Stamper::new(STAMP_BYTES).stamp(0, 9)),
+            Some(9)
+        );
         assert!(verifier.verdict().is_ok());
     }
 }

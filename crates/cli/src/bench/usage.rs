@@ -39,7 +39,10 @@ pub struct Costs {
 impl Meters {
     /// Reads this process and those of the brokers.
     pub fn start(brokers: &[u32]) -> Result<Self> {
-        Ok(Self { client: ProcessReading::of_self()?, brokers: read_all(brokers)? })
+        Ok(Self {
+            client: ProcessReading::of_self()?,
+            brokers: read_all(brokers)?,
+        })
     }
 
     /// Reads them again.
@@ -51,12 +54,18 @@ impl Meters {
             .map(|(after, before)| after.since(before))
             .collect::<Result<Vec<_>, _>>()?;
         let client = ProcessReading::of_self()?.since(&self.client)?;
-        Ok(Costs { client: cost(&[client], bytes), brokers: cost(&brokers, bytes) })
+        Ok(Costs {
+            client: cost(&[client], bytes),
+            brokers: cost(&brokers, bytes),
+        })
     }
 }
 
 fn read_all(pids: &[u32]) -> Result<Vec<ProcessReading>> {
-    Ok(pids.iter().map(|pid| ProcessReading::of(*pid)).collect::<Result<_, _>>()?)
+    Ok(pids
+        .iter()
+        .map(|pid| ProcessReading::of(*pid))
+        .collect::<Result<_, _>>()?)
 }
 
 fn cost(usages: &[Usage], bytes: u64) -> Cost {
@@ -84,10 +93,17 @@ pub fn median(costs: &[Costs]) -> Costs {
             system_s_per_gib: of(|cost| cost.system_s_per_gib),
             cpus: of(|cost| cost.cpus),
             minor_faults_per_gib: of(|cost| cost.minor_faults_per_gib),
-            peak_rss_bytes: costs.iter().map(|costs| side(costs).peak_rss_bytes).max().unwrap_or(0),
+            peak_rss_bytes: costs
+                .iter()
+                .map(|costs| side(costs).peak_rss_bytes)
+                .max()
+                .unwrap_or(0),
         }
     };
-    Costs { client: side(|costs| &costs.client), brokers: side(|costs| &costs.brokers) }
+    Costs {
+        client: side(|costs| &costs.client),
+        brokers: side(|costs| &costs.brokers),
+    }
 }
 
 /// Something that took time and moved bytes.
@@ -130,17 +146,29 @@ mod tests {
     #[test]
     fn processes_add_up_and_are_divided_by_gib() {
         let cost = cost(&[usage(1.0, 10, 100), usage(3.0, 30, 200)], 2 << 30);
-        assert_eq!((cost.cpu_s_per_gib, cost.system_s_per_gib, cost.cpus), (2.0, 1.0, 2.0));
-        assert_eq!((cost.minor_faults_per_gib, cost.peak_rss_bytes), (20.0, 300));
+        assert_eq!(
+            (cost.cpu_s_per_gib, cost.system_s_per_gib, cost.cpus),
+            (2.0, 1.0, 2.0)
+        );
+        assert_eq!(
+            (cost.minor_faults_per_gib, cost.peak_rss_bytes),
+            (20.0, 300)
+        );
     }
 
     #[test]
     fn the_median_is_taken_number_by_number_and_the_peak_is_the_largest() {
         let costs: Vec<Costs> = [1.0, 5.0, 3.0]
-            .map(|cpu| Costs { client: cost(&[usage(cpu, 0, cpu as u64)], 1 << 30), ..Costs::default() })
+            .map(|cpu| Costs {
+                client: cost(&[usage(cpu, 0, cpu as u64)], 1 << 30),
+                ..Costs::default()
+            })
             .to_vec();
         let median = median(&costs);
-        assert_eq!((median.client.cpu_s_per_gib, median.client.peak_rss_bytes), (3.0, 5));
+        assert_eq!(
+            (median.client.cpu_s_per_gib, median.client.peak_rss_bytes),
+            (3.0, 5)
+        );
     }
 
     #[test]

@@ -132,7 +132,9 @@ struct RecordArgs {
 
 impl RecordArgs {
     fn path(&self) -> Option<PathBuf> {
-        let default = self.record.then(|| PathBuf::from(embar_meter::results::DEFAULT_PATH));
+        let default = self
+            .record
+            .then(|| PathBuf::from(embar_meter::results::DEFAULT_PATH));
         self.record_to.clone().or(default)
     }
 }
@@ -153,14 +155,40 @@ mod tests {
     fn the_plan_is_exactly_what_was_asked_for() {
         let line = "x -m 100 -o 1 --threads-per-broker 3 --publishers 2 --trials 5 --warmup 2 --brokers 3 \
                     --network-threads 2 --region-size 64MiB --batch-size 1MiB";
-        let common = Line::try_parse_from(line.split_whitespace()).expect("options").common;
+        let common = Line::try_parse_from(line.split_whitespace())
+            .expect("options")
+            .common;
         let plan = common.plan(1050, 0, Metering::Off).expect("a plan");
-        assert_eq!((plan.message_bytes, plan.messages, plan.total_bytes), (100, 10, 1000));
-        assert_eq!((plan.order, plan.acks, plan.threads_per_broker, plan.publishers), (1, 0, 3, 2));
-        assert_eq!((plan.trials, plan.warmup, plan.brokers, plan.data_brokers), (5, 2, 3, 2));
-        assert_eq!((plan.network_threads, plan.region_bytes, plan.batch_bytes), (2, 64 << 20, 1 << 20));
+        assert_eq!(
+            (plan.message_bytes, plan.messages, plan.total_bytes),
+            (100, 10, 1000)
+        );
+        assert_eq!(
+            (
+                plan.order,
+                plan.acks,
+                plan.threads_per_broker,
+                plan.publishers
+            ),
+            (1, 0, 3, 2)
+        );
+        assert_eq!(
+            (plan.trials, plan.warmup, plan.brokers, plan.data_brokers),
+            (5, 2, 3, 2)
+        );
+        assert_eq!(
+            (plan.network_threads, plan.region_bytes, plan.batch_bytes),
+            (2, 64 << 20, 1 << 20)
+        );
         let wall = wall_of(&plan);
-        assert_eq!((wall.receivers, wall.connections_per_receiver, wall.ring_bytes), (2, 3, 64 << 20));
+        assert_eq!(
+            (
+                wall.receivers,
+                wall.connections_per_receiver,
+                wall.ring_bytes
+            ),
+            (2, 3, 64 << 20)
+        );
     }
 
     #[test]

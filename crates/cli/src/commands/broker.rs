@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use embar_broker::{Progress, RegionSpec, Role, Server};
+use embar_broker::{BrokerConfig, Progress, RegionSpec, Role, Server, StartError};
+use embar_fabric::error::RegionError;
 use embar_fabric::memory::Coherence;
 
 use crate::context::Context;
@@ -22,6 +23,9 @@ use crate::supervise::protocol::Report;
 /// How long a head waits for the other brokers to let go of a region that it shall remove.
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long the processes that hold a region may take to end, once they are ending.
+const DYING_WITHIN: Duration = Duration::from_secs(3);
+
 /// Run one broker in the foreground
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -32,10 +36,15 @@ Examples:
 
 Standard output carries one line once the broker serves:
   ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0
-Logs go to standard error. SIGTERM and Ctrl-C drain: what was received is acknowledged, then the broker ends.")]
+Logs go to standard error. SIGTERM and Ctrl-C drain: what was received is acknowledged, then
+the broker ends.")]
 pub struct BrokerArgs {
     /// Create the region, or take over one that was left, and lead the cluster
-    #[arg(long, conflicts_with = "follower", required_unless_present = "follower")]
+    #[arg(
+        long,
+        conflicts_with = "follower",
+        required_unless_present = "follower"
+    )]
     pub head: bool,
     /// Join the cluster of the head at this address and take data
     #[arg(long, value_name = "HEAD")]
@@ -46,11 +55,16 @@ pub struct BrokerArgs {
     /// Where to listen; port 0 takes any free port [default: head 127.0.0.1:9400, follower 127.0.0.1:0]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Directory of the region [default: /dev/shm/embar-<uid>/default]
+    /// Directory of the region [default: /dev/shm/embar-UID/default]
     #[arg(long, value_name = "DIR", conflicts_with = "follower")]
     pub region: Option<PathBuf>,
     /// Bytes of the whole region
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", conflicts_with = "follower")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1GiB",
+        conflicts_with = "follower"
+    )]
     pub region_size: Size,
     /// Brokers the region has room for, the head included
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "follower",
@@ -86,7 +100,10 @@ pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
     }
     if let (Err(error), true) = (&result, args.exit_with_parent) {
         let code = crate::exit::code(error);
-        say(&Report::Failed { code, message: format!("{error:#}") })?;
+        say(&Report::Failed {
+            code,
+            message: crate::exit::explain(error),
+        })?;
     }
     result
 }
@@ -98,10 +115,16 @@ fn tell(stop: &mpsc::Sender<()>) {
 
 fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
     let port = if args.head { 9400 } else { 0 };
-    let listen = args.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], port)));
+    let listen = args
+        .listen
+        .unwrap_or(SocketAddr::from(([127, 0, 0, 1], port)));
     let config = args.settings.to_config(listen)?;
-    let progress = Narrator { on: args.exit_with_parent, started: Instant::now(), last_ms: AtomicU64::new(0) };
-    let server = Server::start(role(args), config, &|step| progress.tell(&step))?;
+    let progress = Narrator {
+        on: args.exit_with_parent,
+        started: Instant::now(),
+        last_ms: AtomicU64::new(0),
+    };
+    let server = start(args, &config, &|step| progress.tell(&step))?;
     let recovered = server.recovered();
     say(&Report::Ready {
         id: server.id(),
@@ -118,9 +141,35 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
     Ok(())
 }
 
+/// Waits for predecessors that were killed a moment ago: the kernel gives their rows free when it has put away their
+/// memory, which takes longer than starting a new process.
+fn start(
+    args: &BrokerArgs,
+    config: &BrokerConfig,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Server, StartError> {
+    let deadline = Instant::now() + DYING_WITHIN;
+    loop {
+        match Server::start(role(args), config.clone(), progress) {
+            Err(StartError::Region(RegionError::InUse { rows, .. }))
+                if Instant::now() < deadline
+                    && !rows.is_empty()
+                    && rows.iter().all(|(_, pid)| regions::is_ending(*pid)) =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
+}
+
 fn role(args: &BrokerArgs) -> Role {
     match args.follower {
-        Some(head) => Role::Follower { head, id: args.id, coherence: Coherence::Coherent },
+        Some(head) => Role::Follower {
+            head,
+            id: args.id,
+            coherence: Coherence::Coherent,
+        },
         None => Role::Head {
             dir: region_dir(args),
             region: RegionSpec {
@@ -134,7 +183,9 @@ fn role(args: &BrokerArgs) -> Role {
 }
 
 fn region_dir(args: &BrokerArgs) -> PathBuf {
-    args.region.clone().unwrap_or_else(|| regions::named(regions::DEFAULT_NAME))
+    args.region
+        .clone()
+        .unwrap_or_else(|| regions::named(regions::DEFAULT_NAME))
 }
 
 /// The other brokers may still be draining: wait for them, not forever.
@@ -175,7 +226,12 @@ impl Narrator {
             let now = self.started.elapsed().as_millis() as u64;
             let last = self.last_ms.load(Ordering::Relaxed);
             let due = done == total || now >= last + 50;
-            if due && self.last_ms.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            if due
+                && self
+                    .last_ms
+                    .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            {
                 // Only a bar is at stake.
                 let _shown = say(&Report::Prefault { done, total });
             }

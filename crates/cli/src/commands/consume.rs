@@ -32,11 +32,12 @@ Examples:
 
 Without --follow it ends at the end of the topic as it was at the start.
 
-Format: %v value, %k key, %o offset, %b broker, %t append time (ns since 1970), %h headers (name=value,...), %%;
-\\n \\t \\r \\0 \\\\ \\xHH.
+Format: %v value, %k key, %o offset, %b broker, %t append time (ns since 1970), %h headers
+(name=value,...), %%; \\n \\t \\r \\0 \\\\ \\xHH.
 
-JSON, one object per message: broker, offset, time_ns, key (null if there is none), value, headers (name: value).
-Bytes that are not UTF-8 are given in base64, under key_base64 and value_base64; header values as {\"base64\": ...}.")]
+JSON, one object per message: broker, offset, time_ns, key (null if there is none), value,
+headers (name: value). Bytes that are not UTF-8 are given in base64, under key_base64 and
+value_base64; header values as {\"base64\": ...}.")]
 pub struct ConsumeArgs {
     /// Topic to read
     topic: String,
@@ -50,7 +51,12 @@ pub struct ConsumeArgs {
     #[arg(short, long)]
     follow: bool,
     /// How each message is printed
-    #[arg(long, value_name = "TEXT", default_value = "%v\\n", conflicts_with = "json")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "%v\\n",
+        conflicts_with = "json"
+    )]
     format: String,
     /// Fail when no message comes for so long
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -163,9 +169,15 @@ impl<W: Write> Printer<W> {
             broker: message.broker,
             offset: message.offset,
             time_ns: message.append_time.0,
-            headers: message.headers.map(|header| (header.name.as_bytes(), header.value)),
+            headers: message
+                .headers
+                .map(|header| (header.name.as_bytes(), header.value)),
         };
-        if self.json { json::write(&mut self.out, &fields) } else { self.template.write(&mut self.out, &fields) }
+        if self.json {
+            json::write(&mut self.out, &fields)
+        } else {
+            self.template.write(&mut self.out, &fields)
+        }
     }
 }
 
@@ -177,7 +189,9 @@ mod tests {
     fn where_to_start() {
         assert_eq!("start".parse(), Ok(From::Start));
         assert_eq!("end".parse(), Ok(From::End));
-        let From::At(positions) = "1:4096,2:0".parse().expect("positions") else { panic!("not positions") };
+        let From::At(positions) = "1:4096,2:0".parse().expect("positions") else {
+            panic!("not positions")
+        };
         assert_eq!(positions.next(1), Some(4096));
         for text in ["", "beginning", "1", "1:x"] {
             assert!(text.parse::<From>().is_err(), "{text}");

@@ -16,7 +16,8 @@ Examples:
   embar layout
   embar layout --brokers 4 --region-size 2GiB
 
-JSON: control_bytes, total_bytes, blog_bytes, tables[] with name, writer, offset, entry_bytes, entries")]
+JSON: control_bytes, total_bytes, blog_bytes, tables[] with name, writer, offset, entry_bytes,
+entries")]
 pub struct LayoutArgs {
     /// Brokers, the head included
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]

@@ -22,7 +22,10 @@ use crate::exit::Problem;
 use crate::size::{Size, mib_per_s, parse_duration, per_s};
 
 /// How soon a signal is noticed while no input comes.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// Publish each line of the input as a message
 #[derive(Args, Debug)]
@@ -30,14 +33,16 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 Examples:
   seq 1 1000000 | embar produce numbers
   embar produce access /var/log/nginx/access.log
-  embar produce users --key-separator : users.txt     'anna:17' gets the key anna and the value 17
+  embar produce users --key-separator : users.txt     'anna:17' is key anna, value 17
   tail -f app.log | embar produce app --linger 100ms
 
-A topic that does not exist is created. Lines are published without their line feed; a line without the key separator
-has no key. A line that is too long ends the command with an error that names it, after everything before it was
-acknowledged. Ctrl-C sends what was read, waits for its acknowledgement and ends.
+A topic that does not exist is created. Lines are published without their line feed; a line
+without the key separator has no key. A line that is too long ends the command with an error
+that names it, after everything before it was acknowledged. Ctrl-C sends what was read, waits
+for its acknowledgement and ends.
 
-JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s, mib_per_s, acks")]
+JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s,
+mib_per_s, acks")]
 pub struct ProduceArgs {
     /// Topic to publish to
     topic: String,
@@ -108,7 +113,11 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
 
 fn open(args: &ProduceArgs) -> Result<Publisher> {
     let publisher = Publisher::builder(&args.connect.bootstrap)
-        .acks(if args.acks == 0 { Acks::None } else { Acks::Readable })
+        .acks(if args.acks == 0 {
+            Acks::None
+        } else {
+            Acks::Readable
+        })
         .topic(&args.topic)
         .batch_bytes(args.batch_size.to_u32("--batch-size")? as usize)
         .linger(args.linger)
@@ -120,7 +129,12 @@ fn open(args: &ProduceArgs) -> Result<Publisher> {
     Ok(publisher)
 }
 
-fn report(args: &ProduceArgs, (messages, bytes): (u64, u64), elapsed: Duration, context: &Context) -> Result<()> {
+fn report(
+    args: &ProduceArgs,
+    (messages, bytes): (u64, u64),
+    elapsed: Duration,
+    context: &Context,
+) -> Result<()> {
     let summary = Summary {
         topic: &args.topic,
         messages,
@@ -137,7 +151,11 @@ fn report(args: &ProduceArgs, (messages, bytes): (u64, u64), elapsed: Duration, 
         summary.seconds,
         embar_meter::table::grouped(summary.messages_per_s as u64),
         summary.mib_per_s,
-        if args.acks == 0 { ", handed to the kernel" } else { ", acknowledged" }
+        if args.acks == 0 {
+            ", handed to the kernel"
+        } else {
+            ", acknowledged"
+        }
     ));
     context.output.json(&summary)
 }
@@ -166,8 +184,12 @@ impl Job<'_> {
                 self.standard_input()?;
                 continue;
             }
-            let reader = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-            self.lines(Input { reader, name: path.display().to_string() })?;
+            let reader =
+                File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+            self.lines(Input {
+                reader,
+                name: path.display().to_string(),
+            })?;
         }
         Ok(())
     }
@@ -175,7 +197,10 @@ impl Job<'_> {
     fn standard_input(&mut self) -> Result<()> {
         // Straight from the descriptor: the standard library's reader would copy everything once more.
         let reader = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-        self.lines(Input { reader, name: "standard input".into() })
+        self.lines(Input {
+            reader,
+            name: "standard input".into(),
+        })
     }
 
     fn lines<R: Read + AsFd>(&mut self, input: Input<R>) -> Result<()> {
@@ -185,13 +210,22 @@ impl Job<'_> {
             match lines.next() {
                 Next::Line(line) => {
                     number += 1;
-                    self.publish(line).map_err(|error| named(error, &input.name, number))?;
+                    self.publish(line)
+                        .map_err(|error| named(error, &input.name, number))?;
                 }
                 Next::Fill => {
                     wait_for_input(lines.reader().as_fd(), self.context)?;
-                    lines.fill().with_context(|| format!("cannot read {}", input.name))?;
+                    lines
+                        .fill()
+                        .with_context(|| format!("cannot read {}", input.name))?;
                 }
-                Next::TooLong => return Err(too_long(&input.name, number + 1, self.publisher.batch_bytes())),
+                Next::TooLong => {
+                    return Err(too_long(
+                        &input.name,
+                        number + 1,
+                        self.publisher.batch_bytes(),
+                    ));
+                }
                 Next::End => return Ok(()),
             }
         }
@@ -199,10 +233,21 @@ impl Job<'_> {
 
     #[inline]
     fn publish(&mut self, line: &[u8]) -> Result<(), embar_client::Error> {
-        let at = self.separator.as_ref().and_then(|separator| Some((separator.find(line)?, separator.needle().len())));
+        let at = self
+            .separator
+            .as_ref()
+            .and_then(|separator| Some((separator.find(line)?, separator.needle().len())));
         let message = match at {
-            Some((at, len)) => NewMessage { key: Some(&line[..at]), value: &line[at + len..], headers: &[] },
-            None => NewMessage { key: None, value: line, headers: &[] },
+            Some((at, len)) => NewMessage {
+                key: Some(&line[..at]),
+                value: &line[at + len..],
+                headers: &[],
+            },
+            None => NewMessage {
+                key: None,
+                value: line,
+                headers: &[],
+            },
         };
         self.publisher.publish_message(&message)?;
         self.messages += 1;

@@ -26,8 +26,9 @@ Examples:
   embar profile --watch 2          what was added in each 2 s, until Ctrl-C
   embar profile --off              stop timing; --on starts it again
 
-JSON, one object per look: brokers[], title, stages[] with name, total_ns, count, avg_ns, share (0 to 1), counters[] as
-[name, value], recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches. With --on or --off: brokers[], metering")]
+JSON, one object per look: brokers[], title, stages[] with name, total_ns, count, avg_ns, share
+(0 to 1), counters[] as [name, value], recv_calls_per_batch, bytes_per_recv, recv_eagain,
+refused_batches. With --on or --off: brokers[], metering")]
 pub struct ProfileArgs {
     /// One broker; all that take data without it
     #[arg(long, value_name = "N")]
@@ -59,15 +60,27 @@ pub fn run(args: &ProfileArgs, context: &Context) -> Result<()> {
     let admin = args.connect.admin()?;
     let brokers = match args.broker {
         Some(broker) => vec![broker],
-        None => admin.metadata().wait()?.brokers.iter().filter(|broker| broker.takes_data).map(|broker| broker.id).collect(),
+        None => admin
+            .metadata()
+            .wait()?
+            .brokers
+            .iter()
+            .filter(|broker| broker.takes_data)
+            .map(|broker| broker.id)
+            .collect(),
     };
     if args.on || args.off {
         for broker in &brokers {
             admin.set_metering(*broker, args.on).wait()?;
         }
-        context.output.json(&serde_json::json!({ "brokers": brokers, "metering": args.on }))?;
+        context
+            .output
+            .json(&serde_json::json!({ "brokers": brokers, "metering": args.on }))?;
         let word = if args.on { "on" } else { "off" };
-        return context.output.say(format_args!("metering is {word} at {} broker(s)", brokers.len()));
+        return context.output.say(format_args!(
+            "metering is {word} at {} broker(s)",
+            brokers.len()
+        ));
     }
     let mut before = look(&admin, &brokers)?;
     let Some(every) = args.watch else {
@@ -94,7 +107,11 @@ fn look(admin: &Admin, brokers: &[u32]) -> Result<Snapshot> {
 }
 
 fn show(brokers: &[u32], profile: &Snapshot, context: &Context) -> Result<()> {
-    context.output.json(&Report { brokers, profile, derived: Derived::of(profile) })?;
+    context.output.json(&Report {
+        brokers,
+        profile,
+        derived: Derived::of(profile),
+    })?;
     context.output.say(profile_text(profile))
 }
 

@@ -29,9 +29,10 @@ Examples:
 
 Everything runs on free ports of 127.0.0.1 in a region of its own, and nothing is left behind.
 
-JSON, one object: config; ready_s; publish and read, each with mib_per_s, messages_per_s, seconds and the costs of
-client and brokers; verified (messages read back, each once and unchanged); broker_profile, publisher_profile,
-subscriber_profile; largest[] with side, stage, share; limits[], the two sentences")]
+JSON, one object: config; ready_s; publish and read, each with mib_per_s, messages_per_s,
+seconds and the costs of client and brokers; verified (messages read back, each once and
+unchanged); broker_profile, publisher_profile, subscriber_profile; largest[] with side, stage,
+share; limits[], the two sentences")]
 pub struct QuickstartArgs {
     /// Bytes to publish
     #[arg(short, long, value_name = "SIZE", default_value = "1GiB")]
@@ -104,11 +105,21 @@ pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
     let started = Instant::now();
     let mut private = Private::start("quickstart-", &plan, true, context)?;
     let ready = started.elapsed();
-    output.say(format_args!("  ready in {:.2} s at {}", ready.as_secs_f64(), private.cluster.head()))?;
+    output.say(format_args!(
+        "  ready in {:.2} s at {}",
+        ready.as_secs_f64(),
+        private.cluster.head()
+    ))?;
     let published = publish_all(&mut private, &plan, context)?;
-    output.say(format_args!("  published  {}, all acknowledged", rate(&plan, &published.rate)))?;
+    output.say(format_args!(
+        "  published  {}, all acknowledged",
+        rate(&plan, &published.rate)
+    ))?;
     let read = read_all(&mut private, &plan, context)?;
-    output.say(format_args!("  read back  {}, each message once and unchanged", rate(&plan, &read.rate)))?;
+    output.say(format_args!(
+        "  read back  {}, each message once and unchanged",
+        rate(&plan, &read.rate)
+    ))?;
     private.stop();
     report(&plan, ready, &published, &read, context)
 }
@@ -124,7 +135,9 @@ fn publish_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Re
         bar: context.output.bytes_bar("publishing", plan.total_bytes),
     };
     let connect = job.connect.clone();
-    let published = private.cluster.run("publish", move |abort| job.run(abort))?;
+    let published = private
+        .cluster
+        .run("publish", move |abort| job.run(abort))?;
     retained::check(&connect, plan)?;
     Ok(published)
 }
@@ -159,14 +172,25 @@ fn report(
     read: &ReadTrial,
     context: &Context,
 ) -> Result<()> {
-    let largest = |side, profile: &Option<Snapshot>| profile.as_ref().and_then(|profile| Largest::of(side, profile));
-    let publishing: Vec<Largest> =
-        [largest("brokers", &published.broker_profile), largest("publisher", &published.publisher_profile)]
-            .into_iter()
-            .flatten()
-            .collect();
-    let reading: Vec<Largest> = largest("subscriber", &read.subscriber_profile).into_iter().collect();
-    let limits = [sentence("Publishing", &publishing), sentence("Reading", &reading)];
+    let largest = |side, profile: &Option<Snapshot>| {
+        profile
+            .as_ref()
+            .and_then(|profile| Largest::of(side, profile))
+    };
+    let publishing: Vec<Largest> = [
+        largest("brokers", &published.broker_profile),
+        largest("publisher", &published.publisher_profile),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let reading: Vec<Largest> = largest("subscriber", &read.subscriber_profile)
+        .into_iter()
+        .collect();
+    let limits = [
+        sentence("Publishing", &publishing),
+        sentence("Reading", &reading),
+    ];
     let output = &context.output;
     output.json(&Report {
         config: plan,
@@ -180,7 +204,14 @@ fn report(
         largest: publishing.into_iter().chain(reading).collect(),
         limits: limits.clone(),
     })?;
-    for profile in [&published.broker_profile, &published.publisher_profile, &read.subscriber_profile].into_iter().flatten() {
+    for profile in [
+        &published.broker_profile,
+        &published.publisher_profile,
+        &read.subscriber_profile,
+    ]
+    .into_iter()
+    .flatten()
+    {
         output.say(format_args!("\n{}", profile_text(profile)))?;
     }
     output.say(format_args!("\n{}", output.heading("What limited it")))?;

@@ -19,10 +19,10 @@ Examples:
   embar status
   embar --json status --bootstrap 127.0.0.1:9400
 
-JSON, one object: head, brokers[] with id, role, state, address, incarnation, takes_data and, unless it does not answer,
-uptime_s, connections, log_total_bytes, log_free_bytes, batches, messages, bytes_in, bytes_out, refused_batches,
-backpressured_connections, cpu_s, minor_faults, peak_memory_bytes, heartbeat_age_s. Exit code 1 if a broker does not
-answer.")]
+JSON, one object: head, brokers[] with id, role, state, address, incarnation, takes_data and,
+unless it does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches,
+messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults,
+peak_memory_bytes, heartbeat_age_s. Exit code 1 if a broker does not answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
     connect: ConnectArgs,
@@ -92,17 +92,31 @@ pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let admin = args.connect.admin()?;
     let cluster = admin.metadata().wait()?;
     // All are asked before the first answer is waited for: one that hangs does not hide the others for long.
-    let asked: Vec<_> = cluster.brokers.iter().map(|info| (info, admin.status(info.id))).collect();
+    let asked: Vec<_> = cluster
+        .brokers
+        .iter()
+        .map(|info| (info, admin.status(info.id)))
+        .collect();
     let brokers = asked
         .into_iter()
         .map(|(info, request)| broker(info, request.wait().map_err(|error| error.to_string())))
         .collect();
-    let report = Report { head: cluster.head, brokers };
+    let report = Report {
+        head: cluster.head,
+        brokers,
+    };
     context.output.json(&report)?;
     context.output.say(table(&report))?;
-    let silent: Vec<String> =
-        report.brokers.iter().filter_map(|broker| Some(format!("broker {}: {}", broker.id, broker.error.as_ref()?))).collect();
-    if silent.is_empty() { Ok(()) } else { bail!("{}", silent.join("; ")) }
+    let silent: Vec<String> = report
+        .brokers
+        .iter()
+        .filter_map(|broker| Some(format!("broker {}: {}", broker.id, broker.error.as_ref()?)))
+        .collect();
+    if silent.is_empty() {
+        Ok(())
+    } else {
+        bail!("{}", silent.join("; "))
+    }
 }
 
 fn state(state: BrokerState) -> &'static str {
@@ -139,11 +153,27 @@ fn broker(info: &BrokerInfo, status: Result<BrokerStatus, String>) -> Broker {
 
 fn table(report: &Report) -> Table {
     let mut table = Table::new([
-        "broker", "role", "state", "address", "connections", "messages", "batches", "in", "out", "log used", "refused",
-        "CPU s", "up s",
+        "broker",
+        "role",
+        "state",
+        "address",
+        "connections",
+        "messages",
+        "batches",
+        "in",
+        "out",
+        "log used",
+        "refused",
+        "CPU s",
+        "up s",
     ]);
     for broker in &report.brokers {
-        let mut row = vec![broker.id.to_string(), broker.role.into(), broker.state.into(), broker.address.clone()];
+        let mut row = vec![
+            broker.id.to_string(),
+            broker.role.into(),
+            broker.state.into(),
+            broker.address.clone(),
+        ];
         match &broker.counters {
             Some(counters) => row.extend([
                 counters.connections.to_string(),

@@ -27,7 +27,8 @@ Examples:
   embar topic create orders
   embar topic create clicks --order 1 --retention 512MiB
 
-JSON: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits), max_message_bytes, created_ns")]
+JSON: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits),
+max_message_bytes, created_ns")]
     Create {
         /// Its name: letters, digits, '.', '_' and '-', at most 249
         name: String,
@@ -56,8 +57,8 @@ JSON: a list of topics, as from `topic create`")]
 Examples:
   embar topic describe orders
 
-JSON: the topic as from `topic create`, and partitions[] with broker, first, next, bytes, batches; offsets first to
-next - 1 can be read")]
+JSON: the topic as from `topic create`, and partitions[] with broker, first, next, bytes,
+batches; offsets first to next - 1 can be read")]
     Describe {
         /// Its name
         name: String,
@@ -133,7 +134,12 @@ struct Description<'a> {
 pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
     let output = &context.output;
     match &args.action {
-        Action::Create { name, order, retention, connect } => {
+        Action::Create {
+            name,
+            order,
+            retention,
+            connect,
+        } => {
             let admin = connect.admin()?;
             let topic = admin.create_topic(TopicSpec {
                 order: *order,
@@ -142,7 +148,12 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             });
             let topic = topic.wait()?;
             output.json(&TopicReport::from(&topic))?;
-            output.say(format_args!("created {}, order {}, {}", topic.name, topic.order, retention_text(&topic)))
+            output.say(format_args!(
+                "created {}, order {}, {}",
+                topic.name,
+                topic.order,
+                retention_text(&topic)
+            ))
         }
         Action::List { connect } => {
             let topics = connect.admin()?.list_topics().wait()?;
@@ -174,7 +185,8 @@ fn retention_text(topic: &Topic) -> String {
 
 fn list(topics: &[Topic]) -> String {
     if topics.is_empty() {
-        return "there are no topics; the first publish makes one, or `embar topic create NAME`".into();
+        return "there are no topics; the first publish makes one, or `embar topic create NAME`"
+            .into();
     }
     let mut table = Table::new(["topic", "order", "retention per broker"]);
     for topic in topics {
@@ -199,7 +211,10 @@ fn describe(topic: &Topic, partitions: &[Partition]) -> String {
             grouped(part.batches),
         ]);
     }
-    let messages: u64 = partitions.iter().map(|part| part.next.saturating_sub(part.first)).sum();
+    let messages: u64 = partitions
+        .iter()
+        .map(|part| part.next.saturating_sub(part.first))
+        .sum();
     format!(
         "{} (id {}), order {}, {}, messages up to {}\n{} messages can be read\n\n{table}",
         topic.name,
@@ -216,7 +231,13 @@ mod tests {
     use super::*;
 
     fn topic() -> Topic {
-        Topic { id: 3, name: "orders".into(), order: 1, retention_bytes: 1 << 20, ..Topic::default() }
+        Topic {
+            id: 3,
+            name: "orders".into(),
+            order: 1,
+            retention_bytes: 1 << 20,
+            ..Topic::default()
+        }
     }
 
     #[test]
@@ -227,7 +248,13 @@ mod tests {
 
     #[test]
     fn a_description_counts_what_can_be_read() {
-        let part = |broker, first, next| Partition { broker, first, next, payload_bytes: 4096, batches: 1 };
+        let part = |broker, first, next| Partition {
+            broker,
+            first,
+            next,
+            payload_bytes: 4096,
+            batches: 1,
+        };
         let text = describe(&topic(), &[part(1, 10, 1010), part(2, 0, 500)]);
         assert!(text.contains("1,500 messages can be read"), "{text}");
         assert!(text.contains("keeps 1MiB on each broker"), "{text}");

@@ -26,20 +26,22 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  embar up                                   a head and 3 data brokers on 127.0.0.1:9400 to 9403
+  embar up                                   a head and 3 data brokers, ports 9400 to 9403
   embar up --brokers 2 --region-size 4GiB
   embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
 
-The log lives in shared memory: it survives the death of any process, also of all of them, and nothing of it survives a
-reboot. The next `embar up` with the same region finds the data again, unless --fresh is given.
-Ctrl-C and SIGTERM drain. A data broker that dies is restarted with its data; when the head dies, the cluster stops.
+The log lives in shared memory: it survives the death of any process, also of all of them, and
+nothing of it survives a reboot. The next `embar up` with the same region finds the data again,
+unless --fresh is given. Ctrl-C and SIGTERM drain. A data broker that dies is restarted with
+its data; when the head dies, the cluster stops.
 
 JSON, one object when the cluster is ready:
   brokers[]     id, address, pid, recovered_topics, recovered_batches
   bootstrap     address of the head
   region, region_bytes, log_dir, ready_s
 and one when it has ended:
-  stopped, killed[] (ids of brokers that did not drain in time), region (null if removed), region_bytes")]
+  stopped, killed[] (ids of brokers that did not drain in time), region (null if removed),
+  region_bytes")]
 pub struct UpArgs {
     /// Brokers, the head included; the head only sequences unless it is alone
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
@@ -47,7 +49,7 @@ pub struct UpArgs {
     /// Address of the head; the others take the next ports, or any free ones if the port is 0
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9400")]
     listen: SocketAddr,
-    /// Directory of the region [default: /dev/shm/embar-<uid>/default]
+    /// Directory of the region [default: /dev/shm/embar-UID/default]
     #[arg(long, value_name = "DIR")]
     region: Option<PathBuf>,
     /// Bytes of shared memory in all
@@ -59,7 +61,7 @@ pub struct UpArgs {
     /// Remove the region at the end
     #[arg(long)]
     temporary: bool,
-    /// Directory of the brokers' logs [default: ~/.local/state/embar/<region>]
+    /// Directory of the brokers' logs [default: ~/.local/state/embar/REGION]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
     /// How long brokers may drain before connections are cut
@@ -97,7 +99,9 @@ pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
     announce(&cluster, started.elapsed(), context)?;
     let result = Watch::default().run(&mut cluster, context);
     if result.is_ok() {
-        context.output.note("draining; press Ctrl-C again to stop at once");
+        context
+            .output
+            .note("draining; press Ctrl-C again to stop at once");
     }
     let plan = cluster.plan().clone();
     let killed = cluster.stop();
@@ -106,12 +110,18 @@ pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
 }
 
 fn make_plan(args: &UpArgs) -> Result<Plan> {
-    let region = args.region.clone().unwrap_or_else(|| regions::named(regions::DEFAULT_NAME));
+    let region = args
+        .region
+        .clone()
+        .unwrap_or_else(|| regions::named(regions::DEFAULT_NAME));
     Ok(Plan {
         exe: plan::own_exe()?,
         brokers: args.brokers,
         listen: args.listen,
-        log_dir: args.log_dir.clone().unwrap_or_else(|| default_log_dir(&region)),
+        log_dir: args
+            .log_dir
+            .clone()
+            .unwrap_or_else(|| default_log_dir(&region)),
         region,
         region_bytes: args.region_size.0,
         fresh: args.fresh,
@@ -123,11 +133,20 @@ fn make_plan(args: &UpArgs) -> Result<Plan> {
 
 /// In the user's own directories, where nobody else can put a link in the way.
 fn default_log_dir(region: &Path) -> PathBuf {
-    let from = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let from = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
     let state = from("XDG_STATE_HOME")
         .or_else(|| from("HOME").map(|home| home.join(".local/state")))
-        .unwrap_or_else(|| std::env::temp_dir().join(format!("embar-{}", rustix::process::getuid().as_raw())));
-    let name = region.file_name().map_or_else(|| "region".into(), |name| name.to_string_lossy().into_owned());
+        .unwrap_or_else(|| {
+            std::env::temp_dir().join(format!("embar-{}", rustix::process::getuid().as_raw()))
+        });
+    let name = region.file_name().map_or_else(
+        || "region".into(),
+        |name| name.to_string_lossy().into_owned(),
+    );
     state.join("embar").join(name)
 }
 
@@ -153,7 +172,11 @@ fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<(
             role(broker.id, plan.brokers).to_owned(),
             broker.address.to_string(),
             broker.pid.to_string(),
-            if broker.id == 0 && plan.brokers > 1 { "-".into() } else { found },
+            if broker.id == 0 && plan.brokers > 1 {
+                "-".into()
+            } else {
+                found
+            },
         ]);
     }
     context.output.say(format_args!(
@@ -177,9 +200,15 @@ fn role(id: u16, brokers: u16) -> &'static str {
 
 fn say_what_is_left(plan: &Plan, killed: Vec<u16>, context: &Context) -> Result<()> {
     let kept = plan.region.exists();
-    let bytes = if kept { regions::bytes_in(&plan.region) } else { 0 };
+    let bytes = if kept {
+        regions::bytes_in(&plan.region)
+    } else {
+        0
+    };
     for id in &killed {
-        context.output.note(format_args!("broker {id} did not end within its grace and was killed"));
+        context.output.note(format_args!(
+            "broker {id} did not end within its grace and was killed"
+        ));
     }
     context.output.json(&Stopped {
         stopped: true,
@@ -224,7 +253,9 @@ impl Watch {
             match cluster.wait(deadline) {
                 Happening::Interrupted => return Ok(()),
                 Happening::Died { id: 0, how } => {
-                    bail!("the head {how}\nthe cluster stops: without it nobody can join or find a topic; the data stay in memory")
+                    bail!(
+                        "the head {how}\nthe cluster stops: without it nobody can join or find a topic; the data stay in memory"
+                    )
                 }
                 Happening::Died { id, how } => self.died(id, &how, context),
                 Happening::Serves(broker) => context.output.note(format_args!(
@@ -250,17 +281,28 @@ impl Watch {
             return;
         }
         let wait = BACKOFF_FIRST * (1 << (count - 1));
-        context.output.note(format_args!("broker {id} {how}\nbroker {id} is restarted in {wait:?}"));
+        context.output.note(format_args!(
+            "broker {id} {how}\nbroker {id} is restarted in {wait:?}"
+        ));
         self.due.insert(id, now + wait);
     }
 
     fn restart_due(&mut self, cluster: &mut Cluster, context: &Context) {
         let now = Instant::now();
-        let due: Vec<u16> = self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        let due: Vec<u16> = self
+            .due
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(id, _)| *id)
+            .collect();
         for id in due {
             self.due.remove(&id);
             if let Err(error) = cluster.restart(id) {
-                self.died(id, &format!("cannot be started: {error:#}"), context);
+                self.died(
+                    id,
+                    &format!("cannot be started: {}", crate::exit::explain(&error)),
+                    context,
+                );
             }
         }
     }
@@ -274,24 +316,39 @@ mod tests {
 
     #[test]
     fn restarts_wait_longer_each_time_and_end() {
-        let context = Context { output: Output::new(true, Color::Never), interrupt: Interrupt::default() };
+        let context = Context {
+            output: Output::new(true, Color::Never),
+            interrupt: Interrupt::default(),
+        };
         let mut watch = Watch::default();
         let mut waits = Vec::new();
         for _ in 0..RESTARTS_MAX {
             let before = Instant::now();
             watch.died(2, "was killed", &context);
-            waits.push(watch.due.remove(&2).expect("a restart").duration_since(before));
+            waits.push(
+                watch
+                    .due
+                    .remove(&2)
+                    .expect("a restart")
+                    .duration_since(before),
+            );
         }
         assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
         watch.died(2, "was killed", &context);
         assert!(watch.due.is_empty(), "given up");
         watch.died(1, "was killed", &context);
-        assert!(watch.due.contains_key(&1), "another broker has its own count");
+        assert!(
+            watch.due.contains_key(&1),
+            "another broker has its own count"
+        );
     }
 
     #[test]
     fn the_advice_names_the_region_unless_it_is_the_default() {
         assert_eq!(region_option(&regions::named(regions::DEFAULT_NAME)), "");
-        assert_eq!(region_option(Path::new("/dev/shm/x")), " --region /dev/shm/x");
+        assert_eq!(
+            region_option(Path::new("/dev/shm/x")),
+            " --region /dev/shm/x"
+        );
     }
 }

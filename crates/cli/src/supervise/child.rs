@@ -71,17 +71,27 @@ impl Child {
             .spawn()
             .with_context(|| format!("cannot start {}", exe.display()))?;
         let leash = process.stdin.take();
-        let output = process.stdout.take().context("a piped standard output is there")?;
-        thread::Builder::new().name("broker-output".into()).spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if let Ok(report) = line.parse() {
-                    // Nobody listens any more when the cluster is being dropped.
-                    let _heard = events.send(Event::Said { slot, life, report });
+        let output = process
+            .stdout
+            .take()
+            .context("a piped standard output is there")?;
+        thread::Builder::new()
+            .name("broker-output".into())
+            .spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    if let Ok(report) = line.parse() {
+                        // Nobody listens any more when the cluster is being dropped.
+                        let _heard = events.send(Event::Said { slot, life, report });
+                    }
                 }
-            }
-            let _heard = events.send(Event::Ended { slot, life });
-        })?;
-        Ok(Self { process, _leash: leash, log: log.to_owned(), ended: None })
+                let _heard = events.send(Event::Ended { slot, life });
+            })?;
+        Ok(Self {
+            process,
+            _leash: leash,
+            log: log.to_owned(),
+            ended: None,
+        })
     }
 
     /// Its log.
@@ -138,14 +148,20 @@ impl Drop for Child {
 
 fn open_log(log: &Path) -> Result<File> {
     if let Some(dir) = log.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot create the log directory {}", dir.display()))?;
+        fs::create_dir_all(dir)
+            .with_context(|| format!("cannot create the log directory {}", dir.display()))?;
     }
     OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
         .open(log)
-        .with_context(|| format!("cannot open the log {}: choose another --log-dir", log.display()))
+        .with_context(|| {
+            format!(
+                "cannot open the log {}: choose another --log-dir",
+                log.display()
+            )
+        })
 }
 
 /// The last lines of a log, indented; empty when there are none.
@@ -161,7 +177,10 @@ pub fn tail(log: &Path) -> String {
     let bytes = read().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(TAIL_LINES)..].iter().map(|line| format!("\n    {line}")).collect()
+    lines[lines.len().saturating_sub(TAIL_LINES)..]
+        .iter()
+        .map(|line| format!("\n    {line}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -174,12 +193,20 @@ mod tests {
     fn shell(script: &str, dir: &Path) -> (Child, std::sync::mpsc::Receiver<Event>) {
         let (send, receive) = channel();
         let args = ["-c".to_owned(), script.to_owned()];
-        let child = Child::start((Path::new("/bin/sh"), &args), &dir.join("log"), (3, 1), send).expect("started");
+        let child = Child::start(
+            (Path::new("/bin/sh"), &args),
+            &dir.join("log"),
+            (3, 1),
+            send,
+        )
+        .expect("started");
         (child, receive)
     }
 
     fn next(events: &std::sync::mpsc::Receiver<Event>) -> Event {
-        events.recv_timeout(Duration::from_secs(10)).expect("an event in time")
+        events
+            .recv_timeout(Duration::from_secs(10))
+            .expect("an event in time")
     }
 
     #[test]
@@ -187,7 +214,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let script = "echo prefault done=1 total=2; echo noise; echo ouch >&2; exit 7";
         let (mut child, events) = shell(script, dir.path());
-        assert!(matches!(next(&events), Event::Said { slot: 3, report: Report::Prefault { done: 1, .. }, .. }));
+        assert!(matches!(
+            next(&events),
+            Event::Said {
+                slot: 3,
+                report: Report::Prefault { done: 1, .. },
+                ..
+            }
+        ));
         assert!(matches!(next(&events), Event::Ended { slot: 3, life: 1 }));
         while child.try_wait().is_none() {
             thread::yield_now();

@@ -95,8 +95,16 @@ impl Cluster {
             let _heard = on_signal.send(Event::Interrupted);
         });
         let slots = (0..plan.brokers).map(|_| Slot::default()).collect();
-        let mut cluster = Self { plan, slots, events, sender, postponed: VecDeque::new() };
-        let bar = context.output.bytes_bar("reserving memory", cluster.plan.region_bytes);
+        let mut cluster = Self {
+            plan,
+            slots,
+            events,
+            sender,
+            postponed: VecDeque::new(),
+        };
+        let bar = context
+            .output
+            .bytes_bar("reserving memory", cluster.plan.region_bytes);
         let args = cluster.plan.head_args();
         cluster.spawn(0, &args)?;
         cluster.await_ready(&bar)?;
@@ -116,7 +124,10 @@ impl Cluster {
 
     /// Address of the head.
     pub fn head(&self) -> SocketAddr {
-        self.slots[0].broker.as_ref().map_or(self.plan.listen, |head| head.address)
+        self.slots[0]
+            .broker
+            .as_ref()
+            .map_or(self.plan.listen, |head| head.address)
     }
 
     /// Brokers that serve.
@@ -149,7 +160,10 @@ impl Cluster {
 
     /// Starts the data broker of row `id` again, at the address it had.
     pub fn restart(&mut self, id: u16) -> Result<()> {
-        let before = self.slots[usize::from(id)].broker.take().map(|broker| broker.address);
+        let before = self.slots[usize::from(id)]
+            .broker
+            .take()
+            .map(|broker| broker.address);
         let args = self.plan.follower_args(self.head(), id, before);
         self.spawn(id, &args)
     }
@@ -159,13 +173,22 @@ impl Cluster {
         slot.life += 1;
         slot.failure = None;
         let place = (usize::from(id), slot.life);
-        slot.child = Some(Child::start((&self.plan.exe, args), &self.plan.log(id), place, self.sender.clone())?);
+        slot.child = Some(Child::start(
+            (&self.plan.exe, args),
+            &self.plan.log(id),
+            place,
+            self.sender.clone(),
+        )?);
         Ok(())
     }
 
     /// Waits until every process that was started serves.
     fn await_ready(&mut self, bar: &Bar) -> Result<()> {
-        while self.slots.iter().any(|slot| slot.child.is_some() && slot.broker.is_none()) {
+        while self
+            .slots
+            .iter()
+            .any(|slot| slot.child.is_some() && slot.broker.is_none())
+        {
             let Ok(event) = self.next_event(Some(Instant::now() + SILENCE_MAX)) else {
                 bail!(
                     "the cluster is not ready and has been silent for {SILENCE_MAX:?}; its logs are in {}",
@@ -192,8 +215,13 @@ impl Cluster {
 
     fn next_event(&self, deadline: Option<Instant>) -> Result<Event, RecvTimeoutError> {
         match deadline {
-            None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            None => self
+                .events
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => self
+                .events
+                .recv_timeout(deadline.saturating_duration_since(Instant::now())),
         }
     }
 
@@ -201,7 +229,11 @@ impl Cluster {
         match event {
             Event::Interrupted => Some(Happening::Interrupted),
             Event::Wake => Some(Happening::Woken),
-            Event::Said { slot, life, .. } | Event::Ended { slot, life } if self.slots[slot].life != life => None,
+            Event::Said { slot, life, .. } | Event::Ended { slot, life }
+                if self.slots[slot].life != life =>
+            {
+                None
+            }
             Event::Said { slot, report, .. } => self.heard(slot, report, bar),
             Event::Ended { slot, .. } => self.ended(slot),
         }
@@ -211,7 +243,10 @@ impl Cluster {
         match report {
             Report::Prefault { done, .. } => {
                 if let Some(bar) = bar {
-                    bar.set(done.saturating_mul(u64::from(self.plan.brokers.max(2) - 1)).min(self.plan.region_bytes));
+                    bar.set(
+                        done.saturating_mul(u64::from(self.plan.brokers.max(2) - 1))
+                            .min(self.plan.region_bytes),
+                    );
                 }
                 None
             }
@@ -219,7 +254,13 @@ impl Cluster {
                 self.slots[slot].failure = Some((code, message));
                 None
             }
-            Report::Ready { id, address, pid, topics, batches } => {
+            Report::Ready {
+                id,
+                address,
+                pid,
+                topics,
+                batches,
+            } => {
                 let broker = Broker {
                     id,
                     address,
@@ -244,8 +285,16 @@ impl Cluster {
         }
         let how = match &place.failure {
             Some((_, message)) => format!("failed: {message}"),
-            None => format!("{}; the end of {}:{}", child.how_it_ended(), child.log().display(), tail(child.log())),
+            None => format!(
+                "{}; the end of {}:{}",
+                child.how_it_ended(),
+                child.log().display(),
+                tail(child.log())
+            ),
         };
-        Some(Happening::Died { id: slot as u16, how })
+        Some(Happening::Died {
+            id: slot as u16,
+            how,
+        })
     }
 }

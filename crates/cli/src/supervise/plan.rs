@@ -38,7 +38,11 @@ pub struct Plan {
 pub fn own_exe() -> Result<PathBuf> {
     let exe = std::env::current_exe()?;
     // After it was replaced by a newer build only the link leads to the file that is running.
-    Ok(if exe.exists() { exe } else { PathBuf::from("/proc/self/exe") })
+    Ok(if exe.exists() {
+        exe
+    } else {
+        PathBuf::from("/proc/self/exe")
+    })
 }
 
 impl Plan {
@@ -58,7 +62,12 @@ impl Plan {
     }
 
     /// Arguments of the data broker of row `id`, for the first time or at the address it had before.
-    pub fn follower_args(&self, head: SocketAddr, id: u16, before: Option<SocketAddr>) -> Vec<String> {
+    pub fn follower_args(
+        &self,
+        head: SocketAddr,
+        id: u16,
+        before: Option<SocketAddr>,
+    ) -> Vec<String> {
         let listen = before.unwrap_or_else(|| self.follower_address(id));
         let mut args = self.common(format!("--follower={head}"), listen);
         args.push(format!("--id={id}"));
@@ -103,7 +112,10 @@ mod tests {
             temporary: false,
             log_dir: "/tmp/logs".into(),
             grace: Duration::from_secs(1),
-            settings: BrokerSettings { no_metering: true, ..BrokerSettings::default() },
+            settings: BrokerSettings {
+                no_metering: true,
+                ..BrokerSettings::default()
+            },
         }
     }
 
@@ -112,7 +124,10 @@ mod tests {
         let head = SocketAddr::from(([127, 0, 0, 1], 9400));
         let listen = |plan: Plan, before| {
             let args = plan.follower_args(head, 2, before);
-            args.iter().find_map(|arg| arg.strip_prefix("--listen=")).map(str::to_owned).expect("an address")
+            args.iter()
+                .find_map(|arg| arg.strip_prefix("--listen="))
+                .map(str::to_owned)
+                .expect("an address")
         };
         assert_eq!(listen(plan(9400), None), "127.0.0.1:9402");
         assert_eq!(listen(plan(0), None), "127.0.0.1:0");
@@ -123,8 +138,18 @@ mod tests {
     #[test]
     fn settings_and_region_reach_the_brokers() {
         let args = plan(0).head_args();
-        for expected in ["--head", "--region=/dev/shm/r", "--region-size=67108864", "--brokers=3", "--fresh", "--no-metering"] {
-            assert!(args.iter().any(|arg| arg == expected), "{expected} in {args:?}");
+        for expected in [
+            "--head",
+            "--region=/dev/shm/r",
+            "--region-size=67108864",
+            "--brokers=3",
+            "--fresh",
+            "--no-metering",
+        ] {
+            assert!(
+                args.iter().any(|arg| arg == expected),
+                "{expected} in {args:?}"
+            );
         }
         assert!(!args.iter().any(|arg| arg == "--temporary"));
     }

@@ -40,11 +40,21 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefault { done, total } => write!(f, "prefault done={done} total={total}"),
-            Self::Ready { id, address, pid, topics, batches } => write!(
+            Self::Ready {
+                id,
+                address,
+                pid,
+                topics,
+                batches,
+            } => write!(
                 f,
                 "ready id={id} address={address} pid={pid} topics={topics} batches={batches}"
             ),
-            Self::Failed { code, message } => write!(f, "failed code={code} message={}", message.replace('\n', " ")),
+            Self::Failed { code, message } => write!(
+                f,
+                "failed code={code} message={}",
+                message.replace('\n', " ")
+            ),
         }
     }
 }
@@ -60,7 +70,10 @@ impl FromStr for Report {
         let (kind, fields) = line.trim_end().split_once(' ').ok_or(Unknown)?;
         let fields = Fields(fields);
         match kind {
-            "prefault" => Ok(Self::Prefault { done: fields.parse("done")?, total: fields.parse("total")? }),
+            "prefault" => Ok(Self::Prefault {
+                done: fields.parse("done")?,
+                total: fields.parse("total")?,
+            }),
             "ready" => Ok(Self::Ready {
                 id: fields.parse("id")?,
                 address: fields.parse("address")?,
@@ -70,7 +83,10 @@ impl FromStr for Report {
             }),
             "failed" => {
                 let (_, message) = fields.0.split_once("message=").ok_or(Unknown)?;
-                Ok(Self::Failed { code: fields.parse("code")?, message: message.to_owned() })
+                Ok(Self::Failed {
+                    code: fields.parse("code")?,
+                    message: message.to_owned(),
+                })
             }
             _ => Err(Unknown),
         }
@@ -102,7 +118,10 @@ mod tests {
             topics: 1,
             batches: 900,
         };
-        let failed = Report::Failed { code: 2, message: "port in use: choose another code=9".into() };
+        let failed = Report::Failed {
+            code: 2,
+            message: "port in use: choose another code=9".into(),
+        };
         for report in [ready, failed, Report::Prefault { done: 1, total: 2 }] {
             assert_eq!(report.to_string().parse::<Report>(), Ok(report));
         }
@@ -110,7 +129,14 @@ mod tests {
 
     #[test]
     fn other_lines_are_nothing() {
-        for line in ["", "ready", "ready id=x", "hello world", "prefault done=1", "failed code=1"] {
+        for line in [
+            "",
+            "ready",
+            "ready id=x",
+            "hello world",
+            "prefault done=1",
+            "failed code=1",
+        ] {
             assert_eq!(line.parse::<Report>(), Err(Unknown), "{line}");
         }
     }

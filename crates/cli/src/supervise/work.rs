@@ -26,7 +26,11 @@ impl Abort {
 
     /// [`Problem::Interrupted`] once it is set; the cause replaces it on the way.
     pub fn check(&self) -> Result<()> {
-        if self.is_set() { Err(Problem::Interrupted.into()) } else { Ok(()) }
+        if self.is_set() {
+            Err(Problem::Interrupted.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Gives up.
@@ -65,11 +69,15 @@ impl Cluster {
             match self.wait(None) {
                 Happening::Interrupted => break Problem::Interrupted.into(),
                 Happening::Died { id, how } => break anyhow!("broker {id} {how}"),
-                Happening::Woken | Happening::Serves(_) | Happening::TimedOut => match receive.try_recv() {
-                    Ok(result) => return result,
-                    Err(std::sync::mpsc::TryRecvError::Disconnected) => break anyhow!("the work panicked"),
-                    Err(std::sync::mpsc::TryRecvError::Empty) => {}
-                },
+                Happening::Woken | Happening::Serves(_) | Happening::TimedOut => {
+                    match receive.try_recv() {
+                        Ok(result) => return result,
+                        Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                            break anyhow!("the work panicked");
+                        }
+                        Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                    }
+                }
             }
         };
         abort.set();

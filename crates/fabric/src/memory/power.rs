@@ -48,7 +48,10 @@ impl Power {
     /// Fails before the access that follows `accesses` more; with 0, now.
     pub fn fail_after(&self, accesses: u64, outage: Outage) {
         let process_only = outage == Outage::Process;
-        let State { left, process_only: kind } = &*self.state;
+        let State {
+            left,
+            process_only: kind,
+        } = &*self.state;
         kind.store(process_only, Ordering::Relaxed);
         left.store(accesses, Ordering::Relaxed);
     }

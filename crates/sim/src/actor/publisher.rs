@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use embar_client::OnBrokerLoss;
 use embar_client::sim_api::{
-    Lane, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
+    Failure, Lane, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
 };
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -35,7 +35,13 @@ pub struct PublisherActor {
 
 impl PublisherActor {
     /// Starts to publish.
-    pub fn new(plan: PublisherPlan, topic: &str, producer: u64, mut random: Random, now: Now) -> Self {
+    pub fn new(
+        plan: PublisherPlan,
+        topic: &str,
+        producer: u64,
+        mut random: Random,
+        now: Now,
+    ) -> Self {
         let hour = Duration::from_secs(3600);
         let mut core = PublisherCore::new(PublisherConfig {
             name: format!("publisher-{producer}"),
@@ -88,10 +94,16 @@ impl PublisherActor {
         self.next_batch += 1;
         self.unreleased += 1;
         self.unresolved.insert(number);
-        scene.books.seal(&frame, self.plan.on_broker_loss == OnBrokerLoss::Resend);
+        scene
+            .books
+            .seal(&frame, self.plan.on_broker_loss == OnBrokerLoss::Resend);
         scene.trace.event(
             scene.now,
-            format_args!("publisher {} submits batch {number}: {messages} messages, {} bytes", self.producer, frame.len()),
+            format_args!(
+                "publisher {} submits batch {number}: {messages} messages, {} bytes",
+                self.producer,
+                frame.len()
+            ),
         );
         let sealed = SealedBatch {
             number,
@@ -104,8 +116,14 @@ impl PublisherActor {
 
     /// Messages until one does not fit any more.
     fn fill(&mut self) -> (BatchBuilder, u32) {
-        let capacity = self.random.between(128, self.plan.batch_bytes.min(self.max_batch_bytes) as u64);
-        let most = if self.random.one_in(3) { 1 } else { self.random.size(400) };
+        let capacity = self
+            .random
+            .between(128, self.plan.batch_bytes.min(self.max_batch_bytes) as u64);
+        let most = if self.random.one_in(3) {
+            1
+        } else {
+            self.random.size(400)
+        };
         let mut builder = BatchBuilder::new(Vec::new(), capacity as usize);
         for _ in 0..most {
             let len = self.random.size(self.plan.message_bytes) as usize;
@@ -130,14 +148,25 @@ impl PublisherActor {
             PublisherEvent::Opened {
                 topic_id,
                 max_batch_bytes,
+                ..
             } => {
                 self.topic_id = Some(topic_id);
                 self.max_batch_bytes = max_batch_bytes as usize;
-                scene.trace.event(scene.now, format_args!("publisher {me} is open"));
+                scene
+                    .trace
+                    .event(scene.now, format_args!("publisher {me} is open"));
             }
             PublisherEvent::Resolved { batch, outcome, .. } => {
-                scene.trace.event(scene.now, format_args!("publisher {me}: batch {batch} is {outcome:?}"));
+                scene.trace.event(
+                    scene.now,
+                    format_args!("publisher {me}: batch {batch} is {outcome:?}"),
+                );
                 self.unresolved.remove(&batch);
+                match outcome {
+                    Outcome::Failed(Failure::InDoubt) => scene.figures.in_doubt += 1,
+                    Outcome::Failed(_) => scene.figures.failed += 1,
+                    Outcome::Stored(_) | Outcome::Sent => {}
+                }
                 scene.books.resolve((me, batch), outcome)?;
             }
             PublisherEvent::Released { buffer } => {
@@ -156,9 +185,13 @@ impl PublisherActor {
                 });
             }
             PublisherEvent::LaneLost { lane, cause, .. } => {
-                scene.trace.event(scene.now, format_args!("publisher {me} lost lane {}: {cause}", lane.0));
+                scene.trace.event(
+                    scene.now,
+                    format_args!("publisher {me} lost lane {}: {cause}", lane.0),
+                );
             }
-            PublisherEvent::Resent | PublisherEvent::Reconnected(_) => {}
+            PublisherEvent::Resent => scene.figures.resent += 1,
+            PublisherEvent::Reconnected(_) => {}
         }
         Ok(())
     }

@@ -68,7 +68,14 @@ impl SubscriberActor {
     }
 
     fn restart(&mut self, start: Start, now: Now) {
-        self.core = open(&self.plan, self.number, &self.topic, start, &mut self.random, now);
+        self.core = open(
+            &self.plan,
+            self.number,
+            &self.topic,
+            start,
+            &mut self.random,
+            now,
+        );
         self.expected = None;
         self.held.clear();
     }
@@ -77,20 +84,30 @@ impl SubscriberActor {
         let me = self.number;
         match event {
             SubscriberEvent::Started { start, .. } => {
-                scene.trace.event(scene.now, format_args!("subscriber {me} starts at {start}"));
+                scene
+                    .trace
+                    .event(scene.now, format_args!("subscriber {me} starts at {start}"));
                 self.expected = Some(start);
             }
             SubscriberEvent::Deliver(delivered) => {
                 self.check(&delivered, scene)?;
                 self.delivered += 1;
-                let think = if self.hurry { 0 } else { self.random.below(self.plan.think_ns + 1) };
+                scene.figures.delivered += 1;
+                let think = if self.hurry {
+                    0
+                } else {
+                    self.random.below(self.plan.think_ns + 1)
+                };
                 let until = Now(scene.now.0 + think);
                 self.held.push((until, delivered.lane, delivered.payload));
             }
             SubscriberEvent::Skipped { to, .. } => self.overtaken(to, scene)?,
             SubscriberEvent::Failed(error) => self.failed(error, scene)?,
             SubscriberEvent::LaneLost { cause, .. } => {
-                scene.trace.event(scene.now, format_args!("subscriber {me} lost its broker: {cause}"));
+                scene.trace.event(
+                    scene.now,
+                    format_args!("subscriber {me} lost its broker: {cause}"),
+                );
             }
             SubscriberEvent::Opened | SubscriberEvent::End => {}
         }
@@ -100,20 +117,34 @@ impl SubscriberActor {
     /// It is told that nothing below `to` is kept: that must be true.
     fn overtaken(&mut self, to: u64, scene: &mut Scene<'_>) -> Check {
         let me = self.number;
-        scene.trace.event(scene.now, format_args!("subscriber {me} is told to go on at {to}"));
-        let first = scene.books.topics.get(&self.topic_id).map_or(0, |h| h.first);
+        scene.trace.event(
+            scene.now,
+            format_args!("subscriber {me} is told to go on at {to}"),
+        );
+        let first = scene
+            .books
+            .topics
+            .get(&self.topic_id)
+            .map_or(0, |h| h.first);
         ensure(Invariant::I7, to <= first, || {
-            format!("subscriber {me} was told that offsets below {to} are evicted, but {first} is the first one kept")
+            format!(
+                "subscriber {me} was told that offsets below {to} are evicted, but {first} is the first one kept"
+            )
         })?;
+        scene.figures.overtaken += 1;
         self.expected = Some(to);
         Ok(())
     }
 
     fn failed(&mut self, error: Error, scene: &mut Scene<'_>) -> Check {
         let me = self.number;
-        scene.trace.event(scene.now, format_args!("subscriber {me} ends: {error}"));
+        scene
+            .trace
+            .event(scene.now, format_args!("subscriber {me} ends: {error}"));
         match error {
-            Error::Evicted { first_available, .. } if self.plan.on_evicted == OnEvicted::Fail => {
+            Error::Evicted {
+                first_available, ..
+            } if self.plan.on_evicted == OnEvicted::Fail => {
                 self.overtaken(first_available, scene)?;
                 self.restart(at(first_available), scene.now);
                 Ok(())
@@ -139,11 +170,21 @@ impl SubscriberActor {
         let (me, header) = (self.number, &delivered.header);
         let base = header.base_offset();
         let end = base + u64::from(header.message_count());
-        scene.trace.event(scene.now, format_args!("subscriber {me} gets {base}..{end}"));
+        scene.trace.event(
+            scene.now,
+            format_args!("subscriber {me} gets {base}..{end}"),
+        );
         let expected = self.expected;
-        ensure(Invariant::I4, Some(base + u64::from(delivered.skip)) == expected && expected < Some(end), || {
-            format!("subscriber {me} got {base}..{end}, skipping {}, where {expected:?} comes next", delivered.skip)
-        })?;
+        ensure(
+            Invariant::I4,
+            Some(base + u64::from(delivered.skip)) == expected && expected < Some(end),
+            || {
+                format!(
+                    "subscriber {me} got {base}..{end}, skipping {}, where {expected:?} comes next",
+                    delivered.skip
+                )
+            },
+        )?;
         self.expected = Some(end);
         let name = (header.producer(), header.sequence());
         let seen = scene.books.topics.get(&header.topic());
@@ -151,9 +192,15 @@ impl SubscriberActor {
         let same = seen.is_some_and(|v| {
             (v.name, v.count, v.flags) == (name, header.message_count(), header.flags().bits())
         });
-        ensure(Invariant::I4, same && header.topic() == self.topic_id, || {
-            format!("subscriber {me} got batch {name:?} at offset {base}, where {seen:?} is visible")
-        })?;
+        ensure(
+            Invariant::I4,
+            same && header.topic() == self.topic_id,
+            || {
+                format!(
+                    "subscriber {me} got batch {name:?} at offset {base}, where {seen:?} is visible"
+                )
+            },
+        )?;
         let payload = &delivered.payload[..header.payload_len() as usize];
         let whole = header.check_payload(payload).is_ok()
             && scene.books.is_genuine(header)

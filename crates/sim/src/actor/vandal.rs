@@ -50,18 +50,24 @@ impl Vandal {
         let mut bytes = Vec::new();
         let kind = self.random.below(8);
         if kind >= 2 {
-            say(&mut bytes, &Control::Hello(Hello {
-                version: PROTOCOL_VERSION,
-                role: Role::Client,
-                name: "vandal".into(),
-            }));
+            say(
+                &mut bytes,
+                &Control::Hello(Hello {
+                    version: PROTOCOL_VERSION,
+                    role: Role::Client,
+                    name: "vandal".into(),
+                }),
+            );
         }
         if kind >= 5 {
-            say(&mut bytes, &Control::OpenPublisher(OpenPublisher {
-                topic: self.topic.clone(),
-                producer: 0,
-                acks: 1,
-            }));
+            say(
+                &mut bytes,
+                &Control::OpenPublisher(OpenPublisher {
+                    topic: self.topic.clone(),
+                    producer: 0,
+                    acks: 1,
+                }),
+            );
         }
         let len = self.random.size(4096) as usize;
         match kind {
@@ -162,6 +168,10 @@ impl Actor for Vandal {
     fn heal(&mut self, _: Now) {
         self.state = State::Over;
         self.wishes.clear();
+    }
+
+    fn leaves_when_healed(&self) -> bool {
+        true
     }
 
     fn is_done(&self, _: &Books) -> bool {

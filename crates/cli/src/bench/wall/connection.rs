@@ -18,10 +18,26 @@ pub enum Turn {
 }
 
 enum State {
-    Greeting { bytes: [u8; HELLO_BYTES], got: usize },
-    Taking { hello: Hello, place: Place, got: usize, total: u64 },
-    Answering { bytes: [u8; ANSWER_BYTES], sent: usize },
-    Giving { place: Place, at: usize, batch: usize, left: u64 },
+    Greeting {
+        bytes: [u8; HELLO_BYTES],
+        got: usize,
+    },
+    Taking {
+        hello: Hello,
+        place: Place,
+        got: usize,
+        total: u64,
+    },
+    Answering {
+        bytes: [u8; ANSWER_BYTES],
+        sent: usize,
+    },
+    Giving {
+        place: Place,
+        at: usize,
+        batch: usize,
+        left: u64,
+    },
 }
 
 /// A non-blocking stream and how far it is.
@@ -36,7 +52,14 @@ pub struct Connection {
 impl Connection {
     /// Just accepted.
     pub fn new(stream: TcpStream) -> Self {
-        Self { stream, peer_ended: false, state: State::Greeting { bytes: [0; HELLO_BYTES], got: 0 } }
+        Self {
+            stream,
+            peer_ended: false,
+            state: State::Greeting {
+                bytes: [0; HELLO_BYTES],
+                got: 0,
+            },
+        }
     }
 
     /// One batch at most.
@@ -58,13 +81,21 @@ impl Connection {
                 }
                 Ok(Turn::Again)
             }
-            State::Taking { hello, place, got, total } => {
+            State::Taking {
+                hello,
+                place,
+                got,
+                total,
+            } => {
                 let batch = hello.batch_bytes as usize;
                 let room = ring.bytes(*place, *got, batch);
                 let wanted = room.len();
                 let n = self.stream.read(room)?;
                 if n == 0 {
-                    self.state = State::Answering { bytes: total.to_le_bytes(), sent: 0 };
+                    self.state = State::Answering {
+                        bytes: total.to_le_bytes(),
+                        sent: 0,
+                    };
                     return Ok(Turn::Again);
                 }
                 *got += n;
@@ -78,13 +109,26 @@ impl Connection {
                     return Ok(Turn::Again);
                 }
                 // Fewer bytes than asked for: the socket is empty (epoll(7), on edges) and the next byte raises an edge.
-                Ok(if n < wanted && !self.peer_ended { Turn::Wait } else { Turn::Again })
+                Ok(if n < wanted && !self.peer_ended {
+                    Turn::Wait
+                } else {
+                    Turn::Again
+                })
             }
             State::Answering { bytes, sent } => {
                 *sent += self.stream.write(&bytes[*sent..])?;
-                Ok(if *sent == ANSWER_BYTES { Turn::Over } else { Turn::Again })
+                Ok(if *sent == ANSWER_BYTES {
+                    Turn::Over
+                } else {
+                    Turn::Again
+                })
             }
-            State::Giving { place, at, batch, left } => {
+            State::Giving {
+                place,
+                at,
+                batch,
+                left,
+            } => {
                 if *left == 0 {
                     return Ok(Turn::Over);
                 }
@@ -104,7 +148,11 @@ impl Connection {
 
 /// No bytes are the end, where one is not due.
 fn more(n: usize) -> io::Result<usize> {
-    if n == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(n) }
+    if n == 0 {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(n)
+    }
 }
 
 fn begin(bytes: &[u8; HELLO_BYTES], ring: &mut Ring) -> Option<State> {
@@ -112,7 +160,17 @@ fn begin(bytes: &[u8; HELLO_BYTES], ring: &mut Ring) -> Option<State> {
     let batch = hello.batch_bytes as usize;
     let place = ring.take(batch)?;
     Some(match hello.kind {
-        Kind::Give => State::Giving { place, at: 0, batch, left: hello.bytes },
-        Kind::Take | Kind::Check => State::Taking { hello, place, got: 0, total: 0 },
+        Kind::Give => State::Giving {
+            place,
+            at: 0,
+            batch,
+            left: hello.bytes,
+        },
+        Kind::Take | Kind::Check => State::Taking {
+            hello,
+            place,
+            got: 0,
+            total: 0,
+        },
     })
 }

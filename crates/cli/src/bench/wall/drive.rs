@@ -22,8 +22,8 @@ use crate::supervise::protocol::Report;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long a peer may be silent before the trial fails.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Buffers per sender in the working wall: one being sent, one waiting.
-const BUFFERS_PER_SENDER: usize = 2;
+/// Buffers per sender in the working wall: as many as a publisher has for each connection.
+const BUFFERS_PER_SENDER: usize = 4;
 
 /// What is sent, and over how many connections.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -62,7 +62,11 @@ impl Receivers {
         let ring = plan.ring_bytes / u64::from(plan.receivers);
         let children = (0..plan.receivers)
             .map(|id| {
-                let args = ["wall-receiver".to_owned(), format!("--ring={ring}"), format!("--id={id}")];
+                let args = [
+                    "wall-receiver".to_owned(),
+                    format!("--ring={ring}"),
+                    format!("--id={id}"),
+                ];
                 let log = logs.path().join(format!("receiver-{id}.log"));
                 Child::start((&exe, &args), &log, (usize::from(id), 1), send.clone())
             })
@@ -72,16 +76,32 @@ impl Receivers {
         while addresses.contains(&None) {
             context.interrupt.check()?;
             match events.recv_timeout(Duration::from_millis(100)) {
-                Ok(Event::Said { slot, report: Report::Ready { address, .. }, .. }) => addresses[slot] = Some(address),
+                Ok(Event::Said {
+                    slot,
+                    report: Report::Ready { address, .. },
+                    ..
+                }) => addresses[slot] = Some(address),
                 Ok(Event::Ended { slot, .. }) => {
-                    bail!("receiver {slot} ended: {}", crate::supervise::child::tail(children[slot].log()).trim())
+                    bail!(
+                        "receiver {slot} ended: {}",
+                        crate::supervise::child::tail(children[slot].log()).trim()
+                    )
                 }
                 Ok(_) => {}
-                Err(_) => ensure!(Instant::now() < deadline, "the receivers are not ready after {READY_WITHIN:?}"),
+                Err(_) => ensure!(
+                    Instant::now() < deadline,
+                    "the receivers are not ready after {READY_WITHIN:?}"
+                ),
             }
         }
         let addresses = addresses.into_iter().flatten().collect();
-        Ok(Self { plan, addresses, _children: children, _logs: logs, interrupt: context.interrupt.clone() })
+        Ok(Self {
+            plan,
+            addresses,
+            _children: children,
+            _logs: logs,
+            interrupt: context.interrupt.clone(),
+        })
     }
 
     /// One trial of sockets alone, in MiB/s.
@@ -126,26 +146,34 @@ impl Receivers {
 
     /// One trial in the other direction, in MiB/s.
     pub fn read(&self) -> Result<f64> {
-        let connections = self.addresses.len() * usize::from(self.plan.read_connections_per_receiver);
+        let connections =
+            self.addresses.len() * usize::from(self.plan.read_connections_per_receiver);
         let share = self.plan.total_bytes / connections as u64;
-        let hello = Hello { kind: Kind::Give, batch_bytes: self.plan.batch_bytes, bytes: share };
-        let (bytes, elapsed) = self.on_each(self.plan.read_connections_per_receiver, |mut stream| {
-            stream.write_all(&hello.to_bytes())?;
-            let mut buffer = vec![0; self.plan.batch_bytes as usize];
-            let mut left = share;
-            while left > 0 {
-                self.interrupt.check()?;
-                let n = stream.read(&mut buffer)?;
-                ensure!(n > 0, "a receiver ended early");
-                left = left.saturating_sub(n as u64);
-            }
-            Ok(share)
-        })?;
+        let hello = Hello {
+            kind: Kind::Give,
+            batch_bytes: self.plan.batch_bytes,
+            bytes: share,
+        };
+        let (bytes, elapsed) =
+            self.on_each(self.plan.read_connections_per_receiver, |mut stream| {
+                stream.write_all(&hello.to_bytes())?;
+                let mut buffer = vec![0; self.plan.batch_bytes as usize];
+                let mut left = share;
+                while left > 0 {
+                    self.interrupt.check()?;
+                    let n = stream.read(&mut buffer)?;
+                    ensure!(n > 0, "a receiver ended early");
+                    left = left.saturating_sub(n as u64);
+                }
+                Ok(share)
+            })?;
         Ok(mib_per_s(bytes, elapsed))
     }
 
     fn batches(&self) -> u64 {
-        self.plan.total_bytes.div_ceil(u64::from(self.plan.batch_bytes))
+        self.plan
+            .total_bytes
+            .div_ceil(u64::from(self.plan.batch_bytes))
     }
 
     /// The application thread: one copy of each message.
@@ -172,14 +200,24 @@ impl Receivers {
         (body / message * message) as f64 / f64::from(self.plan.batch_bytes)
     }
 
-    fn send(&self, kind: Kind, sender: impl Fn(&mut TcpStream) -> Result<()> + Sync) -> Result<f64> {
-        let hello = Hello { kind, batch_bytes: self.plan.batch_bytes, bytes: 0 };
+    fn send(
+        &self,
+        kind: Kind,
+        sender: impl Fn(&mut TcpStream) -> Result<()> + Sync,
+    ) -> Result<f64> {
+        let hello = Hello {
+            kind,
+            batch_bytes: self.plan.batch_bytes,
+            bytes: 0,
+        };
         let (bytes, elapsed) = self.on_each(self.plan.connections_per_receiver, |mut stream| {
             stream.write_all(&hello.to_bytes())?;
             sender(&mut stream)?;
             stream.shutdown(Shutdown::Write)?;
             let mut answer = [0; ANSWER_BYTES];
-            stream.read_exact(&mut answer).context("a receiver refused the bytes, or died")?;
+            stream
+                .read_exact(&mut answer)
+                .context("a receiver refused the bytes, or died")?;
             Ok(u64::from_le_bytes(answer))
         })?;
         self.interrupt.check()?;
@@ -195,9 +233,13 @@ impl Receivers {
         connections: u16,
         work: impl Fn(TcpStream) -> Result<u64> + Sync,
     ) -> Result<(u64, Duration)> {
-        let targets: Vec<SocketAddr> =
-            (0..connections).flat_map(|_| self.addresses.iter().copied()).collect();
-        let streams = targets.iter().map(|address| connect(*address)).collect::<Result<Vec<_>>>()?;
+        let targets: Vec<SocketAddr> = (0..connections)
+            .flat_map(|_| self.addresses.iter().copied())
+            .collect();
+        let streams = targets
+            .iter()
+            .map(|address| connect(*address))
+            .collect::<Result<Vec<_>>>()?;
         let start = Barrier::new(streams.len() + 1);
         thread::scope(|scope| {
             let workers: Vec<_> = streams
@@ -214,7 +256,9 @@ impl Receivers {
             let started = Instant::now();
             let mut sum = 0;
             for worker in workers {
-                sum += worker.join().map_err(|_| anyhow!("a thread of the wall panicked"))??;
+                sum += worker
+                    .join()
+                    .map_err(|_| anyhow!("a thread of the wall panicked"))??;
             }
             Ok((sum, started.elapsed()))
         })
@@ -222,7 +266,8 @@ impl Receivers {
 }
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to the receiver at {address}"))?;
+    let stream = TcpStream::connect(address)
+        .with_context(|| format!("cannot connect to the receiver at {address}"))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
@@ -230,9 +275,14 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
 }
 
 fn take_one(left: &AtomicU64) -> bool {
-    left.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+    left.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
+        .is_ok()
 }
 
 fn next_of(queue: &Mutex<Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    queue
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .recv()
+        .ok()
 }

@@ -41,8 +41,13 @@ pub fn run(args: &ReceiverArgs, context: &Context) -> Result<()> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let ready =
-        Report::Ready { id: args.id, address, pid: std::process::id(), topics: 0, batches: 0 };
+    let ready = Report::Ready {
+        id: args.id,
+        address,
+        pid: std::process::id(),
+        topics: 0,
+        batches: 0,
+    };
     // Reports go to a pipe also when --json is not given, so not through `say`.
     crate::output::raw_line(&ready)?;
     let _ = context;
@@ -60,14 +65,30 @@ struct Loop {
 
 impl Loop {
     fn new(listener: TcpListener, ring: Ring) -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll set")?;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, listener, ring, connections: HashMap::new(), next: 0, ready: VecDeque::new() })
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll set")?;
+        epoll::add(
+            &epoll,
+            &listener,
+            epoll::EventData::new_u64(LISTENER),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(Self {
+            epoll,
+            listener,
+            ring,
+            connections: HashMap::new(),
+            next: 0,
+            ready: VecDeque::new(),
+        })
     }
 
     fn run(mut self) -> Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
-        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at_once = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         loop {
             events.clear();
             let timeout = (!self.ready.is_empty()).then_some(&at_once);
@@ -83,7 +104,8 @@ impl Loop {
                     continue;
                 }
                 if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.peer_ended |= flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                    connection.peer_ended |=
+                        flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
                 }
                 // An edge while it is in the list already is covered by its turn.
                 if !self.ready.contains(&id) {
@@ -91,14 +113,18 @@ impl Loop {
                 }
             }
             for _ in 0..self.ready.len() {
-                let Some(id) = self.ready.pop_front() else { break };
+                let Some(id) = self.ready.pop_front() else {
+                    break;
+                };
                 self.turn(id);
             }
         }
     }
 
     fn turn(&mut self, id: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
         match connection.turn(&mut self.ring) {
             Turn::Again => self.ready.push_back(id),
             Turn::Wait => {}
@@ -118,9 +144,16 @@ impl Loop {
             };
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
-            let flags =
-                epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-            epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(self.next), flags)?;
+            let flags = epoll::EventFlags::IN
+                | epoll::EventFlags::OUT
+                | epoll::EventFlags::RDHUP
+                | epoll::EventFlags::ET;
+            epoll::add(
+                &self.epoll,
+                &stream,
+                epoll::EventData::new_u64(self.next),
+                flags,
+            )?;
             self.connections.insert(self.next, Connection::new(stream));
             self.next += 1;
         }

@@ -33,14 +33,25 @@ impl Ring {
         let claim = region.claim(0);
         fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
         let claim = claim?;
-        region.prefault(0, std::thread::available_parallelism().map_or(1, usize::from), &|_, _| {})?;
+        region.prefault(
+            0,
+            std::thread::available_parallelism().map_or(1, usize::from),
+            &|_, _| {},
+        )?;
         let blog = region.blog(&claim);
         let mut blocks = Vec::new();
         while let Some(mut extent) = blog.allocate(BLOCK_BYTES_MAX as u32) {
             blocks.extend(extent.reserve(BLOCK_BYTES_MAX as u32));
         }
-        anyhow::ensure!(!blocks.is_empty(), "a ring of {bytes} bytes has no room for a batch");
-        Ok(Self { blocks, next: Place { block: 0, at: 0 }, _region: region })
+        anyhow::ensure!(
+            !blocks.is_empty(),
+            "a ring of {bytes} bytes has no room for a batch"
+        );
+        Ok(Self {
+            blocks,
+            next: Place { block: 0, at: 0 },
+            _region: region,
+        })
     }
 
     /// The next `len` bytes; `None` when they exceed a block.
@@ -49,7 +60,10 @@ impl Ring {
             return None;
         }
         if self.next.at + len > BLOCK_BYTES_MAX as usize {
-            self.next = Place { block: (self.next.block + 1) % self.blocks.len(), at: 0 };
+            self.next = Place {
+                block: (self.next.block + 1) % self.blocks.len(),
+                at: 0,
+            };
         }
         let place = self.next;
         self.next.at += len;
@@ -75,7 +89,9 @@ mod tests {
         let len = 6 << 20;
         let first = ring.take(len).expect("fits");
         ring.bytes(first, 0, len).fill(9);
-        let places: Vec<_> = (0..2 * ring.blocks.len()).map(|_| ring.take(len).expect("fits")).collect();
+        let places: Vec<_> = (0..2 * ring.blocks.len())
+            .map(|_| ring.take(len).expect("fits"))
+            .collect();
         assert!(places.contains(&first), "two in each block of 16 MiB");
         assert_eq!(ring.bytes(first, len - 1, len), [9]);
         assert_eq!(ring.take(17 << 20), None);

@@ -65,7 +65,11 @@ impl Hello {
         };
         let batch_bytes = word(8).filter(|bytes| *bytes as usize > BATCH_HEAD_BYTES)?;
         let bytes = bytes[16..24].try_into().ok().map(u64::from_le_bytes)?;
-        Some(Self { kind, batch_bytes, bytes })
+        Some(Self {
+            kind,
+            batch_bytes,
+            bytes,
+        })
     }
 }
 
@@ -88,11 +92,25 @@ mod tests {
     #[test]
     fn hello_both_ways_and_nothing_else() {
         for kind in [Kind::Take, Kind::Check, Kind::Give] {
-            let hello = Hello { kind, batch_bytes: 2 << 20, bytes: 77 };
+            let hello = Hello {
+                kind,
+                batch_bytes: 2 << 20,
+                bytes: 77,
+            };
             assert_eq!(Hello::parse(&hello.to_bytes()), Some(hello));
         }
         assert_eq!(Hello::parse(&[0; HELLO_BYTES]), None);
-        assert_eq!(Hello::parse(&Hello { kind: Kind::Take, batch_bytes: 64, bytes: 0 }.to_bytes()), None);
+        assert_eq!(
+            Hello::parse(
+                &Hello {
+                    kind: Kind::Take,
+                    batch_bytes: 64,
+                    bytes: 0
+                }
+                .to_bytes()
+            ),
+            None
+        );
     }
 
     #[test]

@@ -23,17 +23,19 @@ use crate::size::Size;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  embar bench e2e                           as fast as it goes: the latency is that of full queues
+  embar bench e2e                           as fast as it goes; latency of full queues
   embar bench e2e --rate 100MiB -s 1GiB     latency at 100 MiB per second
   embar bench e2e -m 64 -s 256MiB --json
 
-Each message carries a sequence number, the time it was published and a checksum of all its bytes; latency is from the
-call that publishes it to its delivery. Publishing waits when a quarter of the region is unread, so that nothing is
-evicted. One application thread publishes, one reads.
+Each message carries a sequence number, the time it was published and a checksum of all its
+bytes; latency is from the call that publishes it to its delivery. Publishing waits when a
+quarter of the region is unread, so that nothing is evicted. One application thread publishes,
+one reads.
 
-JSON, one object: config; trials[] with mib_per_s, messages_per_s, seconds, latency_us {p50, p90, p99, p999, max},
-client and brokers (costs); median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs; broker_profile,
-publisher_profile, subscriber_profile; recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches (brokers)")]
+JSON, one object: config; trials[] with mib_per_s, messages_per_s, seconds, latency_us {p50,
+p90, p99, p999, max}, client and brokers (costs); median_mib_per_s, min_mib_per_s,
+max_mib_per_s, messages_per_s; costs; broker_profile, publisher_profile, subscriber_profile;
+recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches (brokers)")]
 pub struct E2eArgs {
     /// Bytes of each trial
     #[arg(short, long, value_name = "SIZE", default_value = "4GiB")]
@@ -66,12 +68,17 @@ pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, 1, Metering::On)?;
     plan.validate(true)?;
     if plan.publishers > 1 {
-        return Err(crate::exit::usage("bench e2e publishes from one thread: leave --publishers out"));
+        return Err(crate::exit::usage(
+            "bench e2e publishes from one thread: leave --publishers out",
+        ));
     }
     if args.rate.is_some_and(|rate| rate.0 == 0) {
         return Err(crate::exit::usage("--rate must not be 0"));
     }
-    context.output.say(format_args!("publish and read at once: {}", plan.describe()))?;
+    context.output.say(format_args!(
+        "publish and read at once: {}",
+        plan.describe()
+    ))?;
     let mut trials = Vec::new();
     Experiment::new(["e2e"])
         .unit("MiB/s")
@@ -100,14 +107,23 @@ fn trial(plan: &BenchPlan, rate: Option<Size>, context: &Context) -> Result<E2eT
         connect: ConnectArgs::to(private.cluster.head()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
-        bar: context.output.bytes_bar("publishing and reading", plan.total_bytes),
+        bar: context
+            .output
+            .bytes_bar("publishing and reading", plan.total_bytes),
     };
-    let trial = private.cluster.run("bench-e2e", move |abort| job.run(abort))?;
+    let trial = private
+        .cluster
+        .run("bench-e2e", move |abort| job.run(abort))?;
     private.stop();
     Ok(trial)
 }
 
-fn report(plan: &BenchPlan, rate: Option<Size>, trials: &[E2eTrial], context: &Context) -> Result<()> {
+fn report(
+    plan: &BenchPlan,
+    rate: Option<Size>,
+    trials: &[E2eTrial],
+    context: &Context,
+) -> Result<()> {
     let broker_profile = merged(trials.iter().map(|trial| Some(&trial.broker_profile)));
     let report = Report {
         bench: "e2e",
@@ -123,13 +139,23 @@ fn report(plan: &BenchPlan, rate: Option<Size>, trials: &[E2eTrial], context: &C
     };
     let output = &context.output;
     output.json(&report)?;
-    let numbered = trials.iter().enumerate().map(|(index, trial)| ((index + 1).to_string(), trial.rate));
+    let numbered = trials
+        .iter()
+        .enumerate()
+        .map(|(index, trial)| ((index + 1).to_string(), trial.rate));
     output.say(format_args!("\n{}", trials_table(numbered)))?;
     output.say(summary_line(output, &report.summary))?;
     output.say("every message arrived once and unchanged")?;
     output.say(format_args!("\n{}", latency_table(trials)))?;
     output.say(format_args!("\n{}", costs_table(&report.costs)))?;
-    for profile in [&report.broker_profile, &report.publisher_profile, &report.subscriber_profile].into_iter().flatten() {
+    for profile in [
+        &report.broker_profile,
+        &report.publisher_profile,
+        &report.subscriber_profile,
+    ]
+    .into_iter()
+    .flatten()
+    {
         output.say(format_args!("\n{}", profile_text(profile)))?;
     }
     Ok(())
@@ -139,7 +165,14 @@ fn latency_table(trials: &[E2eTrial]) -> Table {
     let mut table = Table::new(["latency (us), trial", "p50", "p90", "p99", "p99.9", "max"]);
     for (index, trial) in trials.iter().enumerate() {
         let latency = &trial.latency_us;
-        let cells = [latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(|us| format!("{us:.0}"));
+        let cells = [
+            latency.p50,
+            latency.p90,
+            latency.p99,
+            latency.p999,
+            latency.max,
+        ]
+        .map(|us| format!("{us:.0}"));
         table.row(std::iter::once((index + 1).to_string()).chain(cells));
     }
     table

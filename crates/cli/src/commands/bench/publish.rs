@@ -9,8 +9,8 @@ use super::{CommonArgs, RecordArgs, wall_of};
 use crate::bench::plan::{BenchPlan, Metering};
 use crate::bench::publish::{PublishTrial, trial};
 use crate::bench::report::{
-    ACK_0_NOTE, ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged, profile_text, record, series,
-    summary_line, trials_table,
+    ACK_0_NOTE, ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged,
+    profile_text, record, series, summary_line, trials_table,
 };
 use crate::bench::usage::{Costs, median};
 use crate::bench::wall::drive::{Receivers, WallPlan};
@@ -23,24 +23,28 @@ use crate::size::Size;
 Examples:
   embar bench publish                                     1 KiB messages, 10 GiB a trial
   embar bench publish -m 64 -s 1GiB --trials 5
-  embar bench publish --wall --trials 8                   against what the machine allows, in one run
+  embar bench publish --wall --trials 8                   against what the machine allows
   embar bench publish --metering compare --trials 10      what the stage timers cost
   embar bench publish --trials 3 --record --json
 
-Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes) of message values.
-Configurations of one run are interleaved, so that a change of the machine hits all of them alike.
+Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes)
+of message values. Configurations of one run are interleaved, so that a change of the machine
+hits all of them alike.
 
 JSON, one object:
   config                what was run, every parameter
-  trials[]              mib_per_s, messages_per_s, seconds, metering, client and brokers with cpu_s_per_gib,
-                        system_s_per_gib, cpus, minor_faults_per_gib, peak_rss_bytes
+  trials[]              mib_per_s, messages_per_s, seconds, metering, client and brokers with
+                        cpu_s_per_gib, system_s_per_gib, cpus, minor_faults_per_gib, peak_rss_bytes
   median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s
   costs                 medians of the same costs
-  broker_profile        stages[] with name, total_ns, count, avg_ns, share; counters[]; all brokers and trials together
+  broker_profile        stages[] with name, total_ns, count, avg_ns, share; counters[]; all
+                        brokers and trials together
   publisher_profile     likewise
   recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches
-  metering_cost         with --metering compare: ratio on/off, verdict, loss with its 95 % upper bound
-  wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare with intervals
+  metering_cost         with --metering compare: ratio on/off, verdict, loss with its 95 %
+                        upper bound
+  wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare
+                        with intervals
   note                  null, or what the number does not measure")]
 pub struct PublishArgs {
     /// Bytes of each trial
@@ -107,11 +111,18 @@ impl Config {
 
 /// The first is the baseline of what the experiment prints.
 fn configs(metering: Metering, wall: bool) -> Vec<Config> {
-    let walls: &[Config] = if wall { &[Config::WorkingWall, Config::BareWall] } else { &[] };
+    let walls: &[Config] = if wall {
+        &[Config::WorkingWall, Config::BareWall]
+    } else {
+        &[]
+    };
     let publish: &[Config] = match metering {
         Metering::On => &[Config::Publish { metering: true }],
         Metering::Off => &[Config::Publish { metering: false }],
-        Metering::Compare => &[Config::Publish { metering: false }, Config::Publish { metering: true }],
+        Metering::Compare => &[
+            Config::Publish { metering: false },
+            Config::Publish { metering: true },
+        ],
     };
     [walls, publish].concat()
 }
@@ -123,7 +134,10 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let output = &context.output;
     output.say(format_args!("publish: {}", plan.describe()))?;
     let configs = configs(args.metering, args.wall);
-    let receivers = args.wall.then(|| Receivers::start(wall_of(&plan), context)).transpose()?;
+    let receivers = args
+        .wall
+        .then(|| Receivers::start(wall_of(&plan), context))
+        .transpose()?;
     let mut trials = Vec::new();
     let outcome = Experiment::new(configs.iter().map(|config| config.name()))
         .unit("MiB/s")
@@ -149,7 +163,14 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
         .map_err(trial_failed)?;
     drop(receivers);
     if let Some(path) = args.record.path() {
-        record(&path, &plan, &trials.iter().filter(|trial| trial.metering != (args.metering == Metering::Off)).collect::<Vec<_>>())?;
+        record(
+            &path,
+            &plan,
+            &trials
+                .iter()
+                .filter(|trial| trial.metering != (args.metering == Metering::Off))
+                .collect::<Vec<_>>(),
+        )?;
         output.note(format_args!("recorded in {}", path.display()));
     }
     report(&plan, &configs, &trials, &outcome, context)
@@ -157,7 +178,9 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
 
 /// Progress for those who wait: trials take seconds.
 pub fn tell(context: &Context, name: &str, round: Trial, rate: f64) {
-    context.output.note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
+    context
+        .output
+        .note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
 }
 
 /// Keeps the cause, and with it the exit code.
@@ -177,12 +200,18 @@ fn report(
 ) -> Result<()> {
     // With both, the result is that of the product as it is run: metering on.
     let metering = plan.metering != Metering::Off;
-    let counted: Vec<&PublishTrial> = trials.iter().filter(|trial| trial.metering == metering).collect();
+    let counted: Vec<&PublishTrial> = trials
+        .iter()
+        .filter(|trial| trial.metering == metering)
+        .collect();
     let rates: Vec<_> = counted.iter().map(|trial| trial.rate).collect();
     let broker_profile = merged(trials.iter().map(|trial| trial.broker_profile.as_ref()));
     let place = |config: Config| configs.iter().position(|other| *other == config);
     let compare = |baseline: Option<usize>, changed: Option<usize>| {
-        baseline.zip(changed).map(|(baseline, changed)| ComparisonReport::of(outcome, baseline, changed)).transpose()
+        baseline
+            .zip(changed)
+            .map(|(baseline, changed)| ComparisonReport::of(outcome, baseline, changed))
+            .transpose()
     };
     let published = place(Config::Publish { metering });
     let to_working = compare(place(Config::WorkingWall), published)?;
@@ -199,12 +228,14 @@ fn report(
             Metering::Compare => compare(place(Config::Publish { metering: false }), published)?,
             _ => None,
         },
-        wall: to_working.zip(to_bare).map(|(ratio_to_working, ratio_to_bare)| WallReport {
-            config: wall_of(plan),
-            series: series(outcome),
-            ratio_to_working,
-            ratio_to_bare,
-        }),
+        wall: to_working
+            .zip(to_bare)
+            .map(|(ratio_to_working, ratio_to_bare)| WallReport {
+                config: wall_of(plan),
+                series: series(outcome),
+                ratio_to_working,
+                ratio_to_bare,
+            }),
         note: (plan.acks == 0).then_some(ACK_0_NOTE),
         trials: counted,
     };
@@ -214,14 +245,21 @@ fn report(
 
 fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()> {
     let output = &context.output;
-    let numbered = report.trials.iter().enumerate().map(|(index, trial)| ((index + 1).to_string(), trial.rate));
+    let numbered = report
+        .trials
+        .iter()
+        .enumerate()
+        .map(|(index, trial)| ((index + 1).to_string(), trial.rate));
     output.say(format_args!("\n{}", trials_table(numbered)))?;
     output.say(summary_line(output, &report.summary))?;
     if let Some(note) = report.note {
         output.say(format_args!("{}: {note}", output.bad("note")))?;
     }
     output.say(format_args!("\n{}", costs_table(&report.costs)))?;
-    for profile in [&report.broker_profile, &report.publisher_profile].into_iter().flatten() {
+    for profile in [&report.broker_profile, &report.publisher_profile]
+        .into_iter()
+        .flatten()
+    {
         output.say(format_args!("\n{}", profile_text(profile)))?;
     }
     if outcome.configs().len() > 1 {
@@ -245,18 +283,27 @@ mod tests {
 
     #[test]
     fn configurations_follow_the_options() {
-        let (on, off) = (Config::Publish { metering: true }, Config::Publish { metering: false });
+        let (on, off) = (
+            Config::Publish { metering: true },
+            Config::Publish { metering: false },
+        );
         assert_eq!(configs(Metering::On, false), [on]);
         assert_eq!(configs(Metering::Off, false), [off]);
         assert_eq!(configs(Metering::Compare, false), [off, on]);
-        assert_eq!(configs(Metering::On, true), [Config::WorkingWall, Config::BareWall, on]);
+        assert_eq!(
+            configs(Metering::On, true),
+            [Config::WorkingWall, Config::BareWall, on]
+        );
     }
 
     #[test]
     fn a_failed_trial_keeps_its_exit_code() {
         let error = ExperimentError::Trial {
             name: "publish".into(),
-            trial: Trial { index: 0, warmup: false },
+            trial: Trial {
+                index: 0,
+                warmup: false,
+            },
             cause: crate::exit::data("lost"),
         };
         let error = trial_failed(error);

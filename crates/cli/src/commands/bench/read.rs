@@ -11,8 +11,8 @@ use crate::bench::cluster::Private;
 use crate::bench::plan::{BenchPlan, Metering};
 use crate::bench::read::{Job, ReadTrial};
 use crate::bench::report::{
-    ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged, profile_text, series, summary_line,
-    trials_table,
+    ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged, profile_text, series,
+    summary_line, trials_table,
 };
 use crate::bench::usage::{Costs, median};
 use crate::bench::wall::drive::{Receivers, WallPlan};
@@ -29,12 +29,14 @@ Examples:
   embar bench read --wall --trials 8        against what the machine allows, in one run
   embar bench read -m 64 -s 512MiB --json
 
-One cluster is started and filled once; each trial reads everything from the start with a new subscriber. Each message
-carries a sequence number and a checksum of all its bytes, and each must arrive exactly once.
+One cluster is started and filled once; each trial reads everything from the start with a new
+subscriber. Each message carries a sequence number and a checksum of all its bytes, and each
+must arrive exactly once.
 
-JSON, one object: config; trials[] with mib_per_s, messages_per_s, seconds, client and brokers (costs);
-median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs; subscriber_profile; recv_calls_per_batch,
-bytes_per_recv, recv_eagain (of the subscriber); wall with --wall: series[], ratio_to_bare")]
+JSON, one object: config; trials[] with mib_per_s, messages_per_s, seconds, client and brokers
+(costs); median_mib_per_s, min_mib_per_s, max_mib_per_s, messages_per_s; costs;
+subscriber_profile; recv_calls_per_batch, bytes_per_recv, recv_eagain (of the subscriber); wall
+with --wall: series[], ratio_to_bare")]
 pub struct ReadArgs {
     /// Bytes to publish and read; without it, 60 % of the region, which is retained for certain
     #[arg(short, long, value_name = "SIZE")]
@@ -69,14 +71,25 @@ struct WallReport {
 
 /// Runs it and prints the report.
 pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
-    let size = args.size.map_or(args.common.region_size.0 / 10 * 6, |size| size.0);
+    let size = args
+        .size
+        .map_or(args.common.region_size.0 / 10 * 6, |size| size.0);
     let plan = args.common.plan(size, 1, Metering::On)?;
     plan.validate(true)?;
-    context.output.say(format_args!("read: {}", plan.describe()))?;
+    context
+        .output
+        .say(format_args!("read: {}", plan.describe()))?;
     let mut private = Private::start("bench-", &plan, true, context)?;
     fill(&mut private, &plan, context)?;
-    let receivers = args.wall.then(|| Receivers::start(wall_of(&plan), context)).transpose()?;
-    let names: &[&str] = if args.wall { &["bare wall, reading", "read"] } else { &["read"] };
+    let receivers = args
+        .wall
+        .then(|| Receivers::start(wall_of(&plan), context))
+        .transpose()?;
+    let names: &[&str] = if args.wall {
+        &["bare wall, reading", "read"]
+    } else {
+        &["read"]
+    };
     let mut trials = Vec::new();
     let outcome = Experiment::new(names.iter().copied())
         .unit("MiB/s")
@@ -91,7 +104,10 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
                 }
                 rate
             } else {
-                receivers.as_ref().ok_or_else(|| anyhow!("the wall has no receivers"))?.read()?
+                receivers
+                    .as_ref()
+                    .ok_or_else(|| anyhow!("the wall has no receivers"))?
+                    .read()?
             };
             tell(context, names[index], round, rate);
             Ok(Sample::from(rate))
@@ -113,7 +129,9 @@ fn fill(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<()
         bar: context.output.bytes_bar("publishing", plan.total_bytes),
     };
     let connect = job.connect.clone();
-    private.cluster.run("bench-fill", move |abort| job.run(abort))?;
+    private
+        .cluster
+        .run("bench-fill", move |abort| job.run(abort))?;
     retained::check(&connect, plan)
 }
 
@@ -126,10 +144,17 @@ fn trial(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<R
         pids: private.pids(),
         bar: context.output.bytes_bar("reading", plan.total_bytes),
     };
-    private.cluster.run("bench-read", move |abort| job.run(abort))
+    private
+        .cluster
+        .run("bench-read", move |abort| job.run(abort))
 }
 
-fn report(plan: &BenchPlan, trials: &[ReadTrial], outcome: &Outcome, context: &Context) -> Result<()> {
+fn report(
+    plan: &BenchPlan,
+    trials: &[ReadTrial],
+    outcome: &Outcome,
+    context: &Context,
+) -> Result<()> {
     let subscriber_profile = merged(trials.iter().map(|trial| trial.subscriber_profile.as_ref()));
     let wall = match outcome.configs().len() {
         2 => Some(WallReport {
@@ -145,13 +170,19 @@ fn report(plan: &BenchPlan, trials: &[ReadTrial], outcome: &Outcome, context: &C
         trials,
         summary: Summary::of(&trials.iter().map(|trial| trial.rate).collect::<Vec<_>>())?,
         costs: median(&trials.iter().map(|trial| trial.costs).collect::<Vec<_>>()),
-        derived: subscriber_profile.as_ref().map(Derived::of).unwrap_or_default(),
+        derived: subscriber_profile
+            .as_ref()
+            .map(Derived::of)
+            .unwrap_or_default(),
         subscriber_profile,
         wall,
     };
     let output = &context.output;
     output.json(&report)?;
-    let numbered = trials.iter().enumerate().map(|(index, trial)| ((index + 1).to_string(), trial.rate));
+    let numbered = trials
+        .iter()
+        .enumerate()
+        .map(|(index, trial)| ((index + 1).to_string(), trial.rate));
     output.say(format_args!("\n{}", trials_table(numbered)))?;
     output.say(summary_line(output, &report.summary))?;
     output.say("every message arrived once and unchanged, in every trial")?;
@@ -160,7 +191,10 @@ fn report(plan: &BenchPlan, trials: &[ReadTrial], outcome: &Outcome, context: &C
         output.say(format_args!("\n{}", profile_text(profile)))?;
     }
     if let Some(wall) = &report.wall {
-        output.say(format_args!("\n{outcome}\nread is {:.3} of the bare wall", wall.ratio_to_bare.ratio))?;
+        output.say(format_args!(
+            "\n{outcome}\nread is {:.3} of the bare wall",
+            wall.ratio_to_bare.ratio
+        ))?;
     }
     Ok(())
 }

@@ -22,9 +22,11 @@ Examples:
 
 Three configurations, interleaved:
   bare     senders write 2 MiB buffers, receiving processes read them into a warm ring
-  working  also one copy of each message into the batch by one thread, and one CRC-32C on each side
+  working  also one copy of each message into the batch by one thread, and one CRC-32C on each
+           side
   read     the receiving processes send from their ring, this process reads
-Compare with the log in the same run by `embar bench publish --wall` and `embar bench read --wall`.
+Compare with the log in the same run by `embar bench publish --wall` and `embar bench read
+--wall`.
 
 JSON, one object: config, series[] with name, median_mib_per_s, interval, trials_mib_per_s[]")]
 pub struct WallArgs {
@@ -97,14 +99,20 @@ pub fn run(args: &WallArgs, context: &Context) -> Result<()> {
             Ok(Sample::from(rate))
         })
         .map_err(trial_failed)?;
-    context.output.json(&Report { bench: "wall", config: plan, series: series(&outcome) })?;
+    context.output.json(&Report {
+        bench: "wall",
+        config: plan,
+        series: series(&outcome),
+    })?;
     context.output.say(format_args!("\n{outcome}"))
 }
 
 fn validate(plan: &WallPlan, trials: usize) -> Result<()> {
     let fits = plan.batch_bytes as usize >= BATCH_HEAD_BYTES + plan.message_bytes as usize;
     if plan.message_bytes == 0 || !fits || plan.batch_bytes > 16 << 20 {
-        return Err(exit::usage("a batch of at most 16 MiB must hold at least one message: change --batch-size or --message-size"));
+        return Err(exit::usage(
+            "a batch of at most 16 MiB must hold at least one message: change --batch-size or --message-size",
+        ));
     }
     if trials == 0 || plan.total_bytes == 0 {
         return Err(exit::usage("--trials and --size must not be 0"));

@@ -52,7 +52,9 @@ impl<'a, H: Iterator<Item = (&'a [u8], &'a [u8])> + Clone> Serialize for Headers
             let name = String::from_utf8_lossy(name);
             match Text::of(value) {
                 Text::Plain(value) => map.serialize_entry(&name, value)?,
-                Text::Base64(value) => map.serialize_entry(&name, &serde_json::json!({ "base64": value }))?,
+                Text::Base64(value) => {
+                    map.serialize_entry(&name, &serde_json::json!({ "base64": value }))?
+                }
             }
         }
         map.end()
@@ -65,7 +67,14 @@ mod tests {
 
     fn line(key: Option<&[u8]>, value: &[u8]) -> serde_json::Value {
         let headers: [(&[u8], &[u8]); 2] = [(b"a", b"1"), (b"b", &[0xff])];
-        let fields = Fields { key, value, broker: 2, offset: 7, time_ns: 5, headers: headers.iter().copied() };
+        let fields = Fields {
+            key,
+            value,
+            broker: 2,
+            offset: 7,
+            time_ns: 5,
+            headers: headers.iter().copied(),
+        };
         let mut out = Vec::new();
         write(&mut out, &fields).expect("memory");
         assert_eq!(out.pop(), Some(b'\n'));
@@ -76,12 +85,25 @@ mod tests {
     #[test]
     fn text_is_text_and_the_rest_is_base64() {
         let json = line(None, b"a\nb");
-        assert_eq!((json["broker"].as_u64(), json["offset"].as_u64(), json["time_ns"].as_u64()), (Some(2), Some(7), Some(5)));
+        assert_eq!(
+            (
+                json["broker"].as_u64(),
+                json["offset"].as_u64(),
+                json["time_ns"].as_u64()
+            ),
+            (Some(2), Some(7), Some(5))
+        );
         assert!(json["key"].is_null() && json.get("key_base64").is_none());
         assert_eq!(json["value"], "a\nb");
-        assert_eq!((&json["headers"]["a"], &json["headers"]["b"]["base64"]), (&"1".into(), &"/w==".into()));
+        assert_eq!(
+            (&json["headers"]["a"], &json["headers"]["b"]["base64"]),
+            (&"1".into(), &"/w==".into())
+        );
         let json = line(Some(&[0xff]), &[0xfe]);
-        assert_eq!((&json["key_base64"], &json["value_base64"]), (&"/w==".into(), &"/g==".into()));
+        assert_eq!(
+            (&json["key_base64"], &json["value_base64"]),
+            (&"/w==".into(), &"/g==".into())
+        );
         assert!(json.get("key").is_none() && json.get("value").is_none());
     }
 }

@@ -62,7 +62,9 @@ impl Template {
                         continue;
                     }
                     _ => {
-                        return Err(exit::usage(format!("--format {text:?}: use %k, %v, %o, %b, %t, %h or %% after a percent sign")));
+                        return Err(exit::usage(format!(
+                            "--format {text:?}: use %k, %v, %o, %b, %t, %h or %% after a percent sign"
+                        )));
                     }
                 },
                 other => {
@@ -127,17 +129,29 @@ mod tests {
 
     fn print(format: &str, key: Option<&[u8]>) -> Vec<u8> {
         let headers: [(&[u8], &[u8]); 2] = [(b"a", b"1"), (b"b", b"\xff")];
-        let fields =
-            Fields { key, value: b"val", broker: 2, offset: 77, time_ns: 5, headers: headers.iter().copied() };
+        let fields = Fields {
+            key,
+            value: b"val",
+            broker: 2,
+            offset: 77,
+            time_ns: 5,
+            headers: headers.iter().copied(),
+        };
         let mut out = Vec::new();
-        Template::parse(format).expect("valid").write(&mut out, &fields).expect("memory");
+        Template::parse(format)
+            .expect("valid")
+            .write(&mut out, &fields)
+            .expect("memory");
         out
     }
 
     #[test]
     fn every_field_and_escape() {
         assert_eq!(print("%v\\n", None), b"val\n");
-        assert_eq!(print("%b:%o\\t%k=%v %t %h%%", Some(b"key")), b"2:77\tkey=val 5 a=1,b=\xff%");
+        assert_eq!(
+            print("%b:%o\\t%k=%v %t %h%%", Some(b"key")),
+            b"2:77\tkey=val 5 a=1,b=\xff%"
+        );
         assert_eq!(print("\\x41\\\\\\0\\r", None), b"A\\\0\r");
         assert_eq!(print("[%k]", None), b"[]");
         assert_eq!(print("grün", None), "grün".as_bytes());

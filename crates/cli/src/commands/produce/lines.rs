@@ -33,7 +33,14 @@ pub enum Next<'a> {
 impl<R: Read> Lines<R> {
     /// Lines of at most `limit` bytes.
     pub fn new(reader: R, limit: usize) -> Self {
-        Self { reader, buffer: vec![0; CHUNK_BYTES], start: 0, end: 0, limit, ended: false }
+        Self {
+            reader,
+            buffer: vec![0; CHUNK_BYTES],
+            start: 0,
+            end: 0,
+            limit,
+            ended: false,
+        }
     }
 
     /// The reader.
@@ -112,9 +119,15 @@ mod tests {
     #[test]
     fn lines_do_not_depend_on_how_they_arrive() {
         for step in [1, 2, 3, 100] {
-            assert_eq!(collect(b"a\n\nbcd\r\ne", step, 10).expect("short"), [&b"a"[..], b"", b"bcd\r", b"e"]);
+            assert_eq!(
+                collect(b"a\n\nbcd\r\ne", step, 10).expect("short"),
+                [&b"a"[..], b"", b"bcd\r", b"e"]
+            );
             assert_eq!(collect(b"a\n", step, 10).expect("short"), [b"a"]);
-            assert_eq!(collect(b"", step, 10).expect("short"), Vec::<Vec<u8>>::new());
+            assert_eq!(
+                collect(b"", step, 10).expect("short"),
+                Vec::<Vec<u8>>::new()
+            );
         }
     }
 

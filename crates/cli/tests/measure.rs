@@ -1,0 +1,427 @@
+//! `quickstart` and `bench`, small.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Space, embar, eventually, is_running, names_in, output_of, run, signal, text};
+use serde_json::Value;
+
+fn json(args: &[&str]) -> Value {
+    let output = run(&mut embar(args));
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        text(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+fn is_positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number > 0.0)
+}
+
+/// Regions that a process of this id made.
+fn regions_of(pid: u32) -> Vec<String> {
+    let root = PathBuf::from(format!(
+        "/dev/shm/embar-{}",
+        rustix::process::getuid().as_raw()
+    ));
+    names_in(&root)
+        .into_iter()
+        .filter(|name| name.split(['-', '.']).any(|part| part == pid.to_string()))
+        .collect()
+}
+
+#[test]
+fn quickstart_verifies_and_leaves_nothing() {
+    let child = embar(&[
+        "--json",
+        "quickstart",
+        "--size",
+        "16MiB",
+        "--region-size",
+        "128MiB",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .expect("embar starts");
+    let pid = child.id();
+    let output = output_of(child);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["verified"].as_u64(), Some(16 << 10));
+    assert!(
+        is_positive(&report["publish"]["mib_per_s"]) && is_positive(&report["read"]["mib_per_s"])
+    );
+    for profile in ["broker_profile", "publisher_profile", "subscriber_profile"] {
+        assert!(
+            report[profile]["stages"]
+                .as_array()
+                .is_some_and(|stages| !stages.is_empty()),
+            "{profile}"
+        );
+    }
+    assert!(
+        report["limits"]
+            .as_array()
+            .is_some_and(|limits| limits.len() == 2)
+    );
+    assert_eq!(regions_of(pid), Vec::<String>::new());
+}
+
+#[test]
+fn quickstart_for_people_ends_with_what_limited_it() {
+    let output = run(&mut embar(&[
+        "quickstart",
+        "--size",
+        "8MiB",
+        "--region-size",
+        "128MiB",
+    ]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    for part in [
+        "each message once and unchanged",
+        "[PublishPipelineProfile]",
+        "What limited it",
+        "Publishing: ",
+        "Reading: ",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[test]
+fn bench_publish_reports_what_it_was_told_and_measured() {
+    let space = Space::new();
+    let log = space.dir.join("result.csv");
+    let report = json(&[
+        "--json",
+        "bench",
+        "publish",
+        "-m",
+        "512",
+        "-s",
+        "8MiB",
+        "-o",
+        "1",
+        "--trials",
+        "2",
+        "--warmup",
+        "0",
+        "--brokers",
+        "3",
+        "--region-size",
+        "128MiB",
+        "--batch-size",
+        "256KiB",
+        "--threads-per-broker",
+        "2",
+        "--publishers",
+        "2",
+        "--record-to",
+        log.to_str().expect("a path"),
+    ]);
+    let config = &report["config"];
+    for (name, value) in [
+        ("message_bytes", 512),
+        ("messages", 16 << 10),
+        ("order", 1),
+        ("acks", 1),
+        ("threads_per_broker", 2),
+        ("publishers", 2),
+        ("brokers", 3),
+        ("batch_bytes", 256 << 10),
+    ] {
+        assert_eq!(config[name].as_u64(), Some(value), "{name}");
+    }
+    assert_eq!(report["trials"].as_array().map(Vec::len), Some(2));
+    for name in [
+        "median_mib_per_s",
+        "messages_per_s",
+        "recv_calls_per_batch",
+        "bytes_per_recv",
+    ] {
+        assert!(is_positive(&report[name]), "{name}");
+    }
+    assert!(is_positive(
+        &report["trials"][0]["client"]["peak_rss_bytes"]
+    ));
+    let messages = report["broker_profile"]["counters"]
+        .as_array()
+        .expect("counters")
+        .iter()
+        .find(|c| c[0] == "messages");
+    assert_eq!(
+        messages.and_then(|counter| counter[1].as_u64()),
+        Some(2 * (16 << 10)),
+        "both trials, each message once"
+    );
+    assert!(report["publisher_profile"]["stages"].is_array() && report["note"].is_null());
+    let rows = std::fs::read_to_string(&log).expect("recorded");
+    let lines: Vec<&str> = rows.lines().collect();
+    assert_eq!((lines.len(), lines[1].split(',').count()), (3, 14));
+    assert!(
+        lines[1].starts_with("512,8388608,2,1,1,1,0,1,0,0,"),
+        "{}",
+        lines[1]
+    );
+}
+
+#[test]
+fn ack_0_says_what_it_measures_and_metering_off_has_no_profile() {
+    let small = [
+        "-s",
+        "2MiB",
+        "--trials",
+        "1",
+        "--warmup",
+        "0",
+        "--brokers",
+        "2",
+        "--region-size",
+        "64MiB",
+    ];
+    let report = json(
+        &[
+            &["--json", "bench", "publish", "-a", "0", "--metering", "off"][..],
+            &small,
+        ]
+        .concat(),
+    );
+    assert!(
+        report["note"]
+            .as_str()
+            .expect("a note")
+            .contains("socket buffers")
+    );
+    assert!(report["broker_profile"].is_null() && report["publisher_profile"].is_null());
+}
+
+#[test]
+fn comparisons_say_what_too_few_trials_cannot() {
+    let small = [
+        "-s",
+        "2MiB",
+        "--trials",
+        "2",
+        "--warmup",
+        "0",
+        "--brokers",
+        "2",
+        "--region-size",
+        "64MiB",
+    ];
+    let report = json(
+        &[
+            &[
+                "--json",
+                "bench",
+                "publish",
+                "--metering",
+                "compare",
+                "--wall",
+            ][..],
+            &small,
+        ]
+        .concat(),
+    );
+    assert_eq!(report["metering_cost"]["verdict"], "InsideNoise");
+    assert!(is_positive(
+        &report["wall"]["ratio_to_working"]["ratio"]["point"]
+    ));
+    assert_eq!(report["wall"]["series"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn bench_read_and_e2e_verify_every_message() {
+    let small = [
+        "-s",
+        "4MiB",
+        "--trials",
+        "1",
+        "--warmup",
+        "0",
+        "--brokers",
+        "3",
+        "--region-size",
+        "128MiB",
+    ];
+    let report = json(&[&["--json", "bench", "read"][..], &small].concat());
+    assert!(
+        is_positive(&report["median_mib_per_s"])
+            && report["subscriber_profile"]["stages"].is_array()
+    );
+    let report = json(&[&["--json", "bench", "e2e"][..], &small].concat());
+    let latency = &report["trials"][0]["latency_us"];
+    assert!(latency["p50"].as_f64() <= latency["p99"].as_f64() && is_positive(&latency["max"]));
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_advice() {
+    let args = [
+        "bench",
+        "read",
+        "-s",
+        "200MiB",
+        "--trials",
+        "1",
+        "--warmup",
+        "0",
+        "--brokers",
+        "2",
+        "--region-size",
+        "64MiB",
+    ];
+    let output = run(&mut embar(&args));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("--region-size"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn bench_wall_measures_all_three() {
+    let report = json(&[
+        "--json",
+        "bench",
+        "wall",
+        "-s",
+        "16MiB",
+        "--trials",
+        "1",
+        "--warmup",
+        "0",
+        "--region-size",
+        "128MiB",
+    ]);
+    let series = report["series"].as_array().expect("series");
+    assert_eq!(
+        series
+            .iter()
+            .map(|s| s["name"].as_str().expect("a name"))
+            .collect::<Vec<_>>(),
+        ["bare wall", "working wall", "read wall"]
+    );
+    assert!(series.iter().all(|s| is_positive(&s["median_mib_per_s"])));
+}
+
+/// Processes whose parent is `pid`, and have a row in the cluster.
+fn brokers_of(pid: u32) -> Vec<u32> {
+    let output = Command::new("ps")
+        .args(["-o", "pid=,args=", "--ppid", &pid.to_string()])
+        .output()
+        .expect("ps starts");
+    text(&output.stdout)
+        .lines()
+        .filter(|line| line.contains(" broker "))
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect()
+}
+
+/// A bench that is killed if its test fails.
+struct Bench(Option<Child>);
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ended = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+}
+
+impl Bench {
+    fn id(&self) -> u32 {
+        self.0.as_ref().expect("it runs").id()
+    }
+
+    fn end(mut self) -> std::process::Output {
+        output_of(self.0.take().expect("it runs"))
+    }
+}
+
+/// A bench that takes long, with its brokers under load.
+fn long_bench() -> (Bench, Vec<u32>) {
+    let bench = embar(&[
+        "bench",
+        "publish",
+        "-s",
+        "1TiB",
+        "--trials",
+        "1",
+        "--warmup",
+        "0",
+        "--brokers",
+        "3",
+        "--region-size",
+        "128MiB",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .expect("embar starts");
+    let bench = Bench(Some(bench));
+    // In steps of 10 ms; more than starting takes.
+    let cpu = |pid: u32| -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<u64> = stat
+            .rsplit(')')
+            .next()?
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .flat_map(str::parse)
+            .collect();
+        Some(fields.iter().sum())
+    };
+    let busy = |pid: &u32| cpu(*pid).is_some_and(|ticks| ticks > 30);
+    let mut brokers = Vec::new();
+    eventually("the brokers receive", || {
+        brokers = brokers_of(bench.id());
+        brokers.len() == 3 && brokers[1..].iter().all(busy)
+    });
+    (bench, brokers)
+}
+
+#[test]
+fn a_broker_that_dies_in_a_bench_ends_it_with_an_error() {
+    let (bench, brokers) = long_bench();
+    let pid = bench.id();
+    let killed = Instant::now();
+    signal(brokers[1], "KILL");
+    let output = bench.end();
+    assert!(
+        killed.elapsed() < Duration::from_secs(5),
+        "it took {:?}",
+        killed.elapsed()
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("broker 1 was killed"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(brokers.into_iter().all(|broker| !is_running(broker)));
+    assert_eq!(regions_of(pid), Vec::<String>::new());
+}
+
+#[test]
+fn a_bench_that_is_interrupted_or_killed_leaves_nothing() {
+    for (name, code) in [("INT", Some(130)), ("KILL", None)] {
+        let (bench, brokers) = long_bench();
+        let pid = bench.id();
+        signal(pid, name);
+        assert_eq!(bench.end().status.code(), code, "{name}");
+        eventually("the brokers are gone", || {
+            brokers.iter().all(|broker| !is_running(*broker))
+        });
+        eventually("the memory is free", || regions_of(pid).is_empty());
+    }
+}

@@ -1,0 +1,53 @@
+//! I9: everything has a bound, and comes back.
+
+use embar_fabric::Simulated;
+use embar_transport::{RecvBuf, SendBuf};
+use embar_wire::limits::MAX_CONTROL_BYTES;
+
+use crate::host::Broker;
+use crate::plan::Plan;
+use crate::violation::{Check, Invariant, ensure};
+
+/// Replies beyond which a broker stops to read a connection (1 MiB), and what one more round of
+/// requests and one read of the log (4 MiB) may add.
+const SEND_BYTES_MAX: usize = (5 << 20) + 4 * MAX_CONTROL_BYTES as usize;
+
+/// A living broker, after each of its turns.
+pub fn broker(broker: &Broker, plan: &Plan) -> Check {
+    let log = broker.node.log();
+    let max_batch = u64::from(plan.config.max_batch_bytes);
+    let share = u64::from(plan.config.high_watermark_percent);
+    let limit = plan.geometry.blog_bytes / 100 * share + max_batch;
+    let reserved = log.reserved_bytes();
+    ensure(Invariant::I9, reserved <= limit, || {
+        format!("{reserved} bytes are reserved, above {limit}")
+    })?;
+    let (open, known) = (broker.node.connections(), broker.shard.len());
+    ensure(Invariant::I9, open == known, || {
+        format!("{open} connections are counted, {known} are there")
+    })
+}
+
+/// What the broker hands to the network.
+pub fn receive(buf: &RecvBuf<Simulated>, plan: &Plan) -> Check {
+    let limit = plan.config.max_batch_bytes.max(2 * MAX_CONTROL_BYTES) as usize;
+    ensure(Invariant::I9, buf.remaining() <= limit, || {
+        format!("{buf:?} is larger than any frame")
+    })
+}
+
+/// What the broker hands to the network.
+pub fn send(buf: &SendBuf<Simulated>) -> Check {
+    ensure(Invariant::I9, buf.total() <= SEND_BYTES_MAX, || {
+        format!("{buf:?} is too large")
+    })
+}
+
+/// When every connection is gone.
+pub fn idle(broker: &Broker) -> Check {
+    let log = broker.node.log();
+    let left = (log.reserved_bytes(), broker.node.connections());
+    ensure(Invariant::I9, left == (0, 0), || {
+        format!("(bytes, connections) {left:?} were never given back")
+    })
+}
