@@ -2,7 +2,9 @@
 //! turns that into Rust.
 
 use std::error::Error;
+use std::fs::File;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use protox::prost::Message as _;
 
@@ -15,8 +17,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile([PROTO], ["proto"])?;
     let set = out.join("embar.descriptors");
     std::fs::write(&set, descriptors.encode_to_vec())?;
+    // buffa has cargo watch this file, and it is newer than the start of this program: with its true
+    // time, every later call of cargo would build this crate and all above it again.
+    File::options()
+        .write(true)
+        .open(&set)?
+        .set_modified(SystemTime::UNIX_EPOCH)?;
     buffa_build::Config::new()
-        .descriptor_set(set)
+        .descriptor_set(&set)
         .files(&[PROTO])
         .include_file("embar.include.rs")
         .preserve_unknown_fields(false)

@@ -1,4 +1,4 @@
-//! Starting cargo, and the line that a person types to start it again.
+//! Starting cargo and what it built, and the line that a person types to start it again.
 
 use crate::results::Results;
 use crate::workspace::Workspace;
@@ -12,17 +12,26 @@ use std::{env, io};
 /// such a variable would be built again for every way of starting cargo.
 const ABOUT_THIS_PACKAGE: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "OUT_DIR"];
 
-/// One call of cargo. `Display` is the shell line that repeats it.
-pub struct Cargo {
+/// One call of a program, in the folder of the workspace. `Display` is the shell line that repeats
+/// it.
+pub struct Call {
+    program: String,
     arguments: Vec<String>,
     variables: Vec<(&'static str, String)>,
 }
 
-impl Cargo {
+impl Call {
     /// Cargo with these arguments, separated by spaces.
-    pub fn new(arguments: &str) -> Self {
+    pub fn cargo(arguments: &str) -> Self {
+        let arguments = arguments.split_whitespace();
+        Self::program("cargo").args(arguments)
+    }
+
+    /// A program on the `PATH`, or at this place.
+    pub fn program(program: impl Into<String>) -> Self {
         Self {
-            arguments: arguments.split_whitespace().map(str::to_owned).collect(),
+            program: program.into(),
+            arguments: Vec::new(),
             variables: Vec::new(),
         }
     }
@@ -55,7 +64,7 @@ impl Cargo {
     }
 
     fn command(&self, workspace: &Workspace) -> Command {
-        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut command = Command::new(&self.program);
         for (name, _) in env::vars_os() {
             let text = name.to_string_lossy();
             if ABOUT_THIS_PACKAGE.iter().any(|mark| text.starts_with(mark)) {
@@ -75,14 +84,14 @@ impl Cargo {
         let status = self
             .command(workspace)
             .status()
-            .context("cannot start cargo")?;
+            .with_context(|| format!("cannot start {}", self.program))?;
         if !status.success() {
-            bail!("cargo ended with {status}");
+            bail!("{} ended with {status}", self.program);
         }
         Ok(())
     }
 
-    /// As [`Cargo::run`], and gives each line of standard output to `line` when it appears.
+    /// As [`Call::run`], and gives each line of standard output to `line` when it appears.
     pub fn run_lines(
         &self,
         workspace: &Workspace,
@@ -92,16 +101,18 @@ impl Cargo {
             .command(workspace)
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot start cargo")?;
+            .with_context(|| format!("cannot start {}", self.program))?;
         let mut output = BufReader::new(child.stdout.take().expect("it was asked for"));
         let mut bytes = Vec::new();
         while output.read_until(b'\n', &mut bytes)? > 0 {
             line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'))?;
             bytes.clear();
         }
-        let status = child.wait().context("cannot wait for cargo")?;
+        let status = child
+            .wait()
+            .with_context(|| format!("cannot wait for {}", self.program))?;
         if !status.success() {
-            bail!("cargo ended with {status}");
+            bail!("{} ended with {status}", self.program);
         }
         Ok(())
     }
@@ -116,12 +127,12 @@ impl Cargo {
     }
 }
 
-impl Display for Cargo {
+impl Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.variables {
             write!(f, "{name}={} ", quoted(value))?;
         }
-        f.write_str("cargo")?;
+        f.write_str(&quoted(&self.program))?;
         for argument in &self.arguments {
             write!(f, " {}", quoted(argument))?;
         }
@@ -140,15 +151,15 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cargo, quoted};
+    use super::{Call, quoted};
 
     #[test]
     fn the_line_can_be_typed_again() {
-        let cargo = Cargo::new("test -p a")
+        let call = Call::cargo("test -p a")
             .env("FLAGS", "--cfg loom")
             .arg("it's");
         assert_eq!(
-            cargo.to_string(),
+            call.to_string(),
             r"FLAGS='--cfg loom' cargo test -p a 'it'\''s'"
         );
         assert_eq!(quoted(""), "''");

@@ -4,7 +4,7 @@
 //! inputs for a second; bolero takes a longer time from the environment. There is no guidance by
 //! coverage in this: what gets past the first checks of a decoder is made valid by the target.
 
-use crate::command::Cargo;
+use crate::command::Call;
 use crate::workspace::Workspace;
 use anyhow::{Context, bail};
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -44,33 +44,33 @@ pub fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<()> {
         chosen.len(),
         rounds.saturating_mul(seconds)
     );
-    let cargo = command(workspace)?
+    let call = command(workspace)?
         .env(
             "BOLERO_RANDOM_TEST_TIME_MS",
             seconds.saturating_mul(1000).to_string(),
         )
         .args(["--exact", "--test-threads", &at_once.to_string()])
         .args(chosen);
-    cargo.run(workspace).with_context(|| {
+    call.run(workspace).with_context(|| {
         "a target failed: its input and `BOLERO_RANDOM_SEED=...` are above. The same input again:\n  \
          BOLERO_RANDOM_SEED=... cargo xtask fuzz TARGET --seconds 1\n\
          Once it is understood, keep the input as a test of its own."
     })
 }
 
-fn command(workspace: &Workspace) -> anyhow::Result<Cargo> {
-    let mut cargo = Cargo::new("test --locked --profile checked --test fuzz");
+fn command(workspace: &Workspace) -> anyhow::Result<Call> {
+    let mut call = Call::cargo("test --locked --profile checked --test fuzz");
     let mut any = false;
     for member in workspace.members()? {
         if member.has_test("fuzz") {
-            cargo = cargo.args(["-p", member.package()]);
+            call = call.args(["-p", member.package()]);
             any = true;
         }
     }
     if !any {
         bail!("no crate has tests/fuzz.rs");
     }
-    Ok(cargo.arg("--"))
+    Ok(call.arg("--"))
 }
 
 /// The names, from the test programs themselves.

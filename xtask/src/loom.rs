@@ -1,6 +1,6 @@
 //! The models of the lock-free parts, explored by loom.
 
-use crate::command::Cargo;
+use crate::command::Call;
 use crate::workspace::{Member, Workspace};
 use anyhow::bail;
 
@@ -19,21 +19,21 @@ pub fn run(workspace: &Workspace, arguments: Arguments) -> anyhow::Result<()> {
 
 /// Only crates with a dependency on loom are built: under `--cfg loom` others have nothing to run.
 /// Their build is kept apart, as it compiles every dependency with this flag.
-pub fn command(workspace: &Workspace) -> anyhow::Result<Cargo> {
+pub fn command(workspace: &Workspace) -> anyhow::Result<Call> {
     let mut members = workspace.members()?;
     members.retain(Member::is_modelled);
     if members.is_empty() {
         bail!("no crate depends on loom");
     }
-    let mut cargo = Cargo::new("test --locked --profile models --lib")
+    let mut call = Call::cargo("test --locked --profile models --lib")
         .add_flag("RUSTFLAGS", "--cfg loom")
         .arg("--target-dir")
         .arg(workspace.target_dir().join("loom").to_string_lossy());
     if members.iter().any(|member| member.has_test("loom")) {
-        cargo = cargo.args(["--test", "loom"]);
+        call = call.args(["--test", "loom"]);
     }
     for member in &members {
-        cargo = cargo.args(["-p", member.package()]);
+        call = call.args(["-p", member.package()]);
     }
-    Ok(cargo.arg("--"))
+    Ok(call.arg("--"))
 }

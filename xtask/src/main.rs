@@ -4,7 +4,7 @@
 //! It only starts other programs and reads files: it never changes the sources and never touches
 //! a running cluster.
 //!
-//! Read in this order: [`command`] (starting cargo), [`test`] (the steps), then the chores:
+//! Read in this order: [`command`] (starting programs), [`mod@test`] (the steps), then the chores:
 //! [`needs`], [`lint`], [`loom`], [`fuzz`], [`sim`]; [`results`] adds up what test programs say.
 #![forbid(unsafe_code)]
 #![expect(

@@ -1,6 +1,6 @@
 //! The simulator.
 
-use crate::command::Cargo;
+use crate::command::Call;
 use crate::workspace::Workspace;
 
 /// How many seeds go with every change. They are always the same ones: who is stopped by a seed
@@ -15,17 +15,25 @@ pub struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Runs the simulator with the arguments given.
+/// Runs the simulator with the arguments given, optimised: for many seeds.
 pub fn run(workspace: &Workspace, arguments: Arguments) -> anyhow::Result<()> {
-    command().args(arguments.arguments).run(workspace)
+    Call::cargo("run --locked --quiet --profile checked -p embar-sim --")
+        .args(arguments.arguments)
+        .run(workspace)
 }
 
-/// The seeds that go with every change.
-pub fn seeds() -> Cargo {
-    command().args(["--seeds", &SEEDS.to_string(), "--from", "0"])
-}
-
-/// Optimised: a seed is millions of steps, and 200 of them unoptimised take longer than this build.
-fn command() -> Cargo {
-    Cargo::new("run --locked --quiet --profile checked -p embar-sim --")
+/// The seeds that go with every change. They take less time unoptimised than an optimised build
+/// does, and the tests have already built nearly all of it: `--workspace --tests` is what makes
+/// cargo choose the same features of every dependency as for them.
+pub fn seeds(workspace: &Workspace) -> [Call; 2] {
+    let program = workspace.target_dir().join("debug/embar-sim");
+    [
+        Call::cargo("build --locked --workspace --bins --tests"),
+        Call::program(program.to_string_lossy()).args([
+            "--seeds",
+            &SEEDS.to_string(),
+            "--from",
+            "1",
+        ]),
+    ]
 }

@@ -5,12 +5,13 @@
 //! checked dependencies, all tests share another, and only what the models and the simulator need
 //! is built once more.
 
-use crate::command::Cargo;
+use crate::command::Call;
 use crate::results::Results;
 use crate::workspace::Workspace;
 use crate::{lint, loom, needs, sim};
-use anyhow::bail;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// `cargo xtask test`
@@ -76,22 +77,14 @@ impl Step {
     fn run(self, workspace: &Workspace) -> anyhow::Result<Done> {
         let begin = Instant::now();
         let mut results = Results::default();
-        let (outcome, again) = match self.cargo(workspace)? {
-            Some(cargo) if self.has_results() => {
-                (cargo.run_tests(workspace, &mut results), cargo.to_string())
-            }
-            Some(cargo) => (cargo.run(workspace), cargo.to_string()),
-            None => (lint::run(workspace), "cargo xtask lint".to_owned()),
-        };
+        let outcome = self.run_all(workspace, &mut results);
         let (name, took) = (self.name(), begin.elapsed());
-        if let Err(error) = outcome {
-            if results.any() {
-                eprintln!("\n{results}");
-            }
-            let seconds = took.as_secs_f32();
-            bail!("{name} failed after {seconds:.1} s: {error:#}\nRepeat it with:\n  {again}");
+        let seconds = took.as_secs_f32();
+        if results.any() && outcome.is_err() {
+            eprintln!("\n{results}");
         }
-        eprintln!("    {name}: ok in {:.1} s", took.as_secs_f32());
+        outcome.with_context(|| format!("{name} failed after {seconds:.1} s"))?;
+        eprintln!("    {name}: ok in {seconds:.1} s");
         Ok(Done {
             step: self,
             took,
@@ -99,22 +92,38 @@ impl Step {
         })
     }
 
+    fn run_all(self, workspace: &Workspace, results: &mut Results) -> anyhow::Result<()> {
+        if self == Self::Lint {
+            return lint::run(workspace).map_err(|error| again(&error, &"cargo xtask lint"));
+        }
+        for call in self.calls(workspace)? {
+            let outcome = if self.has_results() {
+                call.run_tests(workspace, results)
+            } else {
+                call.run(workspace)
+            };
+            outcome.map_err(|error| again(&error, &call))?;
+        }
+        Ok(())
+    }
+
     /// What it starts; nothing for what this program does itself.
-    fn cargo(self, workspace: &Workspace) -> anyhow::Result<Option<Cargo>> {
-        Ok(Some(match self {
-            Self::Format => Cargo::new("fmt --all --check"),
-            Self::Lint => return Ok(None),
+    fn calls(self, workspace: &Workspace) -> anyhow::Result<Vec<Call>> {
+        let call = match self {
+            Self::Format => Call::cargo("fmt --all --check"),
+            Self::Lint => return Ok(Vec::new()),
             Self::Clippy => {
-                Cargo::new("clippy --locked --workspace --all-targets --all-features --")
+                Call::cargo("clippy --locked --workspace --all-targets --all-features --")
                     .args(["-D", "warnings"])
             }
-            Self::Docs => Cargo::new("doc --locked --workspace --no-deps --all-features")
+            Self::Docs => Call::cargo("doc --locked --workspace --no-deps --all-features")
                 .add_flag("RUSTDOCFLAGS", "-D warnings"),
             Self::Loom => loom::command(workspace)?,
-            Self::Tests => Cargo::new("test --locked --workspace --lib --bins --tests --examples"),
-            Self::Doctests => Cargo::new("test --locked --workspace --doc"),
-            Self::Sim => sim::seeds(),
-        }))
+            Self::Tests => Call::cargo("test --locked --workspace --lib --bins --tests --examples"),
+            Self::Doctests => Call::cargo("test --locked --workspace --doc"),
+            Self::Sim => return Ok(sim::seeds(workspace).into()),
+        };
+        Ok(vec![call])
     }
 
     /// Whether test programs run in it.
@@ -131,6 +140,10 @@ impl Step {
         let value = self.to_possible_value().expect("no step is hidden");
         value.get_help().expect("each has one").to_string()
     }
+}
+
+fn again(error: &anyhow::Error, line: &impl Display) -> anyhow::Error {
+    anyhow!("{error:#}\nRepeat it with:\n  {line}")
 }
 
 /// Where the time went, and the sum of all tests.

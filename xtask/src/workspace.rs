@@ -36,7 +36,8 @@ impl Workspace {
     /// Where cargo builds: a build with other compiler flags goes in a folder below it, so that
     /// neither throws away what the other made.
     pub fn target_dir(&self) -> PathBuf {
-        env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
+        let named = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+        self.root.join(named)
     }
 
     /// All crates and this program, by name of their folder.

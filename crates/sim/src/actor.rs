@@ -91,6 +91,10 @@ pub trait Actor {
     fn leaves_when_healed(&self) -> bool {
         false
     }
+    /// Whether it gave up all of its connections since the last call, and knows nothing of them.
+    fn has_moved(&mut self) -> bool {
+        false
+    }
     /// For whoever looks at a run that does not end.
     fn describe(&self) -> String;
     /// The subscriber, if it is one.

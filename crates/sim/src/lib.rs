@@ -8,7 +8,7 @@
 //!
 //! It never uses a socket, a thread, a clock, or randomness that does not come from the seed.
 //!
-//! Read in this order: [`run`] (one seed), [`plan`] (what a seed does), [`world`] (the loop, its
+//! Read in this order: [`mod@run`] (one seed), [`plan`] (what a seed does), [`world`] (the loop, its
 //! faults and its end), [`host`] (the broker and its memory), [`network`], [`actor`] (the clients),
 //! then what finds the bugs: [`books`] (what is known) and [`check`] (the invariants).
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! Hostile bytes for every decoder: whatever comes, it returns, and what it accepts is consistent.
 //!
-//! Under plain `cargo test` each target runs a second or less; `cargo bolero test` runs them on.
+//! Under plain `cargo test` each target runs a second or less; `cargo xtask fuzz` runs them on.
 
 use embar_wire::ack::{Ack, encode_ack};
 use embar_wire::batch::{Batch, BatchHeader, SealFields};

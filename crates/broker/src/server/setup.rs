@@ -18,6 +18,9 @@ use crate::log::{Log, Recovered, Watermarks};
 use crate::node::{HEAD, Node};
 use crate::topics::TopicTable;
 
+/// What every region's directory holds.
+const CONTROL_FILE: &str = "control";
+
 /// A broker that has everything but a listener.
 pub(super) struct Joined {
     pub node: Arc<Node<Mapped>>,
@@ -116,8 +119,14 @@ fn lead(
             }
             .into());
         }
+        // Somebody else's files: creating refuses them by name.
+        Probe::Damaged(_) if !dir.join(CONTROL_FILE).exists() => {
+            create(dir, &geometry, spec.coherence, progress)?
+        }
         // Opening says best what is wrong with it.
-        _ => Region::open(dir, spec.coherence)?,
+        Probe::Damaged(_) | Probe::OtherVersion { .. } | Probe::Denied => {
+            Region::open(dir, spec.coherence)?
+        }
     };
     let claim = region.claim(HEAD)?;
     Ok((region, claim))

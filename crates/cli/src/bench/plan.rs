@@ -41,7 +41,7 @@ pub struct BenchPlan {
     pub trials: usize,
     /// Rounds run before and thrown away.
     pub warmup: usize,
-    /// `on`, `off` or `compare`.
+    /// `on` or `off`.
     pub metering: Metering,
 }
 
@@ -53,8 +53,6 @@ pub enum Metering {
     On,
     /// They are not: no profiles.
     Off,
-    /// Both in turn, and what it costs.
-    Compare,
 }
 
 impl BenchPlan {
@@ -109,7 +107,6 @@ impl BenchPlan {
             match self.metering {
                 Metering::On => "on",
                 Metering::Off => "off",
-                Metering::Compare => "on and off in turn",
             },
             self.trials,
             self.warmup,

@@ -1,6 +1,7 @@
 //! `embar bench`: what the log does, and what the machine allows.
 
 mod e2e;
+mod metering;
 mod publish;
 mod read;
 mod wall;
@@ -30,6 +31,7 @@ enum Bench {
     Read(read::ReadArgs),
     E2e(e2e::E2eArgs),
     Wall(wall::WallArgs),
+    Metering(metering::MeteringArgs),
 }
 
 /// Runs one bench.
@@ -40,6 +42,7 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         Bench::Read(args) => read::run(args, context),
         Bench::E2e(args) => e2e::run(args, context),
         Bench::Wall(args) => wall::run(args, context),
+        Bench::Metering(args) => metering::run(args, context),
     }
 }
 

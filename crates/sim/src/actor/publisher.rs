@@ -31,6 +31,8 @@ pub struct PublisherActor {
     next_at: Now,
     unresolved: BTreeSet<u64>,
     unreleased: u64,
+    /// Its core wants something that nobody has asked for yet.
+    fresh: bool,
 }
 
 impl PublisherActor {
@@ -70,6 +72,7 @@ impl PublisherActor {
             next_at: now,
             unresolved: BTreeSet::new(),
             unreleased: 0,
+            fresh: true,
         }
     }
 
@@ -216,10 +219,15 @@ impl Actor for PublisherActor {
 
     fn next_at(&self) -> Option<Now> {
         let own = self.may_publish().then_some(self.next_at);
-        own.into_iter().chain(self.core.next_tick()).min()
+        let begin = self.fresh.then_some(Now(0));
+        own.into_iter()
+            .chain(begin)
+            .chain(self.core.next_tick())
+            .min()
     }
 
     fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+        self.fresh = false;
         self.core.tick(scene.now);
         while let Some(event) = self.core.next_event() {
             self.take_event(event, scene)?;

@@ -27,6 +27,9 @@ pub struct SubscriberActor {
     /// Batches that the consumer is busy with, and until when.
     held: Vec<(Now, Lane, Vec<u8>)>,
     hurry: bool,
+    moved: bool,
+    /// Its core wants something that nobody has asked for yet.
+    fresh: bool,
     delivered: u64,
 }
 
@@ -51,11 +54,13 @@ impl SubscriberActor {
             expected: None,
             held: Vec::new(),
             hurry: false,
+            moved: false,
+            fresh: true,
             delivered: 0,
         }
     }
 
-    /// Forgets everything and starts anew from anywhere. Its connections are gone.
+    /// Forgets everything and starts anew from anywhere.
     pub fn start_over(&mut self, books: &Books, now: Now) {
         let history = books.topics.get(&self.topic_id);
         let (first, next) = history.map_or((0, 0), |h| (h.first, h.next));
@@ -78,6 +83,7 @@ impl SubscriberActor {
         );
         self.expected = None;
         self.held.clear();
+        (self.moved, self.fresh) = (true, true);
     }
 
     fn take_event(&mut self, event: SubscriberEvent, scene: &mut Scene<'_>) -> Check {
@@ -259,10 +265,12 @@ impl Actor for SubscriberActor {
 
     fn next_at(&self) -> Option<Now> {
         let held = self.held.iter().map(|(until, ..)| *until);
-        held.chain(self.core.next_tick()).min()
+        let begin = self.fresh.then_some(Now(0));
+        held.chain(begin).chain(self.core.next_tick()).min()
     }
 
     fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+        self.fresh = false;
         self.core.tick(scene.now);
         loop {
             while let Some(event) = self.core.next_event() {
@@ -289,6 +297,10 @@ impl Actor for SubscriberActor {
     fn is_done(&self, books: &Books) -> bool {
         let next = books.topics.get(&self.topic_id).map_or(0, |h| h.next);
         self.expected == Some(next) && self.held.is_empty()
+    }
+
+    fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
     }
 
     fn describe(&self) -> String {

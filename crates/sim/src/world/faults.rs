@@ -91,6 +91,13 @@ impl World {
             self.trace
                 .event(now, format_args!("actor {actor} starts over"));
             subscriber.start_over(&self.books, now);
+        }
+        self.dismiss_if_moved(actor);
+    }
+
+    /// An actor that begins anew must not hear of what it left.
+    pub(super) fn dismiss_if_moved(&mut self, actor: usize) {
+        if self.actors[actor].has_moved() {
             self.dismiss(actor);
         }
     }

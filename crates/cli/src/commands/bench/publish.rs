@@ -24,7 +24,6 @@ Examples:
   embar bench publish                                     1 KiB messages, 10 GiB a trial
   embar bench publish -m 64 -s 1GiB --trials 5
   embar bench publish --wall --trials 8                   against what the machine allows
-  embar bench publish --metering compare --trials 10      what the stage timers cost
   embar bench publish --trials 3 --record --json
 
 Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes)
@@ -41,8 +40,6 @@ JSON, one object:
                         brokers and trials together
   publisher_profile     likewise
   recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches
-  metering_cost         with --metering compare: ratio on/off, verdict, loss with its 95 %
-                        upper bound
   wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare
                         with intervals
   note                  null, or what the number does not measure")]
@@ -77,7 +74,6 @@ struct Report<'a> {
     publisher_profile: Option<embar_meter::Snapshot>,
     #[serde(flatten)]
     derived: Derived,
-    metering_cost: Option<ComparisonReport>,
     wall: Option<WallReport>,
     note: Option<&'static str>,
 }
@@ -119,10 +115,6 @@ fn configs(metering: Metering, wall: bool) -> Vec<Config> {
     let publish: &[Config] = match metering {
         Metering::On => &[Config::Publish { metering: true }],
         Metering::Off => &[Config::Publish { metering: false }],
-        Metering::Compare => &[
-            Config::Publish { metering: false },
-            Config::Publish { metering: true },
-        ],
     };
     [walls, publish].concat()
 }
@@ -163,14 +155,7 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
         .map_err(trial_failed)?;
     drop(receivers);
     if let Some(path) = args.record.path() {
-        record(
-            &path,
-            &plan,
-            &trials
-                .iter()
-                .filter(|trial| trial.metering != (args.metering == Metering::Off))
-                .collect::<Vec<_>>(),
-        )?;
+        record(&path, &plan, &trials.iter().collect::<Vec<_>>())?;
         output.note(format_args!("recorded in {}", path.display()));
     }
     report(&plan, &configs, &trials, &outcome, context)
@@ -198,12 +183,8 @@ fn report(
     outcome: &Outcome,
     context: &Context,
 ) -> Result<()> {
-    // With both, the result is that of the product as it is run: metering on.
-    let metering = plan.metering != Metering::Off;
-    let counted: Vec<&PublishTrial> = trials
-        .iter()
-        .filter(|trial| trial.metering == metering)
-        .collect();
+    let metering = plan.metering == Metering::On;
+    let counted: Vec<&PublishTrial> = trials.iter().collect();
     let rates: Vec<_> = counted.iter().map(|trial| trial.rate).collect();
     let broker_profile = merged(trials.iter().map(|trial| trial.broker_profile.as_ref()));
     let place = |config: Config| configs.iter().position(|other| *other == config);
@@ -224,10 +205,6 @@ fn report(
         derived: broker_profile.as_ref().map(Derived::of).unwrap_or_default(),
         broker_profile,
         publisher_profile: merged(trials.iter().map(|trial| trial.publisher_profile.as_ref())),
-        metering_cost: match plan.metering {
-            Metering::Compare => compare(place(Config::Publish { metering: false }), published)?,
-            _ => None,
-        },
         wall: to_working
             .zip(to_bare)
             .map(|(ratio_to_working, ratio_to_bare)| WallReport {
@@ -265,9 +242,6 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
     if outcome.configs().len() > 1 {
         output.say(format_args!("\n{outcome}"))?;
     }
-    if let Some(cost) = &report.metering_cost {
-        output.say(format_args!("cost of metering: {}", cost.loss))?;
-    }
     if let Some(wall) = &report.wall {
         output.say(format_args!(
             "publish is {:.3} of the working wall and {:.3} of the bare wall",
@@ -289,7 +263,6 @@ mod tests {
         );
         assert_eq!(configs(Metering::On, false), [on]);
         assert_eq!(configs(Metering::Off, false), [off]);
-        assert_eq!(configs(Metering::Compare, false), [off, on]);
         assert_eq!(
             configs(Metering::On, true),
             [Config::WorkingWall, Config::BareWall, on]
