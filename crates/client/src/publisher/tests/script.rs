@@ -1,0 +1,215 @@
+//! A cluster that does what a test tells it, and the core that believes it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_wire::ack::encode_ack;
+use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::control::{Control, PublisherOpened};
+use embar_wire::frame::FrameId;
+use embar_wire::limits::MAX_BATCH_BYTES;
+use embar_wire::time::Now;
+
+use super::super::core::{
+    Acks, Action, Event, OnBrokerLoss, PublisherConfig, PublisherCore, SealedBatch,
+};
+use super::super::receipt::{Outcome, Position};
+use crate::connection::Lane;
+use crate::testing::{Sockets, bootstrap, cluster, frame, welcome};
+
+pub(super) const A: Lane = Lane(1);
+pub(super) const B: Lane = Lane(2);
+
+pub(super) fn config() -> PublisherConfig {
+    PublisherConfig {
+        name: "test".into(),
+        bootstrap: bootstrap(),
+        topic: "t".into(),
+        producer: 7,
+        acks: Acks::Readable,
+        lanes_per_broker: 1,
+        batches_in_flight: 2,
+        on_broker_loss: OnBrokerLoss::Resend,
+        auto_create: true,
+        delivery_timeout: Duration::from_secs(30),
+        ack_timeout: Duration::from_secs(4),
+        open_timeout: Duration::from_secs(5),
+        seed: 1,
+    }
+}
+
+pub(super) struct Script {
+    pub(super) core: PublisherCore,
+    pub(super) now: Now,
+    pub(super) sockets: Sockets,
+    /// Batches with the reactor.
+    pub(super) batches: HashMap<Lane, Arc<Vec<u8>>>,
+    pub(super) events: Vec<Event>,
+}
+
+impl Script {
+    pub(super) fn new(config: PublisherConfig) -> Self {
+        let mut script = Self {
+            core: PublisherCore::new(config),
+            now: Now(0),
+            sockets: Sockets::default(),
+            batches: HashMap::new(),
+            events: Vec::new(),
+        };
+        script.core.start(script.now);
+        script.drain();
+        script
+    }
+
+    /// Two data brokers, each with one open lane.
+    pub(super) fn open(config: PublisherConfig) -> Self {
+        let mut script = Self::new(config);
+        script.tell_cluster(2);
+        script.open_lane(A);
+        script.open_lane(B);
+        assert!(
+            matches!(script.events[..], [Event::Opened { topic_id: 9, .. }]),
+            "{:?}",
+            script.events
+        );
+        script.events.clear();
+        script
+    }
+
+    pub(super) fn drain(&mut self) {
+        for lane in (0..self.core.lane_count()).map(Lane) {
+            while let Some(action) = self.core.poll(lane, self.now) {
+                let socket = self.sockets.lane(lane);
+                match action {
+                    Action::Connect(address) => socket.connecting = Some(address),
+                    Action::Send(bytes) => {
+                        socket.control_sent(&bytes);
+                        self.core.sent(lane, self.now);
+                    }
+                    Action::SendBatch(bytes) => assert!(self.batches.insert(lane, bytes).is_none()),
+                    Action::Receive(buffer, space) => socket.receiving = Some((buffer, space)),
+                    Action::Close => socket.closing = true,
+                }
+            }
+        }
+        self.events
+            .extend(std::iter::from_fn(|| self.core.next_event()));
+    }
+
+    pub(super) fn connect(&mut self, lane: Lane) {
+        assert!(
+            self.sockets.lane(lane).connecting.take().is_some(),
+            "{lane:?} does not connect"
+        );
+        self.core.connected(lane);
+        self.drain();
+    }
+
+    pub(super) fn feed(&mut self, lane: Lane, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let Some((buffer, count, rest)) = self.sockets.lane(lane).fill(bytes) else {
+                return;
+            };
+            bytes = rest;
+            self.core.received(lane, buffer, count, self.now);
+            self.drain();
+        }
+    }
+
+    pub(super) fn tell(&mut self, lane: Lane, message: &Control) {
+        self.feed(lane, &frame(message));
+    }
+
+    /// Answers the control lane, and lets it hang up.
+    pub(super) fn tell_cluster(&mut self, data: u32) {
+        self.connect(Lane::CONTROL);
+        self.tell(Lane::CONTROL, &welcome(0));
+        self.tell(Lane::CONTROL, &cluster(data));
+        self.lose(Lane::CONTROL);
+    }
+
+    pub(super) fn open_lane(&mut self, lane: Lane) {
+        self.connect(lane);
+        self.tell(lane, &welcome(lane.0));
+        assert!(self.sockets.taken(lane).contains(&FrameId::OpenPublisher));
+        self.tell(lane, &opened());
+    }
+
+    pub(super) fn submit(&mut self, number: u64) {
+        let mut builder = BatchBuilder::new(Vec::new(), 4096);
+        builder.try_push(None, &[], b"message").expect("fits");
+        let bytes = builder.seal(SealFields {
+            sequence: number,
+            ..SealFields::default()
+        });
+        let sealed = SealedBatch {
+            number,
+            messages: 1,
+            bytes: Arc::new(bytes),
+        };
+        self.core.submit(sealed, self.now);
+        self.drain();
+    }
+
+    /// What the reactor has on this lane: batch number, and whether it is marked.
+    pub(super) fn sending(&self, lane: Lane) -> Option<(u64, bool)> {
+        let header =
+            BatchHeader::parse(self.batches.get(&lane)?, MAX_BATCH_BYTES).expect("a good header");
+        Some((
+            header.sequence(),
+            header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE),
+        ))
+    }
+
+    pub(super) fn sent(&mut self, lane: Lane) {
+        drop(
+            self.batches
+                .remove(&lane)
+                .expect("a batch is with the reactor"),
+        );
+        self.core.sent(lane, self.now);
+        self.drain();
+    }
+
+    pub(super) fn ack(&mut self, lane: Lane, first: u64, offsets: &[u64]) {
+        let mut bytes = Vec::new();
+        encode_ack(first, None, offsets, &mut bytes);
+        self.feed(lane, &bytes);
+    }
+
+    pub(super) fn lose(&mut self, lane: Lane) {
+        self.batches.remove(&lane);
+        let socket = self.sockets.lane(lane);
+        (socket.receiving, socket.closing, socket.connecting) = (None, false, None);
+        self.core.disconnected(lane, "lost", self.now);
+        self.drain();
+    }
+
+    pub(super) fn tick_at(&mut self, now: u64) {
+        self.now = Now(now);
+        self.core.tick(self.now);
+        self.drain();
+    }
+
+    pub(super) fn outcomes(&mut self) -> Vec<(u64, Outcome)> {
+        let resolved = self.events.drain(..).filter_map(|event| match event {
+            Event::Resolved { batch, outcome, .. } => Some((batch, outcome)),
+            _ => None,
+        });
+        resolved.collect()
+    }
+}
+
+pub(super) fn opened() -> Control {
+    Control::PublisherOpened(PublisherOpened {
+        topic_id: 9,
+        max_batch_bytes: 1 << 20,
+        max_message_bytes: 1 << 19,
+    })
+}
+
+pub(super) fn stored(broker: u32, offset: u64) -> Outcome {
+    Outcome::Stored(Position { broker, offset })
+}
