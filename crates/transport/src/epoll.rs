@@ -13,12 +13,12 @@ mod connection;
 mod rounds;
 
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use embar_fabric::Mapped;
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -60,7 +60,6 @@ pub struct Epoll {
     done: Vec<Completion<Mapped>>,
     /// Listeners that rest after a failure.
     resting: Vec<Token>,
-    events: Vec<Event>,
     counters: IoCounters,
     outstanding: usize,
     rounds_since_look: u32,
@@ -97,7 +96,6 @@ impl Epoll {
             round: Vec::new(),
             done: Vec::new(),
             resting: Vec::new(),
-            events: Vec::with_capacity(EVENTS_PER_LOOK),
             counters: IoCounters::default(),
             outstanding: 0,
             rounds_since_look: 0,
@@ -160,9 +158,11 @@ impl Epoll {
         } else {
             Some(Duration::ZERO)
         };
-        let mut events = std::mem::take(&mut self.events);
+        // On the stack: the kernel's events hold a pointer type, which would keep the reactor from
+        // moving to another thread.
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_PER_LOOK];
         let spec = timeout.map(timespec);
-        let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), spec.as_ref());
+        let waited = epoll::wait(&self.epoll, &mut events, spec.as_ref());
         self.counters.polls += 1;
         self.rounds_since_look = 0;
         self.bytes_at_look = self.bytes_moved();
@@ -174,15 +174,16 @@ impl Epoll {
         if woken {
             out.push(Completion::Woken);
         }
-        for event in events.drain(..) {
+        let events = match waited {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for event in events {
             // The waker's edge has done its work by ending the wait: no token has its bits.
-            self.note(event);
+            self.note(*event);
         }
-        self.events = events;
-        match waited {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        Ok(())
     }
 
     fn note(&mut self, event: Event) {

@@ -43,7 +43,7 @@ impl SubscriberBuilder {
             on_evicted: OnEvicted::Fail,
             loss_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_secs(5),
-            buffers_per_broker: 4,
+            buffers_per_broker: 2,
             metering: true,
         }
     }
@@ -85,7 +85,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Batches of one broker held in memory, at least 2; at this limit the broker is held back by TCP. Default 4.
+    /// Batches of one broker held in memory, at least 2; at this limit the broker is held back by TCP. Default 2: more would leave the cache.
     pub fn buffers_per_broker(mut self, buffers: usize) -> Self {
         self.buffers_per_broker = buffers;
         self

@@ -25,8 +25,6 @@ use crate::error::Error;
 
 /// Small batches arrive several at once and are copied out; of a large one this much is copied at most.
 const READ_AHEAD_BYTES: usize = 16 << 10;
-/// One receive brings this much at most, so that it is still in the cache when it is checked.
-const CHUNK_BYTES: usize = 256 << 10;
 /// Smallest buffer to allocate: the next batch may be larger.
 const MIN_BUFFER_BYTES: usize = 64 << 10;
 /// A batch that arrived damaged is asked for again this often.
@@ -190,7 +188,7 @@ impl SubscribeLane {
         }
         let arriving = self.arriving.as_mut()?;
         let len = arriving.header.payload_len() as usize;
-        let space = arriving.filled..len.min(arriving.filled + CHUNK_BYTES);
+        let space = arriving.filled..len;
         Some((arriving.buffer.take()?, space))
     }
 

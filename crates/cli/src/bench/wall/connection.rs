@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use super::ring::{Place, Ring};
-use super::wire::{ANSWER_BYTES, HELLO_BYTES, Hello, Kind, is_sound};
+use super::wire::{ANSWER_BYTES, Checker, HELLO_BYTES, Hello, Kind};
 
 /// Whether to come back before the next edge.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub struct Connection {
     pub stream: TcpStream,
     /// The peer has shut its side, so a short read no longer says that an edge will follow.
     pub peer_ended: bool,
+    checker: Checker,
     state: State,
 }
 
@@ -55,6 +56,7 @@ impl Connection {
         Self {
             stream,
             peer_ended: false,
+            checker: Checker::default(),
             state: State::Greeting {
                 bytes: [0; HELLO_BYTES],
                 got: 0,
@@ -98,10 +100,14 @@ impl Connection {
                     };
                     return Ok(Turn::Again);
                 }
+                let check = hello.kind == Kind::Check;
+                if check {
+                    self.checker.arrived(&room[..n], *got);
+                }
                 *got += n;
                 *total += n as u64;
                 if *got == batch {
-                    if hello.kind == Kind::Check && !is_sound(ring.bytes(*place, 0, batch)) {
+                    if check && !self.checker.is_sound(ring.bytes(*place, 0, batch)) {
                         return Err(io::ErrorKind::InvalidData.into());
                     }
                     *place = ring.take(batch).ok_or(io::ErrorKind::InvalidData)?;

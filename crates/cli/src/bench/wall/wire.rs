@@ -4,6 +4,8 @@
 //! sender shuts its side, then the receiver answers with the number of bytes it took. [`Kind::Give`]: the receiver
 //! sends so many bytes and closes.
 
+use embar_wire::crc::Crc;
+
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 24;
 /// Bytes of a receiver's answer.
@@ -79,10 +81,24 @@ pub fn seal(batch: &mut [u8]) {
     head[..4].copy_from_slice(&embar_wire::crc::crc32c(body).to_le_bytes());
 }
 
-/// Whether a batch is what was sealed.
-pub fn is_sound(batch: &[u8]) -> bool {
-    let (head, body) = batch.split_at(BATCH_HEAD_BYTES);
-    head[..4] == embar_wire::crc::crc32c(body).to_le_bytes()
+/// Checks a batch part by part, each while it is in the cache, as a good receiver would.
+#[derive(Default)]
+pub struct Checker {
+    crc: Crc,
+}
+
+impl Checker {
+    /// Bytes `from..to` of the batch have come.
+    pub fn arrived(&mut self, part: &[u8], from: usize) {
+        let head_left = BATCH_HEAD_BYTES.saturating_sub(from).min(part.len());
+        self.crc.update(&part[head_left..]);
+    }
+
+    /// Whether the batch with this head is what was sealed. The next batch begins.
+    pub fn is_sound(&mut self, head: &[u8]) -> bool {
+        let crc = std::mem::take(&mut self.crc).value();
+        head[..4] == crc.to_le_bytes()
+    }
 }
 
 #[cfg(test)]
@@ -117,8 +133,15 @@ mod tests {
     fn a_changed_byte_is_noticed() {
         let mut batch = vec![7; 4096];
         seal(&mut batch);
-        assert!(is_sound(&batch));
+        let sound = |batch: &[u8]| {
+            let mut checker = Checker::default();
+            for (from, part) in [(0, 1), (1, 40), (41, batch.len() - 41)] {
+                checker.arrived(&batch[from..from + part], from);
+            }
+            checker.is_sound(batch)
+        };
+        assert!(sound(&batch));
         batch[100] ^= 1;
-        assert!(!is_sound(&batch));
+        assert!(!sound(&batch));
     }
 }
