@@ -49,6 +49,7 @@ fn sweep_in(root: &Path) -> Vec<PathBuf> {
         })
         .map(|entry| entry.path())
         .filter(|dir| remove(dir))
+        .inspect(|dir| tidy(dir))
         .collect()
 }
 
@@ -84,10 +85,18 @@ pub fn remove(dir: &Path) -> bool {
     match Region::probe(dir) {
         Probe::InUse { .. } | Probe::Denied => false,
         Probe::Absent => !dir.exists() || fs::remove_dir(dir).is_ok(),
+        // It takes away files of a region only: a directory that holds others stays.
         Probe::Stale { .. } | Probe::OtherVersion { .. } | Probe::Damaged(_) => {
-            // What is too damaged for the fabric to remove is still files in a directory of ours.
-            Region::remove(dir).is_ok() || fs::remove_dir_all(dir).is_ok()
+            Region::remove(dir).is_ok()
         }
+    }
+}
+
+/// Removes the directory of this user's regions if nothing is left in it.
+pub fn tidy(dir: &Path) {
+    if dir.parent() == Some(root().as_path()) {
+        // It stays while it holds other regions.
+        let _ = fs::remove_dir(root());
     }
 }
 

@@ -1,4 +1,5 @@
 //! Runs seeds until one fails, and says how to run that one again.
+#![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,5 +1,7 @@
 //! From a role to a claimed region: create, take over, or join.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -142,7 +144,11 @@ fn create(
         bytes: geometry.total_bytes(),
     });
     if let Some(parent) = dir.parent() {
-        std::fs::create_dir_all(parent)?;
+        // As private as the region in it.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)?;
     }
     Ok(Region::create(dir, geometry, coherence)?)
 }

@@ -198,6 +198,7 @@ fn remove_region(dir: &Path) {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    regions::tidy(dir);
 }
 
 fn say(report: &Report) -> Result<()> {

@@ -218,7 +218,7 @@ fn say_what_is_left(plan: &Plan, killed: Vec<u16>, context: &Context) -> Result<
     })?;
     if kept {
         context.output.say(format_args!(
-            "stopped; {} of data stay in memory at {}\n  use them again:  embar up{}\n  free them:       rm -r {}",
+            "stopped; {} of memory stay in use, with the data, at {}\n  use them again:  embar up{}\n  free them:       rm -r {}",
             Size(bytes),
             plan.region.display(),
             region_option(&plan.region),

@@ -50,6 +50,7 @@ impl Drop for Cluster {
         if self.plan.temporary {
             // The head did it unless it was killed.
             regions::remove(&self.plan.region);
+            regions::tidy(&self.plan.region);
         }
     }
 }
