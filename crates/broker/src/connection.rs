@@ -32,6 +32,8 @@ pub(crate) enum Input {
 pub(crate) struct Payload {
     pub header: BatchHeader,
     pub place: Place,
+    /// When bytes of it arrived last.
+    pub progressed: Now,
     /// Bytes of the reservation that the connection's `crc` covers, counted
     /// from its start.
     pub checked: usize,

@@ -38,6 +38,7 @@ pub struct Node<M: Memory> {
     topics: Mutex<TopicTable<M>>,
     log: Option<Mutex<Log<M>>>,
     connections: AtomicUsize,
+    paused: AtomicUsize,
     appends: AtomicU64,
 }
 
@@ -65,6 +66,7 @@ impl<M: Memory> Node<M> {
             topics: Mutex::new(topics),
             log: log.map(Mutex::new),
             connections: AtomicUsize::new(0),
+            paused: AtomicUsize::new(0),
             appends: AtomicU64::new(0),
         }
     }
@@ -135,6 +137,21 @@ impl<M: Memory> Node<M> {
     /// Connections of all threads.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// A thread that told of `told` publishers without room now has `now` of them.
+    pub fn paused_changed(&self, told: &mut usize, now: usize) {
+        let before = std::mem::replace(told, now);
+        if now > before {
+            self.paused.fetch_add(now - before, Ordering::Relaxed);
+        } else if now < before {
+            self.paused.fetch_sub(before - now, Ordering::Relaxed);
+        }
+    }
+
+    /// Publishers of all threads that wait for room in the log.
+    pub fn paused(&self) -> usize {
+        self.paused.load(Ordering::Relaxed)
     }
 
     /// Tells that something was appended. True when there are other threads to wake.

@@ -8,7 +8,7 @@ mod thread;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -99,10 +99,17 @@ pub struct Server {
     _claim: Arc<Claim>,
     address: SocketAddr,
     recovered: Recovered,
-    stop: Arc<AtomicU8>,
+    stop: Arc<StopWord>,
     wakers: Vec<Waker>,
     threads: Vec<JoinHandle<()>>,
     membership: Option<Membership>,
+}
+
+/// What the threads of a broker are told, and what they tell when they end untold.
+#[derive(Default)]
+struct StopWord {
+    word: AtomicU8,
+    failed: AtomicBool,
 }
 
 /// Values of the stop word.
@@ -110,6 +117,30 @@ mod stop {
     pub const RUN: u8 = 0;
     pub const DRAIN: u8 = 1;
     pub const CUT: u8 = 2;
+}
+
+impl StopWord {
+    fn get(&self) -> u8 {
+        // Pairs with the store in `Server::say`; the word itself is all that is passed.
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// For the life of a thread.
+    fn watch(self: &Arc<Self>) -> Watch {
+        Watch(Arc::clone(self))
+    }
+}
+
+/// Notices a thread that ends, by a panic or otherwise, though nobody told it to.
+struct Watch(Arc<StopWord>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.0.get() == stop::RUN {
+            tracing::error!("a thread of this broker died: the broker cannot go on");
+            self.0.failed.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl Server {
@@ -133,11 +164,9 @@ impl Server {
             node,
             claim,
             recovered,
-        } = setup::join(role, config, clock, progress)?;
-        let mut membership = Membership::prepare(&node.region, &claim);
-        membership.announce(BrokerState::Starting, address, threads, clock.at());
-
-        let stop = Arc::new(AtomicU8::new(stop::RUN));
+            mut announcement,
+        } = setup::join(role, config, address, clock, progress)?;
+        let stop = Arc::new(StopWord::default());
         let mut listener = Some(listener);
         let mut started = Vec::new();
         for number in 0..threads {
@@ -160,11 +189,7 @@ impl Server {
             )?);
         }
         let (wakers, threads_running) = thread::introduce(started);
-        membership.announce(BrokerState::Ready, address, threads, clock.at());
-        let membership = membership.keep(Arc::clone(&node), clock)?;
-        progress(Progress::Ready);
-        tracing::info!(id = node.id, %address, incarnation = node.incarnation, "ready");
-        Ok(Self {
+        let mut server = Self {
             node,
             _claim: claim,
             address,
@@ -172,8 +197,16 @@ impl Server {
             stop,
             wakers,
             threads: threads_running,
-            membership: Some(membership),
-        })
+            membership: None,
+        };
+        announcement.announce(BrokerState::Ready, address, threads, clock.at());
+        let (node, watch) = (Arc::clone(&server.node), server.stop.watch());
+        // From here on an error drops the server, which stops its threads.
+        server.membership = Some(announcement.keep(node, watch, clock)?);
+        progress(Progress::Ready);
+        let (id, incarnation) = (server.id(), server.node.incarnation);
+        tracing::info!(id, %address, incarnation, "ready");
+        Ok(server)
     }
 
     /// Where it listens.
@@ -194,6 +227,12 @@ impl Server {
     /// The stage profile of all its threads since the start.
     pub fn snapshot(&self) -> Snapshot {
         self.node.profile.snapshot()
+    }
+
+    /// Whether one of its threads died. What it holds cannot be served any more:
+    /// end the process, and let another one take its row over.
+    pub fn has_failed(&self) -> bool {
+        self.stop.failed.load(Ordering::Acquire)
     }
 
     /// Tells peers to go elsewhere, waits for them at most `grace`, and stops.
@@ -220,7 +259,7 @@ impl Server {
     }
 
     fn say(&self, word: u8) {
-        self.stop.store(word, Ordering::Release);
+        self.stop.word.store(word, Ordering::Release);
         self.wakers.iter().for_each(Waker::wake);
     }
 

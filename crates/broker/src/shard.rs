@@ -77,6 +77,8 @@ pub struct Shard<M: Memory> {
     to_flush: Vec<Token>,
     /// Publishers that wait for room.
     paused: Vec<Token>,
+    /// How many of these the other threads know of.
+    told_paused: usize,
     /// Subscribers that have everything, by topic.
     waiting: BTreeMap<u32, Vec<Token>>,
     /// Topics appended to in this round.
@@ -101,6 +103,7 @@ impl<M: Memory> Shard<M> {
             unacknowledged: VecDeque::new(),
             to_flush: Vec::new(),
             paused: Vec::new(),
+            told_paused: 0,
             waiting: BTreeMap::new(),
             touched: Vec::new(),
             ready: Vec::new(),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use embar_broker::{BrokerConfig, Cluster, StartError};
+use embar_broker::{BrokerConfig, Cluster, RegionSpec, Role, Server, StartError};
 use embar_wire::control::{Control, StartAt};
 use support::{Peer, batch, create_topic, data, small};
 
@@ -167,6 +167,31 @@ fn a_damaged_region_is_refused_and_not_touched() {
         "{error}"
     );
     assert_eq!(std::fs::read(&control).expect("still there"), bytes);
+}
+
+#[test]
+fn a_damaged_region_can_be_discarded_on_request() {
+    let (_parent, dir) = region();
+    drop(small().region_dir(&dir).start().expect("it starts"));
+    // As a head leaves it that dies while it makes the region.
+    std::fs::write(dir.join("control"), [0; 4096]).expect("it is ours");
+    let head = |fresh| {
+        let region = RegionSpec {
+            bytes: 64 << 20,
+            data_brokers: 1,
+            fresh,
+            coherence: embar_fabric::memory::Coherence::Coherent,
+        };
+        let role = Role::Head {
+            dir: dir.clone(),
+            region,
+        };
+        Server::start(role, BrokerConfig::default(), &|_| ())
+    };
+    let error = head(false).err().expect("it is damaged").to_string();
+    assert!(error.contains("--fresh"), "{error}");
+    let server = head(true).expect("it starts over");
+    assert!(!server.has_failed());
 }
 
 #[test]

@@ -179,14 +179,56 @@ fn above_the_high_watermark_publishers_wait_and_below_the_low_one_they_go_on() {
 fn who_waits_too_long_is_told_backpressure() {
     let cluster = start(pressed());
     create_topic(&cluster, "t", 0);
-    let _held = hold(&cluster, 3);
+    let held = hold(&cluster, 3);
     let mut waiting = Peer::greet(data(&cluster));
     let topic = waiting.open_publisher("t", 1).topic_id;
     eventually("three batches are on their way", || admitted(&cluster) == 3);
+    // They are slow, but bytes keep coming.
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let drip = std::thread::spawn(move || {
+        let mut held = held;
+        let mut at = 4096;
+        let pause = Duration::from_millis(50);
+        while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            for (peer, whole) in &mut held {
+                peer.send_bytes(&whole[at..=at]);
+            }
+            at += 1;
+        }
+    });
     waiting.send_bytes(&batch(topic, 0, &[b"me too"]));
     let error = waiting.expect_refusal();
     assert_eq!(error.code, ErrorCode::Backpressure);
     assert!(error.retryable);
+    drop(done);
+    drip.join().expect("the slow ones were not cut");
+}
+
+#[test]
+fn room_that_is_held_without_bytes_goes_to_those_who_wait() {
+    let config = BrokerConfig {
+        frame_timeout: Duration::from_millis(600),
+        backpressure_timeout: Duration::from_secs(30),
+        ..pressed()
+    };
+    let cluster = start(config);
+    create_topic(&cluster, "t", 0);
+    let mut held = hold(&cluster, 3);
+    let mut waiting = Peer::greet(data(&cluster));
+    let topic = waiting.open_publisher("t", 1).topic_id;
+    eventually("three batches are on their way", || admitted(&cluster) == 3);
+    let whole = batch(topic, 0, &[&[1; 5000]]);
+    waiting.send_bytes(&whole[..1000]);
+    eventually("there is room", || {
+        admitted(&cluster) > 4 && paused(&cluster) == 0
+    });
+    for (peer, _) in &mut held {
+        assert_eq!(peer.expect_refusal().code, ErrorCode::Timeout);
+    }
+    // The time it was held back does not count against it.
+    std::thread::sleep(Duration::from_millis(200));
+    waiting.send_bytes(&whole[1000..]);
+    waiting.expect_acks(1);
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub enum RegionError {
         rows: Vec<(u16, u32)>,
     },
     /// Its layout is of another version of this program.
-    #[error("region {} has layout version {found}, this program uses {ours}: use the program that made it, or remove the region", .dir.display())]
+    #[error("region {} has layout version {found}, this program uses {ours}: use the program that made it, or discard the region with --fresh", .dir.display())]
     OtherVersion {
         /// The region's directory.
         dir: PathBuf,
@@ -39,7 +39,7 @@ pub enum RegionError {
         ours: u32,
     },
     /// It is not a region, or not a complete one.
-    #[error("region {} is damaged ({what}): remove it and start again", .dir.display())]
+    #[error("region {} is damaged ({what}): remove it, or discard it with --fresh, and start again", .dir.display())]
     Damaged {
         /// The region's directory.
         dir: PathBuf,

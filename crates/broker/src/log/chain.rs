@@ -46,6 +46,8 @@ struct Link<M: Memory> {
     pending: u32,
     /// Highest `Entry::end` of a batch in it; 0 = none completed here.
     end: u64,
+    /// Bytes of all batches completed in it.
+    bytes: u64,
 }
 
 /// What one step of eviction gave back.
@@ -139,6 +141,7 @@ impl<M: Memory> Chain<M> {
             serial,
             pending: 0,
             end: 0,
+            bytes: 0,
         });
     }
 
@@ -160,12 +163,14 @@ impl<M: Memory> Chain<M> {
         assert_eq!(entry.base, self.next, "offsets are dense");
         let end = entry.end();
         self.next = end;
-        self.bytes += entry.bytes();
+        let bytes = entry.bytes();
+        self.bytes += bytes;
         self.entries.push_back(entry);
         self.window.raise_next(end);
         let link = self.link_mut(place);
         link.pending -= 1;
         link.end = link.end.max(end);
+        link.bytes += bytes;
     }
 
     /// Tells readers in other processes that nothing below `first` is to be read any more.
@@ -209,6 +214,10 @@ impl<M: Memory> Chain<M> {
         }
         let oldest = self.links.iter().find(|l| l.pending == 0);
         let Some(oldest) = oldest else { return false };
+        // Cheap, and nearly always the answer: all of its batches are still counted.
+        if self.bytes < self.retention_bytes + oldest.bytes {
+            return false;
+        }
         let leaving: u64 = self
             .entries
             .iter()

@@ -16,7 +16,7 @@ use embar_fabric::owner::Claim;
 use embar_fabric::records::{IndexRecord, Window};
 use embar_fabric::region::Region;
 use embar_wire::batch::BatchHeader;
-use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES};
 
 use super::chain::{Chain, Entry};
 use super::{Log, Watermarks};
@@ -175,7 +175,9 @@ impl<M: Memory> Run<M> {
         let size = UNIT_BYTES << record.extent_order.min(8);
         let start = record.blog_at & !(size - 1);
         let used = (record.blog_at - start).saturating_add(record.len.into());
-        if used > size || record.extent_order > 8 {
+        let whole_lines =
+            (record.blog_at | u64::from(record.len)).is_multiple_of(LINE_BYTES as u64);
+        if used > size || record.extent_order > 8 || !whole_lines {
             return false;
         }
         let found = match self.extents.entry(start) {

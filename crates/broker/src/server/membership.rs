@@ -14,6 +14,7 @@ use embar_fabric::region::Region;
 use embar_fabric::rows::RowWriter;
 use embar_meter::snapshot::Snapshot;
 
+use super::Watch;
 use crate::clock::Clock;
 use crate::node::Node;
 use crate::shard::At;
@@ -117,13 +118,19 @@ impl Announcement {
     }
 
     /// Keeps beating in a thread of its own until left or dropped.
-    pub fn keep(self, node: Arc<Node<Mapped>>, clock: Clock) -> std::io::Result<Membership> {
+    pub fn keep(
+        self,
+        node: Arc<Node<Mapped>>,
+        watch: Watch,
+        clock: Clock,
+    ) -> std::io::Result<Membership> {
         let (over, ended) = mpsc::channel();
         let rows = Arc::new(Mutex::new(self.rows));
         let mut pulse = self.pulse;
         let mut reporter = Reporter::new(&node, clock.at());
         let beat = std::thread::Builder::new().name(format!("embar-beat-{}", node.id));
         let beat = beat.spawn(move || {
+            let _watch = watch;
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(BEAT) {
                 let at = clock.at();
                 pulse.beat(at);

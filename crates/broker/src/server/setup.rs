@@ -1,6 +1,7 @@
 //! From a role to a claimed region: create, take over, or join.
 
 use std::fs::DirBuilder;
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +10,11 @@ use embar_fabric::error::RegionError;
 use embar_fabric::geometry::Geometry;
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::owner::Claim;
+use embar_fabric::records::BrokerState;
 use embar_fabric::region::{Probe, Region};
 use embar_transport::socket::SocketOptions;
 
+use super::membership::{Announcement, Membership};
 use super::{Progress, RegionSpec, Role, join};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
@@ -28,6 +31,8 @@ pub(super) struct Joined {
     pub node: Arc<Node<Mapped>>,
     pub claim: Arc<Claim>,
     pub recovered: Recovered,
+    /// Says `Starting` so far.
+    pub announcement: Announcement,
 }
 
 pub(super) fn socket_options(config: &BrokerConfig) -> SocketOptions {
@@ -41,6 +46,7 @@ pub(super) fn socket_options(config: &BrokerConfig) -> SocketOptions {
 pub(super) fn join(
     role: Role,
     config: BrokerConfig,
+    address: SocketAddr,
     clock: Clock,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Joined, StartError> {
@@ -54,6 +60,14 @@ pub(super) fn join(
     };
     let claim = Arc::new(claim);
     let row = claim.row();
+    // Before the slow part: until then the row speaks of its owner before.
+    let mut announcement = Membership::prepare(&region, &claim);
+    announcement.announce(
+        BrokerState::Starting,
+        address,
+        config.network_threads,
+        clock.at(),
+    );
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     region.prefault(row, threads, &|done, total| {
         progress(Progress::Prefault { done, total })
@@ -76,13 +90,14 @@ pub(super) fn join(
         );
     }
     let locks = region.clone();
-    // A row whose lock cannot be looked at has no owner that could be reached.
-    let alive = Box::new(move |row| locks.owner_alive(row).unwrap_or(false));
+    // A lock that cannot be looked at (no file descriptor is free) says nothing: the row does.
+    let alive = Box::new(move |row| locks.owner_alive(row).unwrap_or(true));
     let node = Node::new(config, &claim, region, alive, topics, log, clock.at().wall);
     Ok(Joined {
         node: Arc::new(node),
         claim,
         recovered,
+        announcement,
     })
 }
 
@@ -125,6 +140,10 @@ fn lead(
         Probe::Damaged(_) if !dir.join(CONTROL_FILE).exists() => {
             create(dir, &geometry, spec.coherence, progress)?
         }
+        Probe::Damaged(_) | Probe::OtherVersion { .. } if spec.fresh => {
+            Region::remove(dir)?;
+            create(dir, &geometry, spec.coherence, progress)?
+        }
         // Opening says best what is wrong with it.
         Probe::Damaged(_) | Probe::OtherVersion { .. } | Probe::Denied => {
             Region::open(dir, spec.coherence)?
@@ -145,10 +164,12 @@ fn create(
     });
     if let Some(parent) = dir.parent() {
         // As private as the region in it.
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(parent)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+        made.map_err(|source| RegionError::Io {
+            doing: "making",
+            path: parent.to_owned(),
+            source,
+        })?;
     }
     Ok(Region::create(dir, geometry, coherence)?)
 }
@@ -156,7 +177,7 @@ fn create(
 /// A follower's part: the region that the head names, and a row of it whose
 /// owner, if it ever had one, is dead.
 fn follow(
-    head: std::net::SocketAddr,
+    head: SocketAddr,
     id: Option<u16>,
     coherence: Coherence,
     config: &BrokerConfig,

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -13,7 +12,7 @@ use embar_transport::socket::SocketOptions;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token, Waker};
 use embar_wire::time::Now;
 
-use super::stop;
+use super::{StopWord, stop};
 use crate::clock::Clock;
 use crate::profile::Counter;
 use crate::shard::{Action, At, Shard, TICK};
@@ -25,7 +24,7 @@ pub(super) struct Plan {
     /// The first thread accepts for all.
     pub listener: Option<TcpListener>,
     pub options: SocketOptions,
-    pub stop: Arc<AtomicU8>,
+    pub stop: Arc<StopWord>,
     pub clock: Clock,
 }
 
@@ -62,6 +61,7 @@ pub(super) fn start(plan: Plan, name: String) -> io::Result<Started> {
         };
         drop(ready.send(Ok(Reactor::<Mapped>::waker(&reactor))));
         let Ok(peers) = known.recv() else { return };
+        let _watch = plan.stop.watch();
         let mut thread = NetworkThread {
             number: plan.number,
             reactor,
@@ -111,7 +111,7 @@ struct NetworkThread {
     shard: Shard<Mapped>,
     inbox: Receiver<TcpStream>,
     peers: Peers,
-    stop: Arc<AtomicU8>,
+    stop: Arc<StopWord>,
     clock: Clock,
     next_peer: usize,
     next_tick: Now,
@@ -144,7 +144,7 @@ impl NetworkThread {
             self.shard.settle(at, &mut actions);
             self.carry_out(&mut actions);
             self.count();
-            match self.stop.load(Ordering::Acquire) {
+            match self.stop.get() {
                 stop::RUN => {}
                 stop::DRAIN => {
                     self.drain(at, &mut actions);

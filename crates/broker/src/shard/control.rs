@@ -217,7 +217,7 @@ impl<M: Memory> Shard<M> {
                 bytes_in: counter(Counter::RecvBytes),
                 bytes_out: counter(Counter::SendBytes),
                 refused_batches: counter(Counter::RefusedBatches),
-                backpressured_connections: self.paused.len() as u64,
+                backpressured_connections: node.paused() as u64,
                 cpu_ns: process.map_or(0, |p| ((p.user_s + p.system_s) * 1e9) as u64),
                 minor_faults: process.map_or(0, |p| p.minor_faults),
                 peak_memory_bytes: process.and_then(|p| p.peak_rss_bytes).unwrap_or(0),
@@ -273,10 +273,11 @@ fn open_topic<M: Memory>(node: &Node<M>, name: &str) -> Result<Topic, ErrorReply
         return Err(refusal(ErrorCode::NotData, what.into()));
     }
     node.refresh_topics();
-    let topic = node.topics().by_name(name).cloned();
-    let topic = topic.ok_or_else(|| unknown_topic(name))?;
-    node.log().open_topic(&topic);
-    Ok(topic)
+    // Under one guard: a topic that is deleted meanwhile must not be opened again.
+    let topics = node.topics();
+    let topic = topics.by_name(name).ok_or_else(|| unknown_topic(name))?;
+    node.log().open_topic(topic);
+    Ok(topic.clone())
 }
 
 fn list<M: Memory>(node: &Node<M>) -> Control {

@@ -62,10 +62,16 @@ impl<M: Memory> Shard<M> {
 
     pub(super) fn forget_if_over(&mut self, token: Token) {
         let over = |c: &Connection| c.closed && !c.receiving && !c.sending;
-        if self.connections.get(&token).is_some_and(over) {
-            self.connections.remove(&token);
-            self.node.connection_closed();
+        if !self.connections.get(&token).is_some_and(over) {
+            return;
         }
+        if let Some(connection) = self.connections.remove(&token)
+            && let Peer::Subscriber(cursor) = connection.peer
+            && cursor.waiting
+        {
+            self.stop_waiting(cursor.topic, token);
+        }
+        self.node.connection_closed();
     }
 
     pub(super) fn discarded(&mut self, token: Token, buf: RecvBuf<M>, out: &mut Vec<Action<M>>) {
@@ -94,6 +100,13 @@ impl<M: Memory> Shard<M> {
         }
         if let Input::Paused { since, .. } = connection.input {
             return Some(since.after(config.backpressure_timeout));
+        }
+        // Room that is held without bytes coming is room that others wait for.
+        if let Input::Payload(payload) = &connection.input
+            && self.node.paused() > 0
+        {
+            let patience = config.frame_timeout.min(config.backpressure_timeout / 2);
+            return Some(payload.progressed.after(patience));
         }
         let began = connection.frame_began?;
         let stranger = matches!(connection.peer, Peer::Stranger);
@@ -142,11 +155,8 @@ impl<M: Memory> Shard<M> {
         };
         self.refuse(token, error, at);
         self.flush_if_idle(token, out);
-        let mid_payload = self.connections.get(&token);
-        if mid_payload.is_some_and(|c| matches!(c.input, Input::Payload(_))) {
-            // Its room in the log comes back with the buffer.
-            self.close(token, out);
-        }
+        // Room in the log that it holds comes back with its buffer: at its next
+        // byte, or when the connection is closed.
     }
 
     /// From now on peers are told to go elsewhere; ends when they did.

@@ -81,11 +81,21 @@ impl<M: Memory> Shard<M> {
         }
     }
 
+    /// A subscriber that waited is gone.
+    pub(super) fn stop_waiting(&mut self, topic: u32, token: Token) {
+        if let Some(tokens) = self.waiting.get_mut(&topic) {
+            tokens.retain(|waiting| *waiting != token);
+            if tokens.is_empty() {
+                self.waiting.remove(&topic);
+            }
+        }
+    }
+
     fn wake_topic(&mut self, topic: u32) {
-        let Some(tokens) = self.waiting.get_mut(&topic) else {
+        let Some(tokens) = self.waiting.remove(&topic) else {
             return;
         };
-        for token in tokens.drain(..) {
+        for token in tokens {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };

@@ -67,8 +67,11 @@ impl<M: Memory> Shard<M> {
                 connection.input = Input::Payload(Payload {
                     header,
                     place,
+                    progressed: at.now,
                     checked,
                 });
+                // The time it was held back is not its peer's.
+                connection.frame_began = Some(at.now);
                 connection.receiving = true;
                 out.push(Action::Recv(
                     token,
@@ -95,9 +98,6 @@ impl<M: Memory> Shard<M> {
 
     /// Tries again for publishers that found no room.
     pub(super) fn retry_paused(&mut self, at: At, out: &mut Vec<Action<M>>) {
-        if self.paused.is_empty() {
-            return;
-        }
         for token in std::mem::take(&mut self.paused) {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
@@ -111,6 +111,8 @@ impl<M: Memory> Shard<M> {
                 self.paused.push(token);
             }
         }
+        self.node
+            .paused_changed(&mut self.told_paused, self.paused.len());
     }
 
     /// Part of a payload arrived: it is checked while it is hot.
@@ -136,6 +138,7 @@ impl<M: Memory> Shard<M> {
         buf.with_filled(payload.checked..filled, |bytes| crc.update(bytes));
         self.meter.stop(Stage::VerifyPayload as usize, start);
         payload.checked = filled;
+        payload.progressed = at.now;
         if connection.ending.is_none() && buf.remaining() > 0 {
             connection.receiving = true;
             out.push(Action::Recv(token, buf));

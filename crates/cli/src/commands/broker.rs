@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use embar_broker::{BrokerConfig, Progress, RegionSpec, Role, Server, StartError};
 use embar_fabric::error::RegionError;
@@ -20,6 +20,8 @@ use crate::settings::BrokerSettings;
 use crate::size::{Size, parse_duration};
 use crate::supervise::protocol::Report;
 
+/// How often a broker looks whether its threads live.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a head waits for the other brokers to let go of a region that it shall remove.
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -134,7 +136,13 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
         batches: recovered.batches,
     })?;
     // Both senders live in callbacks that are never dropped; an error means the same as a message.
-    let _told_to_stop = stopped.recv();
+    while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
+        if server.has_failed() {
+            bail!(
+                "a thread of this broker died (see its log): start it again, what it acknowledged is kept"
+            );
+        }
+    }
     tracing::info!("draining");
     let outcome = server.shutdown(args.grace);
     tracing::info!(?outcome, "stopped");

@@ -37,6 +37,18 @@ impl Filling {
         }
     }
 
+    /// The buffer, whatever was filled in.
+    fn into_buffer(self) -> Arc<Vec<u8>> {
+        let Self {
+            builder,
+            shell: mut buffer,
+            ..
+        } = self;
+        *Arc::get_mut(&mut buffer).expect("the shell is not shared while the batch is filled") =
+            builder.into_buffer();
+        buffer
+    }
+
     /// Pads, checksums and numbers the batch. All of the payload is checksummed here, in one pass on the thread that
     /// filled it.
     ///
@@ -73,6 +85,13 @@ impl Current {
             filling: None,
             recorder,
         }
+    }
+
+    /// Takes the buffer back if there is no message in it.
+    pub(super) fn take_unused(&mut self) -> Option<Arc<Vec<u8>>> {
+        self.filling
+            .take_if(|filling| filling.builder.is_empty())
+            .map(Filling::into_buffer)
     }
 
     /// Seals what is there, if there is a message in it. `fields` makes the header's fields from the batch number.

@@ -91,16 +91,18 @@ impl PublisherHandle {
     /// As [`PublisherHandle::publish_message`], but never blocks.
     ///
     /// # Errors
-    /// [`Error::Full`] if no batch buffer is free, otherwise as [`PublisherHandle::publish`].
+    /// [`Error::Full`] instead of [`Error::TimedOut`] if no batch buffer is free, otherwise as
+    /// [`PublisherHandle::publish`].
     #[inline]
     pub fn try_publish(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
         self.attempt(message)?.ok_or(Error::Full)
     }
 
-    /// As [`PublisherHandle::publish_message`], but waits for a buffer without blocking the thread.
+    /// As [`PublisherHandle::publish_message`], but waits for a buffer without blocking the thread, and without a limit:
+    /// put one around it if you need one. Dropped while it waits, nothing was published.
     ///
     /// # Errors
-    /// As [`PublisherHandle::publish`].
+    /// As [`PublisherHandle::publish`], but never [`Error::TimedOut`].
     pub async fn publish_async(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
         loop {
             if let Some(ticket) = self.attempt(message)? {
@@ -241,9 +243,13 @@ impl PublisherHandle {
         let Some(filling) = self.next_filling(current)? else {
             return Ok(None);
         };
-        filling
+        if let Err(error) = filling
             .builder
-            .try_push(message.key, message.headers, message.value)?;
+            .try_push(message.key, message.headers, message.value)
+        {
+            self.give_back_unused(current);
+            return Err(error.into());
+        }
         Ok(Some(self.began(current)))
     }
 
@@ -262,6 +268,13 @@ impl PublisherHandle {
                 .filling
                 .insert(Filling::new(buffer, ready.batch_bytes)),
         ))
+    }
+
+    /// A handle keeps a buffer only while there is something in it, or being written: others may wait for one.
+    pub(super) fn give_back_unused(&self, current: &mut Current) {
+        if let Some(buffer) = current.take_unused() {
+            self.ready().pool.put(buffer);
+        }
     }
 
     /// The current batch has its first message.
@@ -301,7 +314,9 @@ impl PublisherHandle {
 impl Drop for PublisherHandle {
     /// What was published through this handle is sent, not dropped with it.
     fn drop(&mut self) {
-        self.shared.seal(&mut lock(&self.current));
+        let mut current = lock(&self.current);
+        self.shared.seal(&mut current);
+        self.give_back_unused(&mut current);
     }
 }
 

@@ -44,10 +44,11 @@ impl<'a> Reservation<'a> {
                 let Some(filling) = handle.next_filling(&mut current)? else {
                     return Ok(None);
                 };
-                filling
-                    .builder
-                    .reserve(len.saturating_add(SLACK_BYTES))
-                    .map(drop)?;
+                let room = filling.builder.reserve(len.saturating_add(SLACK_BYTES));
+                if let Err(error) = room.map(drop) {
+                    handle.give_back_unused(&mut current);
+                    return Err(error.into());
+                }
             }
             Err(error) => return Err(error.into()),
         }
@@ -98,6 +99,12 @@ impl<'a> Reservation<'a> {
             batch: filling.number,
             index,
         }
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.handle.give_back_unused(&mut self.current);
     }
 }
 
