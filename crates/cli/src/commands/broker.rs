@@ -115,7 +115,19 @@ fn tell(stop: &mpsc::Sender<()>) {
     let _heard = stop.send(());
 }
 
+/// As many open files as the system allows: each connection is one, and the usual soft limit is made for programs
+/// that use `select`.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+}
+
 fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
+    raise_file_limit();
     let port = if args.head { 9400 } else { 0 };
     let listen = args
         .listen
