@@ -1,5 +1,6 @@
 //! What can go wrong, and what to do about it.
 
+use std::any::Any;
 use std::time::Duration;
 
 use embar_wire::control::ErrorCode;
@@ -175,6 +176,14 @@ pub enum Error {
         /// What the last attempt said.
         cause: String,
     },
+    /// A thread of this client panicked, which is a bug; what was not acknowledged by then may be stored or not.
+    #[error("a thread of the {what} panicked ({cause}): open a new {what}, and report this")]
+    Panicked {
+        /// Whose thread.
+        what: &'static str,
+        /// What it said.
+        cause: String,
+    },
     /// This process could not get what it needs from the system.
     #[error("{what}: {cause}")]
     System {
@@ -193,6 +202,14 @@ impl Error {
         }
     }
 
+    /// From what [`catch_unwind`](std::panic::catch_unwind) caught.
+    pub(crate) fn panicked(what: &'static str, payload: &(dyn Any + Send)) -> Self {
+        Self::Panicked {
+            what,
+            cause: panic_text(payload).to_string(),
+        }
+    }
+
     pub(crate) fn setting(
         setting: &'static str,
         value: impl ToString,
@@ -203,5 +220,17 @@ impl Error {
             value: value.to_string(),
             rule: rule.into(),
         }
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    match (
+        payload.downcast_ref::<&'static str>(),
+        payload.downcast_ref::<String>(),
+    ) {
+        (Some(text), _) => text,
+        (None, Some(text)) => text,
+        (None, None) => "it did not say why",
     }
 }

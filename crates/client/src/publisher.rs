@@ -90,7 +90,7 @@ impl Publisher {
             return;
         };
         self.shared.stop(Error::Closed);
-        // A thread that panicked has reported itself on stderr, and there is nothing more to end.
+        // A thread that panicked has told everyone who waits, and there is nothing more to end.
         let _ = control.join();
         let mut events = Vec::new();
         self.shared.with_core(None, Some(&mut events), |_, _| ());

@@ -70,7 +70,8 @@ impl Subscriber {
     ///
     /// # Errors
     /// Whatever ended the subscription, again at each call: [`Error::BrokerLost`], [`Error::Evicted`],
-    /// [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`]. Everything before it was delivered.
+    /// [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`], [`Error::Panicked`]. Everything before it
+    /// was delivered.
     #[expect(
         clippy::should_implement_trait,
         reason = "messages borrow from the subscriber"
@@ -207,7 +208,7 @@ impl Subscriber {
     fn end(&mut self) {
         self.queue.stop();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has reported itself on stderr, and there is nothing more to end.
+            // A thread that panicked has told the queue, and there is nothing more to end.
             let _ = thread.join();
         }
     }

@@ -48,9 +48,18 @@ pub(crate) fn refusal(code: ErrorCode, retryable: bool, first_available: Option<
 
 /// A head, 0, that takes no data, and data brokers 1 to `data`.
 pub(crate) fn cluster(data: u32) -> Control {
+    cluster_without(data, None)
+}
+
+/// As [`cluster`], with one of them gone.
+pub(crate) fn cluster_without(data: u32, gone: Option<u32>) -> Control {
     let broker = |id| BrokerInfo {
         id,
-        state: BrokerState::Ready,
+        state: if Some(id) == gone {
+            BrokerState::Gone
+        } else {
+            BrokerState::Ready
+        },
         address: format!("127.0.0.1:{}", 9400 + id),
         incarnation: 1,
         role: if id == 0 {

@@ -144,7 +144,7 @@ impl PublisherBuilder {
     }
 
     /// Called for every batch when its outcome is known, by an I/O thread: it must be quick, must not block, and may
-    /// publish only by `try_publish`.
+    /// publish only by `try_publish`. If it panics that is logged, the first time, and all goes on.
     pub fn on_ack(mut self, callback: impl Fn(&Delivery) + Send + Sync + 'static) -> Self {
         self.on_ack = Some(Box::new(callback));
         self
@@ -228,8 +228,7 @@ impl PublisherBuilder {
         shared.with_core(None, None, start);
         let mut publisher = Publisher::starting(shared.clone(), driver::start(&shared)?);
         let opened = shared.opened().await?;
-        let ready = allocate(opened, batch_bytes, buffers);
-        assert!(shared.ready.set(ready).is_ok(), "a publisher opens once");
+        shared.set_ready(allocate(opened, batch_bytes, buffers));
         publisher.ready(delivery_timeout);
         Ok(publisher)
     }

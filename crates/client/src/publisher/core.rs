@@ -259,6 +259,11 @@ impl PublisherCore {
         self.fail(why, Failure::Closed, now);
     }
 
+    /// Why nothing will be delivered any more, if so.
+    pub fn failure(&self) -> Option<Error> {
+        self.failed.as_ref().map(|(error, _)| error.clone())
+    }
+
     /// Why the publisher cannot be opened, or cannot deliver, as far as is known.
     pub fn trouble(&self) -> Error {
         if let Some((error, _)) = &self.failed {

@@ -1,5 +1,6 @@
 //! The I/O threads: one for each lane, and the control thread, which also keeps time.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -25,17 +26,27 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Error> {
 fn spawn(shared: &Arc<Shared>, lane: Lane, run: fn(LaneDriver)) -> Result<JoinHandle<()>, Error> {
     let shared = shared.clone();
     // A reactor stays on the thread that makes it.
-    let body = move || match Epoll::new() {
-        Ok(reactor) => {
-            shared.set_waker(lane, reactor.waker());
-            run(LaneDriver::new(shared, lane, reactor));
-        }
-        Err(error) => shared.stop(Error::system("a reactor for a publisher", &error)),
+    let body = move || {
+        ending_on_panic(&shared, || match Epoll::new() {
+            Ok(reactor) => {
+                shared.set_waker(lane, reactor.waker());
+                run(LaneDriver::new(shared.clone(), lane, reactor));
+            }
+            Err(error) => shared.stop(Error::system("a reactor for a publisher", &error)),
+        });
     };
     thread::Builder::new()
         .name(format!("embar-pub-{}", lane.0))
         .spawn(body)
         .map_err(|error| Error::system("a thread for a publisher", &error))
+}
+
+/// Without one of its threads a publisher would wait for ever, so a panic ends all of it.
+fn ending_on_panic(shared: &Shared, run: impl FnOnce()) {
+    // Every lock is taken over from a holder that panicked, and nothing of what `run` owns is used again.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+        shared.abandon(Error::panicked("publisher", &*payload));
+    }
 }
 
 fn control(mut driver: LaneDriver) {
@@ -72,7 +83,7 @@ fn control(mut driver: LaneDriver) {
         }
     }
     for lane in lanes {
-        // A lane thread that panicked has reported itself on stderr; the others must still be waited for.
+        // A lane thread that panicked has ended the publisher; the others must still be waited for.
         let _ = lane.join();
     }
 }
@@ -245,5 +256,94 @@ impl LaneDriver {
         self.recorder
             .count(SEND_EAGAIN, now.send_eagain - self.counted.send_eagain);
         self.counted = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use embar_meter::Profile;
+
+    use super::*;
+    use crate::publisher::core::PublisherCore;
+    use crate::publisher::pool::Pool;
+    use crate::publisher::receipt::{Flush, Receipt, Ticket};
+    use crate::publisher::shared::{Ready, SharedSettings};
+    use crate::publisher::tests::script;
+    use crate::wake::block_on;
+
+    /// Far longer than anything takes here; a wait that is never ended shall fail, not hang.
+    fn soon() -> Option<Instant> {
+        Some(Instant::now() + Duration::from_secs(5))
+    }
+
+    fn shared() -> Shared {
+        Shared::new(
+            PublisherCore::new(script::config()),
+            Profile::new(&crate::profile::publisher::SCHEMA),
+            SharedSettings {
+                linger: Duration::ZERO,
+                delivery_timeout: Duration::from_secs(1),
+                producer: 1,
+                on_ack: None,
+            },
+        )
+    }
+
+    fn ready() -> Ready {
+        Ready {
+            pool: Pool::new(256, 1),
+            topic_id: 1,
+            batch_bytes: 256,
+            max_message_bytes: 256,
+        }
+    }
+
+    #[test]
+    fn a_panic_of_an_io_thread_ends_all_waits_with_its_reason() {
+        let shared = shared();
+        shared.set_ready(ready());
+        let batch = shared.receipts.open_batch();
+        let pool = &shared.ready.get().expect("set above").pool;
+        let taken = pool.try_take().expect("works");
+        assert!(taken.is_some(), "the only buffer is in use");
+        thread::scope(|scope| {
+            let shared = &shared;
+            let opening =
+                scope.spawn(|| block_on(shared.opened(), soon()).map(|result| result.err()));
+            let flush = scope.spawn(|| block_on(Flush::new(&shared.receipts), soon()));
+            let receipt = Receipt::new(shared.receipts.clone(), Ticket { batch, index: 0 });
+            let receipt = scope.spawn(|| receipt.wait_timeout(Duration::from_secs(5)));
+            let buffer = scope.spawn(|| {
+                block_on(pool.ready(), soon());
+                pool.try_take().expect_err("no buffer will come")
+            });
+            ending_on_panic(shared, || {
+                let _held = shared.core.lock();
+                panic!("a bug");
+            });
+            let expected = Error::Panicked {
+                what: "publisher",
+                cause: "a bug".into(),
+            };
+            assert_eq!(
+                opening.join().expect("no panic"),
+                Some(Some(expected.clone()))
+            );
+            assert_eq!(flush.join().expect("no panic"), Some(Err(expected.clone())));
+            assert_eq!(receipt.join().expect("no panic"), Err(expected.clone()));
+            assert_eq!(buffer.join().expect("no panic"), expected);
+        });
+        assert!(shared.stopping.load(Ordering::SeqCst), "the threads end");
+    }
+
+    #[test]
+    fn a_failure_before_the_buffers_are_there_reaches_them() {
+        let shared = shared();
+        shared.stop(Error::NoDataBrokers);
+        shared.set_ready(ready());
+        let pool = &shared.ready.get().expect("set above").pool;
+        assert_eq!(pool.try_take(), Err(Error::NoDataBrokers));
     }
 }

@@ -134,7 +134,8 @@ impl PublisherHandle {
     /// Sends what all handles have and waits until every batch so far is resolved.
     ///
     /// # Errors
-    /// [`Error::Lost`] if messages published since the last flush were not, or may not have been, stored.
+    /// [`Error::Lost`] if messages published since the last flush were not, or may not have been, stored; or why the
+    /// publisher ended.
     pub fn flush(&self) -> Result<(), Error> {
         block_on(self.flush_async(), None).unwrap_or(Err(Error::Closed))
     }
@@ -270,7 +271,8 @@ impl PublisherHandle {
         ))
     }
 
-    /// A handle keeps a buffer only while there is something in it, or being written: others may wait for one.
+    /// A handle keeps a buffer only while there is a message in it, or a reservation on it: others may wait for one, and
+    /// with the handle it would be lost to them.
     pub(super) fn give_back_unused(&self, current: &mut Current) {
         if let Some(buffer) = current.take_unused() {
             self.ready().pool.put(buffer);
@@ -312,11 +314,10 @@ impl PublisherHandle {
 }
 
 impl Drop for PublisherHandle {
-    /// What was published through this handle is sent, not dropped with it.
+    /// What was published through this handle is sent, not dropped with it. An empty batch cannot be left: see
+    /// `give_back_unused`.
     fn drop(&mut self) {
-        let mut current = lock(&self.current);
-        self.shared.seal(&mut current);
-        self.give_back_unused(&mut current);
+        self.shared.seal(&mut lock(&self.current));
     }
 }
 

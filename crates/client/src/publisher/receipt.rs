@@ -269,7 +269,7 @@ impl Receipt {
     ///
     /// # Errors
     /// [`Error::InDoubt`], [`Error::Refused`], [`Error::TimedOut`] (not stored), [`Error::Closed`], or
-    /// [`Error::NotAcknowledged`] and [`Error::ForgottenTicket`] if nothing is known.
+    /// [`Error::NotAcknowledged`], [`Error::Panicked`] and [`Error::ForgottenTicket`] if nothing is known.
     pub fn wait(self) -> Result<Position, Error> {
         block_on(self, None).unwrap_or(Err(Error::Closed))
     }

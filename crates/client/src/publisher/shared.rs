@@ -1,7 +1,8 @@
 //! What the handles and I/O threads of one publisher share, and the rules by which they wake each other.
 //!
-//! Locks, in the order in which they are taken: `handles`, a handle's `Current`, `core`; then pool, receipts and
-//! `opening`, which are leaves. Callbacks run with none of them held.
+//! Locks, in the order in which they are taken: a handle's `Current`, `core`; then `handles`, pool, receipts and
+//! `opening`, which are leaves. Callbacks run with none of them held. A reservation holds a `Current` for as long as the
+//! application likes, so no I/O thread waits for one.
 //!
 //! The control thread sleeps until `sleep_until`. Whoever creates an earlier deadline wakes it. To lose none, that
 //! thread first stores "asleep for ever", then looks for deadlines, then stores what it found: a deadline made before
@@ -9,8 +10,9 @@
 //! and wakes.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,9 +27,12 @@ use super::pool::Pool;
 use super::receipt::{Failure, Outcome, Position, Receipts};
 use crate::clock::{Clock, Ticks, wall};
 use crate::connection::Lane;
-use crate::error::Error;
+use crate::error::{Error, panic_text};
 use crate::profile::publisher::{BATCHES_RESENT, RECONNECTS, WAIT_FOR_ACK};
 use crate::wake::WakeList;
+
+/// When to look again at a handle whose batch may be due, but which is in use.
+const BUSY_HANDLE_RETRY: Duration = Duration::from_millis(1);
 
 /// What became of a batch, as told to [`PublisherBuilder::on_ack`](super::PublisherBuilder::on_ack).
 #[derive(Debug)]
@@ -83,6 +88,7 @@ pub(super) struct Shared {
     wakers: RwLock<Vec<Option<Waker>>>,
     sleep_until: AtomicU64,
     on_ack: Option<OnAck>,
+    on_ack_panicked: AtomicBool,
     ticks: Ticks,
 }
 
@@ -113,6 +119,7 @@ impl Shared {
             wakers: RwLock::default(),
             sleep_until: AtomicU64::new(u64::MAX),
             on_ack: settings.on_ack,
+            on_ack_panicked: AtomicBool::new(false),
             ticks: Ticks::of_this_machine(),
         }
     }
@@ -227,19 +234,33 @@ impl Shared {
             && let Some(ready) = self.ready.get()
         {
             // The next call that needs a buffer says so, instead of filling buffers that go nowhere.
-            ready.pool.warn(lock(&self.core).trouble());
+            let trouble = lock(&self.core).trouble();
+            ready.pool.warn(trouble);
         }
-        if let Some(on_ack) = &self.on_ack {
-            on_ack(&Delivery {
-                batch,
-                messages,
-                result: match outcome {
-                    Outcome::Stored(position) => Ok(Some(position)),
-                    Outcome::Sent => Ok(None),
-                    Outcome::Failed(failure) => Err(self.receipts.explain(failure)),
-                },
-                waited: waited_ns.map(Duration::from_nanos),
-            });
+        self.call_back(&Delivery {
+            batch,
+            messages,
+            result: match outcome {
+                Outcome::Stored(position) => Ok(Some(position)),
+                Outcome::Sent => Ok(None),
+                Outcome::Failed(failure) => Err(self.receipts.explain(failure)),
+            },
+            waited: waited_ns.map(Duration::from_nanos),
+        });
+    }
+
+    /// A panic of the caller's code costs that call only, not the batches behind it.
+    fn call_back(&self, delivery: &Delivery) {
+        let Some(on_ack) = &self.on_ack else { return };
+        let Err(payload) = catch_unwind(AssertUnwindSafe(|| on_ack(delivery))) else {
+            return;
+        };
+        if !self.on_ack_panicked.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                batch = delivery.batch,
+                cause = panic_text(&*payload),
+                "on_ack panicked; it is still called for other batches, further panics are not reported"
+            );
         }
     }
 
@@ -267,18 +288,38 @@ impl Shared {
         .await
     }
 
+    /// The publisher has its buffers; it may have failed in the meantime.
+    ///
+    /// # Panics
+    /// If it had them before.
+    pub(super) fn set_ready(&self, ready: Ready) {
+        assert!(self.ready.set(ready).is_ok(), "a publisher opens once");
+        let failure = lock(&self.core).failure();
+        if let (Some(ready), Some(error)) = (self.ready.get(), failure) {
+            ready.pool.fail(error);
+        }
+    }
+
     pub(super) fn add_handle(&self, current: &Arc<Mutex<Current>>) {
         let mut handles = lock(&self.handles);
         handles.retain(|handle| handle.strong_count() > 0);
         handles.push(Arc::downgrade(current));
     }
 
-    /// Seals the batches that are due at `now`; returns when the next one is.
+    /// Seals the batches that are due at `now`; returns when to look again. A handle that is in use at the moment,
+    /// maybe for long by a reservation, keeps no other waiting.
     pub(super) fn seal_due(&self, now: Now) -> Option<Now> {
-        let handles = lock(&self.handles);
         let mut next: Option<Now> = None;
-        for handle in handles.iter().filter_map(Weak::upgrade) {
-            let mut current = lock(&handle);
+        for handle in self.live_handles() {
+            let mut current = match handle.try_lock() {
+                Ok(current) => current,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    let again = now.after(BUSY_HANDLE_RETRY);
+                    next = Some(next.map_or(again, |next| next.min(again)));
+                    continue;
+                }
+            };
             let Some(filling) = current
                 .filling
                 .as_ref()
@@ -295,9 +336,17 @@ impl Shared {
         next
     }
 
-    /// Seals whatever any handle has.
+    /// Seals whatever any handle has; waits for those in use.
     pub(super) fn seal_all(&self) {
-        self.seal_due(Now(u64::MAX));
+        for handle in self.live_handles() {
+            self.seal(&mut lock(&handle));
+        }
+    }
+
+    /// Copied out, so that waiting for one of them keeps nobody from the list.
+    fn live_handles(&self) -> Vec<Arc<Mutex<Current>>> {
+        let handles = lock(&self.handles);
+        handles.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Seals what a handle has, and hands it on.
@@ -347,6 +396,17 @@ impl Shared {
         if let Some(Some(waker)) = wakers.get(lane.index()) {
             waker.wake();
         }
+    }
+
+    /// As [`Shared::stop`], when the core can no longer be trusted to tell everyone who waits.
+    pub(super) fn abandon(&self, why: Error) {
+        tracing::error!(%why, "a publisher ends");
+        self.receipts.end(why.clone());
+        if let Some(ready) = self.ready.get() {
+            ready.pool.fail(why.clone());
+        }
+        self.finish_opening(Err(why.clone()));
+        self.stop(why);
     }
 
     /// Ends the connections and lets the threads return.

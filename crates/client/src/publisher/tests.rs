@@ -1,6 +1,6 @@
 //! The core against a scripted cluster: every step is taken by hand, so every order of events can be.
 
-mod script;
+pub(super) mod script;
 
 use embar_wire::ack::encode_ack;
 use embar_wire::control::{Control, ErrorCode, Goodbye, Topics};

@@ -74,6 +74,14 @@ impl SubscriberBuilder {
 
     /// A broker that is away for longer ends the subscription with [`Error::BrokerLost`]. Default 30 s. The others
     /// deliver meanwhile.
+    ///
+    /// One that was gone when the subscription began counts as well, from then on, if something of it is certain to be
+    /// wanted: with [`SubscriberBuilder::until_end`], or if [`Start::Positions`] names it. Otherwise its messages are
+    /// missing until it returns, which is logged.
+    ///
+    /// The time runs from the end of a connection. A broker that hangs while its connection stays (stopped by a signal,
+    /// for instance) cannot be told from one that has nothing to send, and is waited for without a limit: if that is
+    /// not wanted, read by [`Subscriber::next_timeout`].
     pub fn loss_timeout(mut self, limit: Duration) -> Self {
         self.loss_timeout = limit;
         self

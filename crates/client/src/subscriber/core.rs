@@ -14,10 +14,10 @@
 
 mod model;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use embar_wire::control::{BrokerState, ErrorCode, ErrorReply, StartAt};
+use embar_wire::control::{BrokerState, ErrorCode, ErrorReply};
 use embar_wire::time::Now;
 
 pub use self::model::{Delivered, Event, OnEvicted, Start, SubscriberConfig};
@@ -41,6 +41,8 @@ pub struct SubscriberCore {
     config: SubscriberConfig,
     directory: Directory,
     lanes: Vec<SubscribeLane>,
+    /// Data brokers that the cluster had when the subscription began, those that were gone included.
+    founders: BTreeSet<u32>,
     opened: bool,
     open_by: Option<Now>,
     ended: Option<Error>,
@@ -65,6 +67,7 @@ impl SubscriberCore {
             config,
             directory,
             lanes: Vec::new(),
+            founders: BTreeSet::new(),
             opened: false,
             open_by: None,
             ended: None,
@@ -291,19 +294,26 @@ impl SubscriberCore {
             return;
         };
         let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
-        for info in data().filter(|info| info.state != BrokerState::Gone) {
-            if !self.lanes.iter().any(|lane| lane.broker == info.id) {
-                // All of what a broker has that joined later came after the subscription.
-                let start = match &self.config.start {
-                    Start::Latest if !self.opened => StartAt::Latest,
-                    Start::Positions(positions) => positions
-                        .next(info.id)
-                        .map_or(StartAt::Earliest, StartAt::Offset),
-                    Start::Earliest | Start::Latest => StartAt::Earliest,
-                };
+        for info in data() {
+            let gone = info.state == BrokerState::Gone;
+            let is_new_founder = !self.opened && self.founders.insert(info.id);
+            if self.lanes.iter().any(|lane| lane.broker == info.id) {
+                continue;
+            }
+            if !gone || (is_new_founder && self.config.needs(info.id)) {
+                let start = self
+                    .config
+                    .start_of(info.id, self.founders.contains(&info.id));
                 let lane = Lane(self.lanes.len() as u32 + 1);
                 self.lanes
                     .push(SubscribeLane::new(lane, info.id, start, &self.config, now));
+            }
+            if gone && is_new_founder {
+                self.events.push_back(Event::LaneLost {
+                    broker: info.id,
+                    cause: "it was gone when the subscription began; what it has is missing until it returns"
+                        .into(),
+                });
             }
         }
         for lane in &mut self.lanes {

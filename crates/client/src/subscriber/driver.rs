@@ -1,5 +1,6 @@
 //! The I/O thread of a subscriber: all its connections on one reactor.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -24,11 +25,23 @@ pub(super) fn start(
     let (queue, profile) = (queue.clone(), profile.clone());
     thread::Builder::new()
         .name("embar-sub".into())
-        .spawn(move || match Epoll::new() {
-            Ok(reactor) => Driver::new(core, queue, profile.recorder(), reactor).run(),
-            Err(error) => queue.end(Err(Error::system("a reactor for a subscriber", &error))),
+        .spawn(move || {
+            ending_on_panic(&queue, || match Epoll::new() {
+                Ok(reactor) => Driver::new(core, queue.clone(), profile.recorder(), reactor).run(),
+                Err(error) => queue.end(Err(Error::system("a reactor for a subscriber", &error))),
+            });
         })
         .map_err(|error| Error::system("a thread for a subscriber", &error))
+}
+
+/// Without its thread a subscriber would wait for ever, so a panic ends it, behind what was delivered.
+fn ending_on_panic(queue: &Queue, run: impl FnOnce()) {
+    // The queue's lock is taken over from a holder that panicked, and nothing of what `run` owns is used again.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+        let error = Error::panicked("subscriber", &*payload);
+        tracing::error!(%error, "a subscriber ends");
+        queue.end(Err(error));
+    }
 }
 
 /// The connection of a lane, as the reactor knows it.
@@ -282,7 +295,7 @@ impl Driver {
                 }
                 Event::LaneLost { broker, cause } => {
                     if !self.stopping {
-                        tracing::warn!(broker, cause, "lost the connection to a data broker");
+                        tracing::warn!(broker, cause, "a data broker is away");
                     }
                 }
                 Event::End => self.queue.end(Ok(())),
@@ -306,4 +319,32 @@ impl Driver {
 /// A wait that ends a little early would be repeated until the time is really there.
 fn round_up(wait: Duration) -> Duration {
     wait + Duration::from_micros(50)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::subscriber::queue::Taken;
+    use crate::wake::block_on;
+
+    #[test]
+    fn a_panic_of_the_io_thread_ends_the_wait_for_the_next_message() {
+        let queue = Queue::default();
+        thread::scope(|scope| {
+            let queue = &queue;
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let next =
+                move || block_on(poll_fn(|context| queue.poll_next(context)), Some(deadline));
+            let consumer = scope.spawn(next);
+            ending_on_panic(queue, || panic!("a bug"));
+            let taken = consumer.join().expect("no panic");
+            let Some(Taken::Failed(Error::Panicked { cause, .. })) = taken else {
+                panic!("{taken:?}");
+            };
+            assert_eq!(cause, "a bug");
+        });
+    }
 }

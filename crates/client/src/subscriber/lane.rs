@@ -156,7 +156,8 @@ impl SubscribeLane {
         }
     }
 
-    /// A draining broker still serves readers.
+    /// A draining broker ends its subscribers at once. It stays a place to look, with a backoff, until it is gone or
+    /// back.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.state, BrokerState::Ready | BrokerState::Draining) && self.address.is_some()
     }
@@ -299,7 +300,7 @@ impl SubscribeLane {
                 self.refusal = Some(refusal);
                 Err(Trouble::Close(message))
             }
-            // The broker goes on until it closes, and it is looked for again then.
+            // It ends the subscription at once: the end of the connection follows, and it is looked for again then.
             Control::Goodbye(_) => Ok(()),
             Control::Ping => {
                 self.link.send(&Control::Pong);

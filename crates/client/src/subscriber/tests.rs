@@ -11,7 +11,9 @@ use super::reading::tests::frame as batch;
 use crate::backoff::Random;
 use crate::connection::{Lane, LinkAction};
 use crate::error::Error;
-use crate::testing::{SECOND, Sockets, bootstrap, cluster, frame, refusal, welcome};
+use crate::testing::{
+    SECOND, Sockets, bootstrap, cluster, cluster_without, frame, refusal, welcome,
+};
 
 const A: Lane = Lane(1);
 const B: Lane = Lane(2);
@@ -55,12 +57,29 @@ impl Script {
     }
 
     fn open(config: SubscriberConfig, data: u32) -> Self {
+        Self::open_with(config, &cluster(data))
+    }
+
+    fn open_with(config: SubscriberConfig, metadata: &Control) -> Self {
         let mut script = Self::new(config);
-        script.connect(Lane::CONTROL);
-        script.tell(Lane::CONTROL, &welcome(0));
-        script.tell(Lane::CONTROL, &cluster(data));
-        script.lose(Lane::CONTROL);
+        script.tell_cluster(metadata);
         script
+    }
+
+    fn tell_cluster(&mut self, metadata: &Control) {
+        self.connect(Lane::CONTROL);
+        self.tell(Lane::CONTROL, &welcome(0));
+        self.tell(Lane::CONTROL, metadata);
+        self.lose(Lane::CONTROL);
+    }
+
+    /// Brokers reported away so far.
+    fn away(&self) -> Vec<u32> {
+        let away = self.events.iter().filter_map(|event| match event {
+            Event::LaneLost { broker, .. } => Some(*broker),
+            _ => None,
+        });
+        away.collect()
     }
 
     fn drain(&mut self) {
@@ -268,6 +287,72 @@ fn a_broker_that_stays_away_is_an_error_after_the_time_given() {
         script.failure(),
         Some(Error::BrokerLost { broker: 2, .. })
     ));
+}
+
+#[test]
+fn a_broker_gone_from_the_start_is_waited_for_if_its_data_is_wanted_for_certain() {
+    let until_end = SubscriberConfig {
+        until_end: true,
+        ..config()
+    };
+    let named = SubscriberConfig {
+        start: Start::Positions(Positions::from_iter([(1, 0), (2, 7)])),
+        ..config()
+    };
+    for (config, first, gone_start) in [
+        (until_end, StartAt::Earliest, StartAt::Earliest),
+        (named, StartAt::Offset(0), StartAt::Offset(7)),
+    ] {
+        let open = || {
+            let mut script = Script::open_with(config.clone(), &cluster_without(2, Some(2)));
+            script.subscribe(A, first, 0, 0);
+            assert_eq!(script.away(), [2]);
+            assert!(
+                !script
+                    .events
+                    .iter()
+                    .any(|event| matches!(event, Event::End)),
+                "what the other has is missing"
+            );
+            script
+        };
+        let mut script = open();
+        script.tick_at(30 * SECOND - 1);
+        assert!(script.failure().is_none());
+        script.tick_at(30 * SECOND);
+        assert!(matches!(
+            script.failure(),
+            Some(Error::BrokerLost { broker: 2, .. })
+        ));
+
+        let mut script = open();
+        script.tick_at(SECOND);
+        script.tell_cluster(&cluster(2));
+        script.ask(B, gone_start);
+    }
+}
+
+#[test]
+fn a_broker_gone_from_the_start_is_read_from_its_return_or_from_its_first_message() {
+    for (start, first) in [
+        (Start::Latest, StartAt::Latest),
+        (Start::Earliest, StartAt::Earliest),
+    ] {
+        let config = SubscriberConfig { start, ..config() };
+        let mut script = Script::open_with(config, &cluster_without(2, Some(2)));
+        script.subscribe(A, first, 5, 5);
+        script.tick_at(40 * SECOND);
+        assert!(script.failure().is_none(), "it is done without");
+        script.tell_cluster(&cluster_without(2, Some(2)));
+        assert_eq!(script.away(), [2], "said once");
+        script.tick_at(50 * SECOND);
+        script.tell_cluster(&cluster(2));
+        script.ask(B, first);
+        script.tick_at(60 * SECOND);
+        script.tell_cluster(&cluster(3));
+        // All of what one that joined later has came after the subscription.
+        script.ask(Lane(3), StartAt::Earliest);
+    }
 }
 
 #[test]

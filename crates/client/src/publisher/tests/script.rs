@@ -22,7 +22,7 @@ use crate::testing::{Sockets, bootstrap, cluster, frame, welcome};
 pub(super) const A: Lane = Lane(1);
 pub(super) const B: Lane = Lane(2);
 
-pub(super) fn config() -> PublisherConfig {
+pub(in crate::publisher) fn config() -> PublisherConfig {
     PublisherConfig {
         name: "test".into(),
         bootstrap: bootstrap(),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_wire::batch::BatchHeader;
+use embar_wire::control::StartAt;
 
 use super::super::position::Positions;
 use crate::connection::Lane;
@@ -14,7 +15,8 @@ use crate::error::Error;
 pub enum Start {
     /// At the first message each broker retains.
     Earliest,
-    /// At the next message that arrives.
+    /// At the next message that arrives. On a broker that was gone when the subscription began: at the next one after
+    /// its return.
     Latest,
     /// Where another subscriber stood; brokers it says nothing of are read from their first message.
     Positions(Positions),
@@ -44,7 +46,8 @@ pub struct SubscriberConfig {
     pub until_end: bool,
     /// What to do after an eviction.
     pub on_evicted: OnEvicted,
-    /// A broker that is away for longer ends the subscription.
+    /// A broker that is away for longer ends the subscription; so does one that was gone from the start, if
+    /// `until_end` is set or `start` names it.
     pub loss_timeout: Duration,
     /// Opening fails after this time.
     pub open_timeout: Duration,
@@ -52,6 +55,29 @@ pub struct SubscriberConfig {
     pub buffers_per_broker: usize,
     /// Seed of the backoff jitter.
     pub seed: u64,
+}
+
+impl SubscriberConfig {
+    /// Whether the subscription is incomplete without a broker that was there before it.
+    pub(super) fn needs(&self, broker: u32) -> bool {
+        let named = match &self.start {
+            Start::Positions(positions) => positions.next(broker).is_some(),
+            Start::Earliest | Start::Latest => false,
+        };
+        self.until_end || named
+    }
+
+    /// Where to start on a broker; `was_there` when the subscription began.
+    pub(super) fn start_of(&self, broker: u32, was_there: bool) -> StartAt {
+        match &self.start {
+            Start::Latest if was_there => StartAt::Latest,
+            Start::Positions(positions) => positions
+                .next(broker)
+                .map_or(StartAt::Earliest, StartAt::Offset),
+            // All of what a broker has that joined later came after the subscription.
+            Start::Earliest | Start::Latest => StartAt::Earliest,
+        }
+    }
 }
 
 /// A batch for the consumer. Its buffer goes back by [`SubscriberCore::returned`](super::SubscriberCore::returned).
@@ -92,7 +118,7 @@ pub enum Event {
         /// Offsets skipped.
         messages: u64,
     },
-    /// A broker is away.
+    /// A broker is away, or was so when the subscription began.
     LaneLost {
         /// The broker.
         broker: u32,

@@ -1,229 +1,18 @@
-//! The drivers on real sockets, against a broker of a few lines that keeps batches in a `Vec`.
+//! The drivers on real sockets, against a [`FakeBroker`].
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+mod fake_broker;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use embar_client::admin::TopicSpec;
 use embar_client::{Acks, Admin, Error, NewMessage, Publisher, Start, Subscriber};
-use embar_wire::ack::encode_ack;
-use embar_wire::batch::Batch;
-use embar_wire::control::{
-    self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
-    Partition, PublisherOpened, StartAt, Subscribed, Topic, TopicCreated, TopicDescription, Topics,
-    Welcome,
-};
-use embar_wire::frame::{FrameHeader, FrameId, PROTOCOL_VERSION};
-use embar_wire::limits::{BATCH_HEADER_BYTES, Limits, MAX_BATCH_BYTES};
 use embar_wire::message::Header;
-use embar_wire::time::WallNs;
 
-const TOPIC: u32 = 3;
-
-#[derive(Default)]
-struct Log {
-    topic: Option<String>,
-    frames: Vec<Vec<u8>>,
-    next: u64,
-    /// Hang up instead of acknowledging this many batches.
-    hang_ups: u32,
-    duplicates: u32,
-}
-
-/// Head and only data broker in one, number 0.
-#[derive(Clone)]
-struct FakeBroker {
-    address: SocketAddr,
-    log: Arc<Mutex<Log>>,
-}
-
-impl FakeBroker {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let broker = Self {
-            address: listener.local_addr().expect("an address"),
-            log: Arc::default(),
-        };
-        let accepting = broker.clone();
-        // Ends with the test process.
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let broker = accepting.clone();
-                thread::spawn(move || broker.serve(stream));
-            }
-        });
-        broker
-    }
-
-    fn bootstrap(&self) -> String {
-        self.address.to_string()
-    }
-
-    fn serve(&self, mut stream: TcpStream) {
-        let mut batches = 0;
-        let mut acks = true;
-        while let Some((id, frame)) = read_frame(&mut stream) {
-            let mut out = Vec::new();
-            if id == FrameId::Batch {
-                let offset = {
-                    let mut log = self.log.lock().expect("no panic");
-                    if log.hang_ups > 0 {
-                        log.hang_ups -= 1;
-                        return;
-                    }
-                    log.append(&frame)
-                };
-                if acks {
-                    encode_ack(batches, None, &[offset], &mut out);
-                }
-                batches += 1;
-            } else {
-                let request = control::decode(id, &frame[8..]).expect("a good request");
-                if let Control::OpenPublisher(open) = &request {
-                    acks = open.acks == 1;
-                }
-                if let Control::Subscribe(subscribe) = &request {
-                    return self.export(stream, subscribe.start);
-                }
-                control::encode(&self.answer(request), &mut out).expect("small");
-            }
-            if stream.write_all(&out).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn answer(&self, request: Control) -> Control {
-        let mut log = self.log.lock().expect("no panic");
-        match request {
-            Control::Hello(_) => Control::Welcome(Welcome {
-                version: PROTOCOL_VERSION,
-                broker_id: 0,
-                incarnation: 1,
-                max_control_bytes: Limits::default().max_control_bytes,
-                max_batch_bytes: MAX_BATCH_BYTES,
-                server: "fake".into(),
-            }),
-            Control::Metadata => Control::ClusterMetadata(ClusterMetadata {
-                head: 0,
-                brokers: vec![BrokerInfo {
-                    id: 0,
-                    state: BrokerState::Ready,
-                    address: self.bootstrap(),
-                    incarnation: 1,
-                    role: BrokerRole::Head,
-                    takes_data: true,
-                }],
-            }),
-            Control::CreateTopic(spec) => {
-                log.topic = Some(spec.name);
-                Control::TopicCreated(TopicCreated {
-                    topic: log.describe(),
-                })
-            }
-            Control::ListTopics => Control::Topics(Topics {
-                topics: log.topic.iter().map(|_| log.describe()).collect(),
-            }),
-            Control::OpenPublisher(open) if log.topic.as_ref() == Some(&open.topic) => {
-                Control::PublisherOpened(PublisherOpened {
-                    topic_id: TOPIC,
-                    max_batch_bytes: MAX_BATCH_BYTES,
-                    max_message_bytes: 1 << 20,
-                })
-            }
-            Control::DescribeTopic(_) if log.topic.is_some() => {
-                Control::TopicDescription(TopicDescription {
-                    topic: log.describe(),
-                    partitions: vec![Partition {
-                        broker: 0,
-                        next: log.next,
-                        ..Partition::default()
-                    }],
-                })
-            }
-            _ => Control::Error(ErrorReply {
-                code: ErrorCode::UnknownTopic,
-                message: "no such topic".into(),
-                retryable: false,
-                topic: Some("t".into()),
-                first_available: None,
-            }),
-        }
-    }
-
-    fn export(&self, mut stream: TcpStream, start: StartAt) {
-        let next = self.log.lock().expect("no panic").next;
-        let start = match start {
-            StartAt::Earliest => 0,
-            StartAt::Latest => next,
-            StartAt::Offset(offset) => offset,
-        };
-        let mut out = Vec::new();
-        let subscribed = Subscribed {
-            topic_id: TOPIC,
-            start,
-            first: 0,
-            next,
-        };
-        control::encode(&Control::Subscribed(subscribed), &mut out).expect("small");
-        let mut sent = 0;
-        while stream.write_all(&out).is_ok() {
-            let log = self.log.lock().expect("no panic");
-            out.clear();
-            for frame in &log.frames[sent..] {
-                let (batch, _) =
-                    Batch::split_first(frame, MAX_BATCH_BYTES).expect("checked before");
-                let header = batch.header();
-                if header.base_offset() + u64::from(header.message_count()) > start {
-                    out.extend_from_slice(frame);
-                }
-            }
-            sent = log.frames.len();
-            drop(log);
-            if out.is_empty() {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-}
-
-impl Log {
-    fn append(&mut self, frame: &[u8]) -> u64 {
-        let (batch, _) = Batch::split_first(frame, MAX_BATCH_BYTES).expect("a good batch");
-        let mut header = *batch.header();
-        assert_eq!(header.topic(), TOPIC);
-        if header.flags().bits() != 0 {
-            self.duplicates += 1;
-        }
-        let base = self.next;
-        self.next += u64::from(header.message_count());
-        header.stamp(base, WallNs(1));
-        let mut stored = header.as_bytes().to_vec();
-        stored.extend_from_slice(&frame[BATCH_HEADER_BYTES..]);
-        self.frames.push(stored);
-        base
-    }
-
-    fn describe(&self) -> Topic {
-        Topic {
-            id: TOPIC,
-            name: self.topic.clone().unwrap_or_default(),
-            ..Topic::default()
-        }
-    }
-}
-
-fn read_frame(stream: &mut TcpStream) -> Option<(FrameId, Vec<u8>)> {
-    let mut frame = vec![0; 8];
-    stream.read_exact(&mut frame).ok()?;
-    let header = FrameHeader::parse(frame.first_chunk()?);
-    let id = header.check(&Limits::default()).expect("a good frame");
-    frame.resize(header.frame_bytes(), 0);
-    stream.read_exact(&mut frame[8..]).ok()?;
-    Some((id, frame))
-}
+use fake_broker::{FakeBroker, TOPIC};
 
 #[test]
 fn what_is_published_is_acknowledged_and_read_in_order() {
@@ -406,6 +195,112 @@ fn few_buffers_block_the_publisher_but_lose_nothing() {
     publisher.close().expect("closes");
     assert_eq!(*acked.lock().expect("no panic"), 2_000);
     assert_eq!(broker.log.lock().expect("no panic").next, 2_000);
+}
+
+#[test]
+fn a_handle_that_published_nothing_keeps_no_buffer() {
+    let broker = FakeBroker::start();
+    let publisher = Publisher::builder(&broker.bootstrap())
+        .topic("t")
+        .batch_bytes(1024)
+        .buffers(2)
+        .open()
+        .expect("opens");
+    let handle = || publisher.handle();
+    let idle: Vec<_> = (0..9).map(|_| handle()).collect();
+    let message = |value| NewMessage {
+        value,
+        ..NewMessage::default()
+    };
+    for (index, idle) in idle.iter().enumerate() {
+        match index % 3 {
+            0 => drop(idle.reserve(100).expect("a buffer is free")),
+            1 => {
+                let refused = idle.reserve(2_000).map(drop);
+                assert!(matches!(refused, Err(Error::BadMessage(_))), "{refused:?}");
+            }
+            _ => {
+                let refused = idle.try_publish(&message(&[0; 2_000]));
+                assert!(matches!(refused, Err(Error::BadMessage(_))), "{refused:?}");
+            }
+        }
+    }
+    publisher
+        .try_publish(&message(b"there is a buffer"))
+        .expect("published");
+    drop(idle);
+    publisher.close().expect("closes");
+}
+
+#[test]
+fn a_reservation_holds_back_its_own_handle_only() {
+    let broker = FakeBroker::start();
+    let open = |linger| {
+        Publisher::builder(&broker.bootstrap())
+            .topic("t")
+            .linger(linger)
+            .open()
+            .expect("opens")
+    };
+    let soon = Duration::from_secs(5);
+    let publisher = open(Duration::from_millis(1));
+    let reserving = publisher.handle();
+    let held = reserving.reserve(10).expect("room");
+    let ticket = publisher.publish(b"by the timer").expect("published");
+    publisher
+        .acked(ticket)
+        .wait_timeout(soon)
+        .expect("sent by the timer");
+    let ticket = held.commit();
+    reserving
+        .acked(ticket)
+        .wait_timeout(soon)
+        .expect("its own turn comes");
+
+    let publisher = open(Duration::from_secs(3600));
+    let reserving = publisher.handle();
+    let ticket = publisher.publish(b"by the flush").expect("published");
+    let held = reserving.reserve(10).expect("room");
+    let (sender, made) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| publisher.flush().expect("flushed in the end"));
+        let sealed = publisher.acked(ticket).wait_timeout(soon);
+        // From here on the flush waits for the reservation.
+        scope.spawn(|| sender.send(publisher.handle()));
+        let made = made.recv_timeout(soon).map(drop);
+        drop(held);
+        sealed.expect("sealed by the flush");
+        made.expect("the list of handles is free");
+    });
+}
+
+#[test]
+fn a_panic_in_on_ack_costs_that_call_only() {
+    let broker = FakeBroker::start();
+    let calls = Arc::new(Mutex::new(0));
+    let counter = calls.clone();
+    let publisher = Publisher::builder(&broker.bootstrap())
+        .topic("t")
+        .linger(Duration::ZERO)
+        .on_ack(move |_| {
+            let call = {
+                let mut calls = counter.lock().expect("no panic under it");
+                *calls += 1;
+                *calls
+            };
+            assert!(call > 2, "a bug of the application");
+        })
+        .open()
+        .expect("opens");
+    for _ in 0..5 {
+        let ticket = publisher.publish(b"m").expect("published");
+        publisher
+            .acked(ticket)
+            .wait_timeout(Duration::from_secs(5))
+            .expect("stored");
+    }
+    publisher.close().expect("closes");
+    assert_eq!(*calls.lock().expect("no panic"), 5);
 }
 
 #[test]
