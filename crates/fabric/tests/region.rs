@@ -158,8 +158,44 @@ fn nothing_is_created_over_something() {
     fs::write(&file, "mine").expect("room");
     let over_file = Region::create(&file, &small(), Coherence::Coherent);
     assert!(matches!(over_file, Err(RegionError::Exists { .. })));
-    let nowhere = Region::create(&tmp.path().join("a/b"), &small(), Coherence::Coherent);
-    assert!(nowhere.is_err() && !tmp.path().join("a").exists());
+    let below_file = Region::create(&file.join("b"), &small(), Coherence::Coherent);
+    assert!(below_file.is_err());
+    assert_eq!(fs::read(&file).expect("still there"), b"mine");
+}
+
+#[test]
+fn a_missing_parent_is_made_and_is_private() {
+    let tmp = scratch();
+    let parent = tmp.path().join("a/b");
+    drop(create(&parent.join("region")));
+    let mode = fs::metadata(&parent)
+        .expect("it was made")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn a_parent_that_is_tidied_away_meanwhile_is_made_again() {
+    let tmp = scratch();
+    let parent = tmp.path().join("root");
+    std::thread::scope(|scope| {
+        let (over, ended) = std::sync::mpsc::channel::<()>();
+        let tidy = || {
+            let ended = ended;
+            while ended.try_recv().is_err() {
+                // Fails whenever a region is in it.
+                drop(fs::remove_dir(&parent));
+            }
+        };
+        scope.spawn(tidy);
+        for round in 0..50 {
+            let dir = parent.join(format!("region-{round}"));
+            drop(create(&dir));
+            Region::remove(&dir).expect("nobody holds it");
+        }
+        over.send(()).expect("it runs");
+    });
 }
 
 #[test]

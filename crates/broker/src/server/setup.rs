@@ -1,8 +1,6 @@
 //! From a role to a claimed region: create, take over, or join.
 
-use std::fs::DirBuilder;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -162,15 +160,6 @@ fn create(
     progress(Progress::Reserving {
         bytes: geometry.total_bytes(),
     });
-    if let Some(parent) = dir.parent() {
-        // As private as the region in it.
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-        made.map_err(|source| RegionError::Io {
-            doing: "making",
-            path: parent.to_owned(),
-            source,
-        })?;
-    }
     Ok(Region::create(dir, geometry, coherence)?)
 }
 

@@ -4,9 +4,9 @@
 //! lock of a row. The superblock is stored last, so a creation that was interrupted leaves
 //! something that no one takes for a region.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -68,16 +68,41 @@ pub enum Probe {
     Denied,
 }
 
+/// How often a parent that vanishes is made again.
+const PARENT_ATTEMPTS_MAX: u32 = 16;
+
+fn make_parent(dir: &Path) -> Result<(), RegionError> {
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+            made.map_err(|e| RegionError::io("making", parent, e))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Region<Mapped> {
-    /// Creates a region in `dir`, which must not exist or be empty, and reserves all its memory.
+    /// Creates a region in `dir`, which must not exist or be empty, and reserves all its memory. A
+    /// missing parent is made, as private as the region.
     ///
-    /// On an error nothing is left behind.
+    /// On an error nothing is left behind, but perhaps an empty parent.
     pub fn create(
         dir: &Path,
         geometry: &Geometry,
         coherence: Coherence,
     ) -> Result<Self, RegionError> {
-        create::region(dir, geometry, coherence)
+        let mut attempt = 0;
+        loop {
+            make_parent(dir)?;
+            attempt += 1;
+            match create::region(dir, geometry, coherence) {
+                // Somebody tidied the empty parent away between the two calls.
+                Err(RegionError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound
+                        && attempt < PARENT_ATTEMPTS_MAX => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Opens the region in `dir`, whose superblock and file lengths are validated first.

@@ -37,7 +37,9 @@ pub struct ReceiverArgs {
 pub fn run(args: &ReceiverArgs, context: &Context) -> Result<()> {
     // Nothing to put away: the ring has no name. Signals are for the parent, which ends us by the pipe.
     crate::interrupt::on_parent_exit(|| std::process::exit(0))?;
-    let ring = Ring::new(&regions::temporary("wall-"), args.ring.0)?;
+    let dir = regions::temporary("wall-");
+    let ring = Ring::new(&dir, args.ring.0)?;
+    regions::tidy(&dir);
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
