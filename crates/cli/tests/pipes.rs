@@ -169,6 +169,35 @@ fn a_line_that_is_too_long_is_named_and_what_is_before_it_is_stored() {
 }
 
 #[test]
+fn a_topic_has_the_message_limit_it_was_created_with() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    up.ok(&["topic", "create", "short", "--max-message-size", "100"]);
+    let file = space.dir.join("lines.txt");
+    let path = file.to_str().expect("a path");
+    std::fs::write(&file, format!("{}\n", "x".repeat(101))).expect("a file");
+    let output = run(&mut up.embar(&["produce", "short", path]));
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("limit of 100"), "{message}");
+
+    // Larger than the default of 1 MiB, and within a batch.
+    up.ok(&["topic", "create", "long", "--max-message-size", "3MiB"]);
+    let line = "y".repeat(2 << 20);
+    std::fs::write(&file, format!("{line}\n")).expect("a file");
+    up.ok(&["produce", "long", "--batch-size", "4MiB", path]);
+    assert_eq!(up.ok(&["consume", "long"]).trim_end(), line);
+
+    let output = run(&mut up.embar(&["topic", "create", "huge", "--max-message-size", "1GiB"]));
+    assert!(
+        text(&output.stderr).contains("--max-batch-bytes"),
+        "{}",
+        text(&output.stderr)
+    );
+    up.stop();
+}
+
+#[test]
 fn bad_arguments_and_absent_clusters_have_their_own_exit_codes() {
     let code = |args: &[&str]| {
         let output = run(&mut embar(args));

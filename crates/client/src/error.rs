@@ -96,7 +96,7 @@ pub enum Error {
     BadMessage(#[from] PushError),
     /// The topic takes no message of that size.
     #[error(
-        "a message of {bytes} bytes exceeds the topic's limit of {limit}: create the topic with a larger one, or split the message"
+        "a message of {bytes} bytes exceeds the topic's limit of {limit}: create the topic with a larger one (`embar topic create --max-message-size`), or split the message"
     )]
     MessageTooLarge {
         /// Bytes of headers, key and value.

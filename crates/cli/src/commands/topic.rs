@@ -26,6 +26,7 @@ enum Action {
 Examples:
   embar topic create orders
   embar topic create clicks --order 1 --retention 512MiB
+  embar topic create images --max-message-size 6MiB
 
 JSON: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits),
 max_message_bytes, created_ns")]
@@ -38,6 +39,9 @@ max_message_bytes, created_ns")]
         /// Bytes to keep on each broker; the oldest go first. Without it, as much as fits
         #[arg(long, value_name = "SIZE")]
         retention: Option<Size>,
+        /// Largest message, with key and headers; 1MiB without it. It must fit a batch of the brokers (--max-batch-bytes)
+        #[arg(long, value_name = "SIZE")]
+        max_message_size: Option<Size>,
         #[command(flatten)]
         connect: ConnectArgs,
     },
@@ -138,21 +142,25 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             name,
             order,
             retention,
+            max_message_size,
             connect,
         } => {
+            let largest = max_message_size.map(|size| size.to_u32("--max-message-size"));
             let admin = connect.admin()?;
             let topic = admin.create_topic(TopicSpec {
                 order: *order,
                 retention_bytes: retention.map_or(0, |size| size.0),
+                max_message_bytes: largest.transpose()?.unwrap_or(0),
                 ..TopicSpec::new(name)
             });
             let topic = topic.wait()?;
             output.json(&TopicReport::from(&topic))?;
             output.say(format_args!(
-                "created {}, order {}, {}",
+                "created {}, order {}, {}, messages up to {}",
                 topic.name,
                 topic.order,
-                retention_text(&topic)
+                retention_text(&topic),
+                Size(topic.max_message_bytes.into())
             ))
         }
         Action::List { connect } => {
