@@ -181,11 +181,12 @@ fn a_parent_that_is_tidied_away_meanwhile_is_made_again() {
     let parent = tmp.path().join("root");
     std::thread::scope(|scope| {
         let (over, ended) = std::sync::mpsc::channel::<()>();
-        let tidy = || {
-            let ended = ended;
-            while ended.try_recv().is_err() {
+        let parent = &parent;
+        let tidy = move || {
+            let pause = std::time::Duration::from_micros(200);
+            while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 // Fails whenever a region is in it.
-                drop(fs::remove_dir(&parent));
+                drop(fs::remove_dir(parent));
             }
         };
         scope.spawn(tidy);
@@ -194,7 +195,7 @@ fn a_parent_that_is_tidied_away_meanwhile_is_made_again() {
             drop(create(&dir));
             Region::remove(&dir).expect("nobody holds it");
         }
-        over.send(()).expect("it runs");
+        drop(over);
     });
 }
 
