@@ -93,13 +93,15 @@ impl Region<Mapped> {
     ) -> Result<Self, RegionError> {
         let mut attempt = 0;
         loop {
-            make_parent(dir)?;
             attempt += 1;
-            match create::region(dir, geometry, coherence) {
-                // Somebody tidied the empty parent away between the two calls.
+            let made = make_parent(dir).and_then(|()| create::region(dir, geometry, coherence));
+            match made {
+                // Somebody tidies the empty parent away while it is made, or just after.
                 Err(RegionError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::NotFound
-                        && attempt < PARENT_ATTEMPTS_MAX => {}
+                    if matches!(
+                        source.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                    ) && attempt < PARENT_ATTEMPTS_MAX => {}
                 outcome => return outcome,
             }
         }
