@@ -9,7 +9,7 @@ pub struct Workspace {
     root: PathBuf,
 }
 
-/// One member below `crates/`, or `xtask`.
+/// One member below `crates/` or `examples/`, or `xtask`.
 pub struct Member {
     /// Its folder.
     pub dir: PathBuf,
@@ -40,12 +40,14 @@ impl Workspace {
         self.root.join(named)
     }
 
-    /// All crates and this program, by name of their folder.
+    /// All crates, examples and this program, by name of their folder.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
-        let crates = self.root.join("crates");
         let mut dirs = vec![self.root.join("xtask")];
-        for entry in fs::read_dir(&crates).with_context(|| crates.display().to_string())? {
-            dirs.push(entry?.path());
+        for folder in ["crates", "examples"] {
+            let folder = self.root.join(folder);
+            for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+                dirs.push(entry?.path());
+            }
         }
         dirs.retain(|dir| dir.join("Cargo.toml").is_file());
         dirs.sort();
@@ -97,6 +99,8 @@ mod tests {
         assert!(wire.has_test("fuzz"));
         let fabric = members.iter().find(|m| m.folder() == "fabric").unwrap();
         assert!(fabric.is_modelled() && !wire.is_modelled());
-        assert!(members.iter().any(|m| m.package() == "xtask"));
+        for package in ["xtask", "chat"] {
+            assert!(members.iter().any(|m| m.package() == package), "{package}");
+        }
     }
 }

@@ -31,6 +31,12 @@ pub struct BrokerConfig {
     pub frame_timeout: Duration,
     /// How long a new connection may take to say hello.
     pub hello_timeout: Duration,
+    /// How long a peer may be silent before it is taken for dead; zero: for ever. A peer that lives
+    /// is never silent for so long: both ends send heartbeats. Also how long an answer may wait for
+    /// a peer that does not read.
+    pub idle_timeout: Duration,
+    /// After how long without sending anything a heartbeat is sent, at the latest; zero: never.
+    pub keep_alive: Duration,
     /// Connections at once; one more is told so and closed.
     pub max_connections: usize,
     /// `SO_RCVBUF` for publishers in bytes; `None` leaves the kernel's autotuning on.
@@ -58,6 +64,8 @@ impl Default for BrokerConfig {
             backpressure_timeout: Duration::from_secs(2),
             frame_timeout: Duration::from_secs(10),
             hello_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(5),
             max_connections: 4096,
             recv_buffer_bytes: None,
             send_buffer_bytes: None,

@@ -3,29 +3,34 @@
 use std::net::SocketAddr;
 
 use embar_fabric::memory::Memory;
-use embar_transport::SendBuf;
+use embar_session::{CloseReason, Link, SendError};
+use embar_transport::Body;
+use embar_wire::ack::{ack_len, write_ack};
 use embar_wire::batch::BatchHeader;
-use embar_wire::control::{self, Control};
+use embar_wire::control::{self, Control, ErrorReply};
 use embar_wire::crc::Crc;
 use embar_wire::error::EncodeError;
-use embar_wire::limits::BATCH_HEADER_BYTES;
+use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::limits::{FRAME_HEADER_BYTES, MAX_ACK_BATCHES};
 use embar_wire::time::Now;
 
 use crate::log::Place;
 
-/// What the bytes that arrive next mean. The buffer itself is in the reactor
-/// while a receive is outstanding.
+/// Part of the send ring that one answer may take; what is longer goes beside the ring.
+pub(crate) const REPLY_SHARE: usize = 4;
+/// Batches acknowledged by one frame, at most: frames of at most 8 KiB.
+const ACKS_PER_FRAME: usize = 1000;
+
+const _: () = assert!(ACKS_PER_FRAME <= MAX_ACK_BATCHES);
+
+/// What is being received.
 pub(crate) enum Input {
-    /// The start of a frame: its header, and all of it if it is small.
-    Head,
-    /// The rest of a control frame that is longer than a batch header.
-    Control,
-    /// A batch's payload, straight into the log.
+    /// Frames: the link asks for them.
+    Frames,
+    /// A batch's payload, straight into the log. The buffer is in the reactor.
     Payload(Payload),
-    /// Nothing is received: the batch with this header found no room.
+    /// Nothing: the batch with this header, which was taken from the link, found no room.
     Paused { header: BatchHeader, since: Now },
-    /// Anything: it is thrown away until the peer closes.
-    Discard,
 }
 
 /// A batch on its way into the log.
@@ -41,8 +46,6 @@ pub(crate) struct Payload {
 
 /// What the peer said it is.
 pub(crate) enum Peer {
-    /// It has not said hello.
-    Stranger,
     /// It may ask anything.
     Client,
     /// It sends batches to one topic.
@@ -58,83 +61,145 @@ pub(crate) enum Peer {
 /// How far a subscriber got.
 pub(crate) struct Cursor {
     pub topic: u32,
-    /// Offset after what was handed to the reactor.
+    /// Offset after what was handed to the link.
     pub next: u64,
-    /// First offset of what the reactor is sending.
+    /// First offset of what is being sent.
     pub sending: Option<u64>,
     /// It has everything there is, and is listed to be told of more.
     pub waiting: bool,
 }
 
-/// Why a connection ends, and until when it may take to do so politely.
-pub(crate) struct Ending {
-    pub deadline: Now,
-    /// What may still be discarded before the connection is cut.
-    pub discard_left: usize,
-    pub write_closed: bool,
+/// An answer that is too long for the send ring. Until it was handed over nothing more is taken in.
+pub(crate) struct LongReply {
+    /// Until the link takes it.
+    frame: Option<Vec<u8>>,
+    pub since: Now,
 }
 
-pub(crate) struct Connection {
+/// Why an answer was not sent.
+pub(crate) enum NotSent {
+    /// No control frame can carry it.
+    Encode(EncodeError),
+    /// The session has ended, or its ring is full.
+    Link(SendError),
+}
+
+pub(crate) struct Connection<M: Memory> {
     pub peer_address: Option<SocketAddr>,
     pub peer: Peer,
+    pub link: Link<LogProtocol, M>,
     pub input: Input,
-    /// 64 bytes, of which the first `head_filled` wait to be parsed; empty
-    /// while the reactor has them.
-    pub head: Vec<u8>,
-    pub head_filled: usize,
-    /// When the frame that is being received began; for strangers, when they came.
-    pub frame_began: Option<Now>,
     /// Of the payload that is being received.
     pub crc: Crc,
-    pub receiving: bool,
-    pub sending: bool,
-    /// Control frames and acks to send next.
-    pub out: Vec<u8>,
     /// Number of the batch that `acked` starts with, counted on this connection.
     pub first_acked: u64,
     /// Base offsets that were not yet put into an ack frame.
     pub acked: Vec<u64>,
-    pub ending: Option<Ending>,
-    /// The token is stale; only outstanding buffers are waited for.
-    pub closed: bool,
-    pub said_goodbye: bool,
+    pub long_reply: Option<LongReply>,
 }
 
-impl Connection {
-    pub fn new(peer_address: Option<SocketAddr>, now: Now) -> Self {
+impl<M: Memory> Connection<M> {
+    pub fn new(peer_address: Option<SocketAddr>, link: Link<LogProtocol, M>) -> Self {
         Self {
             peer_address,
-            peer: Peer::Stranger,
-            input: Input::Head,
-            head: vec![0; BATCH_HEADER_BYTES],
-            head_filled: 0,
-            frame_began: Some(now),
+            peer: Peer::Client,
+            link,
+            input: Input::Frames,
             crc: Crc::new(),
-            receiving: false,
-            sending: false,
-            out: Vec::new(),
             first_acked: 0,
             acked: Vec::new(),
-            ending: None,
-            closed: false,
-            said_goodbye: false,
+            long_reply: None,
         }
     }
 
-    pub fn push(&mut self, message: &Control) -> Result<(), EncodeError> {
-        control::encode(message, &mut self.out)
+    /// Sends an answer through the ring. One that is too long for that takes the long way.
+    pub fn reply(&mut self, message: &Control, now: Now) -> Result<(), NotSent> {
+        let len = control::body_len(message).map_err(NotSent::Encode)?;
+        if FRAME_HEADER_BYTES + len <= self.link.ring().capacity() / REPLY_SHARE {
+            return self.reply_in_ring(message, len);
+        }
+        if let Some(max) = self
+            .longest_frame_of_peer()
+            .filter(|max| len > *max as usize)
+        {
+            return Err(NotSent::Link(SendError::TooLong { bytes: len, max }));
+        }
+        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + len);
+        control::encode(message, &mut frame).map_err(NotSent::Encode)?;
+        self.long_reply = Some(LongReply {
+            frame: Some(frame),
+            since: now,
+        });
+        Ok(())
     }
 
-    /// Takes what is to be sent as one buffer, or gives back an unused one.
-    pub fn take_out<M: Memory>(&mut self) -> SendBuf<M> {
-        SendBuf::heap(std::mem::take(&mut self.out))
+    fn reply_in_ring(&mut self, message: &Control, len: usize) -> Result<(), NotSent> {
+        let id = message.id() as u16;
+        let sent = self.link.send_with(id, len, |out| {
+            control::encode_body(message, out).expect("its length was told before");
+        });
+        sent.map_err(NotSent::Link)
     }
 
-    /// Keeps the allocation of a buffer that was sent.
-    pub fn recycle(&mut self, mut sent: Vec<u8>) {
-        if self.out.is_empty() && self.out.capacity() < sent.capacity() {
-            sent.clear();
-            self.out = sent;
+    /// What the peer accepts, if that is less than what the ring can hold: a link does not tell
+    /// more. Who asks for lists accepts the longest control frame.
+    fn longest_frame_of_peer(&self) -> Option<u32> {
+        let ring = self.link.ring().capacity() - FRAME_HEADER_BYTES;
+        let max = self.link.limits()?.max_frame_bytes;
+        ((max as usize) < ring).then_some(max)
+    }
+
+    /// Gives the long answer to the link as soon as it may, and forgets it when it was handed over.
+    pub fn push_long_reply(&mut self) {
+        let Some(reply) = &mut self.long_reply else {
+            return;
+        };
+        if !self.link.may_send_body() {
+            return;
+        }
+        match reply.frame.take() {
+            Some(frame) => self.link.send_body(frame, Body::Empty),
+            None => self.long_reply = None,
+        }
+    }
+
+    /// Acknowledges what there is room for; true if that is all.
+    pub fn send_acks(&mut self, now: Now) -> bool {
+        let mut sent = 0;
+        for bases in self.acked.chunks(ACKS_PER_FRAME) {
+            let first = self.first_acked;
+            let ack = |out: &mut [u8]| write_ack(first, None, bases, out);
+            let id = FrameId::Ack as u16;
+            match self.link.send_with(id, ack_len(bases.len()), ack) {
+                Ok(()) => {
+                    self.first_acked += bases.len() as u64;
+                    sent += bases.len();
+                }
+                Err(SendError::Full) => break,
+                Err(error) => {
+                    // Nobody to tell, or nobody who could understand it.
+                    self.link
+                        .fail(CloseReason::TooLarge, &error.to_string(), now);
+                    sent = self.acked.len();
+                    break;
+                }
+            }
+        }
+        self.acked.drain(..sent);
+        self.acked.is_empty()
+    }
+
+    /// Tells the peer why, and ends the session politely.
+    pub fn refuse(&mut self, error: ErrorReply, now: Now) {
+        let code = error.code.number();
+        let error = Control::Error(error);
+        let len = control::body_len(&error);
+        let told = len.is_ok_and(|len| self.reply_in_ring(&error, len).is_ok());
+        if told {
+            self.link.finish(now);
+        } else if let Control::Error(error) = error {
+            // The session is not open, or its ring has no room: CLOSE needs none.
+            self.link.refuse(code, &error.message, now);
         }
     }
 

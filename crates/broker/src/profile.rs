@@ -6,11 +6,12 @@ use embar_meter::profile::Schema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stage {
-    /// Receiving the 64-byte batch header.
+    /// Receiving a 64-byte batch header that did not come with the payload before it.
     DrainHeader,
     /// Finding room in the log for the payload.
     ReserveBLogSpace,
-    /// The kernel copying payload from the socket into the log.
+    /// The kernel copying payload from the socket into the log, and the header of the batch that
+    /// follows, if it is there.
     DrainPayloadToBuffer,
     /// Checking the payload's CRC-32C.
     VerifyPayload,

@@ -156,7 +156,7 @@ impl Server {
         config.validate()?;
         let options = setup::socket_options(&config);
         // Before the slow part: a port in use should be told at once.
-        let listener = socket::listen(config.listen, &options)?;
+        let listener = socket::listen_tcp(config.listen, &options)?;
         let address = listener.local_addr()?;
         let clock = Clock::new();
         let threads = config.network_threads;
@@ -177,7 +177,7 @@ impl Server {
             });
             let plan = Plan {
                 number: number.into(),
-                shard: Shard::new(Arc::clone(&node), lane),
+                shard: Shard::new(Arc::clone(&node), lane)?,
                 listener: listener.take(),
                 options: options.clone(),
                 stop: Arc::clone(&stop),

@@ -1,22 +1,25 @@
-//! The connections of one network thread, as a state machine without I/O.
+//! The connections of one network thread, as a state machine without I/O. Each is a session: its
+//! [`Link`] does the handshake, frames, heartbeats and the end; the log's own rules are here.
 //!
 //! Call order: [`Shard::opened`], [`Shard::received`] and [`Shard::sent`] for
 //! what a reactor reports, [`Shard::tick`] every [`TICK`],
-//! and after each round of these once [`Shard::settle`], which sends
-//! acknowledgements and feeds subscribers. Each call appends [`Action`]s that
-//! the driver must carry out in order.
+//! and after each round of these once [`Shard::settle`], which answers, admits
+//! batches, sends acknowledgements and feeds subscribers. Calls append [`Action`]s
+//! that the driver must carry out in order. A batch is appended as soon as its last byte is
+//! reported; nothing is admitted, and so nothing evicted, before [`Shard::settle`].
 //!
 //! Invariants
 //! - At most one receive and one send per connection are outstanding; a
-//!   connection is forgotten only when both have come back.
+//!   connection is forgotten only when both have come back. The receive is the
+//!   link's, or the payload's of a batch.
 //! - Room in the log that was admitted for a connection is given back by
 //!   exactly one of append and abandon.
 //! - Nothing a peer sends can stop the thread or touch another connection.
 
 mod control;
 mod ending;
+mod exchange;
 mod export;
-mod frames;
 mod ingest;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,17 +30,36 @@ use std::time::Duration;
 
 use embar_fabric::memory::Memory;
 use embar_meter::profile::Recorder;
-use embar_transport::{RecvBuf, SendBuf, Store, Token};
+use embar_session::{Link, LinkConfig, Rings};
+use embar_transport::{RecvBuf, SendBuf, Token};
 use embar_wire::control::{ErrorCode, ErrorReply};
-use embar_wire::limits::{BATCH_HEADER_BYTES, Limits, MAX_CONTROL_BYTES};
+use embar_wire::frame::LogProtocol;
+use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, Limits, MAX_REQUEST_BYTES};
 use embar_wire::time::{Now, WallNs};
 
-use crate::connection::{Connection, Input, Peer};
+use crate::config::BrokerConfig;
+use crate::connection::{Connection, Input, Peer, REPLY_SHARE};
 use crate::log::Lane;
 use crate::node::Node;
+use crate::profile::Stage;
 
 /// How often [`Shard::tick`] wants to be called while there are connections.
 pub const TICK: Duration = Duration::from_millis(100);
+
+/// What leaves a connection goes through a ring of this size: acknowledgements and answers. Batches
+/// leave from the log.
+const SEND_RING_BYTES: usize = 64 << 10;
+/// What comes goes through a ring of this size: requests and batch headers. Payload goes straight
+/// into the log.
+const RECV_RING_BYTES: usize = 16 << 10;
+/// Rings of each kind that a thread keeps for the next connections.
+const IDLE_RINGS: usize = 64;
+/// How long a polite end may take.
+const LINGER: Duration = Duration::from_secs(1);
+/// What a refused peer may still send meanwhile, in bytes.
+const DISCARD_LIMIT_BYTES: usize = 64 << 20;
+
+const _: () = assert!(FRAME_HEADER_BYTES + MAX_REQUEST_BYTES as usize <= RECV_RING_BYTES);
 
 /// The time of an event, given by the driver.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +92,9 @@ pub struct Shard<M: Memory> {
     lane: Option<Lane<M>>,
     meter: Recorder,
     limits: Limits,
-    connections: BTreeMap<Token, Connection>,
+    link: LinkConfig,
+    rings: Rings,
+    connections: BTreeMap<Token, Connection<M>>,
     /// Appended batches whose lane slot has not counted as completed yet.
     unacknowledged: VecDeque<(u64, Token, u64)>,
     /// Connections with acks to send.
@@ -92,11 +116,16 @@ pub struct Shard<M: Memory> {
 
 impl<M: Memory> Shard<M> {
     /// A shard without connections. `lane` is its own lane of the region.
-    pub fn new(node: Arc<Node<M>>, lane: Option<Lane<M>>) -> Self {
-        let limits = Limits::new(MAX_CONTROL_BYTES, node.config.max_batch_bytes);
-        Self {
+    ///
+    /// # Errors
+    /// What keeps rings from being made on this machine.
+    pub fn new(node: Arc<Node<M>>, lane: Option<Lane<M>>) -> io::Result<Self> {
+        let limits = Limits::new(MAX_REQUEST_BYTES, node.config.max_batch_bytes);
+        Ok(Self {
             meter: node.profile.recorder(),
             limits,
+            link: link_config(&node.config, limits),
+            rings: Rings::new(SEND_RING_BYTES, RECV_RING_BYTES, IDLE_RINGS)?,
             node,
             lane,
             connections: BTreeMap::new(),
@@ -110,7 +139,7 @@ impl<M: Memory> Shard<M> {
             seen_evictions: 0,
             seen_appends: 0,
             draining: false,
-        }
+        })
     }
 
     /// Connections, those that are ending included.
@@ -136,29 +165,34 @@ impl<M: Memory> Shard<M> {
         at: At,
         out: &mut Vec<Action<M>>,
     ) {
-        let mut connection = Connection::new(peer, at.now);
-        let open = self.node.connection_opened();
-        let too_many = open > self.node.config.max_connections;
-        connection.receiving = true;
-        let head = std::mem::take(&mut connection.head);
-        out.push(Action::Recv(
-            token,
-            RecvBuf::heap(head, 0..BATCH_HEADER_BYTES),
-        ));
-        self.connections.insert(token, connection);
-        if too_many {
-            let limit = self.node.config.max_connections;
-            self.refuse(
-                token,
-                refusal(
-                    ErrorCode::ClusterFull,
-                    format!("this broker holds its limit of {limit} connections: close some, or try again later"),
-                ),
-                at,
+        let protocol = LogProtocol {
+            limits: self.limits,
+        };
+        let mut link = match Link::accepting(protocol, &self.link, &self.rings, at.now) {
+            Ok(link) => link,
+            Err(error) => {
+                tracing::warn!(
+                    ?peer,
+                    "cannot take a connection: no memory for its rings: {error}; raise vm.max_map_count, or accept fewer with max_connections"
+                );
+                out.push(Action::Close(token));
+                return;
+            }
+        };
+        let (open, limit) = (
+            self.node.connection_opened(),
+            self.node.config.max_connections,
+        );
+        if open > limit {
+            let text = format!(
+                "this broker holds its limit of {limit} connections: close some, or try again later"
             );
+            link.refuse(ErrorCode::ClusterFull.number(), &text, at.now);
         } else if self.draining {
-            self.say_goodbye(token, at);
+            link.refuse(ErrorCode::Draining.number(), STOPPING, at.now);
         }
+        self.connections.insert(token, Connection::new(peer, link));
+        self.ready.push(token);
     }
 
     /// A receive is over.
@@ -174,111 +208,75 @@ impl<M: Memory> Shard<M> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        connection.receiving = false;
-        let alive = matches!(result, Ok(n) if *n > 0) && !connection.closed;
-        if !alive {
-            self.receive_ended(token, buf, out);
-            return;
+        if matches!(connection.input, Input::Payload(_)) {
+            self.payload_received(token, buf, result, ticks, at, out);
+        } else {
+            if matches!(connection.peer, Peer::Publisher { .. }) && !buf.filled().is_empty() {
+                self.meter.add_ticks(Stage::DrainHeader as usize, ticks, 1);
+            }
+            connection.link.received(buf, result, at.now);
         }
-        match connection.input {
-            Input::Head => self.head_received(token, buf, ticks, at, out),
-            Input::Control => self.control_received(token, buf, at, out),
-            Input::Payload(_) => self.payload_received(token, buf, ticks, at, out),
-            Input::Discard => self.discarded(token, buf, out),
-            Input::Paused { .. } => unreachable!("nothing is received while paused"),
-        }
-        self.flush_if_idle(token, out);
-    }
-
-    fn receive_ended(&mut self, token: Token, buf: RecvBuf<M>, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        let input = std::mem::replace(&mut connection.input, Input::Discard);
-        if let (Input::Payload(payload), Store::Log(reservation)) = (input, buf.into_store()) {
-            self.abandon(reservation, payload.place);
-        }
-        self.close(token, out);
-        self.forget_if_over(token);
+        self.ready.push(token);
     }
 
     /// A send is over.
-    pub fn sent(
-        &mut self,
-        token: Token,
-        buf: SendBuf<M>,
-        result: &io::Result<()>,
-        at: At,
-        out: &mut Vec<Action<M>>,
-    ) {
+    pub fn sent(&mut self, token: Token, buf: SendBuf<M>, result: &io::Result<()>, at: At) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        connection.sending = false;
-        connection.recycle(buf.into_parts().0);
-        if let Peer::Subscriber(cursor) = &mut connection.peer {
-            cursor.sending = None;
-        }
+        connection.link.sent(buf, result, at.now);
         if result.is_err() {
-            self.close(token, out);
-        }
-        if connection_is_closed(&self.connections, token) {
-            self.forget_if_over(token);
-            return;
+            // Nobody reads it any more; what the peer said last is still taken in.
+            connection.long_reply = None;
         }
         self.ready.push(token);
-        self.flush_if_idle(token, out);
-        // A connection that was not read for its unsent replies is read again.
-        self.resume_input(token, at, out);
     }
 
-    fn resume_input(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get(&token) else {
-            return;
-        };
-        if !connection.receiving && matches!(connection.input, Input::Head) && !connection.closed {
-            self.parse_head(token, at, out);
-        }
-    }
-
-    /// Sends what has gathered, or ends the connection if that was all.
-    fn flush_if_idle(&mut self, token: Token, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if connection.sending || connection.closed {
-            return;
-        }
-        if !connection.out.is_empty() {
-            connection.sending = true;
-            out.push(Action::Send(token, connection.take_out()));
-        } else if let Some(ending) = &mut connection.ending
-            && !ending.write_closed
-        {
-            ending.write_closed = true;
-            out.push(Action::ShutdownWrite(token));
-            self.receive_more(token, out);
-        }
-    }
-
-    /// After each round of events: acknowledges, resumes publishers, feeds subscribers.
+    /// After each round of events: takes in what came, acknowledges, resumes publishers, feeds
+    /// subscribers.
     pub fn settle(&mut self, at: At, out: &mut Vec<Action<M>>) {
         self.acknowledge();
-        self.retry_paused(at, out);
-        self.flush_acks(out);
-        self.close_overtaken(out);
-        self.wake_subscribers(out);
         let mut ready = std::mem::take(&mut self.ready);
-        for token in ready.drain(..) {
-            self.feed(token, at, out);
-            self.flush_if_idle(token, out);
+        for token in &ready {
+            self.exchange(*token, at, out);
         }
-        // `feed` may list a connection again only by refusing it.
+        self.retry_paused(at, out);
+        self.flush_acks(at, out);
+        self.close_overtaken(at, out);
+        self.wake_subscribers(out);
         ready.append(&mut self.ready);
-        for token in ready.drain(..) {
-            self.flush_if_idle(token, out);
+        // What is listed meanwhile is seen to as well: it comes of bytes that are here already.
+        while !ready.is_empty() {
+            for token in ready.drain(..) {
+                self.feed(token, at);
+                self.exchange(token, at, out);
+            }
+            std::mem::swap(&mut ready, &mut self.ready);
         }
         self.ready = ready;
+    }
+}
+
+/// What a stopping broker says.
+const STOPPING: &str = "this broker is stopping";
+
+/// Links as this broker wants them.
+fn link_config(config: &BrokerConfig, limits: Limits) -> LinkConfig {
+    LinkConfig {
+        max_frame_bytes: limits.max_control_bytes,
+        max_body_bytes: limits.max_batch_bytes - FRAME_HEADER_BYTES as u32,
+        keep_alive: config.keep_alive,
+        idle_timeout: config.idle_timeout,
+        hello_timeout: config.hello_timeout,
+        frame_timeout: config.frame_timeout,
+        // Every frame is written in one call.
+        reservation_timeout: Duration::ZERO,
+        linger: LINGER,
+        discard_limit_bytes: DISCARD_LIMIT_BYTES,
+        max_kept_bytes: 0,
+        reply_room: SEND_RING_BYTES / REPLY_SHARE,
+        // Never a byte of a payload.
+        read_ahead: BATCH_HEADER_BYTES,
     }
 }
 
@@ -296,8 +294,4 @@ fn refusal(code: ErrorCode, message: String) -> ErrorReply {
         topic: None,
         first_available: None,
     }
-}
-
-fn connection_is_closed(connections: &BTreeMap<Token, Connection>, token: Token) -> bool {
-    connections.get(&token).is_none_or(|c| c.closed)
 }

@@ -6,9 +6,9 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
-use embar_wire::control::{Control, CreateTopic, ErrorCode, Hello, Role};
-use embar_wire::frame::{FrameHeader, FrameId};
-use support::{Frame, Peer, batch, create_topic, data, eventually, start};
+use embar_wire::control::{Control, CreateTopic, ErrorCode};
+use embar_wire::frame::{FrameHeader, FrameId, LogProtocol};
+use support::{Frame, Future, Peer, batch, create_topic, data, eventually, hello_of, start};
 
 /// A publisher and a subscriber that must not notice what others do.
 struct Witness {
@@ -115,7 +115,7 @@ fn absurd_lengths_and_unknown_frames_are_refused_before_they_are_read() {
         },
         FrameHeader {
             length: u32::MAX,
-            id: FrameId::Ping as u16,
+            id: FrameId::Metadata as u16,
             flags: 0,
         },
         FrameHeader {
@@ -125,7 +125,7 @@ fn absurd_lengths_and_unknown_frames_are_refused_before_they_are_read() {
         },
         FrameHeader {
             length: 0,
-            id: FrameId::Ping as u16,
+            id: FrameId::Metadata as u16,
             flags: 7,
         },
     ];
@@ -147,25 +147,15 @@ fn absurd_lengths_and_unknown_frames_are_refused_before_they_are_read() {
 fn a_wrong_magic_or_version_is_told_apart() {
     let cluster = start(BrokerConfig::default());
     let mut peer = Peer::connect(data(&cluster));
-    peer.send(&Control::Hello(Hello {
-        version: 99,
-        role: Role::Client,
-        name: "future".into(),
-    }));
+    peer.send_bytes(&hello_of(Future));
     let error = peer.expect_refusal();
     assert_eq!(error.code, ErrorCode::UnsupportedVersion);
     assert!(error.message.contains("99"), "{}", error.message);
 
-    let mut bytes = Vec::new();
-    let hello = Hello {
-        version: 1,
-        role: Role::Client,
-        name: "x".into(),
-    };
-    embar_wire::control::encode(&Control::Hello(hello), &mut bytes).expect("small");
+    let mut bytes = hello_of(LogProtocol::default());
     let magic = bytes
         .windows(4)
-        .position(|w| w == b"EMBR")
+        .position(|w| w == b"EMBS")
         .expect("the magic");
     bytes[magic] ^= 1;
     let mut peer = Peer::connect(data(&cluster));
@@ -189,7 +179,7 @@ fn damaged_batches_are_refused_and_cost_no_offset() {
         drop(peer.stream.shutdown(std::net::Shutdown::Write));
         match peer.receive() {
             None => {}
-            Some(Frame::Control(Control::Error(_))) => {}
+            Some(Frame::Control(Control::Error(_)) | Frame::Closed(_)) => {}
             other => panic!("byte {at}: {other:?}"),
         }
     }
@@ -232,7 +222,7 @@ fn frames_out_of_turn_are_refused() {
     let cluster = start(BrokerConfig::default());
     let mut witness = Witness::new(&cluster);
     let mut early = Peer::connect(data(&cluster));
-    early.send(&Control::Ping);
+    early.send(&Control::Metadata);
     assert_eq!(early.expect_refusal().code, ErrorCode::BadFrame);
 
     let (_, topic) = publisher(&cluster);
@@ -245,12 +235,7 @@ fn frames_out_of_turn_are_refused() {
     assert_eq!(other.expect_refusal().code, ErrorCode::BadFrame);
 
     let mut twice = Peer::greet(data(&cluster));
-    let hello = Hello {
-        version: 1,
-        role: Role::Client,
-        name: "again".into(),
-    };
-    twice.send(&Control::Hello(hello));
+    twice.send_bytes(&hello_of(LogProtocol::default()));
     assert_eq!(twice.expect_refusal().code, ErrorCode::BadFrame);
     witness.check();
 }
@@ -304,12 +289,7 @@ fn one_connection_too_many_is_told_so() {
     drop(_held);
     eventually("there is room again", || {
         let mut peer = Peer::connect(data(&cluster));
-        peer.send(&Control::Hello(Hello {
-            version: 1,
-            role: Role::Client,
-            name: "x".into(),
-        }));
-        matches!(peer.receive(), Some(Frame::Control(Control::Welcome(_))))
+        matches!(peer.say_hello(), Some(Frame::Welcome(_)))
     });
 }
 

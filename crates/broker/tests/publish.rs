@@ -77,8 +77,8 @@ fn without_acks_nothing_comes_back_but_the_data_is_there() {
     let id = publisher.open_publisher("t", 0).topic_id;
     publisher.send_bytes(&batch(id, 0, &[b"quiet"]));
     // The answer to a request would come behind an ack.
-    let answer = publisher.ask(&Control::Ping);
-    assert!(matches!(answer, Control::Pong), "{answer:?}");
+    let answer = publisher.ask(&Control::Metadata);
+    assert!(matches!(answer, Control::ClusterMetadata(_)), "{answer:?}");
     let mut subscriber = Peer::greet(data(&cluster));
     subscriber.subscribe("t", StartAt::Earliest);
     assert_eq!(subscriber.read(1), [(0, b"quiet".to_vec())]);
@@ -219,13 +219,38 @@ fn draining_says_goodbye_and_acknowledges_what_came() {
         (cluster, ended)
     });
     let goodbye = publisher.receive();
-    assert!(
-        matches!(goodbye, Some(Frame::Control(Control::Goodbye(_)))),
-        "{goodbye:?}"
-    );
+    assert!(matches!(goodbye, Some(Frame::Goodbye(_))), "{goodbye:?}");
     publisher.send_bytes(&batch(id, 0, &[b"last"]));
     publisher.expect_acks(1);
     drop(publisher);
     let (_cluster, ended) = stopping.join().expect("it stops");
     assert_eq!(ended, Some(embar_broker::Shutdown::Drained));
+}
+
+#[test]
+fn a_system_call_takes_a_payload_and_the_header_that_follows() {
+    let cluster = start(BrokerConfig::default());
+    create_topic(&cluster, "t", 0);
+    let mut publisher = Peer::greet(data(&cluster));
+    let id = publisher.open_publisher("t", 1).topic_id;
+    let counter = |name: &str| {
+        let broker = cluster.broker(1).expect("it runs");
+        broker.snapshot().counter(name).expect("it is counted")
+    };
+    let before = ["recv_calls", "recv_eagain", "batches"].map(counter);
+    let mut bytes = Vec::new();
+    for sequence in 0..400 {
+        bytes.extend(batch(id, sequence, &[b"small"]));
+    }
+    // All at once, so that what follows a payload is there when it is received.
+    publisher.send_bytes(&bytes);
+    publisher.expect_acks(400);
+    let after = ["recv_calls", "recv_eagain", "batches"].map(counter);
+    let [calls, nothing, batches] = [0, 1, 2].map(|i| after[i] - before[i]);
+    assert_eq!(batches, 400);
+    // Where the writer is cut short, a header comes in two.
+    assert!(
+        calls - nothing <= batches + batches / 10,
+        "{calls} calls, {nothing} of which found nothing, for {batches} batches"
+    );
 }

@@ -2,7 +2,7 @@
 //!
 //! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost), [`cluster`]
 //! (brokers of one trial), then [`publish`], [`read`], [`e2e`] (one trial each), [`wall`] (what the machine allows) and
-//! [`report`] (what is printed).
+//! [`report`] (what is printed). [`session`] stands for itself: no log, no brokers.
 
 pub mod cluster;
 pub mod e2e;
@@ -12,6 +12,7 @@ pub mod publish;
 pub mod read;
 pub mod report;
 pub mod retained;
+pub mod session;
 pub mod stamp;
 pub mod usage;
 pub mod wall;

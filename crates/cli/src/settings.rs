@@ -37,6 +37,12 @@ pub struct BrokerSettings {
     /// How long a new connection may take to say hello
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub hello_timeout: Option<Duration>,
+    /// How long a peer may be silent before it is taken for dead; 0s: for ever
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub idle_timeout: Option<Duration>,
+    /// After how long without sending anything a heartbeat is sent, at the latest; 0s: never
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub keep_alive: Option<Duration>,
     /// Connections at once
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
@@ -69,6 +75,8 @@ impl BrokerSettings {
         set(&mut config.backpressure_timeout, self.backpressure_timeout);
         set(&mut config.frame_timeout, self.frame_timeout);
         set(&mut config.hello_timeout, self.hello_timeout);
+        set(&mut config.idle_timeout, self.idle_timeout);
+        set(&mut config.keep_alive, self.keep_alive);
         set(&mut config.max_connections, self.max_connections);
         set(&mut config.profile_interval, self.profile_interval);
         if let Some(size) = self.max_batch_bytes {
@@ -116,6 +124,8 @@ impl BrokerSettings {
         value("--backpressure-timeout", time(self.backpressure_timeout));
         value("--frame-timeout", time(self.frame_timeout));
         value("--hello-timeout", time(self.hello_timeout));
+        value("--idle-timeout", time(self.idle_timeout));
+        value("--keep-alive", time(self.keep_alive));
         value(
             "--max-connections",
             self.max_connections.map(|n| n.to_string()),
@@ -161,6 +171,8 @@ mod tests {
             backpressure_timeout: Some(Duration::from_millis(1500)),
             frame_timeout: Some(Duration::from_secs(3)),
             hello_timeout: Some(Duration::from_micros(7)),
+            idle_timeout: Some(Duration::from_secs(20)),
+            keep_alive: Some(Duration::ZERO),
             max_connections: Some(9),
             recv_buffer: Some(Size(1 << 16)),
             send_buffer: Some(Size(1 << 17)),
@@ -199,6 +211,8 @@ mod tests {
                 backpressure_timeout: Duration::from_millis(1500),
                 frame_timeout: Duration::from_secs(3),
                 hello_timeout: Duration::from_micros(7),
+                idle_timeout: Duration::from_secs(20),
+                keep_alive: Duration::ZERO,
                 max_connections: 9,
                 recv_buffer_bytes: Some(1 << 16),
                 send_buffer_bytes: Some(1 << 17),

@@ -1,23 +1,55 @@
-//! One connection as a state machine: connecting, the handshake, frames out and frames in.
+//! One connection of a core: a session that speaks the log's protocol, from connecting to its end.
 //!
-//! No socket and no clock is in here. The owner of a [`Link`] calls, in this order and as often as needed:
-//! [`Link::connect`]; [`Link::connected`] once the driver says so; then [`Link::received`] and [`Link::next_frame`] for
-//! what came in, and [`Link::sent`] after each finished send. [`Link::poll`] says what the driver shall do. A link that
-//! ends, from either side, ends with [`Link::disconnected`], which the driver calls when it holds no buffer of the
-//! link any more; before that the link cannot be connected again.
+//! No socket and no clock is in here. The owner of a [`Link`] calls [`Link::connect`]; [`Link::connected`] once the
+//! driver says so; then [`Link::received`], [`Link::sent`] and [`Link::tick`] for what happens, and after each of these
+//! [`Link::next`] until there is nothing more. [`Link::poll`] says what the driver shall do, in order. However a link
+//! ends, its last call is [`Link::disconnected`], which the driver makes when it holds no buffer of the link any more;
+//! before that the link cannot be connected again.
 //!
-//! Invariant: at most one send is with the driver (`sending`).
+//! Invariants:
+//! - At most one receive and one send are with the driver, the payload that an owner receives by itself included.
+//! - A batch is handed over only while no send is with the driver, so the next send that ends carries it.
 
-use std::collections::VecDeque;
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
 
+use embar_session::{CloseReason, Closed, LinkConfig, Rings, Step};
+use embar_transport::ring::RecvSpace;
+use embar_transport::{Body, RecvBuf, SendBuf};
 use embar_wire::ack::Ack;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{self, Control, Hello, Role, Welcome};
-use embar_wire::decode::{Event, FrameReader};
-use embar_wire::frame::PROTOCOL_VERSION;
-use embar_wire::limits::Limits;
+use embar_wire::error::DecodeError;
+use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::limits::{
+    BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, MAX_ACK_BYTES, MAX_BATCH_BYTES, MAX_CONTROL_BYTES,
+};
+use embar_wire::time::Now;
+
+/// Longest name of a client: it travels in the handshake.
+pub(crate) const MAX_NAME_BYTES: usize = 1024;
+/// A link that is idle says so this often within the time after which its peer would be given up.
+const HEARTBEATS_PER_IDLE_TIMEOUT: u32 = 3;
+/// Rings whose memory a client keeps for connections to come.
+const IDLE_RINGS: usize = 2;
+
+/// Answers on a control connection: lists of topics are the longest.
+const CONTROL_RECV_BYTES: usize = 256 << 10;
+/// Acks.
+const PUBLISH_RECV_BYTES: usize = 64 << 10;
+/// Headers of batches, and small batches.
+const SUBSCRIBE_RECV_BYTES: usize = 16 << 10;
+/// Requests. Batches do not go through the ring.
+const SEND_BYTES: usize = 16 << 10;
+
+const _: () = {
+    assert!(MAX_CONTROL_BYTES as usize + FRAME_HEADER_BYTES <= CONTROL_RECV_BYTES);
+    assert!(MAX_ACK_BYTES as usize + FRAME_HEADER_BYTES <= PUBLISH_RECV_BYTES);
+    assert!(MAX_NAME_BYTES + 64 <= embar_session::MAX_GREETING_BYTES);
+};
 
 /// Names one connection of a core. 0 is the control connection; each other lane belongs to one data broker, for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,19 +65,21 @@ impl Lane {
 }
 
 /// What the driver shall do for a link.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum LinkAction {
     /// Connect to the address, then call `connected` or `disconnected`.
     Connect(SocketAddr),
-    /// Send these bytes, then call `sent`.
-    Send(Vec<u8>),
-    /// Receive into this part of the buffer, then hand the buffer to `received`.
-    Receive(Vec<u8>, Range<usize>),
-    /// Close; call `disconnected` when no buffer is with the system any more.
+    /// Receive into the buffer, then hand it to `received`.
+    Receive(RecvBuf),
+    /// Send the buffer, then hand it to `sent`.
+    Send(SendBuf),
+    /// Nothing more will be sent. Receiving goes on.
+    ShutdownWrite,
+    /// Close, drop the buffers that come back, then call `disconnected`.
     Close,
 }
 
-/// A frame that came in.
+/// What came in.
 #[derive(Debug)]
 pub enum Incoming<'a> {
     /// The handshake is over; comes first, and once.
@@ -61,71 +95,144 @@ pub enum Incoming<'a> {
     },
     /// Anything else that is not a batch.
     Control(Control),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Not connected, and nothing with the driver.
-    Down,
-    Connecting,
-    /// Connected, Welcome not seen.
-    Greeting,
-    Up,
-    /// Told to close; everything that still comes is ignored.
-    Closing,
+    /// The broker ends soon and wants nothing new.
+    Goodbye,
+    /// Something that means nothing to a client.
+    Nothing,
+    /// The session is over. Comes last, and once.
+    Closed(Closed),
 }
 
 /// Why a link has to be closed: what the peer did wrong, in words.
 pub type Violation = String;
 
+/// What several links of a client have in common. Cheap to clone.
+#[derive(Clone)]
+pub struct LinkSettings {
+    hello: Arc<[u8]>,
+    config: LinkConfig,
+    rings: Rings,
+}
+
+impl LinkSettings {
+    /// For requests and their answers. `name` goes into the broker's log.
+    pub fn control(name: &str) -> Self {
+        Self::new(name, CONTROL_RECV_BYTES, usize::MAX, Duration::ZERO)
+    }
+
+    /// For batches out and acks in.
+    pub fn publishing(name: &str, idle_timeout: Duration) -> Self {
+        Self::new(name, PUBLISH_RECV_BYTES, usize::MAX, idle_timeout)
+    }
+
+    /// For batches in. No byte of a payload is asked for before its header is known.
+    pub fn subscribing(name: &str, idle_timeout: Duration) -> Self {
+        Self::new(name, SUBSCRIBE_RECV_BYTES, BATCH_HEADER_BYTES, idle_timeout)
+    }
+
+    /// With an `idle_timeout` of zero there is no limit, and there are no heartbeats.
+    fn new(name: &str, recv_bytes: usize, read_ahead: usize, idle_timeout: Duration) -> Self {
+        let hello = Hello {
+            role: Role::Client,
+            name: name.to_string(),
+        };
+        Self {
+            hello: hello.to_greeting().into(),
+            config: LinkConfig {
+                // As much as the rings hold.
+                max_frame_bytes: u32::MAX,
+                max_body_bytes: MAX_BATCH_BYTES,
+                keep_alive: idle_timeout / HEARTBEATS_PER_IDLE_TIMEOUT,
+                idle_timeout,
+                // Owners have a limit for all of what opening takes.
+                hello_timeout: Duration::ZERO,
+                // Nothing here holds a reservation.
+                reservation_timeout: Duration::ZERO,
+                read_ahead,
+                ..LinkConfig::default()
+            },
+            rings: Rings::new(SEND_BYTES, recv_bytes, IDLE_RINGS)
+                .expect("the sizes are powers of two of several pages"),
+        }
+    }
+}
+
+impl fmt::Debug for LinkSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkSettings")
+            .field("rings", &self.rings)
+            .finish_non_exhaustive()
+    }
+}
+
+type Session = embar_session::Link<LogProtocol>;
+
+#[derive(Debug)]
+enum State {
+    /// Not connected, and nothing with the driver.
+    Down,
+    Connecting,
+    /// From the handshake on, until the driver says that nothing of it is left.
+    Session(Box<Session>),
+    /// Told to close before there was a session.
+    Closing,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Link {
+    settings: LinkSettings,
     state: State,
-    name: String,
-    next: Option<LinkAction>,
-    outbox: VecDeque<Vec<u8>>,
+    /// Welcome was seen.
+    welcomed: bool,
+    /// A send is with the driver.
     sending: bool,
-    read_ahead: usize,
-    reader: FrameReader,
-    receiving: bool,
-    held: bool,
+    /// Asked of the session already, and not yet taken by the driver.
+    next: Option<LinkAction>,
 }
 
 impl Link {
-    /// A link that is down. `name` goes into the broker's log; `read_ahead` bytes are asked for at once.
-    pub fn new(name: &str, read_ahead: usize) -> Self {
+    /// A link that is down.
+    pub fn new(settings: LinkSettings) -> Self {
         Self {
+            settings,
             state: State::Down,
-            name: name.to_string(),
-            next: None,
-            outbox: VecDeque::new(),
+            welcomed: false,
             sending: false,
-            read_ahead,
-            reader: FrameReader::new(Limits::default(), read_ahead),
-            receiving: false,
-            held: false,
+            next: None,
         }
     }
 
     /// True if [`Link::connect`] may be called.
     pub fn is_down(&self) -> bool {
-        self.state == State::Down
+        matches!(self.state, State::Down)
     }
 
-    /// True once the handshake is over and until the link is closed.
+    /// True once the handshake is over and until the link ends.
     pub fn is_up(&self) -> bool {
-        self.state == State::Up
+        self.welcomed && self.session().is_some_and(Session::is_open)
     }
 
-    /// True if the link was told to close and is not down yet.
+    /// True if the link ends and is not down yet.
     pub fn is_closing(&self) -> bool {
-        self.state == State::Closing
+        match &self.state {
+            State::Session(session) => session.is_ending(),
+            state => matches!(state, State::Closing),
+        }
     }
 
-    /// True if a send is with the driver.
-    pub fn is_sending(&self) -> bool {
-        self.sending
+    fn session(&self) -> Option<&Session> {
+        match &self.state {
+            State::Session(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.state {
+            State::Session(session) => Some(session),
+            _ => None,
+        }
     }
 
     /// Starts to connect.
@@ -141,276 +248,247 @@ impl Link {
         self.next = Some(LinkAction::Connect(address));
     }
 
-    /// The connection stands: says Hello.
-    pub fn connected(&mut self) {
-        if self.state != State::Connecting {
-            return;
+    /// The connection stands: begins the handshake.
+    ///
+    /// # Errors
+    /// If there is no memory for a session; the link closes.
+    pub fn connected(&mut self, now: Now) -> Result<(), String> {
+        if !matches!(self.state, State::Connecting) {
+            return Ok(());
         }
-        self.state = State::Greeting;
-        let hello = Control::Hello(Hello {
-            version: PROTOCOL_VERSION,
-            role: Role::Client,
-            name: self.name.clone(),
+        let LinkSettings {
+            hello,
+            config,
+            rings,
+        } = &self.settings;
+        match Session::connecting(LogProtocol::default(), config, rings, hello, now) {
+            Ok(session) => {
+                self.state = State::Session(Box::new(session));
+                Ok(())
+            }
+            Err(error) => {
+                self.cut();
+                Err(format!("no memory for a connection: {error}"))
+            }
+        }
+    }
+
+    /// Sends a request. Nothing happens if the link is not up: its owner hears of that anyway.
+    ///
+    /// # Errors
+    /// If the peer takes no frame of that size.
+    pub fn send(&mut self, request: &Control) -> Result<(), Violation> {
+        let Some(session) = self.session_mut().filter(|session| session.is_open()) else {
+            return Ok(());
+        };
+        // Names are bounded before they get here.
+        let len = control::body_len(request).expect("requests are small");
+        let sent = session.send_with(request.id() as u16, len, |out| {
+            control::encode_body(request, out).expect("its length was computed just now");
         });
-        self.send(&hello);
+        sent.map_err(|error| error.to_string())
     }
 
-    /// Queues a control frame.
-    pub fn send(&mut self, message: &Control) {
-        let mut bytes = Vec::new();
-        // Names are bounded before they get here, so no request of this crate is too large.
-        control::encode(message, &mut bytes)
-            .expect("requests are smaller than a control frame may be");
-        self.outbox.push_back(bytes);
+    /// Whether [`Link::send_batch`] may be called.
+    pub fn may_send_batch(&self) -> bool {
+        !self.sending && self.welcomed && self.session().is_some_and(Session::may_send_body)
     }
 
-    /// The driver filled `bytes` more bytes of the buffer it was given.
-    pub fn received(&mut self, buffer: Vec<u8>, bytes: usize) {
-        if std::mem::take(&mut self.receiving) {
-            self.reader.give_back(buffer, bytes);
+    /// Sends a whole batch frame. The next [`Link::sent`] that reports no error says that it was handed over, and that
+    /// no reference to it is left.
+    ///
+    /// # Panics
+    /// Unless [`Link::may_send_batch`].
+    pub fn send_batch(&mut self, frame: Arc<Vec<u8>>) {
+        assert!(self.may_send_batch(), "one send at a time");
+        if let Some(session) = self.session_mut() {
+            session.send_body(Vec::new(), Body::Shared(frame));
         }
     }
 
-    /// Stops or resumes receiving, so that the owner may leave frames unread.
-    pub fn hold(&mut self, on: bool) {
-        self.held = on;
+    /// A receive of [`Link::poll`] is over; 0 bytes mean that the peer sends no more.
+    pub fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.received(buf, result, now);
+        }
+    }
+
+    /// A send of [`Link::poll`] is over.
+    pub fn sent(&mut self, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        self.sending = false;
+        if let Some(session) = self.session_mut() {
+            session.sent(buf, result, now);
+        }
+    }
+
+    /// Stops or resumes receiving, so that the owner may leave frames unread. Time in which a link is held counts
+    /// against nobody.
+    pub fn hold(&mut self, on: bool, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.hold(on, now);
+        }
     }
 
     /// Payload bytes of the batch at hand that the owner has yet to receive.
     pub fn payload_due(&self) -> usize {
-        self.reader.payload_due()
+        self.session().map_or(0, Session::body_due)
+    }
+
+    /// Room for the beginning of what follows the payload at hand, so that one receive takes both; it goes back by
+    /// [`Link::ahead_received`].
+    pub fn lend_ahead(&mut self) -> Option<RecvSpace> {
+        self.session_mut()?.lend_ahead(BATCH_HEADER_BYTES)
     }
 
     /// The owner received `bytes` bytes of the payload at hand.
-    pub fn payload_received(&mut self, bytes: usize) {
-        self.reader.payload_received(bytes);
+    pub fn payload_received(&mut self, bytes: usize, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.body_received(bytes, now);
+        }
     }
 
-    /// The next whole frame of what came in. Call it until there is none.
+    /// Takes the room of [`Link::lend_ahead`] back, `bytes` of it filled.
+    pub fn ahead_received(&mut self, space: RecvSpace, bytes: usize, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.ahead_received(space, bytes, now);
+        }
+    }
+
+    /// A receive for the payload is over; what came is reported.
+    pub fn payload_ended(&mut self, result: &io::Result<usize>, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.end_of_stream(result, now);
+        }
+    }
+
+    /// The owner does not want the rest of the payload at hand, and receives nothing of it any more.
+    pub fn discard_payload(&mut self, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.discard_body(now);
+        }
+    }
+
+    /// What happened next. Call it until there is nothing.
     ///
     /// # Errors
-    /// What the peer did wrong; close the link then.
-    pub fn next_frame(&mut self) -> Result<Option<Incoming<'_>>, Violation> {
-        if self.receiving || !matches!(self.state, State::Greeting | State::Up) {
+    /// What the peer did wrong; [`Link::fail`] then.
+    pub fn next(&mut self, now: Now) -> Result<Option<Incoming<'_>>, Violation> {
+        let State::Session(session) = &mut self.state else {
             return Ok(None);
-        }
-        let up = self.state == State::Up;
-        let event = self.reader.next().map_err(|error| error.to_string())?;
-        match event {
-            None => Ok(None),
-            Some(Event::Control(message)) => accept(&mut self.state, message).map(Some),
-            Some(_) if !up => Err("something else before Welcome".into()),
-            Some(Event::Ack(ack)) => Ok(Some(Incoming::Ack(ack))),
-            Some(Event::Batch { header, early }) => Ok(Some(Incoming::Batch { header, early })),
-        }
+        };
+        let Some(incoming) = session.next(now) else {
+            return Ok(None);
+        };
+        let read = match incoming {
+            embar_session::Incoming::Opened { greeting } => {
+                self.welcomed = true;
+                Welcome::from_greeting(greeting).map(Incoming::Welcome)
+            }
+            embar_session::Incoming::Message(message) => read_message(message),
+            embar_session::Incoming::Head(head) => read_head(head),
+            embar_session::Incoming::Goodbye { .. } => Ok(Incoming::Goodbye),
+            embar_session::Incoming::Status | embar_session::Incoming::StatusReply { .. } => {
+                Ok(Incoming::Nothing)
+            }
+            embar_session::Incoming::Closed(closed) => Ok(Incoming::Closed(closed)),
+        };
+        read.map(Some).map_err(|error| error.to_string())
     }
 
-    /// The driver finished a send.
-    pub fn sent(&mut self) {
-        self.sending = false;
+    /// Ends the link in good order: what was handed over is sent, the peer is told, and has a second to close.
+    pub fn finish(&mut self, now: Now) {
+        self.end(|session| session.finish(now));
     }
 
-    /// Ends the link. Nothing happens if it is down or ends already.
-    pub fn close(&mut self) {
-        match self.state {
+    /// As [`Link::finish`], because of what the peer did wrong, which it is told.
+    pub fn fail(&mut self, violation: &str, now: Now) {
+        self.end(|session| session.fail(CloseReason::BadMessage, violation, now));
+    }
+
+    /// Ends the link at once: nothing more is sent.
+    pub fn cut(&mut self) {
+        self.end(|session| session.close(CloseReason::Finished, ""));
+    }
+
+    /// Nothing happens if the link is down or ends already.
+    fn end(&mut self, end: impl FnOnce(&mut Session)) {
+        match &mut self.state {
             State::Down | State::Closing => {}
             State::Connecting if matches!(self.next, Some(LinkAction::Connect(_))) => {
                 // The driver never heard of it.
                 self.disconnected();
             }
-            _ => {
+            State::Connecting => {
                 self.state = State::Closing;
-                self.outbox.clear();
                 self.next = Some(LinkAction::Close);
             }
+            State::Session(session) => end(session),
         }
     }
 
     /// The connection is gone, or never came to be, and the driver holds nothing of it.
     pub fn disconnected(&mut self) {
         self.state = State::Down;
-        self.next = None;
-        self.outbox.clear();
+        self.welcomed = false;
         self.sending = false;
-        self.receiving = false;
-        self.held = false;
-        self.reader = FrameReader::new(Limits::default(), self.read_ahead);
+        self.next = None;
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Now) {
+        if let Some(session) = self.session_mut() {
+            session.tick(now);
+        }
+    }
+
+    /// When [`Link::tick`] wants to be called.
+    pub fn next_tick(&self) -> Option<Now> {
+        self.session()?.next_tick()
     }
 
     /// Whether [`Link::poll`] would return something.
-    pub fn has_action(&self) -> bool {
-        self.next.is_some() || (!self.sending && !self.outbox.is_empty()) || self.wants_bytes()
-    }
-
-    fn wants_bytes(&self) -> bool {
-        matches!(self.state, State::Greeting | State::Up)
-            && !self.receiving
-            && !self.held
-            && self.reader.payload_due() == 0
-    }
-
-    /// Whether the link is up and has nothing else to send, so that its owner may send a batch by
-    /// [`Link::start_send`].
-    pub fn may_send(&self) -> bool {
-        self.is_up() && !self.sending && self.outbox.is_empty()
-    }
-
-    /// The owner gives the driver bytes of its own; [`Link::sent`] ends that.
-    pub fn start_send(&mut self) {
-        debug_assert!(self.may_send(), "one send at a time");
-        self.sending = true;
+    pub fn has_action(&mut self) -> bool {
+        if self.next.is_none() {
+            self.next = self.poll_session();
+        }
+        self.next.is_some()
     }
 
     /// What to do next.
     pub fn poll(&mut self) -> Option<LinkAction> {
-        if let Some(action) = self.next.take() {
-            return Some(action);
-        }
-        if !self.sending
-            && let Some(bytes) = self.outbox.pop_front()
-        {
-            self.sending = true;
-            return Some(LinkAction::Send(bytes));
-        }
-        if self.wants_bytes() {
-            self.receiving = true;
-            let (buffer, space) = self.reader.lend();
-            return Some(LinkAction::Receive(buffer, space));
-        }
-        None
+        self.next.take().or_else(|| self.poll_session())
+    }
+
+    fn poll_session(&mut self) -> Option<LinkAction> {
+        Some(match self.session_mut()?.poll()? {
+            Step::Recv(buf) => LinkAction::Receive(buf),
+            Step::Send(buf) => {
+                self.sending = true;
+                LinkAction::Send(buf)
+            }
+            Step::ShutdownWrite => LinkAction::ShutdownWrite,
+            Step::Close => LinkAction::Close,
+        })
     }
 }
 
-/// Takes a control message through the handshake.
-fn accept<'a>(state: &mut State, message: Control) -> Result<Incoming<'a>, Violation> {
-    match (*state, message) {
-        (State::Greeting, Control::Welcome(welcome)) => {
-            if welcome.version != PROTOCOL_VERSION {
-                return Err(format!(
-                    "it speaks protocol version {}, this client {PROTOCOL_VERSION}",
-                    welcome.version
-                ));
-            }
-            *state = State::Up;
-            Ok(Incoming::Welcome(welcome))
-        }
-        (State::Greeting, message @ Control::Error(_)) => Ok(Incoming::Control(message)),
-        (State::Greeting, other) => Err(format!("{:?} before Welcome", other.id())),
-        (_, Control::Welcome(_)) => Err("a second Welcome".into()),
-        (_, message) => Ok(Incoming::Control(message)),
-    }
+fn read_message(message: embar_session::Message<'_>) -> Result<Incoming<'_>, DecodeError> {
+    Ok(match FrameId::try_from(message.id())? {
+        FrameId::Ack => Incoming::Ack(Ack::parse(message.payload())?),
+        id => Incoming::Control(control::decode(id, message.payload())?),
+    })
+}
+
+fn read_head(head: embar_session::Head<'_>) -> Result<Incoming<'_>, DecodeError> {
+    let mut bytes = [0; BATCH_HEADER_BYTES];
+    let (frame, rest) = bytes.split_at_mut(FRAME_HEADER_BYTES);
+    frame.copy_from_slice(&head.header().to_bytes());
+    rest.copy_from_slice(head.head());
+    Ok(Incoming::Batch {
+        header: BatchHeader::parse(&bytes, MAX_BATCH_BYTES)?,
+        early: head.early(),
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{frame, welcome};
-
-    /// Feeds bytes as a driver does, and drains what comes of them.
-    fn feed(
-        link: &mut Link,
-        mut bytes: &[u8],
-        mut each: impl FnMut(Incoming<'_>),
-    ) -> Result<(), Violation> {
-        while !bytes.is_empty() {
-            let Some(LinkAction::Receive(mut buffer, space)) = link.poll() else {
-                return Ok(());
-            };
-            let count = bytes.len().min(space.len());
-            buffer[space.start..space.start + count].copy_from_slice(&bytes[..count]);
-            bytes = &bytes[count..];
-            link.received(buffer, count);
-            while let Some(incoming) = link.next_frame()? {
-                each(incoming);
-            }
-        }
-        Ok(())
-    }
-
-    fn connected() -> Link {
-        let mut link = Link::new("test", 64);
-        link.connect("127.0.0.1:1".parse().expect("an address"));
-        assert!(matches!(link.poll(), Some(LinkAction::Connect(_))));
-        link.connected();
-        assert!(matches!(link.poll(), Some(LinkAction::Send(_))), "Hello");
-        link
-    }
-
-    #[test]
-    fn frames_come_out_whole_however_they_come_in() {
-        let mut link = connected();
-        let bytes = [
-            frame(&welcome(3)),
-            frame(&Control::Pong),
-            frame(&Control::Pong),
-        ]
-        .concat();
-        let mut seen = Vec::new();
-        for piece in bytes.chunks(3) {
-            feed(&mut link, piece, |incoming| {
-                seen.push(matches!(incoming, Incoming::Welcome(_)))
-            })
-            .expect("good");
-        }
-        assert_eq!(seen, [true, false, false]);
-        assert!(link.is_up());
-    }
-
-    #[test]
-    fn one_send_at_a_time() {
-        let mut link = connected();
-        link.send(&Control::Ping);
-        assert!(matches!(link.poll(), Some(LinkAction::Receive(..))));
-        assert!(
-            !link.has_action() && link.poll().is_none(),
-            "Hello is still with the driver"
-        );
-        link.sent();
-        assert_eq!(link.poll(), Some(LinkAction::Send(frame(&Control::Ping))));
-    }
-
-    #[test]
-    fn anything_but_welcome_first_is_a_violation() {
-        assert!(feed(&mut connected(), &frame(&Control::Pong), |_| ()).is_err());
-        let mut ack = Vec::new();
-        embar_wire::ack::encode_ack(0, None, &[1], &mut ack);
-        assert!(feed(&mut connected(), &ack, |_| ()).is_err());
-        let twice = [frame(&welcome(1)), frame(&welcome(1))].concat();
-        assert!(feed(&mut connected(), &twice, |_| ()).is_err());
-    }
-
-    #[test]
-    fn a_closing_link_hears_nothing_and_is_down_only_when_the_driver_says_so() {
-        let mut link = connected();
-        link.close();
-        assert_eq!(link.poll(), Some(LinkAction::Close));
-        assert!(matches!(link.next_frame(), Ok(None)));
-        assert!(!link.is_down() && link.poll().is_none());
-        link.disconnected();
-        assert!(link.is_down() && !link.has_action());
-    }
-
-    #[test]
-    fn a_link_closed_before_the_driver_saw_it_is_down_at_once() {
-        let mut link = Link::new("test", 64);
-        link.connect("127.0.0.1:1".parse().expect("an address"));
-        link.close();
-        assert!(link.is_down() && link.poll().is_none());
-    }
-
-    #[test]
-    fn hostile_bytes_give_errors_and_never_panic() {
-        let mut random = crate::backoff::Random::new(11);
-        for round in 0..2_000u64 {
-            let mut link = connected();
-            let mut bytes = [frame(&welcome(1)), frame(&Control::Pong)].concat();
-            let len = bytes.len() as u64;
-            for _ in 0..=round % 4 {
-                let at = (random.next_bits() % len) as usize;
-                bytes[at] = random.next_bits() as u8;
-            }
-            // Either outcome is right; a panic is not.
-            let _ = feed(&mut link, &bytes, |_| ());
-        }
-    }
-}
+mod tests;

@@ -4,21 +4,20 @@
 //! closes. One that fails is followed by the next after a backoff, so a dead seed stops nobody.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{ClusterMetadata, Control, CreateTopic, ErrorCode};
 use embar_wire::time::Now;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
-use crate::connection::{Incoming, Link, LinkAction};
+use crate::connection::{Incoming, Link, LinkAction, LinkSettings, Violation};
 use crate::error::Error;
 
 /// A peer that does not answer within this time counts as dead.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Control frames are small; this takes most of them in one receive.
-pub(crate) const READ_AHEAD_BYTES: usize = 4096;
 
 /// What the directory found out.
 #[derive(Debug)]
@@ -76,7 +75,7 @@ impl Directory {
             "a client needs an address to start from"
         );
         Self {
-            link: Link::new(name, READ_AHEAD_BYTES),
+            link: Link::new(LinkSettings::control(name)),
             step: Step::Idle,
             bootstrap,
             cluster: None,
@@ -137,38 +136,54 @@ impl Directory {
         }
     }
 
-    pub(crate) fn connected(&mut self) {
-        self.link.connected();
+    pub(crate) fn connected(&mut self, now: Now) {
+        if let Err(cause) = self.link.connected(now) {
+            self.fail(cause, now);
+        }
     }
 
-    pub(crate) fn sent(&mut self) {
-        self.link.sent();
+    pub(crate) fn sent(&mut self, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        self.link.sent(buf, result, now);
+        self.read(now);
     }
 
-    pub(crate) fn received(&mut self, buffer: Vec<u8>, bytes: usize, now: Now) {
-        self.link.received(buffer, bytes);
+    pub(crate) fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        self.link.received(buf, result, now);
+        self.read(now);
+    }
+
+    /// Takes in all that came.
+    fn read(&mut self, now: Now) {
         loop {
-            let answer = match self.link.next_frame() {
+            let result = match self.link.next(now) {
                 Ok(None) => return,
+                Ok(Some(Incoming::Goodbye | Incoming::Nothing)) => Ok(()),
                 Ok(Some(Incoming::Welcome(welcome))) => {
                     self.peer = Some(welcome.broker_id);
-                    self.link.send(&Control::Metadata);
-                    continue;
+                    self.link.send(&Control::Metadata)
                 }
-                Ok(Some(Incoming::Control(message))) => Ok(message),
-                Ok(Some(_)) => Err("data on a control connection".to_string()),
+                Ok(Some(Incoming::Control(message))) => self.answered(message, now),
+                Ok(Some(Incoming::Closed(closed))) => {
+                    if matches!(self.step, Step::Busy(_)) {
+                        self.fail(closed.to_string(), now);
+                    }
+                    Ok(())
+                }
+                Ok(Some(Incoming::Ack(_) | Incoming::Batch { .. })) => {
+                    Err("data on a control connection".to_string())
+                }
                 Err(violation) => Err(violation),
             };
-            match answer {
-                Ok(message) => self.answered(message, now),
-                Err(violation) => self.fail(violation, now),
+            if let Err(violation) = result {
+                self.link.fail(&violation, now);
+                self.fail(violation, now);
             }
         }
     }
 
-    fn answered(&mut self, message: Control, now: Now) {
+    fn answered(&mut self, message: Control, now: Now) -> Result<(), Violation> {
         match message {
-            Control::ClusterMetadata(cluster) => self.learned(cluster, now),
+            Control::ClusterMetadata(cluster) => return self.learned(cluster, now),
             Control::TopicCreated(_) => self.topic_is(Finding::TopicExists, now),
             Control::Topics(list) => {
                 let exists = list.topics.iter().any(|topic| topic.name == self.topic);
@@ -190,32 +205,34 @@ impl Directory {
                 }
             },
             Control::Error(error) => self.fail(error.message, now),
-            Control::Ping => self.link.send(&Control::Pong),
-            Control::Goodbye(_) => {}
-            other => self.fail(format!("{:?} was not asked for", other.id()), now),
+            other => return Err(format!("{:?} was not asked for", other.id())),
         }
+        Ok(())
     }
 
-    fn learned(&mut self, cluster: ClusterMetadata, now: Now) {
+    fn learned(&mut self, cluster: ClusterMetadata, now: Now) -> Result<(), Violation> {
         let at_head = self.peer == Some(cluster.head);
         self.cluster = Some(cluster);
         self.refreshed_at = Some(now);
         self.refresh = false;
         self.findings.push_back(Finding::Cluster);
         match self.topic_wish {
-            Some(true) if at_head => self.link.send(&Control::CreateTopic(CreateTopic {
-                name: self.topic.clone(),
-                order: 0,
-                retention_bytes: 0,
-                max_message_bytes: 0,
-            })),
-            Some(false) if at_head => self.link.send(&Control::ListTopics),
+            Some(true) if at_head => {
+                return self.link.send(&Control::CreateTopic(CreateTopic {
+                    name: self.topic.clone(),
+                    order: 0,
+                    retention_bytes: 0,
+                    max_message_bytes: 0,
+                }));
+            }
+            Some(false) if at_head => return self.link.send(&Control::ListTopics),
             Some(_) if self.to_head => self.fail(
                 "the address of the head leads to another broker".into(),
                 now,
             ),
             _ => self.end(false, now),
         }
+        Ok(())
     }
 
     fn topic_is(&mut self, finding: Finding, now: Now) {
@@ -239,29 +256,35 @@ impl Directory {
     }
 
     pub(crate) fn tick(&mut self, now: Now) {
+        self.link.tick(now);
+        self.read(now);
         match self.step {
             Step::Waiting(until) if until <= now => {
                 self.step = Step::Idle;
                 self.start(now);
             }
-            Step::Busy(deadline) if deadline <= now => self.fail("no answer in time".into(), now),
+            Step::Busy(deadline) if deadline <= now => {
+                self.link.cut();
+                self.fail("no answer in time".into(), now);
+            }
             _ => {}
         }
     }
 
     /// When [`Directory::tick`] has something to do.
     pub(crate) fn next_tick(&self) -> Option<Now> {
-        match self.step {
+        let own = match self.step {
             Step::Waiting(at) | Step::Busy(at) => Some(at),
             Step::Idle | Step::Ending { .. } => None,
-        }
+        };
+        own.into_iter().chain(self.link.next_tick()).min()
     }
 
     pub(crate) fn poll(&mut self) -> Option<LinkAction> {
         self.link.poll()
     }
 
-    pub(crate) fn has_action(&self) -> bool {
+    pub(crate) fn has_action(&mut self) -> bool {
         self.link.has_action()
     }
 
@@ -308,7 +331,7 @@ impl Directory {
 
     fn end(&mut self, failed: bool, now: Now) {
         self.step = Step::Ending { failed };
-        self.link.close();
+        self.link.finish(now);
         if self.link.is_down() {
             self.settle(failed, now);
         }

@@ -21,9 +21,9 @@
 //! another request, and does nothing while there is nothing to do.
 //!
 //! Publisher and Subscriber are each a core without I/O ([`publisher::core`], [`subscriber::core`]), which simulators
-//! drive as they are, and a thin driver on sockets. Read in this order: [`error`], [`connection`] (handshake and frames,
-//! shared by all), `directory` (who is in the cluster), then [`publisher`], [`subscriber`], [`admin`]; and the small
-//! ones: [`backoff`], [`profile`], `wake`, `clock`, `bootstrap`.
+//! drive as they are, and a thin driver on sockets. Read in this order: [`error`], [`connection`] (a session that speaks
+//! the log's protocol, shared by all), `directory` (who is in the cluster), `peer` (one data broker of it), then
+//! [`publisher`], [`subscriber`], [`admin`]; and the small ones: [`backoff`], [`profile`], `wake`, `clock`, `bootstrap`, `settings`.
 
 #![forbid(unsafe_code)]
 
@@ -34,8 +34,10 @@ mod clock;
 pub mod connection;
 mod directory;
 pub mod error;
+mod peer;
 pub mod profile;
 pub mod publisher;
+mod settings;
 pub mod subscriber;
 #[cfg(test)]
 mod testing;
@@ -53,8 +55,7 @@ pub use subscriber::{Message, OnEvicted, OwnedMessage, Positions, Start, Subscri
 pub mod sim_api {
     pub use crate::connection::{Lane, LinkAction};
     pub use crate::publisher::core::{
-        Action as PublisherAction, Event as PublisherEvent, PublisherConfig, PublisherCore,
-        SealedBatch,
+        Event as PublisherEvent, PublisherConfig, PublisherCore, SealedBatch,
     };
     pub use crate::publisher::receipt::{Failure, Outcome};
     pub use crate::subscriber::core::{

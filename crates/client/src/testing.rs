@@ -2,16 +2,24 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::time::Duration;
 
+use embar_session::{Incoming, LinkConfig, Rings, Step};
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
     self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
-    Welcome,
+    Hello, Role, Welcome,
 };
-use embar_wire::frame::{FrameHeader, FrameId, PROTOCOL_VERSION};
+use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, FrameId, LogProtocol};
 use embar_wire::limits::{FRAME_HEADER_BYTES, Limits};
+use embar_wire::time::Now;
 
 use crate::connection::Lane;
+
+/// A heartbeat, as the session layer numbers it.
+const PING: u16 = FIRST_RESERVED_ID + 2;
+
+type Session = embar_session::Link<LogProtocol>;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -25,15 +33,87 @@ pub(crate) fn frame(message: &Control) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn welcome(broker_id: u32) -> Control {
-    Control::Welcome(Welcome {
-        version: PROTOCOL_VERSION,
+/// All that a session wants to send now.
+fn said(session: &mut Session) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Some(step) = session.poll() {
+        if let Step::Send(buf) = step {
+            buf.with_unsent(|head, body| bytes.extend([head, body].concat()));
+            session.sent(all_sent(buf), &Ok(()), Now(0));
+        }
+    }
+    bytes
+}
+
+/// A broker's end that heard `hello` and has to decide, and the greeting in it.
+pub(crate) fn far_end(hello: &[u8]) -> (Session, Vec<u8>) {
+    let rings = Rings::new(16 << 10, 16 << 10, 0).expect("sizes");
+    let config = LinkConfig {
+        max_frame_bytes: 4096,
+        idle_timeout: Duration::ZERO,
+        ..LinkConfig::default()
+    };
+    let session = Session::accepting(LogProtocol::default(), &config, &rings, Now(0));
+    let mut session = session.expect("memory");
+    let Some(Step::Recv(mut buf)) = session.poll() else {
+        panic!("a session begins with the peer's Hello");
+    };
+    assert_eq!(buf.fill(hello), hello.len());
+    session.received(buf, &Ok(hello.len()), Now(0));
+    let Some(Incoming::Opened { greeting }) = session.next(Now(0)) else {
+        panic!("no Hello");
+    };
+    let greeting = greeting.to_vec();
+    (session, greeting)
+}
+
+/// A broker's end that is open, and what it said for that.
+fn open_end(broker_id: u32) -> (Session, Vec<u8>) {
+    let greeting = Hello {
+        role: Role::Client,
+        name: String::new(),
+    };
+    let rings = Rings::new(16 << 10, 16 << 10, 0).expect("sizes");
+    let (protocol, config) = (LogProtocol::default(), LinkConfig::default());
+    let near = Session::connecting(protocol, &config, &rings, &greeting.to_greeting(), Now(0));
+    let (mut far, _) = far_end(&said(&mut near.expect("memory")));
+    let welcome = Welcome {
         broker_id,
         incarnation: 1,
         max_control_bytes: Limits::default().max_control_bytes,
         max_batch_bytes: Limits::default().max_batch_bytes,
         server: "test".into(),
-    })
+    };
+    far.welcome(&welcome.to_greeting(), Now(0))
+        .expect("decided now");
+    let bytes = said(&mut far);
+    (far, bytes)
+}
+
+/// What broker `broker_id` answers to a Hello.
+pub(crate) fn welcome(broker_id: u32) -> Vec<u8> {
+    open_end(broker_id).1
+}
+
+/// What a broker says that drains.
+pub(crate) fn goodbye() -> Vec<u8> {
+    let (mut far, _) = open_end(0);
+    far.goodbye("test");
+    said(&mut far)
+}
+
+/// A sign of life from a broker.
+pub(crate) fn pong() -> Vec<u8> {
+    let (mut far, _) = open_end(0);
+    far.ping();
+    said(&mut far)
+}
+
+/// What a broker says as the last thing, with a code of its own.
+pub(crate) fn refused(code: ErrorCode) -> Vec<u8> {
+    let (mut far, _) = open_end(0);
+    far.refuse(code.number(), "refused", Now(0));
+    said(&mut far)
 }
 
 pub(crate) fn refusal(code: ErrorCode, retryable: bool, first_available: Option<u64>) -> Control {
@@ -75,29 +155,64 @@ pub(crate) fn cluster_without(data: u32, gone: Option<u32>) -> Control {
     })
 }
 
+/// As a reactor gives it back that sent all of it.
+pub(crate) fn all_sent(mut buf: SendBuf) -> SendBuf {
+    buf.advance(buf.remaining());
+    buf
+}
+
+/// Whole frames: their ids, and their bytes.
+fn frames(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut frames = Vec::new();
+    while let Some(header) = bytes.first_chunk() {
+        let header = FrameHeader::parse(header);
+        let (frame, rest) = bytes.split_at(header.frame_bytes());
+        frames.push((header.id, frame));
+        bytes = rest;
+    }
+    frames
+}
+
+/// The control messages in what a client sent; what belongs to the session is left out.
+pub(crate) fn control_frames(bytes: &[u8]) -> Vec<Control> {
+    let log = frames(bytes)
+        .into_iter()
+        .filter(|(id, _)| *id < FIRST_RESERVED_ID);
+    log.map(|(id, frame)| {
+        let id = FrameId::try_from(id).expect("a known frame");
+        control::decode(id, &frame[FRAME_HEADER_BYTES..]).expect("a good frame")
+    })
+    .collect()
+}
+
 /// What a core asked the driver for on one lane, and what it sent.
 #[derive(Default)]
 pub(crate) struct Socket {
     pub(crate) connecting: Option<SocketAddr>,
-    pub(crate) receiving: Option<(Vec<u8>, Range<usize>)>,
+    pub(crate) receiving: Option<RecvBuf>,
     pub(crate) sent: Vec<Control>,
+    /// Heartbeats it sent.
+    pub(crate) pings: u32,
+    /// It sends nothing any more, or was closed.
     pub(crate) closing: bool,
 }
 
 impl Socket {
-    pub(crate) fn control_sent(&mut self, bytes: &[u8]) {
-        let header = FrameHeader::parse(bytes.first_chunk().expect("a header"));
-        let id = FrameId::try_from(header.id).expect("a known frame");
-        self.sent
-            .push(control::decode(id, &bytes[FRAME_HEADER_BYTES..]).expect("a good frame"));
+    /// Takes the control messages of a send; true if a batch follows them.
+    pub(crate) fn take_control(&mut self, buf: &SendBuf) -> bool {
+        buf.with_unsent(|head, batch| {
+            self.sent.extend(control_frames(head));
+            let pings = frames(head).into_iter().filter(|(id, _)| *id == PING);
+            self.pings += pings.count() as u32;
+            !batch.is_empty()
+        })
     }
 
     /// Puts as much of `bytes` into the waiting receive as fits; returns the buffer, how much that was, and the rest.
-    pub(crate) fn fill<'a>(&mut self, bytes: &'a [u8]) -> Option<(Vec<u8>, usize, &'a [u8])> {
-        let (mut buffer, space) = self.receiving.take()?;
-        let count = bytes.len().min(space.len());
-        buffer[space.start..space.start + count].copy_from_slice(&bytes[..count]);
-        Some((buffer, count, &bytes[count..]))
+    pub(crate) fn fill<'a>(&mut self, bytes: &'a [u8]) -> Option<(RecvBuf, usize, &'a [u8])> {
+        let mut buf = self.receiving.take()?;
+        let count = buf.fill(bytes);
+        Some((buf, count, &bytes[count..]))
     }
 }
 

@@ -2,7 +2,7 @@
 //! the machine) hits all of them alike.
 //!
 //! A round runs every configuration once. Rounds alternate their direction (A B, B A, A B, ...), so that neither is
-//! always the one that follows the other. Warm-up rounds run first and are not kept: the first trial is cold. Whether
+//! always the one that follows the other; with [`Experiment::rotating`] each round also begins with another one. Warm-up rounds run first and are not kept: the first trial is cold. Whether
 //! two configurations differ is decided by the ratio within each round, see [`verdict`](mod@crate::stats::verdict).
 
 use std::fmt;
@@ -81,6 +81,7 @@ pub struct Experiment {
     trials: usize,
     better: Better,
     unit: String,
+    rotating: bool,
 }
 
 impl Experiment {
@@ -92,7 +93,15 @@ impl Experiment {
             trials: DEFAULT_TRIALS,
             better: Better::Higher,
             unit: String::new(),
+            rotating: false,
         }
+    }
+
+    /// Has each round begin with the next configuration. For three or more: alternating alone leaves those in the
+    /// middle where they are, always between the same neighbours.
+    pub fn rotating(mut self) -> Self {
+        self.rotating = true;
+        self
     }
 
     /// Rounds to run first and throw away.
@@ -130,12 +139,15 @@ impl Experiment {
     ) -> Result<Outcome, ExperimentError<E>> {
         let mut values = vec![Vec::with_capacity(self.trials); self.names.len()];
         for (direction, round) in self.rounds().enumerate() {
-            for step in 0..self.names.len() {
-                let config = if direction % 2 == 0 {
+            let count = self.names.len();
+            let first = if self.rotating { direction } else { 0 };
+            for step in 0..count {
+                let step = if direction % 2 == 0 {
                     step
                 } else {
-                    self.names.len() - 1 - step
+                    count - 1 - step
                 };
+                let config = (first + step) % count;
                 let sample = trial(config, round).map_err(|cause| ExperimentError::Trial {
                     name: self.names[config].clone(),
                     trial: round,

@@ -1,6 +1,8 @@
 //! The log of throughput runs: one CSV row per trial, in the 14 columns that the reports' tools read.
 //!
 //! Rates are named `mbps` for their sake and are MiB/s. Sizes are bytes.
+//!
+//! [`append_under`] is the careful way to append to any log that has a header.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -60,8 +62,8 @@ pub enum ResultsError {
         /// Why not.
         source: io::Error,
     },
-    /// The file has other columns; nothing was written.
-    #[error("{} has other columns than this version writes; move it away, or log to another file", path.display())]
+    /// The file begins with another header, so its columns are others; nothing was written.
+    #[error("{} has other columns, or another header, than this version writes; move it away, or log to another file", path.display())]
     OtherHeader {
         /// The file.
         path: PathBuf,
@@ -96,7 +98,18 @@ pub enum ResultsError {
 /// [`ResultsError::OtherHeader`] when the file exists with other columns; it is left as it is.
 /// [`ResultsError::BadRow`], [`ResultsError::Io`].
 pub fn append(path: &Path, row: &ResultRow) -> Result<(), ResultsError> {
-    let line = row.to_line()?;
+    append_under(path, HEADER, &format!("{}\n", row.to_line()?))
+}
+
+/// Appends `text`, whole lines, to the log whose first line is `header`; creates the file with its header, and its
+/// directories, when they are not there.
+///
+/// Safe against other processes that append to the same file: it is locked meanwhile.
+///
+/// # Errors
+/// [`ResultsError::OtherHeader`] when the file exists with another first line; it is left as it is.
+/// [`ResultsError::Io`].
+pub fn append_under(path: &Path, header: &str, text: &str) -> Result<(), ResultsError> {
     if let Some(parent) = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -110,8 +123,8 @@ pub fn append(path: &Path, row: &ResultRow) -> Result<(), ResultsError> {
         .open(path)
         .map_err(failed("open", path))?;
     file.lock().map_err(failed("lock", path))?;
-    let mut text = match existing(&mut file).map_err(failed("read", path))? {
-        Existing::Nothing => format!("{HEADER}\n"),
+    let before = match existing(&mut file, header).map_err(failed("read", path))? {
+        Existing::Nothing => format!("{header}\n"),
         Existing::Header {
             ends_with_newline: true,
         } => String::new(),
@@ -125,9 +138,7 @@ pub fn append(path: &Path, row: &ResultRow) -> Result<(), ResultsError> {
             });
         }
     };
-    text.push_str(&line);
-    text.push('\n');
-    file.write_all(text.as_bytes())
+    file.write_all(format!("{before}{text}").as_bytes())
         .map_err(failed("append to", path))
 }
 
@@ -251,7 +262,7 @@ enum Existing {
     Other,
 }
 
-fn existing(file: &mut File) -> io::Result<Existing> {
+fn existing(file: &mut File, header: &str) -> io::Result<Existing> {
     let len = file.metadata()?.len();
     if len == 0 {
         return Ok(Existing::Nothing);
@@ -259,9 +270,9 @@ fn existing(file: &mut File) -> io::Result<Existing> {
     let mut first = Vec::new();
     // One byte more than the header tells a longer header from ours.
     Read::by_ref(file)
-        .take(HEADER.len() as u64 + 1)
+        .take(header.len() as u64 + 1)
         .read_to_end(&mut first)?;
-    let rest = first.strip_prefix(HEADER.as_bytes());
+    let rest = first.strip_prefix(header.as_bytes());
     if !matches!(rest, Some([] | [b'\n'] | [b'\r'])) {
         return Ok(Existing::Other);
     }

@@ -25,6 +25,24 @@ impl Table {
             .push(cells.into_iter().take(columns).map(Into::into).collect());
         self
     }
+
+    /// The table in GitHub's Markdown, its columns aligned as in the plain form; ends with a newline.
+    pub fn to_markdown(&self) -> String {
+        let line = |cells: &[String]| {
+            let cells: String = (0..self.header.len())
+                .map(|column| {
+                    let cell = cells.get(column).map_or("", String::as_str);
+                    format!(" {} |", cell.replace('|', "\\|"))
+                })
+                .collect();
+            format!("|{cells}\n")
+        };
+        let rule: Vec<String> = (0..self.header.len())
+            .map(|column| if column == 0 { ":---" } else { "---:" }.to_owned())
+            .collect();
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        line(&self.header) + &line(&rule) + &rows
+    }
 }
 
 impl fmt::Display for Table {
@@ -88,6 +106,16 @@ mod tests {
         let mut table = Table::new(["name", "n"]);
         table.row(["TOTAL"]);
         assert_eq!(table.to_string(), "name   n\nTOTAL");
+    }
+
+    #[test]
+    fn markdown_keeps_the_alignment_and_escapes_what_would_split_a_cell() {
+        let mut table = Table::new(["name", "n"]);
+        table.row(["a|b", "1"]).row(["short"]);
+        assert_eq!(
+            table.to_markdown(),
+            "| name | n |\n| :--- | ---: |\n| a\\|b | 1 |\n| short |  |\n"
+        );
     }
 
     #[test]

@@ -27,6 +27,28 @@ fn rounds_alternate_their_direction_and_warm_up_first() {
 }
 
 #[test]
+fn rotating_rounds_give_every_configuration_every_place() {
+    let mut order = Vec::new();
+    Experiment::new(["a", "b", "c"])
+        .warmup(0)
+        .trials(6)
+        .rotating()
+        .run(|config, _| {
+            order.push(config);
+            infallible(1.0)
+        })
+        .expect("no trial fails");
+    let rounds: Vec<&[usize]> = order.chunks(3).collect();
+    assert_eq!(rounds[..3], [[0, 1, 2], [0, 2, 1], [2, 0, 1]]);
+    for place in 0..3 {
+        let mut seen: Vec<usize> = rounds.iter().map(|round| round[place]).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, [0, 1, 2], "place {place}");
+    }
+}
+
+#[test]
 fn cold_trials_do_not_count() {
     let outcome = Experiment::new(["off", "on"])
         .warmup(2)

@@ -4,9 +4,10 @@ mod publisher;
 mod subscriber;
 mod vandal;
 
-use std::ops::Range;
+use std::io;
 
-use embar_client::sim_api::{Lane, LinkAction, PublisherAction};
+use embar_client::sim_api::{Lane, LinkAction};
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::time::Now;
 
 pub use publisher::PublisherActor;
@@ -15,7 +16,6 @@ pub use vandal::Vandal;
 
 use crate::books::Books;
 use crate::figures::Figures;
-use crate::network::Outgoing;
 use crate::trace::Trace;
 use crate::violation::Check;
 
@@ -25,9 +25,11 @@ pub enum Wish {
     /// Connect it.
     Connect,
     /// Send these bytes.
-    Send(Outgoing),
+    Send(SendBuf),
     /// Receive.
-    Receive(Vec<u8>, Range<usize>),
+    Receive(RecvBuf),
+    /// Nothing more will be sent.
+    ShutdownWrite,
     /// Close it.
     Close,
 }
@@ -36,21 +38,10 @@ impl From<LinkAction> for Wish {
     fn from(action: LinkAction) -> Self {
         match action {
             LinkAction::Connect(_) => Self::Connect,
-            LinkAction::Send(bytes) => Self::Send(Outgoing::Own(bytes)),
-            LinkAction::Receive(buffer, space) => Self::Receive(buffer, space),
+            LinkAction::Send(buf) => Self::Send(buf),
+            LinkAction::Receive(buf) => Self::Receive(buf),
+            LinkAction::ShutdownWrite => Self::ShutdownWrite,
             LinkAction::Close => Self::Close,
-        }
-    }
-}
-
-impl From<PublisherAction> for Wish {
-    fn from(action: PublisherAction) -> Self {
-        match action {
-            PublisherAction::Connect(_) => Self::Connect,
-            PublisherAction::Send(bytes) => Self::Send(Outgoing::Own(bytes)),
-            PublisherAction::SendBatch(bytes) => Self::Send(Outgoing::Batch(bytes)),
-            PublisherAction::Receive(buffer, space) => Self::Receive(buffer, space),
-            PublisherAction::Close => Self::Close,
         }
     }
 }
@@ -71,10 +62,10 @@ pub struct Scene<'a> {
 pub trait Actor {
     /// A connection stands.
     fn connected(&mut self, lane: Lane, now: Now);
-    /// Bytes came.
-    fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now);
+    /// A receive is over.
+    fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now);
     /// A send is over.
-    fn sent(&mut self, lane: Lane, now: Now);
+    fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now);
     /// A connection is gone, and none of its buffers is outstanding.
     fn disconnected(&mut self, lane: Lane, cause: &str, now: Now);
     /// When it wants to be called at the latest.

@@ -130,7 +130,7 @@ impl Broker {
         );
         let node = Arc::new(node);
         Self {
-            shard: Shard::new(Arc::clone(&node), Some(lane)),
+            shard: Shard::new(Arc::clone(&node), Some(lane)).expect("rings can be made here"),
             node,
             power,
             recovered,

@@ -17,7 +17,6 @@ use embar_fabric::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
 use connection::Connection;
-pub use connection::Outgoing;
 
 use crate::random::Random;
 
@@ -40,10 +39,10 @@ pub struct Weather {
 pub enum NearEvent {
     /// It stands.
     Connected,
-    /// So many more bytes are in the buffer.
-    Received(Vec<u8>, usize),
-    /// All of a send was taken.
-    Sent,
+    /// A receive is over.
+    Received(RecvBuf, io::Result<usize>),
+    /// A send is over.
+    Sent(SendBuf, io::Result<()>),
     /// It is over, and no buffer of it is outstanding.
     Ended(String),
 }

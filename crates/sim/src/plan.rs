@@ -142,6 +142,8 @@ fn config(random: &mut Random, max_batch_bytes: u32) -> BrokerConfig {
         backpressure_timeout: Duration::from_millis(random.between(100, 2000)),
         frame_timeout: Duration::from_millis(random.between(500, 10_000)),
         hello_timeout: Duration::from_millis(random.between(500, 5_000)),
+        idle_timeout: Duration::from_millis(random.between(2_000, 30_000)),
+        keep_alive: Duration::from_millis(random.between(100, 5_000)),
         metering: false,
         ..BrokerConfig::default()
     }

@@ -191,10 +191,10 @@ impl World {
             match self.network.near_event(id, self.now) {
                 None => {}
                 Some(NearEvent::Connected) => actor.connected(lane, now),
-                Some(NearEvent::Received(buffer, bytes)) => {
-                    actor.received(lane, buffer, bytes, now)
+                Some(NearEvent::Received(buf, result)) => {
+                    actor.received(lane, buf, &result, now);
                 }
-                Some(NearEvent::Sent) => actor.sent(lane, now),
+                Some(NearEvent::Sent(buf, result)) => actor.sent(lane, buf, &result, now),
                 Some(NearEvent::Ended(cause)) => {
                     self.connections.remove(&(i, lane));
                     actor.disconnected(lane, &cause, now);
@@ -227,8 +227,9 @@ impl World {
         };
         match wish {
             Wish::Connect => {}
-            Wish::Send(bytes) => self.network.client_send(id, bytes),
-            Wish::Receive(buffer, space) => self.network.client_recv(id, buffer, space),
+            Wish::Send(buf) => self.network.client_send(id, buf),
+            Wish::Receive(buf) => self.network.client_recv(id, buf),
+            Wish::ShutdownWrite => self.network.client_shutdown(id, self.now),
             Wish::Close => self.network.client_close(id, self.now),
         }
     }

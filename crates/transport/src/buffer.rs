@@ -9,15 +9,20 @@ use std::sync::Arc;
 
 use embar_fabric::{Mapped, Memory, Reservation, Span};
 
+use crate::ring::{RecvSpace, SendSpan};
+
 /// Where received bytes go.
 pub enum Store<M: Memory = Mapped> {
     /// Private memory; its length, not its capacity, is what can be filled.
     Heap(Vec<u8>),
     /// A reserved place in the log.
     Log(Reservation<M>),
+    /// Room of a receive ring.
+    Ring(RecvSpace),
 }
 
-/// A range of memory to receive into, and how much of it is filled.
+/// A range of memory to receive into, and how much of it is filled. It may have a second part,
+/// [`RecvBuf::then`], for what arrives with the last bytes of the first.
 ///
 /// A completion seldom fills all of it: submit it again until [`RecvBuf::remaining`] is 0.
 pub struct RecvBuf<M: Memory = Mapped> {
@@ -25,6 +30,8 @@ pub struct RecvBuf<M: Memory = Mapped> {
     start: usize,
     cursor: usize,
     end: usize,
+    then: Option<RecvSpace>,
+    overflow: usize,
 }
 
 impl<M: Memory> RecvBuf<M> {
@@ -46,6 +53,20 @@ impl<M: Memory> RecvBuf<M> {
         Self::new(Store::Log(reservation), len, range)
     }
 
+    /// Receives into all of `space`.
+    pub fn ring(space: RecvSpace) -> Self {
+        let len = space.len();
+        Self::new(Store::Ring(space), len, 0..len)
+    }
+
+    /// Once the range is full, bytes go on into `space`, by the same system call. It replaces a
+    /// second part given before.
+    pub fn then(mut self, space: RecvSpace) -> Self {
+        self.then = Some(space);
+        self.overflow = 0;
+        self
+    }
+
     fn new(store: Store<M>, len: usize, range: Range<usize>) -> Self {
         assert!(
             range.start <= range.end && range.end <= len,
@@ -56,12 +77,25 @@ impl<M: Memory> RecvBuf<M> {
             start: range.start,
             cursor: range.start,
             end: range.end,
+            then: None,
+            overflow: 0,
         }
     }
 
-    /// Bytes still to fill.
+    /// Bytes of the second part that are filled.
+    pub fn overflow(&self) -> usize {
+        self.overflow
+    }
+
+    /// Bytes still to fill, the second part not counted.
     pub fn remaining(&self) -> usize {
         self.end - self.cursor
+    }
+
+    /// Bytes that one more receive may add, the second part counted.
+    fn room(&self) -> usize {
+        let behind = self.then.as_ref().map_or(0, RecvSpace::len);
+        self.remaining() + behind - self.overflow
     }
 
     /// What is filled, as a range of the store.
@@ -82,46 +116,73 @@ impl<M: Memory> RecvBuf<M> {
         match &self.store {
             Store::Heap(bytes) => f(&bytes[range]),
             Store::Log(reservation) => reservation.with_bytes(range, f),
+            Store::Ring(space) => f(space.filled(range)),
         }
     }
 
     /// Copies as much of `bytes` as fits behind what is filled; returns how much. For reactors
     /// that have the bytes already (a simulated network).
     pub fn fill(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(self.remaining());
+        let count = bytes.len().min(self.room());
+        let (first, second) = bytes[..count].split_at(count.min(self.remaining()));
+        let filled = self.cursor + first.len();
         match &mut self.store {
-            Store::Heap(store) => {
-                store[self.cursor..self.cursor + count].copy_from_slice(&bytes[..count]);
-            }
-            Store::Log(reservation) => reservation.write(self.cursor, &bytes[..count]),
+            Store::Heap(store) => store[self.cursor..filled].copy_from_slice(first),
+            Store::Log(reservation) => reservation.write(self.cursor, first),
+            Store::Ring(space) => space.memory()[self.cursor..filled].copy_from_slice(first),
         }
-        self.cursor += count;
+        if let Some(space) = &mut self.then {
+            let at = self.overflow;
+            space.memory()[at..at + second.len()].copy_from_slice(second);
+        }
+        self.advance(count);
         count
     }
 
-    /// Gives the memory back, filled bytes and all.
+    /// Gives the memory back, filled bytes and all; a second part is dropped, and what is in it.
     pub fn into_store(self) -> Store<M> {
         self.store
     }
 
-    /// Counts `count` bytes of [`RecvBuf::space`] as filled. For reactors.
+    /// Gives both parts back, filled bytes and all.
+    pub fn into_parts(self) -> (Store<M>, Option<RecvSpace>) {
+        (self.store, self.then)
+    }
+
+    /// Counts `count` more bytes as filled, of [`RecvBuf::spaces`] in their order. For reactors.
     ///
     /// # Panics
     /// If fewer are left.
     pub fn advance(&mut self, count: usize) {
-        assert!(count <= self.remaining(), "filled beyond the range");
-        self.cursor += count;
+        assert!(count <= self.room(), "filled beyond the range");
+        let first = count.min(self.remaining());
+        self.cursor += first;
+        if let Store::Ring(space) = &mut self.store {
+            space.fill_to(self.cursor);
+        }
+        if let Some(space) = &mut self.then {
+            self.overflow += count - first;
+            space.fill_to(self.overflow);
+        }
     }
 }
 
 impl RecvBuf<Mapped> {
-    /// The memory still to fill. For reactors, which call [`RecvBuf::advance`] afterwards.
-    pub fn space(&mut self) -> &mut [u8] {
+    /// The memory still to fill: of the range, and of the second part (empty without one). For
+    /// reactors, which call [`RecvBuf::advance`] afterwards.
+    #[inline]
+    pub fn spaces(&mut self) -> (&mut [u8], &mut [u8]) {
         let range = self.cursor..self.end;
-        match &mut self.store {
+        let first = match &mut self.store {
             Store::Heap(bytes) => &mut bytes[range],
             Store::Log(reservation) => &mut reservation.as_mut_slice()[range],
-        }
+            Store::Ring(space) => &mut space.memory()[range],
+        };
+        let second = match &mut self.then {
+            Some(space) => &mut space.memory()[self.overflow..],
+            None => &mut [],
+        };
+        (first, second)
     }
 }
 
@@ -130,6 +191,7 @@ impl<M: Memory> fmt::Debug for RecvBuf<M> {
         let store = match self.store {
             Store::Heap(_) => "heap",
             Store::Log(_) => "log",
+            Store::Ring(_) => "ring",
         };
         write!(
             f,
@@ -171,9 +233,37 @@ impl<M: Memory> Body<M> {
     }
 }
 
-/// Bytes to send: a small private part, then a [`Body`]; either may be empty.
+/// The first part of what is sent.
+#[derive(Debug)]
+pub enum Head {
+    /// Private memory.
+    Heap(Vec<u8>),
+    /// What a send ring has ready. It is counted as sent as far as it was.
+    Ring(SendSpan),
+}
+
+impl Head {
+    /// The private memory, for using it again; a ring's span is finished and leaves nothing.
+    pub fn into_heap(self) -> Vec<u8> {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Ring(_) => Vec::new(),
+        }
+    }
+
+    fn unsent(&self, sent: usize) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => &bytes[sent.min(bytes.len())..],
+            Self::Ring(span) => span.bytes(),
+        }
+    }
+}
+
+/// Bytes to send: a head, private or of a send ring, then a [`Body`]; either may be empty.
 pub struct SendBuf<M: Memory = Mapped> {
-    head: Vec<u8>,
+    head: Head,
+    /// Bytes of the head at first.
+    head_len: usize,
     body: Body<M>,
     sent: usize,
 }
@@ -181,8 +271,21 @@ pub struct SendBuf<M: Memory = Mapped> {
 impl<M: Memory> SendBuf<M> {
     /// `head`, then `body`. An empty `Vec` allocates nothing.
     pub fn new(head: Vec<u8>, body: Body<M>) -> Self {
+        let head_len = head.len();
+        Self::with_head(Head::Heap(head), head_len, body)
+    }
+
+    /// What a send ring has ready, then `body`. The span holds the ring's right to send until this
+    /// buffer is taken apart or dropped.
+    pub fn ring(span: SendSpan, body: Body<M>) -> Self {
+        let head_len = span.bytes().len();
+        Self::with_head(Head::Ring(span), head_len, body)
+    }
+
+    fn with_head(head: Head, head_len: usize, body: Body<M>) -> Self {
         Self {
             head,
+            head_len,
             body,
             sent: 0,
         }
@@ -205,7 +308,7 @@ impl<M: Memory> SendBuf<M> {
 
     /// Bytes in all.
     pub fn total(&self) -> usize {
-        self.head.len() + self.body.len()
+        self.head_len + self.body.len()
     }
 
     /// Bytes handed to the kernel so far. After a failed send: how much the peer may have got.
@@ -220,8 +323,8 @@ impl<M: Memory> SendBuf<M> {
 
     /// Lets `f` see the unsent bytes, in order, as two parts of which either may be empty.
     pub fn with_unsent<R>(&self, f: impl FnOnce(&[u8], &[u8]) -> R) -> R {
-        let head = &self.head[self.sent.min(self.head.len())..];
-        let skip = self.sent.saturating_sub(self.head.len());
+        let head = self.head.unsent(self.sent);
+        let skip = self.sent.saturating_sub(self.head_len);
         match &self.body {
             Body::Empty => f(head, &[]),
             Body::Shared(bytes) => f(head, &bytes[skip..]),
@@ -235,11 +338,19 @@ impl<M: Memory> SendBuf<M> {
     /// If fewer are unsent.
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.remaining(), "sent more than there is");
+        if let Head::Ring(span) = &mut self.head {
+            let left = self.head_len.saturating_sub(self.sent);
+            span.advance(count.min(left));
+            if left > 0 && count >= left && self.head_len + self.body.len() > self.sent + count {
+                // The rest of the body may take long.
+                span.free_sent();
+            }
+        }
         self.sent += count;
     }
 
-    /// Gives both parts back, for instance to use the `Vec` again.
-    pub fn into_parts(self) -> (Vec<u8>, Body<M>) {
+    /// Gives both parts back, for instance to use the `Vec` again or to finish the span.
+    pub fn into_parts(self) -> (Head, Body<M>) {
         (self.head, self.body)
     }
 }
@@ -259,7 +370,7 @@ mod tests {
         let mut buf = RecvBuf::<Mapped>::heap(vec![9; 8], 2..6);
         assert_eq!(buf.fill(b"ab"), 2);
         assert_eq!((buf.filled(), buf.remaining()), (2..4, 2));
-        buf.space()[0] = b'c';
+        buf.spaces().0[0] = b'c';
         buf.advance(1);
         assert_eq!(buf.fill(b"de"), 1, "only one byte was left");
         assert_eq!(buf.remaining(), 0);

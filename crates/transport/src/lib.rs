@@ -52,19 +52,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod buffer;
 pub mod epoll;
 pub mod reactor;
+pub mod ring;
 pub mod socket;
 pub mod token;
 pub mod waker;
 
-pub use buffer::{Body, RecvBuf, SendBuf, Store};
+pub use buffer::{Body, Head, RecvBuf, SendBuf, Store};
 pub use embar_fabric::{Mapped, Memory};
-pub use epoll::Epoll;
+pub use epoll::{DirectSend, Epoll};
 pub use reactor::{Completion, IoCounters, Reactor};
-pub use socket::{Granted, SocketError, SocketOptions};
+pub use socket::{Address, Granted, Listener, Peer, SocketError, SocketOptions, Stream};
 pub use token::Token;
 pub use waker::Waker;

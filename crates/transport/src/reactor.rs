@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use embar_fabric::{Mapped, Memory};
 
-use crate::{RecvBuf, SendBuf, Token, Waker};
+use crate::{Address, Listener, Peer, RecvBuf, SendBuf, Stream, Token, Waker};
 
 /// Something that was asked for and is now over, or something that happened.
 pub enum Completion<M: Memory = Mapped> {
@@ -17,9 +16,9 @@ pub enum Completion<M: Memory = Mapped> {
         /// The listener.
         listener: Token,
         /// The new connection.
-        stream: TcpStream,
+        stream: Stream,
         /// Its other end.
-        peer: SocketAddr,
+        peer: Peer,
     },
     /// Accepting failed, most often because no file descriptor is free (`EMFILE`). The peers wait
     /// in the backlog; the reactor tries again when it closes a connection, or after
@@ -135,20 +134,21 @@ pub trait Reactor<M: Memory> {
     ///
     /// # Errors
     /// When the kernel refuses to watch it.
-    fn listen(&mut self, listener: TcpListener) -> io::Result<Token>;
+    fn listen(&mut self, listener: impl Into<Listener>) -> io::Result<Token>;
 
     /// Takes a connected stream.
     ///
     /// # Errors
     /// When the kernel refuses to watch it; the stream is closed then.
-    fn add(&mut self, stream: TcpStream) -> io::Result<Token>;
+    fn add(&mut self, stream: impl Into<Stream>) -> io::Result<Token>;
 
     /// Connects; [`Completion::Connected`] tells how it went. Buffers may be submitted before.
     /// There is no time limit but the kernel's (about two minutes): close the token to give up.
+    /// A socket file whose backlog is full fails with `WouldBlock`; try again later.
     ///
     /// # Errors
     /// When no socket can be made. A peer that refuses is not such an error.
-    fn connect(&mut self, address: SocketAddr) -> io::Result<Token>;
+    fn connect(&mut self, address: impl Into<Address>) -> io::Result<Token>;
 
     /// Receives into `buf`, completes with at least one byte, with 0 at the end of the stream, or
     /// with an error (`NotConnected` for a closed or stale token).

@@ -4,13 +4,22 @@
 //! off and is capped by `net.core.rmem_max` or `wmem_max`, often far below what autotuning would
 //! reach. [`granted`] tells what the kernel really gave.
 
+mod address;
+mod stream;
+mod unix;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+pub use address::{Address, AddressError, Peer};
+pub use stream::{Listener, Stream};
+pub use unix::SocketFile;
 
 /// Why a socket could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +30,7 @@ pub enum SocketError {
     )]
     Listen {
         /// The address asked for.
-        address: SocketAddr,
+        address: Address,
         /// What the kernel said.
         source: io::Error,
     },
@@ -31,13 +40,13 @@ pub enum SocketError {
     )]
     Connect {
         /// The address asked for.
-        address: SocketAddr,
+        address: Address,
         /// What the kernel said; `TimedOut` when the time given had passed.
         source: io::Error,
     },
 }
 
-/// Options of TCP sockets. Given to a listener, its accepted sockets inherit all of them.
+/// Options of sockets; Unix sockets have the buffer sizes and the backlog only. Given to a listener, its accepted sockets inherit all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketOptions {
     /// `TCP_NODELAY`: do not hold small segments back. Default true, because whole frames are
@@ -79,45 +88,122 @@ pub struct Granted {
     pub send_bytes: usize,
 }
 
-/// Listens on `address` (port 0: the kernel chooses; ask `local_addr`). The address is reusable
-/// at once after the last listener on it was closed.
-pub fn listen(address: SocketAddr, options: &SocketOptions) -> Result<TcpListener, SocketError> {
+/// Listens on `address` (port 0: the kernel chooses; ask [`Listener::local_address`]). A TCP
+/// address is reusable at once after the last listener on it was closed. A socket file is for this
+/// user only (0600), replaces that of a dead process, and is removed with the listener.
+pub fn listen(
+    address: impl Into<Address>,
+    options: &SocketOptions,
+) -> Result<Listener, SocketError> {
+    let address = address.into();
+    let path = match &address {
+        Address::Tcp(address) => return listen_tcp(*address, options).map(Listener::Tcp),
+        Address::Unix(path) => path,
+    };
+    let open = || -> io::Result<Listener> {
+        let fd = unix::open()?;
+        apply_sizes(&fd, options)?;
+        let file = unix::listen(&fd, path, i32::from(options.backlog))?;
+        Ok(Listener::Unix(UnixListener::from(fd), Some(file)))
+    };
+    open().map_err(|source| SocketError::Listen { address, source })
+}
+
+/// As [`listen`], for those that need a TCP listener.
+pub fn listen_tcp(
+    address: SocketAddr,
+    options: &SocketOptions,
+) -> Result<TcpListener, SocketError> {
     let open = || -> io::Result<TcpListener> {
-        let fd = open_socket(address, options)?;
+        let fd = open_tcp(address, options)?;
         sockopt::set_socket_reuseaddr(&fd, true)?;
         rustix::net::bind(&fd, &address)?;
         rustix::net::listen(&fd, i32::from(options.backlog))?;
         Ok(TcpListener::from(fd))
     };
-    open().map_err(|source| SocketError::Listen { address, source })
+    open().map_err(|source| SocketError::Listen {
+        address: address.into(),
+        source,
+    })
 }
 
 /// Connects to `address` and waits for it, at most `timeout`. The stream returned blocks, as
 /// `std`'s streams do; a reactor takes it as it is.
 pub fn connect(
+    address: impl Into<Address>,
+    timeout: Duration,
+    options: &SocketOptions,
+) -> Result<Stream, SocketError> {
+    let address = address.into();
+    let path = match &address {
+        Address::Tcp(address) => return connect_tcp(*address, timeout, options).map(Stream::Tcp),
+        Address::Unix(path) => path,
+    };
+    let open = || -> io::Result<Stream> {
+        let stream = UnixStream::from(unix::open()?);
+        apply_sizes(&stream, options)?;
+        let deadline = Instant::now() + timeout;
+        // The kernel says neither when the backlog has room again, nor lets a wait end in time.
+        while let Err(error) = unix::connect(&stream, path) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Err(error);
+            }
+            if Instant::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(BACKLOG_RETRY);
+        }
+        stream.set_nonblocking(false)?;
+        Ok(Stream::Unix(stream))
+    };
+    open().map_err(|source| SocketError::Connect { address, source })
+}
+
+/// How often connecting tries anew while the backlog of a socket file is full.
+const BACKLOG_RETRY: Duration = Duration::from_millis(1);
+
+/// As [`connect`], for those that need a TCP stream.
+pub fn connect_tcp(
     address: SocketAddr,
     timeout: Duration,
     options: &SocketOptions,
 ) -> Result<TcpStream, SocketError> {
     let open = || -> io::Result<TcpStream> {
-        let stream = open_stream(address, options)?;
-        if !start_connect(&stream, address)? {
+        let stream = TcpStream::from(open_tcp(address, options)?);
+        if !start_connect_tcp(&stream, address)? {
             wait_connected(&stream, timeout)?;
             sockopt::socket_error(&stream)??;
         }
         stream.set_nonblocking(false)?;
         Ok(stream)
     };
-    open().map_err(|source| SocketError::Connect { address, source })
+    open().map_err(|source| SocketError::Connect {
+        address: address.into(),
+        source,
+    })
 }
 
 /// A socket that can connect to `address`. It does not block.
-pub(crate) fn open_stream(address: SocketAddr, options: &SocketOptions) -> io::Result<TcpStream> {
-    open_socket(address, options).map(TcpStream::from)
+pub(crate) fn open_stream(address: &Address, options: &SocketOptions) -> io::Result<Stream> {
+    match address {
+        Address::Tcp(address) => Ok(Stream::Tcp(open_tcp(*address, options)?.into())),
+        Address::Unix(_) => {
+            let fd = unix::open()?;
+            apply_sizes(&fd, options)?;
+            Ok(Stream::Unix(fd.into()))
+        }
+    }
 }
 
 /// Starts to connect; true if that is done already.
-pub(crate) fn start_connect(stream: &TcpStream, address: SocketAddr) -> io::Result<bool> {
+pub(crate) fn start_connect(stream: &Stream, address: &Address) -> io::Result<bool> {
+    match address {
+        Address::Tcp(address) => start_connect_tcp(stream, *address),
+        Address::Unix(path) => unix::connect(stream, path).map(|()| true),
+    }
+}
+
+fn start_connect_tcp(stream: impl AsFd, address: SocketAddr) -> io::Result<bool> {
     match rustix::net::connect(stream, &address) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::INPROGRESS) => Ok(false),
@@ -147,7 +233,7 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
     }
 }
 
-fn open_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
+fn open_tcp(address: SocketAddr, options: &SocketOptions) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -159,17 +245,12 @@ fn open_socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Owned
     Ok(fd)
 }
 
-/// Sets `options` on a socket that exists already. A receive buffer size set on a connected socket
+/// Sets `options` on a TCP socket that exists already. A receive buffer size set on a connected socket
 /// comes too late for the window scale of that connection; set it on the listener instead.
 pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
     let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, options.nodelay)?;
-    if let Some(bytes) = options.recv_buffer_bytes {
-        sockopt::set_socket_recv_buffer_size(socket, bytes)?;
-    }
-    if let Some(bytes) = options.send_buffer_bytes {
-        sockopt::set_socket_send_buffer_size(socket, bytes)?;
-    }
+    apply_sizes(socket, options)?;
     if let Some(timeout) = options.dead_peer_timeout {
         let timeout = timeout.max(Duration::from_secs(1));
         let millis = timeout.as_millis().min(u32::MAX.into()) as u32;
@@ -181,6 +262,17 @@ pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
         sockopt::set_socket_keepalive(socket, true)?;
         sockopt::set_tcp_keepidle(socket, (timeout / 2).clamp(second, most))?;
         sockopt::set_tcp_keepintvl(socket, (timeout / 6).clamp(second, most))?;
+    }
+    Ok(())
+}
+
+fn apply_sizes(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
+    let socket = socket.as_fd();
+    if let Some(bytes) = options.recv_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(socket, bytes)?;
+    }
+    if let Some(bytes) = options.send_buffer_bytes {
+        sockopt::set_socket_send_buffer_size(socket, bytes)?;
     }
     Ok(())
 }
@@ -212,9 +304,9 @@ mod tests {
             send_buffer_bytes: Some(48 * 1024),
             backlog: 4,
         };
-        let listener = listen(loopback(), &options).unwrap();
+        let listener = listen_tcp(loopback(), &options).unwrap();
         let address = listener.local_addr().unwrap();
-        let client = connect(address, Duration::from_secs(2), &options).unwrap();
+        let client = connect_tcp(address, Duration::from_secs(2), &options).unwrap();
         listener.set_nonblocking(false).unwrap();
         let (server, _) = listener.accept().unwrap();
         for stream in [&client, &server] {
@@ -238,13 +330,13 @@ mod tests {
     #[test]
     fn unasked_buffer_sizes_stay_with_the_kernel() {
         let plain = TcpListener::bind(loopback()).unwrap();
-        let ours = listen(loopback(), &SocketOptions::default()).unwrap();
+        let ours = listen_tcp(loopback(), &SocketOptions::default()).unwrap();
         assert_eq!(granted(&plain).unwrap(), granted(&ours).unwrap());
     }
 
     #[test]
     fn a_used_address_is_named_in_the_error() {
-        let first = listen(loopback(), &SocketOptions::default()).unwrap();
+        let first = listen_tcp(loopback(), &SocketOptions::default()).unwrap();
         let address = first.local_addr().unwrap();
         let error = listen(address, &SocketOptions::default()).unwrap_err();
         let SocketError::Listen {
@@ -254,19 +346,19 @@ mod tests {
         else {
             panic!("not a listen error: {error}");
         };
-        assert_eq!(*named, address);
+        assert_eq!(*named, address.into());
         assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&address.to_string()));
     }
 
     #[test]
     fn a_refused_connection_is_an_error_at_once() {
-        let gone = listen(loopback(), &SocketOptions::default()).unwrap();
+        let gone = listen_tcp(loopback(), &SocketOptions::default()).unwrap();
         let address = gone.local_addr().unwrap();
         drop(gone);
         let started = Instant::now();
         let error =
-            connect(address, Duration::from_secs(20), &SocketOptions::default()).unwrap_err();
+            connect_tcp(address, Duration::from_secs(20), &SocketOptions::default()).unwrap_err();
         let SocketError::Connect { source, .. } = &error else {
             panic!("not a connect error: {error}");
         };
@@ -281,11 +373,11 @@ mod tests {
             backlog: 0,
             ..SocketOptions::default()
         };
-        let listener = listen(loopback(), &options).unwrap();
+        let listener = listen_tcp(loopback(), &options).unwrap();
         let address = listener.local_addr().unwrap();
         let mut waiting = Vec::new();
         let error = loop {
-            match connect(address, Duration::from_millis(100), &options) {
+            match connect_tcp(address, Duration::from_millis(100), &options) {
                 Ok(stream) => waiting.push(stream),
                 Err(error) => break error,
             }

@@ -50,14 +50,14 @@ fn run(
                 match completion {
                     Completion::Sent { buf, .. } => {
                         let (head, body) = buf.into_parts();
-                        sent = Some(SendBuf::new(head, body));
+                        sent = Some(SendBuf::new(head.into_heap(), body));
                     }
                     Completion::Received { token, buf, .. } if buf.remaining() > 0 => {
                         epoll.recv(token, buf);
                     }
                     Completion::Received { buf, .. } => match buf.into_store() {
                         Store::Heap(bytes) => received = Some(RecvBuf::heap(bytes, 0..128)),
-                        Store::Log(_) => panic!("the store changed its kind"),
+                        _ => panic!("the store changed its kind"),
                     },
                     other => panic!("unexpected {other:?}"),
                 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use embar_transport::{Completion, Epoll, Reactor, Token};
+use embar_transport::{Completion, Epoll, Reactor, Stream, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Takes every descriptor that is left.
@@ -44,7 +44,7 @@ fn assert_failed(completion: Completion, wanted: Token) {
     assert_eq!(error.raw_os_error(), Some(expected));
 }
 
-fn accepted(completion: Completion) -> TcpStream {
+fn accepted(completion: Completion) -> Stream {
     match completion {
         Completion::Accepted { stream, .. } => stream,
         other => panic!("not accepted: {other:?}"),

@@ -92,22 +92,42 @@ impl<'a> Ack<'a> {
     }
 }
 
+/// Bytes of the body of an ack for `batches` batches.
+#[must_use]
+pub const fn ack_len(batches: usize) -> usize {
+    FIXED_BYTES + batches * size_of::<u64>()
+}
+
+/// Writes the body of an ack, without a frame header, for the batches from number `first` on.
+///
+/// # Panics
+/// If there are more than [`MAX_ACK_BATCHES`] offsets (send several frames), or `out` is not of
+/// [`ack_len`] bytes.
+pub fn write_ack(first: u64, refused: Option<ErrorCode>, base_offsets: &[u64], out: &mut [u8]) {
+    assert!(
+        base_offsets.len() <= MAX_ACK_BATCHES,
+        "too many for one ack frame"
+    );
+    let status = refused.map_or(0, ErrorCode::number);
+    let (fixed, list) = out.split_at_mut(FIXED_BYTES);
+    fixed[..8].copy_from_slice(&first.to_le_bytes());
+    fixed[8..12].copy_from_slice(&(base_offsets.len() as u32).to_le_bytes());
+    fixed[12..].copy_from_slice(&status.to_le_bytes());
+    let list = <[U64]>::mut_from_bytes(list).unwrap_or_default();
+    assert_eq!(list.len(), base_offsets.len(), "not the length of the ack");
+    for (place, offset) in list.iter_mut().zip(base_offsets) {
+        place.set(*offset);
+    }
+}
+
 /// Appends an ack frame, header included, for the batches from number `first` on.
 ///
 /// # Panics
 /// If there are more than [`MAX_ACK_BATCHES`] offsets: send several frames.
 pub fn encode_ack(first: u64, refused: Option<ErrorCode>, base_offsets: &[u64], out: &mut Vec<u8>) {
-    assert!(
-        base_offsets.len() <= MAX_ACK_BATCHES,
-        "too many for one ack frame"
-    );
-    let length = FIXED_BYTES + size_of_val(base_offsets);
-    out.reserve(crate::limits::FRAME_HEADER_BYTES + length);
+    let length = ack_len(base_offsets.len());
     out.extend_from_slice(&FrameHeader::new(FrameId::Ack, length as u32).to_bytes());
-    out.extend_from_slice(&first.to_le_bytes());
-    out.extend_from_slice(&(base_offsets.len() as u32).to_le_bytes());
-    out.extend_from_slice(&refused.map_or(0, ErrorCode::number).to_le_bytes());
-    for offset in base_offsets {
-        out.extend_from_slice(&offset.to_le_bytes());
-    }
+    let at = out.len();
+    out.resize(at + length, 0);
+    write_ack(first, refused, base_offsets, &mut out[at..]);
 }

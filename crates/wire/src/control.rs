@@ -1,4 +1,5 @@
-//! Control messages: Protobuf bodies, one frame id each, answered in the order of the requests.
+//! Control messages: Protobuf bodies, one frame id each, answered in the order of the requests; and
+//! the greetings that the session's handshake carries.
 //!
 //! The schema is `proto/embar.proto`. Its generated types stay inside: encoding borrows from the
 //! types here and decoding copies into them, both through Protobuf views, so strings are copied
@@ -9,13 +10,13 @@ mod field;
 mod handshake;
 mod topics;
 
-use buffa::{DecodeOptions, MessageView, ViewEncode};
+use buffa::{DecodeOptions, MessageView, SizeCache, ViewEncode};
 
 pub use self::cluster::{
     BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Join, Joined, ProfileReply,
     SetMetering, StatusReply,
 };
-pub use self::handshake::{ErrorCode, ErrorReply, Goodbye, Hello, Role, Welcome};
+pub use self::handshake::{ErrorCode, ErrorReply, Hello, Role, Welcome};
 pub use self::topics::{
     CreateTopic, DeleteTopic, DescribeTopic, OpenPublisher, Partition, PublisherOpened, StartAt,
     Subscribe, Subscribed, Topic, TopicCreated, TopicDescription, Topics,
@@ -71,6 +72,36 @@ macro_rules! control {
             }
         }
 
+        /// Bytes of the body of `message`, without a frame header.
+        ///
+        /// # Errors
+        /// [`EncodeError`] if it exceeds [`MAX_CONTROL_BYTES`].
+        pub fn body_len(message: &Control) -> Result<usize, EncodeError> {
+            match message {
+                $(Control::$message(body) => view_len(FrameId::$message, &body.to_view()),)*
+                $(Control::$signal => view_len(FrameId::$signal, &proto::$view::default()),)*
+            }
+        }
+
+        /// Writes the body of `message`, without a frame header, into memory of exactly
+        /// [`body_len`] bytes, for instance a reservation.
+        ///
+        /// # Errors
+        /// [`EncodeError`] if it exceeds [`MAX_CONTROL_BYTES`].
+        ///
+        /// # Panics
+        /// If `out` has another length.
+        pub fn encode_body(message: &Control, out: &mut [u8]) -> Result<(), EncodeError> {
+            match message {
+                $(Control::$message(body) => {
+                    view_into(FrameId::$message, &body.to_view(), out)
+                })*
+                $(Control::$signal => {
+                    view_into(FrameId::$signal, &proto::$view::default(), out)
+                })*
+            }
+        }
+
         /// Reads the body of a control frame.
         ///
         /// # Errors
@@ -94,14 +125,8 @@ macro_rules! control {
 
 control! {
     messages {
-        /// First frame of the side that connected.
-        Hello(Hello),
-        /// Answer to Hello.
-        Welcome(Welcome),
         /// A request was refused, or the connection is about to be closed.
         Error(ErrorReply),
-        /// The sender is draining and closes soon.
-        Goodbye(Goodbye),
         /// Announces batches for one topic.
         OpenPublisher(OpenPublisher),
         /// Answer to OpenPublisher.
@@ -148,10 +173,6 @@ control! {
         Profile(ProfileView),
         /// Done, with nothing to tell.
         Done(DoneView),
-        /// Are you there?
-        Ping(PingView),
-        /// Answer to Ping.
-        Pong(PongView),
     }
 }
 
@@ -179,14 +200,52 @@ fn frame<'a>(
     }
 }
 
+fn view_len<'a>(id: FrameId, view: &impl ViewEncode<'a>) -> Result<usize, EncodeError> {
+    let limit = MAX_CONTROL_BYTES;
+    let bytes = view
+        .try_encoded_len()
+        .map_or(usize::MAX, |len| len as usize);
+    if bytes > limit as usize {
+        return Err(EncodeError { id, bytes, limit });
+    }
+    Ok(bytes)
+}
+
+fn view_into<'a>(
+    id: FrameId,
+    view: &impl ViewEncode<'a>,
+    mut out: &mut [u8],
+) -> Result<(), EncodeError> {
+    let limit = MAX_CONTROL_BYTES;
+    let mut sizes = SizeCache::new();
+    let bytes = view.compute_size(&mut sizes);
+    if bytes > limit {
+        let bytes = bytes as usize;
+        return Err(EncodeError { id, bytes, limit });
+    }
+    assert_eq!(
+        out.len(),
+        bytes as usize,
+        "the memory must have the length of the body"
+    );
+    view.write_to(&mut sizes, &mut out);
+    assert!(out.is_empty(), "a message wrote less than its size");
+    Ok(())
+}
+
 fn view<'a, V: MessageView<'a>>(id: FrameId, body: &'a [u8]) -> Result<V, ControlError> {
+    options()
+        .decode_view(body)
+        .map_err(|reason| ControlError::Malformed { id, reason })
+}
+
+/// Bounds of what a peer's message may cost.
+fn options() -> DecodeOptions {
     DecodeOptions::new()
         .with_max_message_size(MAX_CONTROL_BYTES as usize)
         .with_element_memory_limit(MAX_ELEMENT_BYTES)
         .with_unknown_field_limit(MAX_UNKNOWN_FIELDS)
         .with_recursion_limit(MAX_NESTING)
-        .decode_view(body)
-        .map_err(|reason| ControlError::Malformed { id, reason })
 }
 
 #[cfg(test)]

@@ -35,6 +35,16 @@ pub enum FrameError {
         /// Most bytes accepted.
         limit: u32,
     },
+    /// Flags that the protocol does not know, on any kind of frame.
+    #[error(
+        "flags {flags:#06x} on a frame with id {id} are unknown: the peer speaks a newer version"
+    )]
+    FlagsNotKnown {
+        /// The id found.
+        id: u16,
+        /// All flags found.
+        flags: u16,
+    },
     /// The frame is shorter than its fixed part.
     #[error("a {id:?} frame of {bytes} bytes is shorter than its fixed part")]
     TooShort {
@@ -164,9 +174,12 @@ pub enum ControlError {
         /// What the Protobuf decoder says.
         reason: buffa::DecodeError,
     },
-    /// A Hello without the magic: the peer speaks another protocol.
-    #[error("the peer does not speak the Embar protocol: check the address")]
-    NotEmbar,
+    /// What came with the session's handshake is not valid Protobuf.
+    #[error("malformed greeting: {reason}")]
+    Greeting {
+        /// What the Protobuf decoder says.
+        reason: buffa::DecodeError,
+    },
     /// A field that must be there is missing or has a value that this version does not know.
     #[error("field `{field}` is missing or has an unknown value: the peer may be newer")]
     Field {

@@ -12,11 +12,15 @@ use crate::limits::{
     MAX_CONTROL_BYTES,
 };
 
-/// Version of the protocol, exchanged in Hello and Welcome.
-pub const PROTOCOL_VERSION: u32 = 1;
+/// Version of the protocol, exchanged in the session's handshake.
+pub const PROTOCOL_VERSION: u32 = 2;
 
-/// The first bytes of a Hello's content: a peer that speaks another protocol is told so.
-pub const MAGIC: [u8; 4] = *b"EMBR";
+/// Ids from here to `u16::MAX` belong to the layer that carries a protocol's frames (handshake,
+/// heartbeats, endings); no [`Protocol`] is ever asked about them.
+pub const FIRST_RESERVED_ID: u16 = 0xFF00;
+
+/// Longest [`Protocol::NAME`].
+pub const MAX_PROTOCOL_NAME_BYTES: usize = 32;
 
 macro_rules! frame_ids {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
@@ -47,23 +51,14 @@ macro_rules! frame_ids {
     };
 }
 
+// 16, 17, 19, 20 and 21 had a meaning in version 1.
 frame_ids! {
     /// A batch of messages: [`crate::batch`].
     Batch = 1,
     /// Batches that were acknowledged: [`crate::ack`].
     Ack = 2,
-    /// First frame of the side that connected.
-    Hello = 16,
-    /// Answer to Hello.
-    Welcome = 17,
     /// A request was refused, or the connection is about to be closed.
     Error = 18,
-    /// The sender is draining and closes soon.
-    Goodbye = 19,
-    /// Are you there?
-    Ping = 20,
-    /// Answer to Ping.
-    Pong = 21,
     /// Announces batches for one topic on this connection.
     OpenPublisher = 32,
     /// Answer to OpenPublisher.
@@ -192,5 +187,107 @@ impl FrameHeader {
             return Err(FrameError::TooShort { id, bytes });
         }
         Ok(id)
+    }
+}
+
+/// How a frame is received, told from its header alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// All of it is shown to the receiver at once, as one slice.
+    Whole,
+    /// The first `head` bytes after the frame header are shown; the receiver says where the rest,
+    /// the body, is to go.
+    Body {
+        /// Bytes after the frame header, never more than its length.
+        head: u32,
+    },
+    /// As [`Shape::Body`], but the frame says itself how long the head is: `u32` LE in its first 4
+    /// bytes after the frame header, which do not count as head.
+    HeadThenBody,
+}
+
+/// What speakers of a protocol agree on about their frames, before anything of a frame but its
+/// header is read. What the frames mean is not said here.
+pub trait Protocol {
+    /// Both ends must have the same; at most [`MAX_PROTOCOL_NAME_BYTES`].
+    const NAME: &'static str;
+    /// Both ends must have the same.
+    const VERSION: u32;
+
+    /// Checks a header whose id is below [`FIRST_RESERVED_ID`]. Limits that do not depend on the
+    /// kind of frame are checked by the caller.
+    ///
+    /// # Errors
+    /// [`FrameError`] if no such frame may come: the stream cannot be followed any further.
+    fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError>;
+}
+
+/// The log's own frames as a [`Protocol`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogProtocol {
+    /// What this end accepts.
+    pub limits: Limits,
+}
+
+impl LogProtocol {
+    /// Bytes of a batch after its frame header that are shown; the payload follows.
+    pub const BATCH_HEAD_BYTES: u32 = (BATCH_HEADER_BYTES - FRAME_HEADER_BYTES) as u32;
+}
+
+impl Protocol for LogProtocol {
+    const NAME: &'static str = "embar-log";
+    const VERSION: u32 = PROTOCOL_VERSION;
+
+    #[inline]
+    fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError> {
+        Ok(match header.check(&self.limits)? {
+            FrameId::Batch => Shape::Body {
+                head: Self::BATCH_HEAD_BYTES,
+            },
+            _ => Shape::Whole,
+        })
+    }
+}
+
+const _: () = assert!(LogProtocol::NAME.len() <= MAX_PROTOCOL_NAME_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_id_of_the_log_is_reserved() {
+        assert!(
+            FrameId::ALL
+                .iter()
+                .all(|id| (*id as u16) < FIRST_RESERVED_ID)
+        );
+    }
+
+    #[test]
+    fn only_batches_have_a_body_and_its_head_is_the_rest_of_a_line() {
+        let log = LogProtocol::default();
+        for id in FrameId::ALL {
+            let expected = match id {
+                FrameId::Batch => Shape::Body { head: 56 },
+                _ => Shape::Whole,
+            };
+            assert_eq!(log.shape(FrameHeader::new(*id, 56)), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_shape_is_given_only_to_what_the_header_check_accepts() {
+        let log = LogProtocol {
+            limits: Limits::new(100, 4096),
+        };
+        let too_long = FrameHeader::new(FrameId::Batch, 4096);
+        let too_short = FrameHeader::new(FrameId::Batch, 55);
+        let mut unknown = FrameHeader::new(FrameId::Done, 0);
+        unknown.id = 999;
+        for header in [too_long, too_short, unknown] {
+            assert_eq!(log.shape(header).err(), header.check(&log.limits).err());
+            assert!(log.shape(header).is_err());
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! The Embar wire protocol: bytes to meaning and back.
 //!
 //! Frames, batch headers, message records, acknowledgements and control messages, as views over
-//! borrowed bytes. Everything here is a pure function of bytes or a state machine fed with them.
+//! borrowed bytes. Everything here is a pure function of bytes.
 //!
 //! This crate never does I/O, never reads a clock, never allocates on the path of messages, and
 //! never allocates what a length field says. Bytes of a peer give typed errors, never a panic.
 //!
 //! Read it in this order: [`limits`], [`frame`], [`batch`], [`message`], [`builder`], [`ack`],
-//! [`control`], [`decode`]; then the small ones: [`error`], [`topic`], [`time`], [`crc`].
+//! [`control`]; then the small ones: [`error`], [`topic`], [`time`], [`crc`]. Frames are cut from a
+//! stream, and greetings exchanged, by the session layer that carries this protocol.
 //!
 //! ```
 //! use embar_wire::batch::{Batch, SealFields};
@@ -34,7 +35,6 @@ pub mod batch;
 pub mod builder;
 pub mod control;
 pub mod crc;
-pub mod decode;
 pub mod error;
 pub mod frame;
 pub mod limits;

@@ -33,6 +33,8 @@ pub const MAX_HEADER_NAME_BYTES: usize = 0xFF;
 
 /// Largest body of a control frame. Large enough for a list of [`MAX_TOPICS`] longest names.
 pub const MAX_CONTROL_BYTES: u32 = 128 << 10;
+/// Largest body of a control frame that brokers accept: requests are small, only answers are long.
+pub const MAX_REQUEST_BYTES: u32 = 4 << 10;
 /// Most batches that one ack frame acknowledges.
 pub const MAX_ACK_BATCHES: usize = 4096;
 /// Largest body of an ack frame.
@@ -58,6 +60,8 @@ const _: () = {
     assert!(DEFAULT_MAX_MESSAGE_BYTES + 64 <= DEFAULT_BATCH_BYTES - BATCH_HEADER_BYTES as u32);
     assert!(MAX_TOPICS * (MAX_TOPIC_NAME_BYTES + TOPIC_ENTRY_BYTES) <= MAX_CONTROL_BYTES as usize);
     assert!(MAX_ACK_BYTES <= MAX_CONTROL_BYTES);
+    assert!(MAX_REQUEST_BYTES <= MAX_CONTROL_BYTES);
+    assert!(MAX_TOPIC_NAME_BYTES + TOPIC_ENTRY_BYTES <= MAX_REQUEST_BYTES as usize);
 };
 
 /// What one connection accepts. Checked before anything is read into memory or allocated.

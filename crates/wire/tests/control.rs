@@ -19,28 +19,12 @@ fn topic() -> Topic {
 
 fn one_of_each() -> Vec<Control> {
     let mut all = vec![
-        Control::Hello(Hello {
-            version: 1,
-            role: Role::Broker,
-            name: "grün".into(),
-        }),
-        Control::Welcome(Welcome {
-            version: 1,
-            broker_id: 2,
-            incarnation: 3,
-            max_control_bytes: 4,
-            max_batch_bytes: 5,
-            server: "embar 0.1".into(),
-        }),
         Control::Error(ErrorReply {
             code: ErrorCode::OffsetOutOfRange,
             message: "start at 17".into(),
             retryable: true,
             topic: Some(String::new()),
             first_available: Some(0),
-        }),
-        Control::Goodbye(Goodbye {
-            reason: "draining".into(),
         }),
         Control::OpenPublisher(OpenPublisher {
             topic: "t".into(),
@@ -130,8 +114,6 @@ fn one_of_each() -> Vec<Control> {
         Control::Status,
         Control::Profile,
         Control::Done,
-        Control::Ping,
-        Control::Pong,
     ];
     for start in [StartAt::Earliest, StartAt::Latest, StartAt::Offset(0)] {
         let topic = "t".into();
@@ -165,6 +147,24 @@ fn every_message_survives_the_wire() {
 }
 
 #[test]
+fn in_place_and_appended_are_the_same_bytes() {
+    for message in one_of_each() {
+        let appended = encoded(&message);
+        let body = &appended[8..];
+        assert_eq!(body_len(&message), Ok(body.len()));
+        let mut out = vec![0xAA; body.len()];
+        encode_body(&message, &mut out).expect("it is not too large");
+        assert_eq!(out, body, "{message:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "the length of the body")]
+fn a_place_of_another_length_is_a_bug() {
+    let _ = encode_body(&Control::ListTopics, &mut [0; 1]);
+}
+
+#[test]
 fn every_prefix_is_decoded_or_refused() {
     for message in one_of_each() {
         let frame = encoded(&message);
@@ -184,10 +184,40 @@ fn every_error_code_has_its_number() {
 }
 
 #[test]
-fn another_protocol_is_told_so() {
-    let expected = DecodeError::Control(ControlError::NotEmbar);
-    assert_eq!(decode(FrameId::Hello, &[]), Err(expected.clone()));
-    assert_eq!(expected.code(), ErrorCode::BadFrame);
+fn greetings_survive_the_handshake_and_no_part_of_one_is_taken_for_another() {
+    let hello = Hello {
+        role: Role::Broker,
+        name: "grün".into(),
+    };
+    let bytes = hello.to_greeting();
+    assert_eq!(Hello::from_greeting(&bytes).as_ref(), Ok(&hello));
+    for end in 0..bytes.len() {
+        assert_ne!(Hello::from_greeting(&bytes[..end]).as_ref(), Ok(&hello));
+    }
+    let welcome = Welcome {
+        broker_id: 2,
+        incarnation: 3,
+        max_control_bytes: 4,
+        max_batch_bytes: 5,
+        server: "embar 0.1".into(),
+    };
+    let bytes = welcome.to_greeting();
+    assert_eq!(Welcome::from_greeting(&bytes).as_ref(), Ok(&welcome));
+    for end in 0..bytes.len() {
+        assert_ne!(Welcome::from_greeting(&bytes[..end]).as_ref(), Ok(&welcome));
+    }
+}
+
+#[test]
+fn a_greeting_that_says_nothing_is_refused_with_a_reason() {
+    let nameless = DecodeError::Control(ControlError::Field { field: "role" });
+    assert_eq!(Hello::from_greeting(&[]), Err(nameless));
+    let error = Hello::from_greeting(&[0xFF; 20]).unwrap_err();
+    assert!(
+        matches!(error, DecodeError::Control(ControlError::Greeting { .. })),
+        "{error:?}"
+    );
+    assert_eq!(error.code(), ErrorCode::BadFrame);
 }
 
 #[test]
@@ -212,8 +242,9 @@ fn unknown_values_are_refused_and_unknown_reasons_understood() {
 fn fields_of_a_newer_version_are_skipped() {
     // Field 100, a varint, in a message that has no fields and in one that has.
     let newer = [0xA0, 0x06, 5];
-    assert_eq!(decode(FrameId::Ping, &newer), Ok(Control::Ping));
-    assert!(decode(FrameId::Goodbye, &newer).is_ok());
+    assert_eq!(decode(FrameId::Done, &newer), Ok(Control::Done));
+    assert!(decode(FrameId::DeleteTopic, &newer).is_ok());
+    assert!(Welcome::from_greeting(&newer).is_ok());
 }
 
 #[test]
@@ -227,11 +258,14 @@ fn batch_and_ack_are_not_control() {
 fn too_large_is_refused_on_both_sides() {
     let json = vec![b' '; MAX_CONTROL_BYTES as usize];
     let mut out = b"before".to_vec();
-    let error = encode(&Control::ProfileReply(ProfileReply { json }), &mut out).unwrap_err();
+    let message = Control::ProfileReply(ProfileReply { json });
+    let error = encode(&message, &mut out).unwrap_err();
+    assert_eq!(body_len(&message), Err(error));
+    assert_eq!(encode_body(&message, &mut out), Err(error));
     assert_eq!(error.id, FrameId::ProfileReply);
     assert!(error.bytes > MAX_CONTROL_BYTES as usize);
     assert_eq!(out, b"before");
-    assert!(decode(FrameId::Ping, &vec![0; MAX_CONTROL_BYTES as usize + 1]).is_err());
+    assert!(decode(FrameId::Done, &vec![0; MAX_CONTROL_BYTES as usize + 1]).is_err());
 }
 
 #[test]

@@ -3,13 +3,11 @@
 //! Under plain `cargo test` each target runs a second or less; `cargo xtask fuzz` runs them on.
 
 use embar_wire::ack::{Ack, encode_ack};
-use embar_wire::batch::{Batch, BatchHeader, SealFields};
-use embar_wire::builder::BatchBuilder;
-use embar_wire::control::{decode, encode};
+use embar_wire::batch::{Batch, BatchHeader};
+use embar_wire::control::{Hello, Welcome, decode, encode};
 use embar_wire::crc::crc32c;
-use embar_wire::decode::{Event, FrameReader};
-use embar_wire::frame::{FrameHeader, FrameId};
-use embar_wire::limits::{Limits, MAX_BATCH_BYTES};
+use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol, Shape};
+use embar_wire::limits::{Limits, MAX_ACK_BYTES, MAX_BATCH_BYTES};
 use embar_wire::message::Messages;
 use embar_wire::topic::check_topic_name;
 
@@ -97,68 +95,39 @@ fn control() {
         });
 }
 
-/// A frame of any kind: a batch is sealed as a publisher does it, others get the body as it is.
-fn frame(id: u8, body: &[u8]) -> Vec<u8> {
-    let id = FrameId::ALL[usize::from(id) % FrameId::ALL.len()];
-    if id == FrameId::Batch {
-        let mut builder = BatchBuilder::new(Vec::new(), 4096);
-        builder.try_push(None, &[], body).expect("it fits");
-        return builder.seal(SealFields::default());
-    }
-    let mut frame = FrameHeader::new(id, body.len() as u32).to_bytes().to_vec();
-    frame.extend_from_slice(body);
-    frame
-}
-
 #[test]
-fn reader_as_it_comes() {
-    bolero::check!()
-        .with_type::<(u16, u8, Vec<u8>)>()
-        .for_each(|(read_ahead, piece, input)| feed(*read_ahead, *piece, input));
-}
-
-#[test]
-fn reader_with_valid_headers() {
-    bolero::check!()
-        .with_type::<(u16, u8, Vec<(u8, Vec<u8>)>)>()
-        .for_each(|(read_ahead, piece, frames)| {
-            let input: Vec<u8> = frames
-                .iter()
-                .flat_map(|(id, body)| frame(*id, body))
-                .collect();
-            feed(*read_ahead, *piece, &input);
-        });
-}
-
-fn feed(read_ahead: u16, piece: u8, input: &[u8]) {
-    let mut reader = FrameReader::new(Limits::new(512, 4096), usize::from(read_ahead));
-    let mut rest = input;
-    while !rest.is_empty() {
-        let piece = 1 + usize::from(piece);
-        let due = reader.payload_due();
-        if due > 0 {
-            let bytes = due.min(piece).min(rest.len());
-            rest = &rest[bytes..];
-            reader.payload_received(bytes);
-        } else {
-            let space = reader.space();
-            let bytes = space.len().min(piece).min(rest.len());
-            assert!(bytes > 0);
-            space[..bytes].copy_from_slice(&rest[..bytes]);
-            rest = &rest[bytes..];
-            reader.received(bytes);
+fn greetings() {
+    bolero::check!().for_each(|input: &[u8]| {
+        if let Ok(hello) = Hello::from_greeting(input) {
+            assert_eq!(Hello::from_greeting(&hello.to_greeting()), Ok(hello));
         }
-        loop {
-            match reader.next() {
-                Ok(Some(Event::Batch { header, early })) => {
-                    assert!(early.len() <= header.payload_len() as usize);
+        if let Ok(welcome) = Welcome::from_greeting(input) {
+            assert_eq!(Welcome::from_greeting(&welcome.to_greeting()), Ok(welcome));
+        }
+    });
+}
+
+/// The session layer asks for a frame's shape before anything of it but the header is there.
+#[test]
+fn shapes() {
+    bolero::check!()
+        .with_type::<(u32, u16, u16, u32)>()
+        .for_each(|(length, id, flags, max_batch_bytes)| {
+            let limits = Limits::new(512, *max_batch_bytes);
+            let header = FrameHeader {
+                length: *length,
+                id: *id,
+                flags: *flags,
+            };
+            match (LogProtocol { limits }).shape(header) {
+                Ok(Shape::Whole) => assert!(*length <= MAX_ACK_BYTES.max(512)),
+                Ok(Shape::Body { head }) => {
+                    assert!(head <= *length && header.frame_bytes() <= *max_batch_bytes as usize);
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(_) => return,
+                Ok(Shape::HeadThenBody) => panic!("no frame of the log has this shape"),
+                Err(_) => {}
             }
-        }
-    }
+        });
 }
 
 #[test]

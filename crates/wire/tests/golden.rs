@@ -1,11 +1,11 @@
 //! The bytes themselves: a change here is a change of the protocol.
 
-use embar_wire::ack::{Ack, encode_ack};
+use embar_wire::ack::{Ack, ack_len, encode_ack, write_ack};
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::control::{Control, ErrorCode, Hello, Role, encode};
+use embar_wire::control::{Control, DeleteTopic, ErrorCode, Hello, Role, Welcome, encode};
 use embar_wire::crc::crc32c;
-use embar_wire::frame::{FrameHeader, FrameId};
+use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol};
 use embar_wire::message::Header;
 use embar_wire::time::WallNs;
 
@@ -103,6 +103,10 @@ fn ack() {
     .concat();
     assert_eq!(out, expected);
 
+    let mut body = vec![0xAA; ack_len(2)];
+    write_ack(7, None, &[1, 0x0203], &mut body);
+    assert_eq!(body, expected[9..]);
+
     out.clear();
     encode_ack(8, Some(ErrorCode::Backpressure), &[0], &mut out);
     assert_eq!(out[20..24], [11, 0, 0, 0]);
@@ -111,30 +115,44 @@ fn ack() {
 }
 
 #[test]
-fn hello() {
-    let mut out = Vec::new();
-    let hello = Control::Hello(Hello {
-        version: 1,
+fn greetings() {
+    let hello = Hello {
         role: Role::Client,
         name: "me".into(),
-    });
-    encode(&hello, &mut out).unwrap();
-    let expected: &[u8] = &[
-        &[13, 0, 0, 0, 16, 0, 0, 0][..],
-        b"\x0dEMBR",
-        &[0x10, 1, 0x18, 1],
-        b"\x22\x02me",
-    ]
-    .concat();
+    };
+    assert_eq!(hello.to_greeting(), b"\x18\x01\x22\x02me");
+    let welcome = Welcome {
+        broker_id: 1,
+        incarnation: 2,
+        max_control_bytes: 3,
+        max_batch_bytes: 300,
+        server: "x".into(),
+    };
+    let expected = b"\x10\x01\x18\x02\x20\x03\x28\xac\x02\x32\x01x";
+    assert_eq!(welcome.to_greeting(), expected);
+}
+
+#[test]
+fn control() {
+    let mut out = Vec::new();
+    let name = "me".into();
+    encode(&Control::DeleteTopic(DeleteTopic { name }), &mut out).unwrap();
+    let expected: &[u8] = &[&[4, 0, 0, 0, 50, 0, 0, 0][..], b"\x0a\x02me"].concat();
     assert_eq!(out, expected);
+}
+
+#[test]
+fn the_protocol_has_a_name_and_a_version() {
+    assert_eq!(LogProtocol::NAME, "embar-log");
+    assert_eq!(LogProtocol::VERSION, 2);
 }
 
 #[test]
 fn ids_are_what_they_were() {
     let ids: Vec<u16> = FrameId::ALL.iter().map(|&id| id as u16).collect();
     let expected = [
-        1, 2, 16, 17, 18, 19, 20, 21, 32, 33, 34, 35, 48, 49, 50, 51, 52, 53, 54, 55, 64, 65, 66,
-        67, 68, 69, 70, 71, 80, 81,
+        1, 2, 18, 32, 33, 34, 35, 48, 49, 50, 51, 52, 53, 54, 55, 64, 65, 66, 67, 68, 69, 70, 71,
+        80, 81,
     ];
     assert_eq!(ids, expected);
     for id in FrameId::ALL {

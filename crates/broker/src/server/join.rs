@@ -1,20 +1,24 @@
 //! How a follower asks the head where the region is. It happens once, before
 //! any thread runs, so it simply blocks.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
 use embar_transport::socket::{self, SocketOptions};
+use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::control::{self, Control, Hello, Join, Role};
-use embar_wire::frame::{FrameHeader, PROTOCOL_VERSION};
-use embar_wire::limits::{FRAME_HEADER_BYTES, Limits};
+use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::time::Now;
 
 use crate::error::StartError;
 
 /// How long the head may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Size of each ring of the session.
+const RING_BYTES: usize = 16 << 10;
 
 /// Where the region is, and the head's idea of a row for us.
 pub(super) struct Invitation {
@@ -25,48 +29,125 @@ pub(super) struct Invitation {
 
 pub(super) fn ask(head: SocketAddr, address: SocketAddr) -> Result<Invitation, StartError> {
     let fail = |why: String| StartError::Join { head, why };
-    let stream = socket::connect(head, PATIENCE, &SocketOptions::default());
-    let mut stream = stream.map_err(|e| fail(e.to_string()))?;
-    let timeouts = stream
-        .set_read_timeout(Some(PATIENCE))
-        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-    timeouts.map_err(|e| fail(e.to_string()))?;
-    let hello = Hello {
-        version: PROTOCOL_VERSION,
-        role: Role::Broker,
-        name: "broker".into(),
-    };
-    call(&mut stream, &Control::Hello(hello)).map_err(fail)?;
+    let mut session = Session::connect(head).map_err(|e| fail(e.to_string()))?;
     let join = Join {
         pid: std::process::id(),
         address: address.to_string(),
         takes_data: true,
     };
-    match call(&mut stream, &Control::Join(join)).map_err(fail)? {
+    match session.ask(&Control::Join(join)).map_err(fail)? {
         Control::Joined(joined) => Ok(Invitation {
             dir: PathBuf::from(joined.region_dir),
             nonce: joined.nonce,
             row: u16::try_from(joined.broker_id).unwrap_or(u16::MAX),
         }),
+        Control::Error(error) => Err(fail(error.message)),
         other => Err(fail(format!("it answered Join with {:?}", other.id()))),
     }
 }
 
-/// One request, one answer.
-fn call(stream: &mut TcpStream, request: &Control) -> Result<Control, String> {
-    let mut bytes = Vec::new();
-    control::encode(request, &mut bytes).map_err(|e| e.to_string())?;
-    stream.write_all(&bytes).map_err(|e| e.to_string())?;
-    let mut head = [0; FRAME_HEADER_BYTES];
-    stream.read_exact(&mut head).map_err(|e| e.to_string())?;
-    let header = FrameHeader::parse(&head);
-    let id = header
-        .check(&Limits::default())
-        .map_err(|e| e.to_string())?;
-    let mut body = vec![0; header.length as usize];
-    stream.read_exact(&mut body).map_err(|e| e.to_string())?;
-    match control::decode(id, &body).map_err(|e| e.to_string())? {
-        Control::Error(error) => Err(error.message),
-        answer => Ok(answer),
+/// A session with the head over a socket that blocks.
+struct Session {
+    stream: TcpStream,
+    link: Link<LogProtocol>,
+    began: Instant,
+}
+
+impl Session {
+    fn connect(head: SocketAddr) -> io::Result<Self> {
+        let stream = socket::connect_tcp(head, PATIENCE, &SocketOptions::default());
+        let stream = stream.map_err(io::Error::other)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let hello = Hello {
+            role: Role::Broker,
+            name: "broker".into(),
+        };
+        let link = Link::connecting(
+            LogProtocol::default(),
+            &LinkConfig::default(),
+            &Rings::new(RING_BYTES, RING_BYTES, 0)?,
+            &hello.to_greeting(),
+            Now(0),
+        )?;
+        Ok(Self {
+            stream,
+            link,
+            began: Instant::now(),
+        })
+    }
+
+    fn now(&self) -> Now {
+        Now(0).after(self.began.elapsed())
+    }
+
+    /// One request, one answer.
+    fn ask(&mut self, request: &Control) -> Result<Control, String> {
+        let mut asked = false;
+        loop {
+            let now = self.now();
+            match self.link.next(now) {
+                Some(Incoming::Opened { .. }) if !asked => {
+                    asked = true;
+                    let len = control::body_len(request).map_err(|e| e.to_string())?;
+                    let id = request.id() as u16;
+                    let sent = self.link.send_with(id, len, |out| {
+                        control::encode_body(request, out).expect("its length was told before");
+                    });
+                    sent.map_err(|e| e.to_string())?;
+                }
+                Some(Incoming::Message(answer)) => {
+                    let id = FrameId::try_from(answer.id()).map_err(|e| e.to_string())?;
+                    return control::decode(id, answer.payload()).map_err(|e| e.to_string());
+                }
+                Some(Incoming::Closed(closed)) => return Err(closed.to_string()),
+                Some(_) => {}
+                None => self.exchange(now)?,
+            }
+        }
+    }
+
+    /// Sends what there is, then receives once.
+    fn exchange(&mut self, now: Now) -> Result<(), String> {
+        if now > Now(0).after(PATIENCE) {
+            return Err("it does not answer in time".into());
+        }
+        let mut wanted = None;
+        while let Some(step) = self.link.poll() {
+            match step {
+                Step::Recv(buf) => wanted = Some(buf),
+                Step::Send(buf) => {
+                    let (buf, result) = self.send(buf);
+                    self.link.sent(buf, &result, now);
+                    result.map_err(|e| e.to_string())?;
+                }
+                Step::ShutdownWrite | Step::Close => return Err("it closed the connection".into()),
+            }
+        }
+        if let Some(buf) = wanted {
+            let (buf, result) = self.receive(buf);
+            self.link.received(buf, &result, now);
+            result.map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, mut buf: SendBuf<Mapped>) -> (SendBuf<Mapped>, io::Result<()>) {
+        let written = buf.with_unsent(|head, body| {
+            self.stream.write_all(head)?;
+            self.stream.write_all(body)
+        });
+        if written.is_ok() {
+            buf.advance(buf.remaining());
+        }
+        (buf, written)
+    }
+
+    fn receive(&mut self, mut buf: RecvBuf<Mapped>) -> (RecvBuf<Mapped>, io::Result<usize>) {
+        let got = self.stream.read(buf.spaces().0);
+        if let Ok(count) = got {
+            buf.advance(count);
+        }
+        (buf, got)
     }
 }

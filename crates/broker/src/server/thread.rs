@@ -2,14 +2,14 @@
 //! shard's actions back.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use embar_fabric::memory::Mapped;
 use embar_transport::socket::SocketOptions;
-use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token, Waker};
+use embar_transport::{Completion, Epoll, IoCounters, Reactor, Stream, Token, Waker};
 use embar_wire::time::Now;
 
 use super::{StopWord, stop};
@@ -31,13 +31,13 @@ pub(super) struct Plan {
 /// The threads of this broker, each with its inbox for accepted connections.
 #[derive(Clone)]
 struct Peers {
-    inboxes: Vec<Sender<TcpStream>>,
+    inboxes: Vec<Sender<Stream>>,
     wakers: Vec<Waker>,
 }
 
 /// A thread that waits to be told of its peers.
 pub(super) struct Started {
-    inbox: Sender<TcpStream>,
+    inbox: Sender<Stream>,
     waker: Waker,
     peers: Sender<Peers>,
     thread: JoinHandle<()>,
@@ -109,7 +109,7 @@ struct NetworkThread {
     number: usize,
     reactor: Epoll,
     shard: Shard<Mapped>,
-    inbox: Receiver<TcpStream>,
+    inbox: Receiver<Stream>,
     peers: Peers,
     stop: Arc<StopWord>,
     clock: Clock,
@@ -139,7 +139,7 @@ impl NetworkThread {
             }
             if at.now >= self.next_tick {
                 self.next_tick = at.now.after(TICK);
-                self.shard.tick(at, &mut actions);
+                self.shard.tick(at);
             }
             self.shard.settle(at, &mut actions);
             self.carry_out(&mut actions);
@@ -172,9 +172,7 @@ impl NetworkThread {
             }
             Completion::Sent {
                 token, buf, result, ..
-            } => {
-                self.shard.sent(token, buf, &result, at, actions);
-            }
+            } => self.shard.sent(token, buf, &result, at),
             Completion::Accepted { stream, .. } => self.accepted(stream, at, actions),
             Completion::AcceptFailed { error, .. } => {
                 tracing::warn!(
@@ -186,7 +184,7 @@ impl NetworkThread {
     }
 
     /// Connections are dealt out in turn.
-    fn accepted(&mut self, stream: TcpStream, at: At, actions: &mut Vec<Action<Mapped>>) {
+    fn accepted(&mut self, stream: Stream, at: At, actions: &mut Vec<Action<Mapped>>) {
         let target = self.next_peer % self.peers.inboxes.len();
         self.next_peer += 1;
         if target == self.number {
@@ -196,8 +194,8 @@ impl NetworkThread {
         }
     }
 
-    fn admit(&mut self, stream: TcpStream, at: At, actions: &mut Vec<Action<Mapped>>) {
-        let peer = stream.peer_addr().ok();
+    fn admit(&mut self, stream: Stream, at: At, actions: &mut Vec<Action<Mapped>>) {
+        let peer = stream.peer().ok().and_then(|peer| peer.tcp());
         match self.reactor.add(stream) {
             Ok(token) => self.shard.opened(token, peer, at, actions),
             Err(error) => tracing::warn!(?peer, "cannot take a connection: {error}"),
@@ -253,7 +251,7 @@ impl NetworkThread {
 
     /// Closes everything and waits for the buffers that are outstanding.
     fn cut(&mut self, at: At, actions: &mut Vec<Action<Mapped>>) {
-        self.shard.cut(actions);
+        self.shard.cut(at, actions);
         self.carry_out(actions);
         let mut completions = Vec::new();
         while Reactor::<Mapped>::outstanding(&self.reactor) > 0 {

@@ -1,20 +1,20 @@
-//! Control messages: who is there, which topics, open a stream.
+//! Requests: which topics, open a stream, who is there.
 
 use embar_fabric::memory::Memory;
 use embar_fabric::records::BrokerState as RowState;
 use embar_meter::kernel::ProcessReading;
+use embar_session::SendError;
 use embar_transport::Token;
 use embar_wire::control::{
     BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic,
-    DeleteTopic, DescribeTopic, ErrorCode, ErrorReply, Hello, Joined, OpenPublisher, Partition,
+    DeleteTopic, DescribeTopic, ErrorCode, ErrorReply, Joined, OpenPublisher, Partition,
     ProfileReply, PublisherOpened, SetMetering, StartAt, StatusReply, Subscribe, Subscribed,
-    TopicCreated, TopicDescription, Topics, Welcome, decode,
+    TopicCreated, TopicDescription, Topics,
 };
-use embar_wire::frame::{FrameId, PROTOCOL_VERSION};
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_HEADER_BYTES};
 
 use super::{At, Shard, refusal};
-use crate::connection::{Cursor, Peer};
+use crate::connection::{Cursor, NotSent, Peer};
 use crate::node::{HEAD, Node};
 use crate::profile::Counter;
 use crate::topics::Topic;
@@ -23,32 +23,11 @@ use crate::topics::Topic;
 type Answer = Result<Control, ErrorReply>;
 
 impl<M: Memory> Shard<M> {
-    /// One whole control frame.
-    pub(super) fn handle_control(&mut self, token: Token, id: FrameId, body: &[u8], at: At) {
-        let message = match decode(id, body) {
-            Ok(message) => message,
-            Err(error) => {
-                self.refuse(token, refusal(error.code(), error.to_string()), at);
-                return;
-            }
-        };
-        let Some(connection) = self.connections.get(&token) else {
-            return;
-        };
-        if matches!(connection.peer, Peer::Stranger) != matches!(message, Control::Hello(_)) {
-            let what = "the first frame, and only the first, must be Hello";
-            self.refuse(token, refusal(ErrorCode::BadFrame, what.into()), at);
-            return;
-        }
-        let answer = match message {
-            Control::Hello(hello) => self.hello(token, &hello),
+    /// Answers a request.
+    pub(super) fn answer(&mut self, token: Token, request: Control, at: At) {
+        let answer = match request {
             Control::OpenPublisher(open) => self.open_publisher(token, &open),
             Control::Subscribe(subscribe) => self.subscribe(token, &subscribe),
-            // A client that leaves in good order.
-            Control::Goodbye(_) => {
-                self.end(token, at);
-                return;
-            }
             other => self.ask(other, at),
         };
         match answer {
@@ -62,39 +41,23 @@ impl<M: Memory> Shard<M> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        if let Err(error) = connection.push(message) {
-            self.refuse(token, refusal(ErrorCode::Internal, error.to_string()), at);
-            return;
-        }
-        self.ready.push(token);
-    }
-
-    fn hello(&mut self, token: Token, hello: &Hello) -> Answer {
-        if hello.version != PROTOCOL_VERSION {
-            let what = format!(
-                "this broker speaks version {PROTOCOL_VERSION} of the protocol, the client {}: use a client of the same release",
-                hello.version
-            );
-            return Err(refusal(ErrorCode::UnsupportedVersion, what));
-        }
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.peer = Peer::Client;
-        }
-        Ok(Control::Welcome(Welcome {
-            version: PROTOCOL_VERSION,
-            broker_id: self.node.id.into(),
-            incarnation: self.node.incarnation,
-            max_control_bytes: self.limits.max_control_bytes,
-            max_batch_bytes: self.limits.max_batch_bytes,
-            server: concat!("embar ", env!("CARGO_PKG_VERSION")).into(),
-        }))
+        let error = match connection.reply(message, at.now) {
+            Ok(()) => {
+                self.ready.push(token);
+                return;
+            }
+            // It ended meanwhile.
+            Err(NotSent::Link(SendError::Closed)) => return,
+            Err(NotSent::Encode(error)) => refusal(ErrorCode::Internal, error.to_string()),
+            Err(NotSent::Link(error)) => refusal(ErrorCode::TooLarge, error.to_string()),
+        };
+        self.refuse(token, error, at);
     }
 
     /// Requests that change nothing about their connection.
     fn ask(&mut self, message: Control, at: At) -> Answer {
         let node = &*self.node;
         match message {
-            Control::Ping => Ok(Control::Pong),
             Control::Metadata => Ok(metadata(node)),
             Control::Status => Ok(self.status(at)),
             Control::Profile => profile(node),

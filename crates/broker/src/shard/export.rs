@@ -1,7 +1,8 @@
 //! Batches on their way out: from the log to subscribers, without a copy of our own.
 
 use embar_fabric::memory::Memory;
-use embar_transport::{Body, SendBuf, Token};
+use embar_session::CloseReason;
+use embar_transport::{Body, Token};
 use embar_wire::control::ErrorCode;
 
 use super::{Action, At, Shard, refusal};
@@ -14,24 +15,23 @@ const RUN_BYTES: usize = 4 << 20;
 
 impl<M: Memory> Shard<M> {
     /// Sends a subscriber what comes next, or lists it as waiting.
-    pub(super) fn feed(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn feed(&mut self, token: Token, at: At) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        if connection.sending || connection.closed || connection.ending.is_some() {
+        if connection.long_reply.is_some() || !connection.link.may_send_body() {
             return;
         }
         let Peer::Subscriber(cursor) = &mut connection.peer else {
             return;
         };
+        cursor.sending = None;
         let read = self.node.log().read(cursor.topic, cursor.next, RUN_BYTES);
         match read {
             Read::Batches { span, next } => {
                 cursor.sending = Some(cursor.next);
                 cursor.next = next;
-                connection.sending = true;
-                let head = std::mem::take(&mut connection.out);
-                out.push(Action::Send(token, SendBuf::new(head, Body::Log(span))));
+                connection.link.send_body(Vec::new(), Body::Log(span));
             }
             Read::End => {
                 if !cursor.waiting {
@@ -109,7 +109,7 @@ impl<M: Memory> Shard<M> {
     /// Cuts readers whose unfinished send lies in memory that is to be used
     /// again: half a batch cannot be followed by an error. They learn the first
     /// offset that is kept when they come back.
-    pub(super) fn close_overtaken(&mut self, out: &mut Vec<Action<M>>) {
+    pub(super) fn close_overtaken(&mut self, at: At, out: &mut Vec<Action<M>>) {
         if !self.node.takes_data() {
             return;
         }
@@ -133,13 +133,14 @@ impl<M: Memory> Shard<M> {
             .collect();
         drop(log);
         for token in overtaken {
-            if let Some(connection) = self.connections.get(&token) {
+            if let Some(connection) = self.connections.get_mut(&token) {
                 tracing::warn!(
                     peer = connection.name(),
                     "subscriber too slow: what it was being sent is evicted; closed"
                 );
+                connection.link.close(CloseReason::Full, "it was evicted");
             }
-            self.close(token, out);
+            self.act(token, at, out);
         }
         self.wake_deleted();
     }

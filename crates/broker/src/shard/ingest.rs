@@ -1,14 +1,15 @@
 //! Batches on their way in: header, room, payload, check, append, acknowledgement.
 
+use std::io;
+
 use embar_fabric::blog::Reservation;
 use embar_fabric::memory::Memory;
 use embar_transport::{RecvBuf, Store, Token};
-use embar_wire::ack::encode_ack;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::crc::Crc;
 use embar_wire::error::DecodeError;
-use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_ACK_BATCHES};
+use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::message::Messages;
 
 use super::{Action, At, Shard, refusal};
@@ -17,17 +18,19 @@ use crate::log::{Claimed, NoRoom, Place};
 use crate::profile::{Counter, Stage};
 
 impl<M: Memory> Shard<M> {
-    /// The head holds a batch header. Finds room and asks for the payload.
-    pub(super) fn begin_batch(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+    /// A batch begins. Finds room and asks for the payload.
+    pub(super) fn begin_batch(
+        &mut self,
+        token: Token,
+        header: Result<BatchHeader, DecodeError>,
+        at: At,
+        out: &mut Vec<Action<M>>,
+    ) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        connection.head_filled = 0;
-        let checked = BatchHeader::parse(&connection.head, self.limits.max_batch_bytes)
-            .map_err(|error| {
-                let error = DecodeError::from(error);
-                refusal(error.code(), error.to_string())
-            })
+        let checked = header
+            .map_err(|error| refusal(error.code(), error.to_string()))
             .and_then(|header| match connection.peer {
                 Peer::Publisher { topic, .. } if header.topic() == topic => Ok(header),
                 Peer::Publisher { .. } => Err(refusal(
@@ -44,10 +47,7 @@ impl<M: Memory> Shard<M> {
             });
         match checked {
             Ok(header) => self.admit(token, header, at, out),
-            Err(error) => {
-                self.refuse_batch(token, error, at);
-                self.receive_more(token, out);
-            }
+            Err(error) => self.refuse_batch(token, error, at),
         }
     }
 
@@ -60,6 +60,7 @@ impl<M: Memory> Shard<M> {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
+        let link = &mut connection.link;
         match admitted {
             Ok(Claimed { reservation, place }) => {
                 let checked = BATCH_HEADER_BYTES;
@@ -71,20 +72,21 @@ impl<M: Memory> Shard<M> {
                     checked,
                 });
                 // The time it was held back is not its peer's.
-                connection.frame_began = Some(at.now);
-                connection.receiving = true;
-                out.push(Action::Recv(
-                    token,
-                    RecvBuf::log(reservation, checked..len as usize),
-                ));
+                link.hold(false, at.now);
+                let mut buf = RecvBuf::log(reservation, checked..len as usize);
+                // One system call takes the payload and the header of the next batch, and no byte
+                // of the next payload.
+                if let Some(space) = link.lend_ahead(BATCH_HEADER_BYTES) {
+                    buf = buf.then(space);
+                }
+                out.push(Action::Recv(token, buf));
             }
             Err(NoRoom::UnknownTopic) => {
-                connection.input = Input::Head;
                 self.refuse_batch(token, topic_is_gone(), at);
-                self.receive_more(token, out);
             }
             Err(NoRoom::Congested | NoRoom::Full) => {
                 if !matches!(connection.input, Input::Paused { .. }) {
+                    link.hold(true, at.now);
                     connection.input = Input::Paused {
                         header,
                         since: at.now,
@@ -106,6 +108,7 @@ impl<M: Memory> Shard<M> {
                 continue;
             };
             self.admit(token, header, at, out);
+            self.act(token, at, out);
             let still = self.connections.get(&token).map(|c| &c.input);
             if matches!(still, Some(Input::Paused { .. })) {
                 self.paused.push(token);
@@ -120,41 +123,50 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         buf: RecvBuf<M>,
+        result: &io::Result<usize>,
         ticks: u64,
         at: At,
         out: &mut Vec<Action<M>>,
     ) {
-        self.meter
-            .add_ticks(Stage::DrainPayloadToBuffer as usize, ticks, 1);
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
         let Input::Payload(payload) = &mut connection.input else {
             return;
         };
+        let link = &mut connection.link;
+        let alive = matches!(result, Ok(n) if *n > 0);
+        if alive {
+            self.meter
+                .add_ticks(Stage::DrainPayloadToBuffer as usize, ticks, 1);
+            payload.progressed = at.now;
+        }
         let filled = buf.filled().end;
         let start = self.meter.start();
         let crc = &mut connection.crc;
         buf.with_filled(payload.checked..filled, |bytes| crc.update(bytes));
         self.meter.stop(Stage::VerifyPayload as usize, start);
+        link.body_received(filled - payload.checked, at.now);
         payload.checked = filled;
-        payload.progressed = at.now;
-        if connection.ending.is_none() && buf.remaining() > 0 {
-            connection.receiving = true;
+        let whole = buf.remaining() == 0;
+        if alive && !whole && !link.is_ending() {
             out.push(Action::Recv(token, buf));
             return;
         }
-        let whole = buf.remaining() == 0;
-        let input = std::mem::replace(&mut connection.input, Input::Head);
-        connection.frame_began = None;
-        if let (Input::Payload(payload), Store::Log(reservation)) = (input, buf.into_store()) {
+        let ahead = buf.overflow();
+        let (store, space) = buf.into_parts();
+        if let Some(space) = space {
+            link.ahead_received(space, ahead, at.now);
+        }
+        link.end_of_stream(result, at.now);
+        let input = std::mem::replace(&mut connection.input, Input::Frames);
+        if let (Input::Payload(payload), Store::Log(reservation)) = (input, store) {
             if whole {
                 self.complete(token, payload, reservation, at);
             } else {
                 self.abandon(reservation, payload.place);
             }
         }
-        self.receive_more(token, out);
     }
 
     /// All bytes are there.
@@ -259,20 +271,17 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    /// One ack frame per connection and round covers all of its batches.
-    pub(super) fn flush_acks(&mut self, out: &mut Vec<Action<M>>) {
+    /// An ack frame covers all batches of a connection and round, if it has room for them.
+    pub(super) fn flush_acks(&mut self, at: At, out: &mut Vec<Action<M>>) {
         let mut tokens = std::mem::take(&mut self.to_flush);
-        for token in tokens.drain(..) {
+        tokens.retain(|&token| {
             let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
+                return false;
             };
-            for bases in connection.acked.chunks(MAX_ACK_BATCHES) {
-                encode_ack(connection.first_acked, None, bases, &mut connection.out);
-                connection.first_acked += bases.len() as u64;
-            }
-            connection.acked.clear();
-            self.flush_if_idle(token, out);
-        }
+            let all = connection.send_acks(at.now);
+            self.act(token, at, out);
+            !all
+        });
         self.to_flush = tokens;
     }
 }

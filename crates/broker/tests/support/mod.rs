@@ -1,22 +1,26 @@
-//! A client as bare as can be: blocking sockets and `embar-wire`.
+//! A client as bare as can be: a blocking socket, a session's link to read with, and `embar-wire`.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, ClusterBuilder};
+use embar_session::{CloseReason, Closed, Incoming, Link, LinkConfig, Rings, Side, Step};
+use embar_transport::{Mapped, SendBuf};
 use embar_wire::ack::Ack;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{
-    self, Control, CreateTopic, ErrorReply, Hello, OpenPublisher, PublisherOpened, Role, StartAt,
-    Subscribe, Subscribed,
+    self, Control, CreateTopic, ErrorCode, ErrorReply, Hello, OpenPublisher, PublisherOpened, Role,
+    StartAt, Subscribe, Subscribed, Welcome,
 };
-use embar_wire::frame::{FrameHeader, FrameId, PROTOCOL_VERSION};
-use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, Limits};
+use embar_wire::error::FrameError;
+use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol, Shape};
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_CONTROL_BYTES};
 use embar_wire::message::Messages;
-use embar_wire::time::WallNs;
+use embar_wire::time::{Now, WallNs};
 
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -35,6 +39,8 @@ pub fn start(config: BrokerConfig) -> Cluster {
 /// What came from a broker.
 #[derive(Debug)]
 pub enum Frame {
+    /// The handshake is over.
+    Welcome(Welcome),
     Control(Control),
     Ack {
         first: u64,
@@ -44,33 +50,79 @@ pub enum Frame {
         header: BatchHeader,
         payload: Vec<u8>,
     },
+    Goodbye(String),
+    /// The broker said that it is over.
+    Closed(Closed),
 }
 
+/// It reads through a session's link, which never reads past the frame at hand, and writes as it
+/// likes. It sends no heartbeats.
 pub struct Peer {
     pub stream: TcpStream,
+    link: Link<LogProtocol>,
+    /// Until [`Peer::greet`] sends it.
+    hello: Option<SendBuf>,
+    silent: bool,
     /// Batches acknowledged so far.
     acked: u64,
 }
 
+fn rings() -> &'static Rings {
+    static RINGS: OnceLock<Rings> = OnceLock::new();
+    RINGS.get_or_init(|| Rings::new(16 << 10, 256 << 10, 16).expect("memory for rings"))
+}
+
+/// Of a peer that waits for ever.
+fn patient() -> LinkConfig {
+    LinkConfig {
+        max_frame_bytes: MAX_CONTROL_BYTES,
+        keep_alive: Duration::ZERO,
+        idle_timeout: Duration::ZERO,
+        read_ahead: 0,
+        ..LinkConfig::default()
+    }
+}
+
 impl Peer {
+    /// A connection that says nothing of itself.
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the broker listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("an option");
-        Self { stream, acked: 0 }
+        let hello = Hello {
+            role: Role::Client,
+            name: "test".into(),
+        };
+        let link = Link::connecting(
+            LogProtocol::default(),
+            &patient(),
+            rings(),
+            &hello.to_greeting(),
+            Now(0),
+        );
+        Self {
+            stream,
+            link: link.expect("memory for rings"),
+            hello: None,
+            silent: true,
+            acked: 0,
+        }
     }
 
     /// A connection that said hello.
     pub fn greet(address: SocketAddr) -> Self {
         let mut peer = Self::connect(address);
-        let hello = Hello {
-            version: PROTOCOL_VERSION,
-            role: Role::Client,
-            name: "test".into(),
-        };
-        let welcome = peer.ask(&Control::Hello(hello));
-        assert!(matches!(welcome, Control::Welcome(_)), "{welcome:?}");
+        let answer = peer.say_hello();
+        assert!(matches!(answer, Some(Frame::Welcome(_))), "{answer:?}");
         peer
+    }
+
+    pub fn say_hello(&mut self) -> Option<Frame> {
+        self.silent = false;
+        if let Some(hello) = self.hello.take() {
+            self.carry_out(hello);
+        }
+        self.receive()
     }
 
     pub fn send(&mut self, message: &Control) {
@@ -89,65 +141,114 @@ impl Peer {
 
     /// The next frame; `None` once the broker closed the connection.
     pub fn receive(&mut self) -> Option<Frame> {
-        let mut head = [0; FRAME_HEADER_BYTES];
-        if !self.fill(&mut head) {
-            return None;
-        }
-        let header = FrameHeader::parse(&head);
-        let id = header
-            .check(&Limits::default())
-            .expect("brokers send good frames");
-        let mut body = vec![0; header.length as usize];
-        assert!(self.fill(&mut body), "half a frame");
-        Some(match id {
-            FrameId::Batch => {
-                let mut bytes = head.to_vec();
-                bytes.extend_from_slice(&body);
-                let header = BatchHeader::parse(&bytes, u32::MAX).expect("a good header");
-                let payload = bytes.split_off(BATCH_HEADER_BYTES);
-                header.check_payload(&payload).expect("a good payload");
-                Frame::Batch { header, payload }
-            }
-            FrameId::Ack => {
-                let ack = Ack::parse(&body).expect("a good ack");
-                Frame::Ack {
-                    first: ack.first(),
-                    bases: ack.base_offsets().collect(),
+        loop {
+            let Some(incoming) = self.link.next(Now(0)) else {
+                if !self.exchange() {
+                    return None;
                 }
-            }
-            id => Frame::Control(control::decode(id, &body).expect("a good message")),
-        })
-    }
-
-    fn fill(&mut self, into: &mut [u8]) -> bool {
-        match self.stream.read_exact(into) {
-            Ok(()) => true,
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
-                ) =>
-            {
-                false
-            }
-            Err(e) => panic!("nothing came: {e}"),
+                continue;
+            };
+            return Some(match incoming {
+                Incoming::Opened { greeting } => {
+                    Frame::Welcome(Welcome::from_greeting(greeting).expect("a good greeting"))
+                }
+                Incoming::Message(message) if message.id() == FrameId::Ack as u16 => {
+                    let ack = Ack::parse(message.payload()).expect("a good ack");
+                    Frame::Ack {
+                        first: ack.first(),
+                        bases: ack.base_offsets().collect(),
+                    }
+                }
+                Incoming::Message(message) => {
+                    let id = FrameId::try_from(message.id()).expect("a known id");
+                    let message = control::decode(id, message.payload());
+                    Frame::Control(message.expect("a good message"))
+                }
+                Incoming::Head(head) => {
+                    let header = head.header().to_bytes();
+                    let header = BatchHeader::parse(&[&header, head.head()].concat(), u32::MAX);
+                    let header = header.expect("a good header");
+                    let mut payload = vec![0; self.link.body_due()];
+                    if !fill(&mut self.stream, &mut payload) {
+                        panic!("half a frame");
+                    }
+                    self.link.body_received(payload.len(), Now(0));
+                    header.check_payload(&payload).expect("a good payload");
+                    Frame::Batch { header, payload }
+                }
+                Incoming::Goodbye { text } => Frame::Goodbye(text.into()),
+                Incoming::Closed(closed) if closed.by == Side::Peer => Frame::Closed(closed),
+                Incoming::Closed(closed) if closed.reason == CloseReason::Disconnected => {
+                    return None;
+                }
+                other => panic!("brokers send good frames: {other:?}"),
+            });
         }
     }
 
-    /// The error that the broker sends before it closes, and that it does close.
+    /// Sends what the link wants and receives once; false when all is over.
+    fn exchange(&mut self) -> bool {
+        let mut wanted = None;
+        while let Some(step) = self.link.poll() {
+            match step {
+                Step::Recv(buf) => wanted = Some(buf),
+                Step::Send(buf) if self.silent => self.hello = Some(buf),
+                Step::Send(buf) => self.carry_out(buf),
+                Step::ShutdownWrite | Step::Close => return false,
+            }
+        }
+        let Some(mut buf) = wanted else {
+            return !self.link.is_over();
+        };
+        let result = match self.stream.read(buf.spaces().0) {
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => Ok(0),
+            other => Ok(other.expect("the broker sends")),
+        };
+        if let Ok(count) = result {
+            buf.advance(count);
+        }
+        self.link.received(buf, &result, Now(0));
+        true
+    }
+
+    fn carry_out(&mut self, mut buf: SendBuf) {
+        // If the broker has closed, what it said before is still to be read.
+        let _ = buf.with_unsent(|head, body| {
+            self.stream.write_all(head)?;
+            self.stream.write_all(body)
+        });
+        buf.advance(buf.remaining());
+        self.link.sent(buf, &Ok(()), Now(0));
+    }
+
+    /// The error that the broker sends before it closes, as the log's own or as the session's, and
+    /// that it does close.
     pub fn expect_refusal(&mut self) -> ErrorReply {
         let error = loop {
             match self.receive().expect("an error before the end") {
                 Frame::Control(Control::Error(error)) => break error,
+                Frame::Closed(closed) => break error_of(closed),
                 Frame::Ack { .. } | Frame::Batch { .. } => {}
                 other => panic!("{other:?} instead of an error"),
             }
         };
-        assert!(
-            self.receive().is_none(),
-            "the connection ends after {error:?}"
-        );
+        self.expect_end();
         error
+    }
+
+    /// Nothing comes any more but the session's end and that of the connection.
+    pub fn expect_end(&mut self) {
+        match self.receive() {
+            None => {}
+            Some(Frame::Closed(_)) => assert!(self.receive().is_none()),
+            other => panic!("{other:?} instead of the end"),
+        }
+        let ended = self.stream.read(&mut [0]);
+        let reset = |e: &std::io::Error| e.kind() == ErrorKind::ConnectionReset;
+        assert!(
+            ended.as_ref().is_ok_and(|n| *n == 0) || ended.as_ref().is_err_and(reset),
+            "the connection ends: {ended:?}"
+        );
     }
 
     pub fn open_publisher(&mut self, topic: &str, acks: u32) -> PublisherOpened {
@@ -205,6 +306,73 @@ impl Peer {
             }
         }
         got
+    }
+}
+
+fn fill(stream: &mut TcpStream, into: &mut [u8]) -> bool {
+    match stream.read_exact(into) {
+        Ok(()) => true,
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+            ) =>
+        {
+            false
+        }
+        Err(e) => panic!("nothing came: {e}"),
+    }
+}
+
+/// What the session layer says, in the words of the log.
+fn error_of(closed: Closed) -> ErrorReply {
+    let code = match closed.reason {
+        CloseReason::Refused => ErrorCode::from_number(closed.code),
+        CloseReason::TooLarge => ErrorCode::TooLarge,
+        CloseReason::NotSession | CloseReason::UnknownFrame | CloseReason::BadFrame => {
+            ErrorCode::BadFrame
+        }
+        CloseReason::Protocol | CloseReason::SessionVersion => ErrorCode::UnsupportedVersion,
+        CloseReason::HelloTimeout | CloseReason::FrameTimeout | CloseReason::Idle => {
+            ErrorCode::Timeout
+        }
+        other => panic!("no refusal: {other}"),
+    };
+    ErrorReply {
+        code,
+        message: closed.text,
+        retryable: false,
+        topic: None,
+        first_available: None,
+    }
+}
+
+/// The first bytes of a client that speaks another version of the log's protocol.
+pub struct Future;
+
+impl Protocol for Future {
+    const NAME: &'static str = LogProtocol::NAME;
+    const VERSION: u32 = 99;
+
+    fn shape(&self, _: FrameHeader) -> Result<Shape, FrameError> {
+        Ok(Shape::Whole)
+    }
+}
+
+/// The HELLO of a client that speaks `protocol`.
+pub fn hello_of(protocol: impl Protocol) -> Vec<u8> {
+    let hello = Hello {
+        role: Role::Client,
+        name: "test".into(),
+    };
+    let link =
+        Link::<_, Mapped>::connecting(protocol, &patient(), rings(), &hello.to_greeting(), Now(0));
+    let mut link = link.expect("memory for rings");
+    loop {
+        match link.poll().expect("it says hello") {
+            Step::Send(buf) => return buf.with_unsent(|head, _| head.to_vec()),
+            _ => continue,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What benches print, and their JSON.
 
 use anyhow::Result;
-use embar_meter::experiment::Outcome;
+use embar_meter::experiment::{Comparison, Outcome};
 use embar_meter::results::{self, ResultRow};
 use embar_meter::table::{Table, grouped};
 use embar_meter::{Series, Snapshot};
@@ -174,15 +174,20 @@ pub struct ComparisonReport {
 impl ComparisonReport {
     /// Of two configurations of an experiment.
     pub fn of(outcome: &Outcome, baseline: usize, changed: usize) -> Result<Self> {
-        let comparison = outcome.compare(baseline, changed)?;
-        Ok(Self {
+        Ok(outcome.compare(baseline, changed)?.into())
+    }
+}
+
+impl From<Comparison> for ComparisonReport {
+    fn from(comparison: Comparison) -> Self {
+        Self {
             baseline: comparison.baseline,
             changed: comparison.changed,
             pairs: comparison.pairs,
             ratio: comparison.ratio,
             verdict: comparison.verdict,
             loss: comparison.loss,
-        })
+        }
     }
 }
 

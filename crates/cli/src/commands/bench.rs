@@ -4,6 +4,8 @@ mod e2e;
 mod metering;
 mod publish;
 mod read;
+mod session;
+mod session_serve;
 mod wall;
 
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ use crate::bench::wall::drive::WallPlan;
 use crate::context::Context;
 use crate::size::Size;
 
-/// Measure publishing, reading, both at once, or the machine itself
+/// Measure publishing, reading, both at once, sessions, or the machine itself
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct BenchArgs {
@@ -32,6 +34,7 @@ enum Bench {
     E2e(e2e::E2eArgs),
     Wall(wall::WallArgs),
     Metering(metering::MeteringArgs),
+    Session(Box<session::SessionArgs>),
 }
 
 /// Runs one bench.
@@ -43,6 +46,7 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         Bench::E2e(args) => e2e::run(args, context),
         Bench::Wall(args) => wall::run(args, context),
         Bench::Metering(args) => metering::run(args, context),
+        Bench::Session(args) => session::run(args, context),
     }
 }
 

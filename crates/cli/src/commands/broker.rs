@@ -117,7 +117,7 @@ fn tell(stop: &mpsc::Sender<()>) {
 
 /// As many open files as the system allows: each connection is one, and the usual soft limit is made for programs
 /// that use `select`.
-fn raise_file_limit() {
+pub fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

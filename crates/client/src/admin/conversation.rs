@@ -4,9 +4,11 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::Control;
 
-use crate::connection::{Incoming, Link, LinkAction};
+use crate::clock::Clock;
+use crate::connection::{Incoming, Link, LinkAction, LinkSettings};
 
 /// Why a request got no answer. The connection cannot be used again, or a late answer would go to the next request.
 pub(super) type Broken = String;
@@ -14,83 +16,148 @@ pub(super) type Broken = String;
 pub(super) struct Conversation {
     stream: TcpStream,
     link: Link,
+    clock: Clock,
+    /// What the link wants to be received into.
+    receiving: Option<RecvBuf>,
+}
+
+/// What became of one step of a conversation.
+enum Turn {
+    Welcome,
+    Answer(Control),
+    /// Something moved.
+    Progress,
+    /// Nothing more can be done before bytes come.
+    Waits(RecvBuf),
 }
 
 impl Conversation {
     /// Connects and shakes hands.
-    pub(super) fn open(address: SocketAddr, deadline: Instant) -> Result<Self, Broken> {
+    pub(super) fn open(
+        address: SocketAddr,
+        settings: &LinkSettings,
+        deadline: Instant,
+    ) -> Result<Self, Broken> {
         let stream = TcpStream::connect_timeout(&address, left(deadline)?)
             .map_err(|error| error.to_string())?;
         stream
             .set_nodelay(true)
             .map_err(|error| error.to_string())?;
-        let mut link = Link::new(&format!("embar-admin {}", env!("CARGO_PKG_VERSION")), 4096);
+        let mut link = Link::new(settings.clone());
         link.connect(address);
         // The link asks for the connection that stands already.
         let _ = link.poll();
-        link.connected();
-        let mut conversation = Self { stream, link };
-        while !conversation.link.is_up() {
-            if let Some(message) = conversation.turn(deadline)? {
-                return Err(match message {
-                    Control::Error(refusal) => refusal.message,
-                    other => format!("{:?} before Welcome", other.id()),
-                });
+        let clock = Clock::new();
+        link.connected(clock.now())?;
+        let mut conversation = Self {
+            stream,
+            link,
+            clock,
+            receiving: None,
+        };
+        loop {
+            match conversation.turn(deadline)? {
+                Turn::Welcome => return Ok(conversation),
+                Turn::Answer(other) => return Err(format!("{:?} was not asked for", other.id())),
+                Turn::Progress => {}
+                Turn::Waits(buf) => conversation.receive(buf, Some(deadline))?,
             }
         }
-        Ok(conversation)
     }
 
     /// Asks and waits for the answer.
     pub(super) fn ask(&mut self, request: &Control, deadline: Instant) -> Result<Control, Broken> {
-        self.link.send(request);
+        self.link.send(request)?;
         loop {
             match self.turn(deadline)? {
-                None => {}
-                Some(Control::Ping) => self.link.send(&Control::Pong),
-                Some(Control::Goodbye(goodbye)) => {
-                    return Err(format!("the broker is leaving: {}", goodbye.reason));
-                }
-                Some(answer) => return Ok(answer),
+                Turn::Welcome | Turn::Progress => {}
+                Turn::Answer(answer) => return Ok(answer),
+                Turn::Waits(buf) => self.receive(buf, Some(deadline))?,
+            }
+        }
+    }
+
+    /// Takes in what came since the last answer: heartbeats, or the end. True if the next request may be made here.
+    pub(super) fn is_alive(&mut self, deadline: Instant) -> bool {
+        loop {
+            match self.turn(deadline) {
+                Ok(Turn::Waits(buf)) => match self.receive(buf, None) {
+                    Ok(()) if self.receiving.is_some() => return true,
+                    Ok(()) => {}
+                    Err(_) => return false,
+                },
+                Ok(Turn::Progress) => {}
+                // An answer that nobody waits for would be taken for the next one.
+                Ok(Turn::Welcome | Turn::Answer(_)) | Err(_) => return false,
             }
         }
     }
 
     /// Takes one frame, or does one thing that brings it closer.
-    fn turn(&mut self, deadline: Instant) -> Result<Option<Control>, Broken> {
-        match self.link.next_frame()? {
-            Some(Incoming::Welcome(_)) => return Ok(None),
-            Some(Incoming::Control(message)) => return Ok(Some(message)),
-            Some(_) => return Err("data on a control connection".into()),
+    fn turn(&mut self, deadline: Instant) -> Result<Turn, Broken> {
+        match self.link.next(self.clock.now())? {
+            Some(Incoming::Welcome(_)) => return Ok(Turn::Welcome),
+            Some(Incoming::Control(message)) => return Ok(Turn::Answer(message)),
+            Some(Incoming::Nothing) => return Ok(Turn::Progress),
+            Some(Incoming::Goodbye) => return Err("the broker is leaving".into()),
+            Some(Incoming::Closed(closed)) => return Err(closed.to_string()),
+            Some(Incoming::Ack(_) | Incoming::Batch { .. }) => {
+                return Err("data on a control connection".into());
+            }
             None => {}
         }
         match self.link.poll() {
-            Some(LinkAction::Send(bytes)) => {
-                let limit = left(deadline)?;
-                let sent = self
-                    .stream
-                    .set_write_timeout(Some(limit))
-                    .and_then(|()| self.stream.write_all(&bytes));
-                sent.map_err(|error| readable(&error))?;
-                self.link.sent();
-            }
-            Some(LinkAction::Receive(mut buffer, space)) => {
-                let limit = left(deadline)?;
-                let count = self
-                    .stream
-                    .set_read_timeout(Some(limit))
-                    .and_then(|()| self.stream.read(&mut buffer[space]))
-                    .map_err(|error| readable(&error))?;
-                if count == 0 {
-                    return Err("the broker closed the connection".into());
-                }
-                self.link.received(buffer, count);
-            }
-            Some(LinkAction::Connect(_) | LinkAction::Close) | None => {
+            Some(LinkAction::Send(buf)) => self.send(buf, deadline)?,
+            Some(LinkAction::Receive(buf)) => self.receiving = Some(buf),
+            Some(LinkAction::Connect(_) | LinkAction::ShutdownWrite | LinkAction::Close) => {
                 return Err("the connection ended".into());
             }
+            None => {
+                let waits = self.receiving.take().map(Turn::Waits);
+                return waits.ok_or_else(|| "the connection ended".into());
+            }
         }
-        Ok(None)
+        Ok(Turn::Progress)
+    }
+
+    fn send(&mut self, mut buf: SendBuf, deadline: Instant) -> Result<(), Broken> {
+        self.stream
+            .set_write_timeout(Some(left(deadline)?))
+            .map_err(|error| readable(&error))?;
+        let sent = buf.with_unsent(|head, body| {
+            self.stream.write_all(head)?;
+            self.stream.write_all(body)
+        });
+        sent.map_err(|error| readable(&error))?;
+        buf.advance(buf.remaining());
+        self.link.sent(buf, &Ok(()), self.clock.now());
+        Ok(())
+    }
+
+    /// Waits for bytes; without a deadline it takes only what is there, and if nothing is, the buffer stays for later.
+    fn receive(&mut self, mut buf: RecvBuf, deadline: Option<Instant>) -> Result<(), Broken> {
+        let stream = &mut self.stream;
+        let prepared = match deadline {
+            Some(deadline) => stream.set_read_timeout(Some(left(deadline)?)),
+            None => stream.set_nonblocking(true),
+        };
+        let result = prepared.and_then(|()| stream.read(buf.spaces().0));
+        if deadline.is_none() {
+            stream
+                .set_nonblocking(false)
+                .map_err(|error| readable(&error))?;
+        }
+        match result {
+            Ok(bytes) => {
+                buf.advance(bytes);
+                self.link.received(buf, &Ok(bytes), self.clock.now());
+            }
+            Err(error) if deadline.is_none() && error.kind() == io::ErrorKind::WouldBlock => {
+                self.receiving = Some(buf);
+            }
+            Err(error) => return Err(readable(&error)),
+        }
+        Ok(())
     }
 }
 

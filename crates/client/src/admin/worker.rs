@@ -12,6 +12,7 @@ use embar_wire::control::{
 
 use super::TopicSpec;
 use super::conversation::Conversation;
+use crate::connection::LinkSettings;
 use crate::error::Error;
 
 /// A dead address must not use up the time that a living one could use.
@@ -21,6 +22,7 @@ const CONNECT_SHARE: Duration = Duration::from_secs(1);
 pub(super) struct Worker {
     bootstrap: Vec<SocketAddr>,
     cluster: Option<ClusterMetadata>,
+    link: LinkSettings,
     open: HashMap<SocketAddr, Conversation>,
     limit: Duration,
     deadline: Instant,
@@ -31,6 +33,7 @@ impl Worker {
         Self {
             bootstrap,
             cluster: None,
+            link: LinkSettings::control(concat!("embar-admin ", env!("CARGO_PKG_VERSION"))),
             open: HashMap::new(),
             limit: Duration::ZERO,
             deadline: Instant::now(),
@@ -220,7 +223,9 @@ impl Worker {
 
     /// Asks on a connection that is open, or else on a new one.
     fn ask(&mut self, address: SocketAddr, request: &Control) -> Result<Control, String> {
-        if let Some(mut conversation) = self.open.remove(&address) {
+        if let Some(mut conversation) = self.open.remove(&address)
+            && conversation.is_alive(self.deadline)
+        {
             match conversation.ask(request, self.deadline) {
                 Ok(answer) => return Ok(self.keep(address, conversation, answer)),
                 // The broker may have gone and come back since. Asking again is safe only if nothing changes by it.
@@ -231,7 +236,7 @@ impl Worker {
             }
         }
         let connect_by = self.deadline.min(Instant::now() + CONNECT_SHARE);
-        let mut conversation = Conversation::open(address, connect_by)?;
+        let mut conversation = Conversation::open(address, &self.link, connect_by)?;
         let answer = conversation.ask(request, self.deadline)?;
         Ok(self.keep(address, conversation, answer))
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use embar_meter::Profile;
 use embar_wire::limits::{DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES, MIN_BATCH_BYTES};
-use embar_wire::topic::check_topic_name;
 
 use super::core::{Acks, OnBrokerLoss, PublisherConfig, PublisherCore};
 use super::pool::Pool;
@@ -16,6 +15,7 @@ use crate::bootstrap;
 use crate::clock::random_seed;
 use crate::error::Error;
 use crate::profile::publisher::SCHEMA;
+use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
 use crate::wake::block_on;
 
 /// Batch buffers for each connection, unless told otherwise: one on the wire, one behind it, two on their way back.
@@ -50,6 +50,7 @@ pub struct PublisherBuilder {
     open_timeout: Duration,
     delivery_timeout: Duration,
     ack_timeout: Duration,
+    idle_timeout: Duration,
     metering: bool,
 }
 
@@ -57,7 +58,7 @@ impl PublisherBuilder {
     pub(super) fn new(bootstrap: &str) -> Self {
         Self {
             bootstrap: bootstrap.to_string(),
-            name: format!("embar-client {}", env!("CARGO_PKG_VERSION")),
+            name: settings::default_name(),
             topic: String::new(),
             acks: Acks::Readable,
             batch_bytes: DEFAULT_BATCH_BYTES as usize,
@@ -69,9 +70,10 @@ impl PublisherBuilder {
             auto_create: true,
             producer_id: None,
             on_ack: None,
-            open_timeout: Duration::from_secs(5),
+            open_timeout: DEFAULT_OPEN_TIMEOUT,
             delivery_timeout: Duration::from_secs(30),
             ack_timeout: Duration::from_secs(4),
+            idle_timeout: DEFAULT_IDLE_TIMEOUT,
             metering: true,
         }
     }
@@ -169,6 +171,14 @@ impl PublisherBuilder {
         self
     }
 
+    /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, counts as dead, also
+    /// while nothing is published. Default 10 s; heartbeats go out three times as often, and only where nothing else
+    /// does.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = limit;
+        self
+    }
+
     /// Whether stages are timed from the start. Default true.
     pub fn metering(mut self, on: bool) -> Self {
         self.metering = on;
@@ -212,6 +222,7 @@ impl PublisherBuilder {
             auto_create: self.auto_create,
             delivery_timeout: self.delivery_timeout,
             ack_timeout: self.ack_timeout,
+            idle_timeout: self.idle_timeout,
             open_timeout: self.open_timeout,
             seed: random_seed(),
         };
@@ -234,8 +245,16 @@ impl PublisherBuilder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        check_topic_name(&self.topic)
-            .map_err(|rule| Error::setting("topic", &self.topic, rule.to_string()))?;
+        settings::check(
+            &self.topic,
+            &self.name,
+            &[
+                ("open_timeout", self.open_timeout),
+                ("delivery_timeout", self.delivery_timeout),
+                ("ack_timeout", self.ack_timeout),
+                ("idle_timeout", self.idle_timeout),
+            ],
+        )?;
         let in_range = |setting, value: usize, least: usize, most: usize| {
             if (least..=most).contains(&value) {
                 return Ok(());
@@ -261,15 +280,6 @@ impl PublisherBuilder {
         in_range("batches_in_flight", self.batches_in_flight, 1, 4096)?;
         if let Buffers::Count(buffers) = self.buffers {
             in_range("buffers", buffers, 2, 65_536)?;
-        }
-        for (setting, limit) in [
-            ("open_timeout", self.open_timeout),
-            ("delivery_timeout", self.delivery_timeout),
-            ("ack_timeout", self.ack_timeout),
-        ] {
-            if limit.is_zero() {
-                return Err(Error::setting(setting, "0", "must be longer than nothing"));
-            }
         }
         Ok(())
     }
@@ -322,6 +332,10 @@ mod tests {
         assert_eq!(
             refused(builder().ack_timeout(Duration::ZERO)),
             "ack_timeout"
+        );
+        assert_eq!(
+            refused(builder().idle_timeout(Duration::ZERO)),
+            "idle_timeout"
         );
         assert!(builder().check().is_ok());
     }

@@ -5,8 +5,8 @@
 //! [`PublisherCore::next_tick`] or later). After each of them take all of [`PublisherCore::poll`] for every lane that
 //! [`PublisherCore::has_action`], and all of [`PublisherCore::next_event`].
 //!
-//! A driver gives back, or drops, every buffer of a lane *before* it reports the send as `sent` or the lane as
-//! `disconnected`: the core then holds the only reference and may change or reuse the bytes.
+//! A driver gives back, or drops, every buffer of a lane *before* it reports the lane as `disconnected`: the core then
+//! holds the only reference and may change or reuse the bytes.
 //!
 //! Invariants:
 //! - Each submitted batch is resolved exactly once, and its buffer released exactly once, after that.
@@ -18,22 +18,25 @@ mod loss;
 mod model;
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, ErrorCode, PublisherOpened};
 use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::Now;
 
-pub use self::model::{Acks, Action, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
+pub use self::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 
 use super::dispatch;
 use super::flight::Batch;
-use super::lane::{Phase, PublishLane, Turn};
+use super::lane::PublishLane;
 use super::receipt::{Failure, Outcome};
 use crate::backoff::Random;
-use crate::connection::{Lane, LinkAction};
+use crate::connection::{Lane, LinkAction, LinkSettings};
 use crate::directory::{Directory, Finding};
 use crate::error::Error;
+use crate::peer::{self, Peer, Phase};
 
 /// Between two looks at a cluster that is not complete.
 const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
@@ -45,6 +48,8 @@ const REFRESH_ACTIVE: Duration = Duration::from_secs(10);
 pub struct PublisherCore {
     config: PublisherConfig,
     directory: Directory,
+    /// Of every lane.
+    link: LinkSettings,
     lanes: Vec<PublishLane>,
     /// Batches that no connection could take yet.
     waiting: VecDeque<Batch>,
@@ -74,6 +79,7 @@ impl PublisherCore {
             random.next_bits(),
         );
         Self {
+            link: LinkSettings::publishing(&config.name, config.idle_timeout),
             config,
             directory,
             lanes: Vec::new(),
@@ -102,35 +108,40 @@ impl PublisherCore {
     }
 
     /// The driver connected `lane`.
-    pub fn connected(&mut self, lane: Lane) {
+    pub fn connected(&mut self, lane: Lane, now: Now) {
         match self.lane(lane) {
-            None => self.directory.connected(),
-            Some(lane) => lane.link.connected(),
+            None => self.directory.connected(now),
+            Some(lane) => lane.peer.connected(now),
         }
     }
 
-    /// The driver received `bytes` more bytes into the buffer of [`Action::Receive`].
-    pub fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now) {
+    /// The receive of `lane` is over: so many more bytes are in its buffer, 0 at the end of the stream.
+    pub fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
         let Some(index) = lane.index().checked_sub(1) else {
-            self.directory.received(buffer, bytes, now);
+            self.directory.received(buf, result, now);
             self.take_findings(now);
             return;
         };
-        let link = &mut self.lanes[index];
-        let turn = link.received(buffer, bytes, &self.config, now, &mut self.events);
-        if let Turn::Opened(opened) = turn {
-            self.lane_opened(index, &opened, now);
-        }
-        self.pump();
+        self.lanes[index].received(buf, result, now);
+        self.read(index, now);
     }
 
-    /// The driver finished the send of `lane` and holds no reference to its bytes.
-    pub fn sent(&mut self, lane: Lane, now: Now) {
+    /// The send of `lane` is over.
+    pub fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
         let Some(index) = lane.index().checked_sub(1) else {
-            self.directory.sent();
+            self.directory.sent(buf, result, now);
+            self.take_findings(now);
             return;
         };
-        self.lanes[index].sent(now, &mut self.events);
+        self.lanes[index].sent(buf, result, now, &mut self.events);
+        self.read(index, now);
+    }
+
+    fn read(&mut self, index: usize, now: Now) {
+        let opened = self.lanes[index].read(&self.config, now, &mut self.events);
+        if let Some(opened) = opened {
+            self.lane_opened(index, &opened, now);
+        }
         self.pump();
     }
 
@@ -145,8 +156,8 @@ impl PublisherCore {
         let (lost, refusal) = link.disconnected(cause, &mut self.random, now, &mut self.events);
         self.events.push_back(Event::LaneLost {
             lane,
-            broker: link.broker,
-            cause: link.last_error.clone().unwrap_or_default(),
+            broker: link.peer.broker,
+            cause: link.peer.last_error().unwrap_or_default().to_string(),
         });
         if let Some(refusal) = &refusal {
             self.refused(index, refusal, carried, now);
@@ -155,7 +166,7 @@ impl PublisherCore {
             self.recover(batch, refusal.as_ref(), now);
         }
         if self.failed.is_some() {
-            self.lanes[index].phase = Phase::Parked;
+            self.lanes[index].peer.phase = Phase::Parked;
         } else {
             self.directory.wish_refresh(now);
         }
@@ -197,8 +208,9 @@ impl PublisherCore {
         if self.refresh_at().is_some_and(|at| at <= now) {
             self.directory.wish_refresh(now);
         }
-        for lane in &mut self.lanes {
-            lane.tick(self.config.ack_timeout, now);
+        for index in 0..self.lanes.len() {
+            self.lanes[index].tick(self.config.ack_timeout, now);
+            self.read(index, now);
         }
         while let Some(batch) = self
             .waiting
@@ -224,22 +236,17 @@ impl PublisherCore {
     }
 
     /// Whether [`PublisherCore::poll`] would return something for `lane`.
-    pub fn has_action(&self, lane: Lane) -> bool {
-        match lane.index().checked_sub(1) {
+    pub fn has_action(&mut self, lane: Lane) -> bool {
+        match self.lane(lane) {
             None => self.directory.has_action(),
-            Some(index) => self.lanes[index].has_action(),
+            Some(lane) => lane.has_action(),
         }
     }
 
     /// What to do next on `lane`.
-    pub fn poll(&mut self, lane: Lane, now: Now) -> Option<Action> {
+    pub fn poll(&mut self, lane: Lane, now: Now) -> Option<LinkAction> {
         match self.lane(lane) {
-            None => self.directory.poll().map(|action| match action {
-                LinkAction::Connect(address) => Action::Connect(address),
-                LinkAction::Send(bytes) => Action::Send(bytes),
-                LinkAction::Receive(buffer, space) => Action::Receive(buffer, space),
-                LinkAction::Close => Action::Close,
-            }),
+            None => self.directory.poll(),
             Some(lane) => lane.poll(now),
         }
     }
@@ -269,18 +276,7 @@ impl PublisherCore {
         if let Some((error, _)) = &self.failed {
             return error.clone();
         }
-        let refused = self
-            .lanes
-            .iter()
-            .find_map(|lane| Some((lane.broker, lane.last_error.clone()?)));
-        match (self.directory.cluster(), refused) {
-            (None, _) => self.directory.unreachable(),
-            (Some(_), Some((broker, cause))) => Error::Unreachable {
-                addresses: format!("data broker {broker}"),
-                cause,
-            },
-            (Some(_), None) => Error::NoDataBrokers,
-        }
+        peer::trouble(&self.directory, self.lanes.iter().map(|lane| &lane.peer))
     }
 
     fn lane(&mut self, lane: Lane) -> Option<&mut PublishLane> {
@@ -294,9 +290,7 @@ impl PublisherCore {
                 Finding::Cluster => self.heard_of_cluster(now),
                 Finding::TopicExists => {
                     for lane in &mut self.lanes {
-                        if let (Phase::Waiting(_), Some(_)) = (lane.phase, lane.unknown_since) {
-                            lane.phase = Phase::Waiting(now);
-                        }
+                        lane.peer.topic_exists(now);
                     }
                 }
                 Finding::TopicMissing => self.fail_unknown_topic(now),
@@ -312,15 +306,16 @@ impl PublisherCore {
         };
         let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
         for info in data().filter(|info| info.state != BrokerState::Gone) {
-            if !self.lanes.iter().any(|lane| lane.broker == info.id) {
-                let lane = |_| PublishLane::new(info.id, &self.config);
+            if !self.lanes.iter().any(|lane| lane.peer.broker == info.id) {
+                let lane = |_| PublishLane::new(info.id, &self.config, self.link.clone());
                 self.lanes
                     .extend((0..self.config.lanes_per_broker).map(lane));
             }
         }
         if self.failed.is_none() {
             for lane in &mut self.lanes {
-                lane.heard_of(data().find(|info| info.id == lane.broker), now);
+                let info = data().find(|info| info.id == lane.peer.broker);
+                lane.peer.heard_of(info, now);
             }
         }
     }
@@ -347,10 +342,7 @@ impl PublisherCore {
     }
 
     fn finish_opening(&mut self) {
-        let settled = self
-            .lanes
-            .iter()
-            .all(|lane| lane.settled || !lane.is_ready());
+        let settled = peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
         let (Some(topic_id), true, false, None) =
             (self.topic_id, settled, self.opened, &self.failed)
         else {
@@ -383,9 +375,10 @@ impl PublisherCore {
         if self.failed.is_some() {
             return None;
         }
-        let none_ready = !self.lanes.iter().any(PublishLane::is_ready);
+        let mut peers = self.lanes.iter().map(|lane| &lane.peer);
+        let none_ready = !peers.clone().any(Peer::is_ready);
         let incomplete = none_ready && (!self.opened || !self.waiting.is_empty());
-        let wanted = incomplete || self.lanes.iter().any(PublishLane::may_return);
+        let wanted = incomplete || peers.any(Peer::may_return);
         let due = wanted && self.directory.is_idle();
         due.then(|| self.directory.refreshed_at())
             .flatten()

@@ -7,14 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use embar_meter::Recorder;
-use embar_transport::{
-    Body, Completion, Epoll, IoCounters, Reactor, RecvBuf, SendBuf, Store, Token,
-};
+use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
 use embar_wire::time::Now;
 
-use super::core::{Action, Event};
+use super::core::{Event, PublisherCore};
 use super::shared::{Shared, lock};
-use crate::connection::Lane;
+use crate::connection::{Lane, LinkAction};
 use crate::error::Error;
 use crate::profile::publisher::{SEND_BYTES, SEND_CALLS, SEND_EAGAIN, SEND_PAYLOAD};
 
@@ -64,7 +62,7 @@ fn control(mut driver: LaneDriver) {
         let now = shared.clock.now();
         let linger = shared.seal_due(now);
         let (tick, has_work) = {
-            let core = lock(&shared.core);
+            let mut core = lock(&shared.core);
             (
                 core.next_tick(),
                 core.has_event() || core.has_action(Lane::CONTROL),
@@ -79,7 +77,7 @@ fn control(mut driver: LaneDriver) {
         };
         driver.turn(limit);
         if tick.is_some_and(|at| at <= shared.clock.now()) || has_work {
-            driver.with_core(super::core::PublisherCore::tick);
+            driver.with_core(PublisherCore::tick);
         }
     }
     for lane in lanes {
@@ -90,7 +88,14 @@ fn control(mut driver: LaneDriver) {
 
 fn lane_thread(mut driver: LaneDriver) {
     while driver.act() {
-        driver.turn(None);
+        if !driver.stopping() {
+            driver.turn(None);
+            continue;
+        }
+        // The control thread keeps no time any more, and a broker that hangs would not end this connection.
+        let tick = lock(&driver.shared.core).next_tick();
+        driver.turn(tick.map(|at| driver.shared.clock.until(at)));
+        driver.with_core(PublisherCore::tick);
     }
 }
 
@@ -100,6 +105,8 @@ struct LaneDriver {
     reactor: Epoll,
     /// The open connection.
     token: Option<Token>,
+    /// What is being sent on it is a batch.
+    batch_out: bool,
     /// The connection is closed, for this reason, and its buffers are awaited.
     ending: Option<String>,
     completions: Vec<Completion>,
@@ -116,6 +123,7 @@ impl LaneDriver {
             lane,
             reactor,
             token: None,
+            batch_out: false,
             ending: None,
             completions: Vec::new(),
             events: Vec::new(),
@@ -141,8 +149,8 @@ impl LaneDriver {
         !(self.stopping() && self.token.is_none() && self.ending.is_none())
     }
 
-    fn perform(&mut self, action: Action) {
-        if let Action::Connect(address) = action {
+    fn perform(&mut self, action: LinkAction) {
+        if let LinkAction::Connect(address) = action {
             match self.reactor.connect(address) {
                 Ok(token) => self.token = Some(token),
                 Err(error) => self.end(error.to_string()),
@@ -152,13 +160,17 @@ impl LaneDriver {
         // Without a connection the core will be told so; what it asks for meanwhile is void.
         let Some(token) = self.token else { return };
         match action {
-            Action::Connect(_) => {}
-            Action::Send(bytes) => self.reactor.send(token, SendBuf::heap(bytes)),
-            Action::SendBatch(bytes) => self.reactor.send(token, SendBuf::shared(bytes)),
-            Action::Receive(buffer, space) => {
-                self.reactor.recv(token, RecvBuf::heap(buffer, space))
+            LinkAction::Connect(_) => {}
+            LinkAction::Send(buf) => {
+                self.batch_out = buf.with_unsent(|_, batch| !batch.is_empty());
+                self.reactor.send(token, buf);
             }
-            Action::Close => self.end("closed".into()),
+            LinkAction::Receive(buf) => self.reactor.recv(token, buf),
+            LinkAction::ShutdownWrite => {
+                // It fails if the peer is gone, which the receive that is out tells too.
+                let _ = self.reactor.shutdown_write(token);
+            }
+            LinkAction::Close => self.end("closed".into()),
         }
     }
 
@@ -179,45 +191,27 @@ impl LaneDriver {
     }
 
     fn completed(&mut self, completion: Completion) {
+        let lane = self.lane;
         match completion {
             Completion::Connected { token, result } if Some(token) == self.token => match result {
-                Ok(()) => {
-                    let lane = self.lane;
-                    self.with_core(|core, _| core.connected(lane));
-                }
+                Ok(()) => self.with_core(|core, now| core.connected(lane, now)),
                 Err(error) => self.end(error.to_string()),
             },
             Completion::Received {
                 token, buf, result, ..
-            } if Some(token) == self.token => match result {
-                Ok(0) => self.end("the broker closed the connection".into()),
-                Ok(bytes) => {
-                    let (lane, Store::Heap(buffer)) = (self.lane, buf.into_store()) else {
-                        return;
-                    };
-                    self.with_core(|core, now| core.received(lane, buffer, bytes, now));
-                }
-                Err(error) => self.end(error.to_string()),
-            },
+            } if Some(token) == self.token => {
+                self.with_core(|core, now| core.received(lane, buf, &result, now));
+            }
             Completion::Sent {
                 token,
                 buf,
                 result,
                 ticks,
             } if Some(token) == self.token => {
-                let (_, body) = buf.into_parts();
-                if matches!(body, Body::Shared(_)) {
+                if self.batch_out {
                     self.recorder.add_ticks(SEND_PAYLOAD, ticks, 1);
                 }
-                // The core may reuse the bytes as soon as it hears of it.
-                drop(body);
-                match result {
-                    Ok(()) => {
-                        let lane = self.lane;
-                        self.with_core(|core, now| core.sent(lane, now));
-                    }
-                    Err(error) => self.end(error.to_string()),
-                }
+                self.with_core(|core, now| core.sent(lane, buf, &result, now));
             }
             // What belongs to a connection that has ended is dropped; nothing listens here.
             _ => {}
@@ -241,7 +235,7 @@ impl LaneDriver {
         }
     }
 
-    fn with_core(&mut self, f: impl FnOnce(&mut super::core::PublisherCore, Now)) {
+    fn with_core(&mut self, f: impl FnOnce(&mut PublisherCore, Now)) {
         self.shared
             .with_core(Some(self.lane), Some(&mut self.events), f);
         self.shared.handle(&mut self.events, &self.recorder);

@@ -1,297 +1,184 @@
 //! One connection of a publisher to one data broker: opening it for the topic, what is on it, and how it ends.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::io;
 use std::time::Duration;
 
-use embar_wire::control::{
-    BrokerInfo, BrokerState, Control, ErrorReply, OpenPublisher, PublisherOpened,
-};
+use embar_transport::{RecvBuf, SendBuf};
+use embar_wire::control::{Control, ErrorReply, OpenPublisher, PublisherOpened};
 use embar_wire::time::Now;
 
-use super::core::{Action, Event, PublisherConfig};
+use super::core::{Event, PublisherConfig};
 use super::flight::{Batch, Flight};
-use crate::backoff::{Backoff, BackoffLimits, Random};
-use crate::connection::{Incoming, Link, LinkAction};
-use crate::directory::{ANSWER_TIMEOUT, READ_AHEAD_BYTES};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The broker is not ready, as far as the cluster says.
-    Parked,
-    /// Connect at this time.
-    Waiting(Now),
-    /// Connecting, or shaking hands; give up at the deadline.
-    Opening(Now),
-    Open,
-    Closing,
-}
-
-/// What the frames that came in mean for the core.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    Nothing,
-    /// The lane takes batches from now on.
-    Opened(PublisherOpened),
-}
+use crate::backoff::Random;
+use crate::connection::{Incoming, LinkAction, LinkSettings};
+use crate::peer::{Absence, Peer, Phase};
 
 #[derive(Debug)]
 pub(super) struct PublishLane {
-    pub(super) broker: u32,
-    pub(super) phase: Phase,
-    pub(super) link: Link,
+    pub(super) peer: Peer,
     pub(super) flight: Flight,
     /// Given to this lane and not yet to the driver.
     pub(super) assigned: Option<Batch>,
-    /// The broker said goodbye: nothing new goes here.
-    pub(super) draining: bool,
-    /// Opened, or failed to, at least once.
-    pub(super) settled: bool,
     pub(super) opened_before: bool,
-    /// Since when the broker does not know the topic.
-    pub(super) unknown_since: Option<Now>,
-    /// Why the broker ends this connection.
-    pub(super) refusal: Option<ErrorReply>,
-    pub(super) last_error: Option<String>,
-    state: BrokerState,
-    incarnation: u32,
-    address: Option<SocketAddr>,
-    backoff: Backoff,
+    /// The broker said goodbye: nothing new goes here.
+    draining: bool,
 }
 
 impl PublishLane {
-    pub(super) fn new(broker: u32, config: &PublisherConfig) -> Self {
+    pub(super) fn new(broker: u32, config: &PublisherConfig, settings: LinkSettings) -> Self {
         Self {
-            broker,
-            phase: Phase::Parked,
-            link: Link::new(&config.name, READ_AHEAD_BYTES),
+            peer: Peer::new(broker, Absence::Avoid, settings),
             flight: Flight::new(config.acks),
             assigned: None,
-            draining: false,
-            settled: false,
             opened_before: false,
-            unknown_since: None,
-            refusal: None,
-            last_error: None,
-            state: BrokerState::Gone,
-            incarnation: 0,
-            address: None,
-            backoff: Backoff::new(BackoffLimits::default()),
+            draining: false,
         }
-    }
-
-    /// The cluster's word about the broker; `None`: it is not in the cluster.
-    pub(super) fn heard_of(&mut self, info: Option<&BrokerInfo>, now: Now) {
-        let Some(info) = info else {
-            self.state = BrokerState::Gone;
-            if let Phase::Waiting(_) = self.phase {
-                self.phase = Phase::Parked;
-            }
-            return;
-        };
-        let address = info.address.parse().ok();
-        let renewed = address != self.address || info.incarnation != self.incarnation;
-        self.address = address;
-        self.incarnation = info.incarnation;
-        self.state = info.state;
-        match self.phase {
-            Phase::Parked if self.is_ready() => self.phase = Phase::Waiting(now),
-            Phase::Waiting(_) if !self.is_ready() => self.phase = Phase::Parked,
-            Phase::Waiting(_) if renewed => {
-                self.backoff.succeeded();
-                self.phase = Phase::Waiting(now);
-            }
-            _ => {}
-        }
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        self.state == BrokerState::Ready && self.address.is_some()
-    }
-
-    /// Parked, but the broker may become ready: ask the cluster again.
-    pub(super) fn may_return(&self) -> bool {
-        self.phase == Phase::Parked
-            && matches!(self.state, BrokerState::Starting | BrokerState::Draining)
     }
 
     /// Bytes in flight, if the lane can take a batch now.
     pub(super) fn load(&self, limit: usize) -> Option<u64> {
-        let able = self.phase == Phase::Open
+        let able = self.peer.phase == Phase::Open
             && !self.draining
             && self.assigned.is_none()
-            && self.link.may_send()
+            && self.may_send()
             && self.flight.len() < limit;
         able.then(|| self.flight.bytes())
     }
 
-    pub(super) fn poll(&mut self, now: Now) -> Option<Action> {
-        if let Some(action) = self.link.poll() {
-            return Some(match action {
-                LinkAction::Connect(address) => Action::Connect(address),
-                LinkAction::Send(bytes) => Action::Send(bytes),
-                LinkAction::Receive(buffer, space) => Action::Receive(buffer, space),
-                LinkAction::Close => Action::Close,
-            });
-        }
-        if !self.link.may_send() {
-            return None;
-        }
-        let batch = self.assigned.take()?;
-        self.link.start_send();
-        Some(Action::SendBatch(self.flight.send(batch, now)))
+    /// A batch whose send failed stays with the flight until the connection has ended.
+    fn may_send(&self) -> bool {
+        self.peer.link.may_send_batch() && !self.flight.is_sending()
     }
 
-    pub(super) fn has_action(&self) -> bool {
-        self.link.has_action() || (self.assigned.is_some() && self.link.may_send())
+    pub(super) fn poll(&mut self, now: Now) -> Option<LinkAction> {
+        if self.may_send()
+            && let Some(batch) = self.assigned.take()
+        {
+            self.peer.link.send_batch(self.flight.send(batch, now));
+        }
+        self.peer.link.poll()
     }
 
-    pub(super) fn sent(&mut self, now: Now, out: &mut VecDeque<Event>) {
-        self.link.sent();
-        if self.flight.is_sending() {
+    pub(super) fn has_action(&mut self) -> bool {
+        (self.assigned.is_some() && self.may_send()) || self.peer.link.has_action()
+    }
+
+    pub(super) fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        self.peer.link.received(buf, result, now);
+    }
+
+    pub(super) fn sent(
+        &mut self,
+        buf: SendBuf,
+        result: &io::Result<()>,
+        now: Now,
+        out: &mut VecDeque<Event>,
+    ) {
+        self.peer.link.sent(buf, result, now);
+        if result.is_ok() && self.flight.is_sending() {
             self.flight.sent(now, out);
         }
-        self.close_when_drained();
     }
 
-    pub(super) fn received(
+    /// Takes in all that came; the answer to the announcement is returned.
+    pub(super) fn read(
         &mut self,
-        buffer: Vec<u8>,
-        bytes: usize,
         config: &PublisherConfig,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Turn {
-        self.link.received(buffer, bytes);
-        let mut turn = Turn::Nothing;
+    ) -> Option<PublisherOpened> {
+        let mut opened = None;
         loop {
-            match self.next_frame(config, now, out) {
-                Ok(None) => break,
-                Ok(Some(Turn::Nothing)) => {}
-                Ok(Some(opened)) => turn = opened,
-                Err(violation) => {
-                    self.close(violation);
-                    break;
-                }
+            match self.read_one(config, now, out, &mut opened) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // Then the end of the link is to be read.
+                Err(violation) => self.peer.reject(&violation, now),
             }
         }
-        self.close_when_drained();
-        turn
+        if self.draining
+            && self.peer.phase == Phase::Open
+            && self.flight.is_empty()
+            && self.assigned.is_none()
+        {
+            self.peer.finish("the broker is draining", now);
+        }
+        opened
     }
 
-    fn next_frame(
+    fn read_one(
         &mut self,
         config: &PublisherConfig,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Result<Option<Turn>, String> {
-        let message = match self.link.next_frame()? {
-            None => return Ok(None),
+        opened: &mut Option<PublisherOpened>,
+    ) -> Result<bool, String> {
+        let message = match self.peer.link.next(now)? {
+            None => return Ok(false),
+            Some(Incoming::Ack(ack)) => {
+                let acked = self.flight.acknowledge(
+                    self.peer.broker,
+                    ack.first(),
+                    ack.refused(),
+                    ack.base_offsets(),
+                    now,
+                    out,
+                );
+                acked.map_err(|wrong| wrong.to_string())?;
+                return Ok(true);
+            }
             Some(Incoming::Welcome(welcome)) => {
-                if welcome.broker_id != self.broker {
-                    return Err(format!(
-                        "broker {} answers at the address of {}",
-                        welcome.broker_id, self.broker
-                    ));
-                }
-                self.link.send(&Control::OpenPublisher(OpenPublisher {
+                self.peer.check(&welcome)?;
+                self.peer.link.send(&Control::OpenPublisher(OpenPublisher {
                     topic: config.topic.clone(),
                     producer: config.producer,
                     acks: config.acks.level(),
-                }));
-                return Ok(Some(Turn::Nothing));
-            }
-            Some(Incoming::Ack(ack)) => {
-                self.flight
-                    .acknowledge(
-                        self.broker,
-                        ack.first(),
-                        ack.refused(),
-                        ack.base_offsets(),
-                        now,
-                        out,
-                    )
-                    .map_err(|wrong| wrong.to_string())?;
-                return Ok(Some(Turn::Nothing));
+                }))?;
+                return Ok(true);
             }
             Some(Incoming::Batch { .. }) => return Err("a batch to a publisher".into()),
+            Some(Incoming::Goodbye) => {
+                self.draining = true;
+                return Ok(true);
+            }
+            Some(Incoming::Nothing) => return Ok(true),
+            Some(Incoming::Closed(closed)) => {
+                self.peer.closed(&closed);
+                return Ok(true);
+            }
             Some(Incoming::Control(message)) => message,
         };
         match message {
-            Control::PublisherOpened(opened) if matches!(self.phase, Phase::Opening(_)) => {
-                self.opened();
-                return Ok(Some(Turn::Opened(opened)));
+            Control::PublisherOpened(answer) if matches!(self.peer.phase, Phase::Opening(_)) => {
+                self.peer.opened();
+                self.peer.succeeded();
+                *opened = Some(answer);
             }
-            Control::Error(refusal) => {
-                let message = refusal.message.clone();
-                self.refusal = Some(refusal);
-                return Err(message);
-            }
-            Control::Goodbye(_) => self.draining = true,
-            Control::Ping => self.link.send(&Control::Pong),
+            Control::Error(refusal) => self.peer.refused(refusal, now),
             other => return Err(format!("{:?} was not asked for", other.id())),
         }
-        Ok(Some(Turn::Nothing))
-    }
-
-    fn opened(&mut self) {
-        self.phase = Phase::Open;
-        self.settled = true;
-        self.unknown_since = None;
-        self.last_error = None;
-        self.backoff.succeeded();
+        Ok(true)
     }
 
     /// Connects if it is time; closes if time is up.
     pub(super) fn tick(&mut self, ack_timeout: Duration, now: Now) {
-        match self.phase {
-            Phase::Waiting(at) if at <= now => {
-                if let Some(address) = self.address {
-                    self.phase = Phase::Opening(now.after(ANSWER_TIMEOUT));
-                    self.link.connect(address);
-                }
-            }
-            Phase::Opening(deadline) if deadline <= now => self.close("no answer in time".into()),
-            Phase::Open if self.stalled_at(ack_timeout).is_some_and(|at| at <= now) => {
-                self.close(format!("no progress for {ack_timeout:?}"));
-            }
-            _ => {}
+        self.peer.tick(now);
+        if self.stalled_at(ack_timeout).is_some_and(|at| at <= now) {
+            self.peer
+                .give_up(&format!("no progress for {ack_timeout:?}"));
         }
     }
 
     pub(super) fn next_tick(&self, ack_timeout: Duration) -> Option<Now> {
-        match self.phase {
-            Phase::Waiting(at) | Phase::Opening(at) => Some(at),
-            Phase::Open => self.stalled_at(ack_timeout),
-            Phase::Parked | Phase::Closing => None,
-        }
+        let stalled = self.stalled_at(ack_timeout);
+        stalled.into_iter().chain(self.peer.next_tick()).min()
     }
 
     fn stalled_at(&self, ack_timeout: Duration) -> Option<Now> {
-        Some(self.flight.waiting_since()?.after(ack_timeout))
-    }
-
-    fn close_when_drained(&mut self) {
-        if self.draining
-            && self.phase == Phase::Open
-            && self.flight.is_empty()
-            && self.assigned.is_none()
-        {
-            self.close("the broker is draining".into());
-        }
-    }
-
-    pub(super) fn close(&mut self, why: String) {
-        if matches!(self.phase, Phase::Opening(_) | Phase::Open) {
-            self.last_error = Some(why);
-            self.phase = Phase::Closing;
-            self.link.close();
-            if self.link.is_down() {
-                // The driver never heard of the attempt, so it will not report its end.
-                self.settled = true;
-                self.phase = Phase::Parked;
-            }
-        }
+        let open = self.peer.phase == Phase::Open;
+        let since = self.flight.waiting_since().filter(|_| open)?;
+        Some(since.after(ack_timeout))
     }
 
     /// The connection is gone: what it carried, in order, and why it was refused, if it was.
@@ -302,20 +189,10 @@ impl PublishLane {
         now: Now,
         out: &mut VecDeque<Event>,
     ) -> (VecDeque<Batch>, Option<ErrorReply>) {
-        if self.phase != Phase::Closing {
-            self.last_error = Some(cause.to_string());
-        }
-        self.link.disconnected();
+        let refusal = self.peer.disconnected(cause, random, now);
         let mut lost = self.flight.lost(out);
         lost.extend(self.assigned.take());
-        self.settled = true;
         self.draining = false;
-        self.phase = if self.is_ready() {
-            let wait = self.backoff.failed(random);
-            Phase::Waiting(now.after(Duration::from_nanos(wait)))
-        } else {
-            Phase::Parked
-        };
-        (lost, self.refusal.take())
+        (lost, refusal)
     }
 }

@@ -141,7 +141,7 @@ impl Shared {
         let control_has_work = core.has_event() || core.has_action(Lane::CONTROL);
         let mut to_wake = (1..core.lane_count())
             .map(Lane)
-            .filter(|lane| core.has_action(*lane) && Some(*lane) != own);
+            .filter(|lane| Some(*lane) != own && core.has_action(*lane));
         // One other thread at most has work after nearly every event, so nothing is collected in memory.
         let first = to_wake.next();
         for lane in to_wake {

@@ -2,8 +2,10 @@
 
 pub(super) mod script;
 
+use std::time::Duration;
+
 use embar_wire::ack::encode_ack;
-use embar_wire::control::{Control, ErrorCode, Goodbye, Topics};
+use embar_wire::control::{Control, ErrorCode, Topics};
 use embar_wire::frame::FrameId;
 use embar_wire::time::Now;
 
@@ -12,7 +14,7 @@ use super::receipt::{Failure, Outcome};
 use crate::backoff::Random;
 use crate::connection::Lane;
 use crate::error::Error;
-use crate::testing::{SECOND, cluster, frame, refusal, welcome};
+use crate::testing::{SECOND, cluster, goodbye, pong, refusal, refused, welcome};
 
 use script::{A, B, Script, config, stored};
 
@@ -175,12 +177,7 @@ fn after_goodbye_nothing_new_goes_there_and_what_went_is_waited_for() {
     script.submit(1);
     script.sent(A);
     script.sent(B);
-    script.tell(
-        A,
-        &Control::Goodbye(Goodbye {
-            reason: "test".into(),
-        }),
-    );
+    script.feed(A, &goodbye());
     script.submit(2);
     assert_eq!(
         (script.sending(A), script.sending(B)),
@@ -216,15 +213,51 @@ fn a_final_refusal_fails_the_batches_and_backpressure_moves_them() {
 }
 
 #[test]
+fn the_end_of_a_session_refuses_as_an_error_does() {
+    for (code, again) in [
+        (ErrorCode::TooLarge, false),
+        (ErrorCode::Backpressure, true),
+    ] {
+        let mut script = Script::open(config());
+        script.submit(0);
+        let (lane, other) = if script.sending(A).is_some() {
+            (A, B)
+        } else {
+            (B, A)
+        };
+        script.sent(lane);
+        script.feed(lane, &refused(code));
+        assert!(script.sockets.lane(lane).closing);
+        script.lose(lane);
+        assert_eq!(script.sending(other), again.then_some((0, true)), "{code}");
+    }
+}
+
+#[test]
+fn an_idle_connection_is_kept_alive_and_given_up_when_nothing_comes_back() {
+    let mut script = Script::open(PublisherConfig {
+        idle_timeout: Duration::from_secs(9),
+        ..config()
+    });
+    script.tick_at(3 * SECOND);
+    script.feed(A, &pong());
+    script.tick_at(9 * SECOND);
+    assert!(script.sockets.lane(B).closing, "nothing was heard of it");
+    assert!(!script.sockets.lane(A).closing, "this one answered");
+    script.tick_at(12 * SECOND);
+    assert!(script.sockets.lane(A).closing);
+}
+
+#[test]
 fn an_unknown_topic_is_created_at_the_head_and_the_lane_tries_again() {
     let mut script = Script::new(config());
     script.tell_cluster(1);
     script.connect(A);
-    script.tell(A, &welcome(1));
+    script.feed(A, &welcome(1));
     script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
     script.lose(A);
     script.connect(Lane::CONTROL);
-    script.tell(Lane::CONTROL, &welcome(0));
+    script.feed(Lane::CONTROL, &welcome(0));
     script.sockets.taken(Lane::CONTROL);
     script.tell(Lane::CONTROL, &cluster(1));
     assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::CreateTopic]);
@@ -250,11 +283,11 @@ fn an_unknown_topic_that_may_not_be_created_ends_the_publisher() {
     });
     script.tell_cluster(1);
     script.connect(A);
-    script.tell(A, &welcome(1));
+    script.feed(A, &welcome(1));
     script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
     script.lose(A);
     script.connect(Lane::CONTROL);
-    script.tell(Lane::CONTROL, &welcome(0));
+    script.feed(Lane::CONTROL, &welcome(0));
     script.sockets.taken(Lane::CONTROL);
     script.tell(Lane::CONTROL, &cluster(1));
     assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::ListTopics]);
@@ -384,7 +417,7 @@ fn hostile_bytes_close_the_lane_and_lose_nothing() {
         script.submit(1);
         let mut bytes = Vec::new();
         encode_ack(random.next_bits() % 3, None, &[1, 2, 3], &mut bytes);
-        bytes.extend(frame(&welcome(1)));
+        bytes.extend(welcome(1));
         let at = (random.next_bits() % bytes.len() as u64) as usize;
         bytes[at] = random.next_bits() as u8;
         script.feed(A, &bytes);

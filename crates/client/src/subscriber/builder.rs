@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_meter::Profile;
-use embar_wire::topic::check_topic_name;
 
 use super::core::{OnEvicted, Start, SubscriberConfig, SubscriberCore};
 use super::queue::Queue;
@@ -14,6 +13,7 @@ use crate::bootstrap;
 use crate::clock::random_seed;
 use crate::error::Error;
 use crate::profile::subscriber::SCHEMA;
+use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
 use crate::wake::block_on;
 
 /// Made by [`Subscriber::builder`].
@@ -27,6 +27,7 @@ pub struct SubscriberBuilder {
     until_end: bool,
     on_evicted: OnEvicted,
     loss_timeout: Duration,
+    idle_timeout: Duration,
     open_timeout: Duration,
     buffers_per_broker: usize,
     metering: bool,
@@ -36,13 +37,14 @@ impl SubscriberBuilder {
     pub(super) fn new(bootstrap: &str) -> Self {
         Self {
             bootstrap: bootstrap.to_string(),
-            name: format!("embar-client {}", env!("CARGO_PKG_VERSION")),
+            name: settings::default_name(),
             topic: String::new(),
             start: Start::Earliest,
             until_end: false,
             on_evicted: OnEvicted::Fail,
             loss_timeout: Duration::from_secs(30),
-            open_timeout: Duration::from_secs(5),
+            idle_timeout: DEFAULT_IDLE_TIMEOUT,
+            open_timeout: DEFAULT_OPEN_TIMEOUT,
             buffers_per_broker: 2,
             metering: true,
         }
@@ -79,11 +81,18 @@ impl SubscriberBuilder {
     /// wanted: with [`SubscriberBuilder::until_end`], or if [`Start::Positions`] names it. Otherwise its messages are
     /// missing until it returns, which is logged.
     ///
-    /// The time runs from the end of a connection. A broker that hangs while its connection stays (stopped by a signal,
-    /// for instance) cannot be told from one that has nothing to send, and is waited for without a limit: if that is
-    /// not wanted, read by [`Subscriber::next_timeout`].
+    /// The time runs from the end of a connection, which [`SubscriberBuilder::idle_timeout`] brings about if a broker
+    /// hangs.
     pub fn loss_timeout(mut self, limit: Duration) -> Self {
         self.loss_timeout = limit;
+        self
+    }
+
+    /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, is given up: its broker
+    /// hangs, or the network between lost it without a word. Default 10 s; heartbeats go out three times as often, and
+    /// only where nothing else does. Time in which the reader is too slow to take more does not count.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = limit;
         self
     }
 
@@ -137,6 +146,7 @@ impl SubscriberBuilder {
             until_end: self.until_end,
             on_evicted: self.on_evicted,
             loss_timeout: self.loss_timeout,
+            idle_timeout: self.idle_timeout,
             open_timeout: self.open_timeout,
             buffers_per_broker: self.buffers_per_broker,
             seed: random_seed(),
@@ -149,22 +159,21 @@ impl SubscriberBuilder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        check_topic_name(&self.topic)
-            .map_err(|rule| Error::setting("topic", &self.topic, rule.to_string()))?;
+        settings::check(
+            &self.topic,
+            &self.name,
+            &[
+                ("open_timeout", self.open_timeout),
+                ("loss_timeout", self.loss_timeout),
+                ("idle_timeout", self.idle_timeout),
+            ],
+        )?;
         if !(2..=4096).contains(&self.buffers_per_broker) {
             return Err(Error::setting(
                 "buffers_per_broker",
                 self.buffers_per_broker,
                 "must be from 2 to 4096",
             ));
-        }
-        for (setting, limit) in [
-            ("open_timeout", self.open_timeout),
-            ("loss_timeout", self.loss_timeout),
-        ] {
-            if limit.is_zero() {
-                return Err(Error::setting(setting, "0", "must be longer than nothing"));
-            }
         }
         Ok(())
     }
@@ -189,6 +198,14 @@ mod tests {
         assert_eq!(
             refused(builder().loss_timeout(Duration::ZERO)),
             "loss_timeout"
+        );
+        assert_eq!(
+            refused(builder().idle_timeout(Duration::ZERO)),
+            "idle_timeout"
+        );
+        assert_eq!(
+            refused(builder().client_name("n".repeat(1025))),
+            "client_name"
         );
         assert!(builder().check().is_ok());
     }

@@ -15,21 +15,22 @@
 mod model;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::time::Duration;
 
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, ErrorCode, ErrorReply};
 use embar_wire::time::Now;
 
 pub use self::model::{Delivered, Event, OnEvicted, Start, SubscriberConfig};
 
-use super::lane::{Phase, SubscribeLane, Trouble};
+use super::lane::{SubscribeLane, Trouble};
 use crate::backoff::Random;
-use crate::connection::{Lane, LinkAction};
+use crate::connection::{Lane, LinkAction, LinkSettings};
 use crate::directory::{Directory, Finding};
 use crate::error::Error;
+use crate::peer::{self, Phase};
 
-/// A broker may not know a new topic yet; after this long it does not know it at all.
-const TOPIC_GRACE: Duration = Duration::from_secs(5);
 /// Between two looks at a cluster that is not complete.
 const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
 /// Between two looks at the cluster, to find brokers that joined.
@@ -40,6 +41,8 @@ const REFRESH: Duration = Duration::from_secs(5);
 pub struct SubscriberCore {
     config: SubscriberConfig,
     directory: Directory,
+    /// Of every lane.
+    link: LinkSettings,
     lanes: Vec<SubscribeLane>,
     /// Data brokers that the cluster had when the subscription began, those that were gone included.
     founders: BTreeSet<u32>,
@@ -64,6 +67,7 @@ impl SubscriberCore {
             random.next_bits(),
         );
         Self {
+            link: LinkSettings::subscribing(&config.name, config.idle_timeout),
             config,
             directory,
             lanes: Vec::new(),
@@ -88,32 +92,39 @@ impl SubscriberCore {
     }
 
     /// The driver connected `lane`.
-    pub fn connected(&mut self, lane: Lane) {
+    pub fn connected(&mut self, lane: Lane, now: Now) {
         match lane.index().checked_sub(1) {
-            None => self.directory.connected(),
-            Some(index) => self.lanes[index].link.connected(),
+            None => self.directory.connected(now),
+            Some(index) => self.lanes[index].peer.connected(now),
         }
     }
 
-    /// The driver received `bytes` more bytes into the buffer of [`LinkAction::Receive`].
-    pub fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now) {
+    /// The receive of `lane` is over: so many more bytes are in its buffer, 0 at the end of the stream.
+    pub fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
         let Some(index) = lane.index().checked_sub(1) else {
-            self.directory.received(buffer, bytes, now);
+            self.directory.received(buf, result, now);
             self.take_findings(now);
             return;
         };
-        if self.ended.is_none() {
-            let result = self.lanes[index].received(buffer, bytes, &self.config, &mut self.events);
-            self.after(index, result, now);
-        }
+        let lane = &mut self.lanes[index];
+        let result = lane.received(buf, result, &self.config, now, &mut self.events);
+        self.after(index, result, now);
     }
 
-    /// The driver finished the send of `lane`.
-    pub fn sent(&mut self, lane: Lane) {
-        match lane.index().checked_sub(1) {
-            None => self.directory.sent(),
-            Some(index) => self.lanes[index].link.sent(),
-        }
+    /// The send of `lane` is over.
+    pub fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        let Some(index) = lane.index().checked_sub(1) else {
+            self.directory.sent(buf, result, now);
+            self.take_findings(now);
+            return;
+        };
+        self.lanes[index].peer.link.sent(buf, result, now);
+        self.read(index, now);
+    }
+
+    fn read(&mut self, index: usize, now: Now) {
+        let result = self.lanes[index].read(&self.config, now, &mut self.events);
+        self.after(index, result, now);
     }
 
     /// The consumer is done with a buffer that was delivered from `lane`.
@@ -121,10 +132,8 @@ impl SubscriberCore {
         let Some(index) = lane.index().checked_sub(1) else {
             return;
         };
-        let result = self.lanes[index].returned(buffer, &self.config, &mut self.events);
-        if self.ended.is_none() {
-            self.after(index, result, now);
-        }
+        let result = self.lanes[index].returned(buffer, &self.config, now, &mut self.events);
+        self.after(index, result, now);
     }
 
     /// `lane` is closed, or could not be connected, and the driver holds nothing of it.
@@ -135,16 +144,16 @@ impl SubscriberCore {
         };
         let lane = &mut self.lanes[index];
         let refusal = lane.disconnected(cause, &mut self.random, now);
-        if lane.phase == Phase::Done {
+        if lane.peer.phase == Phase::Done {
             return;
         }
         if self.ended.is_some() {
-            lane.phase = Phase::Parked;
+            lane.peer.phase = Phase::Parked;
             return;
         }
         self.events.push_back(Event::LaneLost {
-            broker: lane.broker,
-            cause: lane.last_error.clone().unwrap_or_default(),
+            broker: lane.peer.broker,
+            cause: lane.peer.last_error().unwrap_or_default().to_string(),
         });
         if let Some(refusal) = refusal {
             self.refused(index, refusal, now);
@@ -157,19 +166,19 @@ impl SubscriberCore {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
+        if self.open_by.is_some_and(|by| by <= now) {
+            self.fail(self.trouble(), now);
+        }
+        self.directory.tick(now);
+        for index in 0..self.lanes.len() {
+            self.lanes[index].peer.tick(now);
+            self.read(index, now);
+        }
         if self.ended.is_some() {
             return;
         }
-        if self.open_by.is_some_and(|by| by <= now) {
-            self.fail(self.trouble(), now);
-            return;
-        }
-        self.directory.tick(now);
         if self.refresh_at().is_some_and(|at| at <= now) {
             self.directory.wish_refresh(now);
-        }
-        for lane in &mut self.lanes {
-            lane.tick(now);
         }
         let lost = self
             .lanes
@@ -177,12 +186,9 @@ impl SubscriberCore {
             .find(|lane| self.lost_at(lane).is_some_and(|at| at <= now));
         if let Some(lane) = lost {
             let error = Error::BrokerLost {
-                broker: lane.broker,
+                broker: lane.peer.broker,
                 limit: self.config.loss_timeout,
-                cause: lane
-                    .last_error
-                    .clone()
-                    .unwrap_or_else(|| "it is not ready".into()),
+                cause: lane.peer.last_error().unwrap_or("it is not ready").into(),
             };
             self.fail(error, now);
         }
@@ -190,10 +196,7 @@ impl SubscriberCore {
 
     /// When to call [`SubscriberCore::tick`] at the latest.
     pub fn next_tick(&self) -> Option<Now> {
-        if self.ended.is_some() {
-            return None;
-        }
-        let lanes = self.lanes.iter().filter_map(SubscribeLane::next_tick);
+        let lanes = self.lanes.iter().filter_map(|lane| lane.peer.next_tick());
         let lost = self.lanes.iter().filter_map(|lane| self.lost_at(lane));
         lanes
             .chain(lost)
@@ -204,7 +207,7 @@ impl SubscriberCore {
     }
 
     /// Whether [`SubscriberCore::poll`] would return something for `lane`.
-    pub fn has_action(&self, lane: Lane) -> bool {
+    pub fn has_action(&mut self, lane: Lane) -> bool {
         match lane.index().checked_sub(1) {
             None => self.directory.has_action(),
             Some(index) => self.lanes[index].has_action(),
@@ -237,21 +240,21 @@ impl SubscriberCore {
     fn after(&mut self, index: usize, result: Result<(), Trouble>, now: Now) {
         match result {
             Ok(()) => {}
-            Err(Trouble::Close(why)) => self.lanes[index].close(why),
+            Err(Trouble::Close(why)) => self.lanes[index].reject(&why, now),
             Err(Trouble::Fatal(error)) => {
                 self.fail(error, now);
                 return;
             }
+        }
+        if self.ended.is_some() {
+            return;
         }
         self.finish_opening();
         self.finish_reading(index, now);
     }
 
     fn finish_opening(&mut self) {
-        let settled = self
-            .lanes
-            .iter()
-            .all(|lane| lane.settled || !lane.is_ready());
+        let settled = peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
         let serving = self.lanes.iter().any(|lane| lane.position.is_some());
         if settled && serving && !self.opened {
             self.opened = true;
@@ -264,8 +267,8 @@ impl SubscriberCore {
         if !self.config.until_end || !self.lanes[index].is_at_end() {
             return;
         }
-        self.lanes[index].finish();
-        if self.opened && self.lanes.iter().all(|lane| lane.phase == Phase::Done) {
+        self.lanes[index].finish(now);
+        if self.opened && self.lanes.iter().all(|lane| lane.peer.phase == Phase::Done) {
             self.events.push_back(Event::End);
             self.close_all(Error::Closed, now);
         }
@@ -277,9 +280,7 @@ impl SubscriberCore {
                 Finding::Cluster => self.heard_of_cluster(now),
                 Finding::TopicExists => {
                     for lane in &mut self.lanes {
-                        if let (Phase::Waiting(_), Some(_)) = (lane.phase, lane.unknown_since) {
-                            lane.phase = Phase::Waiting(now);
-                        }
+                        lane.peer.topic_exists(now);
                     }
                 }
                 Finding::TopicMissing => self.fail_unknown_topic(now),
@@ -297,7 +298,7 @@ impl SubscriberCore {
         for info in data() {
             let gone = info.state == BrokerState::Gone;
             let is_new_founder = !self.opened && self.founders.insert(info.id);
-            if self.lanes.iter().any(|lane| lane.broker == info.id) {
+            if self.lanes.iter().any(|lane| lane.peer.broker == info.id) {
                 continue;
             }
             if !gone || (is_new_founder && self.config.needs(info.id)) {
@@ -305,8 +306,9 @@ impl SubscriberCore {
                     .config
                     .start_of(info.id, self.founders.contains(&info.id));
                 let lane = Lane(self.lanes.len() as u32 + 1);
+                let link = self.link.clone();
                 self.lanes
-                    .push(SubscribeLane::new(lane, info.id, start, &self.config, now));
+                    .push(SubscribeLane::new(lane, info.id, start, link, now));
             }
             if gone && is_new_founder {
                 self.events.push_back(Event::LaneLost {
@@ -317,7 +319,8 @@ impl SubscriberCore {
             }
         }
         for lane in &mut self.lanes {
-            lane.heard_of(data().find(|info| info.id == lane.broker), now);
+            let info = data().find(|info| info.id == lane.peer.broker);
+            lane.peer.heard_of(info, now);
         }
     }
 
@@ -335,16 +338,11 @@ impl SubscriberCore {
                     _ => self.fail(Error::Refused { code, message }, now),
                 }
             }
-            ErrorCode::UnknownTopic => {
-                let since = *lane.unknown_since.get_or_insert(now);
-                if since.after(TOPIC_GRACE) <= now {
-                    self.fail_unknown_topic(now);
-                } else {
-                    // The broker may be slow to hear of the topic. The head knows.
-                    lane.settled = false;
-                    self.directory.wish_topic(false, now);
-                }
+            // The broker may be slow to hear of the topic. The head knows.
+            ErrorCode::UnknownTopic if lane.peer.may_hear_of_topic(now) => {
+                self.directory.wish_topic(false, now);
             }
+            ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
                 self.fail(Error::Refused { code, message }, now);
             }
@@ -354,7 +352,7 @@ impl SubscriberCore {
 
     fn evicted(&mut self, index: usize, position: u64, first_available: u64, now: Now) {
         let lane = &mut self.lanes[index];
-        let broker = lane.broker;
+        let broker = lane.peer.broker;
         if self.config.on_evicted == OnEvicted::Fail {
             let error = Error::Evicted {
                 broker,
@@ -390,38 +388,25 @@ impl SubscriberCore {
         self.open_by = None;
         self.directory.stop(now);
         for lane in &mut self.lanes {
-            match lane.phase {
-                Phase::Waiting(_) => lane.phase = Phase::Parked,
-                _ => lane.close("the subscriber is closed".into()),
-            }
+            lane.leave("the subscriber is closed", now);
         }
     }
 
     fn trouble(&self) -> Error {
-        let refused = self
-            .lanes
-            .iter()
-            .find_map(|lane| Some((lane.broker, lane.last_error.clone()?)));
-        match (self.directory.cluster(), refused) {
-            (None, _) => self.directory.unreachable(),
-            (Some(_), Some((broker, cause))) => Error::Unreachable {
-                addresses: format!("data broker {broker}"),
-                cause,
-            },
-            (Some(_), None) => Error::NoDataBrokers,
-        }
+        peer::trouble(&self.directory, self.lanes.iter().map(|lane| &lane.peer))
     }
 
     fn lost_at(&self, lane: &SubscribeLane) -> Option<Now> {
         let at = lane.lost_since?.after(self.config.loss_timeout);
-        self.opened.then_some(at)
+        (self.opened && self.ended.is_none()).then_some(at)
     }
 
     fn refresh_at(&self) -> Option<Now> {
-        if !self.directory.is_idle() {
+        if !self.directory.is_idle() || self.ended.is_some() {
             return None;
         }
-        let complete = self.opened && self.lanes.iter().all(|lane| lane.phase != Phase::Parked);
+        let parked = |lane: &SubscribeLane| lane.peer.phase == Phase::Parked;
+        let complete = self.opened && !self.lanes.iter().any(parked);
         let wait = if complete {
             REFRESH
         } else {

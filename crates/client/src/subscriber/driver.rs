@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use embar_meter::{Profile, Recorder};
-use embar_transport::{Completion, Epoll, IoCounters, Reactor, RecvBuf, SendBuf, Store, Token};
+use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
 
 use super::core::{Event, SubscriberCore};
 use super::queue::{Item, Queue};
@@ -160,13 +160,17 @@ impl Driver {
         };
         match action {
             LinkAction::Connect(_) => {}
-            LinkAction::Send(bytes) => {
+            LinkAction::Send(buf) => {
                 socket.pending += 1;
-                self.reactor.send(token, SendBuf::heap(bytes));
+                self.reactor.send(token, buf);
             }
-            LinkAction::Receive(buffer, space) => {
+            LinkAction::Receive(buf) => {
                 socket.pending += 1;
-                self.reactor.recv(token, RecvBuf::heap(buffer, space));
+                self.reactor.recv(token, buf);
+            }
+            LinkAction::ShutdownWrite => {
+                // It fails if the peer is gone, which the receive that is out tells too.
+                let _ = self.reactor.shutdown_write(token);
             }
             LinkAction::Close => self.end(lane, "closed".into()),
         }
@@ -203,8 +207,9 @@ impl Driver {
         let Some(index) = known else { return };
         let lane = Lane(index as u32);
         let live = self.sockets[index].ending.is_none();
+        let now = self.clock.now();
         match completion {
-            Completion::Connected { result: Ok(()), .. } if live => self.core.connected(lane),
+            Completion::Connected { result: Ok(()), .. } if live => self.core.connected(lane, now),
             Completion::Connected {
                 result: Err(error), ..
             } => self.end(lane, error.to_string()),
@@ -213,24 +218,17 @@ impl Driver {
             } => {
                 self.sockets[index].pending -= 1;
                 self.recorder.add_ticks(RECEIVE, ticks, 1);
-                match (result, buf.into_store()) {
-                    (Ok(0), _) => self.end(lane, "the broker closed the connection".into()),
-                    (Ok(bytes), Store::Heap(buffer)) if live => {
-                        let start = self.recorder.start();
-                        self.core.received(lane, buffer, bytes, self.clock.now());
-                        self.recorder.stop(VERIFY, start);
-                        self.report();
-                    }
-                    (Ok(_), _) => {}
-                    (Err(error), _) => self.end(lane, error.to_string()),
+                if live {
+                    let start = self.recorder.start();
+                    self.core.received(lane, buf, &result, now);
+                    self.recorder.stop(VERIFY, start);
+                    self.report();
                 }
             }
-            Completion::Sent { result, .. } => {
+            Completion::Sent { buf, result, .. } => {
                 self.sockets[index].pending -= 1;
-                match result {
-                    Ok(()) if live => self.core.sent(lane),
-                    Ok(()) => {}
-                    Err(error) => self.end(lane, error.to_string()),
+                if live {
+                    self.core.sent(lane, buf, &result, now);
                 }
             }
             _ => {}

@@ -6,43 +6,24 @@
 //!   broker is held back by TCP, and no other broker is.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::ops::Range;
-use std::time::Duration;
+use std::io;
 
+use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
-use embar_wire::control::{
-    BrokerInfo, BrokerState, Control, ErrorReply, StartAt, Subscribe, Subscribed,
-};
+use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 use embar_wire::crc::Crc;
 use embar_wire::time::Now;
 
 use super::core::{Delivered, Event, SubscriberConfig};
-use crate::backoff::{Backoff, BackoffLimits, Random};
-use crate::connection::{Incoming, Lane, Link, LinkAction};
-use crate::directory::ANSWER_TIMEOUT;
+use crate::backoff::Random;
+use crate::connection::{Incoming, Lane, LinkAction, LinkSettings};
 use crate::error::Error;
+use crate::peer::{Absence, Peer, Phase};
 
-/// Small batches arrive several at once and are copied out; of a large one this much is copied at most.
-const READ_AHEAD_BYTES: usize = 16 << 10;
 /// Smallest buffer to allocate: the next batch may be larger.
 const MIN_BUFFER_BYTES: usize = 64 << 10;
 /// A batch that arrived damaged is asked for again this often.
 const MAX_DAMAGED: u32 = 3;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The broker is not ready, as far as the cluster says.
-    Parked,
-    /// Connect at this time.
-    Waiting(Now),
-    /// Connecting, shaking hands, subscribing; give up at the deadline.
-    Opening(Now),
-    Open,
-    Closing,
-    /// Everything wanted was delivered.
-    Done,
-}
 
 /// Why a connection ends from this side.
 #[derive(Debug)]
@@ -64,43 +45,30 @@ impl From<String> for Trouble {
 struct Arriving {
     header: BatchHeader,
     /// `None` while it is with the driver.
-    buffer: Option<Vec<u8>>,
-    filled: usize,
+    buf: Option<RecvBuf>,
+    /// How far the buffer's content went into `crc`.
+    checked: usize,
     crc: Crc,
 }
 
 #[derive(Debug)]
 pub(super) struct SubscribeLane {
     pub(super) lane: Lane,
-    pub(super) broker: u32,
-    pub(super) phase: Phase,
-    pub(super) link: Link,
-    /// Subscribed, or failed to, at least once.
-    pub(super) settled: bool,
+    pub(super) peer: Peer,
     /// Away since.
     pub(super) lost_since: Option<Now>,
-    /// Since when the broker does not know the topic.
-    pub(super) unknown_since: Option<Now>,
-    pub(super) refusal: Option<ErrorReply>,
-    pub(super) last_error: Option<String>,
     /// The next offset to deliver, once it is known.
     pub(super) position: Option<u64>,
     /// The end as it was when the lane first subscribed.
-    pub(super) end: Option<u64>,
+    end: Option<u64>,
     start: StartAt,
     topic_id: u32,
     /// The next batch may begin before `position`.
     fresh: bool,
     damaged: u32,
     arriving: Option<Arriving>,
-    /// The receive with the driver is for the payload.
-    payload_with_driver: bool,
     spare: Vec<Vec<u8>>,
     with_consumer: usize,
-    state: BrokerState,
-    incarnation: u32,
-    address: Option<SocketAddr>,
-    backoff: Backoff,
 }
 
 impl SubscribeLane {
@@ -108,19 +76,13 @@ impl SubscribeLane {
         lane: Lane,
         broker: u32,
         start: StartAt,
-        config: &SubscriberConfig,
+        settings: LinkSettings,
         now: Now,
     ) -> Self {
         Self {
             lane,
-            broker,
-            phase: Phase::Parked,
-            link: Link::new(&config.name, READ_AHEAD_BYTES),
-            settled: false,
+            peer: Peer::new(broker, Absence::Retry, settings),
             lost_since: Some(now),
-            unknown_since: None,
-            refusal: None,
-            last_error: None,
             position: None,
             end: None,
             start,
@@ -128,93 +90,87 @@ impl SubscribeLane {
             fresh: true,
             damaged: 0,
             arriving: None,
-            payload_with_driver: false,
             spare: Vec::new(),
             with_consumer: 0,
-            state: BrokerState::Gone,
-            incarnation: 0,
-            address: None,
-            backoff: Backoff::new(BackoffLimits::default()),
         }
-    }
-
-    /// The cluster's word about the broker; `None`: it is not in the cluster.
-    pub(super) fn heard_of(&mut self, info: Option<&BrokerInfo>, now: Now) {
-        let Some(info) = info else {
-            self.state = BrokerState::Gone;
-            return;
-        };
-        let address = info.address.parse().ok();
-        let renewed = address != self.address || info.incarnation != self.incarnation;
-        self.address = address;
-        self.incarnation = info.incarnation;
-        self.state = info.state;
-        match self.phase {
-            Phase::Parked if self.is_ready() => self.phase = Phase::Waiting(now),
-            Phase::Waiting(_) if renewed => self.phase = Phase::Waiting(now),
-            _ => {}
-        }
-    }
-
-    /// A draining broker ends its subscribers at once. It stays a place to look, with a backoff, until it is gone or
-    /// back.
-    pub(super) fn is_ready(&self) -> bool {
-        matches!(self.state, BrokerState::Ready | BrokerState::Draining) && self.address.is_some()
     }
 
     pub(super) fn poll(&mut self) -> Option<LinkAction> {
-        if let Some(action) = self.link.poll() {
-            return Some(action);
+        if let Some(buf) = self.arriving.as_mut().and_then(|batch| batch.buf.take()) {
+            return Some(LinkAction::Receive(buf));
         }
-        let (buffer, space) = self.next_payload_space()?;
-        self.payload_with_driver = true;
-        Some(LinkAction::Receive(buffer, space))
+        self.peer.link.poll()
     }
 
-    pub(super) fn has_action(&self) -> bool {
-        self.link.has_action() || self.wants_payload()
+    pub(super) fn has_action(&mut self) -> bool {
+        self.has_payload_space() || self.peer.link.has_action()
     }
 
-    fn wants_payload(&self) -> bool {
-        self.link.is_up()
-            && self
-                .arriving
-                .as_ref()
-                .is_some_and(|arriving| arriving.buffer.is_some())
+    fn has_payload_space(&self) -> bool {
+        self.arriving
+            .as_ref()
+            .is_some_and(|batch| batch.buf.is_some())
     }
 
-    fn next_payload_space(&mut self) -> Option<(Vec<u8>, Range<usize>)> {
-        if !self.wants_payload() {
-            return None;
-        }
-        let arriving = self.arriving.as_mut()?;
-        let len = arriving.header.payload_len() as usize;
-        let space = arriving.filled..len;
-        Some((arriving.buffer.take()?, space))
+    /// The receive with the driver is for the payload.
+    fn is_payload_with_driver(&self) -> bool {
+        self.arriving
+            .as_ref()
+            .is_some_and(|batch| batch.buf.is_none())
     }
 
     pub(super) fn received(
         &mut self,
-        buffer: Vec<u8>,
-        bytes: usize,
+        buf: RecvBuf,
+        result: &io::Result<usize>,
         config: &SubscriberConfig,
+        now: Now,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Trouble> {
-        if !std::mem::take(&mut self.payload_with_driver) {
-            self.link.received(buffer, bytes);
-        } else if let (true, Some(arriving)) = (self.link.is_up(), self.arriving.as_mut()) {
-            arriving
-                .crc
-                .update(&buffer[arriving.filled..arriving.filled + bytes]);
-            arriving.filled += bytes;
-            arriving.buffer = Some(buffer);
-            self.link.payload_received(bytes);
-            if self.link.payload_due() > 0 {
-                return Ok(());
-            }
-            self.arrived(out)?;
+        if self.is_payload_with_driver() {
+            self.payload_received(buf, result, now, out)?;
+        } else {
+            self.peer.link.received(buf, result, now);
         }
-        self.read_frames(config, out)
+        self.read(config, now, out)
+    }
+
+    fn payload_received(
+        &mut self,
+        buf: RecvBuf,
+        result: &io::Result<usize>,
+        now: Now,
+        out: &mut VecDeque<Event>,
+    ) -> Result<(), Trouble> {
+        let (link, Some(mut batch)) = (&mut self.peer.link, self.arriving.take()) else {
+            return Ok(());
+        };
+        let came = batch.checked..buf.filled().end;
+        buf.with_filled(came.clone(), |bytes| batch.crc.update(bytes));
+        batch.checked = came.end;
+        link.payload_received(came.len(), now);
+        let is_over = !matches!(result, Ok(1..)) || link.is_closing();
+        if buf.remaining() > 0 && !is_over {
+            batch.buf = Some(buf);
+            self.arriving = Some(batch);
+            return Ok(());
+        }
+        let is_whole = buf.remaining() == 0;
+        let ahead = buf.overflow();
+        let (store, space) = buf.into_parts();
+        if let Some(space) = space {
+            link.ahead_received(space, ahead, now);
+        }
+        link.payload_ended(result, now);
+        let Store::Heap(payload) = store else {
+            return Ok(());
+        };
+        if is_whole && !link.is_closing() {
+            return self.arrived(&batch.header, payload, batch.crc, out);
+        }
+        self.spare.push(payload);
+        link.discard_payload(now);
+        Ok(())
     }
 
     /// The consumer is done with a buffer.
@@ -222,88 +178,90 @@ impl SubscribeLane {
         &mut self,
         buffer: Vec<u8>,
         config: &SubscriberConfig,
+        now: Now,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Trouble> {
         self.with_consumer -= 1;
         self.spare.push(buffer);
-        self.link.hold(false);
-        self.read_frames(config, out)
+        self.peer.link.hold(false, now);
+        self.read(config, now, out)
     }
 
-    fn read_frames(
+    /// Takes in what came, up to the next payload that is not there yet.
+    pub(super) fn read(
         &mut self,
         config: &SubscriberConfig,
+        now: Now,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Trouble> {
-        while self.arriving.is_none() && self.phase != Phase::Done {
+        while self.arriving.is_none() {
             // A batch needs its buffer at once, so without one not even its header is taken.
-            if self.phase == Phase::Open && self.with_consumer >= config.buffers_per_broker {
-                self.link.hold(true);
-                break;
+            if self.peer.phase == Phase::Open && self.is_starved(config) {
+                self.peer.link.hold(true, now);
             }
-            let message = match self.link.next_frame()? {
+            let message = match self.peer.link.next(now)? {
                 None => break,
                 Some(Incoming::Control(message)) => message,
                 Some(Incoming::Welcome(welcome)) => {
-                    if welcome.broker_id != self.broker {
-                        let other = welcome.broker_id;
-                        return Err(Trouble::Close(format!(
-                            "broker {other} answers at the address of {}",
-                            self.broker
-                        )));
-                    }
-                    self.subscribe(config);
+                    self.peer.check(&welcome)?;
+                    self.subscribe(config)?;
                     continue;
                 }
-                Some(Incoming::Batch { header, early }) if self.phase == Phase::Open => {
-                    let mut buffer = self.spare.pop().unwrap_or_default();
-                    let len = (header.payload_len() as usize).max(MIN_BUFFER_BYTES);
-                    if buffer.len() < len {
-                        buffer.resize(len, 0);
+                Some(Incoming::Batch { header, early }) if self.peer.phase == Phase::Open => {
+                    let payload = self.spare.pop().unwrap_or_default();
+                    let (payload, crc) = begin(&header, early, payload);
+                    let (early, len) = (early.len(), header.payload_len() as usize);
+                    if early == len {
+                        self.arrived(&header, payload, crc, out)?;
+                        continue;
                     }
-                    buffer[..early.len()].copy_from_slice(early);
-                    let mut crc = Crc::new();
-                    crc.update(early);
+                    let buf = RecvBuf::heap(payload, early..len);
                     self.arriving = Some(Arriving {
-                        filled: early.len(),
                         header,
-                        buffer: Some(buffer),
+                        buf: Some(match self.peer.link.lend_ahead() {
+                            Some(space) => buf.then(space),
+                            None => buf,
+                        }),
+                        checked: early,
                         crc,
                     });
-                    if self.link.payload_due() == 0 {
-                        self.arrived(out)?;
-                    }
                     continue;
                 }
-                Some(_) => return Err(Trouble::Close("data that was not asked for".into())),
+                Some(Incoming::Closed(closed)) => {
+                    self.peer.closed(&closed);
+                    continue;
+                }
+                // It ends the subscription at once: the end of the connection follows, and it is looked for again then.
+                Some(Incoming::Goodbye | Incoming::Nothing) => continue,
+                Some(Incoming::Ack(_) | Incoming::Batch { .. }) => {
+                    return Err(Trouble::Close("data that was not asked for".into()));
+                }
             };
-            self.control(message, out)?;
+            self.control(message, now, out)?;
         }
         Ok(())
     }
 
-    fn subscribe(&mut self, config: &SubscriberConfig) {
+    fn subscribe(&mut self, config: &SubscriberConfig) -> Result<(), String> {
         let start = self.position.map_or(self.start, StartAt::Offset);
-        self.link.send(&Control::Subscribe(Subscribe {
+        self.peer.link.send(&Control::Subscribe(Subscribe {
             topic: config.topic.clone(),
             start,
-        }));
+        }))
     }
 
-    fn control(&mut self, message: Control, out: &mut VecDeque<Event>) -> Result<(), Trouble> {
+    fn control(
+        &mut self,
+        message: Control,
+        now: Now,
+        out: &mut VecDeque<Event>,
+    ) -> Result<(), Trouble> {
         match message {
-            Control::Subscribed(subscribed) if matches!(self.phase, Phase::Opening(_)) => {
+            Control::Subscribed(subscribed) if matches!(self.peer.phase, Phase::Opening(_)) => {
                 self.subscribed(&subscribed, out)
             }
             Control::Error(refusal) => {
-                let message = refusal.message.clone();
-                self.refusal = Some(refusal);
-                Err(Trouble::Close(message))
-            }
-            // It ends the subscription at once: the end of the connection follows, and it is looked for again then.
-            Control::Goodbye(_) => Ok(()),
-            Control::Ping => {
-                self.link.send(&Control::Pong);
+                self.peer.refused(refusal, now);
                 Ok(())
             }
             other => Err(Trouble::Close(format!(
@@ -324,7 +282,7 @@ impl SubscribeLane {
         }
         if self.position.is_none() {
             out.push_back(Event::Started {
-                broker: self.broker,
+                broker: self.peer.broker,
                 start,
             });
         }
@@ -332,26 +290,20 @@ impl SubscribeLane {
         self.end.get_or_insert(subscribed.next);
         self.topic_id = subscribed.topic_id;
         self.fresh = true;
-        self.phase = Phase::Open;
-        self.settled = true;
         self.lost_since = None;
-        self.unknown_since = None;
-        self.last_error = None;
+        self.peer.opened();
         Ok(())
     }
 
     /// The payload is complete.
-    fn arrived(&mut self, out: &mut VecDeque<Event>) -> Result<(), Trouble> {
-        let (Some(arriving), Some(position)) = (self.arriving.take(), self.position) else {
-            return Ok(());
-        };
-        let Arriving {
-            header,
-            buffer: Some(payload),
-            crc,
-            ..
-        } = arriving
-        else {
+    fn arrived(
+        &mut self,
+        header: &BatchHeader,
+        payload: Vec<u8>,
+        crc: Crc,
+        out: &mut VecDeque<Event>,
+    ) -> Result<(), Trouble> {
+        let Some(position) = self.position else {
             return Ok(());
         };
         if let Err(damage) = header.check_payload_crc(crc.value()) {
@@ -361,7 +313,7 @@ impl SubscribeLane {
                 return Err(Trouble::Close(damage.to_string()));
             }
             return Err(Trouble::Fatal(Error::Corrupt {
-                broker: self.broker,
+                broker: self.peer.broker,
                 offset: position,
                 cause: damage.to_string(),
             }));
@@ -383,13 +335,13 @@ impl SubscribeLane {
         };
         self.fresh = false;
         self.damaged = 0;
-        self.backoff.succeeded();
+        self.peer.succeeded();
         self.position = Some(end);
         self.with_consumer += 1;
         out.push_back(Event::Deliver(Delivered {
             lane: self.lane,
-            broker: self.broker,
-            header,
+            broker: self.peer.broker,
+            header: *header,
             payload,
             // Below the count, which is a u32.
             skip: (position - base) as u32,
@@ -399,7 +351,7 @@ impl SubscribeLane {
 
     fn broken_order(&self, expected: u64, found: u64) -> Error {
         Error::BrokenOrder {
-            broker: self.broker,
+            broker: self.peer.broker,
             expected,
             found,
         }
@@ -415,45 +367,37 @@ impl SubscribeLane {
         matches!((self.position, self.end), (Some(position), Some(end)) if position >= end)
     }
 
-    /// Connects if it is time; closes if time is up.
-    pub(super) fn tick(&mut self, now: Now) {
-        match self.phase {
-            Phase::Waiting(at) if at <= now => {
-                if let Some(address) = self.address {
-                    self.phase = Phase::Opening(now.after(ANSWER_TIMEOUT));
-                    self.link.connect(address);
-                }
-            }
-            Phase::Opening(deadline) if deadline <= now => self.close("no answer in time".into()),
-            _ => {}
-        }
+    /// The subscription cannot go on like this.
+    pub(super) fn reject(&mut self, violation: &str, now: Now) {
+        self.peer.reject(violation, now);
+        self.drop_arriving(now);
     }
 
-    pub(super) fn next_tick(&self) -> Option<Now> {
-        match self.phase {
-            Phase::Waiting(at) | Phase::Opening(at) => Some(at),
-            _ => None,
-        }
-    }
-
-    pub(super) fn close(&mut self, why: String) {
-        if matches!(self.phase, Phase::Opening(_) | Phase::Open) {
-            self.last_error = Some(why);
-            self.phase = Phase::Closing;
-            self.link.close();
-            if self.link.is_down() {
-                // The driver never heard of the attempt, so it will not report its end.
-                self.settled = true;
-                self.phase = Phase::Parked;
-            }
-        }
+    /// Nothing is wanted any more.
+    pub(super) fn leave(&mut self, why: &str, now: Now) {
+        self.peer.leave(why, now);
+        self.drop_arriving(now);
     }
 
     /// Everything wanted is delivered.
-    pub(super) fn finish(&mut self) {
-        self.phase = Phase::Done;
+    pub(super) fn finish(&mut self, now: Now) {
+        self.leave("everything is delivered", now);
+        self.peer.phase = Phase::Done;
         self.lost_since = None;
-        self.link.close();
+    }
+
+    /// The link sees the end of the connection only behind the payload at hand.
+    fn drop_arriving(&mut self, now: Now) {
+        if self.is_payload_with_driver() {
+            return;
+        }
+        let buf = self.arriving.take().and_then(|batch| batch.buf);
+        if let Some(buf) = buf {
+            if let Store::Heap(payload) = buf.into_store() {
+                self.spare.push(payload);
+            }
+            self.peer.link.discard_payload(now);
+        }
     }
 
     /// The offset it was told to start at, if it was told one.
@@ -467,7 +411,7 @@ impl SubscribeLane {
     /// Goes on from another offset, at once.
     pub(super) fn restart_at(&mut self, position: u64, now: Now) {
         self.position = Some(position);
-        self.phase = Phase::Waiting(now);
+        self.peer.phase = Phase::Waiting(now);
     }
 
     /// The connection is gone.
@@ -477,20 +421,23 @@ impl SubscribeLane {
         random: &mut Random,
         now: Now,
     ) -> Option<ErrorReply> {
-        let arriving = self.arriving.take().and_then(|arriving| arriving.buffer);
-        self.spare.extend(arriving);
-        self.payload_with_driver = false;
-        self.link.disconnected();
-        if self.phase == Phase::Done {
-            return None;
+        self.arriving = None;
+        let refusal = self.peer.disconnected(cause, random, now);
+        if self.peer.phase != Phase::Done {
+            self.lost_since.get_or_insert(now);
         }
-        if self.phase != Phase::Closing {
-            self.last_error = Some(cause.to_string());
-        }
-        self.settled = true;
-        self.lost_since.get_or_insert(now);
-        let wait = self.backoff.failed(random);
-        self.phase = Phase::Waiting(now.after(Duration::from_nanos(wait)));
-        self.refusal.take()
+        refusal
     }
+}
+
+/// A buffer that the payload fits into, with the start of it.
+fn begin(header: &BatchHeader, early: &[u8], mut payload: Vec<u8>) -> (Vec<u8>, Crc) {
+    let len = (header.payload_len() as usize).max(MIN_BUFFER_BYTES);
+    if payload.len() < len {
+        payload.resize(len, 0);
+    }
+    payload[..early.len()].copy_from_slice(early);
+    let mut crc = Crc::new();
+    crc.update(early);
+    (payload, crc)
 }

@@ -12,7 +12,7 @@ use crate::backoff::Random;
 use crate::connection::{Lane, LinkAction};
 use crate::error::Error;
 use crate::testing::{
-    SECOND, Sockets, bootstrap, cluster, cluster_without, frame, refusal, welcome,
+    SECOND, Sockets, all_sent, bootstrap, cluster, cluster_without, frame, pong, refusal, welcome,
 };
 
 const A: Lane = Lane(1);
@@ -28,6 +28,7 @@ fn config() -> SubscriberConfig {
         until_end: false,
         on_evicted: OnEvicted::Fail,
         loss_timeout: Duration::from_secs(30),
+        idle_timeout: Duration::ZERO,
         open_timeout: Duration::from_secs(5),
         buffers_per_broker: 2,
         seed: 1,
@@ -68,7 +69,7 @@ impl Script {
 
     fn tell_cluster(&mut self, metadata: &Control) {
         self.connect(Lane::CONTROL);
-        self.tell(Lane::CONTROL, &welcome(0));
+        assert!(self.feed(Lane::CONTROL, &welcome(0)).is_empty());
         self.tell(Lane::CONTROL, metadata);
         self.lose(Lane::CONTROL);
     }
@@ -88,12 +89,12 @@ impl Script {
                 let socket = self.sockets.lane(lane);
                 match action {
                     LinkAction::Connect(address) => socket.connecting = Some(address),
-                    LinkAction::Send(bytes) => {
-                        socket.control_sent(&bytes);
-                        self.core.sent(lane);
+                    LinkAction::Send(buf) => {
+                        socket.take_control(&buf);
+                        self.core.sent(lane, all_sent(buf), &Ok(()), self.now);
                     }
-                    LinkAction::Receive(buffer, space) => socket.receiving = Some((buffer, space)),
-                    LinkAction::Close => socket.closing = true,
+                    LinkAction::Receive(buf) => socket.receiving = Some(buf),
+                    LinkAction::ShutdownWrite | LinkAction::Close => socket.closing = true,
                 }
             }
         }
@@ -110,7 +111,7 @@ impl Script {
             self.sockets.lane(lane).connecting.take().is_some(),
             "{lane:?} does not connect"
         );
-        self.core.connected(lane);
+        self.core.connected(lane, self.now);
         self.drain();
     }
 
@@ -121,7 +122,7 @@ impl Script {
                 break;
             };
             bytes = rest;
-            self.core.received(lane, buffer, count, self.now);
+            self.core.received(lane, buffer, &Ok(count), self.now);
             self.drain();
         }
         bytes
@@ -147,7 +148,7 @@ impl Script {
 
     fn ask(&mut self, lane: Lane, wanted: StartAt) {
         self.connect(lane);
-        self.tell(lane, &welcome(lane.0));
+        assert!(self.feed(lane, &welcome(lane.0)).is_empty());
         let Some(Control::Subscribe(subscribe)) = self.sockets.lane(lane).sent.pop() else {
             panic!("{lane:?} does not subscribe");
         };
@@ -442,6 +443,72 @@ fn without_a_free_buffer_nothing_is_read_until_one_comes_back() {
     assert_eq!(script.taken().len(), 2);
     assert!(script.feed(A, &third).is_empty());
     assert_eq!(script.taken(), [(2, 1, 0)]);
+}
+
+#[test]
+fn a_broker_that_hangs_is_noticed_and_lost_in_time() {
+    let idle = SubscriberConfig {
+        idle_timeout: Duration::from_secs(9),
+        ..config()
+    };
+    let mut script = Script::open(idle, 1);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    script.tick_at(6 * SECOND);
+    script.feed(A, &pong());
+    script.tick_at(15 * SECOND - 1);
+    assert!(!script.sockets.lane(A).closing);
+    script.tick_at(15 * SECOND);
+    assert!(script.sockets.lane(A).closing, "nine seconds of silence");
+    script.tick_at(16 * SECOND);
+    script.lose(A);
+    assert_eq!(script.away(), [1]);
+    script.tick_at(46 * SECOND);
+    assert!(matches!(
+        script.failure(),
+        Some(Error::BrokerLost { broker: 1, .. })
+    ));
+}
+
+#[test]
+fn a_broker_that_has_to_wait_for_the_consumer_is_not_given_up() {
+    let idle = SubscriberConfig {
+        idle_timeout: Duration::from_secs(9),
+        ..config()
+    };
+    let mut script = Script::open(idle, 1);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    for base in 0..2 {
+        assert!(script.feed(A, &batch(base, TOPIC, &[b"m"])).is_empty());
+    }
+    for second in 1..100 {
+        script.tick_at(second * SECOND);
+        assert!(!script.sockets.lane(A).closing, "second {second}");
+    }
+    let pings = script.sockets.lane(A).pings;
+    assert!(pings >= 99 / 9, "{pings} signs of life for the broker");
+    assert_eq!(script.taken().len(), 2);
+    script.tick_at(107 * SECOND);
+    assert!(!script.sockets.lane(A).closing, "it has its time again");
+    assert!(script.feed(A, &batch(2, TOPIC, &[b"m"])).is_empty());
+    assert_eq!(script.taken(), [(2, 1, 0)]);
+}
+
+#[test]
+fn a_subscriber_that_ends_inside_of_a_batch_ends_in_good_order() {
+    let bytes = batch(0, TOPIC, &[&[1; 5000]]);
+    for cut in [10, 64, 1000] {
+        let mut script = Script::open(config(), 1);
+        script.subscribe(A, StartAt::Earliest, 0, 0);
+        script.feed(A, &bytes[..cut]);
+        script.core.stop(script.now);
+        script.drain();
+        assert!(script.sockets.lane(A).closing);
+        // What is on its way still comes, and is thrown away until the broker closes.
+        assert!(script.feed(A, &bytes[cut..]).is_empty(), "cut at {cut}");
+        assert!(script.delivered.is_empty());
+        script.lose(A);
+        assert_eq!(script.core.next_tick(), None);
+    }
 }
 
 #[test]

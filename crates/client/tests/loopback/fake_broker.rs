@@ -1,21 +1,19 @@
 //! A broker of a few lines that keeps batches in a `Vec`.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use embar_wire::ack::encode_ack;
 use embar_wire::batch::Batch;
 use embar_wire::control::{
-    self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
+    BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
     Partition, PublisherOpened, StartAt, Subscribed, Topic, TopicCreated, TopicDescription, Topics,
-    Welcome,
 };
-use embar_wire::frame::{FrameHeader, FrameId, PROTOCOL_VERSION};
-use embar_wire::limits::{BATCH_HEADER_BYTES, Limits, MAX_BATCH_BYTES};
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
+
+use super::conversation::{Conversation, Heard};
 
 pub const TOPIC: u32 = 3;
 
@@ -27,6 +25,10 @@ pub struct Log {
     /// Hang up instead of acknowledging this many batches.
     pub hang_ups: u32,
     pub duplicates: u32,
+    /// Connections accepted.
+    pub connections: u32,
+    /// Say nothing any more and hear nothing, on any connection; none is closed.
+    frozen: bool,
 }
 
 /// Head and only data broker in one, number 0.
@@ -34,6 +36,7 @@ pub struct Log {
 pub struct FakeBroker {
     address: SocketAddr,
     pub log: Arc<Mutex<Log>>,
+    changed: Arc<Condvar>,
 }
 
 impl FakeBroker {
@@ -42,13 +45,16 @@ impl FakeBroker {
         let broker = Self {
             address: listener.local_addr().expect("an address"),
             log: Arc::default(),
+            changed: Arc::default(),
         };
         let accepting = broker.clone();
         // Ends with the test process.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let broker = accepting.clone();
-                thread::spawn(move || broker.serve(stream));
+                broker.log.lock().expect("no panic").connections += 1;
+                broker.changed.notify_all();
+                thread::spawn(move || broker.serve(Conversation::new(stream)));
             }
         });
         broker
@@ -58,51 +64,70 @@ impl FakeBroker {
         self.address.to_string()
     }
 
-    fn serve(&self, mut stream: TcpStream) {
+    /// Stops or goes on, as a process does by a signal.
+    pub fn freeze(&self, frozen: bool) {
+        self.log.lock().expect("no panic").frozen = frozen;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a connection more than there were.
+    pub fn wait_for_connection(&self, before: u32) {
+        let limit = Duration::from_secs(5);
+        let log = self.log.lock().expect("no panic");
+        let waits = |log: &mut Log| log.connections == before;
+        let (log, timeout) = self
+            .changed
+            .wait_timeout_while(log, limit, waits)
+            .expect("no panic");
+        assert!(!timeout.timed_out(), "{} connections", log.connections);
+    }
+
+    /// The log, when this broker is not frozen.
+    fn log(&self) -> MutexGuard<'_, Log> {
+        let log = self.log.lock().expect("no panic");
+        self.changed
+            .wait_while(log, |log| log.frozen)
+            .expect("no panic")
+    }
+
+    fn serve(&self, mut client: Conversation) {
         let mut batches = 0;
         let mut acks = true;
-        while let Some((id, frame)) = read_frame(&mut stream) {
-            let mut out = Vec::new();
-            if id == FrameId::Batch {
-                let offset = {
-                    let mut log = self.log.lock().expect("no panic");
-                    if log.hang_ups > 0 {
-                        log.hang_ups -= 1;
-                        return;
+        loop {
+            drop(self.log());
+            match client.hear(Some(Duration::from_millis(1))) {
+                Heard::Silence => {}
+                Heard::Gone => return,
+                Heard::Batch(frame) => {
+                    let offset = {
+                        let mut log = self.log();
+                        if log.hang_ups > 0 {
+                            log.hang_ups -= 1;
+                            return;
+                        }
+                        log.append(&frame)
+                    };
+                    if acks {
+                        client.acknowledge(batches, offset);
                     }
-                    log.append(&frame)
-                };
-                if acks {
-                    encode_ack(batches, None, &[offset], &mut out);
+                    batches += 1;
                 }
-                batches += 1;
-            } else {
-                let request = control::decode(id, &frame[8..]).expect("a good request");
-                if let Control::OpenPublisher(open) = &request {
-                    acks = open.acks == 1;
+                Heard::Request(Control::Subscribe(subscribe)) => {
+                    return self.export(client, subscribe.start);
                 }
-                if let Control::Subscribe(subscribe) = &request {
-                    return self.export(stream, subscribe.start);
+                Heard::Request(request) => {
+                    if let Control::OpenPublisher(open) = &request {
+                        acks = open.acks == 1;
+                    }
+                    client.say(&self.answer(request));
                 }
-                control::encode(&self.answer(request), &mut out).expect("small");
-            }
-            if stream.write_all(&out).is_err() {
-                return;
             }
         }
     }
 
     fn answer(&self, request: Control) -> Control {
-        let mut log = self.log.lock().expect("no panic");
+        let mut log = self.log();
         match request {
-            Control::Hello(_) => Control::Welcome(Welcome {
-                version: PROTOCOL_VERSION,
-                broker_id: 0,
-                incarnation: 1,
-                max_control_bytes: Limits::default().max_control_bytes,
-                max_batch_bytes: MAX_BATCH_BYTES,
-                server: "fake".into(),
-            }),
             Control::Metadata => Control::ClusterMetadata(ClusterMetadata {
                 head: 0,
                 brokers: vec![BrokerInfo {
@@ -150,25 +175,24 @@ impl FakeBroker {
         }
     }
 
-    fn export(&self, mut stream: TcpStream, start: StartAt) {
-        let next = self.log.lock().expect("no panic").next;
+    fn export(&self, mut client: Conversation, start: StartAt) {
+        let next = self.log().next;
         let start = match start {
             StartAt::Earliest => 0,
             StartAt::Latest => next,
             StartAt::Offset(offset) => offset,
         };
-        let mut out = Vec::new();
-        let subscribed = Subscribed {
+        client.say(&Control::Subscribed(Subscribed {
             topic_id: TOPIC,
             start,
             first: 0,
             next,
-        };
-        control::encode(&Control::Subscribed(subscribed), &mut out).expect("small");
+        }));
         let mut sent = 0;
-        while stream.write_all(&out).is_ok() {
-            let log = self.log.lock().expect("no panic");
-            out.clear();
+        // Whatever else a subscriber says is of the session only.
+        while let Heard::Silence = client.hear(Some(Duration::from_millis(1))) {
+            let mut out = Vec::new();
+            let log = self.log();
             for frame in &log.frames[sent..] {
                 let (batch, _) =
                     Batch::split_first(frame, MAX_BATCH_BYTES).expect("checked before");
@@ -179,8 +203,8 @@ impl FakeBroker {
             }
             sent = log.frames.len();
             drop(log);
-            if out.is_empty() {
-                thread::sleep(Duration::from_millis(1));
+            if !client.send_batches(&out) {
+                return;
             }
         }
     }
@@ -210,14 +234,4 @@ impl Log {
             ..Topic::default()
         }
     }
-}
-
-fn read_frame(stream: &mut TcpStream) -> Option<(FrameId, Vec<u8>)> {
-    let mut frame = vec![0; 8];
-    stream.read_exact(&mut frame).ok()?;
-    let header = FrameHeader::parse(frame.first_chunk()?);
-    let id = header.check(&Limits::default()).expect("a good frame");
-    frame.resize(header.frame_bytes(), 0);
-    stream.read_exact(&mut frame[8..]).ok()?;
-    Some((id, frame))
 }

@@ -1,5 +1,6 @@
 //! The drivers on real sockets, against a [`FakeBroker`].
 
+mod conversation;
 mod fake_broker;
 
 use std::io::Write;
@@ -346,6 +347,48 @@ fn a_subscriber_waits_for_what_comes_and_resumes_elsewhere() {
         subscriber.next().expect("reads").expect("no end").value,
         b"c"
     );
+}
+
+#[test]
+fn a_broker_that_hangs_with_its_connection_open_is_noticed_by_an_idle_subscriber() {
+    let broker = FakeBroker::start();
+    let publisher = Publisher::builder(&broker.bootstrap())
+        .topic("t")
+        .linger(Duration::ZERO)
+        .open()
+        .expect("opens");
+    let open = |loss| {
+        Subscriber::builder(&broker.bootstrap())
+            .topic("t")
+            .idle_timeout(Duration::from_millis(200))
+            .loss_timeout(loss)
+            .open()
+            .expect("opens")
+    };
+    let mut patient = open(Duration::from_secs(60));
+    let before = broker.log.lock().expect("no panic").connections;
+    broker.freeze(true);
+    broker.wait_for_connection(before);
+    broker.freeze(false);
+    publisher.publish(b"after all").expect("published");
+    let message = patient
+        .next_timeout(Duration::from_secs(10))
+        .expect("reads")
+        .expect("no end");
+    assert_eq!(message.value, b"after all");
+
+    let mut strict = open(Duration::from_millis(100));
+    let first = strict.next_timeout(Duration::from_secs(5)).expect("reads");
+    assert!(first.is_some());
+    broker.freeze(true);
+    let lost = strict
+        .next_timeout(Duration::from_secs(10))
+        .map(|message| message.is_some());
+    assert!(
+        matches!(&lost, Err(Error::BrokerLost { broker: 0, cause, .. }) if cause.contains("nothing was heard")),
+        "{lost:?}"
+    );
+    broker.freeze(false);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A publisher: the real core, fed with batches of random sizes.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use embar_client::OnBrokerLoss;
 use embar_client::sim_api::{
     Failure, Lane, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
 };
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::time::{Now, WallNs};
@@ -57,6 +59,7 @@ impl PublisherActor {
             auto_create: false,
             delivery_timeout: Duration::from_secs(random.between(1, 30)),
             ack_timeout: Duration::from_secs(random.between(1, 10)),
+            idle_timeout: Duration::from_secs(random.between(3, 40)),
             open_timeout: hour,
             seed: random.bits(),
         });
@@ -201,16 +204,16 @@ impl PublisherActor {
 }
 
 impl Actor for PublisherActor {
-    fn connected(&mut self, lane: Lane, _: Now) {
-        self.core.connected(lane);
+    fn connected(&mut self, lane: Lane, now: Now) {
+        self.core.connected(lane, now);
     }
 
-    fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now) {
-        self.core.received(lane, buffer, bytes, now);
+    fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        self.core.received(lane, buf, result, now);
     }
 
-    fn sent(&mut self, lane: Lane, now: Now) {
-        self.core.sent(lane, now);
+    fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        self.core.sent(lane, buf, result, now);
     }
 
     fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {

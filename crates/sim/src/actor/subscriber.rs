@@ -1,9 +1,11 @@
 //! A subscriber: the real core; every batch it delivers is compared with what was ever visible.
 
+use std::io;
 use std::time::Duration;
 
 use embar_client::sim_api::{Delivered, Lane, SubscriberConfig, SubscriberCore, SubscriberEvent};
 use embar_client::{Error, OnEvicted, Positions, Start};
+use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::message::Messages;
 use embar_wire::time::Now;
 
@@ -238,6 +240,7 @@ fn open(
         until_end: false,
         on_evicted: plan.on_evicted,
         loss_timeout: hour,
+        idle_timeout: Duration::from_secs(random.between(3, 40)),
         open_timeout: hour,
         buffers_per_broker: plan.buffers,
         seed: random.bits(),
@@ -247,16 +250,16 @@ fn open(
 }
 
 impl Actor for SubscriberActor {
-    fn connected(&mut self, lane: Lane, _: Now) {
-        self.core.connected(lane);
+    fn connected(&mut self, lane: Lane, now: Now) {
+        self.core.connected(lane, now);
     }
 
-    fn received(&mut self, lane: Lane, buffer: Vec<u8>, bytes: usize, now: Now) {
-        self.core.received(lane, buffer, bytes, now);
+    fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+        self.core.received(lane, buf, result, now);
     }
 
-    fn sent(&mut self, lane: Lane, _: Now) {
-        self.core.sent(lane);
+    fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        self.core.sent(lane, buf, result, now);
     }
 
     fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {

@@ -1,15 +1,18 @@
 //! A client that breaks the rules, again and again. It may hurt nobody but itself.
 
+use std::io;
+
 use embar_client::sim_api::Lane;
+use embar_session::{Link, LinkConfig, Rings, Step};
+use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{Control, Hello, OpenPublisher, Role, encode};
-use embar_wire::frame::PROTOCOL_VERSION;
+use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, LogProtocol};
 use embar_wire::time::{Now, WallNs};
 
 use super::{Actor, Scene, Wish};
 use crate::books::Books;
-use crate::network::Outgoing;
 use crate::random::Random;
 use crate::violation::Check;
 
@@ -28,6 +31,8 @@ pub struct Vandal {
     random: Random,
     topic: String,
     topic_id: u32,
+    /// What a session begins with.
+    hello: Vec<u8>,
     state: State,
     wishes: Vec<Wish>,
     reads: bool,
@@ -40,6 +45,7 @@ impl Vandal {
             random,
             topic: topic.0.into(),
             topic_id: topic.1,
+            hello: hello(),
             state: State::Idle(now),
             wishes: Vec::new(),
             reads: false,
@@ -48,18 +54,11 @@ impl Vandal {
 
     fn attack(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let kind = self.random.below(8);
+        let kind = self.random.below(11);
         if kind >= 2 {
-            say(
-                &mut bytes,
-                &Control::Hello(Hello {
-                    version: PROTOCOL_VERSION,
-                    role: Role::Client,
-                    name: "vandal".into(),
-                }),
-            );
+            bytes.extend(&self.hello);
         }
-        if kind >= 5 {
+        if matches!(kind, 5..=7) {
             say(
                 &mut bytes,
                 &Control::OpenPublisher(OpenPublisher {
@@ -88,9 +87,37 @@ impl Vandal {
                 let batch = self.batch(self.topic_id);
                 bytes.extend(&batch[..batch.len() - 1 - self.random.below(64) as usize]);
             }
-            _ => bytes.extend(self.batch(self.topic_id ^ 0x5000)),
+            7 => bytes.extend(self.batch(self.topic_id ^ 0x5000)),
+            // The session's own frames, with any content.
+            8 => (0..20).for_each(|_| bytes.extend(self.session_frame())),
+            // A greeting out of turn, or a damaged one.
+            9 => bytes.extend(self.hello.clone()),
+            _ => {
+                let hit = self.random.below(self.hello.len() as u64) as usize;
+                bytes[hit] ^= 1 << self.random.below(8);
+            }
         }
         bytes
+    }
+
+    fn session_frame(&mut self) -> Vec<u8> {
+        let len = if self.random.one_in(2) {
+            self.random.below(16) as usize
+        } else {
+            self.random.size(4096) as usize
+        };
+        let header = FrameHeader {
+            length: len as u32,
+            id: FIRST_RESERVED_ID + self.random.below(10) as u16,
+            flags: u16::from(self.random.one_in(8)),
+        };
+        let content = if self.random.one_in(2) {
+            // Fields that nobody knows, which are valid.
+            [0x78, 1].repeat(len / 2)
+        } else {
+            self.random.bytes(len)
+        };
+        [&header.to_bytes()[..], &content].concat()
     }
 
     fn batch(&mut self, topic: u32) -> Vec<u8> {
@@ -114,25 +141,50 @@ impl Vandal {
     }
 }
 
+/// What the link of a good client would say first.
+fn hello() -> Vec<u8> {
+    let hello = Hello {
+        role: Role::Client,
+        name: "vandal".into(),
+    };
+    let rings = Rings::new(4096, 4096, 0).expect("rings can be made here");
+    let (log, config) = (LogProtocol::default(), LinkConfig::default());
+    let greeting = hello.to_greeting();
+    let link = Link::<_, Mapped>::connecting(log, &config, &rings, &greeting, Now(0));
+    let mut link = link.expect("rings can be made here");
+    loop {
+        match link.poll().expect("it says hello") {
+            Step::Send(buf) => return buf.with_unsent(|head, _| head.to_vec()),
+            _ => continue,
+        }
+    }
+}
+
 fn say(bytes: &mut Vec<u8>, message: &Control) {
     encode(message, bytes).expect("small");
+}
+
+fn receive() -> Wish {
+    Wish::Receive(RecvBuf::heap(vec![0; 512], 0..512))
 }
 
 impl Actor for Vandal {
     fn connected(&mut self, _: Lane, _: Now) {
         let bytes = self.attack();
-        self.wishes.push(Wish::Send(Outgoing::Own(bytes)));
+        self.wishes.push(Wish::Send(SendBuf::heap(bytes)));
         self.reads = self.random.one_in(2);
         if self.reads {
-            self.wishes.push(Wish::Receive(vec![0; 512], 0..512));
+            self.wishes.push(receive());
         }
     }
 
-    fn received(&mut self, _: Lane, buffer: Vec<u8>, _: usize, _: Now) {
-        self.wishes.push(Wish::Receive(buffer, 0..512));
+    fn received(&mut self, _: Lane, _: RecvBuf, result: &io::Result<usize>, _: Now) {
+        let alive = matches!(result, Ok(bytes) if *bytes > 0);
+        self.wishes
+            .push(if alive { receive() } else { Wish::Close });
     }
 
-    fn sent(&mut self, _: Lane, _: Now) {}
+    fn sent(&mut self, _: Lane, _: SendBuf, _: &io::Result<()>, _: Now) {}
 
     fn disconnected(&mut self, _: Lane, _: &str, now: Now) {
         self.wishes.clear();

@@ -8,9 +8,11 @@ use crate::host::Broker;
 use crate::plan::Plan;
 use crate::violation::{Check, Invariant, ensure};
 
-/// Replies beyond which a broker stops to read a connection (1 MiB), and what one more round of
-/// requests and one read of the log (4 MiB) may add.
-const SEND_BYTES_MAX: usize = (5 << 20) + 4 * MAX_CONTROL_BYTES as usize;
+/// What a connection's ring holds of acknowledgements and answers (64 KiB), or a longer answer, and
+/// one read of the log (4 MiB).
+const SEND_BYTES_MAX: usize = (4 << 20) + (64 << 10) + MAX_CONTROL_BYTES as usize;
+/// What the ring for requests and headers holds.
+const RECV_RING_BYTES: u32 = 16 << 10;
 
 /// A living broker, after each of its turns.
 pub fn broker(broker: &Broker, plan: &Plan) -> Check {
@@ -30,7 +32,7 @@ pub fn broker(broker: &Broker, plan: &Plan) -> Check {
 
 /// What the broker hands to the network.
 pub fn receive(buf: &RecvBuf<Simulated>, plan: &Plan) -> Check {
-    let limit = plan.config.max_batch_bytes.max(2 * MAX_CONTROL_BYTES) as usize;
+    let limit = plan.config.max_batch_bytes.max(RECV_RING_BYTES) as usize;
     ensure(Invariant::I9, buf.remaining() <= limit, || {
         format!("{buf:?} is larger than any frame")
     })

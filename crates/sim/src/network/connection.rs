@@ -1,37 +1,15 @@
 //! One connection with both of its ends, and the buffers that each end has handed in.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use embar_client::sim_api::Lane;
 use embar_fabric::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
 use super::pipe::Pipe;
 
-/// Bytes that a client sends.
-#[derive(Debug)]
-pub enum Outgoing {
-    /// Control frames.
-    Own(Vec<u8>),
-    /// A batch, of which the publisher keeps a reference.
-    Batch(Arc<Vec<u8>>),
-}
-
-impl Outgoing {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Own(bytes) => bytes,
-            Self::Batch(bytes) => bytes,
-        }
-    }
-}
-
-/// A send of the client, how far it got, and the bit to be flipped on the way, if any.
+/// A send of the client, and the bit to be flipped on the way, if any, counted from its start.
 #[derive(Debug)]
 pub(super) struct ClientSend {
-    pub bytes: Outgoing,
-    pub sent: usize,
+    pub buf: SendBuf,
     pub damage: Option<usize>,
 }
 
@@ -39,7 +17,7 @@ pub(super) struct ClientSend {
 #[derive(Debug)]
 pub(super) struct Near {
     pub state: NearState,
-    pub recv: Option<(Vec<u8>, Range<usize>)>,
+    pub recv: Option<RecvBuf>,
     pub send: Option<ClientSend>,
 }
 
@@ -120,11 +98,16 @@ impl Connection {
             NearState::Closed => false,
             NearState::Open => {
                 let incoming = self.down.readable(now) > 0 || self.down.ended(now).is_some();
-                (self.near.recv.is_some() && incoming)
-                    || (self.near.send.is_some() && self.up.room() > 0)
-                    || self.down.is_reset(now) && self.down.readable(now) == 0
+                let can_send = self.up.room() > 0 || self.is_dead_for_client(now);
+                (self.near.recv.is_some() && incoming) || (self.near.send.is_some() && can_send)
             }
         }
+    }
+
+    /// Whether a send of the client fails.
+    pub fn is_dead_for_client(&self, now: u64) -> bool {
+        let gone = matches!(self.far.state, FarState::Closed(_) | FarState::Gone);
+        gone || self.up.is_reset(now) || self.down.is_reset(now)
     }
 
     /// Whether [`super::Network::far_event`] has something.

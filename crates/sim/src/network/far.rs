@@ -128,9 +128,10 @@ impl Network {
                 };
                 return Some(FarEvent::Received(token, buf, result));
             }
-            let bytes = c.up.read(most.min(buf.remaining()), now);
-            buf.fill(&bytes);
-            return Some(FarEvent::Received(token, buf, Ok(bytes.len())));
+            // As much as fits: both parts of a buffer that has two.
+            let count = buf.fill(&c.up.peek(most, now));
+            c.up.read(count, now);
+            return Some(FarEvent::Received(token, buf, Ok(count)));
         }
         if !can_send {
             return None;

@@ -1,10 +1,12 @@
 //! The clients' side of the network.
 
-use std::ops::Range;
+use std::io;
 
 use embar_client::sim_api::Lane;
+use embar_transport::{RecvBuf, SendBuf};
 
-use super::connection::{ClientSend, Connection, FarState, NearState, Outgoing};
+use super::connection::{ClientSend, Connection, FarState, NearState};
+use super::pipe::End;
 use super::{Id, NearEvent, Network};
 
 impl Network {
@@ -19,26 +21,31 @@ impl Network {
     }
 
     /// A client wants bytes.
-    pub fn client_recv(&mut self, id: Id, buffer: Vec<u8>, space: Range<usize>) {
+    pub fn client_recv(&mut self, id: Id, buf: RecvBuf) {
         if let Some(c) = self.connections.get_mut(&id) {
             assert!(c.near.recv.is_none(), "one receive at a time");
-            c.near.recv = Some((buffer, space));
+            c.near.recv = Some(buf);
         }
     }
 
     /// A client sends bytes.
-    pub fn client_send(&mut self, id: Id, bytes: Outgoing) {
-        let damage =
-            matches!(bytes, Outgoing::Batch(_)) && self.random.one_in(self.weather.damage_one_in);
-        let damage = damage.then(|| self.random.below(8 * bytes.bytes().len() as u64) as usize);
+    pub fn client_send(&mut self, id: Id, buf: SendBuf) {
+        // Control frames carry no checksum, so only batches are damaged.
+        let (start, batch) = buf.with_unsent(|head, body| (head.len(), body.len()));
+        let damage = batch > 0 && self.random.one_in(self.weather.damage_one_in);
+        let damage = damage.then(|| 8 * start + self.random.below(8 * batch as u64) as usize);
         if let Some(c) = self.connections.get_mut(&id) {
             assert!(c.near.send.is_none(), "one send at a time");
             self.damaged += u64::from(damage.is_some());
-            c.near.send = Some(ClientSend {
-                bytes,
-                sent: 0,
-                damage,
-            });
+            c.near.send = Some(ClientSend { buf, damage });
+        }
+    }
+
+    /// A client sends nothing more.
+    pub fn client_shutdown(&mut self, id: Id, now: u64) {
+        let at = self.soon(now);
+        if let Some(c) = self.connections.get_mut(&id) {
+            c.up.finish(at);
         }
     }
 
@@ -105,39 +112,46 @@ impl Network {
         let most = self.piece(usize::MAX);
         let c = self.connections.get_mut(&id)?;
         let readable = c.down.readable(now);
-        if readable == 0 && c.down.is_reset(now) {
-            return Some(self.ended(id, "reset", now));
+        let ended = c.down.ended(now);
+        let can_receive = c.near.recv.is_some() && (readable > 0 || ended.is_some());
+        let dead = c.is_dead_for_client(now);
+        let can_send = c.near.send.is_some() && (dead || c.up.room() > 0);
+        if can_receive && !(can_send && send_first) {
+            let mut buf = c.near.recv.take()?;
+            let result = match ended {
+                _ if readable > 0 => {
+                    let count = buf.fill(&c.down.peek(most, now));
+                    c.down.read(count, now);
+                    Ok(count)
+                }
+                Some(End::Reset) => Err(io::ErrorKind::ConnectionReset.into()),
+                _ => Ok(0),
+            };
+            return Some(NearEvent::Received(buf, result));
         }
-        let can_receive = c.near.recv.is_some() && readable > 0;
-        let room = c.up.room();
-        if room > 0
-            && (send_first || !can_receive)
-            && let Some(send) = &mut c.near.send
-        {
-            let all = send.bytes.bytes();
-            let count = most.min(room).min(all.len() - send.sent);
-            let mut piece = all[send.sent..send.sent + count].to_vec();
-            if let Some(bit) = send.damage
-                && let Some(at) = (bit / 8).checked_sub(send.sent).filter(|at| *at < count)
-            {
-                piece[at] ^= 1 << (bit % 8);
-            }
-            send.sent += count;
-            let done = send.sent == all.len();
-            c.up.write(piece, at);
-            if done {
-                c.near.send = None;
-                return Some(NearEvent::Sent);
-            }
+        if !can_send {
             return None;
         }
-        if can_receive {
-            let (mut buffer, space) = c.near.recv.take()?;
-            let bytes = c.down.read(most.min(space.len()), now);
-            buffer[space.start..space.start + bytes.len()].copy_from_slice(&bytes);
-            return Some(NearEvent::Received(buffer, bytes.len()));
+        let ClientSend { mut buf, damage } = c.near.send.take()?;
+        if dead {
+            let error = io::ErrorKind::BrokenPipe.into();
+            return Some(NearEvent::Sent(buf, Err(error)));
         }
-        let ended = c.near.recv.is_some() && c.down.ended(now).is_some();
-        ended.then(|| self.ended(id, "the broker closed the connection", now))
+        let (before, count) = (buf.sent(), most.min(c.up.room()).min(buf.remaining()));
+        let mut piece = buf.with_unsent(|head, body| [head, body].concat());
+        piece.truncate(count);
+        if let Some(bit) = damage
+            && let Some(hit) = (bit / 8).checked_sub(before)
+            && let Some(byte) = piece.get_mut(hit)
+        {
+            *byte ^= 1 << (bit % 8);
+        }
+        buf.advance(count);
+        c.up.write(piece, at);
+        if buf.remaining() > 0 {
+            c.near.send = Some(ClientSend { buf, damage });
+            return None;
+        }
+        Some(NearEvent::Sent(buf, Ok(())))
     }
 }

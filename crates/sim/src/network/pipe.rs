@@ -65,6 +65,19 @@ impl Pipe {
         arrived.map(|p| p.bytes.len() - p.taken).sum()
     }
 
+    /// The first readable bytes, at most `max`; they stay.
+    pub fn peek(&self, max: usize, now: u64) -> Vec<u8> {
+        let mut seen = Vec::new();
+        if now < self.stalled_until {
+            return seen;
+        }
+        for packet in self.packets.iter().take_while(|p| p.at <= now) {
+            let left = &packet.bytes[packet.taken..];
+            seen.extend_from_slice(&left[..left.len().min(max - seen.len())]);
+        }
+        seen
+    }
+
     /// Takes up to `max` readable bytes.
     pub fn read(&mut self, max: usize, now: u64) -> Vec<u8> {
         let mut taken = Vec::new();
@@ -142,7 +155,9 @@ mod tests {
         pipe.write(b"abc".to_vec(), 10);
         pipe.write(b"def".to_vec(), 5);
         assert_eq!(pipe.readable(9), 0);
+        assert_eq!(pipe.peek(2, 10), b"ab");
         assert_eq!(pipe.read(2, 10), b"ab");
+        assert_eq!(pipe.peek(9, 10), b"cdef");
         pipe.stall(20);
         assert!(pipe.read(9, 19).is_empty());
         pipe.finish(15);

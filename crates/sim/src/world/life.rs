@@ -44,7 +44,7 @@ impl World {
         if let Some(broker) = &mut self.broker {
             if tick_due {
                 self.next_tick = self.now + TICK.as_nanos() as u64;
-                broker.shard.tick(at, &mut actions);
+                broker.shard.tick(at);
             }
             broker.shard.settle(at, &mut actions);
         }
@@ -71,7 +71,7 @@ impl World {
             FarEvent::Received(token, buf, result) => {
                 shard.received(token, buf, &result, 0, at, actions);
             }
-            FarEvent::Sent(token, buf, result) => shard.sent(token, buf, &result, at, actions),
+            FarEvent::Sent(token, buf, result) => shard.sent(token, buf, &result, at),
         }
     }
 

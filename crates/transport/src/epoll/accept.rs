@@ -1,19 +1,19 @@
 //! One listener: accepting without spinning when accepting fails.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
 use embar_fabric::Mapped;
 
 use crate::reactor::ACCEPT_RETRY;
-use crate::{Completion, IoCounters, Token};
+use crate::socket;
+use crate::{Completion, IoCounters, Peer, Stream, Token};
 
 /// Connections accepted per round, so that a storm of them leaves room for those that work.
 const ACCEPTS_PER_ROUND: usize = 64;
 
 pub(super) struct Listener {
-    pub(super) listener: TcpListener,
+    pub(super) listener: socket::Listener,
     may_accept: bool,
     /// After a failure: rest until then.
     resting_until: Option<Instant>,
@@ -22,7 +22,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(listener: TcpListener) -> Self {
+    pub(super) fn new(listener: socket::Listener) -> Self {
         Self {
             listener,
             // Registering raises an edge if somebody waits already.
@@ -80,7 +80,7 @@ impl Listener {
     }
 }
 
-fn accepted(listener: Token, stream: TcpStream, peer: SocketAddr) -> Completion<Mapped> {
+fn accepted(listener: Token, stream: Stream, peer: Peer) -> Completion<Mapped> {
     Completion::Accepted {
         listener,
         stream,

@@ -9,16 +9,16 @@
 //! (`PRI`), at whose mark the kernel cuts a receive short. `eager` covers both: while it is set
 //! only `EAGAIN` counts.
 
-use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
 
 use embar_fabric::Mapped;
 use embar_meter::clock::ticks;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 
-use crate::{Completion, IoCounters, RecvBuf, SendBuf, Token};
+use crate::{Completion, IoCounters, RecvBuf, SendBuf, Stream, Token};
 
 /// What a connection wants to be told.
 pub(super) const INTEREST: EventFlags = EventFlags::IN
@@ -74,21 +74,24 @@ impl Pending<SendBuf<Mapped>> {
 }
 
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    /// Shared with [`DirectSend`](super::DirectSend)s only for the time of a call.
+    pub(super) stream: Arc<Stream>,
     pub(super) connecting: bool,
     may_read: bool,
     may_write: bool,
     eager: bool,
     /// It is in the queue of those to be tried.
     pub(super) queued: bool,
+    /// It is among those that spinning tries.
+    pub(super) listed: bool,
     pub(super) recv: Option<Pending<RecvBuf<Mapped>>>,
     pub(super) send: Option<Pending<SendBuf<Mapped>>>,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, connecting: bool) -> Self {
+    pub(super) fn new(stream: Stream, connecting: bool) -> Self {
         Self {
-            stream,
+            stream: Arc::new(stream),
             connecting,
             // Registering raises an edge if something is there already.
             may_read: false,
@@ -96,6 +99,7 @@ impl Connection {
             may_write: !connecting,
             eager: false,
             queued: false,
+            listed: false,
             recv: None,
             send: None,
         }
@@ -121,7 +125,7 @@ impl Connection {
             return None;
         }
         self.connecting = false;
-        let outcome = match sockopt::socket_error(&self.stream) {
+        let outcome = match sockopt::socket_error(&*self.stream) {
             Ok(outcome) => outcome,
             Err(error) => Err(error),
         };
@@ -137,32 +141,39 @@ impl Connection {
         if !self.may_read {
             return None;
         }
-        let mut pending = self.recv.take()?;
-        let space = pending.buf.space();
-        let asked = space.len();
-        let before = ticks();
-        let result = rustix::net::recv(&self.stream, space, RecvFlags::DONTWAIT);
-        pending.ticks += ticks().saturating_sub(before);
-        counters.recv_calls += 1;
+        self.recv_now(token, counters)
+    }
 
+    /// One receive call, if a receive is outstanding, whatever is known of the socket.
+    #[inline]
+    pub(super) fn recv_now(
+        &mut self,
+        token: Token,
+        counters: &mut IoCounters,
+    ) -> Option<Completion<Mapped>> {
+        // Moved out only when it is over: spinning comes here for every try.
+        let pending = self.recv.as_mut()?;
+        let before = ticks();
+        let (result, asked) = recv_once(&self.stream, &mut pending.buf);
+        counters.recv_calls += 1;
+        pending.ticks += ticks().saturating_sub(before);
+        if let Err(Errno::AGAIN) = result {
+            counters.recv_eagain += 1;
+            self.may_read = false;
+            self.eager = false;
+            return None;
+        }
         let result = match result {
-            Ok((count, _)) => {
+            Ok(count) => {
                 counters.recv_bytes += count as u64;
                 pending.buf.advance(count);
                 // A 0 stays readable: the end is told to every later receive, too.
                 self.may_read = count == asked || count == 0 || self.eager;
                 Ok(count)
             }
-            Err(Errno::AGAIN) => {
-                counters.recv_eagain += 1;
-                self.may_read = false;
-                self.eager = false;
-                self.recv = Some(pending);
-                return None;
-            }
             Err(error) => Err(error.into()),
         };
-        Some(pending.received(token, result))
+        Some(self.recv.take()?.received(token, result))
     }
 
     /// One send call, if a send is outstanding and may find room.
@@ -205,10 +216,28 @@ impl Connection {
     }
 }
 
-/// Never raises SIGPIPE, never blocks whatever the mode of the socket is.
-const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+/// One call, and how many bytes it had room for.
+fn recv_once(stream: &Stream, buf: &mut RecvBuf<Mapped>) -> (rustix::io::Result<usize>, usize) {
+    let (first, second) = buf.spaces();
+    let asked = first.len() + second.len();
+    let result = if second.is_empty() {
+        rustix::net::recv(stream, first, RecvFlags::DONTWAIT).map(|(count, _)| count)
+    } else {
+        rustix::net::recvmsg(
+            stream,
+            &mut [IoSliceMut::new(first), IoSliceMut::new(second)],
+            &mut RecvAncillaryBuffer::default(),
+            RecvFlags::DONTWAIT,
+        )
+        .map(|received| received.bytes)
+    };
+    (result, asked)
+}
 
-fn send_once(stream: &TcpStream, buf: &SendBuf<Mapped>) -> rustix::io::Result<usize> {
+/// Never raises SIGPIPE, never blocks whatever the mode of the socket is.
+pub(super) const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+fn send_once(stream: &Stream, buf: &SendBuf<Mapped>) -> rustix::io::Result<usize> {
     buf.with_unsent(|head, body| match (head.is_empty(), body.is_empty()) {
         // Nothing to send is done without a call.
         (true, true) => Ok(0),

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use embar_transport::{Completion, Mapped, Reactor, RecvBuf, SendBuf, Store, Token};
+use embar_transport::{Completion, Mapped, Reactor, RecvBuf, SendBuf, Store, Stream, Token};
 
 use crate::Kind;
 
@@ -15,6 +16,7 @@ pub struct Driver<R> {
     pub reactor: R,
     waiting: VecDeque<Completion<Mapped>>,
     out: Vec<Completion<Mapped>>,
+    make_pair: fn() -> (Stream, Stream),
 }
 
 pub fn driver<K: Kind>() -> Driver<K::Reactor> {
@@ -22,13 +24,15 @@ pub fn driver<K: Kind>() -> Driver<K::Reactor> {
         reactor: K::make(),
         waiting: VecDeque::new(),
         out: Vec::new(),
+        make_pair: K::pair,
     }
 }
 
 impl<R: Reactor<Mapped>> Driver<R> {
     /// A connection of the reactor, and its other end as a blocking stream.
-    pub fn pair(&mut self) -> (Token, TcpStream) {
-        let (ours, theirs) = stream_pair();
+    pub fn pair(&mut self) -> (Token, Stream) {
+        let (ours, theirs) = (self.make_pair)();
+        theirs.set_timeout(Some(DEADLINE)).unwrap();
         (self.reactor.add(ours).unwrap(), theirs)
     }
 
@@ -94,14 +98,14 @@ impl<R: Reactor<Mapped>> Driver<R> {
         })
     }
 
-    pub fn accepted(&mut self, wanted: Token) -> TcpStream {
+    pub fn accepted(&mut self, wanted: Token) -> Stream {
         self.wait_for("accept", |completion| match completion {
             Completion::Accepted {
                 listener,
                 stream,
                 peer,
             } if listener == wanted => {
-                assert_eq!(stream.peer_addr().unwrap(), peer);
+                assert_eq!(stream.peer().unwrap(), peer);
                 Ok(stream)
             }
             other => Err(other),
@@ -155,7 +159,7 @@ impl<R: Reactor<Mapped>> Driver<R> {
 pub fn heap(buf: RecvBuf) -> Vec<u8> {
     match buf.into_store() {
         Store::Heap(bytes) => bytes,
-        Store::Log(_) => panic!("the store changed its kind"),
+        _ => panic!("the store changed its kind"),
     }
 }
 
@@ -167,15 +171,19 @@ pub fn local_listener() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
 }
 
-/// Both ends of a connection, with a time limit for the blocking calls of the test.
-pub fn stream_pair() -> (TcpStream, TcpStream) {
+/// Both ends of a connection by TCP.
+pub fn tcp_pair() -> (Stream, Stream) {
     let listener = local_listener();
     let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
     theirs.set_nodelay(true).unwrap();
-    theirs.set_read_timeout(Some(DEADLINE)).unwrap();
-    theirs.set_write_timeout(Some(DEADLINE)).unwrap();
-    (ours, theirs)
+    (ours.into(), theirs.into())
+}
+
+/// Both ends of a connection by Unix sockets.
+pub fn unix_pair() -> (Stream, Stream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    (ours.into(), theirs.into())
 }
 
 /// Bytes of which each window of a few is different, so that a shift or a repeat shows.

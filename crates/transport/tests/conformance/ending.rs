@@ -1,16 +1,16 @@
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_transport::{Reactor, SendBuf};
+use embar_transport::{Reactor, SendBuf, Stream};
 use rustix::net::sockopt;
 
 use crate::Kind;
 use crate::driver::{driver, heap, room};
 
 /// Closes so that the other end is told "reset" instead of "end".
-fn reset(peer: TcpStream) {
+fn reset(peer: Stream) {
     sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
 }
 

@@ -2,6 +2,7 @@ use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
+use embar_transport::ring::{RecvRing, RingPool};
 use embar_transport::{Reactor, RecvBuf, Store};
 use rustix::net::SendFlags;
 
@@ -144,4 +145,77 @@ pub fn a_receive_into_the_log_lands_in_place<K: Kind>() {
         assert_eq!(bytes[..64], [7; 64]);
         assert!(bytes[64..] == pattern(LEN - 64), "bytes differ");
     });
+}
+
+fn ring() -> RecvRing {
+    RecvRing::new(&RingPool::new(64 << 10, 0).unwrap()).unwrap()
+}
+
+pub fn a_receive_into_a_ring_shows_what_came_and_no_more<K: Kind>() {
+    let mut ring = ring();
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    let mut all = Vec::new();
+    // Enough to wrap several times, with something left unread each time.
+    for burst in 0..40usize {
+        let bytes = pattern(5_000 + 100 * burst);
+        peer.write_all(&bytes).unwrap();
+        all.extend_from_slice(&bytes);
+        let mut got = 0;
+        while got < bytes.len() {
+            let space = ring.lend(usize::MAX).unwrap();
+            driver.reactor.recv(token, RecvBuf::ring(space));
+            let (buf, result, _) = driver.received(token);
+            let count = result.unwrap();
+            buf.with_filled(0..count, |came| assert_eq!(came, &bytes[got..got + count]));
+            let Store::Ring(space) = buf.into_store() else {
+                panic!("the store changed its kind");
+            };
+            ring.give_back(space, count);
+            got += count;
+            assert!(ring.readable().ends_with(&bytes[..got]));
+            let leave = if burst == 39 { 0 } else { 1 };
+            ring.consume(ring.readable().len() - leave);
+        }
+    }
+    assert!(ring.readable().is_empty());
+}
+
+pub fn what_follows_the_first_part_lands_in_the_second<K: Kind>() {
+    let mut ring = ring();
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    peer.write_all(b"payloadnext").unwrap();
+    let first = RecvBuf::heap(vec![9; 9], 1..8);
+    let buf = first.then(ring.lend(100).unwrap());
+    driver.reactor.recv(token, buf);
+    let (buf, result, _) = driver.received(token);
+    assert_eq!(result.unwrap(), 11);
+    assert_eq!((buf.remaining(), buf.overflow()), (0, 4));
+    assert_eq!(driver.reactor.counters().recv_bytes, 11);
+    let (Store::Heap(bytes), Some(space)) = buf.into_parts() else {
+        panic!("the parts changed their kind");
+    };
+    assert_eq!(bytes, b"\x09payload\x09");
+    ring.give_back(space, 4);
+    assert_eq!(ring.readable(), b"next");
+
+    // Less than the first part completes, too, and leaves the second empty.
+    let buf = RecvBuf::heap(vec![0; 8], 0..8).then(ring.lend(100).unwrap());
+    driver.reactor.recv(token, buf);
+    peer.write_all(b"half").unwrap();
+    let (buf, result, _) = driver.received(token);
+    assert_eq!(result.unwrap(), 4);
+    assert_eq!((buf.remaining(), buf.overflow()), (4, 0));
+    // Submitted again, it goes on where it was.
+    driver.reactor.recv(token, buf);
+    peer.write_all(b"halfmore").unwrap();
+    let (buf, result, _) = driver.received(token);
+    assert_eq!(result.unwrap(), 8);
+    assert_eq!(buf.overflow(), 4);
+    let (_, Some(space)) = buf.into_parts() else {
+        panic!("the second part is gone");
+    };
+    ring.give_back(space, 4);
+    assert_eq!(ring.readable(), b"nextmore");
 }

@@ -1,16 +1,16 @@
 use std::io::Read;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
-use embar_transport::{Body, Reactor, SendBuf};
+use embar_transport::ring::{Commit, RingPool, SendRing};
+use embar_transport::{Body, Head, Reactor, SendBuf, Stream};
 use rustix::net::sockopt;
 
 use crate::Kind;
-use crate::driver::{driver, pattern, room, stream_pair};
+use crate::driver::{driver, pattern, room};
 use crate::log::Log;
 
-fn read_exactly(peer: &mut TcpStream, count: usize) -> Vec<u8> {
+fn read_exactly(peer: &mut Stream, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     peer.read_exact(&mut bytes).unwrap();
     bytes
@@ -23,7 +23,11 @@ pub fn a_small_send_arrives<K: Kind>() {
     let (buf, result, ticks) = driver.sent(token);
     result.unwrap();
     assert_eq!((buf.sent(), buf.remaining()), (5, 0));
-    assert_eq!(buf.into_parts().0, b"hello", "the Vec comes back for reuse");
+    assert_eq!(
+        buf.into_parts().0.into_heap(),
+        b"hello",
+        "the Vec comes back for reuse"
+    );
     assert!(ticks > 0, "a system call takes time");
     assert_eq!(read_exactly(&mut peer, 5), b"hello");
     assert_eq!(driver.reactor.counters().send_bytes, 5);
@@ -41,7 +45,7 @@ pub fn a_send_larger_than_the_socket_waits_for_the_reader<K: Kind>() {
     // More than both kernel buffers can be tuned up to.
     const LEN: usize = 48 << 20;
     let mut driver = driver::<K>();
-    let (ours, mut peer) = stream_pair();
+    let (ours, mut peer) = K::pair();
     sockopt::set_socket_send_buffer_size(&ours, 64 << 10).unwrap();
     let token = driver.reactor.add(ours).unwrap();
     let bytes = Arc::new(pattern(LEN));
@@ -64,7 +68,7 @@ pub fn two_parts_arrive_in_order_wherever_the_kernel_cuts_them<K: Kind>() {
     const HEAD: usize = 300_000;
     const BODY: usize = 700_000;
     let mut driver = driver::<K>();
-    let (ours, mut peer) = stream_pair();
+    let (ours, mut peer) = K::pair();
     sockopt::set_socket_send_buffer_size(&ours, 8 << 10).unwrap();
     let token = driver.reactor.add(ours).unwrap();
     let all = pattern(HEAD + BODY);
@@ -105,7 +109,7 @@ pub fn spans_of_the_log_are_sent_in_place<K: Kind>() {
 pub fn both_directions_work_at_once<K: Kind>() {
     const LEN: usize = 4 << 20;
     let mut driver = driver::<K>();
-    let (ours, theirs) = stream_pair();
+    let (ours, theirs) = K::pair();
     let (left, right) = (
         driver.reactor.add(ours).unwrap(),
         driver.reactor.add(theirs).unwrap(),
@@ -134,4 +138,55 @@ pub fn both_directions_work_at_once<K: Kind>() {
     for token in [left, right] {
         driver.sent(token).1.unwrap();
     }
+}
+
+pub fn what_a_ring_has_ready_goes_out_before_its_body_and_frees_its_room<K: Kind>() {
+    // More than both kernel buffers can be tuned up to.
+    const LEN: usize = 48 << 20;
+    let ring = SendRing::new(&RingPool::new(64 << 10, 0).unwrap()).unwrap();
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    let head = pattern(40_000);
+    let large = Arc::new(vec![7; LEN]);
+    // The second of them wraps.
+    for _ in 0..2 {
+        let mut message = ring.reserve(head.len()).unwrap();
+        message.copy_from_slice(&head);
+        assert_eq!(message.commit(), Commit::First);
+        let span = ring.span().unwrap();
+        let body = Body::Shared(Arc::clone(&large));
+        driver.reactor.send(token, SendBuf::ring(span, body));
+        driver.nothing_happens();
+        assert_eq!(ring.queued(), 0, "the head has gone");
+        assert!(ring.span().is_none() && !ring.cork(), "still sending");
+
+        let (all, buf) = thread::scope(|scope| {
+            let reader = scope.spawn(|| read_exactly(&mut peer, head.len() + LEN));
+            let (buf, result, _) = driver.sent(token);
+            result.unwrap();
+            (reader.join().unwrap(), buf)
+        });
+        let (Head::Ring(span), _) = buf.into_parts() else {
+            panic!("the head changed its kind");
+        };
+        assert!(!span.finish(), "nothing came meanwhile");
+        let (first, rest) = all.split_at(head.len());
+        assert!(first == head && rest == &large[..], "bytes differ");
+    }
+}
+
+pub fn an_aborted_span_stays_queued<K: Kind>() {
+    let ring = SendRing::new(&RingPool::new(64 << 10, 0).unwrap()).unwrap();
+    let mut driver = driver::<K>();
+    let (token, _peer) = driver.pair();
+    driver.reactor.close(token);
+    let mut message = ring.reserve(5).unwrap();
+    message.copy_from_slice(b"again");
+    let _ = message.commit();
+    let span = ring.span().unwrap();
+    driver.reactor.send(token, SendBuf::ring(span, Body::Empty));
+    let (buf, result, _) = driver.sent(token);
+    result.unwrap_err();
+    drop(buf);
+    assert_eq!(ring.span().unwrap().bytes(), b"again");
 }

@@ -1,10 +1,12 @@
-//! Messages that open and end a connection.
+//! What both ends say when a session opens, and how requests are refused.
 
 use std::fmt;
 
+use buffa::ViewEncode;
+
 use super::field::{Body, Field, choice, message};
-use crate::error::ControlError;
-use crate::frame::MAGIC;
+use super::options;
+use crate::error::{ControlError, DecodeError};
 use crate::proto::{ErrorView, HelloView};
 
 choice! {
@@ -17,11 +19,9 @@ choice! {
     }
 }
 
-/// First frame of the side that connected. The magic is added and checked by the codec.
+/// What the side that connected says of itself in the session's handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Version of the protocol: [`crate::frame::PROTOCOL_VERSION`].
-    pub version: u32,
     /// What the sender is.
     pub role: Role,
     /// The sender's name for logs, free text.
@@ -33,19 +33,13 @@ impl Body for Hello {
 
     fn to_view(&self) -> HelloView<'_> {
         HelloView {
-            magic: u32::from_le_bytes(MAGIC),
-            version: self.version,
             role: self.role.to_wire(),
             name: &self.name,
         }
     }
 
     fn from_view(view: HelloView<'_>) -> Result<Self, ControlError> {
-        if view.magic != u32::from_le_bytes(MAGIC) {
-            return Err(ControlError::NotEmbar);
-        }
         Ok(Self {
-            version: view.version,
             role: Role::from_wire(view.role, "role")?,
             name: view.name.to_owned(),
         })
@@ -53,10 +47,8 @@ impl Body for Hello {
 }
 
 message! {
-    /// Answer to [`Hello`].
+    /// The broker's answer to [`Hello`], in its part of the session's handshake.
     Welcome as WelcomeView {
-        /// Version of the protocol that the connection uses.
-        version: u32,
         /// Row of the broker that answers.
         broker_id: u32,
         /// Its incarnation.
@@ -69,6 +61,31 @@ message! {
         server: String,
     }
 }
+
+macro_rules! greetings {
+    ($($name:ident,)*) => {$(
+        impl $name {
+            /// Its bytes, for the session's handshake.
+            #[must_use]
+            pub fn to_greeting(&self) -> Vec<u8> {
+                self.to_view().encode_to_vec()
+            }
+
+            /// Reads the bytes that came with the session's handshake.
+            ///
+            /// # Errors
+            /// [`DecodeError::Control`] if they are not valid Protobuf of this message, or a field
+            /// is missing or unknown.
+            pub fn from_greeting(greeting: &[u8]) -> Result<Self, DecodeError> {
+                let view = options().decode_view(greeting);
+                let view = view.map_err(|reason| ControlError::Greeting { reason })?;
+                Ok(Self::from_view(view)?)
+            }
+        }
+    )*};
+}
+
+greetings! { Hello, Welcome, }
 
 choice! {
     /// Why a request was refused.
@@ -167,13 +184,5 @@ impl Body for ErrorReply {
             topic: view.topic.map(str::to_owned),
             first_available: view.first_available,
         })
-    }
-}
-
-message! {
-    /// The sender is draining and closes soon.
-    Goodbye as GoodbyeView {
-        /// Why, for people.
-        reason: String,
     }
 }

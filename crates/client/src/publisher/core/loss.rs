@@ -1,7 +1,6 @@
 //! What a lost connection means for its batches, and what ends the publisher.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::control::{ErrorCode, ErrorReply};
@@ -9,13 +8,9 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::Now;
 
 use super::super::flight::Batch;
-use super::super::lane::Phase;
 use super::super::receipt::{Failure, Outcome};
 use super::{Event, OnBrokerLoss, PublisherCore};
 use crate::error::Error;
-
-/// A broker may not know a new topic yet; after this long it does not know it at all.
-const TOPIC_GRACE: Duration = Duration::from_secs(5);
 
 impl PublisherCore {
     /// A broker said why it ends the connection.
@@ -23,18 +18,13 @@ impl PublisherCore {
         let ErrorReply { code, message, .. } = refusal.clone();
         match code {
             ErrorCode::UnknownTopic if carried => self.fail_unknown_topic(now),
-            ErrorCode::UnknownTopic => {
-                let since = *self.lanes[index].unknown_since.get_or_insert(now);
-                if since.after(TOPIC_GRACE) <= now {
-                    self.fail_unknown_topic(now);
-                } else {
-                    // A broker that was not reached before may be slow to hear of the topic; so may one that restarts.
-                    // The head knows, and only a publisher that never got through may bring a topic into being.
-                    let create = self.config.auto_create && self.topic_id.is_none();
-                    self.lanes[index].settled = false;
-                    self.directory.wish_topic(create, now);
-                }
+            ErrorCode::UnknownTopic if self.lanes[index].peer.may_hear_of_topic(now) => {
+                // A broker that was not reached before may be slow to hear of the topic; so may one that restarts.
+                // The head knows, and only a publisher that never got through may bring a topic into being.
+                let create = self.config.auto_create && self.topic_id.is_none();
+                self.directory.wish_topic(create, now);
             }
+            ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
                 if !self.opened =>
             {
@@ -69,10 +59,7 @@ impl PublisherCore {
             batch.give_up(failure, &mut self.events);
         }
         for lane in &mut self.lanes {
-            match lane.phase {
-                Phase::Waiting(_) | Phase::Parked => lane.phase = Phase::Parked,
-                _ => lane.close("the publisher is closed".into()),
-            }
+            lane.peer.leave("the publisher is closed", now);
         }
     }
 

@@ -1,7 +1,6 @@
 //! What goes into the publisher's core and what comes out of it.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,25 +64,13 @@ pub struct PublisherConfig {
     pub delivery_timeout: Duration,
     /// A connection with batches in flight that makes no progress for this long counts as dead.
     pub ack_timeout: Duration,
+    /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, counts as dead. Zero:
+    /// there is no limit, and there are no heartbeats.
+    pub idle_timeout: Duration,
     /// Opening fails after this time.
     pub open_timeout: Duration,
     /// Seed of the backoff jitter.
     pub seed: u64,
-}
-
-/// What the driver shall do on a lane.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Connect, then call `connected` or `disconnected`.
-    Connect(SocketAddr),
-    /// Send these bytes, then call `sent`.
-    Send(Vec<u8>),
-    /// Send this batch, drop the reference, then call `sent`.
-    SendBatch(Arc<Vec<u8>>),
-    /// Receive into this part of the buffer, then call `received`.
-    Receive(Vec<u8>, Range<usize>),
-    /// Close, give up all buffers, then call `disconnected`.
-    Close,
 }
 
 /// What happened.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_transport::SendBuf;
 use embar_wire::ack::encode_ack;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -12,12 +13,10 @@ use embar_wire::frame::FrameId;
 use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::Now;
 
-use super::super::core::{
-    Acks, Action, Event, OnBrokerLoss, PublisherConfig, PublisherCore, SealedBatch,
-};
+use super::super::core::{Acks, Event, OnBrokerLoss, PublisherConfig, PublisherCore, SealedBatch};
 use super::super::receipt::{Outcome, Position};
-use crate::connection::Lane;
-use crate::testing::{Sockets, bootstrap, cluster, frame, welcome};
+use crate::connection::{Lane, LinkAction};
+use crate::testing::{Sockets, all_sent, bootstrap, cluster, frame, welcome};
 
 pub(super) const A: Lane = Lane(1);
 pub(super) const B: Lane = Lane(2);
@@ -35,6 +34,7 @@ pub(in crate::publisher) fn config() -> PublisherConfig {
         auto_create: true,
         delivery_timeout: Duration::from_secs(30),
         ack_timeout: Duration::from_secs(4),
+        idle_timeout: Duration::ZERO,
         open_timeout: Duration::from_secs(5),
         seed: 1,
     }
@@ -45,7 +45,7 @@ pub(super) struct Script {
     pub(super) now: Now,
     pub(super) sockets: Sockets,
     /// Batches with the reactor.
-    pub(super) batches: HashMap<Lane, Arc<Vec<u8>>>,
+    pub(super) batches: HashMap<Lane, SendBuf>,
     pub(super) events: Vec<Event>,
 }
 
@@ -83,14 +83,16 @@ impl Script {
             while let Some(action) = self.core.poll(lane, self.now) {
                 let socket = self.sockets.lane(lane);
                 match action {
-                    Action::Connect(address) => socket.connecting = Some(address),
-                    Action::Send(bytes) => {
-                        socket.control_sent(&bytes);
-                        self.core.sent(lane, self.now);
+                    LinkAction::Connect(address) => socket.connecting = Some(address),
+                    LinkAction::Send(buf) => {
+                        if socket.take_control(&buf) {
+                            assert!(self.batches.insert(lane, buf).is_none());
+                        } else {
+                            self.core.sent(lane, all_sent(buf), &Ok(()), self.now);
+                        }
                     }
-                    Action::SendBatch(bytes) => assert!(self.batches.insert(lane, bytes).is_none()),
-                    Action::Receive(buffer, space) => socket.receiving = Some((buffer, space)),
-                    Action::Close => socket.closing = true,
+                    LinkAction::Receive(buf) => socket.receiving = Some(buf),
+                    LinkAction::ShutdownWrite | LinkAction::Close => socket.closing = true,
                 }
             }
         }
@@ -103,7 +105,7 @@ impl Script {
             self.sockets.lane(lane).connecting.take().is_some(),
             "{lane:?} does not connect"
         );
-        self.core.connected(lane);
+        self.core.connected(lane, self.now);
         self.drain();
     }
 
@@ -113,7 +115,7 @@ impl Script {
                 return;
             };
             bytes = rest;
-            self.core.received(lane, buffer, count, self.now);
+            self.core.received(lane, buffer, &Ok(count), self.now);
             self.drain();
         }
     }
@@ -125,14 +127,14 @@ impl Script {
     /// Answers the control lane, and lets it hang up.
     pub(super) fn tell_cluster(&mut self, data: u32) {
         self.connect(Lane::CONTROL);
-        self.tell(Lane::CONTROL, &welcome(0));
+        self.feed(Lane::CONTROL, &welcome(0));
         self.tell(Lane::CONTROL, &cluster(data));
         self.lose(Lane::CONTROL);
     }
 
     pub(super) fn open_lane(&mut self, lane: Lane) {
         self.connect(lane);
-        self.tell(lane, &welcome(lane.0));
+        self.feed(lane, &welcome(lane.0));
         assert!(self.sockets.taken(lane).contains(&FrameId::OpenPublisher));
         self.tell(lane, &opened());
     }
@@ -155,8 +157,11 @@ impl Script {
 
     /// What the reactor has on this lane: batch number, and whether it is marked.
     pub(super) fn sending(&self, lane: Lane) -> Option<(u64, bool)> {
-        let header =
-            BatchHeader::parse(self.batches.get(&lane)?, MAX_BATCH_BYTES).expect("a good header");
+        let header = self
+            .batches
+            .get(&lane)?
+            .with_unsent(|_, batch| BatchHeader::parse(batch, MAX_BATCH_BYTES))
+            .expect("a good header");
         Some((
             header.sequence(),
             header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE),
@@ -164,12 +169,11 @@ impl Script {
     }
 
     pub(super) fn sent(&mut self, lane: Lane) {
-        drop(
-            self.batches
-                .remove(&lane)
-                .expect("a batch is with the reactor"),
-        );
-        self.core.sent(lane, self.now);
+        let buf = self
+            .batches
+            .remove(&lane)
+            .expect("a batch is with the reactor");
+        self.core.sent(lane, all_sent(buf), &Ok(()), self.now);
         self.drain();
     }
 

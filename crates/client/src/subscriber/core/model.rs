@@ -49,6 +49,9 @@ pub struct SubscriberConfig {
     /// A broker that is away for longer ends the subscription; so does one that was gone from the start, if
     /// `until_end` is set or `start` names it.
     pub loss_timeout: Duration,
+    /// A connection on which nothing is heard for this long while the subscriber reads, not even the answer to a
+    /// heartbeat, counts as dead. Zero: there is no limit, and there are no heartbeats.
+    pub idle_timeout: Duration,
     /// Opening fails after this time.
     pub open_timeout: Duration,
     /// Batches of one broker in memory, at least 2.

@@ -1,0 +1,164 @@
+//! Between a connection's link and the rules of the log: what the link tells is handled, what it
+//! wants is asked of the driver.
+
+use embar_fabric::memory::Memory;
+use embar_session::{CloseReason, Closed, Head, Incoming, Message, Side, Step};
+use embar_transport::Token;
+use embar_wire::batch::BatchHeader;
+use embar_wire::control::{Control, Hello, Welcome, decode};
+use embar_wire::error::DecodeError;
+use embar_wire::frame::FrameId;
+use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES};
+
+use super::{Action, At, Shard, refusal};
+use crate::connection::{Input, Peer};
+use crate::profile::Counter;
+
+/// What a link told, in memory of its own.
+enum Told {
+    Hello(Result<Hello, DecodeError>),
+    Request(Result<Control, DecodeError>),
+    Batch(Result<BatchHeader, DecodeError>),
+    /// The peer leaves in good order.
+    Goodbye,
+    Closed(Closed),
+    Nothing,
+}
+
+impl Told {
+    fn of(incoming: Incoming<'_>, max_batch_bytes: u32) -> Self {
+        match incoming {
+            Incoming::Opened { greeting } => Self::Hello(Hello::from_greeting(greeting)),
+            Incoming::Message(message) => Self::Request(request(&message)),
+            Incoming::Head(head) => Self::Batch(batch(&head, max_batch_bytes)),
+            Incoming::Goodbye { .. } => Self::Goodbye,
+            Incoming::Closed(closed) => Self::Closed(closed),
+            Incoming::Status | Incoming::StatusReply { .. } => Self::Nothing,
+        }
+    }
+}
+
+fn request(message: &Message<'_>) -> Result<Control, DecodeError> {
+    decode(FrameId::try_from(message.id())?, message.payload())
+}
+
+/// The link's head and its frame header are the batch's header.
+fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeError> {
+    debug_assert!(head.early().is_empty(), "the read-ahead ends at the head");
+    let mut bytes = [0; BATCH_HEADER_BYTES];
+    let (frame, rest) = bytes.split_at_mut(FRAME_HEADER_BYTES);
+    frame.copy_from_slice(&head.header().to_bytes());
+    rest.copy_from_slice(head.head());
+    Ok(BatchHeader::parse(&bytes, max_batch_bytes)?)
+}
+
+impl<M: Memory> Shard<M> {
+    /// Takes in what a connection's link has to tell, and does what it wants.
+    pub(super) fn exchange(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+        self.take_in(token, at, out);
+        self.act(token, at, out);
+    }
+
+    fn take_in(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                return;
+            };
+            connection.push_long_reply();
+            let Some(incoming) = connection.link.next(at.now) else {
+                return;
+            };
+            let is_frame = matches!(incoming, Incoming::Message(_) | Incoming::Head(_));
+            if is_frame && connection.long_reply.is_some() {
+                // Answers come in the order of their requests.
+                connection.link.put_back();
+                return;
+            }
+            match Told::of(incoming, self.limits.max_batch_bytes) {
+                Told::Hello(hello) => self.welcome(token, hello, at),
+                Told::Request(request) => self.handle_request(token, request, at),
+                Told::Batch(header) => self.begin_batch(token, header, at, out),
+                Told::Goodbye => connection.link.finish(at.now),
+                Told::Closed(closed) => self.note_end(token, &closed),
+                Told::Nothing => {}
+            }
+        }
+    }
+
+    fn welcome(&mut self, token: Token, hello: Result<Hello, DecodeError>, at: At) {
+        let welcome = Welcome {
+            broker_id: self.node.id.into(),
+            incarnation: self.node.incarnation,
+            max_control_bytes: self.limits.max_control_bytes,
+            max_batch_bytes: self.limits.max_batch_bytes,
+            server: concat!("embar ", env!("CARGO_PKG_VERSION")).into(),
+        };
+        match hello {
+            Ok(_) => {
+                let Some(connection) = self.connections.get_mut(&token) else {
+                    return;
+                };
+                if let Err(error) = connection.link.welcome(&welcome.to_greeting(), at.now) {
+                    let text = error.to_string();
+                    connection.link.fail(CloseReason::BadMessage, &text, at.now);
+                }
+            }
+            Err(error) => self.refuse(token, refusal(error.code(), error.to_string()), at),
+        }
+    }
+
+    fn note_end(&mut self, token: Token, closed: &Closed) {
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        if closed.by != Side::Local {
+            tracing::debug!(peer = connection.name(), "{closed}");
+            return;
+        }
+        let refused = matches!(closed.reason, CloseReason::TooLarge | CloseReason::BadFrame);
+        if refused && matches!(connection.peer, Peer::Publisher { .. }) {
+            // Whatever it was: it stands where a batch was due.
+            self.meter.count(Counter::RefusedBatches as usize, 1);
+        }
+        if !matches!(closed.reason, CloseReason::Finished | CloseReason::Shutdown) {
+            tracing::info!(peer = connection.name(), "{closed}");
+        }
+    }
+
+    /// Does what a connection's link wants.
+    pub(super) fn act(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let ending = connection.link.is_ending();
+        if ending && !matches!(connection.input, Input::Payload(_)) {
+            connection.input = Input::Frames;
+            if connection.link.body_due() > 0 {
+                connection.link.discard_body(at.now);
+            }
+        }
+        connection.push_long_reply();
+        if let Peer::Subscriber(cursor) = &mut connection.peer
+            && connection.link.may_send_body()
+        {
+            cursor.sending = None;
+        }
+        while let Some(step) = connection.link.poll() {
+            out.push(match step {
+                Step::Recv(buf) => Action::Recv(token, buf),
+                Step::Send(buf) => Action::Send(token, buf),
+                Step::ShutdownWrite => Action::ShutdownWrite(token),
+                Step::Close => Action::Close(token),
+            });
+        }
+        self.forget_if_over(token);
+    }
+
+    /// One whole control frame.
+    fn handle_request(&mut self, token: Token, request: Result<Control, DecodeError>, at: At) {
+        match request {
+            Ok(message) => self.answer(token, message, at),
+            Err(error) => self.refuse(token, refusal(error.code(), error.to_string()), at),
+        }
+    }
+}

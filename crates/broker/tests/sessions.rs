@@ -1,0 +1,224 @@
+//! What the sessions under the log's protocol do for it: heartbeats, silent peers, answers and
+//! acknowledgements that are not read.
+
+mod support;
+
+use std::io::Write;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use embar_broker::{BrokerConfig, Cluster};
+use embar_session::CloseReason;
+use embar_wire::control::{Control, CreateTopic, StartAt};
+use embar_wire::limits::MAX_TOPIC_NAME_BYTES;
+use support::{Frame, Peer, batch, create_topic, data, eventually, start};
+
+/// A PING of the session layer.
+const PING: [u8; 17] = [9, 0, 0, 0, 0x02, 0xFF, 0, 0, 0x09, 1, 2, 3, 4, 5, 6, 7, 8];
+
+fn impatient() -> BrokerConfig {
+    BrokerConfig {
+        idle_timeout: Duration::from_millis(600),
+        keep_alive: Duration::from_millis(100),
+        ..BrokerConfig::default()
+    }
+}
+
+fn connections(cluster: &Cluster) -> u64 {
+    let Control::StatusReply(status) = Peer::greet(data(cluster)).ask(&Control::Status) else {
+        panic!("a status")
+    };
+    status.brokers[0].connections
+}
+
+#[test]
+fn a_peer_that_is_silent_is_taken_for_dead() {
+    let cluster = start(impatient());
+    let began = Instant::now();
+    // It answers no PING, because it does not read.
+    let mut peer = Peer::greet(data(&cluster));
+    eventually("only whoever asks is there", || connections(&cluster) == 1);
+    assert!(began.elapsed() >= Duration::from_millis(600));
+    match peer.receive() {
+        Some(Frame::Closed(closed)) => assert_eq!(closed.reason, CloseReason::Idle),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_peer_that_answers_heartbeats_stays() {
+    let cluster = start(impatient());
+    create_topic(&cluster, "t", 0);
+    let mut subscriber = Peer::greet(data(&cluster));
+    subscriber.subscribe("t", StartAt::Earliest);
+    // It reads, and so its link answers, while nothing is published.
+    let reads = std::thread::spawn(move || subscriber.read(1));
+    std::thread::sleep(3 * impatient().idle_timeout);
+    let mut publisher = Peer::greet(data(&cluster));
+    let id = publisher.open_publisher("t", 1).topic_id;
+    publisher.send_bytes(&batch(id, 0, &[b"late"]));
+    let read = reads.join().expect("it was not cut");
+    assert_eq!(read, [(0, b"late".to_vec())]);
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_stays_while_its_host_lives() {
+    let cluster = start(impatient());
+    create_topic(&cluster, "t", 0);
+    let mut publisher = Peer::greet(data(&cluster));
+    let id = publisher.open_publisher("t", 1).topic_id;
+    for sequence in 0..24 {
+        publisher.send_bytes(&batch(id, sequence, &[&vec![1; 1 << 20]]));
+    }
+    publisher.expect_acks(24);
+    drop(publisher);
+    let mut slow = Peer::greet(data(&cluster));
+    slow.subscribe("t", StartAt::Earliest);
+    let mut host = slow.stream.try_clone().expect("a second handle");
+    let (done, over) = channel::<()>();
+    let heart = std::thread::spawn(move || {
+        let pause = Duration::from_millis(50);
+        while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            host.write_all(&PING).expect("the broker reads");
+        }
+    });
+    std::thread::sleep(3 * impatient().idle_timeout);
+    assert_eq!(slow.read(24).len(), 24);
+    drop(done);
+    heart.join().expect("it was not cut");
+}
+
+#[test]
+fn a_publisher_that_the_log_holds_back_is_not_taken_for_dead() {
+    let config = BrokerConfig {
+        high_watermark_percent: 20,
+        low_watermark_percent: 5,
+        backpressure_timeout: Duration::from_secs(60),
+        frame_timeout: Duration::from_secs(60),
+        ..impatient()
+    };
+    let cluster = start(config);
+    create_topic(&cluster, "t", 0);
+    // 20 % of the log is some 9 MiB: three that are on their way hold 12.
+    let values = vec![vec![3u8; 1000 << 10]; 4];
+    let values: Vec<&[u8]> = values.iter().map(|v| &v[..]).collect();
+    let mut held: Vec<_> = (0..3)
+        .map(|_| {
+            let mut peer = Peer::greet(data(&cluster));
+            let id = peer.open_publisher("t", 1).topic_id;
+            let whole = batch(id, 0, &values);
+            peer.send_bytes(&whole[..4096]);
+            (peer, whole, 4096)
+        })
+        .collect();
+    let admitted = || {
+        let snapshot = cluster.broker(1).expect("it runs").snapshot();
+        snapshot.stage("ReserveBLogSpace").map_or(0, |s| s.count)
+    };
+    eventually("three batches are on their way", || admitted() == 3);
+    let mut waiting = Peer::greet(data(&cluster));
+    let id = waiting.open_publisher("t", 1).topic_id;
+    waiting.send_bytes(&batch(id, 0, &[b"me too"]));
+    // The three are slow and not silent; the fourth cannot be anything but silent.
+    let began = Instant::now();
+    while began.elapsed() < 3 * impatient().idle_timeout {
+        for (peer, whole, at) in &mut held {
+            peer.send_bytes(&whole[*at..=*at]);
+            *at += 1;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(held);
+    assert_eq!(waiting.expect_acks(1), [0]);
+}
+
+/// A cluster whose list of topics is much longer than what goes through a connection's ring.
+fn with_many_topics(config: BrokerConfig) -> (Cluster, usize) {
+    let cluster = start(config);
+    let mut head = Peer::greet(cluster.bootstrap());
+    let many = 240;
+    for n in 0..many {
+        let spec = CreateTopic {
+            name: format!("{n:0>MAX_TOPIC_NAME_BYTES$}"),
+            order: 0,
+            retention_bytes: 0,
+            max_message_bytes: 0,
+        };
+        let answer = head.ask(&Control::CreateTopic(spec));
+        assert!(matches!(answer, Control::TopicCreated(_)), "{answer:?}");
+    }
+    (cluster, many)
+}
+
+#[test]
+fn long_answers_come_whole_and_in_their_turn() {
+    let (cluster, many) = with_many_topics(BrokerConfig::default());
+    let mut peer = Peer::greet(data(&cluster));
+    let rounds = 20;
+    for _ in 0..rounds {
+        peer.send(&Control::ListTopics);
+        peer.send(&Control::Metadata);
+    }
+    for _ in 0..rounds {
+        match peer.receive() {
+            Some(Frame::Control(Control::Topics(list))) => assert_eq!(list.topics.len(), many),
+            other => panic!("{other:?}"),
+        }
+        let next = peer.receive();
+        let is_metadata = matches!(next, Some(Frame::Control(Control::ClusterMetadata(_))));
+        assert!(is_metadata, "{next:?}");
+    }
+}
+
+#[test]
+fn who_does_not_read_long_answers_is_cut_in_time() {
+    let (cluster, _) = with_many_topics(impatient());
+    let mut peer = Peer::greet(data(&cluster));
+    for _ in 0..2000 {
+        peer.send(&Control::ListTopics);
+    }
+    // It is not silent either.
+    let mut host = peer.stream.try_clone().expect("a second handle");
+    eventually("only whoever asks is there", || {
+        let _ = host.write_all(&PING);
+        connections(&cluster) == 1
+    });
+}
+
+#[test]
+fn acks_that_are_not_read_hold_the_publisher_and_none_is_lost() {
+    let cluster = start(BrokerConfig {
+        send_buffer_bytes: Some(4096),
+        ..BrokerConfig::default()
+    });
+    create_topic(&cluster, "t", 0);
+    let mut peer = Peer::greet(data(&cluster));
+    let id = peer.open_publisher("t", 1).topic_id;
+    let mut writer = peer.stream.try_clone().expect("a second handle");
+    let sender = std::thread::spawn(move || {
+        let mut sequence = 0;
+        while sequence < 60_000 {
+            let mut bytes = Vec::new();
+            for _ in 0..100 {
+                bytes.extend(batch(id, sequence, &[b"x"]));
+                sequence += 1;
+            }
+            writer.write_all(&bytes).expect("the broker reads");
+        }
+    });
+    let appended = || {
+        let broker = cluster.broker(1).expect("it runs");
+        broker.snapshot().counter("batches").expect("it is counted")
+    };
+    let mut last = 0;
+    eventually("the broker takes no more", || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::mem::replace(&mut last, appended()) == last
+    });
+    assert!(
+        last < 60_000,
+        "{last} batches without a bound on their acks"
+    );
+    assert_eq!(peer.expect_acks(60_000).len(), 60_000);
+    sender.join().expect("it sent");
+}

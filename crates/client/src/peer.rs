@@ -1,0 +1,330 @@
+//! One data broker as a core sees it: whether it is there, when to connect to it, and how a connection to it ended.
+//!
+//! Publishers and subscribers have one of these in each lane. What is said on the connection is theirs.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use embar_session::{CloseReason, Closed, Side};
+use embar_wire::control::{BrokerInfo, BrokerState, ErrorCode, ErrorReply, Welcome};
+use embar_wire::time::Now;
+
+use crate::backoff::{Backoff, BackoffLimits, Random};
+use crate::connection::{Link, LinkSettings};
+use crate::directory::{ANSWER_TIMEOUT, Directory};
+use crate::error::Error;
+
+/// A broker may not know a new topic yet; after this long it does not know it at all.
+const TOPIC_GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The broker is not ready, as far as the cluster says.
+    Parked,
+    /// Connect at this time.
+    Waiting(Now),
+    /// Connecting, shaking hands, announcing what is wanted; give up at the deadline.
+    Opening(Now),
+    Open,
+    Closing,
+    /// Everything wanted of the broker was had.
+    Done,
+}
+
+/// What to do about a broker that is not ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// Leave it alone until the cluster says that it is back: others do as well.
+    Avoid,
+    /// Look for it again and again, unless it never was there: what it has is nowhere else.
+    Retry,
+}
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) broker: u32,
+    pub(crate) phase: Phase,
+    pub(crate) link: Link,
+    /// Opened, or failed to, at least once.
+    pub(crate) settled: bool,
+    /// Since when the broker does not know the topic.
+    unknown_since: Option<Now>,
+    /// Why the broker ends this connection.
+    refusal: Option<ErrorReply>,
+    last_error: Option<String>,
+    absence: Absence,
+    state: BrokerState,
+    incarnation: u32,
+    address: Option<SocketAddr>,
+    backoff: Backoff,
+}
+
+impl Peer {
+    pub(crate) fn new(broker: u32, absence: Absence, settings: LinkSettings) -> Self {
+        Self {
+            broker,
+            phase: Phase::Parked,
+            link: Link::new(settings),
+            settled: false,
+            unknown_since: None,
+            refusal: None,
+            last_error: None,
+            absence,
+            state: BrokerState::Gone,
+            incarnation: 0,
+            address: None,
+            backoff: Backoff::new(BackoffLimits::default()),
+        }
+    }
+
+    /// The cluster's word about the broker; `None`: it is not in the cluster.
+    pub(crate) fn heard_of(&mut self, info: Option<&BrokerInfo>, now: Now) {
+        let mut renewed = false;
+        if let Some(info) = info {
+            let address = info.address.parse().ok();
+            renewed = address != self.address || info.incarnation != self.incarnation;
+            self.address = address;
+            self.incarnation = info.incarnation;
+        }
+        self.state = info.map_or(BrokerState::Gone, |info| info.state);
+        match self.phase {
+            Phase::Parked if self.is_ready() => self.phase = Phase::Waiting(now),
+            Phase::Waiting(_) if self.absence == Absence::Avoid && !self.is_ready() => {
+                self.phase = Phase::Parked;
+            }
+            Phase::Waiting(_) if renewed => {
+                self.backoff.succeeded();
+                self.phase = Phase::Waiting(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it is worth a connection. A draining broker takes nothing new, but stays a place to look at until it is
+    /// gone or back.
+    pub(crate) fn is_ready(&self) -> bool {
+        let serves = match self.absence {
+            Absence::Avoid => self.state == BrokerState::Ready,
+            Absence::Retry => matches!(self.state, BrokerState::Ready | BrokerState::Draining),
+        };
+        serves && self.address.is_some()
+    }
+
+    /// Parked, but the broker may become ready: ask the cluster again.
+    pub(crate) fn may_return(&self) -> bool {
+        self.phase == Phase::Parked
+            && matches!(self.state, BrokerState::Starting | BrokerState::Draining)
+    }
+
+    /// Why there is no connection, as far as is known.
+    pub(crate) fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    pub(crate) fn connected(&mut self, now: Now) {
+        if let Err(cause) = self.link.connected(now) {
+            self.ending(cause);
+        }
+    }
+
+    /// Whether the right broker is at the other end.
+    pub(crate) fn check(&self, welcome: &Welcome) -> Result<(), String> {
+        if welcome.broker_id == self.broker {
+            return Ok(());
+        }
+        Err(format!(
+            "broker {} answers at the address of {}",
+            welcome.broker_id, self.broker
+        ))
+    }
+
+    /// The broker does what was asked of it.
+    pub(crate) fn opened(&mut self) {
+        self.phase = Phase::Open;
+        self.settled = true;
+        self.unknown_since = None;
+        self.last_error = None;
+    }
+
+    /// The connection is of use: the next failure is a first one again.
+    pub(crate) fn succeeded(&mut self) {
+        self.backoff.succeeded();
+    }
+
+    /// The broker says why it ends the connection.
+    pub(crate) fn refused(&mut self, refusal: ErrorReply, now: Now) {
+        self.finish(&refusal.message, now);
+        self.refusal = Some(refusal);
+    }
+
+    /// The session is over.
+    pub(crate) fn closed(&mut self, closed: &Closed) {
+        if self.refusal.is_none() {
+            self.refusal = refusal_of(closed);
+        }
+        self.ending(closed.to_string());
+        let silent = matches!(closed.reason, CloseReason::Idle | CloseReason::FrameTimeout);
+        if silent && closed.by == Side::Local {
+            // Nobody is there to be polite to.
+            self.link.cut();
+        }
+    }
+
+    /// Ends the connection in good order.
+    pub(crate) fn finish(&mut self, why: &str, now: Now) {
+        self.end(why, |link| link.finish(now));
+    }
+
+    /// Ends the connection because of what the broker did wrong, and tells it.
+    pub(crate) fn reject(&mut self, violation: &str, now: Now) {
+        self.end(violation, |link| link.fail(violation, now));
+    }
+
+    /// Ends the connection, in good order if it stands, because this end closes.
+    pub(crate) fn leave(&mut self, why: &str, now: Now) {
+        match self.phase {
+            Phase::Waiting(_) => self.phase = Phase::Parked,
+            Phase::Opening(_) => self.give_up(why),
+            _ => self.finish(why, now),
+        }
+    }
+
+    /// Ends the connection at once: nobody listens at the other end.
+    pub(crate) fn give_up(&mut self, why: &str) {
+        self.end(why, Link::cut);
+    }
+
+    fn end(&mut self, why: &str, end: impl FnOnce(&mut Link)) {
+        if !matches!(self.phase, Phase::Opening(_) | Phase::Open) {
+            return;
+        }
+        self.ending(why.to_string());
+        end(&mut self.link);
+        if self.link.is_down() {
+            // The driver never heard of the attempt, so it will not report its end.
+            self.settled = true;
+            self.phase = Phase::Parked;
+        }
+    }
+
+    /// The first cause counts.
+    fn ending(&mut self, cause: String) {
+        if matches!(self.phase, Phase::Opening(_) | Phase::Open) {
+            self.last_error = Some(cause);
+            self.phase = Phase::Closing;
+        }
+    }
+
+    /// Connects if it is time; closes if time is up.
+    pub(crate) fn tick(&mut self, now: Now) {
+        self.link.tick(now);
+        match self.phase {
+            Phase::Waiting(at) if at <= now => {
+                if let Some(address) = self.address {
+                    self.phase = Phase::Opening(now.after(ANSWER_TIMEOUT));
+                    self.link.connect(address);
+                }
+            }
+            Phase::Opening(deadline) if deadline <= now => self.give_up("no answer in time"),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn next_tick(&self) -> Option<Now> {
+        let own = match self.phase {
+            Phase::Waiting(at) | Phase::Opening(at) => Some(at),
+            _ => None,
+        };
+        own.into_iter().chain(self.link.next_tick()).min()
+    }
+
+    /// The connection is gone, and nothing of it is with the driver; why it was refused, if it was.
+    pub(crate) fn disconnected(
+        &mut self,
+        cause: &str,
+        random: &mut Random,
+        now: Now,
+    ) -> Option<ErrorReply> {
+        self.ending(cause.to_string());
+        self.link.disconnected();
+        let refusal = self.refusal.take();
+        if self.phase == Phase::Done {
+            return None;
+        }
+        self.settled = true;
+        self.phase = if self.absence == Absence::Retry || self.is_ready() {
+            let wait = self.backoff.failed(random);
+            Phase::Waiting(now.after(Duration::from_nanos(wait)))
+        } else {
+            Phase::Parked
+        };
+        refusal
+    }
+
+    /// The broker does not know the topic; false if it had its time to hear of it.
+    pub(crate) fn may_hear_of_topic(&mut self, now: Now) -> bool {
+        let since = *self.unknown_since.get_or_insert(now);
+        if since.after(TOPIC_GRACE) <= now {
+            return false;
+        }
+        self.settled = false;
+        true
+    }
+
+    /// The head knows the topic: a broker that did not shall be asked again.
+    pub(crate) fn topic_exists(&mut self, now: Now) {
+        if let (Phase::Waiting(_), Some(_)) = (self.phase, self.unknown_since) {
+            self.phase = Phase::Waiting(now);
+        }
+    }
+}
+
+/// Whether every broker that is ready was tried.
+pub(crate) fn all_settled<'a>(mut peers: impl Iterator<Item = &'a Peer>) -> bool {
+    peers.all(|peer| peer.settled || !peer.is_ready())
+}
+
+/// Why nothing can be had, as far as is known.
+pub(crate) fn trouble<'a>(
+    directory: &Directory,
+    mut peers: impl Iterator<Item = &'a Peer>,
+) -> Error {
+    let refused = peers.find_map(|peer| Some((peer.broker, peer.last_error.clone()?)));
+    match (directory.cluster(), refused) {
+        (None, _) => directory.unreachable(),
+        (Some(_), Some((broker, cause))) => Error::Unreachable {
+            addresses: format!("data broker {broker}"),
+            cause,
+        },
+        (Some(_), None) => Error::NoDataBrokers,
+    }
+}
+
+/// What the end of a session says about what was asked on it, if anything.
+fn refusal_of(closed: &Closed) -> Option<ErrorReply> {
+    let by_peer = closed.by == Side::Peer;
+    let code = match closed.reason {
+        CloseReason::SessionVersion | CloseReason::Protocol => ErrorCode::UnsupportedVersion,
+        CloseReason::Refused if by_peer && closed.code != 0 => ErrorCode::from_number(closed.code),
+        CloseReason::TooLarge if by_peer => ErrorCode::TooLarge,
+        CloseReason::UnknownFrame | CloseReason::BadFrame | CloseReason::BadMessage if by_peer => {
+            ErrorCode::BadFrame
+        }
+        _ => return None,
+    };
+    let retryable = matches!(
+        code,
+        ErrorCode::Backpressure
+            | ErrorCode::ChecksumMismatch
+            | ErrorCode::ClusterFull
+            | ErrorCode::Draining
+            | ErrorCode::Timeout
+    );
+    Some(ErrorReply {
+        code,
+        message: closed.to_string(),
+        retryable,
+        topic: None,
+        first_available: None,
+    })
+}

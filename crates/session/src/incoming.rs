@@ -1,0 +1,219 @@
+//! What a link tells: views of bytes that lie in its receive ring.
+
+use std::fmt;
+use std::ops::Range;
+
+use buffa::{DecodeError, DecodeOptions, MessageView};
+use embar_transport::ring::{Kept, RecvRing};
+use embar_wire::frame::FrameHeader;
+use thiserror::Error;
+
+use crate::reason::Closed;
+
+/// The deepest nesting that [`Message::decode`] follows.
+pub const MAX_NESTING: u32 = 32;
+/// Unknown fields that [`Message::decode`] skips before it refuses a message.
+pub const MAX_UNKNOWN_FIELDS: usize = 1024;
+/// Memory that [`Message::decode`] lets the elements of repeated fields take, in bytes: one of two
+/// bytes on the wire can be a hundred times that in memory.
+pub const MAX_ELEMENT_BYTES: usize = 256 << 10;
+
+/// The next thing that happened on a session. What it borrows is released by the next call of the
+/// link.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    /// The handshake frame of the peer came. An accepting link waits for
+    /// [`Link::welcome`](crate::Link::welcome) or [`Link::refuse`](crate::Link::refuse); a
+    /// connecting one is open.
+    Opened {
+        /// The protocol's own part of it.
+        greeting: &'a [u8],
+    },
+    /// A whole frame.
+    Message(Message<'a>),
+    /// The beginning of a frame with a body. What is missing of the body,
+    /// [`Link::body_due`](crate::Link::body_due) bytes, is received by the link's owner.
+    Head(Head<'a>),
+    /// The peer ends soon and asks for nothing new.
+    Goodbye {
+        /// Why, for people.
+        text: &'a str,
+    },
+    /// The peer asks for the state of this process. Answer by
+    /// [`Link::reply_status`](crate::Link::reply_status), or ignore it.
+    Status,
+    /// The answer to [`Link::request_status`](crate::Link::request_status).
+    StatusReply {
+        /// As the peer wrote it.
+        body: &'a [u8],
+    },
+    /// The session is over. Comes once, and nothing comes after it.
+    Closed(Closed),
+}
+
+/// A whole frame, where it was received.
+#[derive(Clone, Copy)]
+pub struct Message<'a> {
+    pub(crate) header: FrameHeader,
+    pub(crate) payload: &'a [u8],
+    pub(crate) ring: &'a RecvRing,
+    /// Of the payload in what is readable.
+    pub(crate) start: usize,
+    pub(crate) max_kept_bytes: usize,
+}
+
+impl<'a> Message<'a> {
+    /// The packet id.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.header.id
+    }
+
+    /// The flags, as the protocol defines them.
+    #[inline]
+    #[must_use]
+    pub fn flags(&self) -> u16 {
+        self.header.flags
+    }
+
+    /// The content, in the receive ring.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The content as a view of a Protobuf message: strings and bytes are borrowed. Bounded by
+    /// [`MAX_NESTING`], [`MAX_UNKNOWN_FIELDS`] and [`MAX_ELEMENT_BYTES`].
+    ///
+    /// # Errors
+    /// What the decoder found wrong; a session goes on after it unless its owner decides
+    /// otherwise.
+    #[inline]
+    pub fn decode<V: MessageView<'a>>(&self) -> Result<V, DecodeError> {
+        let options = DecodeOptions::new()
+            .with_recursion_limit(MAX_NESTING)
+            .with_unknown_field_limit(MAX_UNKNOWN_FIELDS)
+            .with_element_memory_limit(MAX_ELEMENT_BYTES);
+        self.decode_with(&options)
+    }
+
+    /// As [`Message::decode`], with other bounds.
+    ///
+    /// # Errors
+    /// As [`Message::decode`].
+    #[inline]
+    pub fn decode_with<V: MessageView<'a>>(
+        &self,
+        options: &DecodeOptions,
+    ) -> Result<V, DecodeError> {
+        options.decode_view(self.payload)
+    }
+
+    /// Keeps the content beyond this call, where it is: the bytes stay in place until the guard
+    /// and its clones are dropped, on any thread. Meanwhile the ring cannot use the room from
+    /// there on again; when it runs out, the session is not read until guards are dropped.
+    ///
+    /// # Errors
+    /// [`KeepLimit`] if too much of the ring would be blocked: copy the content instead.
+    pub fn keep(&self) -> Result<Kept, KeepLimit> {
+        let readable = self.ring.readable().len();
+        let blocked = self.ring.pinned().max(readable - self.start);
+        if blocked > self.max_kept_bytes {
+            return Err(KeepLimit {
+                blocked,
+                limit: self.max_kept_bytes,
+            });
+        }
+        let end = self.start + self.payload.len();
+        Ok(self.ring.keep(Range {
+            start: self.start,
+            end,
+        }))
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Message({}, {} bytes)", self.id(), self.payload.len())
+    }
+}
+
+/// The beginning of a frame with a body, where it was received.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    pub(crate) header: FrameHeader,
+    pub(crate) head: &'a [u8],
+    pub(crate) body: usize,
+    pub(crate) early: &'a [u8],
+}
+
+impl<'a> Head<'a> {
+    /// The frame's header, as it came.
+    #[inline]
+    #[must_use]
+    pub fn header(&self) -> FrameHeader {
+        self.header
+    }
+
+    /// The packet id.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.header.id
+    }
+
+    /// The flags, as the protocol defines them.
+    #[inline]
+    #[must_use]
+    pub fn flags(&self) -> u16 {
+        self.header.flags
+    }
+
+    /// What comes before the body.
+    #[inline]
+    #[must_use]
+    pub fn head(&self) -> &'a [u8] {
+        self.head
+    }
+
+    /// Bytes of the body in all.
+    #[inline]
+    #[must_use]
+    pub fn body_len(&self) -> usize {
+        self.body
+    }
+
+    /// What came of the body already; copy it. Empty if the link's read-ahead does not reach
+    /// beyond the head.
+    #[inline]
+    #[must_use]
+    pub fn early(&self) -> &'a [u8] {
+        self.early
+    }
+}
+
+impl fmt::Debug for Head<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (head, early) = (self.head.len(), self.early.len());
+        write!(
+            f,
+            "Head({}, {head} bytes, body {early} of {})",
+            self.id(),
+            self.body
+        )
+    }
+}
+
+/// Too much of the receive ring would be blocked by kept messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "keeping it would block {blocked} bytes of the receive ring, the limit is {limit}: drop what was kept before, or copy it"
+)]
+pub struct KeepLimit {
+    /// Bytes from the oldest kept one to what came last.
+    pub blocked: usize,
+    /// [`LinkConfig::max_kept_bytes`](crate::LinkConfig::max_kept_bytes).
+    pub limit: usize,
+}

@@ -1,0 +1,92 @@
+//! What a frame's header must keep to, before anything else of the frame is asked for.
+
+use embar_transport::Memory;
+use embar_wire::error::FrameError;
+use embar_wire::frame::{FrameHeader, Protocol, Shape};
+use embar_wire::limits::FRAME_HEADER_BYTES;
+
+use super::Link;
+use super::config::MAX_OWN_FRAME_BYTES;
+use super::frames::OwnId;
+use super::handshake::Fault;
+use crate::reason::CloseReason;
+
+/// Bytes in which a frame says how long its head is.
+const HEAD_LENGTH_BYTES: usize = 4;
+impl<P: Protocol, M: Memory> Link<P, M> {
+    /// Where the head of a frame is: its start, and its length if that is known yet. `None` for a
+    /// frame that is told whole.
+    pub(super) fn layout(
+        &self,
+        header: FrameHeader,
+    ) -> Result<Option<(usize, Option<usize>)>, Fault> {
+        let too_large = |limit: u32| {
+            let (bytes, id) = (header.length, header.id);
+            let text = format!("a frame with id {id} has {bytes} bytes, the limit is {limit}");
+            (CloseReason::TooLarge, text)
+        };
+        let shape = self.protocol.shape(header).map_err(frame_fault)?;
+        let (fixed, head) = match shape {
+            Shape::Whole if header.length > self.config.max_frame_bytes => {
+                return Err(too_large(self.config.max_frame_bytes));
+            }
+            Shape::Whole => return Ok(None),
+            Shape::Body { head } => (0, Some(head)),
+            Shape::HeadThenBody => {
+                let readable = self.recv.readable();
+                let at = FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + HEAD_LENGTH_BYTES;
+                let length = readable.get(at).and_then(|bytes| bytes.first_chunk());
+                (HEAD_LENGTH_BYTES, length.copied().map(u32::from_le_bytes))
+            }
+        };
+        if header.length > self.config.max_body_bytes {
+            return Err(too_large(self.config.max_body_bytes));
+        }
+        let shown = fixed as u64 + u64::from(head.unwrap_or(0));
+        if shown > u64::from(header.length) {
+            let text = format!(
+                "a frame with id {} has {} bytes, its head {shown}",
+                header.id, header.length
+            );
+            return Err((CloseReason::BadFrame, text));
+        }
+        if shown > u64::from(self.config.max_frame_bytes) {
+            return Err(too_large(self.config.max_frame_bytes));
+        }
+        let at = FRAME_HEADER_BYTES + fixed;
+        Ok(Some((at, head.map(|head| head as usize))))
+    }
+
+    pub(super) fn check_own(&self, header: FrameHeader) -> Result<OwnId, Fault> {
+        let bad = |reason, what: &str| Err((reason, format!("{what}, id {:#06x}", header.id)));
+        let Some(id) = OwnId::of(header.id) else {
+            return bad(CloseReason::UnknownFrame, "an unknown reserved id");
+        };
+        if header.flags != 0 {
+            return bad(
+                CloseReason::BadFrame,
+                "flags on a frame of the session layer",
+            );
+        }
+        let limit = match id {
+            OwnId::StatusReply => self.config.max_frame_bytes,
+            _ => MAX_OWN_FRAME_BYTES,
+        };
+        if header.length > limit {
+            return bad(
+                CloseReason::TooLarge,
+                "a frame of the session layer is too long",
+            );
+        }
+        Ok(id)
+    }
+}
+
+fn frame_fault(error: FrameError) -> Fault {
+    let reason = match error {
+        FrameError::UnknownId { .. } => CloseReason::UnknownFrame,
+        FrameError::TooLarge { .. } => CloseReason::TooLarge,
+        _ => CloseReason::BadFrame,
+    };
+    (reason, error.to_string())
+}

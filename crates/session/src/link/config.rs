@@ -1,0 +1,123 @@
+//! What a link may take, wait for and hold.
+
+use std::io;
+use std::time::Duration;
+
+use embar_transport::ring::RingPool;
+use embar_wire::frame::MAX_PROTOCOL_NAME_BYTES;
+use embar_wire::limits::FRAME_HEADER_BYTES;
+
+/// Smallest ring of a link, in bytes: every frame of the session layer fits into it.
+pub const MIN_RING_BYTES: usize = 4096;
+/// Longest greeting that a protocol may exchange in the handshake.
+pub const MAX_GREETING_BYTES: usize = 2048;
+/// Longest text of a reason or a goodbye; what is longer is cut.
+pub const MAX_REASON_BYTES: usize = 512;
+/// Longest content of a frame of the session layer itself (a STATUS reply is not one of these).
+pub(crate) const MAX_OWN_FRAME_BYTES: u32 = 3072;
+
+/// The largest greeting's other fields: tags, numbers, the protocol's name.
+const GREETING_FIELDS_BYTES: usize = 64 + MAX_PROTOCOL_NAME_BYTES;
+
+const _: () = {
+    assert!(MAX_GREETING_BYTES + GREETING_FIELDS_BYTES <= MAX_OWN_FRAME_BYTES as usize);
+    assert!(MAX_REASON_BYTES + GREETING_FIELDS_BYTES <= MAX_OWN_FRAME_BYTES as usize);
+    assert!(MAX_OWN_FRAME_BYTES as usize + FRAME_HEADER_BYTES <= MIN_RING_BYTES);
+};
+
+/// Where links get their rings.
+#[derive(Clone, Debug)]
+pub struct Rings {
+    /// For what is sent.
+    pub send: RingPool,
+    /// For what is received.
+    pub recv: RingPool,
+}
+
+impl Rings {
+    /// Pools of rings of these sizes in bytes (each a power of two of at least
+    /// [`MIN_RING_BYTES`]), each keeping up to `keep` idle ones.
+    ///
+    /// # Errors
+    /// As [`RingPool::new`].
+    pub fn new(send_bytes: usize, recv_bytes: usize, keep: usize) -> io::Result<Self> {
+        Ok(Self {
+            send: RingPool::new(send_bytes, keep)?,
+            recv: RingPool::new(recv_bytes, keep)?,
+        })
+    }
+}
+
+/// What a link accepts, and its patience. A duration of zero means "for ever" unless said
+/// otherwise.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// Longest frame that must be shown whole, and longest head of a frame with a body, in bytes
+    /// after the frame header. It is told to the peer. At most the receive ring without a frame
+    /// header; what is above that is lowered.
+    pub max_frame_bytes: u32,
+    /// Longest frame with a body, in bytes after the frame header. It is told to the peer.
+    pub max_body_bytes: u32,
+    /// A PING is sent when nothing else was for this long, or for a third of the peer's idle
+    /// timeout if that is shorter. Zero: no PING is ever sent.
+    pub keep_alive: Duration,
+    /// The session ends when nothing was received for this long. Time in which this end does not
+    /// receive, because it is held or its peer does not read, does not count.
+    pub idle_timeout: Duration,
+    /// The handshake must be over after this long.
+    pub hello_timeout: Duration,
+    /// A frame must be there this long after its first byte; a body this long after its head.
+    pub frame_timeout: Duration,
+    /// The session ends when a reservation kept others waiting for this long. It is noticed
+    /// within twice the time.
+    pub reservation_timeout: Duration,
+    /// How long a polite end may take before the connection is cut. Zero: it is cut at once.
+    pub linger: Duration,
+    /// What a peer may still send while this end waits for it to close, in bytes.
+    pub discard_limit_bytes: usize,
+    /// Most bytes of the receive ring that kept messages may block: from the oldest one to what
+    /// came last.
+    pub max_kept_bytes: usize,
+    /// A message is told only while the send ring has room for this many bytes, so that one reply
+    /// to each always fits (unless other threads take the room meanwhile) and a peer that does not
+    /// read is not read. 0: room for the longest
+    /// frame the peer accepts. Never more than half of the send ring.
+    pub reply_room: usize,
+    /// Bytes asked for at once, counted from the start of the frame at hand: at least what the
+    /// frame needs to be told, at most this. 64 never takes a byte of a log batch's payload;
+    /// `usize::MAX` asks for all free room and makes system calls rare.
+    pub read_ahead: usize,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        Self {
+            max_frame_bytes: 64 << 10,
+            max_body_bytes: 16 << 20,
+            keep_alive: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            hello_timeout: Duration::from_secs(10),
+            frame_timeout: Duration::from_secs(30),
+            reservation_timeout: Duration::from_secs(10),
+            linger: Duration::from_secs(1),
+            discard_limit_bytes: 64 << 20,
+            max_kept_bytes: 64 << 10,
+            reply_room: 0,
+            read_ahead: usize::MAX,
+        }
+    }
+}
+
+/// What this end may send: the peer's limits, lowered to what the send ring can carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest frame that goes through the send ring, in bytes after the frame header.
+    pub max_frame_bytes: u32,
+    /// Longest frame with a body, in bytes after the frame header.
+    pub max_body_bytes: u32,
+}
+
+/// The longest frame, without its header, that a ring of `capacity` bytes can hold.
+pub(crate) fn longest_frame(capacity: usize) -> u32 {
+    u32::try_from(capacity.saturating_sub(FRAME_HEADER_BYTES)).unwrap_or(u32::MAX)
+}

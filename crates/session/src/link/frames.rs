@@ -1,0 +1,139 @@
+//! The session layer's own frames.
+
+use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
+use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader};
+use embar_wire::limits::FRAME_HEADER_BYTES;
+
+use super::config::{MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
+use crate::reason::{CloseReason, Closed, Side};
+use crate::{proto, sender::Sender};
+
+/// Version of these frames, exchanged in HELLO and WELCOME.
+pub const SESSION_VERSION: u32 = 1;
+/// The first bytes of a greeting.
+pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"EMBS");
+
+/// An id of the session layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnId {
+    Hello,
+    Welcome,
+    Ping,
+    Pong,
+    Goodbye,
+    Close,
+    Status,
+    StatusReply,
+}
+
+impl OwnId {
+    const ALL: [Self; 8] = [
+        Self::Hello,
+        Self::Welcome,
+        Self::Ping,
+        Self::Pong,
+        Self::Goodbye,
+        Self::Close,
+        Self::Status,
+        Self::StatusReply,
+    ];
+
+    pub(super) fn number(self) -> u16 {
+        FIRST_RESERVED_ID + self as u16
+    }
+
+    pub(super) fn of(number: u16) -> Option<Self> {
+        let index = number.checked_sub(FIRST_RESERVED_ID)?;
+        Self::ALL.get(usize::from(index)).copied()
+    }
+}
+
+/// Puts a frame into the send ring; false if it has no room now.
+pub(super) fn put<'v>(sender: &Sender, id: OwnId, view: &impl ViewEncode<'v>) -> bool {
+    let len = view.encoded_len() as usize;
+    debug_assert!(len <= MAX_OWN_FRAME_BYTES as usize);
+    let Ok(mut draft) = sender.draft(id.number(), 0, len) else {
+        return false;
+    };
+    let written = draft.write(|out| view.encode(out));
+    assert!(written.is_ok(), "our own messages do not change in between");
+    // The link sends it by its next poll, which follows every call that leads here.
+    let _ = draft.commit_uncounted();
+    true
+}
+
+/// The frame as bytes of its own, for what cannot go through the ring.
+pub(super) fn close_frame(closed: &Closed) -> Vec<u8> {
+    let view = proto::CloseView {
+        reason: closed.reason.number().into(),
+        code: closed.code,
+        text: &closed.text,
+    };
+    let body = view.encode_to_vec();
+    let header = FrameHeader {
+        length: body.len() as u32,
+        id: OwnId::Close.number(),
+        flags: 0,
+    };
+    let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
+    frame.extend_from_slice(&header.to_bytes());
+    frame.extend_from_slice(&body);
+    frame
+}
+
+/// What a CLOSE frame says.
+pub(super) fn read_close(body: &[u8]) -> Result<Closed, DecodeError> {
+    let view: proto::CloseView<'_> = read(body)?;
+    Ok(Closed {
+        by: Side::Peer,
+        reason: CloseReason::from_number(view.reason.to_i32()),
+        code: view.code,
+        text: cut(view.text).to_owned(),
+    })
+}
+
+pub(super) fn read<'a, V: MessageView<'a>>(body: &'a [u8]) -> Result<V, DecodeError> {
+    DecodeOptions::new()
+        .with_max_message_size(MAX_OWN_FRAME_BYTES as usize)
+        .with_element_memory_limit(0)
+        .with_unknown_field_limit(64)
+        .with_recursion_limit(4)
+        .decode_view(body)
+}
+
+/// At most [`MAX_REASON_BYTES`] of a text, whole characters.
+pub(super) fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_REASON_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_numbered_without_gaps_from_the_first_reserved_one() {
+        for (index, id) in OwnId::ALL.into_iter().enumerate() {
+            assert_eq!(id.number(), 0xFF00 + index as u16);
+            assert_eq!(OwnId::of(id.number()), Some(id));
+        }
+        assert_eq!(OwnId::of(0xFF08), None);
+        assert_eq!(OwnId::of(0xFEFF), None);
+    }
+
+    #[test]
+    fn a_close_frame_says_what_it_was_told_to() {
+        let closed = Closed {
+            by: Side::Peer,
+            reason: CloseReason::Refused,
+            code: 17,
+            text: "é".repeat(MAX_REASON_BYTES),
+        };
+        let frame = close_frame(&Closed {
+            text: cut(&closed.text).to_owned(),
+            ..closed.clone()
+        });
+        let read = read_close(&frame[FRAME_HEADER_BYTES..]).expect("our own frame");
+        assert_eq!(read.text.len(), MAX_REASON_BYTES);
+        assert_eq!((read.reason, read.code), (closed.reason, closed.code));
+    }
+}

@@ -1,0 +1,125 @@
+//! HELLO and WELCOME.
+
+use std::time::Duration;
+
+use embar_transport::Memory;
+use embar_wire::frame::Protocol;
+use embar_wire::time::Now;
+
+use super::frames::{MAGIC, OwnId, put, read};
+use super::inbound::frame_room;
+use super::{Limits, Link, SESSION_VERSION, State, longest_frame};
+use crate::link::config::MAX_GREETING_BYTES;
+use crate::proto::GreetingView;
+use crate::reason::CloseReason;
+use crate::sender::SendError;
+
+/// What is wrong with a peer, and the words for it.
+pub(super) type Fault = (CloseReason, String);
+
+impl<P: Protocol, M: Memory> Link<P, M> {
+    fn greet(&mut self, id: OwnId, greeting: &[u8]) -> bool {
+        let idle = self.config.idle_timeout.as_millis();
+        let view = GreetingView {
+            magic: MAGIC,
+            session_version: SESSION_VERSION,
+            protocol: P::NAME,
+            protocol_version: P::VERSION,
+            max_frame_bytes: self.config.max_frame_bytes,
+            max_body_bytes: self.config.max_body_bytes,
+            // A timeout below a millisecond is not "never".
+            idle_timeout_ms: match idle {
+                0 => u32::from(!self.config.idle_timeout.is_zero()),
+                _ => u32::try_from(idle).unwrap_or(u32::MAX),
+            },
+            greeting,
+        };
+        put(&self.sender, id, &view)
+    }
+
+    pub(super) fn say_hello(&mut self, greeting: &[u8]) {
+        let said = self.greet(OwnId::Hello, greeting);
+        assert!(said, "an empty ring holds a greeting");
+    }
+
+    /// Takes the peer in, after [`Incoming::Opened`](crate::Incoming::Opened) on an accepting link;
+    /// `greeting` is the protocol's own part of the answer. The session is open then.
+    ///
+    /// # Errors
+    /// [`SendError::TooLong`] for a greeting above [`MAX_GREETING_BYTES`]; [`SendError::Closed`] if
+    /// the session has ended meanwhile, or is not waiting for this.
+    pub fn welcome(&mut self, greeting: &[u8], now: Now) -> Result<(), SendError> {
+        self.at(now);
+        if !matches!(self.state, State::Deciding) {
+            return Err(SendError::Closed);
+        }
+        if greeting.len() > MAX_GREETING_BYTES {
+            return Err(SendError::TooLong {
+                bytes: greeting.len(),
+                max: MAX_GREETING_BYTES as u32,
+            });
+        }
+        let said = self.greet(OwnId::Welcome, greeting);
+        assert!(said, "nothing else is sent before the welcome");
+        self.open();
+        Ok(())
+    }
+
+    /// Does not take the peer in, or ends a session that is open: it is told the protocol's own
+    /// `code` and a text, and the connection is closed politely.
+    pub fn refuse(&mut self, code: u32, text: &str, now: Now) {
+        self.at(now);
+        self.end_with(CloseReason::Refused, code, text);
+    }
+
+    /// Reads the peer's HELLO or WELCOME, whose content is that part of what is readable.
+    pub(super) fn greeted(&mut self, body_at: usize, body_end: usize) -> Result<(), Fault> {
+        let body = &self.recv.readable()[body_at..body_end];
+        let bad = |_| (CloseReason::NotSession, String::new());
+        let view: GreetingView<'_> = read(body).map_err(bad)?;
+        if view.magic != MAGIC {
+            return Err((CloseReason::NotSession, String::new()));
+        }
+        if view.session_version != SESSION_VERSION {
+            let text = format!(
+                "this end has version {SESSION_VERSION} of the session layer, the peer {}",
+                view.session_version
+            );
+            return Err((CloseReason::SessionVersion, text));
+        }
+        if view.protocol != P::NAME || view.protocol_version != P::VERSION {
+            let (theirs, version) = (view.protocol, view.protocol_version);
+            let text = format!(
+                "this end speaks {} version {}, the peer {:?} version {version}",
+                P::NAME,
+                P::VERSION,
+                super::frames::cut(theirs),
+            );
+            return Err((CloseReason::Protocol, text));
+        }
+        if view.greeting.len() > MAX_GREETING_BYTES {
+            return Err((CloseReason::BadFrame, "the greeting is too long".into()));
+        }
+        let ours = longest_frame(self.ring().capacity());
+        self.output.limits = Limits {
+            max_frame_bytes: view.max_frame_bytes.min(ours),
+            max_body_bytes: view.max_body_bytes,
+        };
+        let idle = Duration::from_millis(view.idle_timeout_ms.into());
+        self.timers.peer_is_patient_for(idle);
+        Ok(())
+    }
+
+    pub(super) fn open(&mut self) {
+        let limits = self.output.limits;
+        let ring = self.ring().capacity();
+        let wanted = match self.config.reply_room {
+            0 => frame_room(limits.max_frame_bytes),
+            bytes => bytes,
+        };
+        self.reply_room = wanted.min(ring / 2);
+        self.state = State::Open;
+        self.restart_input_clocks();
+        self.sender.open(limits);
+    }
+}

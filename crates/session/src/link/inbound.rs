@@ -1,0 +1,535 @@
+//! Frames in: what to ask for, and what came.
+//!
+//! Invariants
+//! - `told` bytes at the front of the ring were shown to the owner and are released by the next
+//!   call; while they are there, nothing else of the ring is released.
+//! - `need` is what the frame at hand takes to be told, counted from its start; as long as that
+//!   many bytes are there, nothing is asked for.
+//! - `body_due` and `skip` are bytes of the frame told last; while any are due, the ring holds none
+//!   of them (`body_due`) or nothing else is looked at (`skip`).
+
+use std::io;
+use std::mem;
+
+use embar_transport::{Memory, RecvBuf};
+use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, Protocol, Shape};
+use embar_wire::limits::FRAME_HEADER_BYTES;
+use embar_wire::time::Now;
+
+use super::frames::{OwnId, read, read_close};
+use super::handshake::Fault;
+use super::{Link, State};
+use crate::incoming::{Head, Incoming, Message};
+use crate::proto::{GoodbyeView, GreetingView, PingView};
+use crate::reason::{CloseReason, Side};
+
+/// Size of the buffer for what is discarded when kept messages block the ring.
+const DISCARD_BUFFER_BYTES: usize = 16 << 10;
+
+/// Where the framer is.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// A receive of the link is out.
+    pub receiving: bool,
+    pub held: bool,
+    /// The send ring had no room for a reply.
+    pub lacks_room: bool,
+    /// Kept messages leave no room to receive into.
+    pub blocked: bool,
+    pub told: usize,
+    /// Of the body told last, to be taken back by `put_back`.
+    told_body: usize,
+    told_message: bool,
+    need: usize,
+    pub body_due: usize,
+    pub skip: usize,
+    /// When the first byte of the frame at hand came.
+    pub frame_began: Option<Now>,
+    /// When bytes came last, or receiving began again.
+    pub heard_at: Now,
+    /// The stream is over, and how.
+    pub end: Option<CloseReason>,
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+impl Input {
+    pub fn new(now: Now) -> Self {
+        Self {
+            receiving: false,
+            held: false,
+            lacks_room: false,
+            blocked: false,
+            told: 0,
+            told_body: 0,
+            told_message: false,
+            need: FRAME_HEADER_BYTES,
+            body_due: 0,
+            skip: 0,
+            frame_began: None,
+            heard_at: now,
+            end: None,
+            messages: 0,
+            bytes: 0,
+        }
+    }
+}
+
+/// What the ring begins with; ranges are offsets into what is readable.
+enum Found {
+    Nothing,
+    Message {
+        header: FrameHeader,
+    },
+    Head {
+        header: FrameHeader,
+        at: usize,
+        head_end: usize,
+        early_end: usize,
+    },
+    Own {
+        id: OwnId,
+        end: usize,
+    },
+    Closed,
+}
+
+impl<P: Protocol, M: Memory> Link<P, M> {
+    /// What happened next. Call it until there is nothing, after every report to the link.
+    ///
+    /// What it shows is released by the next call of the link, whichever it is.
+    #[inline]
+    pub fn next(&mut self, now: Now) -> Option<Incoming<'_>> {
+        self.at(now);
+        self.release();
+        match self.find() {
+            Found::Message { header } => {
+                let end = FRAME_HEADER_BYTES + header.length as usize;
+                self.input.told = end;
+                self.input.told_message = true;
+                self.input.need = FRAME_HEADER_BYTES;
+                self.input.frame_began = None;
+                self.input.messages += 1;
+                Some(Incoming::Message(Message {
+                    header,
+                    payload: &self.recv.readable()[FRAME_HEADER_BYTES..end],
+                    ring: &self.recv,
+                    start: FRAME_HEADER_BYTES,
+                    max_kept_bytes: self.config.max_kept_bytes,
+                }))
+            }
+            Found::Nothing => None,
+            other => self.tell(other),
+        }
+    }
+
+    /// The rare kinds.
+    #[cold]
+    fn tell(&mut self, found: Found) -> Option<Incoming<'_>> {
+        match found {
+            Found::Nothing | Found::Message { .. } => None,
+            Found::Head {
+                header,
+                at,
+                head_end,
+                early_end,
+            } => {
+                let body = FRAME_HEADER_BYTES + header.length as usize - head_end;
+                self.input.told = early_end;
+                self.input.told_message = true;
+                self.input.need = FRAME_HEADER_BYTES;
+                self.input.messages += 1;
+                self.input.body_due = body - (early_end - head_end);
+                self.input.told_body = self.input.body_due;
+                // The time for the body begins now.
+                self.input.frame_began = (self.input.body_due > 0).then_some(self.clock);
+                self.input.heard_at = self.clock;
+                let bytes = self.recv.readable();
+                Some(Incoming::Head(Head {
+                    header,
+                    head: &bytes[at..head_end],
+                    body,
+                    early: &bytes[head_end..early_end],
+                }))
+            }
+            Found::Own { id, end } => {
+                self.input.told = end;
+                self.input.need = FRAME_HEADER_BYTES;
+                self.input.frame_began = None;
+                let body = &self.recv.readable()[FRAME_HEADER_BYTES..end];
+                match id {
+                    OwnId::Hello | OwnId::Welcome => {
+                        let view: GreetingView<'_> = read(body).ok()?;
+                        let greeting = view.greeting;
+                        Some(Incoming::Opened { greeting })
+                    }
+                    OwnId::Goodbye => {
+                        let view: GoodbyeView<'_> = read(body).ok()?;
+                        Some(Incoming::Goodbye { text: view.text })
+                    }
+                    OwnId::Status => Some(Incoming::Status),
+                    OwnId::StatusReply => Some(Incoming::StatusReply { body }),
+                    OwnId::Ping | OwnId::Pong | OwnId::Close => None,
+                }
+            }
+            Found::Closed => {
+                self.closed_told = true;
+                self.closed.clone().map(Incoming::Closed)
+            }
+        }
+    }
+
+    /// Takes back what [`Link::next`] told last, if that was a message or a head: it comes again.
+    /// To be called before any other call of the link.
+    pub fn put_back(&mut self) {
+        if !mem::take(&mut self.input.told_message) {
+            return;
+        }
+        debug_assert_eq!(self.input.body_due, self.input.told_body);
+        self.input.told = 0;
+        self.input.body_due = 0;
+        self.input.told_body = 0;
+        self.input.messages -= 1;
+    }
+
+    /// Whether [`Link::next`] told nothing because the send ring lacks room for a reply, and for
+    /// how many bytes. Call it again after [`Link::sent`], or when another thread made room.
+    #[must_use]
+    pub fn waits_for_room(&self) -> Option<usize> {
+        let waits = self.input.lacks_room && self.is_open();
+        waits.then_some(self.reply_room)
+    }
+
+    /// Gives the ring back what the owner has seen.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        let told = mem::take(&mut self.input.told);
+        if told > 0 {
+            self.recv.consume(told);
+            self.input.told_message = false;
+            self.input.told_body = 0;
+        }
+    }
+
+    #[inline]
+    fn find(&mut self) -> Found {
+        if !matches!(self.state, State::Open) || self.input.skip > 0 {
+            return self.find_outside();
+        }
+        if self.input.held {
+            return Found::Nothing;
+        }
+        if self.input.body_due > 0 {
+            return self.nothing();
+        }
+        if !self.has_reply_room() {
+            return self.no_room();
+        }
+        let bytes = self.recv.readable();
+        if let Some(header) = bytes.first_chunk() {
+            let header = FrameHeader::parse(header);
+            if header.id < FIRST_RESERVED_ID
+                && header.length <= self.config.max_frame_bytes
+                && bytes.len() - FRAME_HEADER_BYTES >= header.length as usize
+                && matches!(self.protocol.shape(header), Ok(Shape::Whole))
+            {
+                return Found::Message { header };
+            }
+        }
+        self.find_slowly()
+    }
+
+    #[inline]
+    fn has_reply_room(&mut self) -> bool {
+        let room = self.ring().has_room(self.reply_room);
+        if room && self.input.lacks_room {
+            self.input.lacks_room = false;
+            self.restart_input_clocks();
+        }
+        room
+    }
+
+    #[cold]
+    fn no_room(&mut self) -> Found {
+        if !mem::replace(&mut self.input.lacks_room, true) {
+            self.timers.stalled(self.clock, self.sender.bytes());
+        }
+        // A peer that is gone is noticed even so.
+        match self.input.end {
+            Some(_) => self.nothing(),
+            None => Found::Nothing,
+        }
+    }
+
+    /// All but a whole message of an open session.
+    #[cold]
+    fn find_slowly(&mut self) -> Found {
+        loop {
+            let readable = self.recv.readable();
+            let Some(header) = readable.first_chunk() else {
+                return self.incomplete(FRAME_HEADER_BYTES);
+            };
+            let header = FrameHeader::parse(header);
+            let have = readable.len();
+            let frame_end = header.frame_bytes();
+            if header.id >= FIRST_RESERVED_ID {
+                let id = match self.check_own(header) {
+                    Ok(id) => id,
+                    Err(fault) => return self.fault(fault),
+                };
+                if have < frame_end {
+                    return self.incomplete(frame_end);
+                }
+                match self.own_frame(id, frame_end) {
+                    Ok(true) => return Found::Own { id, end: frame_end },
+                    Ok(false) => {
+                        self.recv.consume(frame_end);
+                        self.input.frame_began = None;
+                        if !matches!(self.state, State::Open) {
+                            return self.nothing();
+                        }
+                    }
+                    Err(fault) => return self.fault(fault),
+                }
+                continue;
+            }
+            let (head_at, head) = match self.layout(header) {
+                Ok(Some(layout)) => layout,
+                Ok(None) => {
+                    if have < frame_end {
+                        return self.incomplete(frame_end);
+                    }
+                    return Found::Message { header };
+                }
+                Err(fault) => return self.fault(fault),
+            };
+            let Some(head) = head else {
+                return self.incomplete(head_at);
+            };
+            let head_end = head_at + head;
+            if have < head_end {
+                return self.incomplete(head_end);
+            }
+            return Found::Head {
+                header,
+                at: head_at,
+                head_end,
+                early_end: have.min(frame_end),
+            };
+        }
+    }
+
+    /// One frame of the session layer on an open session; true if the owner is to be told.
+    fn own_frame(&mut self, id: OwnId, end: usize) -> Result<bool, Fault> {
+        let body = &self.recv.readable()[FRAME_HEADER_BYTES..end];
+        let malformed = |error| (CloseReason::BadFrame, format!("{id:?}: {error}"));
+        match id {
+            OwnId::Hello | OwnId::Welcome => {
+                let text = format!("a second {id:?}");
+                Err((CloseReason::BadFrame, text))
+            }
+            OwnId::Ping => {
+                let ping: PingView<'_> = read(body).map_err(malformed)?;
+                // Only the latest is answered: however many come, one answer is owed.
+                self.output.owed.pong = Some(ping.token);
+                Ok(false)
+            }
+            OwnId::Pong => {
+                let pong: PingView<'_> = read(body).map_err(malformed)?;
+                self.timers.pong(pong.token, self.clock);
+                Ok(false)
+            }
+            OwnId::Goodbye => {
+                let _: GoodbyeView<'_> = read(body).map_err(malformed)?;
+                Ok(true)
+            }
+            OwnId::Close => {
+                let closed = read_close(body).map_err(malformed)?;
+                self.over(closed);
+                Ok(false)
+            }
+            OwnId::Status | OwnId::StatusReply => Ok(true),
+        }
+    }
+
+    /// Before the session is open, after its end has begun, and while a body is skipped.
+    #[cold]
+    fn find_outside(&mut self) -> Found {
+        match self.state {
+            State::Greeting { connecting } => self.find_greeting(connecting),
+            State::Deciding => Found::Nothing,
+            State::Open => {
+                let bytes = self.input.skip.min(self.recv.readable().len());
+                self.recv.consume(bytes);
+                self.input.skip -= bytes;
+                if self.input.skip > 0 {
+                    self.input.need = self.input.skip.min(FRAME_HEADER_BYTES);
+                    return self.nothing();
+                }
+                self.input.frame_began = None;
+                self.find()
+            }
+            State::Ending(_) | State::Over => self.nothing(),
+        }
+    }
+
+    fn find_greeting(&mut self, connecting: bool) -> Found {
+        let readable = self.recv.readable();
+        let Some(header) = readable.first_chunk() else {
+            return self.incomplete(FRAME_HEADER_BYTES);
+        };
+        let header = FrameHeader::parse(header);
+        let end = header.frame_bytes();
+        let have = readable.len();
+        let expected = if connecting {
+            OwnId::Welcome
+        } else {
+            OwnId::Hello
+        };
+        let id = match self.check_own(header) {
+            Ok(id) if id == expected || (connecting && id == OwnId::Close) => id,
+            _ => return self.fault((CloseReason::NotSession, String::new())),
+        };
+        if have < end {
+            return self.incomplete(end);
+        }
+        if id == OwnId::Close {
+            let closed = read_close(&self.recv.readable()[FRAME_HEADER_BYTES..end]);
+            return match closed {
+                Ok(closed) => {
+                    self.over(closed);
+                    self.nothing()
+                }
+                Err(_) => self.fault((CloseReason::NotSession, String::new())),
+            };
+        }
+        if let Err(fault) = self.greeted(FRAME_HEADER_BYTES, end) {
+            return self.fault(fault);
+        }
+        if connecting {
+            self.open();
+        } else {
+            self.state = State::Deciding;
+        }
+        Found::Own { id, end }
+    }
+
+    fn fault(&mut self, (reason, text): Fault) -> Found {
+        self.end_with(reason, 0, &text);
+        self.nothing()
+    }
+
+    /// The frame at hand takes `need` bytes, which are not there.
+    fn incomplete(&mut self, need: usize) -> Found {
+        self.input.need = need;
+        if !self.recv.readable().is_empty() {
+            self.input.frame_began.get_or_insert(self.clock);
+        }
+        self.nothing()
+    }
+
+    /// Nothing to tell but, at last, the end.
+    fn nothing(&mut self) -> Found {
+        if self.closed.is_none()
+            && let Some(end) = self.input.end
+        {
+            let inside =
+                !self.recv.readable().is_empty() || self.input.body_due > 0 || self.input.skip > 0;
+            let reason = match end {
+                CloseReason::Disconnected if inside => CloseReason::CutFrame,
+                other => other,
+            };
+            self.lost(reason);
+        }
+        if self.closed.is_some() && !self.closed_told {
+            return Found::Closed;
+        }
+        Found::Nothing
+    }
+
+    /// `bytes` more bytes lie in the ring.
+    pub(super) fn arrived(&mut self, bytes: usize) {
+        self.input.bytes += bytes as u64;
+        if bytes > 0 {
+            self.input.heard_at = self.clock;
+        }
+        self.discarded(bytes);
+    }
+
+    /// Counts what came in after the end began.
+    pub(super) fn discarded(&mut self, bytes: usize) {
+        if let State::Ending(ending) = &mut self.state {
+            ending.discard_left = ending.discard_left.saturating_sub(bytes);
+            if ending.discard_left == 0 {
+                self.cut();
+            }
+        }
+    }
+
+    pub(super) fn ended_if(&mut self, result: &io::Result<usize>) {
+        let end = match result {
+            Ok(0) => CloseReason::Disconnected,
+            Ok(_) => return,
+            Err(error) => error.into(),
+        };
+        self.input.end.get_or_insert(end);
+        if matches!(self.state, State::Ending(_)) {
+            self.peer_ended();
+        }
+    }
+
+    /// The peer is given its time from now on.
+    pub(super) fn restart_input_clocks(&mut self) {
+        self.input.heard_at = self.clock;
+        if let Some(began) = &mut self.input.frame_began {
+            *began = self.clock;
+        }
+    }
+
+    /// The receive to ask for, if there is one to ask for.
+    pub(super) fn poll_recv(&mut self) -> Option<RecvBuf<M>> {
+        let input = &self.input;
+        if input.receiving || input.end.is_some() || input.body_due > 0 {
+            return None;
+        }
+        let buf = match self.state {
+            State::Greeting { .. } | State::Open => {
+                if input.held || input.lacks_room {
+                    return None;
+                }
+                let have = self.recv.readable().len();
+                if have >= input.need {
+                    return None;
+                }
+                let wanted = input.need.max(self.config.read_ahead).max(input.skip);
+                let space = self.recv.lend(wanted - have);
+                let blocked = mem::replace(&mut self.input.blocked, space.is_none());
+                if blocked {
+                    self.restart_input_clocks();
+                }
+                RecvBuf::ring(space?)
+            }
+            State::Ending(_) => {
+                let unread = self.recv.readable().len();
+                self.recv.consume(unread);
+                match self.recv.lend(usize::MAX) {
+                    Some(space) => RecvBuf::ring(space),
+                    None => RecvBuf::heap(vec![0; DISCARD_BUFFER_BYTES], 0..DISCARD_BUFFER_BYTES),
+                }
+            }
+            State::Deciding | State::Over => return None,
+        };
+        self.input.receiving = true;
+        // Time in which nothing was asked for is not the peer's.
+        self.input.heard_at = self.clock;
+        Some(buf)
+    }
+}
+
+/// The room that a frame of `bytes` takes in a ring.
+pub(super) fn frame_room(bytes: u32) -> usize {
+    (bytes as usize).saturating_add(FRAME_HEADER_BYTES)
+}
+
+/// Who ended a session of which nobody said so.
+pub(super) const NOBODY: Side = Side::Network;

@@ -1,0 +1,244 @@
+//! Deadlines and heartbeats.
+//!
+//! Every deadline is worked out from when something happened, so none is ever set or cancelled. A
+//! deadline that has passed is acted upon by the next tick, and is then either over or later.
+
+use std::time::Duration;
+
+use embar_transport::Memory;
+use embar_wire::frame::Protocol;
+use embar_wire::time::Now;
+
+use super::config::LinkConfig;
+use super::ending::LOOKS_PER_LINGER;
+use super::{Link, State};
+use crate::reason::CloseReason;
+
+/// PINGs come this many times within the peer's idle timeout.
+const PINGS_PER_IDLE_TIMEOUT: u32 = 3;
+
+/// Round trips as seen from this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rtt {
+    /// The latest.
+    pub last: Duration,
+    /// Of all, each weighing seven eighths of the one after it (RFC 6298).
+    pub smoothed: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Timers {
+    began: Now,
+    /// When something was sent last, as far as ticks noticed.
+    sent_at: Now,
+    /// Bytes sent by then.
+    sent_bytes: u64,
+    /// A PING goes after this long without sending.
+    ping_after: Option<Duration>,
+    /// The PING that was not answered yet: its time is its token.
+    token: Option<u64>,
+    pub rtt: Option<Rtt>,
+    /// The oldest open reservation, and since when it has been that.
+    open: Option<(u32, Now)>,
+    look_at_reservations: Now,
+    /// Since when the peer has not read, and what was sent by then.
+    stalled: (Now, u64),
+    write_failed: Option<(Now, CloseReason)>,
+}
+
+impl Timers {
+    pub fn new(config: &LinkConfig, now: Now) -> Self {
+        Self {
+            began: now,
+            sent_at: now,
+            sent_bytes: 0,
+            ping_after: some(config.keep_alive),
+            token: None,
+            rtt: None,
+            open: None,
+            look_at_reservations: now,
+            stalled: (now, 0),
+            write_failed: None,
+        }
+    }
+
+    pub fn peer_is_patient_for(&mut self, idle: Duration) {
+        if let Some(ping_after) = &mut self.ping_after
+            && !idle.is_zero()
+        {
+            *ping_after = (*ping_after).min(idle / PINGS_PER_IDLE_TIMEOUT);
+        }
+    }
+
+    /// What the next PING carries.
+    pub fn token(&mut self, now: Now) -> u64 {
+        *self.token.get_or_insert(now.0)
+    }
+
+    pub fn pong(&mut self, token: u64, now: Now) {
+        // An answer that nobody asked for says nothing.
+        if self.token != Some(token) {
+            return;
+        }
+        self.token = None;
+        let last = now.since(Now(token));
+        let smoothed = match self.rtt {
+            Some(rtt) => (rtt.smoothed * 7 + last) / 8,
+            None => last,
+        };
+        self.rtt = Some(Rtt { last, smoothed });
+    }
+
+    pub fn stalled(&mut self, now: Now, sent_bytes: u64) {
+        self.stalled = (now, sent_bytes);
+    }
+
+    pub fn write_failed(&mut self, now: Now, reason: CloseReason) {
+        self.write_failed = Some((now, reason));
+    }
+}
+
+fn some(duration: Duration) -> Option<Duration> {
+    (!duration.is_zero()).then_some(duration)
+}
+
+impl<P: Protocol, M: Memory> Link<P, M> {
+    /// Acts on what is due. To be called at [`Link::next_tick`], with [`Link::next`] and
+    /// [`Link::poll`] after it; calling it more often is harmless.
+    pub fn tick(&mut self, now: Now) {
+        self.at(now);
+        let now = self.clock;
+        self.notice_sends();
+        if let State::Ending(ending) = &mut self.state {
+            ending.look = now.after(self.config.linger / LOOKS_PER_LINGER);
+            if ending.deadline <= now {
+                self.cut();
+            }
+            return;
+        }
+        if let Some((at, reason)) = self.timers.write_failed
+            && at.after(self.config.linger) <= now
+        {
+            self.input.end.get_or_insert(reason);
+        }
+        let due = |deadline: Option<Now>| deadline.is_some_and(|deadline| deadline <= now);
+        if due(self.hello_deadline()) {
+            self.end_with(CloseReason::HelloTimeout, 0, "");
+        } else if due(self.frame_deadline()) {
+            self.end_with(CloseReason::FrameTimeout, 0, "");
+        } else if due(self.idle_deadline()) {
+            self.end_with(CloseReason::Idle, 0, "");
+        } else if due(self.stall_deadline()) {
+            let text = "nothing could be sent for as long as the idle timeout";
+            self.end_with(CloseReason::Full, 0, text);
+        } else {
+            self.watch_reservations();
+        }
+        if due(self.ping_deadline()) {
+            // What is on its way already is a sign of life itself.
+            self.output.owed.ping |= !self.output.sending;
+            self.timers.sent_at = now;
+        }
+    }
+
+    /// When [`Link::tick`] wants to be called; ask again after every other call.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Now> {
+        match &self.state {
+            State::Ending(ending) => {
+                let waits = !self.output.sending && self.ring().queued() > 0;
+                let look = ending.look.min(ending.deadline);
+                return Some(if waits { look } else { ending.deadline });
+            }
+            State::Over => return None,
+            State::Greeting { .. } | State::Deciding | State::Open => {}
+        }
+        let failed = self.timers.write_failed;
+        let failed = failed.filter(|_| self.input.end.is_none());
+        let watch = some(self.config.reservation_timeout).filter(|_| self.is_open());
+        [
+            self.hello_deadline(),
+            self.frame_deadline(),
+            self.idle_deadline(),
+            self.stall_deadline(),
+            self.ping_deadline(),
+            watch.map(|timeout| self.timers.look_at_reservations.after(timeout / 2)),
+            failed.map(|(at, _)| at.after(self.config.linger)),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn notice_sends(&mut self) {
+        let bytes = self.sender.bytes();
+        if bytes != self.timers.sent_bytes {
+            self.timers.sent_bytes = bytes;
+            self.timers.sent_at = self.clock;
+        }
+        if self.timers.stalled.1 != bytes {
+            self.timers.stalled = (self.clock, bytes);
+        }
+    }
+
+    fn hello_deadline(&self) -> Option<Now> {
+        let greeting = matches!(self.state, State::Greeting { .. });
+        let timeout = some(self.config.hello_timeout).filter(|_| greeting)?;
+        Some(self.timers.began.after(timeout))
+    }
+
+    /// Whether bytes of the peer are asked for, by the link or for a body.
+    fn is_reading(&self) -> bool {
+        let input = &self.input;
+        let reads = input.receiving || input.body_due > 0;
+        reads && !input.held && !input.lacks_room && input.end.is_none()
+    }
+
+    fn frame_deadline(&self) -> Option<Now> {
+        let open = self.is_open() && self.is_reading();
+        let timeout = some(self.config.frame_timeout).filter(|_| open)?;
+        Some(self.input.frame_began?.after(timeout))
+    }
+
+    fn idle_deadline(&self) -> Option<Now> {
+        let open = self.is_open() && self.is_reading();
+        let timeout = some(self.config.idle_timeout).filter(|_| open)?;
+        Some(self.input.heard_at.after(timeout))
+    }
+
+    /// When a peer that does not read has had its time.
+    fn stall_deadline(&self) -> Option<Now> {
+        let stalled = self.is_open() && self.input.lacks_room && !self.input.held;
+        let timeout = some(self.config.idle_timeout).filter(|_| stalled)?;
+        Some(self.timers.stalled.0.after(timeout))
+    }
+
+    fn ping_deadline(&self) -> Option<Now> {
+        let after = self.timers.ping_after.filter(|_| self.is_open())?;
+        Some(self.timers.sent_at.after(after))
+    }
+
+    /// A reservation is held too long if it is the oldest at each look, and nothing else keeps
+    /// what is behind it from being sent.
+    fn watch_reservations(&mut self) {
+        let timeout = self.config.reservation_timeout;
+        if timeout.is_zero() || !self.is_open() {
+            return;
+        }
+        let now = self.clock;
+        self.timers.look_at_reservations = now;
+        let busy = self.output.sending || self.ring().has_committed();
+        let oldest = self.ring().oldest_reservation().filter(|_| !busy);
+        self.timers.open = match (oldest, self.timers.open) {
+            (Some(ticket), Some((seen, since))) if ticket == seen => Some((seen, since)),
+            (Some(ticket), _) => Some((ticket, now)),
+            (None, _) => None,
+        };
+        if let Some((_, since)) = self.timers.open
+            && since.after(timeout) <= now
+        {
+            let text = "what was sent behind it is lost: commit or drop reservations soon";
+            self.end_with(CloseReason::ReservationHeld, 0, text);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Figures for people and their tools, by HTTP: `GET /metrics` for Prometheus (OpenMetrics text),
+//! `GET /sessions` for a look (JSON).
+//!
+//! Nothing listens unless an [`Admin`] is started. Without a token it listens on loopback addresses
+//! and Unix sockets (which only this user can open) and refuses all others. It is for tools that
+//! somebody trusts: connections are served one at a time, each within a deadline, by a thread that
+//! no session depends on. Whoever keeps it busy keeps other tools waiting, and nothing else. TLS is
+//! not spoken here: with a token on a public address, put a proxy with TLS in front.
+//!
+//! ```
+//! use embar_session::{Address, Admin, Flow, Handler, Message, Server, Session};
+//!
+//! struct Game;
+//! impl Handler for Game {
+//!     fn message(&mut self, _: &Session, _: Message<'_>) -> Flow { Flow::Continue }
+//! }
+//!
+//! let any: Address = "127.0.0.1:0".parse()?;
+//! let server = Server::builder().listen(&any).start(|_peer| Game)?;
+//! let admin = Admin::listen(&any).watch("game", server.monitor()).start()?;
+//! println!("curl http://{}/metrics", admin.address());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod http;
+mod metrics;
+mod report;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use embar_transport::{Address, Listener, SocketError, SocketOptions, socket};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use self::http::{Request, Response};
+use self::report::Report;
+use super::group::Group;
+use super::session::Session;
+use super::stats::Totals;
+
+/// Connections that may wait for their turn.
+const BACKLOG: u16 = 64;
+/// How long to wait when no connection can be accepted, most often for a free descriptor.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Shortest token; anything shorter is guessed.
+const TOKEN_MIN_BYTES: usize = 16;
+
+/// Looks at the figures of a server or client, as long as anybody wants, also when it is gone.
+#[derive(Clone)]
+pub struct Monitor(Arc<Group>);
+
+impl Monitor {
+    pub(super) fn new(group: Arc<Group>) -> Self {
+        Self(group)
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.0.totals()
+    }
+
+    /// The sessions there are, in the order in which they were made.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Session> {
+        self.0.list()
+    }
+
+    /// How many sessions ended for each reason, by [`CloseReason::name`](crate::CloseReason::name);
+    /// those that never opened are counted, too.
+    #[must_use]
+    pub fn closed_by_reason(&self) -> Vec<(&'static str, u64)> {
+        self.0.numbers.reasons().into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Monitor")
+    }
+}
+
+/// Why the figures are not served.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Everybody on the network could read them.
+    #[error(
+        "{address} is not a loopback address, and no token is set: set one of at least {TOKEN_MIN_BYTES} characters, or listen on 127.0.0.1 or on a Unix socket"
+    )]
+    Unprotected {
+        /// The address asked for.
+        address: Address,
+    },
+    /// The token protects nothing, or cannot be sent.
+    #[error(
+        "the token is no good: use at least {TOKEN_MIN_BYTES} letters, digits or signs, without a space"
+    )]
+    Token,
+    /// A name is no good as a label, or is used twice.
+    #[error(
+        "{name:?} cannot name what is watched: use letters, digits, '-', '_' or '.', and each name once"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] SocketError),
+    /// A thread or a descriptor is missing.
+    #[error("cannot start the thread that serves figures: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What an [`Admin`] is made of; made by [`Admin::listen`].
+#[must_use = "it serves nothing before `start`"]
+pub struct AdminBuilder {
+    address: Address,
+    token: Option<String>,
+    watched: Vec<(String, Monitor)>,
+    detailed_sessions: usize,
+    timeout: Duration,
+}
+
+impl AdminBuilder {
+    /// Asks everybody for this token: `Authorization: Bearer TOKEN`.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Shows the figures of this server or client under the label `group="name"`.
+    pub fn watch(mut self, name: impl Into<String>, monitor: Monitor) -> Self {
+        self.watched.push((name.into(), monitor));
+        self
+    }
+
+    /// How many sessions have figures of their own, those that moved most bytes: each costs
+    /// Prometheus seven series, and every new session makes new ones. 0: none has. Default 1000.
+    pub fn detailed_sessions(mut self, sessions: usize) -> Self {
+        self.detailed_sessions = sessions;
+        self
+    }
+
+    /// How long one connection may take, from its first byte to its last. Default 5 s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    pub fn start(self) -> Result<Admin, AdminError> {
+        let open = match &self.address {
+            Address::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => false,
+        };
+        match &self.token {
+            None if open => {
+                let address = self.address;
+                return Err(AdminError::Unprotected { address });
+            }
+            Some(token)
+                if token.len() < TOKEN_MIN_BYTES
+                    || !token.bytes().all(|byte| byte.is_ascii_graphic()) =>
+            {
+                return Err(AdminError::Token);
+            }
+            _ => {}
+        }
+        for (index, (name, _)) in self.watched.iter().enumerate() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            let again = self.watched[..index].iter().any(|(other, _)| other == name);
+            if name.is_empty() || again || !name.chars().all(plain) {
+                return Err(AdminError::Name { name: name.clone() });
+            }
+        }
+        let options = SocketOptions {
+            backlog: BACKLOG,
+            ..SocketOptions::default()
+        };
+        let listener = socket::listen(&self.address, &options)?;
+        let address = listener.local_address()?;
+        let stop = Arc::new(Stop::new()?);
+        let thread = {
+            let stop = Arc::clone(&stop);
+            let named = std::thread::Builder::new().name("session-admin".into());
+            named.spawn(move || serve(&self, &listener, &stop))?
+        };
+        Ok(Admin {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// Serves figures until it is dropped. See the [module](self).
+#[must_use = "dropped, it stops"]
+pub struct Admin {
+    address: Address,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Figures at this address: of TCP (port 0: the kernel chooses; ask [`Admin::address`]) or of a
+    /// Unix socket, whose file is for this user only (0600).
+    pub fn listen(address: impl Into<Address>) -> AdminBuilder {
+        AdminBuilder {
+            address: address.into(),
+            token: None,
+            watched: Vec::new(),
+            detailed_sessions: 1000,
+            timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Admin({})", self.address)
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.stop.ask();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Ends every wait of the thread, once asked.
+struct Stop(OwnedFd);
+
+/// How a wait ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Waited {
+    Ready,
+    TimedOut,
+    Stopped,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
+    }
+
+    fn ask(&self) {
+        // It fails only for a counter that is full, which is as good.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until `socket` is ready for `interest`, at most until `deadline`.
+    fn wait(
+        &self,
+        socket: Option<&dyn AsFd>,
+        interest: PollFlags,
+        deadline: Option<Instant>,
+    ) -> io::Result<Waited> {
+        loop {
+            let mut fds = vec![PollFd::new(&self.0, PollFlags::IN)];
+            fds.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), interest)));
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec {
+                tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            match poll(&mut fds, left.as_ref()) {
+                Ok(0) => return Ok(Waited::TimedOut),
+                Ok(_) if !fds[0].revents().is_empty() => return Ok(Waited::Stopped),
+                Ok(_) => return Ok(Waited::Ready),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn serve(admin: &AdminBuilder, listener: &Listener, stop: &Stop) {
+    loop {
+        match stop.wait(Some(listener), PollFlags::IN, None) {
+            Ok(Waited::Ready) => {}
+            _ => return,
+        }
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let deadline = Instant::now() + admin.timeout;
+                // A connection that fails is its tool's problem.
+                let _ = http::serve(stream, stop, deadline, |request| admin.answer(request));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => {
+                let retry = Instant::now() + ACCEPT_RETRY;
+                if !matches!(
+                    stop.wait(None, PollFlags::IN, Some(retry)),
+                    Ok(Waited::TimedOut)
+                ) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl AdminBuilder {
+    fn answer(&self, request: &Request<'_>) -> Response {
+        if let Some(token) = &self.token
+            && !request.bearer.is_some_and(|given| same(given, token))
+        {
+            return Response::text("401 Unauthorized", "send Authorization: Bearer TOKEN\n")
+                .with("WWW-Authenticate: Bearer");
+        }
+        if request.method != "GET" {
+            return Response::text("405 Method Not Allowed", "GET only\n").with("Allow: GET");
+        }
+        let path = request.target.split('?').next().unwrap_or_default();
+        match path {
+            "/metrics" => Response {
+                status: "200 OK",
+                kind: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                header: None,
+                body: metrics::text(self.report()),
+            },
+            "/sessions" => Response {
+                status: "200 OK",
+                kind: "application/json",
+                header: None,
+                body: self.report().json(),
+            },
+            _ => Response::text("404 Not Found", "there is /metrics and /sessions\n"),
+        }
+    }
+
+    fn report(&self) -> Report {
+        Report::new(&self.watched, self.detailed_sessions)
+    }
+}
+
+/// Whether both are the same, in a time that does not tell where they differ.
+fn same(given: &str, token: &str) -> bool {
+    let differing = given
+        .bytes()
+        .zip(token.bytes())
+        .fold(0, |sum, (a, b)| sum | (a ^ b));
+    given.len() == token.len() && differing == 0
+}

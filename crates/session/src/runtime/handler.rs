@@ -1,0 +1,140 @@
+//! What a user of sessions writes: the handler of one session.
+
+use std::ops::Range;
+
+use embar_fabric::Reservation;
+use embar_transport::{Mapped, Store};
+
+use super::{Session, StatusAnswer};
+use crate::{Closed, Message};
+
+/// Whether a message was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// It was; the ring's space is free again.
+    Continue,
+    /// It was not: it comes again after [`Session::resume`], and until then nothing else of this
+    /// session does. The peer notices once its messages fill the rings and the sockets between.
+    Pause,
+}
+
+/// Where the body of a frame goes; see [`Handler::body`].
+#[derive(Debug)]
+pub enum BodyTarget {
+    /// Into `range` of memory that the handler provides; the range is as long as the body.
+    Into(BodyStore, Range<usize>),
+    /// Nowhere yet: [`Handler::body`] is asked again after [`Session::resume`].
+    Pause,
+    /// The session ends with this reason.
+    Refuse(String),
+}
+
+impl BodyTarget {
+    /// Into a fresh `Vec` of `len` bytes.
+    #[must_use]
+    pub fn heap(len: usize) -> Self {
+        Self::Into(BodyStore(Store::Heap(vec![0; len])), 0..len)
+    }
+
+    /// Into `bytes[range]`.
+    #[must_use]
+    pub fn buffer(bytes: Vec<u8>, range: Range<usize>) -> Self {
+        Self::Into(BodyStore(Store::Heap(bytes)), range)
+    }
+
+    /// Into `range` of a place reserved in the log.
+    #[must_use]
+    pub fn log(reservation: Reservation<Mapped>, range: Range<usize>) -> Self {
+        Self::Into(BodyStore(Store::Log(reservation)), range)
+    }
+}
+
+/// Memory that a body is received into.
+pub struct BodyStore(pub(super) Store);
+
+impl BodyStore {
+    /// The `Vec` back, if it is one.
+    #[must_use]
+    pub fn into_heap(self) -> Option<Vec<u8>> {
+        match self.0 {
+            Store::Heap(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The reservation back, if it is one.
+    #[must_use]
+    pub fn into_log(self) -> Option<Reservation<Mapped>> {
+        match self.0 {
+            Store::Log(reservation) => Some(reservation),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for BodyStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BodyStore")
+    }
+}
+
+/// Handles one session. All calls come from the session's worker thread, one after the other, so a
+/// handler needs no locks of its own; but it must not block, because the worker has other sessions
+/// to serve.
+///
+/// What a handler sends is gathered and written when the messages at hand are handled. Its sends
+/// never wait: at a full ring they fail, whatever the policy is. (They do not meet a full ring if
+/// the handler answers each message at most once: messages are handed out only while there is room
+/// for an answer.)
+///
+/// A handler that panics loses its session, which closes with
+/// [`HandlerPanicked`](crate::CloseReason::HandlerPanicked); all others go on.
+pub trait Handler: Send + 'static {
+    /// On the accepting side: a peer asks to open the session, with a greeting of its own. The
+    /// bytes returned are the greeting it gets back; an error refuses it with that text. Not called
+    /// on the side that connected.
+    ///
+    /// # Errors
+    /// The text for the peer that is refused.
+    fn greeted(&mut self, session: &Session, greeting: &[u8]) -> Result<Vec<u8>, String> {
+        let _ = (session, greeting);
+        Ok(Vec::new())
+    }
+
+    /// The session is open: messages may be sent from here on. `greeting` is what the peer sent.
+    fn opened(&mut self, session: &Session, greeting: &[u8]) {
+        let _ = (session, greeting);
+    }
+
+    /// A message arrived. Its bytes lie in the ring and are gone when this returns; keep them with
+    /// [`Message::keep`], or copy.
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow;
+
+    /// The head of a frame with a large body arrived: says where the `len` bytes that follow go.
+    /// Not called again before [`Handler::body_done`]. The default takes every body, which the
+    /// limit `max_body_bytes` bounds, into a fresh `Vec`.
+    fn body(&mut self, session: &Session, id: u16, head: &[u8], len: usize) -> BodyTarget {
+        let _ = (session, id, head);
+        BodyTarget::heap(len)
+    }
+
+    /// The body is complete, in the range that [`Handler::body`] gave.
+    fn body_done(&mut self, session: &Session, id: u16, store: BodyStore, range: Range<usize>) {
+        let _ = (session, id, store, range);
+    }
+
+    /// The answer to [`Session::request_status`].
+    fn status(&mut self, session: &Session, answer: StatusAnswer) {
+        let _ = (session, answer);
+    }
+
+    /// The peer will ask for nothing new and closes soon.
+    fn goodbye(&mut self, session: &Session, text: &str) {
+        let _ = (session, text);
+    }
+
+    /// The session is over: called exactly once, last, also if it never opened.
+    fn closed(&mut self, session: &Session, why: &Closed) {
+        let _ = (session, why);
+    }
+}

@@ -1,0 +1,98 @@
+//! A worker, as seen from other threads: what they hand to it, and how they wake it.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use embar_transport::{Address, Peer, Stream, Waker};
+
+use super::channel::Connector;
+use super::client::Latch;
+use super::dirty::DirtySet;
+use super::handler::Handler;
+
+/// What other threads hand to a worker.
+pub(super) enum Command {
+    /// Serve an accepted connection.
+    Adopt(Stream, Peer),
+    /// Connect, and serve the connection.
+    Connect {
+        address: Address,
+        greeting: Vec<u8>,
+        handler: Box<dyn Handler>,
+        latch: Arc<Latch>,
+        /// Encrypted, for this server.
+        tls: Option<Connector>,
+    },
+    /// Take nothing new, end every session politely, cut what is left after this time, and end.
+    Drain(Duration),
+}
+
+/// See the module.
+pub(super) struct Hub {
+    inbox: Mutex<Vec<Command>>,
+    dirty: DirtySet,
+    waker: Waker,
+}
+
+thread_local! {
+    /// The address of the worker that this thread is; 0 for all other threads.
+    static WORKER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread is a worker, of whatever server or client.
+pub(super) fn is_worker() -> bool {
+    WORKER.get() != 0
+}
+
+/// Whether the calling thread is this worker.
+pub(super) fn is_current(hub: &Arc<Hub>) -> bool {
+    WORKER.get() == Arc::as_ptr(hub).addr()
+}
+
+impl Hub {
+    pub(super) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self {
+            inbox: Mutex::default(),
+            dirty: DirtySet::new(),
+            waker,
+        })
+    }
+
+    /// The calling thread is this worker from now on.
+    pub(super) fn become_current(self: &Arc<Self>) {
+        WORKER.set(Arc::as_ptr(self).addr());
+    }
+
+    /// Has the worker look at the session in `slot`. No lock, and no system call unless the worker
+    /// sleeps; a worker marks its own sessions without waking itself.
+    pub(super) fn mark(self: &Arc<Self>, slot: usize) {
+        if self.dirty.mark(slot) && !is_current(self) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the session in `slot` is marked; what another thread does just now may be missed.
+    pub(super) fn is_marked(&self, slot: usize) -> bool {
+        self.dirty.is_marked(slot)
+    }
+
+    /// For the worker, after each round: the sessions to look at.
+    pub(super) fn take_marks(&self, out: &mut Vec<usize>) {
+        self.dirty.take(out);
+    }
+
+    pub(super) fn hand(&self, command: Command) {
+        self.inbox().push(command);
+        self.waker.wake();
+    }
+
+    /// For the worker, after it was woken.
+    pub(super) fn take_commands(&self) -> Vec<Command> {
+        std::mem::take(&mut *self.inbox())
+    }
+
+    fn inbox(&self) -> std::sync::MutexGuard<'_, Vec<Command>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

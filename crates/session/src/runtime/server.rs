@@ -1,0 +1,167 @@
+//! The side that listens.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_transport::{Address, Listener, Peer, SocketError, socket};
+use embar_wire::frame::Protocol;
+
+use super::admin::Monitor;
+use super::channel::Acceptor;
+use super::group::{Crew, Plan, Settings};
+use super::handler::Handler;
+use super::session::Session;
+use super::stats::Totals;
+use crate::Plain;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] SocketError),
+    /// Threads, descriptors or memory are missing, or a setting is out of range.
+    #[error(
+        "cannot start the workers: {0}; check the sizes of the rings and the limit of open files (ulimit -n)"
+    )]
+    Workers(#[from] io::Error),
+}
+
+/// What a server is made of; made by [`Server::builder`].
+pub struct ServerBuilder<P> {
+    protocol: P,
+    settings: Settings,
+    addresses: Vec<Address>,
+    acceptor: Option<Acceptor>,
+}
+
+impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
+    /// Speaks `protocol` instead.
+    #[must_use]
+    pub fn protocol<Q>(self, protocol: Q) -> ServerBuilder<Q> {
+        ServerBuilder {
+            protocol,
+            settings: self.settings,
+            addresses: self.addresses,
+            acceptor: self.acceptor,
+        }
+    }
+
+    /// Replaces all settings.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Listens on this address, too: of TCP (port 0: the kernel chooses; ask
+    /// [`Server::addresses`]) or of a Unix socket.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<Address>) -> Self {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// How many threads serve sessions.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// Accepts encrypted sessions only, with these certificates and rules. The TLS handshake must be
+    /// over within the setting `hello_timeout`, too.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
+        self.acceptor = Some(Acceptor::new(config));
+        self
+    }
+
+    /// Starts; `make` is called for each peer, on a worker thread, and gives the handler of its
+    /// session.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start<H: Handler>(
+        self,
+        make: impl Fn(&Peer) -> H + Send + Sync + 'static,
+    ) -> Result<Server, StartError> {
+        let mut listeners: Vec<Listener> = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &self.addresses {
+            let listener = socket::listen(address, &self.settings.sockets)?;
+            addresses.push(listener.local_address()?);
+            listeners.push(listener);
+        }
+        let crew = Crew::start(Plan {
+            protocol: self.protocol,
+            settings: self.settings,
+            make_handler: Some(Box::new(move |peer| Box::new(make(peer)))),
+            acceptor: self.acceptor,
+            listeners,
+            name: "session-server",
+        })?;
+        Ok(Server { crew, addresses })
+    }
+}
+
+/// Accepts sessions and serves them on a few threads. Dropping it ends them at once; see
+/// [`Server::shutdown`] for a polite end.
+pub struct Server {
+    crew: Crew,
+    addresses: Vec<Address>,
+}
+
+impl Server {
+    /// A server of the protocol [`Plain`] with the default settings, listening nowhere yet.
+    #[must_use]
+    pub fn builder() -> ServerBuilder<Plain> {
+        ServerBuilder {
+            protocol: Plain,
+            settings: Settings::default(),
+            addresses: Vec::new(),
+            acceptor: None,
+        }
+    }
+
+    /// Where it listens, in the order of the builder's calls.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The first address it listens on.
+    ///
+    /// # Panics
+    /// If it listens nowhere.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.addresses[0].clone()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> Totals {
+        self.crew.group.totals()
+    }
+
+    /// For [`Admin`](super::Admin), or for looking at the figures from elsewhere.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor::new(Arc::clone(&self.crew.group))
+    }
+
+    /// The sessions there are, in the order in which they were made.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Session> {
+        self.crew.group.list()
+    }
+
+    /// Stops accepting and ends every session politely: what was committed is sent, the peers are
+    /// told. What is not over after `timeout` is cut. Returns when all threads have ended.
+    pub fn shutdown(mut self, timeout: Duration) {
+        self.crew.shutdown(timeout);
+    }
+}

@@ -1,0 +1,286 @@
+//! The handle of a session: what any thread may ask of it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use buffa::{Message as Protobuf, ViewEncode};
+use embar_transport::Peer;
+
+use super::shared::{Shared, ask};
+use super::stats::SessionStats;
+use crate::{Closed, Draft, SendError};
+
+/// What is done when a message finds no room in the session's send ring. Handlers, which must not
+/// wait, get [`SendError::Full`] where the policy says `Wait`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFull {
+    /// The caller waits for room, at most so long; then it gets [`SendError::Full`].
+    Wait {
+        /// The longest wait.
+        timeout: Duration,
+    },
+    /// The caller gets [`SendError::Full`] at once.
+    Fail,
+    /// The session closes at once with [`CloseReason::Full`](crate::CloseReason::Full), and the
+    /// caller gets [`SendError::Full`]: for peers that must keep up.
+    Close,
+}
+
+impl Default for OnFull {
+    fn default() -> Self {
+        Self::Wait {
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Names a session; no other one of this process ever has the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(u64);
+
+impl SessionId {
+    pub(super) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A session, as its users see it. Cheap to clone; usable from every thread.
+///
+/// Dropping handles changes nothing: a session lives until one of its ends closes it.
+#[derive(Clone)]
+pub struct Session(pub(super) Arc<Shared>);
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({} with {})", self.id(), self.peer())
+    }
+}
+
+impl Session {
+    /// Names this session in logs and tables.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.0.id
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.0.peer
+    }
+
+    /// How the session ended; `None` while it has not.
+    #[must_use]
+    pub fn closed(&self) -> Option<&Closed> {
+        self.0.ended.get()
+    }
+
+    /// What is done at a full ring from now on.
+    pub fn set_on_full(&self, policy: OnFull) {
+        self.0.set_on_full(policy);
+    }
+
+    /// Sends a Protobuf message: its size is computed once and it is encoded straight into the
+    /// ring. At a full ring the policy decides ([`OnFull`]).
+    ///
+    /// Ok means that it will be sent unless the session ends first, not that the peer has it.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the message is sent then.
+    pub fn send<M: Protobuf>(&self, id: u16, message: &M) -> Result<(), SendError> {
+        match self.0.sender.send(id, message) {
+            Ok(commit) => self.0.committed(commit),
+            Err(SendError::Full) => {
+                let len = message.encoded_len() as usize;
+                let sent = self.0.when_full(len, || self.0.sender.send(id, message))?;
+                self.0.committed(sent);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// As [`Session::send`], but never waits, whatever the policy is.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the message is sent then.
+    pub fn try_send<M: Protobuf>(&self, id: u16, message: &M) -> Result<(), SendError> {
+        self.0.committed(self.0.sender.send(id, message)?);
+        Ok(())
+    }
+
+    /// Sends a Protobuf view, without an owned message; otherwise as [`Session::send`].
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing of the message is sent then.
+    pub fn send_view<'a, V: ViewEncode<'a>>(&self, id: u16, view: &V) -> Result<(), SendError> {
+        match self.0.sender.send_view(id, view) {
+            Ok(commit) => self.0.committed(commit),
+            Err(SendError::Full) => {
+                let len = view.encoded_len() as usize;
+                let sent = self
+                    .0
+                    .when_full(len, || self.0.sender.send_view(id, view))?;
+                self.0.committed(sent);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Sends `len` bytes that `fill` writes into the ring. The space still holds what an earlier
+    /// message left there, so `fill` must write all of it.
+    ///
+    /// # Errors
+    /// [`SendError`]; `fill` is not called then.
+    pub fn send_with(
+        &self,
+        id: u16,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), SendError> {
+        let mut draft = self.draft(id, len)?;
+        fill(&mut draft);
+        self.commit(draft);
+        Ok(())
+    }
+
+    /// A place of `len` bytes in the ring for a packet, to be filled and committed. Packets leave
+    /// in the order in which they were reserved, so an open one holds back all behind it; one held
+    /// for longer than `reservation_timeout` ends the session. Dropped, it was never there.
+    ///
+    /// # Errors
+    /// [`SendError`]; waits for room if the policy says so.
+    pub fn reserve(&self, id: u16, len: usize) -> Result<Packet<'_>, SendError> {
+        let draft = self.draft(id, len)?;
+        let session = self;
+        Ok(Packet { draft, session })
+    }
+
+    /// As [`Session::reserve`], but never waits, whatever the policy is.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn try_reserve(&self, id: u16, len: usize) -> Result<Packet<'_>, SendError> {
+        let draft = self.0.sender.reserve(id, len)?;
+        let session = self;
+        Ok(Packet { draft, session })
+    }
+
+    #[inline]
+    fn draft(&self, id: u16, len: usize) -> Result<Draft<'_>, SendError> {
+        match self.0.sender.reserve(id, len) {
+            Err(SendError::Full) => self.0.when_full(len, || self.0.sender.reserve(id, len)),
+            other => other,
+        }
+    }
+
+    #[inline]
+    fn commit(&self, draft: Draft<'_>) {
+        let first = draft.commit();
+        self.0.committed(first);
+    }
+
+    /// Sends a frame whose `body` stays where it is: it is written to the socket from there, right
+    /// behind its frame header and `head`, and in the order of all that this thread sends. For
+    /// payloads that are larger than the ring, or too large to copy. Returns when the worker has
+    /// it on its list; the `Arc` is released when the kernel took all of it.
+    ///
+    /// The session's protocol must give frames with this id a body ([`Shape::Body`] with the
+    /// length of `head`, or [`Shape::HeadThenBody`]).
+    ///
+    /// [`Shape::Body`]: embar_wire::frame::Shape::Body
+    /// [`Shape::HeadThenBody`]: embar_wire::frame::Shape::HeadThenBody
+    ///
+    /// # Errors
+    /// [`SendError`]; [`SendError::Encoding`] if the protocol gives such frames no body.
+    pub fn send_body(&self, id: u16, head: &[u8], body: Arc<Vec<u8>>) -> Result<(), SendError> {
+        self.0.send_body(id, head, body)
+    }
+
+    /// Waits until `len` bytes of content fit into the ring; for async code.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn poll_room(&self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.0.poll_room(len, cx)
+    }
+
+    /// Has a message that was left with [`Flow::Pause`](super::Flow::Pause) delivered again.
+    pub fn resume(&self) {
+        self.0.ask(ask::RESUME);
+    }
+
+    /// Tells the peer that this end asks for nothing new and will close soon; both ends go on.
+    pub fn goodbye(&self) {
+        self.0.ask(ask::GOODBYE);
+    }
+
+    /// Closes politely: what was committed is still sent, then the peer is told. Returns at once;
+    /// the handler's `closed` tells when it is over.
+    pub fn close(&self) {
+        self.0.ask(ask::CLOSE);
+    }
+
+    /// Closes at once; what was not sent yet is lost.
+    pub fn abort(&self) {
+        self.0.ask(ask::ABORT);
+    }
+
+    /// Asks the peer for its figures; the answer comes to
+    /// [`Handler::status`](super::Handler::status). A question before the answer to the one before
+    /// may be answered together with it.
+    pub fn request_status(&self) {
+        self.0.ask(ask::STATUS);
+    }
+
+    /// What was done so far, as any thread may read it.
+    #[must_use]
+    pub fn stats(&self) -> SessionStats {
+        self.0.stats()
+    }
+}
+
+/// A packet being written in the ring; see [`Session::reserve`].
+pub struct Packet<'a> {
+    draft: Draft<'a>,
+    session: &'a Session,
+}
+
+impl Packet<'_> {
+    /// Publishes the packet: it will be sent.
+    pub fn commit(self) {
+        self.session.commit(self.draft);
+    }
+}
+
+impl Deref for Packet<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.draft
+    }
+}
+
+impl DerefMut for Packet<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.draft
+    }
+}

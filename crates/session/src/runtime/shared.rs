@@ -1,0 +1,507 @@
+//! What the handles of a session and its worker share, and who writes to the socket when.
+//!
+//! The ring knows who has the right to send; it is handed on like this:
+//! - While the worker has it (a span is out, or a handler runs), callers only append.
+//! - Otherwise a caller's commit comes back as the first. If the session was quiet, the caller
+//!   writes right away, so a lone message makes no hop. If somebody wrote just now, sends follow
+//!   each other closely, and it pays to leave the writing to the worker and to append meanwhile.
+//! - Whoever gives the right back and is told that more is there, or that the link waited for the
+//!   right, marks the session, and the worker looks at it. So no wake-up is lost.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use embar_transport::ring::{Commit, Reservation, ReserveError};
+use embar_transport::{DirectSend, Peer, Token};
+use embar_wire::frame::{FrameHeader, Shape};
+use embar_wire::limits::FRAME_HEADER_BYTES;
+use embar_wire::time::Now;
+
+use super::clock;
+use super::group::Group;
+use super::hub::{self, Hub};
+use super::session::{OnFull, SessionId};
+use super::stats::{Counter, SessionStats};
+use crate::{Closed, Plain, SendError, Sender};
+
+/// About what a hand-over to the worker costs: callers that commit in quicker succession leave the
+/// writing to it.
+const HANDOVER_NS: u64 = 20_000;
+
+/// How long a thread that waits for room lets more of it gather than it needs.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// What may be asked of the worker, as bits.
+pub(super) mod ask {
+    pub(in super::super) const RESUME: u32 = 1;
+    pub(in super::super) const GOODBYE: u32 = 2;
+    pub(in super::super) const CLOSE: u32 = 4;
+    pub(in super::super) const ABORT: u32 = 8;
+    pub(in super::super) const FULL: u32 = 16;
+    pub(in super::super) const STATUS: u32 = 32;
+}
+
+/// A body on its way from a caller to the worker. The reservation is never committed: it holds the
+/// place in the stream, and its bytes are the frame header and the head.
+pub(super) struct QueuedBody {
+    pub(super) place: Reservation<'static>,
+    pub(super) bytes: Arc<Vec<u8>>,
+}
+
+/// See the module.
+pub(super) struct Shared {
+    pub(super) id: SessionId,
+    pub(super) peer: Peer,
+    pub(super) token: Token,
+    pub(super) sender: Sender,
+    pub(super) group: Arc<Group>,
+    hub: Arc<Hub>,
+    /// Set once connected.
+    pub(super) direct: OnceLock<DirectSend>,
+    asked: AtomicU32,
+    on_full: AtomicU8,
+    full_wait_ns: AtomicU64,
+    /// When somebody wrote to the socket last.
+    pub(super) last_flush: AtomicU64,
+    bodies: Mutex<Vec<QueuedBody>>,
+    queued_bodies: AtomicUsize,
+    queued_body_bytes: AtomicUsize,
+    body_room: Condvar,
+    pub(super) ended: OnceLock<Closed>,
+    born: Now,
+    pub(super) numbers: Numbers,
+}
+
+/// Numbers of one session that its worker publishes.
+#[derive(Default)]
+pub(super) struct Numbers {
+    pub(super) messages_received: Counter,
+    pub(super) bodies_sent: Counter,
+    pub(super) bytes_received: Counter,
+    pub(super) kept_bytes: Counter,
+    /// Nanoseconds; 0 = none yet.
+    pub(super) round_trip: Counter,
+}
+
+impl Shared {
+    pub(super) fn new(
+        peer: Peer,
+        token: Token,
+        sender: Sender,
+        group: Arc<Group>,
+        hub: Arc<Hub>,
+    ) -> Self {
+        let on_full = group.settings.on_full;
+        let shared = Self {
+            id: SessionId::next(),
+            peer,
+            token,
+            sender,
+            group,
+            hub,
+            direct: OnceLock::new(),
+            asked: AtomicU32::new(0),
+            on_full: AtomicU8::new(0),
+            full_wait_ns: AtomicU64::new(0),
+            last_flush: AtomicU64::new(0),
+            bodies: Mutex::default(),
+            queued_bodies: AtomicUsize::new(0),
+            queued_body_bytes: AtomicUsize::new(0),
+            body_room: Condvar::new(),
+            ended: OnceLock::new(),
+            born: clock::now(),
+            numbers: Numbers::default(),
+        };
+        shared.set_on_full(on_full);
+        shared
+    }
+
+    pub(super) fn set_on_full(&self, policy: OnFull) {
+        let kind = match policy {
+            OnFull::Wait { timeout } => {
+                let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+                self.full_wait_ns.store(nanos, Ordering::Relaxed);
+                0
+            }
+            OnFull::Fail => 1,
+            OnFull::Close => 2,
+        };
+        self.on_full.store(kind, Ordering::Relaxed);
+    }
+
+    fn on_full(&self) -> OnFull {
+        match self.on_full.load(Ordering::Relaxed) {
+            0 => OnFull::Wait {
+                timeout: Duration::from_nanos(self.full_wait_ns.load(Ordering::Relaxed)),
+            },
+            1 => OnFull::Fail,
+            _ => OnFull::Close,
+        }
+    }
+
+    /// After every commit.
+    #[inline]
+    pub(super) fn committed(&self, commit: Commit) {
+        if commit == Commit::First {
+            self.see_to_it();
+        }
+    }
+
+    /// Something is committed and nobody has the right to send.
+    fn see_to_it(&self) {
+        let Some(direct) = self.direct.get() else {
+            return self.mark();
+        };
+        // Who is marked already needs no look at the clock: the worker is on its way. Marking again
+        // is what makes sure of that.
+        if self.hub.is_marked(self.token.index()) || hub::is_current(&self.hub) {
+            return self.mark();
+        }
+        let last = self.last_flush.load(Ordering::Relaxed);
+        if clock::now().0.saturating_sub(last) < HANDOVER_NS {
+            return self.mark();
+        }
+        // None: somebody else has it by now, and sees to all there is.
+        let Some(mut span) = self.sender.ring().span() else {
+            return;
+        };
+        let asked = span.bytes().len();
+        let written = direct.try_send(&mut span);
+        if let Ok(count) = written {
+            self.sender.wrote(count);
+        }
+        self.last_flush.store(clock::now().0, Ordering::Relaxed);
+        let more = span.finish();
+        fence(Ordering::SeqCst);
+        let body_waits = self.queued_bodies.load(Ordering::Relaxed) > 0;
+        // A socket that is full, or broken, is the worker's business: it waits, or finds out.
+        if more || written.ok() != Some(asked) || self.sender.wants_right() || body_waits {
+            self.mark();
+        }
+    }
+
+    /// For handlers, which cannot wait: tries to write what the ring holds, right now.
+    fn flush_here(&self) {
+        let Some(direct) = self.direct.get().filter(|_| hub::is_current(&self.hub)) else {
+            return;
+        };
+        let ring = self.sender.ring();
+        // The worker holds the right while the session's own handler runs.
+        let corked = ring.uncork();
+        let was_corked = corked.is_some();
+        if let Some(mut span) = corked.or_else(|| ring.span()) {
+            if let Ok(count) = direct.try_send(&mut span) {
+                self.sender.wrote(count);
+            }
+            drop(span);
+            if was_corked {
+                ring.cork();
+            }
+            // Whatever is left, and whoever waited for the right.
+            self.mark();
+        }
+    }
+
+    /// Has the worker look at this session.
+    pub(super) fn mark(&self) {
+        self.hub.mark(self.token.index());
+    }
+
+    pub(super) fn ask(&self, bits: u32) {
+        self.asked.fetch_or(bits, Ordering::AcqRel);
+        self.mark();
+    }
+
+    pub(super) fn take_asked(&self) -> u32 {
+        if self.asked.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.asked.swap(0, Ordering::AcqRel)
+    }
+
+    /// The slow path of a send that found the ring full: `retry` is the fast one.
+    #[cold]
+    pub(super) fn when_full<T>(
+        &self,
+        len: usize,
+        mut retry: impl FnMut() -> Result<T, SendError>,
+    ) -> Result<T, SendError> {
+        if hub::is_worker() {
+            self.flush_here();
+            match retry() {
+                Err(SendError::Full) => {}
+                other => return other,
+            }
+        }
+        let timeout = match self.on_full() {
+            // A worker that waited would hold up every other session, and perhaps whoever could
+            // make room.
+            OnFull::Wait { .. } if hub::is_worker() => return Err(SendError::Full),
+            OnFull::Fail => return Err(SendError::Full),
+            OnFull::Close => {
+                self.ask(ask::FULL);
+                return Err(SendError::Full);
+            }
+            OnFull::Wait { timeout } => timeout,
+        };
+        let ring = self.sender.ring();
+        let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 32));
+        let left = || deadline.saturating_duration_since(Instant::now());
+        // A thread that wakes up for every few bytes of room is slower than one that lets some
+        // gather; but it must not depend on more than what it needs.
+        let bytes = FRAME_HEADER_BYTES + len;
+        let plenty = bytes.max(ring.capacity() / 2).min(ring.capacity());
+        let _ = ring.wait_room(plenty, left().min(GATHER));
+        loop {
+            let left = left();
+            let waited = ring.wait_room(bytes, left);
+            match retry() {
+                Err(SendError::Full) if waited.is_ok() && !left.is_zero() => {}
+                other => return other,
+            }
+        }
+    }
+
+    pub(super) fn poll_room(
+        &self,
+        len: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        let bytes = FRAME_HEADER_BYTES + len;
+        let room = self.sender.ring().poll_room(bytes, cx);
+        room.map_err(|_| SendError::Closed)
+    }
+
+    pub(super) fn send_body(
+        &self,
+        id: u16,
+        head: &[u8],
+        bytes: Arc<Vec<u8>>,
+    ) -> Result<(), SendError> {
+        let (header, prefix) = self.frame_of_body(id, head.len(), bytes.len())?;
+        self.take_body_room(bytes.len())?;
+        let len = prefix.len() + head.len();
+        let place = || {
+            let reserved = self.sender.ring().reserve(FRAME_HEADER_BYTES + len);
+            reserved.map_err(|error| match error {
+                ReserveError::Full => SendError::Full,
+                ReserveError::Closed => SendError::Closed,
+                ReserveError::TooLong { max } => SendError::TooLong {
+                    bytes: len,
+                    max: u32::try_from(max).unwrap_or(u32::MAX),
+                },
+            })
+        };
+        let placed = match place() {
+            Err(SendError::Full) => self.when_full(len, place),
+            other => other,
+        };
+        let mut place = match placed {
+            Ok(place) => place,
+            Err(error) => {
+                self.give_body_room(bytes.len());
+                return Err(error);
+            }
+        };
+        let (to_header, rest) = place.split_at_mut(FRAME_HEADER_BYTES);
+        let (to_prefix, to_head) = rest.split_at_mut(prefix.len());
+        to_header.copy_from_slice(&header.to_bytes());
+        to_prefix.copy_from_slice(&prefix);
+        to_head.copy_from_slice(head);
+        let place = place.into_owned();
+        self.queued_bodies.fetch_add(1, Ordering::AcqRel);
+        self.bodies().push(QueuedBody { place, bytes });
+        self.mark();
+        Ok(())
+    }
+
+    /// The header and what comes before the head, as the session's protocol wants it.
+    fn frame_of_body(
+        &self,
+        id: u16,
+        head: usize,
+        body: usize,
+    ) -> Result<(FrameHeader, Prefix), SendError> {
+        let limits = self.sender.limits();
+        let limits = limits.ok_or_else(|| self.not_open())?;
+        let max = limits.max_body_bytes;
+        for flags in [0, Plain::BODY] {
+            let bytes = head + body;
+            let header = |length: usize| FrameHeader {
+                length: u32::try_from(length).unwrap_or(u32::MAX),
+                id,
+                flags,
+            };
+            let (length, prefix) = match (self.group.shape)(header(bytes)) {
+                Ok(Shape::Body { head: known }) if known as usize == head => {
+                    (bytes, Prefix::default())
+                }
+                Ok(Shape::HeadThenBody) => (bytes + 4, Prefix::length(head)),
+                _ => continue,
+            };
+            if length > max as usize {
+                return Err(SendError::TooLong { bytes: length, max });
+            }
+            return Ok((header(length), prefix));
+        }
+        Err(SendError::Encoding)
+    }
+
+    fn not_open(&self) -> SendError {
+        if self.sender.ring().is_closed() {
+            SendError::Closed
+        } else {
+            SendError::NotOpen
+        }
+    }
+
+    /// Counts a body in, if the limit allows: one may always wait.
+    fn take_body_room(&self, bytes: usize) -> Result<(), SendError> {
+        let limit = self.group.settings.max_queued_body_bytes;
+        let fits = |queued: usize| {
+            let sum = queued.saturating_add(bytes);
+            (queued == 0 || sum <= limit).then_some(sum)
+        };
+        let count = &self.queued_body_bytes;
+        let take = || count.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
+        if take().is_ok() {
+            return Ok(());
+        }
+        let timeout = match self.on_full() {
+            OnFull::Wait { timeout } if !hub::is_worker() => timeout,
+            OnFull::Close => {
+                self.ask(ask::FULL);
+                return Err(SendError::Full);
+            }
+            _ => return Err(SendError::Full),
+        };
+        let closed = || self.sender.ring().is_closed();
+        let no_room = |_: &mut Vec<QueuedBody>| !closed() && take().is_err();
+        let waited = self
+            .body_room
+            .wait_timeout_while(self.bodies(), timeout, no_room);
+        let timed_out = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
+        if timed_out {
+            Err(SendError::Full)
+        } else if closed() {
+            Err(SendError::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether bodies wait for their turn.
+    pub(super) fn has_bodies(&self) -> bool {
+        self.queued_bodies.load(Ordering::Acquire) > 0
+    }
+
+    /// A body was handed over in full, or never will be.
+    pub(super) fn give_body_room(&self, bytes: usize) {
+        self.queued_body_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        // Under the lock, so that nobody is between looking and waiting.
+        let _bodies = self.bodies();
+        self.body_room.notify_all();
+    }
+
+    /// The queued body whose turn it is: its place is at the front of the ring.
+    pub(super) fn next_body(&self) -> Option<QueuedBody> {
+        if self.queued_bodies.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // Partner of the fence in `see_to_it`: either the sent bytes are seen here, or their
+        // sender sees that a body waits.
+        fence(Ordering::SeqCst);
+        let ring = self.sender.ring();
+        if ring.has_committed() {
+            return None;
+        }
+        let oldest = ring.oldest_reservation()?;
+        let mut bodies = self.bodies();
+        let index = bodies.iter().position(|b| b.place.ticket() == oldest)?;
+        self.queued_bodies.fetch_sub(1, Ordering::AcqRel);
+        Some(bodies.swap_remove(index))
+    }
+
+    /// The session is over: nobody waits for it, and nothing of it is kept.
+    pub(super) fn end(&self, why: Closed) {
+        let _ = self.ended.set(why);
+        self.sender.ring().close();
+        let bodies = std::mem::take(&mut *self.bodies());
+        for body in bodies {
+            self.give_body_room(body.bytes.len());
+        }
+        self.body_room.notify_all();
+    }
+
+    /// A waker that marks this session.
+    pub(super) fn marker(&self) -> Waker {
+        let hub = Arc::clone(&self.hub);
+        let slot = self.token.index();
+        Arc::new(Marker { hub, slot }).into()
+    }
+
+    pub(super) fn messages_sent(&self) -> u64 {
+        self.sender.messages() + self.numbers.bodies_sent.get()
+    }
+
+    pub(super) fn stats(&self) -> SessionStats {
+        let numbers = &self.numbers;
+        let round_trip = numbers.round_trip.get();
+        SessionStats {
+            messages_received: numbers.messages_received.get(),
+            messages_sent: self.messages_sent(),
+            bytes_received: numbers.bytes_received.get(),
+            bytes_sent: self.sender.bytes(),
+            queued_bytes: self.sender.ring().queued(),
+            kept_bytes: usize::try_from(numbers.kept_bytes.get()).unwrap_or(usize::MAX),
+            round_trip: (round_trip > 0).then(|| Duration::from_nanos(round_trip)),
+            age: clock::now().since(self.born),
+        }
+    }
+
+    pub(super) fn bodies(&self) -> MutexGuard<'_, Vec<QueuedBody>> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The length of a head, in front of it, for protocols that have it there.
+#[derive(Default)]
+struct Prefix {
+    bytes: [u8; 4],
+    len: usize,
+}
+
+impl Prefix {
+    fn length(head: usize) -> Self {
+        Self {
+            bytes: u32::try_from(head).unwrap_or(u32::MAX).to_le_bytes(),
+            len: 4,
+        }
+    }
+}
+
+impl std::ops::Deref for Prefix {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Marks one session. Apart from [`Shared`], which owns the ring that holds this as a waker.
+struct Marker {
+    hub: Arc<Hub>,
+    slot: usize,
+}
+
+impl Wake for Marker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.hub.mark(self.slot);
+    }
+}

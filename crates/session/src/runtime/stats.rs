@@ -1,0 +1,74 @@
+//! Counters that any thread may read.
+//!
+//! Each counter is written by one thread, or with a relaxed addition, and read without a lock: a
+//! reading is exact for each number, but numbers read together may be a round apart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What one session did so far, and how it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionStats {
+    /// Messages handed to the handler, bodies included.
+    pub messages_received: u64,
+    /// Messages committed, bodies included.
+    pub messages_sent: u64,
+    /// Bytes received from the socket.
+    pub bytes_received: u64,
+    /// Bytes handed to the socket.
+    pub bytes_sent: u64,
+    /// Bytes committed and not yet handed to the socket.
+    pub queued_bytes: usize,
+    /// Bytes that kept messages hold in the receive ring.
+    pub kept_bytes: usize,
+    /// The latest round trip measured by a ping; `None` before the first.
+    pub round_trip: Option<Duration>,
+    /// Time since the session was made.
+    pub age: Duration,
+}
+
+/// What a server or client did so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Sessions there are now, those that just open or close included.
+    pub sessions: u64,
+    /// Sessions that opened.
+    pub opened: u64,
+    /// Sessions that are over, also those that never opened.
+    pub closed: u64,
+    /// Peers refused, because there were too many or the handler said no.
+    pub refused: u64,
+    /// Sessions closed because their peer said nothing for too long.
+    pub idle_kicks: u64,
+    /// Sessions closed because the peer broke the rules of the frames.
+    pub malformed: u64,
+    /// Sessions closed because their handler panicked.
+    pub panics: u64,
+    /// Messages handed to handlers.
+    pub messages_received: u64,
+    /// Messages committed. Of sessions that are over, and of those that are open.
+    pub messages_sent: u64,
+    /// Bytes received from sockets.
+    pub bytes_received: u64,
+    /// Bytes handed to sockets.
+    pub bytes_sent: u64,
+}
+
+/// A number that grows.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// For the only writer.
+    pub(super) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

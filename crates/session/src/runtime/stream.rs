@@ -1,0 +1,457 @@
+//! Sessions as async streams, on any executor.
+//!
+//! A relay handler on the worker keeps each message in the ring and queues the guard; the stream
+//! hands the guards out. The queue is bounded: when it is full, the session is not read until half
+//! of it is taken, and the peer notices.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::{Deref, Range};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use buffa::{DecodeError, DecodeOptions, Message as Protobuf, MessageView};
+use embar_transport::{Address, Peer};
+use embar_wire::frame::Protocol;
+use futures_core::Stream;
+
+use super::client::Client;
+use super::handler::{BodyStore, BodyTarget, Flow, Handler};
+use super::server::{Server, ServerBuilder, StartError};
+use super::session::Session;
+use crate::{
+    CloseReason, Closed, Kept, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS, Message,
+    SendError,
+};
+
+/// Messages that wait in one stream.
+const QUEUED_MESSAGES: usize = 1024;
+
+/// Bytes that wait in one stream, before the last that is queued. One message may always wait.
+const QUEUED_BYTES: usize = 64 << 10;
+
+enum Bytes {
+    Kept(Kept),
+    Owned(Vec<u8>, Range<usize>),
+}
+
+/// A message out of an [`AsyncSession`]. Its bytes lie in the receive ring as long as this lives,
+/// and hold up the room from there on: copy what is to be had for long.
+pub struct Received {
+    id: u16,
+    head: Vec<u8>,
+    bytes: Bytes,
+}
+
+impl Received {
+    /// The packet id.
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// What came before the body, of a frame with a body; else empty.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The content as a view of a Protobuf message, with the bounds of
+    /// [`Message::decode`](crate::Message::decode).
+    ///
+    /// # Errors
+    /// What the decoder found wrong.
+    pub fn decode<'a, V: MessageView<'a>>(&'a self) -> Result<V, DecodeError> {
+        DecodeOptions::new()
+            .with_recursion_limit(MAX_NESTING)
+            .with_unknown_field_limit(MAX_UNKNOWN_FIELDS)
+            .with_element_memory_limit(MAX_ELEMENT_BYTES)
+            .decode_view(self)
+    }
+}
+
+impl Deref for Received {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Kept(kept) => kept,
+            Bytes::Owned(bytes, range) => &bytes[range.clone()],
+        }
+    }
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Received({}, {} bytes)", self.id, self.len())
+    }
+}
+
+#[derive(Default)]
+struct State {
+    messages: VecDeque<Received>,
+    bytes: usize,
+    /// The relay left a message until there is room.
+    paused: bool,
+    ended: Option<Closed>,
+    waker: Option<Waker>,
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.messages.len() >= QUEUED_MESSAGES || self.bytes >= QUEUED_BYTES
+    }
+
+    fn has_room_again(&self) -> bool {
+        self.messages.len() <= QUEUED_MESSAGES / 2 && self.bytes <= QUEUED_BYTES / 2
+    }
+}
+
+#[derive(Default)]
+struct Queue(Mutex<State>);
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, message: Received) {
+        let mut state = self.lock();
+        state.bytes += message.len();
+        state.messages.push_back(message);
+        wake(state);
+    }
+
+    /// Whether there is room; if not, the session waits for [`Session::resume`].
+    fn has_room(&self) -> bool {
+        let mut state = self.lock();
+        let full = state.is_full();
+        state.paused = full;
+        !full
+    }
+
+    fn end(&self, why: Closed) {
+        let mut state = self.lock();
+        state.ended = Some(why);
+        wake(state);
+    }
+}
+
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waker = state.waker.take();
+    drop(state);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// Queues what arrives, for an [`AsyncSession`].
+struct Relay {
+    queue: Arc<Queue>,
+    /// Where accepted sessions are handed out.
+    accepted: Option<Arc<Accepted>>,
+    head: Vec<u8>,
+}
+
+impl Handler for Relay {
+    fn greeted(&mut self, _: &Session, _: &[u8]) -> Result<Vec<u8>, String> {
+        match &self.accepted {
+            Some(accepted) if accepted.lock().gone => {
+                Err("nobody accepts sessions here any more".to_owned())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn opened(&mut self, session: &Session, _: &[u8]) {
+        if let Some(accepted) = &self.accepted {
+            accepted.push(AsyncSession {
+                session: session.clone(),
+                queue: Arc::clone(&self.queue),
+            });
+        }
+    }
+
+    fn message(&mut self, _: &Session, message: Message<'_>) -> Flow {
+        if !self.queue.has_room() {
+            return Flow::Pause;
+        }
+        let payload = message.payload();
+        // At the limit of what may be kept a copy is made; the queue's own limit bounds those.
+        let bytes = match message.keep() {
+            Ok(kept) => Bytes::Kept(kept),
+            Err(_) => Bytes::Owned(payload.to_vec(), 0..payload.len()),
+        };
+        self.queue.push(Received {
+            id: message.id(),
+            head: Vec::new(),
+            bytes,
+        });
+        Flow::Continue
+    }
+
+    fn body(&mut self, _: &Session, _: u16, head: &[u8], len: usize) -> BodyTarget {
+        if !self.queue.has_room() {
+            return BodyTarget::Pause;
+        }
+        self.head = head.to_vec();
+        BodyTarget::heap(len)
+    }
+
+    fn body_done(&mut self, _: &Session, id: u16, store: BodyStore, range: Range<usize>) {
+        let head = std::mem::take(&mut self.head);
+        if let Some(bytes) = store.into_heap() {
+            let bytes = Bytes::Owned(bytes, range);
+            self.queue.push(Received { id, head, bytes });
+        }
+    }
+
+    fn closed(&mut self, _: &Session, why: &Closed) {
+        self.queue.end(why.clone());
+    }
+}
+
+/// A session for async code: a stream of messages, and sends that wait for room. Works on every
+/// executor. Dropping it closes the session politely.
+///
+/// The stream ends after the last message: with `None` if the session was finished in good order,
+/// by either end, else with the reason once and then `None`.
+pub struct AsyncSession {
+    session: Session,
+    queue: Arc<Queue>,
+}
+
+impl AsyncSession {
+    /// The handle for other threads and tasks.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The next message; `None` at the end, as the stream says it.
+    pub async fn next(&mut self) -> Option<Result<Received, Closed>> {
+        poll_fn(|cx| self.poll_message(cx)).await
+    }
+
+    /// Sends a Protobuf message; waits for room in the ring.
+    ///
+    /// # Errors
+    /// [`SendError`], but not for want of room.
+    pub fn send<M: Protobuf>(
+        &self,
+        id: u16,
+        message: &M,
+    ) -> impl Future<Output = Result<(), SendError>> {
+        let len = message.encoded_len() as usize;
+        self.when_room(len, move |session| session.try_send(id, message))
+    }
+
+    /// Sends `payload` as it is; waits for room in the ring.
+    ///
+    /// # Errors
+    /// [`SendError`], but not for want of room.
+    pub fn send_bytes(
+        &self,
+        id: u16,
+        payload: &[u8],
+    ) -> impl Future<Output = Result<(), SendError>> {
+        self.when_room(payload.len(), move |session| {
+            let mut packet = session.try_reserve(id, payload.len())?;
+            packet.copy_from_slice(payload);
+            packet.commit();
+            Ok(())
+        })
+    }
+
+    fn when_room(
+        &self,
+        len: usize,
+        send: impl Fn(&Session) -> Result<(), SendError>,
+    ) -> impl Future<Output = Result<(), SendError>> {
+        poll_fn(move |cx| {
+            loop {
+                match send(&self.session) {
+                    Err(SendError::Full) => match self.session.poll_room(len, cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => return Poll::Pending,
+                    },
+                    done => return Poll::Ready(done),
+                }
+            }
+        })
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received, Closed>>> {
+        let mut state = self.queue.lock();
+        if let Some(message) = state.messages.pop_front() {
+            state.bytes -= message.len();
+            let resume = state.paused && state.has_room_again();
+            if resume {
+                state.paused = false;
+            }
+            drop(state);
+            if resume {
+                self.session.resume();
+            }
+            return Poll::Ready(Some(Ok(message)));
+        }
+        let over = state.ended.as_mut().map(|why| {
+            // Told once.
+            let reason = std::mem::replace(&mut why.reason, CloseReason::Finished);
+            (reason != CloseReason::Finished).then(|| {
+                Err(Closed {
+                    reason,
+                    ..why.clone()
+                })
+            })
+        });
+        match over {
+            Some(end) => Poll::Ready(end),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Stream for AsyncSession {
+    type Item = Result<Received, Closed>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_message(cx)
+    }
+}
+
+impl Drop for AsyncSession {
+    fn drop(&mut self) {
+        self.session.close();
+    }
+}
+
+#[derive(Default)]
+struct AcceptedState {
+    sessions: VecDeque<AsyncSession>,
+    waker: Option<Waker>,
+    gone: bool,
+}
+
+#[derive(Default)]
+struct Accepted(Mutex<AcceptedState>);
+
+impl Accepted {
+    fn lock(&self) -> MutexGuard<'_, AcceptedState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, session: AsyncSession) {
+        let mut state = self.lock();
+        if state.gone {
+            drop(state);
+            return drop(session);
+        }
+        state.sessions.push_back(session);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The sessions that a server accepts, as a stream; see [`ServerBuilder::start_async`]. Those not
+/// taken yet are bounded by the setting `max_sessions`. After it is dropped, peers are refused.
+pub struct IncomingSessions(Arc<Accepted>);
+
+impl IncomingSessions {
+    /// The next session that a peer opened.
+    pub async fn next(&mut self) -> AsyncSession {
+        poll_fn(|cx| self.poll_session(cx)).await
+    }
+
+    fn poll_session(&mut self, cx: &mut Context<'_>) -> Poll<AsyncSession> {
+        let mut state = self.0.lock();
+        match state.sessions.pop_front() {
+            Some(session) => Poll::Ready(session),
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Stream for IncomingSessions {
+    type Item = AsyncSession;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AsyncSession>> {
+        self.poll_session(cx).map(Some)
+    }
+}
+
+impl Drop for IncomingSessions {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.gone = true;
+        let waiting = std::mem::take(&mut state.sessions);
+        drop(state);
+        drop(waiting);
+    }
+}
+
+impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
+    /// Starts a server whose sessions come out of a stream.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_async(self) -> Result<(Server, IncomingSessions), StartError> {
+        let accepted = Arc::new(Accepted::default());
+        let incoming = IncomingSessions(Arc::clone(&accepted));
+        let server = self.start(move |_: &Peer| Relay {
+            queue: Arc::default(),
+            accepted: Some(Arc::clone(&accepted)),
+            head: Vec::new(),
+        })?;
+        Ok((server, incoming))
+    }
+}
+
+fn connecting_relay() -> (Arc<Queue>, Relay) {
+    let queue = Arc::new(Queue::default());
+    let relay = Relay {
+        queue: Arc::clone(&queue),
+        accepted: None,
+        head: Vec::new(),
+    };
+    (queue, relay)
+}
+
+impl Client {
+    /// Connects, for async code.
+    ///
+    /// # Errors
+    /// How the session ended before it opened.
+    pub async fn connect_async(&self, address: impl Into<Address>) -> Result<AsyncSession, Closed> {
+        let (queue, relay) = connecting_relay();
+        let session = self.open(address, &[], relay).await?;
+        Ok(AsyncSession { session, queue })
+    }
+
+    /// As [`Client::connect_async`], encrypted, and only to the server that `tls` names.
+    ///
+    /// # Errors
+    /// As [`Client::connect_tls`].
+    #[cfg(feature = "tls")]
+    pub async fn connect_tls_async(
+        &self,
+        address: impl Into<Address>,
+        tls: &super::TlsTarget,
+    ) -> Result<AsyncSession, Closed> {
+        let (queue, relay) = connecting_relay();
+        let session = self.open_tls(address, tls, &[], relay).await?;
+        Ok(AsyncSession { session, queue })
+    }
+}

@@ -1,0 +1,420 @@
+//! Sending from any thread: a message is encoded straight into the ring it leaves from.
+//!
+//! Invariants
+//! - A frame's length in its header is that of its reservation, so what is committed is always a
+//!   run of whole frames.
+//! - Nothing but the handshake and the session layer's own frames is committed while the gate is
+//!   shut.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+use buffa::{EncodeSink, Message, SizeCache, ViewEncode};
+use embar_transport::ring::{Commit, Reservation, ReserveError, SendRing};
+use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader};
+use embar_wire::limits::FRAME_HEADER_BYTES;
+use thiserror::Error;
+
+use crate::link::Limits;
+
+/// The gate of a session that is not open yet. Else it says how long a frame may be.
+const NOT_OPEN: u32 = 0;
+/// The gate of a session that has ended.
+const ENDED: u32 = u32::MAX;
+
+/// Why a frame was not sent. Nothing of it was, and what was sent before is not touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SendError {
+    /// The handshake is not over.
+    #[error("the session is not open yet: wait for the handshake")]
+    NotOpen,
+    /// The session has ended or is about to.
+    #[error("the session is closed: open another")]
+    Closed,
+    /// The ring has no room now.
+    #[error("the session's send ring is full: wait for room, or send less")]
+    Full,
+    /// The peer does not accept it, or the ring could never hold it.
+    #[error(
+        "a frame of {bytes} bytes exceeds the session's limit of {max}: split it, or raise max_frame_bytes and the rings"
+    )]
+    TooLong {
+        /// Bytes after the frame header.
+        bytes: usize,
+        /// Most bytes after the frame header.
+        max: u32,
+    },
+    /// The id belongs to the session layer.
+    #[error("packet id {id:#06x} is reserved: use one below 0xff00")]
+    ReservedId {
+        /// The id.
+        id: u16,
+    },
+    /// A message wrote more or less than the size it gave before.
+    #[error(
+        "the message's encoder wrote another length than it announced: do not change it while it is sent"
+    )]
+    Encoding,
+}
+
+/// What threads share about a session's sending.
+#[derive(Debug)]
+struct Shared {
+    /// [`NOT_OPEN`], [`ENDED`], or the longest frame + 1.
+    gate: AtomicU32,
+    max_body: AtomicU32,
+    /// The link waits for the right to send.
+    wanted: AtomicBool,
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Sends on one session from any thread. Cheap to clone.
+///
+/// Nothing here blocks and nothing here writes to a socket: a message that was committed as
+/// [`Commit::First`] waits until somebody is told to look ([`SendRing::span`], or a poll of the
+/// link).
+#[derive(Clone)]
+pub struct Sender {
+    ring: SendRing,
+    shared: Arc<Shared>,
+}
+
+impl Sender {
+    pub(crate) fn new(ring: SendRing) -> Self {
+        Self {
+            ring,
+            shared: Arc::new(Shared {
+                gate: AtomicU32::new(NOT_OPEN),
+                max_body: AtomicU32::new(0),
+                wanted: AtomicBool::new(false),
+                messages: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    pub(crate) fn open(&self, limits: Limits) {
+        let max_body = limits.max_body_bytes;
+        self.shared.max_body.store(max_body, Ordering::Relaxed);
+        // Relaxed, as all of the gate: it is advice, not protection. A frame that slips through
+        // after the end is behind CLOSE, where nobody reads it.
+        let longest = limits.max_frame_bytes.min(ENDED - 2);
+        self.shared.gate.store(longest + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn shut(&self) {
+        self.shared.gate.store(ENDED, Ordering::Relaxed);
+    }
+
+    /// Whether the handshake is over and the session has not ended.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !matches!(self.shared.gate.load(Ordering::Relaxed), NOT_OPEN | ENDED)
+    }
+
+    /// What may be sent; `None` unless open.
+    #[must_use]
+    pub fn limits(&self) -> Option<Limits> {
+        Some(Limits {
+            max_frame_bytes: self.limit().ok()?,
+            max_body_bytes: self.shared.max_body.load(Ordering::Relaxed),
+        })
+    }
+
+    #[inline]
+    fn limit(&self) -> Result<u32, SendError> {
+        match self.shared.gate.load(Ordering::Relaxed) {
+            NOT_OPEN => Err(SendError::NotOpen),
+            ENDED => Err(SendError::Closed),
+            longest => Ok(longest - 1),
+        }
+    }
+
+    /// The ring that all frames leave through.
+    #[must_use]
+    pub fn ring(&self) -> &SendRing {
+        &self.ring
+    }
+
+    /// Room for the content of a frame, `len` bytes, to be filled in place.
+    ///
+    /// # Errors
+    /// [`SendError`]; never [`SendError::Encoding`].
+    #[inline]
+    pub fn reserve(&self, id: u16, len: usize) -> Result<Draft<'_>, SendError> {
+        self.reserve_flagged(id, 0, len)
+    }
+
+    /// As [`Sender::reserve`], with flags that the protocol defines.
+    ///
+    /// # Errors
+    /// As [`Sender::reserve`].
+    #[inline]
+    pub fn reserve_flagged(&self, id: u16, flags: u16, len: usize) -> Result<Draft<'_>, SendError> {
+        if id >= FIRST_RESERVED_ID {
+            return Err(SendError::ReservedId { id });
+        }
+        let max = self.limit()?;
+        if len > max as usize {
+            return Err(SendError::TooLong { bytes: len, max });
+        }
+        self.draft(id, flags, len)
+    }
+
+    /// A frame of the session layer, or one that was checked.
+    #[inline]
+    pub(crate) fn draft(&self, id: u16, flags: u16, len: usize) -> Result<Draft<'_>, SendError> {
+        let reserved = self.ring.reserve(FRAME_HEADER_BYTES + len);
+        let mut reservation = reserved.map_err(|error| refused(&error, len))?;
+        let header = FrameHeader {
+            length: len as u32,
+            id,
+            flags,
+        };
+        reservation[..FRAME_HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        Ok(Draft {
+            reservation,
+            shared: &self.shared,
+        })
+    }
+
+    /// Sends a frame of `len` bytes that `fill` writes in place. It must write all of them: what
+    /// it leaves out is whatever this session sent there before.
+    ///
+    /// # Errors
+    /// [`SendError`]; never [`SendError::Encoding`].
+    #[inline]
+    pub fn send_with(
+        &self,
+        id: u16,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Commit, SendError> {
+        let mut draft = self.reserve(id, len)?;
+        fill(&mut draft);
+        Ok(draft.commit())
+    }
+
+    /// Sends a Protobuf message. Its size is computed once, then it is written to where it leaves
+    /// from.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    #[inline]
+    pub fn send(&self, id: u16, message: &impl Message) -> Result<Commit, SendError> {
+        self.encode(
+            id,
+            |sizes| message.compute_size(sizes),
+            |sizes, out| message.write_to(sizes, out),
+        )
+    }
+
+    /// As [`Sender::send`], for a message that is a view of borrowed fields.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    #[inline]
+    pub fn send_view<'v>(
+        &self,
+        id: u16,
+        message: &impl ViewEncode<'v>,
+    ) -> Result<Commit, SendError> {
+        self.encode(
+            id,
+            |sizes| message.compute_size(sizes),
+            |sizes, out| message.write_to(sizes, out),
+        )
+    }
+
+    #[inline]
+    fn encode(
+        &self,
+        id: u16,
+        size: impl FnOnce(&mut SizeCache) -> u32,
+        write: impl FnOnce(&mut SizeCache, &mut Bounded<'_>),
+    ) -> Result<Commit, SendError> {
+        with_sizes(|sizes| {
+            let len = size(sizes) as usize;
+            let mut draft = self.reserve(id, len)?;
+            draft.write(|out| write(sizes, out))?;
+            Ok(draft.commit())
+        })
+    }
+
+    /// Counts bytes that were written to the connection by somebody else than the link, so that it
+    /// knows how much was sent, and that no PING is due.
+    pub fn wrote(&self, bytes: usize) {
+        self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Whether the link needed the right to send while somebody else had it. Who finishes a
+    /// [`SendSpan`](embar_transport::ring::SendSpan) outside of the link asks this afterwards, and
+    /// if so sees to it that the link is polled.
+    #[must_use]
+    pub fn wants_right(&self) -> bool {
+        // Partner: `set_wanted`. Either this load sees the store, or the link's attempt to take
+        // the right, which follows it, sees that the span is finished.
+        fence(Ordering::SeqCst);
+        self.shared.wanted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_wanted(&self, wanted: bool) {
+        if self.shared.wanted.load(Ordering::Relaxed) != wanted {
+            self.shared.wanted.store(wanted, Ordering::Relaxed);
+        }
+        if wanted {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Messages committed: frames of the session layer do not count.
+    pub(crate) fn messages(&self) -> u64 {
+        self.shared.messages.load(Ordering::Relaxed)
+    }
+
+    /// Bytes handed to the connection, by whomever.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Sender({} of {} bytes queued, {})",
+            self.ring.queued(),
+            self.ring.capacity(),
+            if self.is_open() { "open" } else { "not open" }
+        )
+    }
+}
+
+/// A frame that is being filled; derefs to its content. Dropped without [`Draft::commit`] it is
+/// never sent.
+pub struct Draft<'a> {
+    reservation: Reservation<'a>,
+    shared: &'a Shared,
+}
+
+impl Draft<'_> {
+    /// Lets it leave, in the order of the reservations. [`Commit::First`]: nobody is sending; see
+    /// to it that somebody does.
+    #[inline]
+    pub fn commit(self) -> Commit {
+        self.shared.messages.fetch_add(1, Ordering::Relaxed);
+        self.commit_uncounted()
+    }
+
+    #[inline]
+    pub(crate) fn commit_uncounted(self) -> Commit {
+        self.reservation.commit()
+    }
+
+    /// Lets `write` fill the content, which it must do to the last byte.
+    #[inline]
+    pub(crate) fn write(&mut self, write: impl FnOnce(&mut Bounded<'_>)) -> Result<(), SendError> {
+        let mut out = Bounded {
+            rest: self,
+            over: false,
+        };
+        write(&mut out);
+        if out.over || !out.rest.is_empty() {
+            return Err(SendError::Encoding);
+        }
+        Ok(())
+    }
+}
+
+impl Deref for Draft<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.reservation[FRAME_HEADER_BYTES..]
+    }
+}
+
+impl DerefMut for Draft<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.reservation[FRAME_HEADER_BYTES..]
+    }
+}
+
+/// Where an encoder writes: a fixed range, beyond which nothing goes.
+pub(crate) struct Bounded<'a> {
+    rest: &'a mut [u8],
+    over: bool,
+}
+
+impl Bounded<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let rest = std::mem::take(&mut self.rest);
+        match rest.split_at_mut_checked(bytes.len()) {
+            Some((to, rest)) => {
+                to.copy_from_slice(bytes);
+                self.rest = rest;
+            }
+            None => self.over = true,
+        }
+    }
+}
+
+impl EncodeSink for Bounded<'_> {
+    #[inline]
+    fn put_u8(&mut self, value: u8) {
+        self.put(&[value]);
+    }
+
+    #[inline]
+    fn put_slice(&mut self, src: &[u8]) {
+        self.put(src);
+    }
+
+    #[inline]
+    fn put_u32_le(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+
+    #[inline]
+    fn put_u64_le(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+}
+
+thread_local! {
+    /// Sizes of nested messages beyond those that the cache has room for itself, kept from one
+    /// message to the next so that even deep ones are sent without an allocation.
+    static SPILL: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+}
+
+#[inline]
+fn with_sizes<R>(f: impl FnOnce(&mut SizeCache) -> R) -> R {
+    let spill = SPILL.try_with(Cell::take).unwrap_or_default();
+    let mut sizes = SizeCache::with_spill_buffer(spill);
+    let result = f(&mut sizes);
+    let spill = sizes.into_spill_buffer();
+    if spill.capacity() > 0 {
+        // A thread that is ending has no use for it any more.
+        let _ = SPILL.try_with(|kept| kept.set(spill));
+    }
+    result
+}
+
+#[cold]
+fn refused(error: &ReserveError, bytes: usize) -> SendError {
+    match error {
+        ReserveError::Full => SendError::Full,
+        ReserveError::Closed => SendError::Closed,
+        ReserveError::TooLong { max } => SendError::TooLong {
+            bytes,
+            max: u32::try_from(max.saturating_sub(FRAME_HEADER_BYTES)).unwrap_or(u32::MAX),
+        },
+    }
+}

@@ -1,0 +1,390 @@
+//! Two links back to back, joined by pipes that cut what goes through at any point.
+#![allow(
+    dead_code,
+    clippy::pedantic,
+    reason = "each test program uses a part of it"
+)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use embar_session::{Closed, Incoming, Link, LinkConfig, Plain, Rings, Step};
+use embar_transport::{Mapped, RecvBuf, SendBuf, Store};
+use embar_wire::frame::{FrameHeader, Protocol};
+use embar_wire::time::Now;
+
+#[allow(missing_docs, unused_imports, clippy::all, reason = "generated")]
+pub mod proto {
+    mod generated {
+        include!(concat!(env!("OUT_DIR"), "/testing.include.rs"));
+    }
+    pub use generated::embar::testing::v1::*;
+}
+
+pub const RING: usize = 16 << 10;
+/// Most bytes on their way in one direction.
+pub const PIPE: usize = 32 << 10;
+/// Longest frame of [`config`].
+pub const MAX_FRAME: u32 = 1000;
+
+pub fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub fn at(seconds: u64) -> Now {
+    Now(seconds * 1_000_000_000)
+}
+
+pub fn rings() -> Rings {
+    Rings::new(RING, RING, 4).expect("memory for rings")
+}
+
+/// Small limits, no timers.
+pub fn config() -> LinkConfig {
+    LinkConfig {
+        max_frame_bytes: MAX_FRAME,
+        max_body_bytes: 100_000,
+        keep_alive: Duration::ZERO,
+        idle_timeout: Duration::ZERO,
+        hello_timeout: Duration::ZERO,
+        frame_timeout: Duration::ZERO,
+        reservation_timeout: Duration::ZERO,
+        linger: seconds(1),
+        ..LinkConfig::default()
+    }
+}
+
+/// What a link told, as it told it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Opened(Vec<u8>),
+    Message(u16, Vec<u8>),
+    Body {
+        id: u16,
+        head: Vec<u8>,
+        body: Vec<u8>,
+    },
+    Goodbye(String),
+    Status,
+    StatusReply(Vec<u8>),
+    Closed(Closed),
+}
+
+/// One end: a link, its driver, and the bytes on their way to it.
+pub struct End<P: Protocol = Plain> {
+    pub link: Link<P>,
+    pub recv: Option<RecvBuf>,
+    pub send: Option<SendBuf>,
+    /// Came from the other end and was not received.
+    pub inbox: VecDeque<u8>,
+    /// The other end writes no more.
+    pub inbox_ended: bool,
+    pub write_ended: bool,
+    pub closed: bool,
+    pub told: Vec<Told>,
+    /// What to answer a HELLO with; nothing: left undecided.
+    pub greeting: Option<Vec<u8>>,
+    /// Messages are left unread.
+    pub ignores: bool,
+    body: Option<(u16, Vec<u8>, Vec<u8>)>,
+    /// The driver reads / writes nothing.
+    pub stuck_recv: bool,
+    pub stuck_send: bool,
+    pub now: Now,
+}
+
+impl<P: Protocol> End<P> {
+    pub fn new(link: Link<P>) -> Self {
+        Self {
+            link,
+            recv: None,
+            send: None,
+            inbox: VecDeque::new(),
+            inbox_ended: false,
+            write_ended: false,
+            closed: false,
+            told: Vec::new(),
+            greeting: Some(b"welcome".to_vec()),
+            ignores: false,
+            body: None,
+            stuck_recv: false,
+            stuck_send: false,
+            now: Now(0),
+        }
+    }
+
+    pub fn messages(&self) -> Vec<(u16, Vec<u8>)> {
+        let messages = self.told.iter().filter_map(|told| match told {
+            Told::Message(id, payload) => Some((*id, payload.clone())),
+            _ => None,
+        });
+        messages.collect()
+    }
+
+    pub fn end(&self) -> Option<&Closed> {
+        match self.told.last() {
+            Some(Told::Closed(closed)) => Some(closed),
+            _ => None,
+        }
+    }
+
+    /// Listens to the link until it has nothing to tell.
+    pub fn listen(&mut self) {
+        if self.ignores {
+            return;
+        }
+        loop {
+            let mut opened = false;
+            let mut body = None;
+            let told = match self.link.next(self.now) {
+                None => break,
+                Some(Incoming::Opened { greeting }) => {
+                    opened = true;
+                    Told::Opened(greeting.to_vec())
+                }
+                Some(Incoming::Message(message)) => {
+                    Told::Message(message.id(), message.payload().to_vec())
+                }
+                Some(Incoming::Head(head)) => {
+                    body = Some((head.id(), head.head().to_vec(), head.early().to_vec()));
+                    Told::Status
+                }
+                Some(Incoming::Goodbye { text }) => Told::Goodbye(text.to_owned()),
+                Some(Incoming::Status) => Told::Status,
+                Some(Incoming::StatusReply { body }) => Told::StatusReply(body.to_vec()),
+                Some(Incoming::Closed(closed)) => Told::Closed(closed),
+            };
+            if let Some(body) = body {
+                self.body = Some(body);
+                self.body_progress();
+                continue;
+            }
+            self.told.push(told);
+            if opened && let Some(greeting) = &self.greeting {
+                // Only an accepting link waits for this.
+                let _ = self.link.welcome(greeting, self.now);
+            }
+        }
+    }
+
+    fn body_progress(&mut self) {
+        let due = self.link.body_due();
+        if due > 0 {
+            assert!(self.recv.is_none(), "the link receives during a body");
+            self.recv = Some(RecvBuf::heap(vec![0; due], 0..due));
+        } else if let Some((id, head, body)) = self.body.take() {
+            self.told.push(Told::Body { id, head, body });
+        }
+    }
+
+    /// Carries out what the link wants.
+    pub fn poll(&mut self) {
+        while let Some(step) = self.link.poll() {
+            assert!(!self.closed, "{step:?} after Close");
+            match step {
+                Step::Recv(buf) => {
+                    assert!(self.recv.replace(buf).is_none(), "one receive at a time");
+                }
+                Step::Send(buf) => {
+                    assert!(!self.write_ended, "a send after the end");
+                    assert!(buf.remaining() > 0);
+                    assert!(self.send.replace(buf).is_none(), "one send at a time");
+                }
+                Step::ShutdownWrite => {
+                    assert!(self.send.is_none() && !self.write_ended);
+                    self.write_ended = true;
+                }
+                Step::Close => {
+                    self.closed = true;
+                    self.write_ended = true;
+                    let gone = || io::Error::from(io::ErrorKind::ConnectionAborted);
+                    if let Some(buf) = self.recv.take()
+                        && self.body.is_none()
+                    {
+                        self.link.received(buf, &Err(gone()), self.now);
+                    }
+                    if let Some(buf) = self.send.take() {
+                        self.link.sent(buf, &Err(gone()), self.now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Receives up to `piece` bytes; true if something happened.
+    pub fn receive(&mut self, piece: usize) -> bool {
+        if self.stuck_recv || (self.inbox.is_empty() && !self.inbox_ended) {
+            return false;
+        }
+        let Some(mut buf) = self.recv.take() else {
+            return false;
+        };
+        let count = piece.min(self.inbox.len()).min(buf.remaining());
+        let bytes: Vec<u8> = self.inbox.drain(..count).collect();
+        assert_eq!(buf.fill(&bytes), count);
+        if self.body.is_none() {
+            self.link.received(buf, &Ok(count), self.now);
+        } else if count == 0 {
+            self.body = None;
+            self.link.end_of_stream(&Ok(0), self.now);
+        } else {
+            self.link.body_received(count, self.now);
+            if self.link.is_ending() {
+                self.body = None;
+                self.link.discard_body(self.now);
+            } else if buf.remaining() > 0 {
+                self.recv = Some(buf);
+            } else if let Store::Heap(bytes) = buf.into_store() {
+                self.body.as_mut().expect("a body").2.extend(bytes);
+                self.body_progress();
+            }
+        }
+        self.listen();
+        self.poll();
+        true
+    }
+
+    /// Writes up to `piece` bytes into `out`; true if something happened.
+    pub fn transmit(&mut self, piece: usize, out: &mut VecDeque<u8>) -> bool {
+        if self.stuck_send {
+            return false;
+        }
+        let Some(mut buf) = self.send.take() else {
+            return false;
+        };
+        let room = PIPE.saturating_sub(out.len());
+        let count = piece.min(buf.remaining()).min(room);
+        if count == 0 {
+            self.send = Some(buf);
+            return false;
+        }
+        buf.with_unsent(|head, body| out.extend([head, body].concat().iter().take(count)));
+        buf.advance(count);
+        if buf.remaining() > 0 {
+            self.send = Some(buf);
+        } else {
+            self.link.sent(buf, &Ok(()), self.now);
+            self.listen();
+            self.poll();
+        }
+        true
+    }
+
+    pub fn tick(&mut self, now: Now) {
+        self.now = now;
+        self.link.tick(now);
+        self.listen();
+        self.poll();
+    }
+
+    /// Bytes from a peer that is no link.
+    pub fn feed(&mut self, bytes: &[u8], piece: usize) {
+        self.inbox.extend(bytes);
+        self.poll();
+        while !self.closed && !self.inbox.is_empty() && self.receive(piece) {}
+    }
+}
+
+/// Both ends of a session: `a` connected to `b`.
+pub struct Pair {
+    pub a: End,
+    pub b: End,
+}
+
+impl Pair {
+    pub fn new(a: &LinkConfig, b: &LinkConfig) -> Self {
+        let rings = rings();
+        let a = Link::connecting(Plain, a, &rings, b"hello", Now(0)).expect("a link");
+        let b = Link::accepting(Plain, b, &rings, Now(0)).expect("a link");
+        let (a, b) = (End::new(a), End::new(b));
+        Self { a, b }
+    }
+
+    /// Both are open.
+    pub fn open() -> Self {
+        Self::open_with(&config(), &config())
+    }
+
+    pub fn open_with(a: &LinkConfig, b: &LinkConfig) -> Self {
+        let mut pair = Self::new(a, b);
+        pair.run(usize::MAX);
+        assert_eq!(pair.b.told, [Told::Opened(b"hello".to_vec())]);
+        assert_eq!(pair.a.told, [Told::Opened(b"welcome".to_vec())]);
+        pair.a.told.clear();
+        pair.b.told.clear();
+        pair
+    }
+
+    /// Moves bytes, `piece` at a time, until none moves any more.
+    pub fn run(&mut self, piece: usize) {
+        for _ in 0..10_000_000 {
+            if !self.step(piece) {
+                return;
+            }
+        }
+        panic!("the two never come to rest");
+    }
+
+    pub fn step(&mut self, piece: usize) -> bool {
+        let (a, b) = (&mut self.a, &mut self.b);
+        a.listen();
+        a.poll();
+        b.listen();
+        b.poll();
+        let mut moved = a.transmit(piece, &mut b.inbox);
+        moved |= b.transmit(piece, &mut a.inbox);
+        let ended = |end: &mut End, other: bool| {
+            let news = other && !end.inbox_ended;
+            end.inbox_ended |= other;
+            news
+        };
+        moved |= ended(b, a.write_ended);
+        moved |= ended(a, b.write_ended);
+        moved |= a.receive(piece);
+        moved |= b.receive(piece);
+        moved
+    }
+
+    pub fn tick(&mut self, now: Now) {
+        self.a.tick(now);
+        self.b.tick(now);
+    }
+}
+
+/// A whole frame.
+pub fn frame(id: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
+    let header = FrameHeader {
+        length: payload.len() as u32,
+        id,
+        flags,
+    };
+    [&header.to_bytes(), payload].concat()
+}
+
+/// The bytes of a good HELLO, taken from a link.
+pub fn hello() -> Vec<u8> {
+    let link = Link::<_, Mapped>::connecting(Plain, &config(), &rings(), b"hello", Now(0));
+    first_bytes(link.expect("a link"))
+}
+
+/// What a link says first.
+pub fn first_bytes<P: Protocol>(link: Link<P>) -> Vec<u8> {
+    let mut end = End::new(link);
+    end.poll();
+    let mut out = VecDeque::new();
+    end.transmit(usize::MAX, &mut out);
+    out.into()
+}
+
+/// An open accepting end whose peer is bytes that a test writes.
+pub fn accepted(config: &LinkConfig) -> End {
+    let link = Link::accepting(Plain, config, &rings(), Now(0)).expect("a link");
+    let mut end = End::new(link);
+    end.feed(&hello(), usize::MAX);
+    assert_eq!(end.told, [Told::Opened(b"hello".to_vec())]);
+    assert!(end.link.is_open());
+    end.told.clear();
+    end.transmit(usize::MAX, &mut VecDeque::new());
+    end
+}

@@ -1,0 +1,116 @@
+//! Async sessions on an executor of ten lines.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use embar_session::{Client, CloseReason, Server};
+
+use crate::support::{LONG, loopback, small};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park_timeout(LONG);
+    }
+}
+
+#[test]
+fn async_ends_echo_and_the_stream_ends_with_the_session() {
+    let (server, mut incoming) = Server::builder().listen(loopback()).start_async().unwrap();
+    let echo = std::thread::spawn(move || {
+        block_on(async {
+            let mut session = incoming.next().await;
+            let mut count = 0;
+            while let Some(message) = session.next().await {
+                let message = message.unwrap();
+                session.send_bytes(message.id(), &message).await.unwrap();
+                count += 1;
+            }
+            count
+        })
+    });
+    let client = Client::new().unwrap();
+    block_on(async {
+        let mut session = client.connect_async(server.address()).await.unwrap();
+        for number in 0..100u8 {
+            session.send_bytes(3, &[number; 40]).await.unwrap();
+            let message = session.next().await.unwrap().unwrap();
+            assert_eq!((message.id(), &*message), (3, &[number; 40][..]));
+        }
+    });
+    // Dropped, it closed.
+    assert_eq!(echo.join().unwrap(), 100);
+}
+
+/// The reader starts late: what it has not room for stays with the sender, and nothing is lost.
+#[test]
+fn a_slow_reader_holds_the_sender_back() {
+    const MESSAGES: u32 = 5000;
+    let (server, mut incoming) = Server::builder()
+        .settings(small())
+        .listen(loopback())
+        .start_async()
+        .unwrap();
+    let client = Client::with(embar_session::Plain, small()).unwrap();
+    let session = block_on(client.connect_async(server.address())).unwrap();
+    let handle = session.session().clone();
+    let sender = std::thread::spawn(move || {
+        block_on(async {
+            for number in 0..MESSAGES {
+                let mut bytes = [0; 1000];
+                bytes[..4].copy_from_slice(&number.to_le_bytes());
+                session.send_bytes(1, &bytes).await.unwrap();
+            }
+        });
+    });
+    let mut reader = block_on(incoming.next());
+    // Bounded: far less than all was taken while nobody read.
+    crate::support::until("the ring is full", || handle.stats().queued_bytes > 14_000);
+    block_on(async {
+        let mut kept = Vec::new();
+        for number in 0..MESSAGES {
+            let message = reader.next().await.unwrap().unwrap();
+            assert_eq!(message[..4], number.to_le_bytes());
+            // Some are held for a while, but not so many that they block the ring.
+            kept.push(message);
+            if kept.len() > 5 {
+                kept.clear();
+            }
+        }
+        assert!(reader.next().await.is_none());
+    });
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_lost_session_says_why_once() {
+    let (server, mut incoming) = Server::builder().listen(loopback()).start_async().unwrap();
+    let client = Client::new().unwrap();
+    let _session = block_on(client.connect_async(server.address())).unwrap();
+    let mut session = block_on(incoming.next());
+    session.session().abort();
+    // An abort of this end is an end in good order; the loss of the peer is not.
+    assert!(block_on(session.next()).is_none());
+
+    let mut other = block_on(client.connect_async(server.address())).unwrap();
+    let _at_server = block_on(incoming.next());
+    drop(server);
+    let why = block_on(other.next()).unwrap().unwrap_err();
+    assert_ne!(why.reason, CloseReason::Finished);
+    assert!(block_on(other.next()).is_none());
+}

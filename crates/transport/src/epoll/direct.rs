@@ -1,0 +1,61 @@
+//! Sending from other threads than the reactor's, without a hop through it.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
+
+use super::connection::SEND_FLAGS;
+use super::{Entry, Epoll};
+use crate::ring::SendSpan;
+use crate::{Stream, Token};
+
+/// Writes to one connection of a reactor from any thread. That of several threads one at a time
+/// does so, and not while the reactor sends, is what the span is for: it holds the right to send.
+///
+/// It does not keep the connection open: once its token is closed every call fails.
+#[derive(Clone)]
+pub struct DirectSend(Weak<Stream>);
+
+impl DirectSend {
+    /// Hands as much of `span` to the kernel as fits, and advances it by that. Never blocks.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is no room: give the span to the reactor, which waits for room.
+    /// `NotConnected` when the token is closed. Others are the connection's.
+    pub fn try_send(&self, span: &mut SendSpan) -> io::Result<usize> {
+        let stream = self.0.upgrade().ok_or(ErrorKind::NotConnected)?;
+        if span.bytes().is_empty() {
+            return Ok(0);
+        }
+        loop {
+            match rustix::net::send(&*stream, span.bytes(), SEND_FLAGS) {
+                Ok(count) => {
+                    span.advance(count);
+                    return Ok(count);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for DirectSend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = self.0.strong_count() > 0;
+        write!(f, "DirectSend({})", if open { "open" } else { "closed" })
+    }
+}
+
+impl Epoll {
+    /// For sending on a connection from other threads, once it is connected. `None` for a stale
+    /// token and for a listener. What is sent so is not in [`IoCounters`](crate::IoCounters).
+    pub fn direct(&self, token: Token) -> Option<DirectSend> {
+        match self.entries.get(token)? {
+            Entry::Stream(connection) => Some(DirectSend(Arc::downgrade(&connection.stream))),
+            Entry::Listener(_) => None,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Which part of a receive ring somebody keeps.
+//!
+//! Each pin has a count of its holders in a table that is used in turn. The owner makes pins, and
+//! forgets them from the oldest on once nobody holds them. The owner alone raises a count from 0;
+//! a holder that lowers it to 0 never touches it again.
+
+use std::cell::Cell;
+use std::task::Waker;
+
+use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+
+/// The holders' side.
+pub(super) struct Table {
+    holders: Box<[AtomicU32]>,
+    /// Somebody wants to know of the next pin that goes.
+    wanted: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Table {
+    /// `len` pins can be told apart: a power of two, at least 1.
+    pub(super) fn new(len: usize) -> Self {
+        assert!(len.is_power_of_two());
+        Self {
+            holders: (0..len).map(|_| AtomicU32::new(0)).collect(),
+            wanted: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        }
+    }
+
+    fn holders(&self, pin: u32) -> &AtomicU32 {
+        &self.holders[pin as usize & (self.holders.len() - 1)]
+    }
+
+    /// Another holder of a pin that the caller holds.
+    pub(super) fn hold(&self, pin: u32) {
+        let before = self.holders(pin).fetch_add(1, Ordering::Relaxed);
+        assert!(before < u32::MAX / 2, "too many holders of one message");
+    }
+
+    pub(super) fn release(&self, pin: u32) {
+        // Release: partner of `Pins::oldest`; our reads end before the memory is written again.
+        if self.holders(pin).fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        // An access that writes: an owner that asks only after it sees the count above.
+        if self.wanted.swap(false, Ordering::AcqRel) {
+            let waker = lock(&self.waker).take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Wakes `waker` once, when the next pin goes.
+    pub(super) fn on_release(&self, waker: Waker) {
+        *lock(&self.waker) = Some(waker);
+        self.wanted.swap(true, Ordering::AcqRel);
+    }
+}
+
+/// The owner's side: where each pin begins.
+pub(super) struct Pins {
+    starts: Box<[Cell<u64>]>,
+    oldest: Cell<u32>,
+    next: Cell<u32>,
+}
+
+impl Pins {
+    /// For a table of the same length.
+    pub(super) fn new(len: usize) -> Self {
+        Self {
+            starts: (0..len).map(|_| Cell::new(0)).collect(),
+            oldest: Cell::new(0),
+            next: Cell::new(0),
+        }
+    }
+
+    fn start(&self, pin: u32) -> &Cell<u64> {
+        &self.starts[pin as usize & (self.starts.len() - 1)]
+    }
+
+    /// A pin from `start` on. The caller is its first holder.
+    pub(super) fn pin(&self, table: &Table, start: u64) -> u32 {
+        self.oldest(table);
+        let next = self.next.get();
+        let used = next.wrapping_sub(self.oldest.get());
+        let pin = if used as usize == self.starts.len() {
+            // All are in use: share the last one, which may keep a little more for longer.
+            let last = next.wrapping_sub(1);
+            let place = self.start(last);
+            place.set(place.get().min(start));
+            last
+        } else {
+            self.start(next).set(start);
+            self.next.set(next.wrapping_add(1));
+            next
+        };
+        // Relaxed: whoever gets it got it from this thread.
+        table.holders(pin).fetch_add(1, Ordering::Relaxed);
+        pin
+    }
+
+    /// Where the first byte is that somebody keeps.
+    pub(super) fn oldest(&self, table: &Table) -> Option<u64> {
+        let next = self.next.get();
+        let mut pin = self.oldest.get();
+        // Acquire: partner of `Table::release`.
+        while pin != next && table.holders(pin).load(Ordering::Acquire) == 0 {
+            pin = pin.wrapping_add(1);
+        }
+        self.oldest.set(pin);
+        if pin == next {
+            return None;
+        }
+        // Pins of one readable part may have been made in any order.
+        let mut first = self.start(pin).get();
+        let mut other = pin.wrapping_add(1);
+        while other != next {
+            first = first.min(self.start(other).get());
+            other = other.wrapping_add(1);
+        }
+        Some(first)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,411 @@
+//! The sending ring: many threads write, one at a time sends.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::pool::{Lease, RingPool};
+use super::queue::{Queue, Refused, Run, Ticket};
+use super::raw::Mirror;
+
+/// Bytes of ring for each slot: messages shorter than that on average run out of slots before they
+/// run out of bytes.
+const BYTES_PER_SLOT: usize = 32;
+const SLOTS_MIN: usize = 16;
+
+/// Why nothing was reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReserveError {
+    /// Too much is waiting to be sent.
+    #[error("the send ring is full; wait for room or send less")]
+    Full,
+    /// It would not fit into the empty ring.
+    #[error("longer than the send ring, which has {max} bytes; send less at once or enlarge it")]
+    TooLong {
+        /// The ring's capacity, bytes.
+        max: usize,
+    },
+    /// [`SendRing::close`] was called.
+    #[error("the send ring is closed")]
+    Closed,
+}
+
+/// The ring takes no further reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the send ring is closed")]
+pub struct Closed;
+
+/// Why waiting for room ended without any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The ring stayed full for the time given.
+    #[error("the send ring stayed full; the peer may have stopped reading")]
+    TimedOut,
+    /// [`SendRing::close`] was called.
+    #[error("the send ring is closed")]
+    Closed,
+}
+
+/// What a commit found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "after `First` somebody has to send"]
+pub enum Commit {
+    /// Somebody has the right to send, and sees this commit before giving it up.
+    Left,
+    /// Nobody has the right to send: see to it that somebody calls [`SendRing::span`]. Further
+    /// commits say the same until somebody did.
+    First,
+}
+
+struct Shared {
+    queue: Queue,
+    memory: Lease,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.memory.touch(self.queue.touched());
+    }
+}
+
+/// A ring to send from. Clones are handles of the same ring.
+#[derive(Clone)]
+pub struct SendRing(Arc<Shared>);
+
+impl SendRing {
+    /// An empty ring with memory of `pool`.
+    ///
+    /// # Errors
+    /// When the kernel has no memory, mappings or descriptors left.
+    pub fn new(pool: &RingPool) -> io::Result<Self> {
+        let memory = pool.lease()?;
+        let slots = (pool.capacity() / BYTES_PER_SLOT).max(SLOTS_MIN);
+        let queue = Queue::new(pool.capacity() as u32, slots);
+        Ok(Self(Arc::new(Shared { queue, memory })))
+    }
+
+    /// `len` bytes, for the caller alone, to be sent after all that was reserved before. Never
+    /// blocks. What they hold at first is unspecified: zeros, or what this ring sent earlier.
+    ///
+    /// # Errors
+    /// See [`ReserveError`]. Full also when very many short messages wait.
+    #[inline]
+    pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, ReserveError> {
+        match self.0.queue.reserve(len) {
+            Ok(ticket) => Ok(Reservation {
+                ring: Hold::Borrowed(self),
+                ticket,
+                open: true,
+            }),
+            Err(refused) => Err(self.refusal(refused)),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, refused: Refused) -> ReserveError {
+        match refused {
+            Refused::Full => ReserveError::Full,
+            Refused::TooLong => ReserveError::TooLong {
+                max: self.capacity(),
+            },
+            Refused::Closed => ReserveError::Closed,
+        }
+    }
+
+    /// The longest contiguous run of committed bytes, with the right to send it. `None` when there
+    /// is none, or when somebody else has the right.
+    pub fn span(&self) -> Option<SendSpan> {
+        self.0.queue.take().map(|run| self.to_span(run))
+    }
+
+    fn to_span(&self, run: Run) -> SendSpan {
+        SendSpan {
+            ring: self.clone(),
+            next: run.start,
+            end: run.end,
+            over: false,
+        }
+    }
+
+    /// Takes the right to send without bytes, so that commits gather. False: somebody has it.
+    /// Whoever gets true calls [`SendRing::uncork`], on any thread.
+    pub fn cork(&self) -> bool {
+        self.0.queue.cork()
+    }
+
+    /// Turns the right taken by [`SendRing::cork`] into a span, or gives it up when nothing is
+    /// committed. `None` also without a cork.
+    pub fn uncork(&self) -> Option<SendSpan> {
+        self.0.queue.uncork().map(|run| self.to_span(run))
+    }
+
+    /// Bytes reserved or committed, and not sent.
+    pub fn queued(&self) -> usize {
+        self.0.queue.queued()
+    }
+
+    /// Bytes of the ring.
+    pub fn capacity(&self) -> usize {
+        self.0.queue.capacity() as usize
+    }
+
+    /// Nothing is to be sent, and no reservation is open.
+    pub fn is_empty(&self) -> bool {
+        self.0.queue.is_empty()
+    }
+
+    /// The next byte to send is committed (or part of the span that is out).
+    pub fn has_committed(&self) -> bool {
+        self.0.queue.has_committed()
+    }
+
+    /// Refuses reservations from now on, and ends every wait for room. What is reserved or
+    /// committed goes on as before.
+    pub fn close(&self) {
+        self.0.queue.close();
+    }
+
+    /// Whether [`SendRing::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.0.queue.is_closed()
+    }
+
+    /// The oldest reservation that is neither committed nor dropped: nothing behind it can be
+    /// sent. The number is that of [`Reservation::ticket`]; a later reservation may have the same
+    /// one if the earlier was dropped as the newest of all.
+    pub fn oldest_reservation(&self) -> Option<u32> {
+        self.0.queue.oldest()
+    }
+
+    /// Wakes `waker` whenever a reservation is dropped of which nobody could be told that bytes
+    /// behind it are due: then call [`SendRing::span`]. Without one, the next commit says
+    /// [`Commit::First`]. Replaces the waker set before.
+    pub fn on_due(&self, waker: Waker) {
+        self.0.queue.on_due(waker);
+    }
+
+    /// Whether `len` bytes can probably be reserved now (another thread may be faster); also true
+    /// if the ring is closed.
+    #[inline]
+    pub fn has_room(&self, len: usize) -> bool {
+        self.0.queue.room(len).is_some()
+    }
+
+    /// Ready once `len` bytes can probably be reserved (another thread may be faster), or at once
+    /// if they never can. Otherwise the task is woken when that may have changed.
+    pub fn poll_room(&self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let ready = self.0.queue.poll_room(len, cx);
+        ready.map(|room| room.map_err(|()| Closed))
+    }
+
+    /// Blocks until `len` bytes can probably be reserved, at most for `timeout`.
+    ///
+    /// # Errors
+    /// See [`WaitError`].
+    pub fn wait_room(&self, len: usize, timeout: Duration) -> Result<(), WaitError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let waker = unparker();
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(room) = self.poll_room(len, &mut context) {
+                return room.map_err(|Closed| WaitError::Closed);
+            }
+            match deadline {
+                None => thread::park(),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(WaitError::TimedOut);
+                    }
+                    thread::park_timeout(left);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SendRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendRing({} of {})", self.queued(), self.capacity())
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The waker of this thread; always the same one, so that waiting again does not add another.
+fn unparker() -> Waker {
+    thread_local! {
+        static WAKER: RefCell<Option<Waker>> = const { RefCell::new(None) };
+    }
+    WAKER.with_borrow_mut(|waker| {
+        let made = waker.get_or_insert_with(|| Arc::new(Unpark(thread::current())).into());
+        made.clone()
+    })
+}
+
+enum Hold<'a> {
+    Borrowed(&'a SendRing),
+    Owned(SendRing),
+}
+
+/// Bytes to fill, which nobody else sees before they are [committed](Reservation::commit).
+///
+/// Dropped instead, it leaves nothing to send. Until one of both happens, nothing that was reserved
+/// later can be sent.
+#[must_use = "dropping a reservation gives it up"]
+pub struct Reservation<'a> {
+    ring: Hold<'a>,
+    ticket: Ticket,
+    open: bool,
+}
+
+impl Reservation<'_> {
+    #[inline]
+    fn shared(&self) -> &Shared {
+        match &self.ring {
+            Hold::Borrowed(ring) => &ring.0,
+            Hold::Owned(ring) => &ring.0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn mirror(&self) -> &Mirror {
+        self.shared().memory.mirror()
+    }
+
+    #[inline]
+    pub(super) fn range(&self) -> (usize, usize) {
+        let len = self.ticket.end.wrapping_sub(self.ticket.start);
+        (self.ticket.start as usize, len as usize)
+    }
+
+    /// Its number; those of one ring count up, modulo 2³².
+    pub fn ticket(&self) -> u32 {
+        self.ticket.number
+    }
+
+    /// The same, for keeping: it holds a handle of the ring instead of a borrow.
+    pub fn into_owned(mut self) -> Reservation<'static> {
+        let ring = match &self.ring {
+            Hold::Borrowed(ring) => (*ring).clone(),
+            Hold::Owned(ring) => ring.clone(),
+        };
+        self.open = false;
+        Reservation {
+            ring: Hold::Owned(ring),
+            ticket: self.ticket,
+            open: true,
+        }
+    }
+
+    /// Hands all of it over for sending.
+    #[inline]
+    pub fn commit(mut self) -> Commit {
+        self.open = false;
+        if self.shared().queue.commit(self.ticket) {
+            Commit::First
+        } else {
+            Commit::Left
+        }
+    }
+}
+
+impl Drop for Reservation<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.open {
+            let queue = &self.shared().queue;
+            if queue.abandon(self.ticket) {
+                queue.tell_due();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reservation(#{}, {} bytes)", self.ticket(), self.len())
+    }
+}
+
+/// Committed bytes and the right to send them. There is at most one of a ring.
+#[must_use = "dropping a span leaves its bytes unsent"]
+pub struct SendSpan {
+    ring: SendRing,
+    next: u32,
+    end: u32,
+    over: bool,
+}
+
+impl SendSpan {
+    #[inline]
+    pub(super) fn mirror(&self) -> &Mirror {
+        self.ring.0.memory.mirror()
+    }
+
+    #[inline]
+    pub(super) fn range(&self) -> (usize, usize) {
+        let len = self.end.wrapping_sub(self.next);
+        (self.next as usize, len as usize)
+    }
+
+    /// Counts `count` more bytes as sent; their room is free once it is worth it.
+    ///
+    /// # Panics
+    /// If fewer are left.
+    #[inline]
+    pub fn advance(&mut self, count: usize) {
+        let (_, left) = self.range();
+        assert!(count <= left, "sent more than there is");
+        self.next = self.next.wrapping_add(count as u32);
+        // What ends a span frees its room with the right to send, in one go.
+        if self.next != self.end && count > 0 {
+            self.ring.0.queue.progress(self.next);
+        }
+    }
+
+    /// Gives the right to send up; what is unsent stays queued. True: bytes are committed, so call
+    /// [`SendRing::span`] again.
+    pub fn finish(mut self) -> bool {
+        self.end_it()
+    }
+
+    /// Frees the room of what was sent, for a holder that keeps the right to send for longer.
+    pub(crate) fn free_sent(&self) {
+        self.ring.0.queue.progress(self.next);
+    }
+
+    /// The ring it belongs to.
+    pub fn ring(&self) -> &SendRing {
+        &self.ring
+    }
+
+    fn end_it(&mut self) -> bool {
+        self.over = true;
+        self.ring.0.queue.finish(self.next)
+    }
+}
+
+impl Drop for SendSpan {
+    fn drop(&mut self) {
+        if !self.over {
+            self.end_it();
+        }
+    }
+}
+
+impl fmt::Debug for SendSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendSpan({} bytes left)", self.range().1)
+    }
+}

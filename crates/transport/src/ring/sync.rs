@@ -1,0 +1,14 @@
+//! The one place where the model checker replaces what the standard library gives.
+
+#[cfg(loom)]
+pub(super) use loom::sync::Mutex;
+#[cfg(loom)]
+pub(super) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+pub(super) use std::sync::Mutex;
+#[cfg(not(loom))]
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Keeps what one thread writes out of the cache lines that others write.
+#[repr(align(64))]
+pub(super) struct Line<T>(pub T);
