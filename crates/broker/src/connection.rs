@@ -96,6 +96,8 @@ pub(crate) struct Connection<M: Memory> {
     /// Base offsets that were not yet put into an ack frame.
     pub acked: Vec<u64>,
     pub long_reply: Option<LongReply>,
+    /// The peer said goodbye, and the session ends with the acknowledgement of its last batch.
+    pub leaving: bool,
 }
 
 impl<M: Memory> Connection<M> {
@@ -109,6 +111,7 @@ impl<M: Memory> Connection<M> {
             first_acked: 0,
             acked: Vec::new(),
             long_reply: None,
+            leaving: false,
         }
     }
 

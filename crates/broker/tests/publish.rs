@@ -228,6 +228,24 @@ fn draining_says_goodbye_and_acknowledges_what_came() {
 }
 
 #[test]
+fn a_publisher_that_says_goodbye_has_its_last_batches_acknowledged() {
+    const GOODBYE: [u8; 8] = [0, 0, 0, 0, 0x04, 0xFF, 0, 0];
+    let cluster = start(BrokerConfig::default());
+    create_topic(&cluster, "t", 0);
+    let mut publisher = Peer::greet(data(&cluster));
+    let id = publisher.open_publisher("t", 1).topic_id;
+    let mut bytes = Vec::new();
+    for sequence in 0..100 {
+        bytes.extend(batch(id, sequence, &[b"last"]));
+    }
+    bytes.extend(GOODBYE);
+    publisher.send_bytes(&bytes);
+    publisher.expect_acks(100);
+    let end = publisher.receive();
+    assert!(matches!(end, Some(Frame::Closed(_))), "{end:?}");
+}
+
+#[test]
 fn a_system_call_takes_a_payload_and_the_header_that_follows() {
     let cluster = start(BrokerConfig::default());
     create_topic(&cluster, "t", 0);

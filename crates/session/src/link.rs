@@ -206,6 +206,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
         self.pay_owed();
         if let Some(buf) = self.poll_send() {
+            self.timers.send_began(buf.remaining());
             return Some(Step::Send(buf));
         }
         self.poll_end()
@@ -228,14 +229,17 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     pub fn sent(&mut self, buf: SendBuf<M>, result: &io::Result<()>, now: Now) {
         self.at(now);
         self.sent_buffer(buf, result);
+        self.timers.send_ended(self.clock, self.sender.bytes());
     }
 
     fn at(&mut self, now: Now) {
         self.clock = self.clock.max(now);
     }
 
-    /// Stops or resumes receiving: while held, [`Link::next`] tells of nothing but an end that this
-    /// end made. Time in which a link is held is not counted against its peer.
+    /// Stops or resumes receiving: while held, [`Link::next`] tells of nothing but the end, be it
+    /// that this end made it or that the connection is known to be gone. What arrived before that
+    /// and was not taken is lost with it. Time in which a link is held is not counted against its
+    /// peer.
     pub fn hold(&mut self, on: bool, now: Now) {
         self.at(now);
         if mem::replace(&mut self.input.held, on) && !on {

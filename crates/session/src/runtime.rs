@@ -20,6 +20,7 @@ mod dirty;
 mod group;
 mod handler;
 mod hub;
+mod mappings;
 mod server;
 mod session;
 mod shared;

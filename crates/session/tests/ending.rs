@@ -3,10 +3,12 @@
 mod common;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{End, Pair, Told, accepted, at, config, first_bytes, frame, hello, rings, seconds};
 use embar_session::{CloseReason, Link, LinkConfig, Plain, SendError, Side};
+use embar_transport::Body;
 use embar_wire::error::FrameError;
 use embar_wire::frame::{FrameHeader, Protocol, Shape};
 use embar_wire::time::Now;
@@ -585,4 +587,104 @@ fn a_linger_of_zero_cuts_at_once() {
     pair.a.poll();
     assert!(pair.a.closed && pair.a.link.is_over());
     assert_eq!(pair.a.end().map(|c| c.reason), Some(CloseReason::Finished));
+}
+
+#[test]
+fn a_held_link_notices_that_its_connection_is_gone() {
+    let broken = Err(io::Error::from(io::ErrorKind::BrokenPipe));
+    // Nothing is being received when a send fails.
+    let mut pair = Pair::open();
+    let (a, b) = (&mut pair.a, &mut pair.b);
+    a.ignores = true;
+    for _ in 0..2 {
+        b.link.send_with(1, 10, |out| out.fill(1)).expect("room");
+        b.poll();
+        b.transmit(usize::MAX, &mut a.inbox);
+    }
+    a.receive(usize::MAX);
+    a.link.hold(true, Now(0));
+    a.ignores = false;
+    a.link.send_with(1, 10, |out| out.fill(1)).expect("room");
+    a.poll();
+    assert!(a.recv.is_none(), "nothing is received while held");
+    let buf = a.send.take().expect("a send");
+    a.link.sent(buf, &broken, Now(0));
+    a.listen();
+    a.poll();
+    let reason = CloseReason::Io(io::ErrorKind::BrokenPipe);
+    assert_eq!(a.end().map(|c| c.reason), Some(reason));
+    assert!(a.closed && a.link.is_over());
+    let late = a.link.send_with(1, 10, |out| out.fill(1));
+    assert_eq!(late, Err(SendError::Closed));
+
+    // A receive was out when it was held, and finds the end.
+    let mut pair = Pair::open();
+    let a = &mut pair.a;
+    assert!(a.recv.is_some());
+    a.link.hold(true, Now(0));
+    a.inbox_ended = true;
+    a.receive(usize::MAX);
+    assert_eq!(a.end().map(|c| c.reason), Some(CloseReason::Disconnected));
+}
+
+#[test]
+fn an_owner_that_leaves_waits_only_while_its_peer_takes_something() {
+    let mut pair = Pair::open();
+    let a = &mut pair.a;
+    a.stuck_send = true;
+    let mut head = frame(2, Plain::BODY, &[7; 1000]);
+    let body = head.split_off(16);
+    a.link.send_body(head, Body::Shared(Arc::new(body)));
+    a.poll();
+    a.link.leave(CloseReason::Finished, at(5));
+    assert_eq!(a.link.next_tick(), Some(at(6)));
+    // Something moves: another linger.
+    let buf = a.send.take().expect("the body");
+    a.link.sender().wrote(1);
+    a.tick(at(6));
+    assert_eq!(a.end(), None);
+    assert_eq!(a.link.next_tick(), Some(at(7)));
+    a.send = Some(buf);
+    a.tick(at(7));
+    assert_eq!(a.end().map(|c| c.reason), Some(CloseReason::Finished));
+    assert!(a.closed && a.link.is_over());
+}
+
+#[test]
+fn a_long_send_has_time_in_proportion_to_its_length() {
+    let mut config = config();
+    config.idle_timeout = seconds(2);
+    config.max_body_bytes = 1 << 20;
+    let mut pair = Pair::open_with(&config, &config);
+    let b = &mut pair.b;
+    b.stuck_send = true;
+    // Ten seconds at the least rate.
+    let bytes = 640 << 10;
+    b.link
+        .send_body(Vec::new(), Body::Shared(Arc::new(vec![0; bytes])));
+    b.poll();
+    while b.link.send_with(1, 900, |out| out.fill(1)).is_ok() {}
+    b.listen();
+    assert!(b.link.waits_for_room().is_some());
+    assert_eq!(b.link.next_tick(), Some(at(10)));
+    b.tick(at(9));
+    assert!(b.link.is_open(), "it may be on its way");
+    b.tick(at(10));
+    assert_eq!(b.end().map(|c| c.reason), Some(CloseReason::Full));
+}
+
+#[test]
+fn reservations_that_are_dropped_one_after_the_other_hold_nothing() {
+    let mut config = config();
+    config.reservation_timeout = seconds(4);
+    let mut pair = Pair::open_with(&config, &config);
+    let sender = pair.a.link.sender().clone();
+    for now in 1..30 {
+        // Each is the newest when it is dropped, so the next might pass for the same.
+        let draft = sender.reserve(1, 0).expect("room");
+        pair.tick(at(now));
+        drop(draft);
+        pair.run(usize::MAX);
+    }
+    assert!(pair.a.link.is_open());
 }

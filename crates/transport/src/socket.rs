@@ -52,11 +52,20 @@ pub struct SocketOptions {
     /// `TCP_NODELAY`: do not hold small segments back. Default true, because whole frames are
     /// handed to the kernel.
     pub nodelay: bool,
-    /// How long a silent peer counts as alive: sets `TCP_USER_TIMEOUT` for data on its way, and
-    /// keep-alive probes for idle connections. Without it a peer whose host vanished stays
-    /// "connected" for about 15 minutes. Default 30 s; `None` leaves the kernel's defaults; at
-    /// least 1 s.
+    /// Keep-alive probes: how long a host that answers nothing counts as alive while no data is on
+    /// its way to it. Probes begin after half of it. A host that is alive answers them, whatever
+    /// the peer's process does. If `unacknowledged_timeout` is set and longer, the kernel lets that
+    /// time pass before it ends the connection. Default 30 s; `None`: no probes; at least 1 s.
     pub dead_peer_timeout: Option<Duration>,
+    /// `TCP_USER_TIMEOUT`: how long data may be on its way, or wait for the peer to take any,
+    /// before the kernel ends the connection. Probes are not sent meanwhile, so without it a host
+    /// that vanished is noticed only by who expects to hear from it, or after about 15 minutes.
+    ///
+    /// It cuts off living peers, too: one that reads nothing for this long while more is sent than
+    /// its receive buffer holds loses the connection, although its kernel answers. So it is the
+    /// longest pause that a reader may make. Default 5 minutes; `None` leaves it to the kernel: a
+    /// living reader may pause for ever; at least 1 s.
+    pub unacknowledged_timeout: Option<Duration>,
     /// `SO_RCVBUF` in bytes. Default `None`: the kernel tunes it.
     pub recv_buffer_bytes: Option<usize>,
     /// `SO_SNDBUF` in bytes. Default `None`: the kernel tunes it.
@@ -71,6 +80,7 @@ impl Default for SocketOptions {
         Self {
             nodelay: true,
             dead_peer_timeout: Some(Duration::from_secs(30)),
+            unacknowledged_timeout: Some(Duration::from_secs(300)),
             recv_buffer_bytes: None,
             send_buffer_bytes: None,
             backlog: 1024,
@@ -251,20 +261,25 @@ pub fn apply(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
     let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, options.nodelay)?;
     apply_sizes(socket, options)?;
+    let second = Duration::from_secs(1);
     if let Some(timeout) = options.dead_peer_timeout {
-        let timeout = timeout.max(Duration::from_secs(1));
-        let millis = timeout.as_millis().min(u32::MAX.into()) as u32;
-        sockopt::set_tcp_user_timeout(socket, millis)?;
-        // The kernel's limits are 32767 s each. With a user timeout set, that ends the
-        // connection, not the number of probes.
-        let second = Duration::from_secs(1);
+        // The kernel's limits are 32767 s each.
         let most = Duration::from_secs(32_767);
+        let interval = (timeout / (2 * KEEPALIVE_PROBES)).clamp(second, most);
         sockopt::set_socket_keepalive(socket, true)?;
         sockopt::set_tcp_keepidle(socket, (timeout / 2).clamp(second, most))?;
-        sockopt::set_tcp_keepintvl(socket, (timeout / 6).clamp(second, most))?;
+        sockopt::set_tcp_keepintvl(socket, interval)?;
+        sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    }
+    if let Some(timeout) = options.unacknowledged_timeout {
+        let millis = timeout.max(second).as_millis().min(i32::MAX as u128) as u32;
+        sockopt::set_tcp_user_timeout(socket, millis)?;
     }
     Ok(())
 }
+
+/// Probes in a row that may stay unanswered.
+const KEEPALIVE_PROBES: u32 = 3;
 
 fn apply_sizes(socket: impl AsFd, options: &SocketOptions) -> io::Result<()> {
     let socket = socket.as_fd();
@@ -289,6 +304,7 @@ pub fn granted(socket: impl AsFd) -> io::Result<Granted> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::Ipv4Addr;
 
     fn loopback() -> SocketAddr {
@@ -300,6 +316,7 @@ mod tests {
         let options = SocketOptions {
             nodelay: true,
             dead_peer_timeout: Some(Duration::from_secs(12)),
+            unacknowledged_timeout: Some(Duration::from_secs(40)),
             recv_buffer_bytes: Some(32 * 1024),
             send_buffer_bytes: Some(48 * 1024),
             backlog: 4,
@@ -311,7 +328,8 @@ mod tests {
         let (server, _) = listener.accept().unwrap();
         for stream in [&client, &server] {
             assert!(stream.nodelay().unwrap());
-            assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), 12_000);
+            assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), 40_000);
+            assert_eq!(sockopt::tcp_keepcnt(stream).unwrap(), 3);
             assert!(sockopt::socket_keepalive(stream).unwrap());
             assert_eq!(
                 sockopt::tcp_keepidle(stream).unwrap(),
@@ -387,5 +405,52 @@ mod tests {
             panic!("not a connect error: {error}");
         };
         assert_eq!(source.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// Sends until nothing more fits; the error if the connection is gone.
+    fn stuff(stream: &TcpStream) -> Option<io::ErrorKind> {
+        loop {
+            match (&*stream).write(&[0; 64 << 10]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) => return Some(error.kind()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_pauses_is_cut_off_by_the_limit_for_unacknowledged_data_alone() {
+        let listener = listen_tcp(loopback(), &SocketOptions::default()).unwrap();
+        let connect = |unacknowledged_timeout| {
+            let options = SocketOptions {
+                dead_peer_timeout: Some(Duration::from_secs(1)),
+                unacknowledged_timeout,
+                ..SocketOptions::default()
+            };
+            let address = listener.local_addr().unwrap();
+            let stream = connect_tcp(address, Duration::from_secs(2), &options).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            // Its peer lives and never reads.
+            (stream, listener.accept().unwrap())
+        };
+        listener.set_nonblocking(false).unwrap();
+        let (patient, _reader) = connect(None);
+        assert_eq!(stuff(&patient), None);
+        let default = SocketOptions::default().unacknowledged_timeout;
+        let (as_default, _reader_too) = connect(default);
+        assert_eq!(stuff(&as_default), None);
+        let (limited, _another) = connect(Some(Duration::from_secs(1)));
+        let started = Instant::now();
+        let cut = loop {
+            if let Some(error) = stuff(&limited) {
+                break error;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "never cut off");
+            let mut fds = [PollFd::new(&limited, PollFlags::OUT)];
+            let _ = rustix::event::poll(&mut fds, Some(&timespec(Duration::from_secs(1))));
+        };
+        assert_eq!(cut, io::ErrorKind::TimedOut);
+        assert_eq!(stuff(&patient), None, "it waited longer");
+        assert_eq!(stuff(&as_default), None, "it waited longer, too");
     }
 }

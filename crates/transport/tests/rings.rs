@@ -363,6 +363,8 @@ enum Act {
     Advance(usize),
     Finish,
     Cork,
+    /// Sends so many bytes without giving the right up.
+    InCork(usize),
     Uncork,
 }
 
@@ -375,6 +377,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0..3000usize).prop_map(Act::Advance),
         2 => Just(Act::Finish),
         1 => Just(Act::Cork),
+        2 => (0..3000usize).prop_map(Act::InCork),
         1 => Just(Act::Uncork),
     ]
 }
@@ -500,6 +503,16 @@ proptest! {
                     let free = !corked && span.is_none();
                     prop_assert_eq!(ring.cork(), free);
                     corked |= free;
+                }
+                Act::InCork(count) => {
+                    let inside = ring.span_in_cork();
+                    prop_assert!(corked || inside.is_none());
+                    if let Some(mut inside) = inside {
+                        prop_assert!(!ring.cork() && ring.uncork().is_none());
+                        let count = count.min(inside.bytes().len());
+                        sent.extend_from_slice(&inside.bytes()[..count]);
+                        inside.advance(count);
+                    }
                 }
                 Act::Uncork => {
                     let uncorked = ring.uncork();

@@ -1,6 +1,8 @@
 //! Between a connection's link and the rules of the log: what the link tells is handled, what it
 //! wants is asked of the driver.
 
+use std::collections::VecDeque;
+
 use embar_fabric::memory::Memory;
 use embar_session::{CloseReason, Closed, Head, Incoming, Message, Side, Step};
 use embar_transport::Token;
@@ -78,11 +80,32 @@ impl<M: Memory> Shard<M> {
                 Told::Hello(hello) => self.welcome(token, hello, at),
                 Told::Request(request) => self.handle_request(token, request, at),
                 Told::Batch(header) => self.begin_batch(token, header, at, out),
-                Told::Goodbye => connection.link.finish(at.now),
+                Told::Goodbye => {
+                    connection.leaving = true;
+                    self.finish_if_done(token, at);
+                }
                 Told::Closed(closed) => self.note_end(token, &closed),
                 Told::Nothing => {}
             }
         }
+    }
+
+    /// Ends the session of a peer that said goodbye, unless acknowledgements are due to it.
+    pub(super) fn finish_if_done(&mut self, token: Token, at: At) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        if !connection.leaving {
+            return;
+        }
+        let acks = matches!(connection.peer, Peer::Publisher { acks: true, .. });
+        let due = |unacknowledged: &VecDeque<(u64, Token, u64)>| {
+            unacknowledged.iter().any(|(_, whose, _)| *whose == token)
+        };
+        if acks && (!connection.acked.is_empty() || due(&self.unacknowledged)) {
+            return;
+        }
+        connection.link.finish(at.now);
     }
 
     fn welcome(&mut self, token: Token, hello: Result<Hello, DecodeError>, at: At) {

@@ -279,6 +279,7 @@ impl<M: Memory> Shard<M> {
                 return false;
             };
             let all = connection.send_acks(at.now);
+            self.finish_if_done(token, at);
             self.act(token, at, out);
             !all
         });

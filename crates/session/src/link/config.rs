@@ -62,7 +62,9 @@ pub struct LinkConfig {
     /// timeout if that is shorter. Zero: no PING is ever sent.
     pub keep_alive: Duration,
     /// The session ends when nothing was received for this long. Time in which this end does not
-    /// receive, because it is held or its peer does not read, does not count.
+    /// receive, because it is held or its peer does not read, does not count. A peer that neither
+    /// takes answers nor lets this end go on reading has the same time, for every send: one that
+    /// takes longer at 64 KiB per second has as long as that.
     pub idle_timeout: Duration,
     /// The handshake must be over after this long.
     pub hello_timeout: Duration,
@@ -71,7 +73,9 @@ pub struct LinkConfig {
     /// The session ends when a reservation kept others waiting for this long. It is noticed
     /// within twice the time.
     pub reservation_timeout: Duration,
-    /// How long a polite end may take before the connection is cut. Zero: it is cut at once.
+    /// How long a polite end may take before the connection is cut. Zero: it is cut at once. Bodies
+    /// that wait for their turn are sent before the end begins; this is then how long the peer may
+    /// take nothing of them (longer for a long send, as for `idle_timeout`).
     pub linger: Duration,
     /// What a peer may still send while this end waits for it to close, in bytes.
     pub discard_limit_bytes: usize,

@@ -217,7 +217,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             return self.find_outside();
         }
         if self.input.held {
-            return Found::Nothing;
+            return self.end_alone();
         }
         if self.input.body_due > 0 {
             return self.nothing();
@@ -254,7 +254,12 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         if !mem::replace(&mut self.input.lacks_room, true) {
             self.timers.stalled(self.clock, self.sender.bytes());
         }
-        // A peer that is gone is noticed even so.
+        self.end_alone()
+    }
+
+    /// Nothing is told but that the connection is gone, which is noticed in any case.
+    #[cold]
+    fn end_alone(&mut self) -> Found {
         match self.input.end {
             Some(_) => self.nothing(),
             None => Found::Nothing,

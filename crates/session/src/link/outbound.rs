@@ -121,6 +121,16 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
     }
 
+    /// Whether the link has the right to send by [`Link::cork`] alone: nothing is out, and neither
+    /// a body nor CLOSE is to follow, so what the ring holds may be written from elsewhere on this
+    /// thread ([`SendRing::span_in_cork`](embar_transport::ring::SendRing::span_in_cork)).
+    #[must_use]
+    pub fn is_merely_corked(&self) -> bool {
+        let output = &self.output;
+        let alone = !output.sending && output.body.is_none() && !output.close_sent;
+        alone && matches!(output.right, Right::Corked)
+    }
+
     /// As [`Sender::wants_right`](crate::Sender::wants_right).
     #[must_use]
     pub fn wants_right(&self) -> bool {

@@ -11,11 +11,20 @@ use embar_wire::time::Now;
 
 use super::config::LinkConfig;
 use super::ending::LOOKS_PER_LINGER;
+use super::frames::{OwnId, put};
 use super::{Link, State};
+use crate::proto::PingView;
 use crate::reason::CloseReason;
 
 /// PINGs come this many times within the peer's idle timeout.
 const PINGS_PER_IDLE_TIMEOUT: u32 = 3;
+
+/// Least rate at which a peer has to take what is sent, in bytes per second. A connection tells of
+/// a send only when all of it is over, so a long one is given time in proportion to its length.
+const LEAST_SEND_RATE: u64 = 64 << 10;
+
+/// What the PONG carries that is put behind an open reservation; nobody asks with it.
+const PIN_TOKEN: u64 = u64::MAX;
 
 /// Round trips as seen from this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +52,10 @@ pub(super) struct Timers {
     look_at_reservations: Now,
     /// Since when the peer has not read, and what was sent by then.
     stalled: (Now, u64),
+    /// Length of the send that is out.
+    in_flight: usize,
+    /// The owner ends the session as soon as what it still has is sent, for this reason.
+    leaving: Option<CloseReason>,
     write_failed: Option<(Now, CloseReason)>,
 }
 
@@ -58,6 +71,8 @@ impl Timers {
             open: None,
             look_at_reservations: now,
             stalled: (now, 0),
+            in_flight: 0,
+            leaving: None,
             write_failed: None,
         }
     }
@@ -93,6 +108,26 @@ impl Timers {
         self.stalled = (now, sent_bytes);
     }
 
+    pub fn send_began(&mut self, bytes: usize) {
+        self.in_flight = bytes;
+    }
+
+    pub fn send_ended(&mut self, now: Now, sent_bytes: u64) {
+        self.in_flight = 0;
+        if self.stalled.1 != sent_bytes {
+            self.stalled = (now, sent_bytes);
+        }
+    }
+
+    /// When a peer has had its time of which nothing is known but that it must take something
+    /// within `patience`.
+    fn stalled_until(&self, patience: Duration) -> Now {
+        let nanos = (self.in_flight as u64).saturating_mul(1_000_000_000) / LEAST_SEND_RATE;
+        self.stalled
+            .0
+            .after(patience.max(Duration::from_nanos(nanos)))
+    }
+
     pub fn write_failed(&mut self, now: Now, reason: CloseReason) {
         self.write_failed = Some((now, reason));
     }
@@ -122,6 +157,12 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             self.input.end.get_or_insert(reason);
         }
         let due = |deadline: Option<Now>| deadline.is_some_and(|deadline| deadline <= now);
+        if let Some(reason) = self.timers.leaving
+            && due(self.leave_deadline())
+        {
+            self.close(reason, "");
+            return;
+        }
         if due(self.hello_deadline()) {
             self.end_with(CloseReason::HelloTimeout, 0, "");
         } else if due(self.frame_deadline()) {
@@ -161,6 +202,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             self.frame_deadline(),
             self.idle_deadline(),
             self.stall_deadline(),
+            self.leave_deadline(),
             self.ping_deadline(),
             watch.map(|timeout| self.timers.look_at_reservations.after(timeout / 2)),
             failed.map(|(at, _)| at.after(self.config.linger)),
@@ -210,7 +252,26 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     fn stall_deadline(&self) -> Option<Now> {
         let stalled = self.is_open() && self.input.lacks_room && !self.input.held;
         let timeout = some(self.config.idle_timeout).filter(|_| stalled)?;
-        Some(self.timers.stalled.0.after(timeout))
+        Some(self.timers.stalled_until(timeout))
+    }
+
+    /// When an owner that is leaving has waited long enough for its peer to take something.
+    fn leave_deadline(&self) -> Option<Now> {
+        let leaving = self.is_open() && self.timers.leaving.is_some();
+        leaving.then(|| self.timers.stalled_until(self.config.linger))
+    }
+
+    /// The owner is going to [finish](Link::finish), or [fail](Link::fail), as soon as what it
+    /// still has was handed over. Whenever the peer takes nothing for
+    /// [`LinkConfig::linger`](crate::LinkConfig::linger) meanwhile (longer for a long send, see
+    /// [`LinkConfig::idle_timeout`](crate::LinkConfig::idle_timeout)), the session is cut, with
+    /// `reason` as its end.
+    pub fn leave(&mut self, reason: CloseReason, now: Now) {
+        self.at(now);
+        if self.timers.leaving.is_none() {
+            self.timers.leaving = Some(reason);
+            self.timers.stalled(self.clock, self.sender.bytes());
+        }
     }
 
     fn ping_deadline(&self) -> Option<Now> {
@@ -231,7 +292,10 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         let oldest = self.ring().oldest_reservation().filter(|_| !busy);
         self.timers.open = match (oldest, self.timers.open) {
             (Some(ticket), Some((seen, since))) if ticket == seen => Some((seen, since)),
-            (Some(ticket), _) => Some((ticket, now)),
+            (Some(ticket), _) => {
+                self.pin();
+                Some((ticket, now))
+            }
             (None, _) => None,
         };
         if let Some((_, since)) = self.timers.open
@@ -240,5 +304,16 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             let text = "what was sent behind it is lost: commit or drop reservations soon";
             self.end_with(CloseReason::ReservationHeld, 0, text);
         }
+    }
+
+    /// The newest reservation's ticket is used again when it is dropped. With something behind it
+    /// it is not the newest, and its ticket is its own until it is over.
+    fn pin(&self) {
+        let frame = PingView {
+            token: PIN_TOKEN,
+            ..Default::default()
+        };
+        // Without room, there is something behind it already, or it fills the ring itself.
+        let _ = put(&self.sender, OwnId::Pong, &frame);
     }
 }

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -13,7 +12,8 @@ use embar_wire::frame::Protocol;
 
 use super::admin::Monitor;
 use super::channel::Connector;
-use super::group::{Crew, Plan, Settings};
+use super::conn::perish::contained;
+use super::group::{Crew, Place, Plan, Settings};
 use super::handler::Handler;
 use super::hub::Command;
 use super::session::Session;
@@ -31,19 +31,39 @@ pub(super) struct Latch {
 struct LatchState {
     outcome: Option<Result<Session, Closed>>,
     waker: Option<Waker>,
+    /// Nobody waits any more: a session that opens is to close.
+    abandoned: bool,
 }
 
 impl Latch {
     /// The first outcome counts.
     pub(super) fn tell(&self, outcome: Result<Session, Closed>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.outcome.is_none() {
-            state.outcome = Some(outcome);
-            self.told.notify_all();
-            if let Some(waker) = state.waker.take() {
-                drop(state);
-                waker.wake();
-            }
+        if state.outcome.is_some() {
+            return;
+        }
+        let unwanted = outcome.as_ref().ok().filter(|_| state.abandoned).cloned();
+        state.outcome = Some(outcome);
+        self.told.notify_all();
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(session) = unwanted {
+            session.close();
+        }
+        if let Some(waker) = waker {
+            contained(|| waker.wake());
+        }
+    }
+
+    /// Nobody will take the session: it closes, now or as soon as it opens.
+    fn abandon(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.abandoned = true;
+        state.waker = None;
+        let opened = state.outcome.as_ref().and_then(|told| told.clone().ok());
+        drop(state);
+        if let Some(session) = opened {
+            session.close();
         }
     }
 
@@ -52,6 +72,40 @@ impl Latch {
         let waited = self.told.wait_while(state, |state| state.outcome.is_none());
         let state = waited.unwrap_or_else(PoisonError::into_inner);
         state.outcome.clone().unwrap_or_else(|| Err(not_running()))
+    }
+}
+
+/// That an outcome will be told. Dropped, whyever, it tells that nothing comes of the connect,
+/// unless something else was told before.
+pub(super) struct Promise(Option<Arc<Latch>>);
+
+impl Promise {
+    fn new(latch: &Arc<Latch>) -> Self {
+        Self(Some(Arc::clone(latch)))
+    }
+
+    /// Where the session tells the outcome; the promise still holds until it is handed on.
+    pub(super) fn latch(&self) -> Option<Arc<Latch>> {
+        self.0.clone()
+    }
+
+    /// The session keeps it from here on.
+    pub(super) fn hand_on(mut self) {
+        self.0 = None;
+    }
+
+    pub(super) fn fail(self, why: Closed) {
+        if let Some(latch) = &self.0 {
+            latch.tell(Err(why));
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(latch) = &self.0 {
+            latch.tell(Err(not_running()));
+        }
     }
 }
 
@@ -94,6 +148,39 @@ impl Future for Connecting {
                 state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
+        }
+    }
+}
+
+/// A connect that is given up when this is dropped before it is done: a session that opens
+/// nevertheless is closed politely.
+pub(super) struct Cancellable(Option<Connecting>);
+
+impl Connecting {
+    pub(super) fn cancellable(self) -> Cancellable {
+        Cancellable(Some(self))
+    }
+}
+
+impl Future for Cancellable {
+    type Output = Result<Session, Closed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(connecting) = &mut self.0 else {
+            return Poll::Ready(Err(not_running()));
+        };
+        let polled = Pin::new(connecting).poll(cx);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Cancellable {
+    fn drop(&mut self) {
+        if let Some(connecting) = &self.0 {
+            connecting.latch.abandon();
         }
     }
 }
@@ -193,9 +280,16 @@ impl Client {
     ) -> Connecting {
         let latch = Arc::new(Latch::default());
         let group = &self.crew.group;
-        let connections = group.connections.fetch_add(1, Ordering::AcqRel);
-        if connections >= group.settings.max_sessions {
-            group.connections.fetch_sub(1, Ordering::AcqRel);
+        if let Some(place) = Place::take(group, group.settings.max_sessions) {
+            self.crew.hand(Command::Connect {
+                address,
+                greeting: greeting.to_vec(),
+                handler,
+                promise: Promise::new(&latch),
+                place,
+                tls,
+            });
+        } else {
             group.numbers.refused.add(1);
             latch.tell(Err(Closed {
                 by: Side::Local,
@@ -203,14 +297,6 @@ impl Client {
                 code: 0,
                 text: String::new(),
             }));
-        } else {
-            self.crew.next_hub().hand(Command::Connect {
-                address,
-                greeting: greeting.to_vec(),
-                handler,
-                latch: Arc::clone(&latch),
-                tls,
-            });
         }
         Connecting { latch }
     }

@@ -2,6 +2,7 @@
 //! the handler, and the link's steps back to the reactor.
 
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::{CloseReason, Closed, Incoming, Link, Step};
 
 mod bodies;
 mod encrypted;
+pub(super) mod perish;
 
 /// A body on its way in; its bytes are received here and not by the link.
 struct Arriving {
@@ -202,7 +204,7 @@ impl<P: Protocol> Conn<P> {
     /// Does what other threads, or handlers, asked for.
     pub(super) fn attend(&mut self, now: Now) {
         let asked = self.session.0.take_asked();
-        if asked & ask::RESUME != 0 && std::mem::take(&mut self.paused) {
+        if asked & ask::RESUME != 0 && mem::take(&mut self.paused) {
             self.link.hold(false, now);
         }
         if asked & ask::STATUS != 0 {
@@ -213,7 +215,8 @@ impl<P: Protocol> Conn<P> {
             self.link.goodbye("");
         }
         if asked & ask::CLOSE != 0 {
-            self.finish_due.get_or_insert(CloseReason::Finished);
+            let reason = *self.finish_due.get_or_insert(CloseReason::Finished);
+            self.link.leave(reason, now);
         }
         if asked & ask::ABORT != 0 {
             self.link.close(CloseReason::Finished, "");
@@ -235,10 +238,14 @@ impl<P: Protocol> Conn<P> {
 
     /// Hands the handler what has arrived, and gathers what it sends.
     pub(super) fn deliver(&mut self, now: Now) {
-        if self.paused && self.link.closed().is_none() {
+        if self.paused {
+            // The link is held: there is nothing to tell but, perhaps, the end.
+            while self.deliver_one(now) {}
             return;
         }
         self.link.cork();
+        let for_handlers = self.link.is_merely_corked();
+        self.note_handlers(for_handlers);
         let mut retried = false;
         loop {
             while self.deliver_one(now) {}
@@ -248,11 +255,19 @@ impl<P: Protocol> Conn<P> {
             // Whoever makes room on another thread marks the session then.
             let mut context = Context::from_waker(&self.marker);
             let ready = self.link.ring().poll_room(room, &mut context);
-            if retried || ready.is_pending() {
+            if ready.is_pending() {
                 return;
             }
-            retried = true;
+            // Room came and went while we looked, and nobody knows that we wait.
+            if mem::replace(&mut retried, true) {
+                return self.session.0.mark();
+            }
         }
+    }
+
+    fn note_handlers(&self, run: bool) {
+        let flag = &self.session.0.handler_runs;
+        flag.store(run, Ordering::Relaxed);
     }
 
     /// False: there is nothing more to tell, or it must wait.
@@ -286,6 +301,8 @@ impl<P: Protocol> Conn<P> {
                                 Some(text) => self.link.refuse(0, &text, now),
                                 None => self.break_off(now),
                             }
+                            // The peer's own end comes behind it.
+                            self.link.discard_body(now);
                             return true;
                         }
                     };
@@ -307,7 +324,7 @@ impl<P: Protocol> Conn<P> {
                     .reply_status(reply.len(), |to| to.copy_from_slice(&reply));
             }
             Incoming::StatusReply { body } => match StatusAnswer::read(body) {
-                Some(answer) if std::mem::take(&mut self.status_asked) => {
+                Some(answer) if mem::take(&mut self.status_asked) => {
                     self.told(now, |handler, session| handler.status(session, answer));
                 }
                 Some(_) => {}
@@ -418,6 +435,12 @@ impl<P: Protocol> Conn<P> {
         }
     }
 
+    /// Whether bodies wait for their turn, or one is on its way.
+    fn has_bodies(&self) -> bool {
+        let sending = self.link.is_open() && !self.link.may_send_body();
+        sending || self.session.0.has_bodies()
+    }
+
     /// Hands the link a body to send, when it is its turn.
     fn feed_body(&mut self) {
         if !self.link.may_send_body() {
@@ -439,6 +462,7 @@ impl<P: Protocol> Conn<P> {
     /// Carries out what the link wants done. Bytes enter and leave the session here alone, or, if
     /// it is encrypted, in `encrypted.rs`.
     pub(super) fn settle(&mut self, reactor: &mut Epoll, now: Now) -> Standing {
+        self.note_handlers(false);
         if self.channel.is_some() {
             return self.settle_encrypted(reactor, now);
         }
@@ -457,12 +481,12 @@ impl<P: Protocol> Conn<P> {
         let mut asked_again = false;
         loop {
             let Some(step) = self.link.poll() else {
-                if std::mem::take(&mut written) {
+                if mem::take(&mut written) {
                     // A body may have come to the front; no completion will tell.
                     self.feed_body();
                     continue;
                 }
-                if let Some(reason) = self.finish_due.filter(|_| !self.session.0.has_bodies()) {
+                if let Some(reason) = self.finish_due.filter(|_| !self.has_bodies()) {
                     self.finish_due = None;
                     self.link.fail(reason, "", now);
                     continue;

@@ -13,17 +13,14 @@ use embar_wire::error::FrameError;
 use embar_wire::frame::{FrameHeader, Protocol, Shape};
 
 use super::channel::Acceptor;
-use super::dirty;
 use super::handler::Handler;
 use super::hub::{Command, Hub};
+use super::mappings;
 use super::session::{OnFull, Session, SessionId};
 use super::stats::{Counter, Totals};
 use super::status::{RecentTotals, StatusPolicy};
 use super::worker::Worker;
 use crate::{CloseReason, LinkConfig, Rings};
-
-/// As many as one worker can have; what refused peers and listeners take is left free.
-const MAX_SESSIONS: usize = dirty::SLOTS - 4096;
 
 /// What can be set on a server or client.
 #[derive(Debug, Clone)]
@@ -40,7 +37,14 @@ pub struct Settings {
     /// Threads that serve sessions. Default 1.
     pub workers: usize,
     /// Most sessions at a time; further peers are refused with
-    /// [`CloseReason::TooManySessions`]. Default 16,384; more than 258,048 count as so many.
+    /// [`CloseReason::TooManySessions`]. Default 8,192. `usize::MAX` stands for as many as the
+    /// system carries, at most 258,048.
+    ///
+    /// The rings of a session take four memory mappings, and Linux gives a process
+    /// `vm.max_map_count` of them, by default 65,530: that is room for about 15,600 sessions. The
+    /// default takes half of it. Asking for more sessions than the limit has room for is an error
+    /// at the start, for each server and client by itself: if several of one process are to be
+    /// full at the same time, they share the limit.
     pub max_sessions: usize,
     /// What is done at a full send ring, unless a session was told otherwise.
     pub on_full: OnFull,
@@ -64,7 +68,7 @@ impl Default for Settings {
             recv_ring_bytes: 256 << 10,
             idle_rings: 256,
             workers: 1,
-            max_sessions: 16_384,
+            max_sessions: 8192,
             on_full: OnFull::default(),
             max_queued_body_bytes: 64 << 20,
             spin: Duration::ZERO,
@@ -86,10 +90,28 @@ pub(super) struct Group {
     /// Accepted sessions are encrypted.
     pub(super) acceptor: Option<Acceptor>,
     /// Connections there are, refused ones that are just being told included.
-    pub(super) connections: AtomicUsize,
+    connections: AtomicUsize,
     sessions: Mutex<HashMap<SessionId, Session>>,
     pub(super) numbers: GroupNumbers,
     pub(super) recent_totals: RecentTotals,
+}
+
+/// A connection's place among those that there may be; dropped, it is free again.
+pub(super) struct Place(Arc<Group>);
+
+impl Place {
+    /// `None` if there are `most` already.
+    pub(super) fn take(group: &Arc<Group>, most: usize) -> Option<Self> {
+        let place = Self(Arc::clone(group));
+        let before = group.connections.fetch_add(1, Ordering::AcqRel);
+        (before < most).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Counters of a group; those of sessions are added when they end.
@@ -136,6 +158,11 @@ impl GroupNumbers {
 }
 
 impl Group {
+    /// Connections there are.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
+    }
+
     pub(super) fn enter(&self, session: &Session) {
         self.sessions().insert(session.id(), session.clone());
     }
@@ -220,7 +247,7 @@ impl Crew {
         P: Protocol + Clone + Send + Sync + 'static,
     {
         let mut settings = plan.settings;
-        settings.max_sessions = settings.max_sessions.min(MAX_SESSIONS);
+        settings.max_sessions = mappings::carried(&settings, mappings::limit())?;
         let rings = Rings::new(
             settings.send_ring_bytes,
             settings.recv_ring_bytes,
@@ -263,7 +290,7 @@ impl Crew {
             next: AtomicUsize::new(0),
         };
         for (number, reactor) in reactors.into_iter().enumerate() {
-            let mut worker = Worker::new(
+            let worker = Worker::new(
                 plan.protocol.clone(),
                 reactor,
                 Arc::clone(&crew.group),
@@ -278,16 +305,25 @@ impl Crew {
         Ok(crew)
     }
 
-    /// The worker whose turn it is to get a connection.
-    pub(super) fn next_hub(&self) -> &Arc<Hub> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        &self.hubs[turn % self.hubs.len()]
+    /// Hands a connection to the worker whose turn it is, or to the next that runs. If none does,
+    /// it is dropped, which answers and frees what it holds.
+    pub(super) fn hand(&self, command: Command) {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.hubs.len();
+        let (before, from) = self.hubs.split_at(turn);
+        let mut command = Box::new(command);
+        for hub in from.iter().chain(before) {
+            match hub.hand(*command) {
+                Ok(()) => return,
+                Err(back) => command = back,
+            }
+        }
     }
 
     /// Ends every session politely within `timeout`, and the threads.
     pub(super) fn shutdown(&mut self, timeout: Duration) {
         for hub in &self.hubs {
-            hub.hand(Command::Drain(timeout));
+            // One that has ended needs no telling.
+            let _ = hub.hand(Command::Drain(timeout));
         }
         let me = std::thread::current().id();
         for thread in self.threads.drain(..) {

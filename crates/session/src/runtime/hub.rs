@@ -7,20 +7,22 @@ use std::time::Duration;
 use embar_transport::{Address, Peer, Stream, Waker};
 
 use super::channel::Connector;
-use super::client::Latch;
+use super::client::Promise;
 use super::dirty::DirtySet;
+use super::group::Place;
 use super::handler::Handler;
 
 /// What other threads hand to a worker.
 pub(super) enum Command {
     /// Serve an accepted connection.
-    Adopt(Stream, Peer),
+    Adopt(Stream, Peer, Place),
     /// Connect, and serve the connection.
     Connect {
         address: Address,
         greeting: Vec<u8>,
         handler: Box<dyn Handler>,
-        latch: Arc<Latch>,
+        promise: Promise,
+        place: Place,
         /// Encrypted, for this server.
         tls: Option<Connector>,
     },
@@ -28,9 +30,16 @@ pub(super) enum Command {
     Drain(Duration),
 }
 
+#[derive(Default)]
+struct Inbox {
+    commands: Vec<Command>,
+    /// The worker has ended: nobody would ever look in here.
+    dead: bool,
+}
+
 /// See the module.
 pub(super) struct Hub {
-    inbox: Mutex<Vec<Command>>,
+    inbox: Mutex<Inbox>,
     dirty: DirtySet,
     waker: Waker,
 }
@@ -82,17 +91,37 @@ impl Hub {
         self.dirty.take(out);
     }
 
-    pub(super) fn hand(&self, command: Command) {
-        self.inbox().push(command);
+    /// Whether marks are left; those that others are just making wake the worker.
+    pub(super) fn has_marks(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// # Errors
+    /// The command back, if the worker has ended.
+    pub(super) fn hand(&self, command: Command) -> Result<(), Box<Command>> {
+        let mut inbox = self.inbox();
+        if inbox.dead {
+            return Err(Box::new(command));
+        }
+        inbox.commands.push(command);
+        drop(inbox);
         self.waker.wake();
+        Ok(())
     }
 
     /// For the worker, after it was woken.
     pub(super) fn take_commands(&self) -> Vec<Command> {
-        std::mem::take(&mut *self.inbox())
+        std::mem::take(&mut self.inbox().commands)
     }
 
-    fn inbox(&self) -> std::sync::MutexGuard<'_, Vec<Command>> {
+    /// For the worker that ends: takes nothing any more, and gives what was not looked at.
+    pub(super) fn die(&self) -> Vec<Command> {
+        let mut inbox = self.inbox();
+        inbox.dead = true;
+        std::mem::take(&mut inbox.commands)
+    }
+
+    fn inbox(&self) -> std::sync::MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,7 +23,7 @@ pub enum StartError {
     Listen(#[from] SocketError),
     /// Threads, descriptors or memory are missing, or a setting is out of range.
     #[error(
-        "cannot start the workers: {0}; check the sizes of the rings and the limit of open files (ulimit -n)"
+        "cannot start the workers: {0}; check the settings and the limit of open files (ulimit -n)"
     )]
     Workers(#[from] io::Error),
 }

@@ -8,7 +8,7 @@
 //! - Whoever gives the right back and is told that more is there, or that the link waited for the
 //!   right, marks the session, and the worker looks at it. So no wake-up is lost.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -61,6 +61,9 @@ pub(super) struct Shared {
     /// Set once connected.
     pub(super) direct: OnceLock<DirectSend>,
     asked: AtomicU32,
+    /// The worker holds the right to send for the session's own handler, and for nothing else. Used
+    /// by the worker's thread alone.
+    pub(super) handler_runs: AtomicBool,
     on_full: AtomicU8,
     full_wait_ns: AtomicU64,
     /// When somebody wrote to the socket last.
@@ -103,6 +106,7 @@ impl Shared {
             hub,
             direct: OnceLock::new(),
             asked: AtomicU32::new(0),
+            handler_runs: AtomicBool::new(false),
             on_full: AtomicU8::new(0),
             full_wait_ns: AtomicU64::new(0),
             last_flush: AtomicU64::new(0),
@@ -188,17 +192,17 @@ impl Shared {
             return;
         };
         let ring = self.sender.ring();
-        // The worker holds the right while the session's own handler runs.
-        let corked = ring.uncork();
-        let was_corked = corked.is_some();
-        if let Some(mut span) = corked.or_else(|| ring.span()) {
+        // The worker may hold the right for a body as well, and nothing may come inside of that.
+        let span = if self.handler_runs.load(Ordering::Relaxed) {
+            ring.span_in_cork()
+        } else {
+            ring.span()
+        };
+        if let Some(mut span) = span {
             if let Ok(count) = direct.try_send(&mut span) {
                 self.sender.wrote(count);
             }
             drop(span);
-            if was_corked {
-                ring.cork();
-            }
             // Whatever is left, and whoever waited for the right.
             self.mark();
         }

@@ -29,7 +29,7 @@ use crate::{
 /// Messages that wait in one stream.
 const QUEUED_MESSAGES: usize = 1024;
 
-/// Bytes that wait in one stream, before the last that is queued. One message may always wait.
+/// Bytes that wait in one stream, heads included, before the last that is queued. One message may always wait.
 const QUEUED_BYTES: usize = 64 << 10;
 
 enum Bytes {
@@ -50,6 +50,11 @@ impl Received {
     #[must_use]
     pub fn id(&self) -> u16 {
         self.id
+    }
+
+    /// What it counts in the stream's limit.
+    fn size(&self) -> usize {
+        self.head.len() + self.len()
     }
 
     /// What came before the body, of a frame with a body; else empty.
@@ -100,6 +105,17 @@ struct State {
 }
 
 impl State {
+    fn push(&mut self, message: Received) {
+        self.bytes += message.size();
+        self.messages.push_back(message);
+    }
+
+    fn pop(&mut self) -> Option<Received> {
+        let message = self.messages.pop_front()?;
+        self.bytes -= message.size();
+        Some(message)
+    }
+
     fn is_full(&self) -> bool {
         self.messages.len() >= QUEUED_MESSAGES || self.bytes >= QUEUED_BYTES
     }
@@ -119,8 +135,7 @@ impl Queue {
 
     fn push(&self, message: Received) {
         let mut state = self.lock();
-        state.bytes += message.len();
-        state.messages.push_back(message);
+        state.push(message);
         wake(state);
     }
 
@@ -286,8 +301,7 @@ impl AsyncSession {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received, Closed>>> {
         let mut state = self.queue.lock();
-        if let Some(message) = state.messages.pop_front() {
-            state.bytes -= message.len();
+        if let Some(message) = state.pop() {
             let resume = state.paused && state.has_room_again();
             if resume {
                 state.paused = false;
@@ -430,13 +444,14 @@ fn connecting_relay() -> (Arc<Queue>, Relay) {
 }
 
 impl Client {
-    /// Connects, for async code.
+    /// Connects, for async code. A future that is dropped before it is done gives the connect up:
+    /// a session that opens nevertheless is closed at once.
     ///
     /// # Errors
     /// How the session ended before it opened.
     pub async fn connect_async(&self, address: impl Into<Address>) -> Result<AsyncSession, Closed> {
         let (queue, relay) = connecting_relay();
-        let session = self.open(address, &[], relay).await?;
+        let session = self.open(address, &[], relay).cancellable().await?;
         Ok(AsyncSession { session, queue })
     }
 
@@ -451,7 +466,36 @@ impl Client {
         tls: &super::TlsTarget,
     ) -> Result<AsyncSession, Closed> {
         let (queue, relay) = connecting_relay();
-        let session = self.open_tls(address, tls, &[], relay).await?;
+        let session = self
+            .open_tls(address, tls, &[], relay)
+            .cancellable()
+            .await?;
         Ok(AsyncSession { session, queue })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_count_in_the_limit_of_a_stream() {
+        let queue = Queue::default();
+        let mut queued = 0;
+        while queue.has_room() {
+            queue.push(Received {
+                id: 1,
+                head: vec![0; 16 << 10],
+                bytes: Bytes::Owned(Vec::new(), 0..0),
+            });
+            queued += 1;
+        }
+        assert_eq!(queued, QUEUED_BYTES / (16 << 10));
+        // And are counted out again.
+        let mut state = queue.lock();
+        while let Some(message) = state.pop() {
+            assert_eq!(message.head().len(), 16 << 10);
+        }
+        assert_eq!(state.bytes, 0);
     }
 }

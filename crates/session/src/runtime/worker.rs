@@ -4,8 +4,9 @@
 //! The clock is read once per round. A session is found by the index of its token; one whose token
 //! is stale but whose buffers are still with the reactor waits among the closing ones.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token};
@@ -13,10 +14,13 @@ use embar_wire::frame::Protocol;
 use embar_wire::time::Now;
 
 use super::channel::Acceptor;
+use super::client::Promise;
 use super::clock;
+use super::conn::perish::contained;
 use super::conn::{Conn, Standing};
 use super::dirty;
-use super::group::Group;
+use super::group::{Group, Place};
+use super::handler::Handler;
 use super::hub::{Command, Hub};
 use super::session::Session;
 use super::shared::Shared;
@@ -24,11 +28,35 @@ use super::timers::Timers;
 use crate::{CloseReason, Closed, Link, Side};
 
 /// Peers beyond the limit that are told so at a time; those beyond that are cut without a word.
-const REFUSALS: usize = 256;
+pub(super) const REFUSALS: usize = 256;
+
+/// How often marked sessions are looked at in a round.
+const MARK_PASSES: usize = 2;
 
 struct Slot<P: Protocol> {
     token: Token,
     conn: Conn<P>,
+    /// Held as long as the session lives.
+    _place: Place,
+}
+
+impl<P: Protocol> Slot<P> {
+    /// Lets `f` tell the session something, and sees to what follows. `None`: something panicked
+    /// beyond the handler's calls, which are caught one by one, and the session cannot go on.
+    fn turn(
+        &mut self,
+        reactor: &mut Epoll,
+        now: Now,
+        f: impl FnOnce(&mut Conn<P>, &Epoll),
+    ) -> Option<Standing> {
+        let conn = &mut self.conn;
+        let turn = || {
+            f(conn, reactor);
+            conn.deliver(now);
+            conn.settle(reactor, now)
+        };
+        catch_unwind(AssertUnwindSafe(turn)).ok()
+    }
 }
 
 /// See the module.
@@ -78,17 +106,33 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
-    /// Runs until told to drain, and drained.
-    pub(super) fn run(&mut self) {
+    /// Runs until told to drain, and drained. However it ends, nobody is left waiting for it.
+    pub(super) fn run(mut self) {
         self.hub.become_current();
+        let text = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(Ok(())) => "",
+            Ok(Err(error)) => {
+                tracing::error!("a worker of sessions stops, and they end: {error}");
+                "the reactor failed"
+            }
+            Err(_) => {
+                tracing::error!("a worker of sessions panicked: it stops, and its sessions end");
+                "the worker panicked"
+            }
+        };
+        self.stop(text);
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         let mut completions = Vec::new();
         let mut now = clock::now();
         while !self.is_done() {
-            let timeout = self.next_deadline().map(|at| at.since(now));
-            if let Err(error) = self.reactor.poll(timeout, &mut completions) {
-                tracing::error!("a worker of sessions stops: {error}");
-                return self.fail_all(now);
-            }
+            let timeout = if self.hub.has_marks() {
+                Some(Duration::ZERO)
+            } else {
+                self.next_deadline().map(|at| at.since(now))
+            };
+            self.reactor.poll(timeout, &mut completions)?;
             now = clock::now();
             for completion in completions.drain(..) {
                 self.handle(completion, now);
@@ -97,6 +141,7 @@ impl<P: Protocol + Clone> Worker<P> {
             // Last, because a worker does not wake itself for its own marks.
             self.look_at_marked(now);
         }
+        Ok(())
     }
 
     fn is_done(&self) -> bool {
@@ -143,12 +188,13 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn obey(&mut self, command: Command, now: Now) {
         match command {
-            Command::Adopt(stream, peer) => self.adopt(stream, peer, now),
+            Command::Adopt(stream, peer, place) => self.adopt(stream, peer, place, now),
             Command::Connect {
                 address,
                 greeting,
                 handler,
-                latch,
+                promise,
+                place,
                 tls,
             } => {
                 let peer = peer_at(&address);
@@ -166,31 +212,23 @@ impl<P: Protocol + Clone> Worker<P> {
                 match started {
                     Ok((link, channel, token)) if self.draining.is_none() => {
                         let session = self.session(peer, token, &link);
-                        let conn = Conn::new(link, Some(handler), session, Some(latch), channel);
-                        self.enter(token, conn, now);
+                        let latch = promise.latch();
+                        let conn = Conn::new(link, Some(handler), session, latch, channel);
+                        self.enter(token, conn, place, now);
+                        promise.hand_on();
                     }
                     Ok((_, _, token)) => {
                         self.reactor.close(token);
-                        self.not_started(CloseReason::Shutdown, "", &latch);
+                        not_started(CloseReason::Shutdown, "", promise, handler);
                     }
                     Err(error) => {
                         let reason = CloseReason::Io(error.kind());
-                        self.not_started(reason, &error.to_string(), &latch);
+                        not_started(reason, &error.to_string(), promise, handler);
                     }
                 }
             }
             Command::Drain(timeout) => self.drain(timeout, now),
         }
-    }
-
-    fn not_started(&self, reason: CloseReason, text: &str, latch: &super::client::Latch) {
-        self.group.connections.fetch_sub(1, Ordering::AcqRel);
-        latch.tell(Err(Closed {
-            by: Side::Local,
-            reason,
-            code: 0,
-            text: text.to_owned(),
-        }));
     }
 
     fn session(&self, peer: Peer, token: Token, link: &Link<P>) -> Session {
@@ -205,23 +243,29 @@ impl<P: Protocol + Clone> Worker<P> {
 
     /// Connections are dealt out in turn.
     fn accepted(&mut self, stream: Stream, peer: Peer, now: Now) {
-        let target = self.next_hub % self.hubs.len();
-        self.next_hub += 1;
-        let connections = self.group.connections.fetch_add(1, Ordering::AcqRel);
-        let most = self.group.settings.max_sessions;
-        if self.draining.is_some() || connections >= most.saturating_add(REFUSALS) {
-            self.group.connections.fetch_sub(1, Ordering::AcqRel);
-            self.group.numbers.refused.add(1);
-        } else if Arc::ptr_eq(&self.hubs[target], &self.hub) {
-            self.adopt(stream, peer, now);
-        } else {
-            self.hubs[target].hand(Command::Adopt(stream, peer));
+        let most = self.group.settings.max_sessions.saturating_add(REFUSALS);
+        let place = Place::take(&self.group, most).filter(|_| self.draining.is_none());
+        let Some(place) = place else {
+            return self.group.numbers.refused.add(1);
+        };
+        let mut command = Box::new(Command::Adopt(stream, peer, place));
+        // Workers that have ended are left out; this one has not.
+        loop {
+            let target = &self.hubs[self.next_hub % self.hubs.len()];
+            self.next_hub += 1;
+            if Arc::ptr_eq(target, &self.hub) {
+                return self.obey(*command, now);
+            }
+            match target.hand(*command) {
+                Ok(()) => return,
+                Err(back) => command = back,
+            }
         }
     }
 
-    fn adopt(&mut self, stream: Stream, peer: Peer, now: Now) {
+    fn adopt(&mut self, stream: Stream, peer: Peer, place: Place, now: Now) {
         let group = Arc::clone(&self.group);
-        let refused = group.connections.load(Ordering::Acquire) > group.settings.max_sessions;
+        let refused = group.connections() > group.settings.max_sessions;
         let handler = if refused {
             None
         } else {
@@ -229,7 +273,6 @@ impl<P: Protocol + Clone> Worker<P> {
                 Some(handler) => Some(handler),
                 None => {
                     tracing::error!(%peer, "no handler could be made for a peer: it is cut off");
-                    group.connections.fetch_sub(1, Ordering::AcqRel);
                     return;
                 }
             }
@@ -248,7 +291,7 @@ impl<P: Protocol + Clone> Worker<P> {
             Ok(added) => added,
             Err(error) => {
                 tracing::warn!(%peer, "cannot take a connection: {error}; lower the number of sessions or the size of their rings");
-                group.connections.fetch_sub(1, Ordering::AcqRel);
+                contained(|| drop(handler));
                 return;
             }
         };
@@ -258,17 +301,21 @@ impl<P: Protocol + Clone> Worker<P> {
         if self.draining.is_some() {
             conn.cut(CloseReason::Shutdown);
         }
-        self.enter(token, conn, now);
+        self.enter(token, conn, place, now);
     }
 
-    fn enter(&mut self, token: Token, conn: Conn<P>, now: Now) {
+    fn enter(&mut self, token: Token, conn: Conn<P>, place: Place, now: Now) {
         let index = token.index();
         assert!(index < dirty::SLOTS, "more sockets than a worker can have");
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
         self.group.enter(conn.session());
-        self.slots[index] = Some(Slot { token, conn });
+        self.slots[index] = Some(Slot {
+            token,
+            conn,
+            _place: place,
+        });
         self.live += 1;
         self.with(token, now, |_, _| ());
     }
@@ -279,22 +326,23 @@ impl<P: Protocol + Clone> Worker<P> {
         let Some(slot) = slot.and_then(Option::as_mut).filter(|s| s.token == token) else {
             return self.with_closing(token, now, f);
         };
-        let conn = &mut slot.conn;
-        f(conn, &self.reactor);
-        conn.deliver(now);
-        let standing = conn.settle(&mut self.reactor, now);
-        match standing {
-            Standing::Lives => {
-                let deadline = conn.next_tick();
-                self.timers.arm(token, &mut conn.armed, deadline);
+        match slot.turn(&mut self.reactor, now, f) {
+            Some(Standing::Lives) => {
+                let deadline = slot.conn.next_tick();
+                self.timers.arm(token, &mut slot.conn.armed, deadline);
             }
-            Standing::Closing => {
+            Some(Standing::Closing) => {
                 let slot = self.slots[token.index()].take();
                 self.closing.extend(slot);
             }
-            Standing::Over => {
+            Some(Standing::Over) => {
                 if let Some(slot) = self.slots[token.index()].take() {
                     self.leave(slot);
+                }
+            }
+            None => {
+                if let Some(slot) = self.slots[token.index()].take() {
+                    self.lose(slot);
                 }
             }
         }
@@ -305,26 +353,43 @@ impl<P: Protocol + Clone> Worker<P> {
         let Some(index) = self.closing.iter().position(|slot| slot.token == token) else {
             return;
         };
-        let conn = &mut self.closing[index].conn;
-        f(conn, &self.reactor);
-        conn.deliver(now);
-        let standing = conn.settle(&mut self.reactor, now);
-        if standing == Standing::Over {
-            let slot = self.closing.swap_remove(index);
-            self.leave(slot);
+        match self.closing[index].turn(&mut self.reactor, now, f) {
+            Some(Standing::Over) => {
+                let slot = self.closing.swap_remove(index);
+                self.leave(slot);
+            }
+            Some(Standing::Lives | Standing::Closing) => {}
+            None => {
+                let slot = self.closing.swap_remove(index);
+                self.lose(slot);
+            }
         }
+    }
+
+    /// A session is lost to a panic; buffers of it that are still out come back to nobody.
+    #[cold]
+    fn lose(&mut self, mut slot: Slot<P>) {
+        let session = slot.conn.session();
+        tracing::error!(session = %session.id(), peer = %session.peer(), "a session is cut: its protocol, or a waker, panicked");
+        self.reactor.close(slot.token);
+        slot.conn.perish(ended_here(
+            CloseReason::HandlerPanicked,
+            "the protocol, or a waker, panicked",
+        ));
+        self.leave(slot);
     }
 
     fn leave(&mut self, slot: Slot<P>) {
         self.live -= 1;
         self.group.leave(slot.conn.session());
-        self.group.connections.fetch_sub(1, Ordering::AcqRel);
+        contained(|| drop(slot));
     }
 
     fn look_at_marked(&mut self, now: Now) {
         let mut marks = std::mem::take(&mut self.marks);
-        // Handlers may mark further sessions; those are due before the worker sleeps, too.
-        loop {
+        // Handlers may mark further sessions; what is still marked after that waits for the next
+        // round, so that sessions that mark themselves over and over do not keep the worker.
+        for _ in 0..MARK_PASSES {
             self.hub.take_marks(&mut marks);
             if marks.is_empty() {
                 break;
@@ -375,18 +440,32 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
-    /// The reactor is broken: nothing can be sent or received any more.
-    fn fail_all(&mut self, now: Now) {
-        self.all(now, |conn| conn.cut(CloseReason::Shutdown));
+    /// Ends what is left, without the reactor: nothing can be sent or received any more.
+    fn stop(&mut self, text: &'static str) {
+        let unseen = self.hub.die();
         let left = self.slots.drain(..).flatten().chain(self.closing.drain(..));
-        for slot in left.collect::<Vec<_>>() {
+        for mut slot in left.collect::<Vec<_>>() {
+            slot.conn.perish(ended_here(CloseReason::Shutdown, text));
             self.leave(slot);
         }
-        for command in self.hub.take_commands() {
-            if let Command::Connect { latch, .. } = command {
-                self.not_started(CloseReason::Shutdown, "", &latch);
-            }
+        for command in unseen {
+            contained(|| drop(command));
         }
+    }
+}
+
+/// Nothing comes of a connect; its handler is not told, as there never was a session.
+fn not_started(reason: CloseReason, text: &str, promise: Promise, handler: Box<dyn Handler>) {
+    promise.fail(ended_here(reason, text));
+    contained(|| drop(handler));
+}
+
+fn ended_here(reason: CloseReason, text: &str) -> Closed {
+    Closed {
+        by: Side::Local,
+        reason,
+        code: 0,
+        text: text.to_owned(),
     }
 }
 

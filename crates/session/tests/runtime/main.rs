@@ -1,8 +1,10 @@
 //! The runtime on real sockets.
 
 mod admin;
+mod bodies;
 mod ending;
 mod flow;
+mod leaving;
 mod life;
 mod many;
 mod messages;
@@ -11,3 +13,4 @@ mod streams;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod workers;

@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use embar_session::{Client, CloseReason, Server};
+use embar_transport::Address;
 
-use crate::support::{LONG, loopback, small};
+use crate::support::{LONG, echo_server, loopback, small, until};
 
 struct Unpark(Thread);
 
@@ -113,4 +114,45 @@ fn a_lost_session_says_why_once() {
     let why = block_on(other.next()).unwrap().unwrap_err();
     assert_ne!(why.reason, CloseReason::Finished);
     assert!(block_on(other.next()).is_none());
+}
+
+/// A connect that is given up leaves no session behind, whether it had opened already or not.
+#[test]
+fn a_connect_that_is_dropped_leaves_no_session() {
+    let server = echo_server(Default::default(), loopback());
+    let client = Client::new().unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    // Nobody accepts yet: the connect is on its way when it is dropped.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = Address::Tcp(listener.local_addr().unwrap());
+    let mut late = Box::pin(client.connect_async(silent));
+    assert!(late.as_mut().poll(&mut context).is_pending());
+    drop(late);
+    // Only now does it open: the bytes go to and fro between the client and the server.
+    let (front, _) = listener.accept().unwrap();
+    let Address::Tcp(address) = server.address() else {
+        panic!("not TCP");
+    };
+    let back = std::net::TcpStream::connect(address).unwrap();
+    let pump = |from: &std::net::TcpStream, to: &std::net::TcpStream| {
+        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Write);
+        })
+    };
+    let pumps = [pump(&front, &back), pump(&back, &front)];
+    until("it opened", || client.stats().opened == 1);
+    until("and closed", || client.stats().sessions == 0);
+
+    // It opened, but nobody took it.
+    let mut open = Box::pin(client.connect_async(server.address()));
+    assert!(open.as_mut().poll(&mut context).is_pending());
+    until("it opened", || client.stats().opened == 2);
+    drop(open);
+    until("and closed", || client.stats().sessions == 0);
+    until("at the server, too", || server.stats().sessions == 0);
+    for pump in pumps {
+        pump.join().unwrap();
+    }
 }

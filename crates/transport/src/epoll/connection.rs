@@ -7,7 +7,8 @@
 //! whatever arrives after such a call raises a new edge. It is *not* safe when the edge of the end
 //! (`RDHUP`, `HUP`, `ERR`) was taken before, since no further edge follows it; nor with urgent data
 //! (`PRI`), at whose mark the kernel cuts a receive short. `eager` covers both: while it is set
-//! only `EAGAIN` counts.
+//! only `EAGAIN` counts. Nor is it safe with Unix sockets, whose receives end where the sender's
+//! credentials or descriptors change, whatever lies behind: with those only `EAGAIN` counts, ever.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -168,7 +169,9 @@ impl Connection {
                 counters.recv_bytes += count as u64;
                 pending.buf.advance(count);
                 // A 0 stays readable: the end is told to every later receive, too.
-                self.may_read = count == asked || count == 0 || self.eager;
+                let more = count == asked || count == 0;
+                let unix = matches!(*self.stream, Stream::Unix(_));
+                self.may_read = more || self.eager || unix;
                 Ok(count)
             }
             Err(error) => Err(error.into()),

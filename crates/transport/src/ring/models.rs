@@ -277,6 +277,53 @@ fn a_cork_gathers_and_loses_nothing() {
     });
 }
 
+/// Who corked may send in between and has the right without a gap.
+#[test]
+fn sending_out_of_a_cork_keeps_the_right() {
+    model(|| {
+        let ring = Ring::new(8, 4);
+        let other = ring.clone();
+        let producer = loom::thread::spawn(move || {
+            for byte in [1, 2] {
+                if other.send(1, byte) {
+                    other.drain();
+                }
+            }
+        });
+        if ring.queue.cork() {
+            for byte in [11, 12] {
+                assert!(!ring.send(1, byte), "the right is held");
+                if let Some(run) = ring.queue.run_from_cork() {
+                    assert!(ring.queue.uncork().is_none(), "the run is out");
+                    let mut at = run.start;
+                    while at != run.end {
+                        ring.sent.lock().unwrap().push(ring.memory.read(at));
+                        at = at.wrapping_add(1);
+                    }
+                    ring.queue.back_to_cork(run.end);
+                }
+                assert!(ring.queue.take().is_none(), "the right is held");
+            }
+            if let Some(run) = ring.queue.uncork()
+                && ring.send_run(run)
+            {
+                ring.drain();
+            }
+        } else {
+            for byte in [11, 12] {
+                if ring.send(1, byte) {
+                    ring.drain();
+                }
+            }
+        }
+        producer.join().unwrap();
+        let sent = ring.sent();
+        let from = |bytes: [u8; 2]| sent.iter().copied().filter(move |b| bytes.contains(b));
+        assert!(from([1, 2]).eq([1, 2]) && from([11, 12]).eq([11, 12]));
+        assert_eq!(sent.len(), 4);
+    });
+}
+
 /// Closing ends the wait of a producer.
 #[test]
 fn closing_wakes_who_waits_for_room() {

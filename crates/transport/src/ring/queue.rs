@@ -282,6 +282,38 @@ impl Queue {
         None
     }
 
+    /// The longest run, out of the right taken by `cork`, which is not given up: also without a run
+    /// it stays as it is, and with one it is back by `back_to_cork`.
+    pub(super) fn run_from_cork(&self) -> Option<Run> {
+        let mut state = self.state.0.load(Ordering::Relaxed);
+        while state & CORKED != 0 {
+            match self.state.0.compare_exchange_weak(
+                state,
+                state & !CORKED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    let (_, tail) = unpack(self.tail.0.load(Ordering::Relaxed));
+                    let run = self.look(tail);
+                    if run.is_none() {
+                        self.state.0.fetch_or(CORKED, Ordering::Release);
+                    }
+                    return run;
+                }
+                Err(now) => state = now,
+            }
+        }
+        None
+    }
+
+    /// Frees what was sent, up to `sent`, and keeps the right to send as a cork.
+    pub(super) fn back_to_cork(&self, sent: u32) {
+        self.progress(sent);
+        // Release: whoever takes it from here sees the sender's fields.
+        self.state.0.fetch_or(CORKED, Ordering::Release);
+    }
+
     /// Frees what was sent, up to `sent`, while the run goes on.
     pub(super) fn progress(&self, sent: u32) {
         self.publish(sent);

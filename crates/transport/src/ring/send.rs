@@ -128,6 +128,7 @@ impl SendRing {
             next: run.start,
             end: run.end,
             over: false,
+            corked: false,
         }
     }
 
@@ -141,6 +142,15 @@ impl SendRing {
     /// committed. `None` also without a cork.
     pub fn uncork(&self) -> Option<SendSpan> {
         self.0.queue.uncork().map(|run| self.to_span(run))
+    }
+
+    /// As [`SendRing::uncork`], but the right is not given up: once the span is dropped, or if
+    /// there is none, it is corked as before, and nobody else could send in between. `None` also
+    /// without a cork.
+    pub fn span_in_cork(&self) -> Option<SendSpan> {
+        let mut span = self.to_span(self.0.queue.run_from_cork()?);
+        span.corked = true;
+        Some(span)
     }
 
     /// Bytes reserved or committed, and not sent.
@@ -345,6 +355,8 @@ pub struct SendSpan {
     next: u32,
     end: u32,
     over: bool,
+    /// The right goes back to where it came from.
+    corked: bool,
 }
 
 impl SendSpan {
@@ -392,6 +404,10 @@ impl SendSpan {
 
     fn end_it(&mut self) -> bool {
         self.over = true;
+        if self.corked {
+            self.ring.0.queue.back_to_cork(self.next);
+            return self.next != self.end;
+        }
         self.ring.0.queue.finish(self.next)
     }
 }
