@@ -22,9 +22,11 @@ use super::shared::ask;
 use super::status::{self, StatusAnswer};
 use super::timers::Armed;
 use crate::{CloseReason, Closed, Incoming, Link, Step};
+use gather::Gather;
 
 mod bodies;
 mod encrypted;
+mod gather;
 pub(super) mod perish;
 
 /// A body on its way in; its bytes are received here and not by the link.
@@ -59,6 +61,7 @@ pub(super) struct Conn<P: Protocol> {
     body_place: Option<Reservation<'static>>,
     /// To end politely as soon as the bodies that wait are sent.
     finish_due: Option<CloseReason>,
+    gather: Gather,
 }
 
 /// How a session stands after a round.
@@ -98,6 +101,7 @@ impl<P: Protocol> Conn<P> {
             body_sending: None,
             body_place: None,
             finish_due: None,
+            gather: Gather::default(),
         }
     }
 
@@ -463,6 +467,7 @@ impl<P: Protocol> Conn<P> {
     /// it is encrypted, in `encrypted.rs`.
     pub(super) fn settle(&mut self, reactor: &mut Epoll, now: Now) -> Standing {
         self.note_handlers(false);
+        self.end_gathering();
         if self.channel.is_some() {
             return self.settle_encrypted(reactor, now);
         }

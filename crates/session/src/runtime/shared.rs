@@ -28,7 +28,7 @@ use crate::{Closed, Plain, SendError, Sender};
 
 /// About what a hand-over to the worker costs: callers that commit in quicker succession leave the
 /// writing to it.
-const HANDOVER_NS: u64 = 20_000;
+pub(super) const HANDOVER_NS: u64 = 20_000;
 
 /// How long a thread that waits for room lets more of it gather than it needs.
 const GATHER: Duration = Duration::from_millis(1);
@@ -218,6 +218,10 @@ impl Shared {
         self.mark();
     }
 
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) != 0
+    }
+
     pub(super) fn take_asked(&self) -> u32 {
         if self.asked.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -250,6 +254,8 @@ impl Shared {
             }
             OnFull::Wait { timeout } => timeout,
         };
+        // The worker may be letting messages gather.
+        self.mark();
         let ring = self.sender.ring();
         let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 32));
         let left = || deadline.saturating_duration_since(Instant::now());

@@ -4,6 +4,7 @@
 //! The clock is read once per round. A session is found by the index of its token; one whose token
 //! is stale but whose buffers are still with the reactor waits among the closing ones.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -73,6 +74,8 @@ pub(super) struct Worker<P: Protocol> {
     closing: Vec<Slot<P>>,
     timers: Timers,
     marks: Vec<usize>,
+    /// Sessions whose messages gather, and until when; the earliest first.
+    gathering: VecDeque<(Token, Now)>,
     /// When what is left is cut.
     draining: Option<Now>,
     cut: bool,
@@ -100,6 +103,7 @@ impl<P: Protocol + Clone> Worker<P> {
             closing: Vec::new(),
             timers: Timers::default(),
             marks: Vec::new(),
+            gathering: VecDeque::new(),
             draining: None,
             cut: false,
             live: 0,
@@ -138,6 +142,7 @@ impl<P: Protocol + Clone> Worker<P> {
                 self.handle(completion, now);
             }
             self.look_at_due(now);
+            self.look_at_gathered(now);
             // Last, because a worker does not wake itself for its own marks.
             self.look_at_marked(now);
         }
@@ -150,10 +155,9 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn next_deadline(&self) -> Option<Now> {
         let drained = self.draining.filter(|_| !self.cut);
-        match (self.timers.next(), drained) {
-            (Some(timer), Some(drained)) => Some(timer.min(drained)),
-            (timer, drained) => timer.or(drained),
-        }
+        let gathered = self.gathering.front().map(|(_, until)| *until);
+        let deadlines = [self.timers.next(), drained, gathered];
+        deadlines.into_iter().flatten().min()
     }
 
     fn handle(&mut self, completion: Completion, now: Now) {
@@ -395,14 +399,23 @@ impl<P: Protocol + Clone> Worker<P> {
                 break;
             }
             for index in marks.drain(..) {
-                let Some(Some(slot)) = self.slots.get(index) else {
+                let Some(Some(slot)) = self.slots.get_mut(index) else {
                     continue;
                 };
                 let token = slot.token;
-                self.with(token, now, |conn, _| conn.attend(now));
+                match slot.conn.gather(now) {
+                    Some(until) => self.gathering.push_back((token, until)),
+                    None => self.with(token, now, |conn, _| conn.attend(now)),
+                }
             }
         }
         self.marks = marks;
+    }
+
+    fn look_at_gathered(&mut self, now: Now) {
+        while let Some((token, _)) = self.gathering.pop_front_if(|(_, until)| *until <= now) {
+            self.with(token, now, |_, _| ());
+        }
     }
 
     fn look_at_due(&mut self, now: Now) {

@@ -157,7 +157,13 @@ impl<'a> Bench<'a> {
             let counted = wall::one_way(plan, frame_bytes, interrupt)?;
             return Ok(Run::counted(WALL, number, plan, counted, None));
         }
-        let records = wall::echoes(plan, frame_bytes, interrupt)?;
+        let records = match self.pace() {
+            Some(pace) => {
+                let more = frame_bytes - plan.payload.max as usize;
+                wall::paced(plan, &pace, more, interrupt)?
+            }
+            None => wall::echoes(plan, frame_bytes, interrupt)?,
+        };
         Ok(Run::echoed(WALL, number, plan, &records, None))
     }
 
@@ -176,10 +182,14 @@ impl<'a> Bench<'a> {
         Ok(run.messages_per_s)
     }
 
+    fn pace(&self) -> Option<Pace> {
+        let rate = self.plan.rate.filter(|_| self.plan.test.is_paced())?;
+        Some(Pace::new(self.plan.sessions, rate))
+    }
+
     /// Sessions.
     pub fn run(&self, phase: Phase, number: usize) -> Result<Run> {
-        let pace = self.plan.rate.filter(|_| self.plan.test.is_paced());
-        let pace = pace.map(|rate| Arc::new(Pace::new(self.plan.sessions, rate)));
+        let pace = self.pace().map(Arc::new);
         let mut open = self.open(phase, pace.as_ref())?;
         let run = if self.plan.test == Test::OneWay {
             self.count(&mut open, phase, number)?
@@ -250,7 +260,12 @@ impl<'a> Bench<'a> {
         let ended = thread::scope(|scope| -> Result<Ended> {
             if let Some(pace) = pace {
                 let (payloads, sessions) = (&self.payloads, open.sessions.clone());
-                let send = move || pace.send_all(plan, phase, payloads, &sessions, interrupt);
+                let send = move || {
+                    pace.send_all(plan, interrupt, |session, sequence| {
+                        let session = &sessions[session as usize];
+                        modes::send(phase.send, session, &payloads.echo(sequence)).is_ok()
+                    })
+                };
                 plan.placement.on(Side::Client, || {
                     thread::Builder::new()
                         .name("pace".into())

@@ -9,12 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use embar_session::Session;
 use rustix::thread::set_current_timer_slack;
 
-use super::modes;
-use super::payloads::Payloads;
-use super::plan::{Phase, Plan};
+use super::plan::Plan;
 use super::record::{Clock, Record};
 use crate::interrupt::Interrupt;
 
@@ -66,17 +63,16 @@ impl Pace {
         }
     }
 
-    /// Sends all messages of all sessions. Those of a session that has ended are left out, and so are found missing.
+    /// Has `send` send all messages of all sessions, by the session's number and the message's. Those of a session for
+    /// which it says no are left out from then on, and so are found missing.
     ///
     /// # Errors
     /// On an interrupt.
     pub fn send_all(
         &self,
         plan: &Plan,
-        phase: Phase,
-        payloads: &Payloads,
-        sessions: &[Session],
         interrupt: &Interrupt,
+        mut send: impl FnMut(u32, u64) -> bool,
     ) -> Result<()> {
         let clock = Clock::new();
         // Sleeps end when they should, and not up to 50 us later, which is what the kernel otherwise grants itself. The
@@ -84,12 +80,12 @@ impl Pace {
         let _granted = set_current_timer_slack(NonZeroU64::new(1));
         self.start.store(clock.now() + LEAD_NS, Ordering::Relaxed);
         let spin = plan.spin_us * 1_000;
-        let mut living: Vec<(u32, &Session)> = (0..).zip(sessions).collect();
+        let mut living: Vec<u32> = (0..plan.sessions).collect();
         for sequence in 1..=plan.iterations {
             interrupt.check()?;
-            living.retain(|(index, session)| {
-                wait_until(self.due(*index, sequence), spin, clock);
-                modes::send(phase.send, session, &payloads.echo(sequence)).is_ok()
+            living.retain(|session| {
+                wait_until(self.due(*session, sequence), spin, clock);
+                send(*session, sequence)
             });
         }
         Ok(())

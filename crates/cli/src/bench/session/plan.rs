@@ -245,11 +245,11 @@ impl Plan {
 
     /// Why bare sockets cannot do the same, if they cannot.
     pub fn no_wall(&self, frame_bytes: usize) -> Option<&'static str> {
-        if self.test.is_paced() {
-            return Some("a paced run has no wall: it waits for the clock");
-        }
         if self.connect.is_some() {
             return Some("no wall: the server is another process");
+        }
+        if self.test.is_paced() {
+            return None;
         }
         if !self.payload.is_fixed() {
             return Some("no wall: it needs one size of payload");
@@ -377,10 +377,11 @@ pub mod tests {
         assert_eq!(plan().no_wall(83), None);
         let refused = [
             Plan {
-                test: Test::Rate,
+                connect: Some("host:1".into()),
                 ..plan()
             },
             Plan {
+                test: Test::Rate,
                 connect: Some("host:1".into()),
                 ..plan()
             },
@@ -397,6 +398,13 @@ pub mod tests {
         for plan in refused {
             assert!(plan.no_wall(83).is_some(), "{plan:?}");
         }
+        // By the clock, also with what would not fit into a circle.
+        let paced = Plan {
+            test: Test::Rate,
+            payload: Payload { min: 1, max: 2 },
+            ..plan()
+        };
+        assert_eq!(paced.no_wall(83), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!
 //! In the same mode as the phases: blocking, or looking for bytes again and again for the time that was given.
 
+mod paced;
 mod socket;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use rustix::io::Errno;
 
+pub use self::paced::paced;
 use self::socket::{Bare, pair};
 use super::placement::Side;
 use super::plan::Plan;

@@ -1,7 +1,7 @@
 //! A socket and the calls of it that are measured.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,12 @@ pub fn pair(transport: Transport, spin: Duration) -> std::io::Result<(Bare, Bare
         }
     };
     Ok((Bare { fd: near, spin }, Bare { fd: far, spin }))
+}
+
+impl AsFd for Bare {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Bare {

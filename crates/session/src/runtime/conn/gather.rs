@@ -1,0 +1,119 @@
+//! Letting messages of other threads gather before they are written.
+//!
+//! A thread that sends one message after the other has the worker woken for the first; a write for
+//! each few of them would cost more than the messages themselves, and on the same processor would
+//! take the time of the very thread that sends. So the worker takes the right to send, by which
+//! further commits need no mark either, and writes a little later. Where that gained nothing, as
+//! with a thread that waits for an answer, it is not tried again for a while.
+
+use std::mem;
+use std::sync::atomic::Ordering;
+
+use embar_wire::frame::Protocol;
+use embar_wire::time::Now;
+
+use super::Conn;
+use crate::runtime::shared::HANDOVER_NS;
+
+/// How long messages gather.
+const GATHER_NS: u64 = 30_000;
+
+/// As many bytes are worth a write.
+const PLENTY_BYTES: usize = 32 << 10;
+
+/// Fewer bytes than this were not worth the wait.
+const FEW_BYTES: usize = 2 << 10;
+
+/// So many marks are served at once after a wait that was not worth it.
+const REST: u8 = 64;
+
+/// Whether it pays to wait, by what waiting brought before.
+#[derive(Debug, Default)]
+pub(super) struct Gather {
+    goes_on: bool,
+    /// Marks left to serve at once.
+    rest: u8,
+}
+
+impl Gather {
+    /// Whether to let messages gather, when `queued` bytes wait and the last write was `quiet_ns`
+    /// ago.
+    fn pays(&mut self, quiet_ns: u64, queued: usize) -> bool {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return false;
+        }
+        quiet_ns < HANDOVER_NS && queued < PLENTY_BYTES
+    }
+
+    /// What has gathered is about to be written.
+    fn end(&mut self, queued: usize) {
+        if mem::take(&mut self.goes_on) && queued < FEW_BYTES {
+            self.rest = REST;
+        }
+    }
+}
+
+impl<P: Protocol> Conn<P> {
+    /// For a session that is marked: until when it is better left alone, if so.
+    pub(in super::super) fn gather(&mut self, now: Now) -> Option<Now> {
+        // While it gathers nobody marks it for messages, so something else is due.
+        if self.gather.goes_on {
+            return None;
+        }
+        let shared = &self.session.0;
+        let alone = shared.direct.get().is_some()
+            && self.link.is_open()
+            && self.finish_due.is_none()
+            && !shared.is_asked()
+            && !self.has_bodies();
+        let shared = &self.session.0;
+        let quiet = now
+            .0
+            .saturating_sub(shared.last_flush.load(Ordering::Relaxed));
+        let queued = shared.sender.ring().queued();
+        if !alone || !self.gather.pays(quiet, queued) || !self.link.cork() {
+            return None;
+        }
+        self.gather.goes_on = true;
+        Some(Now(now.0 + GATHER_NS))
+    }
+
+    pub(super) fn end_gathering(&mut self) {
+        if self.gather.goes_on {
+            self.gather.end(self.session.0.sender.ring().queued());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_gather_only_when_others_were_written_just_before() {
+        let mut gather = Gather::default();
+        assert!(gather.pays(0, 100));
+        assert!(!gather.pays(HANDOVER_NS, 100), "a message on its own");
+        assert!(!gather.pays(0, PLENTY_BYTES), "enough for a write");
+    }
+
+    #[test]
+    fn a_wait_for_little_is_not_repeated_at_once() {
+        let mut gather = Gather {
+            goes_on: true,
+            rest: 0,
+        };
+        gather.end(FEW_BYTES);
+        assert!(gather.pays(0, 0), "it was worth it");
+        gather.goes_on = true;
+        gather.end(FEW_BYTES - 1);
+        for _ in 0..REST {
+            assert!(!gather.pays(0, 0));
+        }
+        assert!(gather.pays(0, 0));
+        // Ended by itself, without a wait before.
+        gather.end(0);
+        assert!(gather.pays(0, 0));
+    }
+}
