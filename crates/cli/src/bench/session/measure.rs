@@ -101,6 +101,8 @@ impl<'a> Bench<'a> {
         settings.on_full = OnFull::Wait {
             timeout: self.given_up_after(),
         };
+        // So that only the warm-up touches fresh memory, as in a server that runs for long.
+        settings.idle_rings = settings.idle_rings.max(self.plan.sessions as usize);
         settings
     }
 
