@@ -77,7 +77,11 @@ impl Client {
             let Some(sequence) = record.next_to_send() else {
                 return;
             };
-            match modes::send(self.phase.send, session, &self.payloads.echo(sequence)) {
+            match modes::send(
+                self.phase.send,
+                session,
+                &self.payloads.echo(self.session, sequence),
+            ) {
                 Ok(()) => record.sent(now),
                 Err(SendError::Full) if record.under_way() > 0 => return,
                 Err(_) => return session.abort(),
@@ -96,7 +100,8 @@ impl Client {
         }
         let right = arrived.is_ok_and(|arrived| {
             let (sequence, payload) = arrived.parts();
-            self.payloads.is_right(expected, sequence, payload)
+            self.payloads
+                .is_right(self.session, expected, sequence, payload)
         });
         record.arrived(now, right);
         self.progress.store(expected, Ordering::Relaxed);

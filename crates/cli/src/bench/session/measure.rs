@@ -264,8 +264,8 @@ impl<'a> Bench<'a> {
                 let (payloads, sessions) = (&self.payloads, open.sessions.clone());
                 let send = move || {
                     pace.send_all(plan, interrupt, |session, sequence| {
-                        let session = &sessions[session as usize];
-                        modes::send(phase.send, session, &payloads.echo(sequence)).is_ok()
+                        let echo = payloads.echo(session, sequence);
+                        modes::send(phase.send, &sessions[session as usize], &echo).is_ok()
                     })
                 };
                 plan.placement.on(Side::Client, || {
@@ -311,7 +311,7 @@ impl<'a> Bench<'a> {
                 if sequence.is_multiple_of(CHECK_EVERY) {
                     interrupt.check()?;
                 }
-                if modes::send(phase.send, &session, &payloads.echo(sequence)).is_err() {
+                if modes::send(phase.send, &session, &payloads.echo(0, sequence)).is_err() {
                     // It is closed, or full for too long; either is told by what is missing.
                     session.abort();
                     break;

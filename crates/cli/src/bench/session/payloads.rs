@@ -27,15 +27,16 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Bytes of the payload with this sequence number; sizes of a range are spread evenly over it, in an order that
-    /// is the same in every run.
+    /// Bytes of the payload with this sequence number in this session; sizes of a range are spread evenly over it, in
+    /// an order that is the same in every run and another one in each session, so that large ones do not come from
+    /// all of them at once.
     #[inline]
-    pub fn len(self, sequence: u64) -> usize {
+    pub fn len(self, session: u32, sequence: u64) -> usize {
         let span = u64::from(self.max - self.min) + 1;
         let more = if span == 1 {
             0
         } else {
-            SplitMix64::new(sequence).below(span)
+            SplitMix64::new(u64::from(session) << 32 ^ sequence).below(span)
         };
         self.min as usize + more as usize
     }
@@ -96,26 +97,26 @@ impl Payloads {
         }
     }
 
-    /// The payload with this sequence number.
+    /// The payload with this sequence number in this session.
     #[inline]
-    pub fn of(&self, sequence: u64) -> &[u8] {
+    pub fn of(&self, session: u32, sequence: u64) -> &[u8] {
         let at = (sequence % PLACES) as usize;
-        &self.bytes[at..at + self.sizes.len(sequence)]
+        &self.bytes[at..at + self.sizes.len(session, sequence)]
     }
 
-    /// The whole message with this sequence number.
+    /// The whole message with this sequence number in this session.
     #[inline]
-    pub fn echo(&self, sequence: u64) -> EchoView<'_> {
+    pub fn echo(&self, session: u32, sequence: u64) -> EchoView<'_> {
         EchoView {
             sequence,
-            payload: self.of(sequence),
+            payload: self.of(session, sequence),
         }
     }
 
     /// Whether this is the message with that sequence number, and unchanged.
     #[inline]
-    pub fn is_right(&self, expected: u64, sequence: u64, payload: &[u8]) -> bool {
-        sequence == expected && payload == self.of(sequence)
+    pub fn is_right(&self, session: u32, expected: u64, sequence: u64, payload: &[u8]) -> bool {
+        sequence == expected && payload == self.of(session, sequence)
     }
 
     /// Bytes on the wire of a message with the largest payload.
@@ -155,22 +156,26 @@ mod tests {
             min: 4096,
             max: 16384,
         };
-        let sizes: Vec<usize> = (1..=10_000).map(|sequence| payload.len(sequence)).collect();
+        let sizes: Vec<usize> = (1..=10_000)
+            .map(|sequence| payload.len(0, sequence))
+            .collect();
         assert!(sizes.iter().all(|size| (4096..=16384).contains(size)));
         let mean = sizes.iter().sum::<usize>() / sizes.len();
         assert!((10_000..10_500).contains(&mean), "{mean}");
-        assert_eq!(Payload { min: 7, max: 7 }.len(123), 7);
+        assert_eq!(Payload { min: 7, max: 7 }.len(0, 123), 7);
+        let at_once: usize = (0..1_000).map(|session| payload.len(session, 1)).sum();
+        assert!((9_900..10_600).contains(&(at_once / 1_000)), "{at_once}");
     }
 
     #[test]
     fn another_message_is_not_taken_for_the_right_one() {
         let payloads = Payloads::new(Payload { min: 64, max: 64 });
-        let third = payloads.of(3).to_vec();
+        let third = payloads.of(0, 3).to_vec();
         assert_eq!(third.len(), 64);
-        assert!(payloads.is_right(3, 3, &third));
-        assert!(!payloads.is_right(3, 4, &third), "repeated");
-        assert!(!payloads.is_right(4, 4, &third), "payload of another");
-        assert!(!payloads.is_right(3, 3, &third[..63]), "shortened");
+        assert!(payloads.is_right(0, 3, 3, &third));
+        assert!(!payloads.is_right(0, 3, 4, &third), "repeated");
+        assert!(!payloads.is_right(0, 4, 4, &third), "payload of another");
+        assert!(!payloads.is_right(0, 3, 3, &third[..63]), "shortened");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Run {
         let echoes: u64 = records.iter().map(Record::echoes).sum();
         let bytes: u64 = records
             .iter()
-            .map(|record| payload_bytes(plan, record.echoes()))
+            .map(|record| payload_bytes(plan, record.session(), record.echoes()))
             .sum();
         let of_sessions = |part: fn(&Latency) -> f64| -> Vec<f64> {
             let several = records.len() > 1;
@@ -153,7 +153,7 @@ impl Run {
             latency: None,
             round_trips_per_s: None,
             messages_per_s: per_s(counted.right as f64, counted.elapsed),
-            mb_per_s: mib_per_s(payload_bytes(plan, counted.right), counted.elapsed),
+            mb_per_s: mib_per_s(payload_bytes(plan, 0, counted.right), counted.elapsed),
             seconds: counted.elapsed.as_secs_f64(),
             lost: plan.messages().saturating_sub(counted.right),
             wrong: counted.wrong,
@@ -184,12 +184,12 @@ impl Run {
 }
 
 /// Bytes of the payloads of the first `messages` messages of a session.
-fn payload_bytes(plan: &Plan, messages: u64) -> u64 {
+fn payload_bytes(plan: &Plan, session: u32, messages: u64) -> u64 {
     if plan.payload.is_fixed() {
         return messages * u64::from(plan.payload.min);
     }
     (1..=messages)
-        .map(|sequence| plan.payload.len(sequence) as u64)
+        .map(|sequence| plan.payload.len(session, sequence) as u64)
         .sum()
 }
 

@@ -80,7 +80,7 @@ impl Work {
         };
         let (sequence, payload) = arrived.parts();
         count.seen += 1;
-        if count.payloads.is_right(count.seen, sequence, payload) {
+        if count.payloads.is_right(0, count.seen, sequence, payload) {
             count.right += 1;
         }
         if count.seen < count.expected {

@@ -44,7 +44,7 @@ pub fn paced(plan: &Plan, pace: &Pace, more: usize, interrupt: &Interrupt) -> Re
         });
         sockets.push(near);
     }
-    let len = |sequence| plan.payload.len(sequence) + more;
+    let len = |session, sequence| plan.payload.len(session, sequence) + more;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (mut serving, mut asking) = (Vec::new(), Vec::new());
@@ -64,7 +64,7 @@ pub fn paced(plan: &Plan, pace: &Pace, more: usize, interrupt: &Interrupt) -> Re
             let bytes = vec![7; len_max(plan) + more];
             pace.send_all(plan, interrupt, |session, sequence| {
                 let socket = &sockets[session as usize];
-                socket.send_all(&bytes[..len(sequence)]).is_ok()
+                socket.send_all(&bytes[..len(session, sequence)]).is_ok()
             })
         };
         let sent = joined(start(scope, plan, Side::Client, send)?);
@@ -153,7 +153,7 @@ fn take(
     group: &mut [Client],
     plan: &Plan,
     pace: &Pace,
-    len: impl Fn(u64) -> usize,
+    len: impl Fn(u32, u64) -> usize,
     clock: Clock,
     over: &AtomicBool,
 ) -> Result<()> {
@@ -166,10 +166,13 @@ fn take(
             client.part += client.socket.receive(&mut buffer)?;
             let now = clock.now();
             let record = &mut client.record;
-            while !record.is_complete() && client.part >= len(record.next_to_arrive()) {
-                let sequence = record.next_to_arrive();
-                client.part -= len(sequence);
-                record.sent(pace.due(record.session(), sequence));
+            while !record.is_complete() {
+                let (session, sequence) = (record.session(), record.next_to_arrive());
+                let Some(rest) = client.part.checked_sub(len(session, sequence)) else {
+                    break;
+                };
+                client.part = rest;
+                record.sent(pace.due(session, sequence));
                 record.arrived(now, true);
                 left -= 1;
             }
