@@ -29,7 +29,7 @@ enum Source {
     Rustup(&'static str),
 }
 
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 5] = [
     Program {
         command: ["cc", "--version"],
         why: "a C compiler, which also links what Rust compiles",
@@ -44,6 +44,17 @@ const PROGRAMS: [Program; 3] = [
         command: ["cargo-clippy", "--version"],
         why: "the linter of the Rust toolchain",
         source: Source::Rustup("rustup component add clippy"),
+    },
+    // Where systemd runs, Debian's package starts a server on port 6379: no test uses that port.
+    Program {
+        command: ["redis-server", "--version"],
+        why: "the server that the Redis client is tested with",
+        source: Source::Debian(&["redis-server"]),
+    },
+    Program {
+        command: ["setpriv", "--version"],
+        why: "it ends Redis servers with the test that started them",
+        source: Source::Debian(&["util-linux"]),
     },
 ];
 

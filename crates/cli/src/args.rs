@@ -56,7 +56,7 @@ Exit codes:
   0    done
   1    failed; the message says why and what to do
   2    the command line cannot be used as it is
-  3    no broker answers
+  3    no broker, or no server, answers
   4    verification failed: data was lost, changed or repeated, or may have been
   130  interrupted by Ctrl-C or SIGTERM
 

@@ -2,7 +2,8 @@
 //!
 //! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost), [`cluster`]
 //! (brokers of one trial), then [`publish`], [`read`], [`e2e`] (one trial each), [`wall`] (what the machine allows) and
-//! [`report`] (what is printed). [`session`] stands for itself: no log, no brokers.
+//! [`report`] (what is printed). [`session`] and [`redis`] stand for themselves: no log, no
+//! brokers.
 
 pub mod cluster;
 pub mod e2e;
@@ -10,6 +11,7 @@ pub mod limit;
 pub mod plan;
 pub mod publish;
 pub mod read;
+pub mod redis;
 pub mod report;
 pub mod retained;
 pub mod session;

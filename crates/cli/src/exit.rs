@@ -8,7 +8,7 @@ pub const OK: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The command line cannot be used as it is.
 pub const USAGE: u8 = 2;
-/// No broker answers.
+/// No broker answers, or no server.
 pub const CANNOT_CONNECT: u8 = 3;
 /// Data was lost, changed, repeated, or may have been.
 pub const DATA: u8 = 4;
@@ -21,7 +21,7 @@ Exit codes:
   0    done
   1    failed; the message says why and what to do
   2    the command line cannot be used as it is
-  3    no broker answers
+  3    no broker, or no server, answers
   4    verification failed: data was lost, changed or repeated, or may have been
   130  interrupted by Ctrl-C or SIGTERM";
 
@@ -93,6 +93,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
             cause
                 .downcast_ref::<embar_client::Error>()
                 .and_then(client_code)
+                .or_else(|| cause.downcast_ref().and_then(redis_code))
         })
         .unwrap_or(FAILURE)
 }
@@ -107,6 +108,15 @@ fn client_code(error: &embar_client::Error) -> Option<u8> {
         Error::InDoubt | Error::Lost { .. } | Error::BrokenOrder { .. } | Error::Evicted { .. } => {
             Some(DATA)
         }
+        _ => None,
+    }
+}
+
+fn redis_code(error: &embar_redis::Error) -> Option<u8> {
+    use embar_redis::Error;
+    match error {
+        Error::Unavailable { .. } => Some(CANNOT_CONNECT),
+        Error::Config(_) => Some(USAGE),
         _ => None,
     }
 }
@@ -128,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_client_are_sorted() {
+    fn errors_of_the_clients_are_sorted() {
         let lost = embar_client::Error::Lost {
             messages: 1,
             first: Box::new(embar_client::Error::InDoubt),
@@ -139,6 +149,10 @@ mod tests {
             cause: "y".into(),
         };
         assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
+        let why = "connection refused".into();
+        let nobody = embar_redis::Error::Unavailable { why };
+        assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
+        assert_eq!(code(&embar_redis::Error::TimedOut.into()), FAILURE);
     }
 
     #[test]

@@ -301,7 +301,7 @@ pub(crate) fn trouble<'a>(
 }
 
 /// What the end of a session says about what was asked on it, if anything.
-fn refusal_of(closed: &Closed) -> Option<ErrorReply> {
+pub(crate) fn refusal_of(closed: &Closed) -> Option<ErrorReply> {
     let by_peer = closed.by == Side::Peer;
     let code = match closed.reason {
         CloseReason::SessionVersion | CloseReason::Protocol => ErrorCode::UnsupportedVersion,

@@ -4,7 +4,7 @@
 //! to it; `shared.rs` says who writes to the socket when.
 //!
 //! Reading order: [`Handler`], [`Session`], `server.rs`, `client.rs`, `group.rs` (what workers have
-//! in common), `hub.rs` and `dirty.rs` (how other threads reach a worker), `shared.rs`, `worker.rs`,
+//! in common), `hub.rs` (how other threads reach a worker), `shared.rs`, `worker.rs`,
 //! `conn.rs`, `timers.rs`, `stream.rs`.
 
 pub mod admin;
@@ -16,7 +16,6 @@ use tls as channel;
 mod channel;
 mod clock;
 mod conn;
-mod dirty;
 mod group;
 mod handler;
 mod hub;

@@ -16,11 +16,12 @@ mod spin;
 
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use embar_fabric::Mapped;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::socket::{self, SocketOptions, timespec};
@@ -40,6 +41,10 @@ const ROUNDS_PER_LOOK_SPINNING: u32 = 32;
 
 /// The same by bytes moved: next to copying so many, asking costs nothing.
 const BYTES_PER_LOOK: u64 = 256 * 1024;
+
+/// The kernel's wait for edges counts whole milliseconds, and `epoll_pwait2`, which does not, is
+/// missing before Linux 5.11. Shorter waits than this take a call more to be as short as asked.
+const COARSE_WAIT: Duration = Duration::from_millis(1);
 
 /// Edges taken from the kernel at once.
 const EVENTS_PER_LOOK: usize = 256;
@@ -70,6 +75,8 @@ pub struct Epoll {
     outstanding: usize,
     rounds_since_look: u32,
     bytes_at_look: u64,
+    /// Whether the latest poll took all edges that there were.
+    drained: bool,
     spin: Spin,
 }
 
@@ -107,6 +114,7 @@ impl Epoll {
             outstanding: 0,
             rounds_since_look: 0,
             bytes_at_look: 0,
+            drained: false,
             spin: Spin::default(),
         })
     }
@@ -119,7 +127,17 @@ impl Epoll {
     fn add_stream(&mut self, stream: Stream, connecting: bool) -> io::Result<Token> {
         self.watch(&stream, INTEREST)?;
         let connection = Connection::new(stream, connecting);
-        Ok(self.entries.insert(Entry::Stream(connection)))
+        Ok(self.enter(Entry::Stream(connection)))
+    }
+
+    /// Each is in a round at most once, so with room for all of them here no round allocates.
+    fn enter(&mut self, entry: Entry) -> Token {
+        let token = self.entries.insert(entry);
+        let most = token.index() + 1;
+        for list in [&mut self.ready, &mut self.round] {
+            list.reserve(most.saturating_sub(list.len()));
+        }
+        token
     }
 
     fn connection(&mut self, token: Token) -> Option<&mut Connection> {
@@ -139,6 +157,23 @@ impl Epoll {
             let result = Err(ErrorKind::ConnectionAborted.into());
             self.done.push(pending.sent(token, result));
         }
+    }
+
+    /// As [`Reactor::poll`], but without asking the kernel what else became ready: for a user that
+    /// knows by [`AsFd`] that nothing did. It never waits.
+    pub fn poll_known(&mut self, out: &mut Vec<Completion<Mapped>>) {
+        if self.sleeper.take_awake() {
+            out.push(Completion::Woken);
+        }
+        self.deliver_done(out);
+        self.end_rests(false);
+        self.run_round(out);
+    }
+
+    /// Whether the latest [`Reactor::poll`] asked the kernel and took all that there was: by
+    /// [`AsFd`], this reactor is not readable any more until something else becomes ready.
+    pub fn has_drained(&self) -> bool {
+        self.drained
     }
 
     fn look_is_due(&self) -> bool {
@@ -174,8 +209,16 @@ impl Epoll {
         // On the stack: the kernel's events hold a pointer type, which would keep the reactor from
         // moving to another thread.
         let mut events = [const { MaybeUninit::uninit() }; EVENTS_PER_LOOK];
-        let spec = timeout.map(timespec);
-        let waited = epoll::wait(&self.epoll, &mut events, spec.as_ref());
+        let waited = match timeout {
+            Some(time) if !time.is_zero() && time < COARSE_WAIT => {
+                self.wait_finely(time);
+                epoll::wait(&self.epoll, &mut events, Some(&timespec(Duration::ZERO)))
+            }
+            _ => {
+                let spec = timeout.map(timespec);
+                epoll::wait(&self.epoll, &mut events, spec.as_ref())
+            }
+        };
         self.counters.polls += 1;
         self.rounds_since_look = 0;
         self.bytes_at_look = self.bytes_moved();
@@ -192,11 +235,19 @@ impl Epoll {
             Err(Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
+        self.drained = events.len() < EVENTS_PER_LOOK;
         for event in events {
             // The waker's edge has done its work by ending the wait: no token has its bits.
             self.note(*event);
         }
         Ok(())
+    }
+
+    /// Waits for an edge, or for `time`, by a call that counts nanoseconds. Whatever else ends it is
+    /// found out by the look that follows.
+    fn wait_finely(&self, time: Duration) {
+        let mut edges = [PollFd::new(&self.epoll, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut edges, Some(&timespec(time)));
     }
 
     fn note(&mut self, event: Event) {
@@ -212,13 +263,20 @@ impl Epoll {
     }
 }
 
+/// Readable when something became ready: another reactor may watch it.
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
 impl Reactor<Mapped> for Epoll {
     fn listen(&mut self, listener: impl Into<socket::Listener>) -> io::Result<Token> {
         let listener = listener.into();
         listener.set_nonblocking(true)?;
         self.watch(&listener, EventFlags::IN | EventFlags::ET)?;
         let listener = Listener::new(listener);
-        Ok(self.entries.insert(Entry::Listener(listener)))
+        Ok(self.enter(Entry::Listener(listener)))
     }
 
     fn add(&mut self, stream: impl Into<Stream>) -> io::Result<Token> {
@@ -310,6 +368,7 @@ impl Reactor<Mapped> for Epoll {
         out: &mut Vec<Completion<Mapped>>,
     ) -> io::Result<()> {
         let before = out.len();
+        self.drained = false;
         if self.sleeper.take_awake() {
             out.push(Completion::Woken);
         }

@@ -56,6 +56,7 @@
 
 pub mod buffer;
 pub mod epoll;
+pub mod marks;
 pub mod reactor;
 pub mod ring;
 pub mod socket;
@@ -65,6 +66,7 @@ pub mod waker;
 pub use buffer::{Body, Head, RecvBuf, SendBuf, Store};
 pub use embar_fabric::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll};
+pub use marks::Marks;
 pub use reactor::{Completion, IoCounters, Reactor};
 pub use socket::{Address, Granted, Listener, Peer, SocketError, SocketOptions, Stream};
 pub use token::Token;

@@ -52,6 +52,7 @@ mod raw;
 mod recv;
 mod send;
 mod sync;
+mod waiting;
 
 pub use pool::RingPool;
 pub use recv::{Kept, RecvRing, RecvSpace};

@@ -4,6 +4,7 @@ mod e2e;
 mod metering;
 mod publish;
 mod read;
+mod redis;
 mod session;
 mod session_serve;
 mod wall;
@@ -19,7 +20,7 @@ use crate::bench::wall::drive::WallPlan;
 use crate::context::Context;
 use crate::size::Size;
 
-/// Measure publishing, reading, both at once, sessions, or the machine itself
+/// Measure publishing, reading, both at once, sessions, a Redis client, or the machine itself
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct BenchArgs {
@@ -35,6 +36,7 @@ enum Bench {
     Wall(wall::WallArgs),
     Metering(metering::MeteringArgs),
     Session(Box<session::SessionArgs>),
+    Redis(Box<redis::RedisArgs>),
 }
 
 /// Runs one bench.
@@ -47,6 +49,7 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         Bench::Wall(args) => wall::run(args, context),
         Bench::Metering(args) => metering::run(args, context),
         Bench::Session(args) => session::run(args, context),
+        Bench::Redis(args) => redis::run(args, context),
     }
 }
 

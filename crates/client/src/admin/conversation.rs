@@ -9,6 +9,7 @@ use embar_wire::control::Control;
 
 use crate::clock::Clock;
 use crate::connection::{Incoming, Link, LinkAction, LinkSettings};
+use crate::peer::refusal_of;
 
 /// Why a request got no answer. The connection cannot be used again, or a late answer would go to the next request.
 pub(super) type Broken = String;
@@ -58,6 +59,7 @@ impl Conversation {
         loop {
             match conversation.turn(deadline)? {
                 Turn::Welcome => return Ok(conversation),
+                Turn::Answer(Control::Error(refusal)) => return Err(refusal.message),
                 Turn::Answer(other) => return Err(format!("{:?} was not asked for", other.id())),
                 Turn::Progress => {}
                 Turn::Waits(buf) => conversation.receive(buf, Some(deadline))?,
@@ -100,7 +102,16 @@ impl Conversation {
             Some(Incoming::Control(message)) => return Ok(Turn::Answer(message)),
             Some(Incoming::Nothing) => return Ok(Turn::Progress),
             Some(Incoming::Goodbye) => return Err("the broker is leaving".into()),
-            Some(Incoming::Closed(closed)) => return Err(closed.to_string()),
+            // A broker that will never do it says so by the end of the session, too; any other end may be made good
+            // elsewhere, or later.
+            Some(Incoming::Closed(closed)) => {
+                return match refusal_of(&closed) {
+                    Some(refusal) if !refusal.retryable => {
+                        Ok(Turn::Answer(Control::Error(refusal)))
+                    }
+                    _ => Err(closed.to_string()),
+                };
+            }
             Some(Incoming::Ack(_) | Incoming::Batch { .. }) => {
                 return Err("data on a control connection".into());
             }

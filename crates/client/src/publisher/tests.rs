@@ -234,6 +234,28 @@ fn the_end_of_a_session_refuses_as_an_error_does() {
 }
 
 #[test]
+fn a_session_that_is_refused_for_good_keeps_the_publisher_from_opening() {
+    for code in [
+        ErrorCode::UnsupportedVersion,
+        ErrorCode::InvalidName,
+        ErrorCode::InvalidArgument,
+    ] {
+        let mut script = Script::new(config());
+        script.tell_cluster(1);
+        script.connect(A);
+        script.feed(A, &welcome(1));
+        script.feed(A, &refused(code));
+        assert!(script.sockets.lane(A).closing);
+        script.lose(A);
+        let told = script.events.iter().find_map(|event| match event {
+            Event::Failed(Error::Refused { code, .. }) => Some(*code),
+            _ => None,
+        });
+        assert_eq!(told, Some(code), "{:?}", script.events);
+    }
+}
+
+#[test]
 fn an_idle_connection_is_kept_alive_and_given_up_when_nothing_comes_back() {
     let mut script = Script::open(PublisherConfig {
         idle_timeout: Duration::from_secs(9),

@@ -15,6 +15,8 @@ use crate::testing::{
     SECOND, Sockets, all_sent, bootstrap, cluster, cluster_without, frame, pong, refusal, welcome,
 };
 
+mod refusals;
+
 const A: Lane = Lane(1);
 const B: Lane = Lane(2);
 const TOPIC: u32 = 9;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
 use embar_transport::RecvBuf;
 use embar_wire::ack;
-use embar_wire::control::{self, Control, Hello, Welcome};
+use embar_wire::control::{self, Control, ErrorCode, Hello, Welcome};
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{FRAME_HEADER_BYTES, Limits, MAX_BATCH_BYTES};
 use embar_wire::time::Now;
@@ -30,9 +30,13 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    pub fn new(stream: TcpStream) -> Self {
+    /// `idle` is how long a client may be silent.
+    pub fn new(stream: TcpStream, idle: Duration) -> Self {
         let rings = Rings::new(64 << 10, 64 << 10, 0).expect("sizes");
-        let config = LinkConfig::default();
+        let config = LinkConfig {
+            idle_timeout: idle,
+            ..LinkConfig::default()
+        };
         let link = Link::accepting(LogProtocol::default(), &config, &rings, Now(0));
         Self {
             stream,
@@ -50,6 +54,7 @@ impl Conversation {
     pub fn hear(&mut self, patience: Option<Duration>) -> Heard {
         loop {
             let now = self.now();
+            self.link.tick(now);
             match self.link.next(now) {
                 Some(Incoming::Opened { greeting }) => {
                     Hello::from_greeting(greeting).expect("a good Hello");
@@ -135,6 +140,12 @@ impl Conversation {
         });
         // To a client that is gone nothing can be said.
         let _ = said;
+    }
+
+    /// Ends the session, with a code of the log as the reason.
+    pub fn refuse(mut self, code: ErrorCode, text: &str) {
+        self.link.refuse(code.number(), text, self.now());
+        self.flush();
     }
 
     pub fn acknowledge(&mut self, number: u64, offset: u64) {

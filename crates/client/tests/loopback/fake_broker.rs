@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
+use embar_session::LinkConfig;
 use embar_wire::batch::Batch;
 use embar_wire::control::{
     BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
@@ -27,6 +28,10 @@ pub struct Log {
     pub duplicates: u32,
     /// Connections accepted.
     pub connections: u32,
+    /// End the session in place of an answer, with this code.
+    pub refuse: Option<ErrorCode>,
+    /// Subscriptions that are over, whoever ended them.
+    pub ended: u32,
     /// Say nothing any more and hear nothing, on any connection; none is closed.
     frozen: bool,
 }
@@ -41,6 +46,11 @@ pub struct FakeBroker {
 
 impl FakeBroker {
     pub fn start() -> Self {
+        Self::impatient(LinkConfig::default().idle_timeout)
+    }
+
+    /// One that ends the session of a client that is silent for `idle`.
+    pub fn impatient(idle: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let broker = Self {
             address: listener.local_addr().expect("an address"),
@@ -54,7 +64,7 @@ impl FakeBroker {
                 let broker = accepting.clone();
                 broker.log.lock().expect("no panic").connections += 1;
                 broker.changed.notify_all();
-                thread::spawn(move || broker.serve(Conversation::new(stream)));
+                thread::spawn(move || broker.serve(Conversation::new(stream, idle)));
             }
         });
         broker
@@ -112,8 +122,16 @@ impl FakeBroker {
                     }
                     batches += 1;
                 }
+                Heard::Request(request)
+                    if !matches!(request, Control::Metadata) && self.log().refuse.is_some() =>
+                {
+                    let code = self.log().refuse.expect("as before");
+                    return client.refuse(code, "not like this");
+                }
                 Heard::Request(Control::Subscribe(subscribe)) => {
-                    return self.export(client, subscribe.start);
+                    self.export(client, subscribe.start);
+                    self.log().ended += 1;
+                    return;
                 }
                 Heard::Request(request) => {
                     if let Control::OpenPublisher(open) = &request {

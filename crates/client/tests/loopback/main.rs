@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use embar_client::admin::TopicSpec;
 use embar_client::{Acks, Admin, Error, NewMessage, Publisher, Start, Subscriber};
+use embar_wire::control::ErrorCode;
 use embar_wire::message::Header;
 
 use fake_broker::{FakeBroker, TOPIC};
@@ -392,6 +393,42 @@ fn a_broker_that_hangs_with_its_connection_open_is_noticed_by_an_idle_subscriber
 }
 
 #[test]
+fn a_subscriber_held_back_by_its_own_reader_stays_connected() {
+    const IDLE: Duration = Duration::from_millis(300);
+    const BATCHES: u8 = 20;
+    let broker = FakeBroker::impatient(IDLE);
+    let publisher = Publisher::builder(&broker.bootstrap())
+        .topic("t")
+        .linger(Duration::ZERO)
+        .open()
+        .expect("opens");
+    for number in 0..BATCHES {
+        publisher.publish(&[number]).expect("published");
+        publisher.flush().expect("stored");
+    }
+    publisher.close().expect("closes");
+    // More than it holds: it stops to read, and so hears nothing either.
+    let mut subscriber = Subscriber::builder(&broker.bootstrap())
+        .topic("t")
+        .idle_timeout(IDLE)
+        .buffers_per_broker(2)
+        .open()
+        .expect("opens");
+    let first = subscriber.next().expect("reads").expect("no end");
+    assert_eq!(first.value, [0]);
+    thread::sleep(4 * IDLE);
+    assert_eq!(broker.log.lock().expect("no panic").ended, 0, "given up");
+    for number in 1..BATCHES {
+        let message = subscriber
+            .next_timeout(Duration::from_secs(10))
+            .expect("reads")
+            .expect("no end");
+        assert_eq!(message.value, [number]);
+    }
+    assert_eq!(broker.log.lock().expect("no panic").ended, 0, "given up");
+}
+
+#[test]
 fn admin_asks_and_is_answered() {
     let broker = FakeBroker::start();
     let admin = Admin::connect(&broker.bootstrap()).expect("a thread");
@@ -418,6 +455,41 @@ fn admin_asks_and_is_answered() {
         admin.status(7).wait(),
         Err(Error::BadSetting { .. })
     ));
+}
+
+#[test]
+fn a_session_that_a_broker_refuses_is_told_with_the_brokers_code_and_words() {
+    let broker = FakeBroker::start();
+    let code = ErrorCode::InvalidArgument;
+    broker.log.lock().expect("no panic").refuse = Some(code);
+    let is_told = |told: Option<Error>| match told {
+        Some(Error::Refused {
+            code: found,
+            message,
+        }) => {
+            assert_eq!(found, code);
+            assert!(message.contains("not like this"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    };
+    let publisher = Publisher::builder(&broker.bootstrap()).topic("t");
+    is_told(publisher.open().err());
+    let subscriber = Subscriber::builder(&broker.bootstrap()).topic("t");
+    let next = subscriber.open().and_then(|mut subscriber| {
+        let next = subscriber.next_timeout(Duration::from_secs(10));
+        next.map(|message| message.is_some())
+    });
+    is_told(next.err());
+    let admin = Admin::connect(&broker.bootstrap()).expect("a thread");
+    is_told(admin.create_topic(TopicSpec::new("t")).wait().err());
+    // What is refused only for now is not told as a refusal for good.
+    broker.log.lock().expect("no panic").refuse = Some(ErrorCode::Draining);
+    let later = admin.describe_topic("t").wait();
+    assert!(
+        matches!(later, Err(Error::Unreachable { .. })),
+        "{:?}",
+        later.err()
+    );
 }
 
 #[test]

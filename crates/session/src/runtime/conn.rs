@@ -248,8 +248,7 @@ impl<P: Protocol> Conn<P> {
             return;
         }
         self.link.cork();
-        let for_handlers = self.link.is_merely_corked();
-        self.note_handlers(for_handlers);
+        self.note_mere_cork(self.link.is_merely_corked());
         let mut retried = false;
         loop {
             while self.deliver_one(now) {}
@@ -269,9 +268,9 @@ impl<P: Protocol> Conn<P> {
         }
     }
 
-    fn note_handlers(&self, run: bool) {
-        let flag = &self.session.0.handler_runs;
-        flag.store(run, Ordering::Relaxed);
+    fn note_mere_cork(&self, on: bool) {
+        let flag = &self.session.0.merely_corked;
+        flag.store(on, Ordering::Relaxed);
     }
 
     /// False: there is nothing more to tell, or it must wait.
@@ -466,7 +465,7 @@ impl<P: Protocol> Conn<P> {
     /// Carries out what the link wants done. Bytes enter and leave the session here alone, or, if
     /// it is encrypted, in `encrypted.rs`.
     pub(super) fn settle(&mut self, reactor: &mut Epoll, now: Now) -> Standing {
-        self.note_handlers(false);
+        self.note_mere_cork(false);
         self.end_gathering();
         if self.channel.is_some() {
             return self.settle_encrypted(reactor, now);

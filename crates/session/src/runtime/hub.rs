@@ -4,11 +4,10 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use embar_transport::{Address, Peer, Stream, Waker};
+use embar_transport::{Address, Marks, Peer, Stream, Waker};
 
 use super::channel::Connector;
 use super::client::Promise;
-use super::dirty::DirtySet;
 use super::group::Place;
 use super::handler::Handler;
 
@@ -40,7 +39,7 @@ struct Inbox {
 /// See the module.
 pub(super) struct Hub {
     inbox: Mutex<Inbox>,
-    dirty: DirtySet,
+    marks: Marks,
     waker: Waker,
 }
 
@@ -63,7 +62,7 @@ impl Hub {
     pub(super) fn new(waker: Waker) -> Arc<Self> {
         Arc::new(Self {
             inbox: Mutex::default(),
-            dirty: DirtySet::new(),
+            marks: Marks::new(),
             waker,
         })
     }
@@ -76,24 +75,24 @@ impl Hub {
     /// Has the worker look at the session in `slot`. No lock, and no system call unless the worker
     /// sleeps; a worker marks its own sessions without waking itself.
     pub(super) fn mark(self: &Arc<Self>, slot: usize) {
-        if self.dirty.mark(slot) && !is_current(self) {
+        if self.marks.mark(slot) && !is_current(self) {
             self.waker.wake();
         }
     }
 
     /// Whether the session in `slot` is marked; what another thread does just now may be missed.
     pub(super) fn is_marked(&self, slot: usize) -> bool {
-        self.dirty.is_marked(slot)
+        self.marks.is_marked(slot)
     }
 
     /// For the worker, after each round: the sessions to look at.
     pub(super) fn take_marks(&self, out: &mut Vec<usize>) {
-        self.dirty.take(out);
+        self.marks.take(out);
     }
 
     /// Whether marks are left; those that others are just making wake the worker.
     pub(super) fn has_marks(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.marks.is_empty()
     }
 
     /// # Errors

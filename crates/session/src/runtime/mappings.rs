@@ -2,12 +2,12 @@
 
 use std::io;
 
-use super::dirty;
 use super::group::Settings;
 use super::worker::REFUSALS;
+use embar_transport::marks;
 
 /// As many as one worker can have; what refused peers and listeners take is left free.
-const MOST: usize = dirty::SLOTS - 4096;
+const MOST: usize = marks::SLOTS - 4096;
 
 /// Mappings of a ring: its memory is mapped twice, back to back.
 const PER_RING: usize = 2;

@@ -61,9 +61,9 @@ pub(super) struct Shared {
     /// Set once connected.
     pub(super) direct: OnceLock<DirectSend>,
     asked: AtomicU32,
-    /// The worker holds the right to send for the session's own handler, and for nothing else. Used
-    /// by the worker's thread alone.
-    pub(super) handler_runs: AtomicBool,
+    /// The worker holds the right to send so that messages gather, those of the session's own handler
+    /// or others, and for nothing else. Used by the worker's thread alone.
+    pub(super) merely_corked: AtomicBool,
     on_full: AtomicU8,
     full_wait_ns: AtomicU64,
     /// When somebody wrote to the socket last.
@@ -106,7 +106,7 @@ impl Shared {
             hub,
             direct: OnceLock::new(),
             asked: AtomicU32::new(0),
-            handler_runs: AtomicBool::new(false),
+            merely_corked: AtomicBool::new(false),
             on_full: AtomicU8::new(0),
             full_wait_ns: AtomicU64::new(0),
             last_flush: AtomicU64::new(0),
@@ -193,7 +193,7 @@ impl Shared {
         };
         let ring = self.sender.ring();
         // The worker may hold the right for a body as well, and nothing may come inside of that.
-        let span = if self.handler_runs.load(Ordering::Relaxed) {
+        let span = if self.merely_corked.load(Ordering::Relaxed) {
             ring.span_in_cork()
         } else {
             ring.span()

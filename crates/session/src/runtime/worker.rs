@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token};
+use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token, marks};
 use embar_wire::frame::Protocol;
 use embar_wire::time::Now;
 
@@ -19,7 +19,6 @@ use super::client::Promise;
 use super::clock;
 use super::conn::perish::contained;
 use super::conn::{Conn, Standing};
-use super::dirty;
 use super::group::{Group, Place};
 use super::handler::Handler;
 use super::hub::{Command, Hub};
@@ -30,6 +29,10 @@ use crate::{CloseReason, Closed, Link, Side};
 
 /// Peers beyond the limit that are told so at a time; those beyond that are cut without a word.
 pub(super) const REFUSALS: usize = 256;
+
+/// So many gather at a time without an allocation; of one session there may be several entries, as
+/// one whose end came early stays until its time.
+const GATHERING: usize = 64;
 
 /// How often marked sessions are looked at in a round.
 const MARK_PASSES: usize = 2;
@@ -103,7 +106,7 @@ impl<P: Protocol + Clone> Worker<P> {
             closing: Vec::new(),
             timers: Timers::default(),
             marks: Vec::new(),
-            gathering: VecDeque::new(),
+            gathering: VecDeque::with_capacity(GATHERING),
             draining: None,
             cut: false,
             live: 0,
@@ -310,7 +313,7 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn enter(&mut self, token: Token, conn: Conn<P>, place: Place, now: Now) {
         let index = token.index();
-        assert!(index < dirty::SLOTS, "more sockets than a worker can have");
+        assert!(index < marks::SLOTS, "more sockets than a worker can have");
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }

@@ -1,13 +1,16 @@
 //! Bodies, and what is sent while one is on its way.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use embar_session::{BodyStore, Client, Closed, Flow, Handler, Message, Server, Session};
+use embar_fabric::{Coherence, Extent, Geometry, Mapped, Region, Span};
+use embar_session::{
+    BodyStore, BodyTarget, Client, CloseReason, Closed, Flow, Handler, Message, Server, Session,
+};
 
-use crate::support::{LONG, loopback};
+use crate::support::{LONG, closed, loopback, recorder, until};
 
 const GIVE: u16 = 1;
 const FILL: u16 = 2;
@@ -93,4 +96,140 @@ fn a_handler_that_fills_its_ring_writes_into_no_body() {
         }
     }
     drop((session, server));
+}
+
+/// A small region with one extent of payload.
+struct Log {
+    extent: Arc<Mutex<Extent<Mapped>>>,
+    _region: Region<Mapped>,
+    _folder: tempfile::TempDir,
+}
+
+impl Log {
+    const BYTES: u32 = 1 << 20;
+
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let geometry = Geometry {
+            brokers: 2,
+            topics: 1,
+            lanes: 1,
+            lane_slots: 2,
+            index_pages: 1,
+            blog_bytes: u64::from(Self::BYTES),
+        };
+        let path = folder.path().join("region");
+        let region = Region::create(&path, &geometry, Coherence::Coherent).unwrap();
+        let claim = region.claim(1).unwrap();
+        let extent = region.blog(&claim).allocate(Self::BYTES).unwrap();
+        Self {
+            extent: Arc::new(Mutex::new(extent)),
+            _region: region,
+            _folder: folder,
+        }
+    }
+}
+
+/// What a handler writes before each body itself.
+const MARK: &[u8; 64] = &[0xEE; 64];
+
+/// Receives bodies into the log, behind a mark, and tells of what is committed then.
+struct Keeper {
+    extent: Arc<Mutex<Extent<Mapped>>>,
+    /// The session ends while its body is on the way.
+    aborts: bool,
+    kept: Sender<(u16, Span<Mapped>)>,
+}
+
+impl Handler for Keeper {
+    fn message(&mut self, _: &Session, _: Message<'_>) -> Flow {
+        Flow::Continue
+    }
+
+    fn body(&mut self, session: &Session, _: u16, _: &[u8], len: usize) -> BodyTarget {
+        let whole = MARK.len() + len;
+        let reserved = self.extent.lock().unwrap().reserve(whole as u32);
+        let Some(mut reservation) = reserved else {
+            return BodyTarget::Refuse("the log is full".to_owned());
+        };
+        reservation.write(0, MARK);
+        if self.aborts {
+            session.abort();
+        }
+        BodyTarget::log(reservation, MARK.len()..whole)
+    }
+
+    fn body_done(&mut self, _: &Session, id: u16, store: BodyStore, range: Range<usize>) {
+        let reservation = store.into_log().expect("what was given");
+        assert_eq!(range, MARK.len()..reservation.len());
+        self.kept.send((id, reservation.commit())).unwrap();
+    }
+}
+
+fn keeper_server(log: &Log, aborts: bool) -> (Server, Receiver<(u16, Span<Mapped>)>) {
+    let (kept, seen) = channel();
+    let (kept, extent) = (Mutex::new(kept), Arc::clone(&log.extent));
+    let server = Server::builder()
+        .listen(loopback())
+        .start(move |_| Keeper {
+            extent: Arc::clone(&extent),
+            aborts,
+            kept: kept.lock().unwrap().clone(),
+        })
+        .unwrap();
+    (server, seen)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|index| (index * 7 % 251) as u8).collect()
+}
+
+#[test]
+fn bodies_are_received_straight_into_the_log() {
+    let log = Log::new();
+    let (server, kept) = keeper_server(&log, false);
+    let client = Client::new().unwrap();
+    let (handler, events) = recorder();
+    let session = client.connect(server.address(), handler).unwrap();
+    // Some come whole with their head, some in many pieces; messages are between them.
+    let lengths = [1, 64, 5000, 300_000, 10, 400_000, 77];
+    for (id, len) in (10u16..).zip(lengths) {
+        session.send_with(1, 100, |buf| buf.fill(0)).unwrap();
+        let body = Arc::new(pattern(len));
+        session.send_body(id, b"head", body).unwrap();
+    }
+    for (id, len) in (10u16..).zip(lengths) {
+        let (kept_id, span) = kept.recv_timeout(LONG).unwrap();
+        assert_eq!(kept_id, id);
+        span.with_bytes(|bytes| {
+            assert_eq!(bytes[..MARK.len()], *MARK);
+            assert!(bytes[MARK.len()..] == pattern(len), "other bytes");
+        });
+    }
+    // Without room in the log the handler refuses, and the peer is told why.
+    session
+        .send_body(9, b"", Arc::new(pattern(500_000)))
+        .unwrap();
+    let why = closed(&events);
+    assert_eq!(
+        (why.reason, &*why.text),
+        (CloseReason::Refused, "the log is full")
+    );
+}
+
+#[test]
+fn a_place_in_the_log_is_given_up_with_its_session() {
+    let log = Log::new();
+    let (server, kept) = keeper_server(&log, true);
+    let client = Client::new().unwrap();
+    let (handler, events) = recorder();
+    let session = client.connect(server.address(), handler).unwrap();
+    session
+        .send_body(10, b"head", Arc::new(pattern(900_000)))
+        .unwrap();
+    closed(&events);
+    until("the session is gone", || server.stats().sessions == 0);
+    let pins = log.extent.lock().unwrap().pins();
+    assert_eq!(pins, 0, "somebody still has the place");
+    assert!(kept.try_recv().is_err(), "it was never complete");
 }

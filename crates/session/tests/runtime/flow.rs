@@ -366,3 +366,94 @@ fn bodies_that_wait_are_limited() {
     assert_eq!(waiting.join().unwrap(), Ok(()));
     until("all released", || Arc::strong_count(&body) == 1);
 }
+
+const BODY: u16 = 2;
+
+/// A session whose peer takes nothing, with as many bodies queued as may wait; the body, and the
+/// peer's end.
+fn full_of_bodies(gated: &Gated, settings: Settings) -> (Client, Session, Arc<Vec<u8>>, Session) {
+    let settings = Settings {
+        max_queued_body_bytes: 1 << 20,
+        on_full: OnFull::Fail,
+        ..settings
+    };
+    let client = Client::with(Plain, settings).unwrap();
+    let (handler, _seen) = recorder();
+    let session = client.connect(gated.server.address(), handler).unwrap();
+    let peer = gated.sessions.recv_timeout(LONG).unwrap();
+    // Nothing is read behind this one.
+    session.send_with(1, 1, |buf| buf.fill(0)).unwrap();
+    // A session that ends politely gives a body time in proportion to its length.
+    let body = Arc::new(vec![0; 16 << 10]);
+    // The sockets take many of them.
+    let mut moved = Instant::now();
+    while moved.elapsed() < Duration::from_millis(100) {
+        match session.send_body(BODY, &[], Arc::clone(&body)) {
+            Ok(()) => moved = Instant::now(),
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    (client, session, body, peer)
+}
+
+#[test]
+fn a_sender_of_bodies_waits_as_long_as_it_says_and_takes_no_room() {
+    let gated = gated_server();
+    let (_client, session, body, peer) = full_of_bodies(&gated, small());
+    let timeout = Duration::from_millis(50);
+    session.set_on_full(OnFull::Wait { timeout });
+    let before = Arc::strong_count(&body);
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let sent = session.send_body(BODY, &[], Arc::clone(&body));
+        assert_eq!(sent, Err(SendError::Full));
+        let took = begun.elapsed();
+        assert!(took >= timeout && took < LONG / 2, "{took:?}");
+        assert_eq!(Arc::strong_count(&body), before, "kept for nothing");
+    }
+    // What was given up takes no room for ever: all that fits fits once more.
+    *gated.open.lock().unwrap() = true;
+    peer.resume();
+    until("all released", || Arc::strong_count(&body) == 1);
+    session.set_on_full(OnFull::Fail);
+    let large = Arc::new(vec![0; 1 << 20]);
+    session.send_body(BODY, &[], Arc::clone(&large)).unwrap();
+    until("it is sent, too", || Arc::strong_count(&large) == 1);
+}
+
+#[test]
+fn a_sender_of_bodies_that_waits_is_told_when_the_session_ends() {
+    // Whoever ends it, and however.
+    let ends: [fn(&Session, &Session); 4] = [
+        |ours, _| ours.abort(),
+        |_, theirs| theirs.abort(),
+        |ours, _| ours.close(),
+        |_, theirs| theirs.close(),
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let gated = gated_server();
+        let mut settings = small();
+        // A polite end waits for the bodies in front, which nobody takes.
+        settings.link.linger = Duration::from_millis(100);
+        let (_client, session, body, peer) = full_of_bodies(&gated, settings);
+        session.set_on_full(OnFull::Wait { timeout: LONG });
+        let (told, outcome) = channel();
+        for _ in 0..2 {
+            let (session, body, told) = (session.clone(), Arc::clone(&body), told.clone());
+            std::thread::spawn(move || told.send(session.send_body(BODY, &[], body)));
+        }
+        assert!(
+            outcome.recv_timeout(Duration::from_millis(20)).is_err(),
+            "it does not wait"
+        );
+        end(&session, &peer);
+        for _ in 0..2 {
+            let sent = outcome.recv_timeout(LONG / 2);
+            assert_eq!(sent, Ok(Err(SendError::Closed)), "end {number}");
+        }
+        until("all released", || Arc::strong_count(&body) == 1);
+    }
+}

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 
 use embar_session::{Client, Flow, Handler, Message, Plain, Session, Settings};
+use embar_transport::Address;
 
 use crate::support::{LONG, descriptors, echo_server, loopback, small, threads, until};
 
@@ -76,6 +78,65 @@ fn a_thousand_sessions_on_two_workers_lose_nothing() {
     until("all gone", || server.stats().sessions == 0);
 }
 
+/// Pings for as long as it may, and counts the answers.
+struct Endless {
+    pinger: Pinger,
+    stop: Arc<AtomicBool>,
+    answers: Arc<AtomicUsize>,
+}
+
+impl Handler for Endless {
+    fn opened(&mut self, session: &Session, greeting: &[u8]) {
+        self.pinger.opened(session, greeting);
+    }
+
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
+        if self.stop.load(Ordering::Relaxed) {
+            self.pinger.rounds = 0;
+        }
+        let flow = self.pinger.message(session, message);
+        // Behind the check that it is the right one.
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        flow
+    }
+}
+
+/// Asks once, and tells the answer.
+struct Once(Pinger, Sender<()>);
+
+impl Handler for Once {
+    fn opened(&mut self, session: &Session, greeting: &[u8]) {
+        self.0.opened(session, greeting);
+    }
+
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
+        let flow = self.0.message(session, message);
+        let _ = self.1.send(());
+        flow
+    }
+}
+
+/// Opens `connects` sessions one after the other, and ends them in all the ways there are.
+fn come_and_go(client: &Client, address: &Address, connects: usize) {
+    for round in 0..connects {
+        let (tell, answered) = channel();
+        let pinger = Pinger {
+            next: 0,
+            rounds: 1,
+            done: Arc::default(),
+        };
+        let session = client.connect(address.clone(), Once(pinger, tell)).unwrap();
+        match round % 3 {
+            0 => session.close(),
+            1 => session.abort(),
+            _ => {
+                answered.recv_timeout(LONG).unwrap();
+                session.close();
+            }
+        }
+    }
+}
+
 /// Sessions come and go while others work. Descriptors and threads are counted, so this has a
 /// process of its own: the other tests of this binary would be in the way.
 #[test]
@@ -83,7 +144,9 @@ fn connects_and_closes_under_load_leave_nothing_behind() {
     if !crate::support::alone("many::connects_and_closes_under_load_leave_nothing_behind") {
         return;
     }
-    const CONNECTS: usize = 2000;
+    const CONNECTS: usize = 10_000;
+    const STEPS: usize = 10;
+    const LOAD: usize = 4;
     let (before_fds, before_threads) = (descriptors(), threads());
     {
         let settings = Settings {
@@ -91,58 +154,50 @@ fn connects_and_closes_under_load_leave_nothing_behind() {
             idle_rings: 4,
             ..small()
         };
-        let server = echo_server(settings.clone(), loopback());
+        let folder = tempfile::tempdir().unwrap();
+        let unix = Address::Unix(folder.path().join("socket"));
+        let servers = [loopback(), unix].map(|address| echo_server(settings.clone(), address));
         let client = Client::with(Plain, settings).unwrap();
-        let (stop, done) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicUsize::new(0)),
-        );
-        struct Endless(Pinger, Arc<AtomicBool>);
-        impl Handler for Endless {
-            fn opened(&mut self, session: &Session, greeting: &[u8]) {
-                self.0.opened(session, greeting);
-            }
-            fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
-                if self.1.load(Ordering::Relaxed) {
-                    self.0.rounds = 0;
-                }
-                self.0.message(session, message)
-            }
-        }
-        for _ in 0..4 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (done, answers): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
+        for load in 0..LOAD {
             let pinger = Pinger {
                 next: 0,
                 rounds: u32::MAX,
                 done: Arc::clone(&done),
             };
-            let handler = Endless(pinger, Arc::clone(&stop));
+            let handler = Endless {
+                pinger,
+                stop: Arc::clone(&stop),
+                answers: Arc::clone(&answers),
+            };
+            let server = &servers[load % servers.len()];
             client.connect(server.address(), handler).unwrap();
         }
-        for round in 0..CONNECTS {
-            let echoed = Arc::new(AtomicUsize::new(0));
-            let pinger = Pinger {
-                next: 0,
-                rounds: 1,
-                done: Arc::clone(&echoed),
-            };
-            let session = client.connect(server.address(), pinger).unwrap();
-            match round % 3 {
-                0 => session.close(),
-                1 => session.abort(),
-                _ => {
-                    until("the echo", || echoed.load(Ordering::Relaxed) == 1);
-                    session.close();
+        for _ in 0..STEPS {
+            let before = answers.load(Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                for server in &servers {
+                    let connects = CONNECTS / STEPS / servers.len();
+                    let (client, address) = (&client, server.address());
+                    scope.spawn(move || come_and_go(client, &address, connects));
                 }
-            }
+            });
+            assert!(answers.load(Ordering::Relaxed) > before, "the load stands");
         }
+        assert_eq!(client.stats().opened, (CONNECTS + LOAD) as u64);
         stop.store(true, Ordering::Relaxed);
-        until("the load", || done.load(Ordering::Relaxed) == 4);
+        until("the load", || done.load(Ordering::Relaxed) == LOAD);
+        let left = || servers.iter().map(|server| server.stats().sessions);
         until("only the load is left", || {
-            client.stats().sessions == 4 && server.stats().sessions == 4
+            client.stats().sessions == LOAD as u64 && left().sum::<u64>() == LOAD as u64
         });
-        assert_eq!(server.stats().panics, 0);
+        assert_eq!(client.stats().panics, 0, "a wrong answer");
         client.shutdown(LONG);
-        server.shutdown(LONG);
+        for server in servers {
+            assert_eq!(server.stats().panics, 0);
+            server.shutdown(LONG);
+        }
     }
     until("descriptors", || descriptors() <= before_fds);
     until("threads", || threads() <= before_threads);

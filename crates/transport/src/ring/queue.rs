@@ -12,6 +12,7 @@
 use std::task::{Context, Poll, Waker};
 
 use super::sync::{AtomicU32, AtomicU64, Line, Mutex, Ordering};
+use super::waiting::Waiting;
 
 /// Somebody has the right to send.
 const SENDING: u64 = 1;
@@ -86,7 +87,7 @@ pub(super) struct Queue {
     sender: Sender,
     /// The highest end of ranges that were given back as if they had never been.
     abandoned: AtomicU32,
-    waiting: Mutex<Vec<Waker>>,
+    waiting: Mutex<Waiting>,
     due: Mutex<Option<Waker>>,
 }
 
@@ -108,7 +109,7 @@ impl Queue {
                 wrapped: AtomicU32::new(0),
             },
             abandoned: AtomicU32::new(0),
-            waiting: Mutex::new(Vec::new()),
+            waiting: Mutex::new(Waiting::default()),
             due: Mutex::new(None),
         }
     }
@@ -431,7 +432,7 @@ impl Queue {
 
     fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        waiting.into_iter().for_each(Waker::wake);
+        waiting.wake();
     }
 
     /// Ready once `len` bytes can be reserved, or never could, or once the queue is closed (an
@@ -440,12 +441,7 @@ impl Queue {
         if let Some(ready) = self.room(len) {
             return Poll::Ready(ready);
         }
-        {
-            let mut waiting = lock(&self.waiting);
-            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
-            }
-        }
+        lock(&self.waiting).add(cx.waker());
         // After the waker is in place. If the sender's own change of `state` came before this one,
         // the tail it published is seen below; if it comes later, it sees the flag.
         self.state.0.fetch_or(ROOM, Ordering::AcqRel);

@@ -9,10 +9,22 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// How long a listener waits for the lock: whoever holds it does so for a few system calls, unless
+/// it is stuck.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The same for a listener that ends, which may be on a thread that serves others.
+const REMOVE_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Time between two tries to get the lock.
+const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 /// A socket file of this process, removed on drop unless another took its place.
 #[derive(Debug)]
@@ -33,9 +45,11 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _lock = lock_directory(&self.path);
+        // Whoever cannot remove it leaves a stale file, which the next owner replaces.
+        let Ok(_lock) = lock_directory(&self.path, REMOVE_PATIENCE) else {
+            return;
+        };
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // Whoever cannot remove it leaves a stale file, which the next owner replaces.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -46,11 +60,28 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-fn lock_directory(path: &Path) -> io::Result<File> {
+/// The lock on the directory of `path`. A wait by the kernel has no end, so this tries again and
+/// again, for as long as `patience`.
+fn lock_directory(path: &Path, patience: Duration) -> io::Result<File> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
-    let directory = File::open(parent.unwrap_or(Path::new(".")))?;
-    flock(&directory, FlockOperation::LockExclusive)?;
-    Ok(directory)
+    let folder = parent.unwrap_or(Path::new("."));
+    let directory = File::open(folder)?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(directory),
+            Err(Errno::WOULDBLOCK) if Instant::now() >= deadline => {
+                let folder = folder.display();
+                let text = format!(
+                    "another process has held the lock on the folder {folder} for {patience:?}: end it (`fuser -v {folder}` names it), or choose a path in another folder"
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_RETRY),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// A socket of this kind. It does not block.
@@ -63,7 +94,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
 /// Listens on `socket` at `path`; only the user of this process may connect.
 pub(super) fn listen(socket: impl AsFd, path: &Path, backlog: i32) -> io::Result<SocketFile> {
     let address = SocketAddrUnix::new(path)?;
-    let _lock = lock_directory(path)?;
+    let _lock = lock_directory(path, LISTEN_PATIENCE)?;
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) if is_stale(path, &address)? => {
             fs::remove_file(path)?;
@@ -158,5 +189,60 @@ mod tests {
         drop(first);
         UnixStream::connect(path(&address)).unwrap();
         drop(second);
+    }
+
+    /// Takes the lock on the folder as a process does that is stuck with it.
+    fn hold_lock(dir: &tempfile::TempDir) -> File {
+        let folder = File::open(dir.path()).unwrap();
+        flock(&folder, FlockOperation::NonBlockingLockExclusive).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_lock_that_is_never_released_is_an_error_in_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = hold_lock(&dir);
+        let begun = Instant::now();
+        let error = listen(at(&dir), &SocketOptions::default()).unwrap_err();
+        let took = begun.elapsed();
+        assert!(took >= LISTEN_PATIENCE, "gave up after {took:?}");
+        assert!(took < LISTEN_PATIENCE * 4, "{took:?}");
+        let SocketError::Listen { source, .. } = &error else {
+            panic!("not a listen error: {error}");
+        };
+        assert_eq!(source.kind(), io::ErrorKind::TimedOut);
+        let said = error.to_string();
+        let folder = dir.path().display().to_string();
+        assert!(said.contains(&folder) && said.contains("end it"), "{said}");
+        drop(held);
+        listen(at(&dir), &SocketOptions::default()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_released_in_time_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = hold_lock(&dir);
+        let address = at(&dir);
+        thread::scope(|scope| {
+            let listening = scope.spawn(|| listen(&address, &SocketOptions::default()).unwrap());
+            // Long enough that it has met the lock; if not, it only proves less.
+            thread::sleep(Duration::from_millis(50));
+            assert!(!listening.is_finished(), "it did not wait for the lock");
+            drop(held);
+            drop(listening.join().unwrap());
+        });
+        assert!(!path(&address).exists());
+    }
+
+    #[test]
+    fn a_listener_that_cannot_get_the_lock_leaves_its_file_to_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = at(&dir);
+        let first = listen(&address, &SocketOptions::default()).unwrap();
+        let held = hold_lock(&dir);
+        drop(first);
+        assert!(path(&address).exists(), "removed without the lock");
+        drop(held);
+        drop(listen(&address, &SocketOptions::default()).unwrap());
     }
 }

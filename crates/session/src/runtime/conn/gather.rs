@@ -18,7 +18,7 @@ use crate::runtime::shared::HANDOVER_NS;
 /// How long messages gather.
 const GATHER_NS: u64 = 30_000;
 
-/// As many bytes are worth a write.
+/// As many bytes are worth a write; in a small ring, a quarter of it.
 const PLENTY_BYTES: usize = 32 << 10;
 
 /// Fewer bytes than this were not worth the wait.
@@ -36,14 +36,14 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Whether to let messages gather, when `queued` bytes wait and the last write was `quiet_ns`
-    /// ago.
-    fn pays(&mut self, quiet_ns: u64, queued: usize) -> bool {
+    /// Whether to let messages gather, when `queued` bytes of a ring of `capacity` wait and the last
+    /// write was `quiet_ns` ago.
+    fn pays(&mut self, quiet_ns: u64, queued: usize, capacity: usize) -> bool {
         if self.rest > 0 {
             self.rest -= 1;
             return false;
         }
-        quiet_ns < HANDOVER_NS && queued < PLENTY_BYTES
+        quiet_ns < HANDOVER_NS && queued < PLENTY_BYTES.min(capacity / 4)
     }
 
     /// What has gathered is about to be written.
@@ -67,14 +67,16 @@ impl<P: Protocol> Conn<P> {
             && self.finish_due.is_none()
             && !shared.is_asked()
             && !self.has_bodies();
-        let shared = &self.session.0;
         let quiet = now
             .0
             .saturating_sub(shared.last_flush.load(Ordering::Relaxed));
-        let queued = shared.sender.ring().queued();
-        if !alone || !self.gather.pays(quiet, queued) || !self.link.cork() {
+        let ring = shared.sender.ring();
+        let (queued, capacity) = (ring.queued(), ring.capacity());
+        if !alone || !self.gather.pays(quiet, queued, capacity) || !self.link.cork() {
             return None;
         }
+        // A handler of another session that finds the ring full must not wait for the end of this.
+        self.note_mere_cork(self.link.is_merely_corked());
         self.gather.goes_on = true;
         Some(Now(now.0 + GATHER_NS))
     }
@@ -90,12 +92,15 @@ impl<P: Protocol> Conn<P> {
 mod tests {
     use super::*;
 
+    const RING: usize = 256 << 10;
+
     #[test]
     fn messages_gather_only_when_others_were_written_just_before() {
         let mut gather = Gather::default();
-        assert!(gather.pays(0, 100));
-        assert!(!gather.pays(HANDOVER_NS, 100), "a message on its own");
-        assert!(!gather.pays(0, PLENTY_BYTES), "enough for a write");
+        assert!(gather.pays(0, 100, RING));
+        assert!(!gather.pays(HANDOVER_NS, 100, RING), "a message on its own");
+        assert!(!gather.pays(0, PLENTY_BYTES, RING), "enough for a write");
+        assert!(!gather.pays(0, 1024, 4096), "much of a small ring");
     }
 
     #[test]
@@ -105,15 +110,15 @@ mod tests {
             rest: 0,
         };
         gather.end(FEW_BYTES);
-        assert!(gather.pays(0, 0), "it was worth it");
+        assert!(gather.pays(0, 0, RING), "it was worth it");
         gather.goes_on = true;
         gather.end(FEW_BYTES - 1);
         for _ in 0..REST {
-            assert!(!gather.pays(0, 0));
+            assert!(!gather.pays(0, 0, RING));
         }
-        assert!(gather.pays(0, 0));
+        assert!(gather.pays(0, 0, RING));
         // Ended by itself, without a wait before.
         gather.end(0);
-        assert!(gather.pays(0, 0));
+        assert!(gather.pays(0, 0, RING));
     }
 }

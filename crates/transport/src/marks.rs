@@ -1,7 +1,7 @@
-//! The sessions of one worker that want to be looked at, marked by any thread.
+//! Which of a reactor's connections want to be looked at, marked by any thread.
 //!
-//! A tree of bits, three levels of 64: a mark sets the session's bit, and goes up one level only
-//! where it found a word empty. So marks of one session count once, nothing is allocated after the
+//! A tree of bits, three levels of 64: a mark sets the connection's bit, and goes up one level only
+//! where it found a word empty. So marks of one connection count once, nothing is allocated after the
 //! first mark of a chunk, nobody waits for a lock, and whoever finds the root empty is the one who
 //! has to wake the worker.
 //!
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FANOUT: usize = 64;
 
 /// How many slots can be marked.
-pub(super) const SLOTS: usize = FANOUT * FANOUT * FANOUT;
+pub const SLOTS: usize = FANOUT * FANOUT * FANOUT;
 
 struct Chunk {
     summary: AtomicU64,
@@ -30,14 +30,22 @@ impl Chunk {
     }
 }
 
-/// See the module.
-pub(super) struct DirtySet {
+/// A set of slots below [`SLOTS`]. See the module.
+pub struct Marks {
     root: AtomicU64,
     chunks: [OnceLock<Box<Chunk>>; FANOUT],
 }
 
-impl DirtySet {
-    pub(super) fn new() -> Self {
+impl Default for Marks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Marks {
+    /// With nothing marked.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             root: AtomicU64::new(0),
             chunks: [const { OnceLock::new() }; FANOUT],
@@ -51,7 +59,7 @@ impl DirtySet {
     /// # Panics
     /// If `slot` is not below [`SLOTS`].
     #[must_use = "the worker sleeps unless it is woken"]
-    pub(super) fn mark(&self, slot: usize) -> bool {
+    pub fn mark(&self, slot: usize) -> bool {
         let (chunk_index, word_index, bit) = split(slot);
         let chunk = self.chunks[chunk_index].get_or_init(Chunk::new);
         set(&chunk.words[word_index], bit)
@@ -60,19 +68,19 @@ impl DirtySet {
     }
 
     /// Whether `slot` is marked; a mark that is just being made or taken may be missed.
-    pub(super) fn is_marked(&self, slot: usize) -> bool {
+    pub fn is_marked(&self, slot: usize) -> bool {
         let (chunk_index, word_index, bit) = split(slot);
         let chunk = self.chunks[chunk_index].get();
         chunk.is_some_and(|chunk| chunk.words[word_index].load(Ordering::Relaxed) >> bit & 1 == 1)
     }
 
     /// Whether nothing is marked; a mark that is just being made may be missed.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.root.load(Ordering::Relaxed) == 0
     }
 
     /// Takes every mark and appends its slot to `out`.
-    pub(super) fn take(&self, out: &mut Vec<usize>) {
+    pub fn take(&self, out: &mut Vec<usize>) {
         if self.is_empty() {
             return;
         }
@@ -90,7 +98,7 @@ impl DirtySet {
 }
 
 fn split(slot: usize) -> (usize, usize, usize) {
-    assert!(slot < SLOTS, "more sessions than a worker can have");
+    assert!(slot < SLOTS, "more connections than can be marked");
     (
         slot / (FANOUT * FANOUT),
         slot / FANOUT % FANOUT,
@@ -121,7 +129,7 @@ mod tests {
 
     #[test]
     fn marks_come_back_once_and_in_order() {
-        let set = DirtySet::new();
+        let set = Marks::new();
         let slots = [0, 1, 63, 64, 4095, 4096, 70_000, SLOTS - 1];
         assert!(set.mark(slots[7]), "the first mark tells the worker");
         for slot in slots {
@@ -137,7 +145,7 @@ mod tests {
     #[test]
     fn no_mark_of_several_threads_is_lost() {
         const ROUNDS: usize = 20_000;
-        let set = Arc::new(DirtySet::new());
+        let set = Arc::new(Marks::new());
         // Three slots of one word, one of the next word, one of another chunk.
         let slots = [3usize, 4, 5, 70, 5000];
         let asked: Arc<[AtomicUsize; 5]> = Arc::default();
@@ -157,7 +165,7 @@ mod tests {
         // What each mark announced, as seen when its mark was taken last.
         let mut seen = [0; 5];
         let mut taken = Vec::new();
-        let mut look = |set: &DirtySet| {
+        let mut look = |set: &Marks| {
             taken.clear();
             set.take(&mut taken);
             for slot in &taken {

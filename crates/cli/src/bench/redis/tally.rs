@@ -1,0 +1,228 @@
+//! What came of operations.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use embar_redis::Error;
+use hdrhistogram::Histogram;
+
+use super::work::{Lane, Seen};
+
+/// Longest latency that is told apart, nanoseconds.
+const LATENCY_MAX: u64 = 60_000_000_000;
+
+/// How many latencies a caller gathers before they go to the histogram that all share: one of its own for each of many
+/// callers would be more memory than caches hold, and slow down what is measured.
+const GATHERED: usize = 64;
+
+/// Of latencies, in nanoseconds, to three digits.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("these bounds are valid")
+}
+
+/// What became of one operation that the server executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// A read found the value of its key.
+    Hit,
+    /// A read found nothing.
+    Miss,
+    /// A write was acknowledged.
+    Set,
+    /// A read found something else.
+    Wrong,
+}
+
+impl Done {
+    /// What a read of a lane's key found.
+    pub fn read(lane: &Lane, seen: Option<Seen>) -> Self {
+        match seen {
+            None => Self::Miss,
+            Some(seen) if lane.is_right(seen) => Self::Hit,
+            Some(_) => Self::Wrong,
+        }
+    }
+}
+
+/// Counts. Errors and wrong values are no operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads that found the value.
+    pub hits: u64,
+    /// Reads that found nothing.
+    pub misses: u64,
+    /// Writes that were acknowledged.
+    pub sets: u64,
+    /// Operations without a result.
+    pub errors: u64,
+    /// Reads that found a value of another key, or of another length.
+    pub wrong: u64,
+    /// The first of the errors.
+    pub first_error: Option<String>,
+}
+
+impl Counts {
+    /// Those that succeeded.
+    pub fn operations(&self) -> u64 {
+        self.hits + self.misses + self.sets
+    }
+
+    /// Whether it is one that succeeded.
+    pub fn note(&mut self, outcome: Result<Done, Error>) -> bool {
+        match outcome {
+            Ok(Done::Hit) => self.hits += 1,
+            Ok(Done::Miss) => self.misses += 1,
+            Ok(Done::Set) => self.sets += 1,
+            Ok(Done::Wrong) => {
+                self.wrong += 1;
+                return false;
+            }
+            Err(error) => {
+                self.errors += 1;
+                self.first_error.get_or_insert_with(|| error.to_string());
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Adds those of another caller.
+    pub fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.sets += other.sets;
+        self.errors += other.errors;
+        self.wrong += other.wrong;
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+    }
+}
+
+/// What the bench is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Nothing counts.
+    WarmUp = 0,
+    /// What ends now counts.
+    Measured = 1,
+    /// Callers stop.
+    Over = 2,
+}
+
+/// What callers of a kind share.
+pub struct Shared {
+    phase: AtomicU8,
+    latency: Mutex<Histogram<u64>>,
+}
+
+impl Shared {
+    /// Warming up.
+    pub fn new() -> Self {
+        Self {
+            phase: AtomicU8::new(Phase::WarmUp as u8),
+            latency: Mutex::new(histogram()),
+        }
+    }
+
+    /// Goes on to a phase.
+    pub fn enter(&self, phase: Phase) {
+        // Nothing else is published by it.
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    /// Whether it is at a phase.
+    pub fn is_at(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Relaxed) == phase as u8
+    }
+
+    /// What all callers that have finished saw.
+    pub fn latency(&self) -> Histogram<u64> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Histogram<u64>> {
+        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one caller sees.
+pub struct Tally {
+    /// Counted so far.
+    pub counts: Counts,
+    /// Latencies in nanoseconds, each of so many operations.
+    gathered: Vec<(u64, u64)>,
+}
+
+impl Tally {
+    /// With nothing counted.
+    pub fn new() -> Self {
+        Self {
+            counts: Counts::default(),
+            gathered: Vec::with_capacity(GATHERED),
+        }
+    }
+
+    /// So many operations succeeded at once, and took so long.
+    pub fn took(&mut self, operations: u64, time: Duration, shared: &Shared) {
+        if operations == 0 {
+            return;
+        }
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(LATENCY_MAX);
+        self.gathered.push((nanos, operations));
+        if self.gathered.len() == GATHERED {
+            self.flush(shared);
+        }
+    }
+
+    /// Hands over what was gathered.
+    pub fn flush(&mut self, shared: &Shared) {
+        let mut latency = shared.lock();
+        for (nanos, operations) in self.gathered.drain(..) {
+            latency.saturating_record_n(nanos, operations);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_and_wrong_values_are_no_operations() {
+        let mut counts = Counts::default();
+        let noted: Vec<bool> = [
+            Ok(Done::Hit),
+            Ok(Done::Miss),
+            Ok(Done::Set),
+            Ok(Done::Wrong),
+            Err(Error::TimedOut),
+            Err(Error::Busy),
+        ]
+        .map(|outcome| counts.note(outcome))
+        .into();
+        assert_eq!(noted, [true, true, true, false, false, false]);
+        assert_eq!(counts.operations(), 3);
+        assert_eq!((counts.errors, counts.wrong), (2, 1));
+        assert_eq!(counts.first_error, Some(Error::TimedOut.to_string()));
+        let mut sum = counts.clone();
+        sum.add(&counts);
+        assert_eq!((sum.operations(), sum.errors, sum.wrong), (6, 4, 2));
+    }
+
+    #[test]
+    fn every_latency_reaches_the_histogram() {
+        let (shared, mut tally) = (Shared::new(), Tally::new());
+        for n in 1..=1000 {
+            tally.took(2, Duration::from_micros(n), &shared);
+        }
+        tally.took(0, Duration::from_secs(9), &shared);
+        tally.flush(&shared);
+        let latency = shared.latency();
+        assert_eq!(latency.len(), 2000);
+        let median = latency.value_at_quantile(0.5) as f64;
+        assert!((median / 500_000.0 - 1.0).abs() < 0.01, "{median}");
+    }
+}

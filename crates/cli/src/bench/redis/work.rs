@@ -1,0 +1,313 @@
+//! Which keys, which values, reads or writes. Whoever follows this page does the same work, as `benches/peers` does.
+//!
+//! - A key is a number below the keyspace in decimal, with zeros before it up to its size.
+//! - A value is its key, then the letter `x` up to its size; the beginning of the key if that is longer.
+//! - Each lane (a caller has as many as it has operations in flight) draws from a [`SplitMix64`] of its own, seeded with
+//!   its number, first lane 0: first what to do, if the work is mixed (`below(reads + writes)`, a read if that is below
+//!   `reads`), then the number of the key (`below(keyspace)`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use embar_meter::random::SplitMix64;
+use embar_redis::resp::{FromReply, View, WrongType};
+use serde::{Serialize, Serializer};
+
+/// Parts of the operations that read and that write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// Parts that read.
+    pub reads: u64,
+    /// Parts that write.
+    pub writes: u64,
+}
+
+impl Mix {
+    /// Nothing but reads.
+    pub const READS: Self = Self {
+        reads: 1,
+        writes: 0,
+    };
+    /// Nothing but writes.
+    pub const WRITES: Self = Self {
+        reads: 0,
+        writes: 1,
+    };
+}
+
+impl FromStr for Mix {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let part = |text: &str| text.parse::<u32>().ok().map(u64::from);
+        let parts = text
+            .split_once(':')
+            .and_then(|(reads, writes)| part(reads).zip(part(writes)));
+        match parts {
+            Some((reads, writes)) if reads + writes > 0 => Ok(Self { reads, writes }),
+            _ => Err("write it as GET:SET, like 80:20; one of them at least 1"),
+        }
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.reads, self.writes)
+    }
+}
+
+impl Serialize for Mix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How many keys, and sizes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Shape {
+    /// Bytes of a key.
+    pub key_size: usize,
+    /// Bytes of a value.
+    pub value_size: usize,
+    /// How many different keys.
+    pub keyspace: u64,
+}
+
+impl Shape {
+    /// Why there is no such work.
+    pub fn check(&self) -> Result<(), String> {
+        let Some(last) = self.keyspace.checked_sub(1) else {
+            return Err("--keyspace must be at least 1".into());
+        };
+        let digits = last.to_string().len();
+        if self.key_size < digits {
+            return Err(format!(
+                "{} different keys need {digits} bytes each: make --key-size larger or --keyspace smaller",
+                self.keyspace
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a reply tells of a value, without a copy of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Bytes of it.
+    len: usize,
+    /// How many digits it begins with, which is all of its key.
+    digits: usize,
+    /// What they say; the largest number for more than it can say.
+    number: u64,
+}
+
+impl Seen {
+    fn of(value: &[u8]) -> Self {
+        let digits = value.iter().take_while(|byte| byte.is_ascii_digit());
+        let (mut count, mut number) = (0, 0_u64);
+        for digit in digits {
+            count += 1;
+            number = number
+                .saturating_mul(10)
+                .saturating_add(u64::from(digit - b'0'));
+        }
+        Self {
+            len: value.len(),
+            digits: count,
+            number,
+        }
+    }
+}
+
+impl FromReply for Seen {
+    fn from_reply(view: View<'_>) -> Result<Self, WrongType> {
+        match view {
+            View::Bulk(value) | View::Simple(value) => Ok(Self::of(value)),
+            other => Err(WrongType::new("a string", other)),
+        }
+    }
+}
+
+/// A form in which callers take values.
+pub trait Value: FromReply + Send {
+    /// What it was.
+    fn seen(&self) -> Seen;
+}
+
+impl Value for Seen {
+    fn seen(&self) -> Seen {
+        *self
+    }
+}
+
+impl Value for Vec<u8> {
+    fn seen(&self) -> Seen {
+        Seen::of(self)
+    }
+}
+
+/// The buffers of one operation at a time, which are made once.
+pub struct Lane {
+    shape: Shape,
+    mix: Mix,
+    random: SplitMix64,
+    number: u64,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Lane {
+    /// The lane with this number.
+    pub fn new(shape: &Shape, mix: Mix, number: u64) -> Self {
+        Self {
+            shape: *shape,
+            mix,
+            random: SplitMix64::new(number),
+            number: 0,
+            key: vec![b'0'; shape.key_size],
+            value: vec![b'x'; shape.value_size],
+        }
+    }
+
+    /// Goes to the next operation; whether it reads.
+    pub fn draw(&mut self) -> bool {
+        let is_read = match self.mix {
+            Mix { writes: 0, .. } => true,
+            Mix { reads: 0, .. } => false,
+            Mix { reads, writes } => self.random.below(reads + writes) < reads,
+        };
+        let number = self.random.below(self.shape.keyspace);
+        self.take(number);
+        is_read
+    }
+
+    /// Goes to the key with this number.
+    pub fn take(&mut self, number: u64) {
+        self.number = number;
+        let mut rest = number;
+        for digit in self.key.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        let shared = self.shared();
+        self.value[..shared].copy_from_slice(&self.key[..shared]);
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value that belongs to it.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// Whether a value that was read belongs to the key.
+    pub fn is_right(&self, seen: Seen) -> bool {
+        let digits = self.shared();
+        let cut = u32::try_from(self.key.len() - digits).unwrap_or(u32::MAX);
+        let cut = 10_u64.checked_pow(cut);
+        let expected = Seen {
+            len: self.value.len(),
+            digits,
+            number: cut.map_or(0, |cut| self.number / cut),
+        };
+        seen == expected
+    }
+
+    /// Bytes of the key with which the value begins.
+    fn shared(&self) -> usize {
+        self.key.len().min(self.value.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(key_size: usize, value_size: usize) -> Shape {
+        Shape {
+            key_size,
+            value_size,
+            keyspace: 1000,
+        }
+    }
+
+    fn lane(value_size: usize) -> Lane {
+        let mut lane = Lane::new(&shape(6, value_size), Mix::READS, 0);
+        lane.take(42);
+        lane
+    }
+
+    #[test]
+    fn keys_are_padded_and_values_begin_with_them() {
+        assert_eq!(lane(8).key(), b"000042");
+        assert_eq!(lane(8).value(), b"000042xx");
+        assert_eq!(lane(3).value(), b"000");
+        assert_eq!(lane(0).value(), b"");
+    }
+
+    #[test]
+    fn only_the_value_of_the_key_is_right() {
+        let is_right = |size, value: &[u8]| lane(size).is_right(Seen::of(value));
+        for (size, right) in [
+            (8, &b"000042xx"[..]),
+            (6, b"000042"),
+            (5, b"00004"),
+            (0, b""),
+        ] {
+            assert!(is_right(size, right), "{size}");
+        }
+        for wrong in [
+            &b"000043xx"[..],
+            b"000042x",
+            b"000042xxx",
+            b"0000421x",
+            b"00042xxx",
+            b"",
+        ] {
+            assert!(!is_right(8, wrong), "{}", wrong.escape_ascii());
+        }
+        assert!(!is_right(5, b"00005"));
+    }
+
+    #[test]
+    fn numbers_of_any_length_are_no_reason_to_panic() {
+        let mut lane = Lane::new(&shape(60, 60), Mix::READS, 0);
+        lane.take(999);
+        let value = lane.value().to_vec();
+        assert!(lane.is_right(Seen::of(&value)));
+        assert!(!lane.is_right(Seen::of(&[b'9'; 60])));
+    }
+
+    #[test]
+    fn a_mix_has_its_proportions() {
+        let mix = "80:20".parse().expect("a mix");
+        let mut mixed = Lane::new(&shape(6, 8), mix, 7);
+        let reads = (0..10_000).filter(|_| mixed.draw()).count();
+        assert!((7_800..8_200).contains(&reads), "{reads}");
+        assert!(Lane::new(&shape(6, 8), Mix::READS, 7).draw());
+        assert!(!Lane::new(&shape(6, 8), Mix::WRITES, 7).draw());
+    }
+
+    #[test]
+    fn a_mix_is_two_numbers() {
+        for wrong in ["", "80", "0:0", "80:20:1", "a:b", "-1:2"] {
+            assert!(wrong.parse::<Mix>().is_err(), "{wrong}");
+        }
+        assert_eq!("0:1".parse::<Mix>(), Ok(Mix::WRITES));
+    }
+
+    #[test]
+    fn keys_that_do_not_fit_are_refused() {
+        assert_eq!(shape(3, 0).check(), Ok(()));
+        let short = shape(2, 8).check().expect_err("too short");
+        assert!(short.contains("need 3 bytes"), "{short}");
+        let none = Shape {
+            keyspace: 0,
+            ..shape(6, 8)
+        };
+        assert!(none.check().is_err());
+    }
+}

@@ -1,0 +1,464 @@
+//! One connection, as its callers see it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use embar_transport::ring::{Commit, Reservation, ReserveError, SendRing};
+
+use crate::call::Call;
+use crate::clock;
+use crate::error::{Reason, SubmitError};
+use crate::hub::Alarm;
+use crate::profile::{Laps, Stage};
+use crate::slots::{Command, Slots};
+use crate::stats::{Counters, Stats};
+
+/// How a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Standing {
+    /// It is being made, or the peer is being greeted. Commands are taken, and wait.
+    Connecting = 0,
+    /// Commands go out.
+    Open = 1,
+    /// It is over.
+    Closed = 2,
+}
+
+/// Bounds of one connection.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Most commands that wait for a reply or to be sent; rounded up to a power of two.
+    pub in_flight: usize,
+    /// How long a command may take that has no limit of its own.
+    pub timeout: Duration,
+    /// How long the peer may say nothing while it owes a reply.
+    pub dead_after: Duration,
+    /// How long connecting and greeting may take.
+    pub connect_timeout: Duration,
+    /// Longest reply that is kept for a caller, bytes.
+    pub max_reply_bytes: usize,
+    /// Most bytes of commands that are too large for the send ring and wait to be sent; one may
+    /// always wait.
+    pub max_large_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            in_flight: 4096,
+            timeout: Duration::from_secs(5),
+            dead_after: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(2),
+            max_reply_bytes: 512 << 20,
+            max_large_bytes: 1 << 30,
+        }
+    }
+}
+
+/// A command that does not fit into the ring. Its reservation is empty and only holds its place.
+pub(crate) struct Large {
+    pub place: Reservation<'static>,
+    pub bytes: Vec<u8>,
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub ring: SendRing,
+    pub slots: Slots,
+    pub limits: Limits,
+    pub number: usize,
+    alarm: Arc<Alarm>,
+    in_flight: AtomicUsize,
+    /// Those who wait until fewer commands are in flight.
+    waiting: Mutex<Vec<Waker>>,
+    somebody_waits: AtomicU8,
+    larges: Mutex<Vec<Large>>,
+    pub larges_queued: AtomicUsize,
+    larges_bytes: AtomicUsize,
+    /// Commands in flight that may not take as long as the others.
+    pub hasty: AtomicU32,
+    standing: AtomicU8,
+    asked_to_close: AtomicU8,
+    pub ended: OnceLock<Reason>,
+    pub counters: Counters,
+}
+
+impl Shared {
+    pub fn new(ring: SendRing, limits: Limits, number: usize, alarm: Arc<Alarm>) -> Self {
+        let in_flight = limits.in_flight.max(1).next_power_of_two();
+        Self {
+            ring,
+            slots: Slots::new(in_flight),
+            limits: Limits {
+                in_flight,
+                ..limits
+            },
+            number,
+            alarm,
+            in_flight: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+            somebody_waits: AtomicU8::new(0),
+            larges: Mutex::default(),
+            larges_queued: AtomicUsize::new(0),
+            larges_bytes: AtomicUsize::new(0),
+            hasty: AtomicU32::new(0),
+            standing: AtomicU8::new(Standing::Connecting as u8),
+            asked_to_close: AtomicU8::new(0),
+            ended: OnceLock::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::Acquire) {
+            0 => Standing::Connecting,
+            1 => Standing::Open,
+            _ => Standing::Closed,
+        }
+    }
+
+    pub fn set_standing(&self, standing: Standing) {
+        self.standing.store(standing as u8, Ordering::Release);
+    }
+
+    pub fn mark(&self) {
+        self.alarm.mark(self.number);
+    }
+
+    /// Counts one more command in flight, if that is allowed.
+    fn enter(&self) -> bool {
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) < self.limits.in_flight {
+            return true;
+        }
+        self.leave(1);
+        false
+    }
+
+    /// `count` commands are not in flight any more.
+    pub fn leave(&self, count: usize) {
+        // A read-modify-write on both sides, so that either this sees who waits, or they see that
+        // there is room.
+        self.in_flight.fetch_sub(count, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.somebody_waits.load(Ordering::SeqCst) != 0 {
+            self.wake_waiting();
+        }
+    }
+
+    #[cold]
+    pub fn wake_waiting(&self) {
+        self.somebody_waits.store(0, Ordering::SeqCst);
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        for waker in waiting {
+            waker.wake();
+        }
+    }
+
+    #[cold]
+    fn wait(&self, waker: &Waker) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.iter().any(|known| known.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+        self.somebody_waits.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    fn closed(&self) -> SubmitError {
+        SubmitError::Closed(self.ended.get().cloned().unwrap_or(Reason::Closed))
+    }
+
+    /// The large command whose turn it is: everything before it is sent.
+    pub fn next_large(&self) -> Option<Large> {
+        if self.larges_queued.load(Ordering::Acquire) == 0 || self.ring.has_committed() {
+            return None;
+        }
+        let oldest = self.ring.oldest_reservation()?;
+        let mut larges = lock(&self.larges);
+        let at = larges
+            .iter()
+            .position(|large| large.place.ticket() == oldest)?;
+        let large = larges.swap_remove(at);
+        self.larges_queued.fetch_sub(1, Ordering::AcqRel);
+        Some(large)
+    }
+
+    /// A large command was sent, or never will be.
+    pub fn large_over(&self, bytes: usize) {
+        self.larges_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.wake_waiting();
+    }
+
+    /// Gives up the large commands that wait.
+    pub fn drop_larges(&self) {
+        for large in std::mem::take(&mut *lock(&self.larges)) {
+            self.large_over(large.bytes.len());
+        }
+    }
+
+    pub fn is_asked_to_close(&self) -> bool {
+        self.asked_to_close.load(Ordering::Acquire) != 0
+    }
+
+    /// The code that fills a reservation panicked; what was to be sent is unknown.
+    #[cold]
+    fn give_up(&self) {
+        let _ = self.ended.set(Reason::EncoderPanicked);
+        self.asked_to_close.store(1, Ordering::Release);
+        self.ring.close();
+        self.mark();
+    }
+}
+
+/// A connection that many callers share. Cheap to clone; usable from every thread.
+///
+/// Dropping handles changes nothing: a connection lives until it is closed, or breaks.
+#[derive(Clone)]
+pub struct Conn(pub(crate) Arc<Shared>);
+
+impl Conn {
+    /// Submits a command of `len` bytes that `fill` writes, all of them, and which is answered by
+    /// `replies` frames. Never waits. `waker` is told when they are there, unless the call is
+    /// polled by another one before.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; `fill` is not called then.
+    ///
+    /// # Panics
+    /// If `replies` is 0. If `fill` panics the connection ends.
+    pub fn submit(
+        &self,
+        len: usize,
+        replies: u32,
+        timeout: Option<Duration>,
+        waker: Option<Waker>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Call, SubmitError> {
+        assert!(replies > 0, "a command has a reply");
+        let shared = &*self.0;
+        let mut laps = Laps::start(&[Stage::Submit, Stage::Encode]);
+        if !shared.enter() {
+            return Err(SubmitError::Full);
+        }
+        if len > shared.ring.capacity() / 2 {
+            return self.submit_large(len, replies, timeout, waker, fill);
+        }
+        let mut place = match shared.ring.reserve(len) {
+            Ok(place) => place,
+            Err(error) => {
+                shared.leave(1);
+                return Err(match error {
+                    ReserveError::Full => SubmitError::Full,
+                    ReserveError::Closed => shared.closed(),
+                    ReserveError::TooLong { .. } => unreachable!("at most half of the ring"),
+                });
+            }
+        };
+        let (call, unwinding) = self.expect(place.ticket(), len, replies, timeout, waker);
+        laps.lap(Stage::Submit);
+        fill(&mut place);
+        laps.lap(Stage::Encode);
+        std::mem::forget(unwinding);
+        if place.commit() == Commit::First {
+            shared.mark();
+        }
+        laps.lap(Stage::Submit);
+        Ok(call)
+    }
+
+    /// Sends `len` bytes that `fill` writes, all of them, and to which there is no reply: for
+    /// connections whose peer only pushes. Never waits.
+    ///
+    /// A connection has either commands with replies or none: whoever posts must never submit on
+    /// it.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; `fill` is not called then. More than half of the ring is never taken.
+    ///
+    /// # Panics
+    /// If `fill` panics the connection ends.
+    pub fn post(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SubmitError> {
+        let shared = &*self.0;
+        let mut place = shared.ring.reserve(len).map_err(|error| match error {
+            ReserveError::Closed => shared.closed(),
+            ReserveError::Full | ReserveError::TooLong { .. } => SubmitError::Full,
+        })?;
+        let unwinding = Unwinding(shared);
+        fill(&mut place);
+        std::mem::forget(unwinding);
+        if place.commit() == Commit::First {
+            shared.mark();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn submit_large(
+        &self,
+        len: usize,
+        replies: u32,
+        timeout: Option<Duration>,
+        waker: Option<Waker>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Call, SubmitError> {
+        let shared = &*self.0;
+        let limit = shared.limits.max_large_bytes;
+        let fits = |queued: usize| (queued == 0 || queued + len <= limit).then_some(queued + len);
+        let queued = &shared.larges_bytes;
+        let taken = queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
+        let reserved = match taken {
+            Ok(_) => shared.ring.reserve(0),
+            Err(_) => {
+                shared.leave(1);
+                return Err(SubmitError::Full);
+            }
+        };
+        let place = match reserved {
+            Ok(place) => place.into_owned(),
+            Err(error) => {
+                shared.large_over(len);
+                shared.leave(1);
+                return Err(match error {
+                    ReserveError::Closed => shared.closed(),
+                    ReserveError::Full | ReserveError::TooLong { .. } => SubmitError::Full,
+                });
+            }
+        };
+        let (call, unwinding) = self.expect(place.ticket(), len, replies, timeout, waker);
+        let mut bytes = vec![0; len];
+        fill(&mut bytes);
+        std::mem::forget(unwinding);
+        lock(&shared.larges).push(Large { place, bytes });
+        shared.larges_queued.fetch_add(1, Ordering::AcqRel);
+        shared.mark();
+        Ok(call)
+    }
+
+    #[inline]
+    fn expect(
+        &self,
+        ticket: u32,
+        len: usize,
+        frames: u32,
+        timeout: Option<Duration>,
+        waker: Option<Waker>,
+    ) -> (Call, Unwinding<'_>) {
+        let shared = &*self.0;
+        let hasty = timeout.is_some_and(|timeout| timeout != shared.limits.timeout);
+        if hasty {
+            shared.hasty.fetch_add(1, Ordering::Relaxed);
+        }
+        let since = clock::now();
+        let timeout = timeout.unwrap_or(shared.limits.timeout);
+        let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let command = Command {
+            ticket,
+            frames,
+            len: len as u64,
+            since,
+            deadline: since.saturating_add(nanos),
+        };
+        shared.slots.expect(&command, waker);
+        let call = Call::new(Arc::clone(&self.0), ticket, hasty);
+        (call, Unwinding(shared))
+    }
+
+    /// As [`Conn::submit`], but waits for room: the task is woken when there may be some.
+    ///
+    /// # Errors
+    /// [`SubmitError::Closed`].
+    pub fn poll_submit(
+        &self,
+        cx: &mut Context<'_>,
+        len: usize,
+        replies: u32,
+        timeout: Option<Duration>,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Poll<Result<Call, SubmitError>> {
+        let shared = &*self.0;
+        let mut attempt = |cx: &mut Context<'_>| {
+            let waker = Some(cx.waker().clone());
+            self.submit(len, replies, timeout, waker, &mut *fill)
+        };
+        match attempt(cx) {
+            Err(SubmitError::Full) => {}
+            other => return Poll::Ready(other),
+        }
+        // Whatever it is that is full, one of these hears of room in it.
+        shared.wait(cx.waker());
+        let ring = shared
+            .ring
+            .poll_room(len.min(shared.ring.capacity() / 2), cx);
+        match attempt(cx) {
+            Err(SubmitError::Full) => {}
+            other => return Poll::Ready(other),
+        }
+        if ring.is_ready() && shared.in_flight() < shared.limits.in_flight {
+            // It was full and is not: nobody may be there to tell of room any more.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Closes the connection: commands that have no reply yet fail.
+    pub fn close(&self) {
+        self.0.asked_to_close.store(1, Ordering::Release);
+        self.0.mark();
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.0.standing()
+    }
+
+    /// Why it is over, once it is.
+    #[must_use]
+    pub fn ended(&self) -> Option<&Reason> {
+        self.0.ended.get()
+    }
+
+    /// Commands that have no reply yet.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+
+    /// What was done so far, as any thread may read it.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.0.counters.read(self.0.in_flight() as u64)
+    }
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Conn({:?}, {} in flight)",
+            self.standing(),
+            self.in_flight()
+        )
+    }
+}
+
+/// Dropped only when code that fills a reservation panics.
+struct Unwinding<'a>(&'a Shared);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,421 @@
+//! One connection, as its driver sees it: bytes in, replies to their slots; spans of the ring out.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use embar_transport::buffer::Head;
+use embar_transport::{Body, DirectSend, Epoll, Reactor, RecvBuf, SendBuf, Store, Token};
+
+use crate::conn::{Large, Shared, Standing};
+use crate::error::{CallError, Reason};
+use crate::framing::Kind;
+use crate::profile::{self, Stage, Timing};
+use crate::protocol::{Greeting, Protocol};
+
+/// Bytes received at once.
+const READ_BYTES: usize = 64 << 10;
+/// Writes to one connection before others have their turn.
+const WRITES_PER_TURN: usize = 4;
+/// Memory that a connection keeps for the next push, bytes.
+const KEPT_PUSH_BYTES: usize = 64 << 10;
+
+enum State {
+    Connecting,
+    /// The answer to the greeting, and how many frames of it are to come.
+    Greeting {
+        reply: Vec<u8>,
+        frames: u32,
+    },
+    Open,
+    /// It is cut, and what is out comes back.
+    Ending(Reason),
+}
+
+/// See the module.
+pub(crate) struct Line<P> {
+    pub shared: Arc<Shared>,
+    /// `None` if not even a socket could be made.
+    pub token: Option<Token>,
+    protocol: P,
+    state: State,
+    direct: Option<DirectSend>,
+    /// A send is out.
+    sending: bool,
+    /// What it sends, if that does not come from the ring.
+    large: Option<Large>,
+    /// The ticket whose reply is due.
+    next: u32,
+    /// Bytes of commands that were written, and of those that were answered.
+    sent: u64,
+    answered: u64,
+    last_heard: u64,
+    /// When connecting and greeting must be over.
+    connected_by: u64,
+    push: Vec<u8>,
+}
+
+impl<P: Protocol> Line<P> {
+    pub fn new(shared: Arc<Shared>, token: Option<Token>, protocol: P, now: u64) -> Self {
+        let patience = nanos(shared.limits.connect_timeout);
+        Self {
+            shared,
+            token,
+            protocol,
+            state: State::Connecting,
+            direct: None,
+            sending: false,
+            large: None,
+            next: 0,
+            sent: 0,
+            answered: 0,
+            last_heard: now,
+            connected_by: now.saturating_add(patience),
+            push: Vec::new(),
+        }
+    }
+
+    pub fn connected(&mut self, reactor: &mut Epoll, result: io::Result<()>) {
+        if let Err(error) = result {
+            return self.end(reactor, Reason::Unreachable(error.kind()));
+        }
+        if !matches!(self.state, State::Connecting) {
+            return;
+        }
+        let Some(token) = self.token else {
+            return;
+        };
+        self.direct = reactor.direct(token);
+        let buf = RecvBuf::heap(vec![0; READ_BYTES], 0..READ_BYTES);
+        reactor.recv(token, buf);
+        self.greet(reactor, None);
+    }
+
+    fn greet(&mut self, reactor: &mut Epoll, reply: Option<&[u8]>) {
+        match self.protocol.greet(reply) {
+            Ok(Greeting::Say { bytes, replies }) => {
+                assert!(replies > 0, "a greeting is answered");
+                self.state = State::Greeting {
+                    reply: Vec::new(),
+                    frames: replies,
+                };
+                self.send(reactor, SendBuf::heap(bytes));
+            }
+            Ok(Greeting::Done) => {
+                self.state = State::Open;
+                self.shared.set_standing(Standing::Open);
+            }
+            Err(words) => self.end(reactor, Reason::Refused(words)),
+        }
+    }
+
+    /// The reactor is done with a receive. Those to wake are added to `wakers`.
+    pub fn received(
+        &mut self,
+        reactor: &mut Epoll,
+        buf: RecvBuf,
+        result: &io::Result<usize>,
+        now: u64,
+        wakers: &mut Vec<Waker>,
+    ) {
+        if matches!(self.state, State::Ending(_)) {
+            return;
+        }
+        let count = match result {
+            Ok(0) => return self.end(reactor, Reason::Io(io::ErrorKind::UnexpectedEof)),
+            Ok(count) => *count,
+            Err(error) => return self.end(reactor, Reason::Io(error.kind())),
+        };
+        self.last_heard = now;
+        let counters = &self.shared.counters;
+        counters.reads.add(1);
+        profile::count(Stage::Receive, 1);
+        counters.bytes_received.add(count as u64);
+        let Store::Heap(bytes) = buf.into_store() else {
+            unreachable!("it was received into private memory");
+        };
+        if let Err(reason) = self.absorb(reactor, &bytes[..count], wakers) {
+            return self.end(reactor, reason);
+        }
+        if !matches!(self.state, State::Ending(_)) {
+            let len = bytes.len();
+            if let Some(token) = self.token {
+                reactor.recv(token, RecvBuf::heap(bytes, 0..len));
+            }
+        }
+    }
+
+    fn absorb(
+        &mut self,
+        reactor: &mut Epoll,
+        mut bytes: &[u8],
+        wakers: &mut Vec<Waker>,
+    ) -> Result<(), Reason> {
+        while let State::Greeting { .. } | State::Connecting = self.state {
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            bytes = self.absorb_greeting(reactor, bytes)?;
+        }
+        if matches!(self.state, State::Ending(_)) {
+            return Ok(());
+        }
+        let before = self.next;
+        let timing = Timing::start();
+        let result = self.absorb_replies(bytes, wakers);
+        let count = self.next.wrapping_sub(before);
+        timing.stop(Stage::Parse, count.into());
+        if count > 0 {
+            self.shared.counters.replies.add(count.into());
+            self.shared.leave(count as usize);
+        }
+        result
+    }
+
+    fn absorb_greeting<'b>(
+        &mut self,
+        reactor: &mut Epoll,
+        bytes: &'b [u8],
+    ) -> Result<&'b [u8], Reason> {
+        let part = self.protocol.advance(bytes);
+        let part = part.map_err(|bad| Reason::BadReply(bad.what))?;
+        let (bytes, rest) = bytes.split_at(part.taken);
+        let max = self.shared.limits.max_reply_bytes;
+        match (&mut self.state, part.kind) {
+            (State::Greeting { reply, frames }, Kind::Reply) => {
+                if reply.len() + bytes.len() > max {
+                    return Err(Reason::BadReply("the answer to the greeting is too long"));
+                }
+                reply.extend_from_slice(bytes);
+                *frames -= u32::from(part.complete);
+                if *frames == 0 {
+                    let reply = std::mem::take(reply);
+                    self.greet(reactor, Some(&reply));
+                }
+            }
+            (_, Kind::Push) => self.take_push(bytes, part.complete)?,
+            (_, Kind::Reply) => return Err(Reason::BadReply("a reply that nobody asked for")),
+        }
+        Ok(rest)
+    }
+
+    /// One tight loop over all that is complete.
+    fn absorb_replies(&mut self, mut bytes: &[u8], wakers: &mut Vec<Waker>) -> Result<(), Reason> {
+        let shared = Arc::clone(&self.shared);
+        let max = shared.limits.max_reply_bytes;
+        let mut due = None;
+        while !bytes.is_empty() {
+            let part = self.protocol.advance(bytes);
+            let part = part.map_err(|bad| Reason::BadReply(bad.what))?;
+            let (these, rest) = bytes.split_at(part.taken);
+            bytes = rest;
+            if part.kind == Kind::Push {
+                self.take_push(these, part.complete)?;
+                continue;
+            }
+            let mut slot = due
+                .take()
+                .or_else(|| shared.slots.due(self.next, max))
+                .ok_or(Reason::BadReply("a reply that nobody asked for"))?;
+            if slot.add(these, part.complete) {
+                self.answered += slot.command_len();
+                self.next = self.next.wrapping_add(1);
+                wakers.extend(slot.end());
+            } else {
+                due = Some(slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_push(&mut self, bytes: &[u8], complete: bool) -> Result<(), Reason> {
+        let frame = if complete && self.push.is_empty() {
+            bytes
+        } else {
+            if self.push.len() + bytes.len() > self.shared.limits.max_reply_bytes {
+                return Err(Reason::BadReply(
+                    "a push is larger than the limit of replies",
+                ));
+            }
+            self.push.extend_from_slice(bytes);
+            &self.push
+        };
+        if complete {
+            self.shared.counters.pushes.add(1);
+            self.protocol.push(frame);
+            self.push.clear();
+            self.push.shrink_to(KEPT_PUSH_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Writes what the ring holds. True: there is more, for the next turn.
+    pub fn flush(&mut self, reactor: &mut Epoll) -> bool {
+        if self.shared.is_asked_to_close() {
+            self.end(reactor, Reason::Closed);
+        }
+        if self.sending || !matches!(self.state, State::Open) {
+            return false;
+        }
+        for _ in 0..WRITES_PER_TURN {
+            let Some(mut span) = self.shared.ring.span() else {
+                self.send_large(reactor);
+                return false;
+            };
+            let wanted = span.bytes().len();
+            let timing = Timing::start();
+            let count = self
+                .direct
+                .as_ref()
+                .and_then(|direct| direct.try_send(&mut span).ok());
+            timing.stop(Stage::Send, 1);
+            let count = count.unwrap_or(0);
+            self.wrote(count);
+            if count < wanted {
+                // The reactor waits for room, or reports what is wrong.
+                self.send(reactor, SendBuf::ring(span, Body::Empty));
+                return false;
+            }
+            if !span.finish() {
+                self.send_large(reactor);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn send_large(&mut self, reactor: &mut Epoll) {
+        if let Some(mut large) = self.shared.next_large() {
+            let bytes = std::mem::take(&mut large.bytes);
+            self.large = Some(large);
+            self.send(reactor, SendBuf::heap(bytes));
+        }
+    }
+
+    fn send(&mut self, reactor: &mut Epoll, buf: SendBuf) {
+        if let Some(token) = self.token {
+            self.sending = true;
+            reactor.send(token, buf);
+        }
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.sent += count as u64;
+        let counters = &self.shared.counters;
+        counters.bytes_sent.add(count as u64);
+        counters.writes.add(u64::from(count > 0));
+    }
+
+    /// The reactor is done with a send.
+    pub fn sent(&mut self, reactor: &mut Epoll, buf: SendBuf, result: &io::Result<()>) {
+        self.sending = false;
+        let count = buf.sent();
+        let from_ring = matches!(buf.into_parts().0, Head::Ring(_));
+        if let Some(Large { place, .. }) = self.large.take() {
+            self.wrote(count);
+            // It is empty, so nothing of it is ever sent; those behind it may go now.
+            let _ = place.commit();
+            self.shared.large_over(count);
+        } else if from_ring {
+            self.wrote(count);
+        }
+        if let Err(error) = result {
+            self.end(reactor, Reason::Io(error.kind()));
+        }
+    }
+
+    /// Cuts the connection; what follows is [`Line::finish`].
+    pub fn end(&mut self, reactor: &mut Epoll, reason: Reason) {
+        if matches!(self.state, State::Ending(_)) {
+            return;
+        }
+        if let Some(token) = self.token {
+            reactor.close(token);
+        }
+        self.shared.ring.close();
+        let _ = self.shared.ended.set(reason);
+        let reason = self.shared.ended.get().cloned().unwrap_or(Reason::Closed);
+        self.shared.set_standing(Standing::Closed);
+        self.state = State::Ending(reason);
+    }
+
+    pub fn is_ending(&self) -> bool {
+        matches!(self.state, State::Ending(_))
+    }
+
+    /// Tells those who wait for replies that none will come. True: nobody is left.
+    pub fn finish(&mut self, wakers: &mut Vec<Waker>) -> bool {
+        let State::Ending(reason) = &self.state else {
+            return false;
+        };
+        // Only what comes back with the send that is out tells what was written.
+        if self.sending {
+            return false;
+        }
+        let shared = &self.shared;
+        let mut end = self.answered;
+        while let Some(oldest) = shared.slots.oldest(self.next) {
+            end += oldest.len;
+            let error = if end <= self.sent {
+                CallError::Unknown(reason.clone())
+            } else {
+                CallError::NotSent(reason.clone())
+            };
+            self.answered = end;
+            wakers.extend(shared.slots.fail(self.next, error, true));
+            self.next = self.next.wrapping_add(1);
+            shared.leave(1);
+        }
+        shared.drop_larges();
+        shared.wake_waiting();
+        // Otherwise a caller is just between its reservation and its slot.
+        let over = shared.in_flight() == 0;
+        if over {
+            self.protocol.closed(reason);
+        }
+        over
+    }
+
+    /// Gives up what takes too long. True: something is in flight or being made, so look again.
+    pub fn tick(&mut self, reactor: &mut Epoll, now: u64, wakers: &mut Vec<Waker>) -> bool {
+        match &self.state {
+            State::Connecting | State::Greeting { .. } => {
+                if now >= self.connected_by {
+                    self.end(reactor, Reason::ConnectTimeout);
+                }
+            }
+            State::Open => {}
+            State::Ending(_) => return true,
+        }
+        let shared = Arc::clone(&self.shared);
+        if shared.in_flight() == 0 {
+            return !matches!(self.state, State::Open);
+        }
+        let hasty = shared.hasty.load(Ordering::Relaxed) > 0;
+        let mut ticket = self.next;
+        while let Some(oldest) = shared.slots.oldest(ticket) {
+            if oldest.deadline <= now {
+                if oldest.wanted {
+                    shared.counters.timeouts.add(1);
+                    wakers.extend(shared.slots.fail(ticket, CallError::TimedOut, false));
+                }
+            } else if !hasty {
+                break;
+            }
+            ticket = ticket.wrapping_add(1);
+        }
+        let dead_after = nanos(shared.limits.dead_after);
+        if let Some(oldest) = shared.slots.oldest(self.next)
+            && matches!(self.state, State::Open)
+            && now.saturating_sub(oldest.since.max(self.last_heard)) > dead_after
+        {
+            self.end(reactor, Reason::Silent);
+        }
+        true
+    }
+}
+
+pub(crate) fn nanos(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

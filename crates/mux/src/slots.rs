@@ -1,0 +1,283 @@
+//! Who waits for which reply.
+//!
+//! Replies come in the order of the commands, and commands are sent in the order of their tickets
+//! in the send ring; so a ticket names the reply, too. A ticket's slot is its number modulo the
+//! number of slots. As at most so many commands are in flight, two of them never share one; but a
+//! caller may be slow to take its reply, and then the next one to need the slot puts that reply
+//! aside. So a slow caller holds up nobody, and no list of free slots is needed.
+//!
+//! A slot is behind a lock that two threads at most ever want at the same time.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::error::CallError;
+
+/// Memory that a slot keeps for its next reply, bytes.
+const KEPT_BYTES: usize = 4 << 10;
+
+/// What a slot is there for at the moment.
+enum Phase {
+    Free,
+    /// The reply is to come.
+    Waiting(Option<Waker>),
+    /// It is to come, and nobody wants it.
+    Unwanted,
+    Over(Result<(), CallError>),
+}
+
+struct Slot {
+    ticket: u32,
+    phase: Phase,
+    /// Frames of the reply that are to come.
+    frames: u32,
+    /// Bytes of the command.
+    len: u64,
+    /// When it was submitted.
+    since: u64,
+    /// When the caller gives up.
+    deadline: u64,
+    reply: Vec<u8>,
+}
+
+/// A command, for its slot.
+pub(crate) struct Command {
+    pub ticket: u32,
+    pub frames: u32,
+    pub len: u64,
+    pub since: u64,
+    pub deadline: u64,
+}
+
+/// What is known of the oldest command in flight.
+pub(crate) struct Oldest {
+    pub since: u64,
+    pub deadline: u64,
+    pub len: u64,
+    /// Somebody waits for it.
+    pub wanted: bool,
+}
+
+/// The reply of a caller that was slow to take it.
+struct Aside {
+    outcome: Result<(), CallError>,
+    reply: Vec<u8>,
+}
+
+/// See the module.
+pub(crate) struct Slots {
+    slots: Box<[Mutex<Slot>]>,
+    aside: Mutex<HashMap<u32, Aside>>,
+}
+
+/// Lets the driver add bytes to the reply that is due, without taking the lock for each frame.
+pub(crate) struct Due<'a> {
+    slot: MutexGuard<'a, Slot>,
+    max_reply: usize,
+}
+
+impl Slots {
+    /// For at most `in_flight` commands, a power of two.
+    pub fn new(in_flight: usize) -> Self {
+        assert!(in_flight.is_power_of_two());
+        let slot = |_| {
+            Mutex::new(Slot {
+                ticket: 0,
+                phase: Phase::Free,
+                frames: 0,
+                len: 0,
+                since: 0,
+                deadline: 0,
+                reply: Vec::new(),
+            })
+        };
+        Self {
+            slots: (0..in_flight).map(slot).collect(),
+            aside: Mutex::default(),
+        }
+    }
+
+    fn slot(&self, ticket: u32) -> MutexGuard<'_, Slot> {
+        lock(&self.slots[ticket as usize & (self.slots.len() - 1)])
+    }
+
+    /// A command is about to be committed; `waker` is told about its reply.
+    pub fn expect(&self, command: &Command, waker: Option<Waker>) {
+        let mut slot = self.slot(command.ticket);
+        if let Phase::Over(outcome) = mem::replace(&mut slot.phase, Phase::Waiting(waker)) {
+            let reply = mem::take(&mut slot.reply);
+            lock(&self.aside).insert(slot.ticket, Aside { outcome, reply });
+        }
+        slot.ticket = command.ticket;
+        slot.frames = command.frames;
+        slot.len = command.len;
+        slot.since = command.since;
+        slot.deadline = command.deadline;
+        slot.reply.clear();
+    }
+
+    /// Looks for the outcome of a command; `read` sees its reply. Otherwise the task is woken when
+    /// there is one.
+    pub fn poll<R>(
+        &self,
+        ticket: u32,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Poll<Result<R, CallError>> {
+        let mut slot = self.slot(ticket);
+        if slot.ticket != ticket {
+            drop(slot);
+            let Aside { outcome, mut reply } = lock(&self.aside)
+                .remove(&ticket)
+                .expect("a reply is taken once");
+            return Poll::Ready(outcome.map(|()| read(&mut reply)));
+        }
+        match &mut slot.phase {
+            Phase::Waiting(waker) => {
+                if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+                return Poll::Pending;
+            }
+            Phase::Over(_) => {}
+            Phase::Free | Phase::Unwanted => unreachable!("a reply is taken once"),
+        }
+        let Phase::Over(outcome) = mem::replace(&mut slot.phase, Phase::Free) else {
+            unreachable!("matched above");
+        };
+        if slot.reply.capacity() > KEPT_BYTES {
+            // What takes long, or takes the memory along, happens without the lock.
+            let mut reply = mem::take(&mut slot.reply);
+            drop(slot);
+            return Poll::Ready(outcome.map(|()| read(&mut reply)));
+        }
+        Poll::Ready(outcome.map(|()| read(&mut slot.reply)))
+    }
+
+    /// The caller wants no reply any more.
+    pub fn forget(&self, ticket: u32) {
+        let mut slot = self.slot(ticket);
+        if slot.ticket != ticket {
+            drop(slot);
+            lock(&self.aside).remove(&ticket);
+            return;
+        }
+        slot.phase = match mem::replace(&mut slot.phase, Phase::Free) {
+            Phase::Waiting(_) | Phase::Unwanted => Phase::Unwanted,
+            Phase::Over(_) | Phase::Free => {
+                slot.drop_large();
+                Phase::Free
+            }
+        };
+    }
+
+    /// The slot of the command whose reply is due; `None` if no such command is in flight.
+    pub fn due(&self, ticket: u32, max_reply: usize) -> Option<Due<'_>> {
+        let slot = self.slot(ticket);
+        let waits = matches!(slot.phase, Phase::Waiting(_) | Phase::Unwanted)
+            // Timed out, and its reply still has to come.
+            || (slot.frames > 0 && matches!(slot.phase, Phase::Over(_) | Phase::Free));
+        (slot.ticket == ticket && waits).then_some(Due { slot, max_reply })
+    }
+
+    /// The command whose reply is due, if it is in flight.
+    pub fn oldest(&self, ticket: u32) -> Option<Oldest> {
+        let slot = self.slot(ticket);
+        (slot.ticket == ticket && slot.frames > 0).then(|| Oldest {
+            since: slot.since,
+            deadline: slot.deadline,
+            len: slot.len,
+            wanted: matches!(slot.phase, Phase::Waiting(_)),
+        })
+    }
+
+    /// A command in flight gets no reply: its caller is told why. With `gone`, none will come.
+    pub fn fail(&self, ticket: u32, error: CallError, gone: bool) -> Option<Waker> {
+        let mut slot = self.slot(ticket);
+        if slot.ticket != ticket || slot.frames == 0 {
+            return None;
+        }
+        if gone {
+            slot.frames = 0;
+        }
+        match mem::replace(&mut slot.phase, Phase::Free) {
+            Phase::Waiting(waker) => {
+                slot.reply.clear();
+                slot.phase = Phase::Over(Err(error));
+                waker
+            }
+            Phase::Unwanted if !gone => {
+                slot.phase = Phase::Unwanted;
+                None
+            }
+            Phase::Unwanted | Phase::Free => None,
+            over @ Phase::Over(_) => {
+                slot.phase = over;
+                None
+            }
+        }
+    }
+}
+
+impl Due<'_> {
+    /// More of the reply, which is one frame less to come if these are its last bytes. True: that
+    /// was all of it.
+    pub fn add(&mut self, bytes: &[u8], complete: bool) -> bool {
+        let slot = &mut *self.slot;
+        if let Phase::Waiting(waker) = &mut slot.phase {
+            if slot.reply.len() + bytes.len() > self.max_reply {
+                let waker = waker.take();
+                slot.reply = Vec::new();
+                slot.phase = Phase::Over(Err(CallError::TooLarge {
+                    max: self.max_reply,
+                }));
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            } else {
+                slot.reply.extend_from_slice(bytes);
+            }
+        }
+        slot.frames -= u32::from(complete);
+        slot.frames == 0
+    }
+
+    /// All of the reply is there: whom to wake.
+    pub fn end(mut self) -> Option<Waker> {
+        debug_assert_eq!(self.slot.frames, 0);
+        match mem::replace(&mut self.slot.phase, Phase::Free) {
+            Phase::Waiting(waker) => {
+                self.slot.phase = Phase::Over(Ok(()));
+                waker
+            }
+            over @ Phase::Over(_) => {
+                self.slot.phase = over;
+                None
+            }
+            Phase::Unwanted | Phase::Free => {
+                self.slot.drop_large();
+                None
+            }
+        }
+    }
+
+    /// Bytes of the command.
+    pub fn command_len(&self) -> u64 {
+        self.slot.len
+    }
+}
+
+impl Slot {
+    fn drop_large(&mut self) {
+        if self.reply.capacity() > KEPT_BYTES {
+            self.reply = Vec::new();
+        }
+    }
+}
+
+/// What the locks guard is whole after a panic, too.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

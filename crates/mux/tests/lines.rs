@@ -1,0 +1,429 @@
+//! Callers against a real server of a small protocol: a command is a line, and so is its reply.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use embar_mux::{
+    BadReply, CallError, Conn, Framing, Greeting, Kind, Limits, Mux, Part, Protocol, Reason,
+    Settings, Standing, SubmitError, block_on,
+};
+
+/// Lines; those that begin with '>' were not asked for, and "bad" is no reply.
+#[derive(Default)]
+struct Lines {
+    push: bool,
+    middle: bool,
+    greeting: Option<&'static [u8]>,
+    heard: Heard,
+}
+
+#[derive(Default, Clone)]
+struct Heard {
+    pushes: Arc<Mutex<Vec<Vec<u8>>>>,
+    end: Arc<Mutex<Option<Reason>>>,
+}
+
+impl Framing for Lines {
+    fn advance(&mut self, bytes: &[u8]) -> Result<Part, BadReply> {
+        if !self.middle {
+            self.push = bytes[0] == b'>';
+            if bytes.starts_with(b"bad") {
+                return Err(BadReply { what: "bad" });
+            }
+        }
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        self.middle = end.is_none();
+        Ok(Part {
+            taken: end.map_or(bytes.len(), |end| end + 1),
+            kind: if self.push { Kind::Push } else { Kind::Reply },
+            complete: end.is_some(),
+        })
+    }
+}
+
+impl Protocol for Lines {
+    fn greet(&mut self, reply: Option<&[u8]>) -> Result<Greeting, String> {
+        match (self.greeting.take(), reply) {
+            (Some(bytes), None) => Ok(Greeting::Say {
+                bytes: bytes.to_vec(),
+                replies: 1,
+            }),
+            (_, Some(b"no\n")) => Err("no".into()),
+            _ => Ok(Greeting::Done),
+        }
+    }
+
+    fn push(&mut self, frame: &[u8]) {
+        self.heard.pushes.lock().unwrap().push(frame.to_vec());
+    }
+
+    fn closed(&mut self, reason: &Reason) {
+        *self.heard.end.lock().unwrap() = Some(reason.clone());
+    }
+}
+
+/// A server whose connections are served by `serve`, on a thread each.
+fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = Arc::new(serve);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (serve, stream) = (Arc::clone(&serve), stream.unwrap());
+            stream.set_nodelay(true).unwrap();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// Answers each line with "re:" and the line.
+fn echo(stream: TcpStream) {
+    let mut to = stream.try_clone().unwrap();
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        if to.write_all(format!("re:{line}\n").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn mux() -> Mux<Lines> {
+    Mux::on_thread(&Settings::default()).unwrap()
+}
+
+fn open(mux: &Mux<Lines>, address: SocketAddr) -> Conn {
+    mux.open(address.into(), Limits::default(), Lines::default())
+        .unwrap()
+}
+
+fn ask(conn: &Conn, text: &str) -> Result<String, CallError> {
+    let line = format!("{text}\n");
+    let call = block_on(|cx| {
+        conn.poll_submit(cx, line.len(), 1, None, &mut |to| {
+            to.copy_from_slice(line.as_bytes());
+        })
+    });
+    let call = call.map_err(|error| match error {
+        SubmitError::Closed(reason) => CallError::NotSent(reason),
+        SubmitError::Full => unreachable!("it waits for room"),
+    });
+    call?.wait(|reply| String::from_utf8(reply.clone()).unwrap())
+}
+
+#[test]
+fn many_threads_get_the_replies_to_their_own_commands() {
+    let (mux, address) = (mux(), server(echo));
+    let conn = open(&mux, address);
+    thread::scope(|scope| {
+        for caller in 0..16 {
+            let conn = &conn;
+            scope.spawn(move || {
+                for turn in 0..500 {
+                    let text = format!("{caller}-{turn}");
+                    assert_eq!(ask(conn, &text).unwrap(), format!("re:{text}\n"));
+                }
+            });
+        }
+    });
+    assert_eq!(conn.stats().replies, 8_000);
+    assert_eq!(conn.in_flight(), 0);
+    assert!(conn.stats().writes < 8_000, "some left together");
+}
+
+#[test]
+fn a_call_that_is_dropped_gives_its_reply_to_nobody() {
+    let (mux, address) = (mux(), server(echo));
+    let conn = open(&mux, address);
+    for turn in 0..2_000 {
+        let line = format!("dropped-{turn}\n");
+        let fill = |to: &mut [u8]| to.copy_from_slice(line.as_bytes());
+        drop(conn.submit(line.len(), 1, None, None, fill));
+        let text = format!("kept-{turn}");
+        assert_eq!(ask(&conn, &text).unwrap(), format!("re:{text}\n"));
+    }
+}
+
+#[test]
+fn replies_that_are_taken_late_are_kept() {
+    let (mux, address) = (mux(), server(echo));
+    let limits = Limits {
+        in_flight: 4,
+        ..Limits::default()
+    };
+    let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+    let late: Vec<_> = (0..100)
+        .map(|turn| {
+            let line = format!("{turn}\n");
+            let call = block_on(|cx| {
+                conn.poll_submit(cx, line.len(), 1, None, &mut |to| {
+                    to.copy_from_slice(line.as_bytes());
+                })
+            });
+            (format!("re:{line}"), call.unwrap())
+        })
+        .collect();
+    for (expected, call) in late {
+        let reply = call.wait(|reply| String::from_utf8(reply.clone()).unwrap());
+        assert_eq!(reply.unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_command_may_have_several_replies() {
+    let (mux, address) = (mux(), server(echo));
+    let conn = open(&mux, address);
+    let fill = |to: &mut [u8]| to.copy_from_slice(b"a\nb\nc\n");
+    let call = conn.submit(6, 3, None, None, fill).unwrap();
+    let reply = call.wait(|reply| reply.clone()).unwrap();
+    assert_eq!(reply, b"re:a\nre:b\nre:c\n");
+}
+
+#[test]
+fn commands_larger_than_the_ring_keep_their_place() {
+    let settings = Settings {
+        ring_bytes: 4096,
+        ..Settings::default()
+    };
+    let mux = Mux::on_thread(&settings).unwrap();
+    let conn = open(&mux, server(echo));
+    thread::scope(|scope| {
+        for caller in 0..4 {
+            let conn = &conn;
+            scope.spawn(move || {
+                for turn in 0..50 {
+                    let len = [10, 3_000, 100_000][turn % 3];
+                    let text = format!("{caller}-{turn}-{}", "x".repeat(len));
+                    assert_eq!(ask(conn, &text).unwrap(), format!("re:{text}\n"));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_was_not_sent_is_told_apart_from_what_may_have_been_done() {
+    // Takes one line and says nothing, then ends.
+    let address = server(|stream| {
+        let mut line = String::new();
+        let _ = BufReader::new(stream).read_line(&mut line);
+    });
+    let mux = mux();
+    let conn = open(&mux, address);
+    let error = ask(&conn, "one").unwrap_err();
+    assert!(
+        matches!(error, CallError::Unknown(Reason::Io(_))),
+        "{error}"
+    );
+    let fill = |_: &mut [u8]| panic!("a closed connection takes nothing");
+    let refused = conn.submit(4, 1, None, None, fill).unwrap_err();
+    assert!(matches!(refused, SubmitError::Closed(_)), "{refused}");
+    // Nobody listens there.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let conn = open(&mux, gone.unwrap());
+    let error = ask(&conn, "one").unwrap_err();
+    assert!(
+        matches!(error, CallError::NotSent(Reason::Unreachable(_))),
+        "{error}"
+    );
+    assert_eq!(conn.standing(), Standing::Closed);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up() {
+    let address = server(|stream| {
+        for line in BufReader::new(stream).lines() {
+            drop(line);
+        }
+    });
+    let mux = mux();
+    let limits = Limits {
+        timeout: Duration::from_millis(100),
+        dead_after: Duration::from_millis(400),
+        ..Limits::default()
+    };
+    let heard = Heard::default();
+    let lines = Lines {
+        heard: heard.clone(),
+        ..Lines::default()
+    };
+    let conn = mux.open(address.into(), limits, lines).unwrap();
+    let started = Instant::now();
+    assert_eq!(ask(&conn, "one").unwrap_err(), CallError::TimedOut);
+    assert!(started.elapsed() >= Duration::from_millis(100));
+    let line = b"two\n";
+    let fill = |to: &mut [u8]| to.copy_from_slice(line);
+    let patient = Some(Duration::from_secs(60));
+    let call = conn.submit(4, 1, patient, None, fill).unwrap();
+    let error = call.wait(|_| ()).unwrap_err();
+    assert_eq!(error, CallError::Unknown(Reason::Silent));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(conn.in_flight(), 0);
+    wait_until(|| heard.end.lock().unwrap().is_some());
+    assert_eq!(*heard.end.lock().unwrap(), Some(Reason::Silent));
+}
+
+#[test]
+fn a_late_reply_goes_to_nobody_else() {
+    // Answers the first line late, the others at once.
+    let address = server(|stream| {
+        let mut to = stream.try_clone().unwrap();
+        for (turn, line) in BufReader::new(stream).lines().enumerate() {
+            let Ok(line) = line else { return };
+            if turn == 0 {
+                thread::sleep(Duration::from_millis(200));
+            }
+            let _ = to.write_all(format!("re:{line}\n").as_bytes());
+        }
+    });
+    let mux = mux();
+    let conn = open(&mux, address);
+    let fill = |to: &mut [u8]| to.copy_from_slice(b"slow\n");
+    let hasty = Some(Duration::from_millis(20));
+    let call = conn.submit(5, 1, hasty, None, fill).unwrap();
+    assert_eq!(call.wait(|_| ()).unwrap_err(), CallError::TimedOut);
+    assert_eq!(ask(&conn, "next").unwrap(), "re:next\n");
+    assert_eq!(conn.stats().timeouts, 1);
+}
+
+#[test]
+fn a_greeting_comes_first_and_may_be_refused() {
+    let (mux, address) = (mux(), server(echo));
+    let greeted = |greeting: &'static [u8], address: SocketAddr| {
+        let lines = Lines {
+            greeting: Some(greeting),
+            ..Lines::default()
+        };
+        mux.open(address.into(), Limits::default(), lines).unwrap()
+    };
+    let conn = greeted(b"hello\n", address);
+    assert_eq!(ask(&conn, "one").unwrap(), "re:one\n");
+    assert_eq!(conn.stats().replies, 1, "the greeting is none");
+    let unfriendly = server(|mut stream| {
+        let _ = stream.write_all(b"no\n");
+        thread::sleep(Duration::from_millis(100));
+    });
+    let conn = greeted(b"hello\n", unfriendly);
+    let error = ask(&conn, "one").unwrap_err();
+    assert_eq!(error, CallError::NotSent(Reason::Refused("no".into())));
+}
+
+#[test]
+fn pushes_reach_the_protocol_and_nonsense_ends_the_connection() {
+    let address = server(|stream| {
+        let mut to = stream.try_clone().unwrap();
+        for line in BufReader::new(stream).lines() {
+            let Ok(line) = line else { return };
+            let _ = match line.as_str() {
+                "bad" => to.write_all(b"bad\n"),
+                "extra" => to.write_all(b"re:extra\nwhat\n"),
+                _ => to.write_all(format!(">news\nre:{line}\n").as_bytes()),
+            };
+        }
+    });
+    let mux = mux();
+    let heard = Heard::default();
+    let lines = Lines {
+        heard: heard.clone(),
+        ..Lines::default()
+    };
+    let conn = mux.open(address.into(), Limits::default(), lines).unwrap();
+    assert_eq!(ask(&conn, "one").unwrap(), "re:one\n");
+    assert_eq!(*heard.pushes.lock().unwrap(), [b">news\n"]);
+    let error = ask(&conn, "bad").unwrap_err();
+    assert_eq!(error, CallError::Unknown(Reason::BadReply("bad")));
+    let conn = open(&mux, address);
+    let _ = ask(&conn, "extra");
+    wait_until(|| conn.standing() == Standing::Closed);
+    assert!(matches!(conn.ended(), Some(Reason::BadReply(_))));
+}
+
+#[test]
+fn too_many_in_flight_are_refused_or_wait() {
+    // Answers only when it is told to.
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let address = server(move |stream| {
+        gate.lock().unwrap().recv().unwrap();
+        echo(stream);
+    });
+    let mux = mux();
+    let limits = Limits {
+        in_flight: 4,
+        ..Limits::default()
+    };
+    let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+    let fill = |to: &mut [u8]| to.copy_from_slice(b"a\n");
+    let calls: Vec<_> = (0..4)
+        .map(|_| conn.submit(2, 1, None, None, fill).unwrap())
+        .collect();
+    let full = conn.submit(2, 1, None, None, fill).unwrap_err();
+    assert_eq!(full, SubmitError::Full);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&conn, "patient"));
+        go.send(()).unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap(), "re:patient\n");
+    });
+    for call in calls {
+        assert_eq!(call.wait(|reply| reply.clone()).unwrap(), b"re:a\n");
+    }
+}
+
+#[test]
+fn a_panicking_encoder_ends_its_connection_and_nobody_waits_for_ever() {
+    let (mux, address) = (mux(), server(echo));
+    let conn = open(&mux, address);
+    assert!(ask(&conn, "one").is_ok());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        drop(conn.submit(4, 1, None, None, |_| panic!("on purpose")));
+    }));
+    assert!(panicked.is_err());
+    wait_until(|| conn.standing() == Standing::Closed);
+    assert_eq!(conn.ended(), Some(&Reason::EncoderPanicked));
+    let other = open(&mux, address);
+    assert_eq!(ask(&other, "one").unwrap(), "re:one\n");
+}
+
+#[test]
+fn closing_ends_everything() {
+    let (mux, address) = (
+        mux(),
+        server(|stream| {
+            thread::sleep({
+                drop(stream);
+                Duration::ZERO
+            })
+        }),
+    );
+    let quiet = server(|stream| {
+        let _held = stream;
+        thread::sleep(Duration::from_secs(5));
+    });
+    drop(open(&mux, address));
+    let conn = open(&mux, quiet);
+    let call = conn.submit(2, 1, None, None, |to| to.copy_from_slice(b"a\n"));
+    mux.close();
+    let error = call.unwrap().wait(|_| ()).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            CallError::NotSent(Reason::Closed) | CallError::Unknown(Reason::Closed)
+        ),
+        "{error}"
+    );
+    assert!(
+        mux.open(quiet.into(), Limits::default(), Lines::default())
+            .is_err()
+    );
+}
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never happens");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,191 @@
+//! A cluster of servers.
+
+mod form;
+mod health;
+mod slots;
+mod view;
+
+pub use slots::MoveState;
+
+use crate::error::{CommandError, StartError, WaitError};
+use crate::server::{Options, Server, TlsFiles};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a cluster is to be like.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// How many masters share the slots, in ranges of about equal length. The rule that most masters must agree before a
+    /// replica takes over needs three of them.
+    pub masters: usize,
+    /// Replicas of each master.
+    pub replicas: usize,
+    /// The port of the first node, the others follow; free ones when `None`.
+    pub ports: Option<u16>,
+    /// `cluster-node-timeout` in milliseconds: how long a node is silent before the others call it failed. A short one
+    /// makes a quick failover; a machine that is busy for longer makes one nobody asked for.
+    pub node_timeout_ms: u32,
+    /// The password of all nodes, none when `None`.
+    pub password: Option<String>,
+    /// TLS only, also between the nodes.
+    pub tls: Option<TlsFiles>,
+    /// `cluster-require-full-coverage`: whether all of the cluster stops while a slot has no master.
+    pub require_full_coverage: bool,
+    /// More arguments for each node, see [`Options::extra`].
+    pub extra: Vec<String>,
+}
+
+impl Default for ClusterOptions {
+    /// Three masters on free ports without replicas, and a node timeout of a second.
+    fn default() -> Self {
+        Self {
+            masters: 3,
+            replicas: 0,
+            ports: None,
+            node_timeout_ms: 1000,
+            password: None,
+            tls: None,
+            require_full_coverage: true,
+            extra: Vec::new(),
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// Those of the node with this index.
+    fn of_node(&self, index: usize) -> Result<Options, StartError> {
+        let port = |first: u16| u16::try_from(index).ok().and_then(|i| first.checked_add(i));
+        let port = match self.ports {
+            None => None,
+            Some(first) => Some(port(first).ok_or_else(|| {
+                StartError::Options(format!("no port is left from {first} on: begin lower"))
+            })?),
+        };
+        let coverage = if self.require_full_coverage {
+            "yes"
+        } else {
+            "no"
+        };
+        let mut extra = vec![
+            format!("--cluster-node-timeout {}", self.node_timeout_ms),
+            format!("--cluster-require-full-coverage {coverage}"),
+            // Replicas stay with their master, and take over however long they were without it.
+            "--cluster-allow-replica-migration no".to_owned(),
+            "--cluster-replica-validity-factor 0".to_owned(),
+        ];
+        extra.extend(self.extra.iter().cloned());
+        Ok(Options {
+            port,
+            cluster: true,
+            password: self.password.clone(),
+            tls: self.tls.clone(),
+            extra,
+        })
+    }
+}
+
+/// A cluster whose nodes are processes of this machine, killed when dropped.
+///
+/// A node is named by its index: the masters first, then the replicas of the first master, those of the second, and
+/// so on. The index stays when roles change.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Server>,
+    /// The cluster's names of the nodes, by index.
+    ids: Vec<String>,
+    masters: usize,
+    password: Option<String>,
+}
+
+impl Cluster {
+    /// Starts the servers, makes them a cluster, and waits until every node says that the cluster is well, all agree
+    /// who has which slots, and all replicas are in sync.
+    ///
+    /// It takes a little more than two seconds: no Redis server serves slots earlier after its start
+    /// (`CLUSTER_WRITABLE_DELAY` in cluster.c).
+    ///
+    /// # Errors
+    /// A server does not start, or they do not become a cluster within 30 seconds.
+    pub fn start(options: &ClusterOptions) -> Result<Self, StartError> {
+        form::start(options)
+    }
+
+    /// All nodes, by index.
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// All nodes, by index, to kill or restart.
+    pub fn nodes_mut(&mut self) -> &mut [Server] {
+        &mut self.nodes
+    }
+
+    /// The nodes that began as masters.
+    pub fn masters(&self) -> &[Server] {
+        &self.nodes[..self.masters]
+    }
+
+    /// The nodes that began as replicas.
+    pub fn replicas(&self) -> &[Server] {
+        &self.nodes[self.masters..]
+    }
+
+    /// Addresses of the nodes that began as masters.
+    pub fn seeds(&self) -> Vec<SocketAddr> {
+        self.masters().iter().map(Server::address).collect()
+    }
+
+    /// The cluster's name of a node: 40 hexadecimal digits.
+    pub fn node_id(&self, index: usize) -> &str {
+        &self.ids[index]
+    }
+
+    /// The node with this port.
+    pub fn index_of(&self, port: u16) -> Option<usize> {
+        self.nodes.iter().position(|node| node.port() == port)
+    }
+
+    /// Kills a node (SIGKILL).
+    pub fn kill(&mut self, index: usize) {
+        self.nodes[index].kill();
+    }
+
+    /// Starts a node again with its port and name; its data are gone.
+    ///
+    /// # Errors
+    /// The server does not start.
+    pub fn restart(&mut self, index: usize) -> Result<(), StartError> {
+        self.nodes[index].restart()
+    }
+
+    /// Waits until all nodes that run (neither killed nor paused) say that the cluster is well, know each other, agree
+    /// who has which slots, and are in sync with their masters. A failover that is still to come is waited for; a failed
+    /// master without replicas is only accepted when the cluster does not require full coverage.
+    ///
+    /// # Errors
+    /// What was not so when time was up.
+    pub fn wait_ok(&self, patience: Duration) -> Result<(), WaitError> {
+        health::wait(patience, || health::problem(self))
+    }
+
+    /// The node that has a slot: of those that run and say it is theirs, the one with the newest claim.
+    ///
+    /// # Errors
+    /// A node does not answer, or none has the slot.
+    pub fn owner_of(&self, slot: u16) -> Result<usize, CommandError> {
+        slots::owner_of(self, slot)
+    }
+
+    /// Indexes of nodes that run.
+    fn running(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.nodes.len()).filter(|index| self.nodes[*index].is_running())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &self.nodes {
+            node.ask_to_end();
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! One server.
+
+use crate::control::{Control, Reply};
+use crate::error::{CommandError, StartError};
+use crate::ports;
+use crate::process::Process;
+use std::fmt::{self, Debug, Formatter};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a server may take until it answers: a hundredth of this is usual.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two attempts to reach a server that starts.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// How many free ports are tried: another program may take one between our look and the server's.
+const PORT_TRIES: u32 = 10;
+
+/// How much of a log is shown, in bytes from its end.
+const LOG_BYTES_SHOWN: usize = 4096;
+
+/// Files in PEM form for a server that speaks TLS.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The certificate of the server, which it also shows to other nodes as a client.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificates that sign those of clients and other nodes.
+    pub ca: PathBuf,
+}
+
+/// What a server is to be like.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where it listens on 127.0.0.1; a free one when `None`.
+    pub port: Option<u16>,
+    /// Whether it is a node of a cluster; its bus is at `port` + 10000.
+    pub cluster: bool,
+    /// The password of the user `default`, none when `None`.
+    pub password: Option<String>,
+    /// TLS only: the port takes no plain connection then. Clients need no certificate, but one they show is checked.
+    pub tls: Option<TlsFiles>,
+    /// More arguments, which win over all others: `--name` and its values, each in an element of its own or all in
+    /// one with spaces between.
+    pub extra: Vec<String>,
+}
+
+/// A `redis-server` process, killed when dropped.
+///
+/// It also listens on a Unix socket ([`Server::unix_socket`]), without TLS, whatever its options are.
+pub struct Server {
+    options: Options,
+    port: u16,
+    dir: TempDir,
+    /// None after it was killed.
+    process: Option<Process>,
+    paused: AtomicBool,
+}
+
+impl Server {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    /// A program is missing, the port is taken, or the server ended or stayed silent: its log is in the error.
+    pub fn start(options: &Options) -> Result<Self, StartError> {
+        if let Some(port) = options.port {
+            if !ports::is_free(port, options.cluster) {
+                return Err(StartError::PortInUse(port));
+            }
+            return Self::start_on(port, options);
+        }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let port = ports::free().ok_or_else(|| {
+                StartError::Options("no port is free: stop servers that are no longer used".into())
+            })?;
+            match Self::start_on(port, options) {
+                Err(StartError::Ended { log, .. })
+                    if tries < PORT_TRIES && log.contains("Address already in use") => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn start_on(port: u16, options: &Options) -> Result<Self, StartError> {
+        let dir = tempfile::Builder::new().prefix("redis-").tempdir();
+        let dir = dir.map_err(|source| StartError::Io {
+            what: "create a folder for temporary files",
+            source,
+        })?;
+        let mut server = Self {
+            options: options.clone(),
+            port,
+            dir,
+            process: None,
+            paused: AtomicBool::new(false),
+        };
+        server.run()?;
+        Ok(server)
+    }
+
+    /// Starts the process, and waits until it answers.
+    fn run(&mut self) -> Result<(), StartError> {
+        let log = self.dir.path().join("log");
+        let mut process = Process::start(&self.arguments(), self.dir.path(), &log)?;
+        let begin = Instant::now();
+        loop {
+            let last = match self.call(&["PING"]) {
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            if let Some(status) = process.ended() {
+                let log = end_of(&log);
+                return Err(StartError::Ended { status, log });
+            }
+            let after = begin.elapsed();
+            if after > START_PATIENCE {
+                let log = end_of(&log);
+                return Err(StartError::Silent { after, last, log });
+            }
+            thread::sleep(LOOK);
+        }
+        self.paused.store(false, Ordering::Relaxed);
+        self.process = Some(process);
+        Ok(())
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let Options {
+            cluster,
+            password,
+            tls,
+            extra,
+            ..
+        } = &self.options;
+        let mut arguments = Vec::new();
+        let mut set = |name: &str, value: &str| {
+            arguments.push(format!("--{name}"));
+            arguments.push(value.to_owned());
+        };
+        let port = self.port.to_string();
+        set("bind", "127.0.0.1");
+        set("protected-mode", "no");
+        set("daemonize", "no");
+        set("loglevel", "warning");
+        set("save", "");
+        set("appendonly", "no");
+        // Nothing is kept, so no replica is worth waiting for at the end, or at the start of a copy.
+        set("shutdown-timeout", "0");
+        set("repl-diskless-sync-delay", "0");
+        set("unixsocket", &self.unix_socket().to_string_lossy());
+        match tls {
+            None => set("port", &port),
+            Some(files) => {
+                set("port", "0");
+                set("tls-port", &port);
+                set("tls-cert-file", &files.cert.to_string_lossy());
+                set("tls-key-file", &files.key.to_string_lossy());
+                set("tls-ca-cert-file", &files.ca.to_string_lossy());
+                set("tls-auth-clients", "optional");
+                set("tls-replication", "yes");
+                set("tls-cluster", "yes");
+            }
+        }
+        if *cluster {
+            set("cluster-enabled", "yes");
+        }
+        if let Some(password) = password {
+            set("requirepass", password);
+            set("masterauth", password);
+        }
+        arguments.extend(extra.iter().cloned());
+        arguments
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it listens: 127.0.0.1 and its port.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Its Unix socket, which speaks the same without TLS.
+    pub fn unix_socket(&self) -> PathBuf {
+        self.dir.path().join("socket")
+    }
+
+    /// The folder it runs in, which is removed with it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The id of its process, `None` after [`Server::kill`].
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Whether it was neither killed nor paused by us.
+    pub fn is_running(&self) -> bool {
+        self.process.is_some() && !self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Kills it (SIGKILL) and waits until it is gone: connections are reset, and new ones refused.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Stops it (SIGSTOP) with all connections open: it takes connections and bytes as far as the kernel does, and
+    /// answers nothing. Nothing happens to one that was killed.
+    pub fn pause(&self) {
+        if let Some(process) = &self.process {
+            process.pause();
+            self.paused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets it go on after [`Server::pause`].
+    pub fn resume(&self) {
+        if let Some(process) = &self.process {
+            process.resume();
+            self.paused.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Kills it if it runs, and starts it again with the same port and folder. Its data are gone; the node of a
+    /// cluster knows the others again.
+    ///
+    /// # Errors
+    /// As for [`Server::start`].
+    pub fn restart(&mut self) -> Result<(), StartError> {
+        self.kill();
+        self.run()
+    }
+
+    /// Runs a command, to set up or check a test. The reply is text as `redis-cli` prints it to a file: one line for
+    /// each element, nothing for nil, and bytes that are no UTF-8 replaced.
+    ///
+    /// # Errors
+    /// The server refuses it, or does not answer within five seconds.
+    pub fn command(&self, arguments: &[&str]) -> Result<String, CommandError> {
+        Ok(self.call(arguments)?.text())
+    }
+
+    /// The same with the reply as it came.
+    pub(crate) fn call(&self, arguments: &[impl AsRef<[u8]>]) -> Result<Reply, CommandError> {
+        self.control()?.call(arguments)
+    }
+
+    /// A connection for several commands.
+    pub(crate) fn control(&self) -> Result<Control, CommandError> {
+        Control::connect(&self.unix_socket(), self.options.password.as_deref())
+    }
+
+    /// So that many end at the same time when they are dropped one after the other.
+    pub(crate) fn ask_to_end(&self) {
+        if let Some(process) = &self.process {
+            process.ask_to_end();
+        }
+    }
+}
+
+impl Debug for Server {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("port", &self.port)
+            .field("pid", &self.pid())
+            .field("dir", &self.dir.path())
+            .finish_non_exhaustive()
+    }
+}
+
+fn end_of(log: &Path) -> String {
+    let bytes = fs::read(log).unwrap_or_default();
+    let from = bytes.len().saturating_sub(LOG_BYTES_SHOWN);
+    String::from_utf8_lossy(&bytes[from..]).trim().to_owned()
+}

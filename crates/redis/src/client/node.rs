@@ -1,0 +1,217 @@
+//! A server, and the connections to it.
+//!
+//! A link stands for one connection and outlives it: when it breaks, the next caller who needs it
+//! has the keeper connect anew, at growing distances while that fails.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use embar_mux::{Conn, Reason, Standing};
+
+use super::keeper::Keeper;
+use crate::config::Endpoint;
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub endpoint: Endpoint,
+    links: Box<[Arc<Link>]>,
+}
+
+impl Node {
+    pub fn new(endpoint: Endpoint, links: usize, keeper: &Arc<Keeper>) -> Arc<Self> {
+        let link = |_| Link::new(endpoint.clone(), keeper, false);
+        let links = (0..links.max(1)).map(link).collect();
+        Arc::new(Self { endpoint, links })
+    }
+
+    /// One of its links, always the same for the same `hint`: so commands of a caller for the same
+    /// key stay in order, and nobody counts whose turn it is.
+    #[inline]
+    pub fn link(&self, hint: u16) -> &Arc<Link> {
+        match &*self.links {
+            [only] => only,
+            links => &links[usize::from(hint) % links.len()],
+        }
+    }
+
+    pub fn links(&self) -> &[Arc<Link>] {
+        &self.links
+    }
+
+    /// It is not part of the cluster any more. Who still has a command there gets its reply.
+    pub fn retire(&self) {
+        for link in &*self.links {
+            link.retire();
+        }
+    }
+}
+
+/// A place for a connection. See the module.
+pub(crate) struct Link {
+    pub endpoint: Endpoint,
+    conn: ArcSwapOption<Conn>,
+    keeper: Weak<Keeper>,
+    /// It is for one caller alone, whose commands may take as long as they like.
+    pub is_dedicated: bool,
+    /// Attempts to connect that failed one after the other.
+    failures: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The keeper is about to connect.
+    wanted: bool,
+    retired: bool,
+    /// When it may.
+    not_before: Option<Instant>,
+    /// Those who wait for a connection.
+    waiting: Vec<std::task::Waker>,
+    last: Option<Reason>,
+}
+
+impl Link {
+    /// A link for one caller alone.
+    pub fn dedicated(endpoint: Endpoint, keeper: &Arc<Keeper>) -> Arc<Self> {
+        Self::new(endpoint, keeper, true)
+    }
+
+    fn new(endpoint: Endpoint, keeper: &Arc<Keeper>, is_dedicated: bool) -> Arc<Self> {
+        Arc::new(Self {
+            endpoint,
+            conn: ArcSwapOption::empty(),
+            keeper: Arc::downgrade(keeper),
+            is_dedicated,
+            failures: AtomicU32::new(0),
+            state: Mutex::default(),
+        })
+    }
+
+    /// A connection that takes commands, now or as soon as it stands. Otherwise the task is woken
+    /// when there is one, or when there may never be.
+    #[inline]
+    pub fn poll_conn(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Conn>> {
+        match &*self.conn.load() {
+            Some(conn) if conn.standing() != Standing::Closed => Poll::Ready(Arc::clone(conn)),
+            _ => self.poll_new(cx),
+        }
+    }
+
+    #[cold]
+    fn poll_new(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Conn>> {
+        let mut state = self.state();
+        if let Some(conn) = &*self.conn.load()
+            && conn.standing() != Standing::Closed
+        {
+            return Poll::Ready(Arc::clone(conn));
+        }
+        if !state
+            .waiting
+            .iter()
+            .any(|waker| waker.will_wake(cx.waker()))
+        {
+            state.waiting.push(cx.waker().clone());
+        }
+        if !state.wanted && !state.retired {
+            state.wanted = true;
+            let at = state.not_before;
+            drop(state);
+            if let Some(keeper) = self.keeper.upgrade() {
+                keeper.connect(Arc::clone(self), at);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The keeper has one, or found out why there is none.
+    pub fn set(&self, outcome: Result<Conn, Reason>) {
+        let mut state = self.state();
+        state.wanted = false;
+        match outcome {
+            Ok(conn) if state.retired => conn.close(),
+            Ok(conn) => self.conn.store(Some(Arc::new(conn))),
+            Err(reason) => self.note_failure(&mut state, reason),
+        }
+        wake(state);
+    }
+
+    /// The connection stands, and the server has accepted the greeting.
+    pub fn came_up(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+        self.state().not_before = None;
+    }
+
+    /// The connection is over.
+    pub fn went_down(&self, reason: &Reason) {
+        let mut state = self.state();
+        match reason {
+            Reason::Unreachable(_) | Reason::ConnectTimeout | Reason::Refused(_) => {
+                self.note_failure(&mut state, reason.clone());
+            }
+            _ => state.last = Some(reason.clone()),
+        }
+        wake(state);
+        if let Some(keeper) = self.keeper.upgrade() {
+            keeper.node_failed();
+        }
+    }
+
+    fn note_failure(&self, state: &mut State, reason: Reason) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed);
+        state.last = Some(reason);
+        let keeper = self.keeper.upgrade();
+        let backoff = keeper.map_or(Duration::ZERO, |keeper| keeper.backoff(failures));
+        state.not_before = Some(Instant::now() + backoff);
+    }
+
+    /// What went wrong last.
+    pub fn last_failure(&self) -> Option<Reason> {
+        self.state().last.clone()
+    }
+
+    fn retire(&self) {
+        let mut state = self.state();
+        state.retired = true;
+        wake(state);
+    }
+
+    /// Closes the connection if nobody waits for a reply. False: there is one, and it is busy.
+    pub fn close_if_idle(&self) -> bool {
+        match &*self.conn.load() {
+            Some(conn) if conn.in_flight() > 0 => false,
+            Some(conn) => {
+                conn.close();
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// The connection, in whatever state.
+    pub fn current(&self) -> Option<Arc<Conn>> {
+        self.conn.load_full()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({})", self.endpoint)
+    }
+}
+
+/// Wakes those who wait, without the lock.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waiting = std::mem::take(&mut state.waiting);
+    drop(state);
+    for waker in waiting {
+        waker.wake();
+    }
+}

@@ -1,0 +1,148 @@
+//! Which node serves which slot.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::keeper::Keeper;
+use super::node::Node;
+use crate::config::Endpoint;
+use crate::slot::SLOTS;
+use crate::topology::Topology;
+
+/// No node is known.
+const NOBODY: u16 = u16::MAX;
+
+/// A table from slots to nodes. Its nodes never change, but a slot may move between them.
+pub(crate) struct Routes {
+    pub nodes: Vec<Arc<Node>>,
+    slots: Box<[AtomicU16]>,
+    /// The replicas of each node, by their places in `nodes`.
+    replicas: Vec<Vec<u16>>,
+}
+
+impl Routes {
+    /// All slots at one node.
+    pub fn single(node: Arc<Node>) -> Self {
+        Self {
+            nodes: vec![node],
+            slots: (0..SLOTS).map(|_| AtomicU16::new(0)).collect(),
+            replicas: vec![Vec::new()],
+        }
+    }
+
+    /// Nodes to ask, before anything is known.
+    pub fn unknown(nodes: Vec<Arc<Node>>) -> Self {
+        let replicas = nodes.iter().map(|_| Vec::new()).collect();
+        Self {
+            nodes,
+            slots: (0..SLOTS).map(|_| AtomicU16::new(NOBODY)).collect(),
+            replicas,
+        }
+    }
+
+    /// As a node of the cluster told. Nodes that `old` knows stay what they are.
+    pub fn of(topology: &Topology, old: &Self, make: &dyn Fn(Endpoint) -> Arc<Node>) -> Self {
+        let mut new = Self::unknown(Vec::new());
+        for shard in topology.shards() {
+            let primary = new.place(&shard.primary, old, make);
+            for range in &shard.ranges {
+                for slot in range.clone() {
+                    new.slots[usize::from(slot)] = AtomicU16::new(primary);
+                }
+            }
+            for replica in &shard.replicas {
+                let replica = new.place(replica, old, make);
+                new.replicas[usize::from(primary)].push(replica);
+            }
+        }
+        new
+    }
+
+    /// The same, with one more node.
+    pub fn with(&self, node: Arc<Node>) -> Self {
+        let mut nodes = self.nodes.clone();
+        nodes.push(node);
+        let mut replicas = self.replicas.clone();
+        replicas.push(Vec::new());
+        let slots = self.slots.iter();
+        Self {
+            nodes,
+            slots: slots
+                .map(|slot| AtomicU16::new(slot.load(Ordering::Relaxed)))
+                .collect(),
+            replicas,
+        }
+    }
+
+    fn place(
+        &mut self,
+        endpoint: &Endpoint,
+        old: &Self,
+        make: &dyn Fn(Endpoint) -> Arc<Node>,
+    ) -> u16 {
+        if let Some(place) = self.find(endpoint) {
+            return place;
+        }
+        let node = match old.find(endpoint) {
+            Some(place) => Arc::clone(&old.nodes[usize::from(place)]),
+            None => make(endpoint.clone()),
+        };
+        self.nodes.push(node);
+        self.replicas.push(Vec::new());
+        (self.nodes.len() - 1) as u16
+    }
+
+    pub fn find(&self, endpoint: &Endpoint) -> Option<u16> {
+        let place = self
+            .nodes
+            .iter()
+            .position(|node| node.endpoint == *endpoint);
+        place.map(|place| place as u16)
+    }
+
+    /// The primary of a slot.
+    #[inline]
+    pub fn primary(&self, slot: u16) -> Option<&Arc<Node>> {
+        let place = self.slots[usize::from(slot)].load(Ordering::Relaxed);
+        self.nodes.get(usize::from(place))
+    }
+
+    /// A slot of each primary that has any.
+    pub fn slot_of_each_primary(&self) -> Vec<u16> {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut first = |slot: &u16| {
+            let place = self.slots[usize::from(*slot)].load(Ordering::Relaxed);
+            let seen = seen.get_mut(usize::from(place));
+            seen.is_some_and(|seen| !std::mem::replace(seen, true))
+        };
+        (0..SLOTS).filter(|slot| first(slot)).collect()
+    }
+
+    /// The replicas of a slot's primary.
+    pub fn replicas(&self, slot: u16) -> impl Iterator<Item = &Arc<Node>> {
+        let place = self.slots[usize::from(slot)].load(Ordering::Relaxed);
+        let replicas = self.replicas.get(usize::from(place)).into_iter().flatten();
+        replicas.map(|place| &self.nodes[usize::from(*place)])
+    }
+
+    /// The slot has moved to a node that is known.
+    pub fn move_slot(&self, slot: u16, place: u16) {
+        self.slots[usize::from(slot)].store(place, Ordering::Relaxed);
+    }
+
+    /// Slots of which nobody knows who serves them.
+    pub fn uncovered(&self) -> usize {
+        let nobody = |slot: &&AtomicU16| slot.load(Ordering::Relaxed) == NOBODY;
+        self.slots.iter().filter(nobody).count()
+    }
+
+    /// Lets go of nodes that `new` does not have.
+    pub fn retire_those_not_in(&self, new: &Self, keeper: &Keeper) {
+        for node in &self.nodes {
+            if new.find(&node.endpoint).is_none() {
+                node.retire();
+                keeper.let_go(Arc::clone(node));
+            }
+        }
+    }
+}

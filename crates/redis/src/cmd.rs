@@ -1,0 +1,339 @@
+//! Any command, built word by word.
+
+use memchr::memchr;
+
+use crate::command::{Class, Command, Route};
+use crate::commands::Key;
+use crate::error::Error;
+use crate::resp::{Arg, Out, bulk_len, header_len};
+use table::{Known, Reads};
+
+/// Memory that a command begins with, bytes: what most need.
+const USUAL_BYTES: usize = 96;
+
+mod keys;
+mod shared;
+mod table;
+
+/// Begins a command for which there is no method, or one of which a part is only known when the
+/// program runs.
+///
+/// Where it goes and whether it may be sent again is known for all commands of Redis 7.0; of others
+/// the first argument is taken for the key, and they are not sent again. [`Cmd::key`] says it
+/// better.
+///
+/// ```no_run
+/// # async fn example(client: embar_redis::Client) -> Result<(), embar_redis::Error> {
+/// use embar_redis::cmd;
+///
+/// let length: usize = client.send(cmd("LCS").arg("{x}a").arg("{x}b").arg("LEN")).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a command does nothing until it is sent"]
+pub fn cmd(name: &str) -> Cmd {
+    let known = table::find(name.as_bytes());
+    let cmd = Cmd::begin(name, Routing::Found(known), Class::Write);
+    Cmd { any: true, ..cmd }
+}
+
+/// A command that is built word by word, in the form in which it is sent. See [`cmd`].
+#[derive(Debug, Clone)]
+#[must_use = "a command does nothing until it is sent"]
+pub struct Cmd {
+    words: usize,
+    /// The words as bulk strings, one after another.
+    bulks: Vec<u8>,
+    routing: Routing,
+    class: Class,
+    /// It was begun with a name that the user chose, so it may be anything.
+    any: bool,
+}
+
+/// How it is known where a command goes.
+#[derive(Debug, Clone, Copy)]
+enum Routing {
+    /// From what is known of commands with its name; `None`: nothing is.
+    Found(Option<&'static Known>),
+    /// Its keys were told, and what may be done with it.
+    Told(Route),
+}
+
+impl Cmd {
+    fn begin(name: &str, routing: Routing, class: Class) -> Self {
+        let cmd = Self {
+            words: 0,
+            bulks: Vec::with_capacity(USUAL_BYTES),
+            routing,
+            class,
+            any: false,
+        };
+        cmd.arg(name)
+    }
+
+    /// For commands with methods: all keys are going to be told.
+    pub(crate) fn read(name: &str) -> Self {
+        Self::begin(name, Routing::Told(Route::Any), Class::Read)
+    }
+
+    /// The same for those that change something.
+    pub(crate) fn write(name: &str) -> Self {
+        Self::begin(name, Routing::Told(Route::Any), Class::Write)
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl Arg) -> Self {
+        let at = self.bulks.len();
+        self.bulks.resize(at + bulk_len(arg.len()), 0);
+        let mut out = Out::new(&mut self.bulks[at..]);
+        out.bulk(&arg);
+        out.finish();
+        self.words += 1;
+        self
+    }
+
+    /// Adds several arguments.
+    pub fn args(self, args: impl IntoIterator<Item: Arg>) -> Self {
+        args.into_iter().fold(self, Self::arg)
+    }
+
+    /// Adds arguments that come in pairs: fields and values, say.
+    pub fn pairs<A: Arg, B: Arg>(self, pairs: impl IntoIterator<Item = (A, B)>) -> Self {
+        let add = |cmd: Self, (first, second)| cmd.arg(first).arg(second);
+        pairs.into_iter().fold(self, add)
+    }
+
+    /// Adds an argument that is a key: the command goes where it is served. Several must have the
+    /// same slot if the server is a cluster, else it is refused with
+    /// [`Error::CrossSlot`]. Then all keys are to be added with this.
+    pub fn key(mut self, key: impl Key) -> Self {
+        let route = match self.routing {
+            Routing::Told(route) => route.and(key.as_ref()),
+            Routing::Found(_) => {
+                self.class = self.class();
+                Route::of(&key)
+            }
+        };
+        self.routing = Routing::Told(route);
+        self.arg(key)
+    }
+
+    /// Adds several arguments that are keys.
+    pub fn keys(self, keys: impl IntoIterator<Item: Key>) -> Self {
+        keys.into_iter().fold(self, Self::key)
+    }
+
+    /// Says where it goes, whatever its keys are, as the last thing: for a command without a key
+    /// that is meant for the node with a certain slot.
+    pub fn to(mut self, route: Route) -> Self {
+        self.class = self.class();
+        self.routing = Routing::Told(route);
+        self
+    }
+
+    /// Says that it changes nothing, which is not known of commands beyond Redis 7.0: it may go to
+    /// a replica, and is sent again when its connection breaks.
+    pub fn read_only(mut self) -> Self {
+        let route = self.route();
+        self.routing = Routing::Told(route);
+        self.class = Class::Read;
+        self
+    }
+
+    /// Adds an option with its value, if there is one.
+    pub(crate) fn option(self, name: &str, value: Option<impl Arg>) -> Self {
+        match value {
+            Some(value) => self.arg(name).arg(value),
+            None => self,
+        }
+    }
+
+    /// Adds a word if it is wanted.
+    pub(crate) fn word_if(self, wanted: bool, word: &str) -> Self {
+        if wanted { self.arg(word) } else { self }
+    }
+
+    /// Adds a list with its length before it.
+    pub(crate) fn counted<T>(
+        self,
+        list: impl IntoIterator<Item = T>,
+        add: fn(Self, T) -> Self,
+    ) -> Self {
+        let (words, at) = (self.words, self.bulks.len());
+        let mut cmd = list.into_iter().fold(self, add);
+        // Only now it is known how many they are.
+        let count = cmd.words - words;
+        let len = bulk_len(count.len());
+        cmd.bulks.splice(at..at, std::iter::repeat_n(0, len));
+        let mut out = Out::new(&mut cmd.bulks[at..at + len]);
+        out.bulk(&count);
+        out.finish();
+        cmd.words += 1;
+        cmd
+    }
+
+    /// How many arguments there are after the name.
+    pub(crate) fn arguments(&self) -> usize {
+        self.words - 1
+    }
+
+    /// Adds the arguments of another command, its keys as keys.
+    pub(crate) fn joined(mut self, other: &Self) -> Self {
+        let name = other
+            .words()
+            .from(0)
+            .next()
+            .map_or(0, |name| bulk_len(name.len()));
+        self.bulks.extend_from_slice(&other.bulks[name..]);
+        self.words += other.arguments();
+        if let (Routing::Told(Route::Any), Routing::Told(_)) = (self.routing, other.routing) {
+            self.routing = other.routing;
+        }
+        self
+    }
+
+    fn words(&self) -> Words<'_> {
+        Words {
+            count: self.words,
+            bulks: &self.bulks,
+        }
+    }
+}
+
+impl Command for Cmd {
+    fn encoded_len(&self) -> usize {
+        header_len(self.words) + self.bulks.len()
+    }
+
+    fn encode(&self, out: &mut [u8]) {
+        let mut out = Out::new(out);
+        out.header(self.words);
+        out.raw(&self.bulks);
+        out.finish();
+    }
+
+    fn route(&self) -> Route {
+        let known = match self.routing {
+            Routing::Told(route) => return route,
+            Routing::Found(known) => known,
+        };
+        let mut route = Route::Any;
+        let words = self.words();
+        match known {
+            Some(known) => known.keys.each(&words, |key| route = route.and(key)),
+            None => words.from(1).take(1).for_each(|key| route = Route::of(key)),
+        }
+        route
+    }
+
+    fn class(&self) -> Class {
+        let reads = match self.routing {
+            Routing::Told(_) => return self.class,
+            Routing::Found(known) => known.map_or(Reads::Never, |known| known.reads),
+        };
+        let with = |subs: &[&str]| {
+            let sub = self.words().from(1).next().unwrap_or_default();
+            subs.iter().any(|known| keys::is(sub, known))
+        };
+        match reads {
+            Reads::Always => Class::Read,
+            Reads::Some(subs) if with(subs) => Class::Read,
+            Reads::Some(_) | Reads::Never => Class::Write,
+        }
+    }
+
+    fn refused(&self) -> Option<Error> {
+        let maybe = self.any.then(|| self.words())?;
+        shared::refused(&maybe)
+    }
+}
+
+/// The words of a command.
+struct Words<'a> {
+    count: usize,
+    bulks: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    /// How many there are, the name included.
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Those from the one with this index on; the name is the first.
+    fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+        Bulks(self.bulks).skip(index)
+    }
+}
+
+#[derive(Clone)]
+struct Bulks<'a>(&'a [u8]);
+
+impl<'a> Iterator for Bulks<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let line = memchr(b'\r', self.0)?;
+        let digit = |len: usize, digit: &u8| len * 10 + usize::from(digit - b'0');
+        let len = self.0[1..line].iter().fold(0, digit);
+        let content = &self.0[line + 2..];
+        self.0 = &content[len + 2..];
+        Some(&content[..len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(cmd: &Cmd) -> String {
+        let mut out = vec![0; cmd.encoded_len()];
+        cmd.encode(&mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn words_are_sent_in_their_order() {
+        let cmd = cmd("FOO")
+            .arg(12)
+            .args(["a", ""])
+            .pairs([("b", 1.5)])
+            .key("k");
+        let wanted = "*7\r\n$3\r\nFOO\r\n$2\r\n12\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n$3\r\n1.5\r\n$1\r\nk\r\n";
+        assert_eq!(encoded(&cmd), wanted);
+        let words: Vec<_> = cmd.words().from(2).collect();
+        assert_eq!(words, [b"a".as_slice(), b"", b"b", b"1.5", b"k"]);
+        let counted = Cmd::read("X").counted(["{k}a", "{k}b"], Cmd::key).arg(0);
+        let wanted = "*5\r\n$1\r\nX\r\n$1\r\n2\r\n$4\r\n{k}a\r\n$4\r\n{k}b\r\n$1\r\n0\r\n";
+        assert_eq!(encoded(&counted), wanted);
+        assert_eq!(counted.route(), Route::of("k"));
+    }
+
+    #[test]
+    fn arguments_may_be_any_bytes() {
+        let nasty = [b"\r\n$3\r\n".as_slice(), b"", b"\0\xFF", &[b'$'; 1000]];
+        let cmd = cmd("X").args(nasty).counted(["k"; 12], Cmd::key);
+        let words: Vec<_> = cmd.words().from(1).collect();
+        assert_eq!(words[..4], nasty);
+        assert_eq!(words[4], b"12");
+        assert_eq!(words[5..], [b"k"; 12]);
+        assert_eq!((cmd.words().count(), cmd.arguments()), (18, 17));
+    }
+
+    #[test]
+    fn keys_that_are_told_count_more_than_what_is_known() {
+        assert_eq!(cmd("GET").arg("a").route(), Route::of("a"));
+        assert_eq!(cmd("GET").arg("a").key("b").route(), Route::of("b"));
+        assert_eq!(cmd("get").arg("a").key("b").class(), Class::Read);
+        assert_eq!(cmd("X").key("{a}1").key("{a}2").route(), Route::of("a"));
+        assert_eq!(
+            cmd("X").key("a").arg("q").key("b").route(),
+            Route::CrossSlot
+        );
+        assert_eq!(cmd("X").key("a").to(Route::Slot(7)).route(), Route::Slot(7));
+        assert_eq!(cmd("JSON.GET").arg("a").route(), Route::of("a"));
+        assert_eq!(cmd("JSON.GET").arg("a").class(), Class::Write);
+        let read = cmd("JSON.GET").arg("a").read_only();
+        assert_eq!((read.route(), read.class()), (Route::of("a"), Class::Read));
+    }
+}

@@ -1,0 +1,221 @@
+//! What is sent, where to, and what may be done when the connection breaks.
+
+use crate::error::Error;
+use crate::resp::{Arg, Out, bulk_len};
+use crate::slot::slot;
+
+/// Where a command goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// To the node that serves this slot.
+    Slot(u16),
+    /// To any node.
+    Any,
+    /// Its keys have different slots. Only a server that is no cluster can execute it; for a cluster
+    /// it is [`Error::CrossSlot`].
+    CrossSlot,
+}
+
+impl Route {
+    /// To the node that serves this key.
+    #[must_use]
+    pub fn of(key: impl AsRef<[u8]>) -> Self {
+        Self::Slot(slot(key.as_ref()))
+    }
+
+    /// Where a command goes that has one more key.
+    #[must_use]
+    pub fn and(self, key: impl AsRef<[u8]>) -> Self {
+        let other = Self::of(key);
+        match self {
+            Self::Any => other,
+            _ if self == other => self,
+            _ => Self::CrossSlot,
+        }
+    }
+}
+
+/// What may be done with a command whose outcome is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It changes nothing: it is sent again.
+    Read,
+    /// It may change something: it is sent again only if the caller allows it. Even one that may be
+    /// repeated by itself, such as SET, could overwrite what somebody else wrote meanwhile.
+    Write,
+}
+
+/// A command, ready to be encoded.
+pub trait Command {
+    /// Its bytes when encoded.
+    fn encoded_len(&self) -> usize;
+
+    /// Fills `out`, which is exactly [`Command::encoded_len`] bytes.
+    fn encode(&self, out: &mut [u8]);
+
+    /// Where it goes.
+    fn route(&self) -> Route;
+
+    /// What may be done when its outcome is unknown.
+    fn class(&self) -> Class;
+
+    /// Frames of its reply: more than 1 for several commands in one.
+    fn replies(&self) -> u32 {
+        1
+    }
+
+    /// Why it must not be sent: [`Error::NotShared`] for what others on the same connection would
+    /// feel. Whoever has a connection for itself does not ask.
+    #[inline]
+    fn refused(&self) -> Option<Error> {
+        None
+    }
+}
+
+/// The arguments of a command whose number is known beforehand.
+pub trait Args {
+    /// Their bytes when encoded.
+    fn encoded_len(&self) -> usize;
+
+    /// Writes them.
+    fn encode(&self, out: &mut Out<'_>);
+}
+
+macro_rules! tuples {
+    ($(($($name:ident)*);)*) => {$(
+        impl<$($name: Arg),*> Args for ($($name,)*) {
+            #[inline]
+            #[allow(non_snake_case, reason = "a value is named like its type; there may be none")]
+            fn encoded_len(&self) -> usize {
+                let ($($name,)*) = self;
+                0 $(+ bulk_len($name.len()))*
+            }
+
+            #[inline]
+            #[allow(non_snake_case, reason = "a value is named like its type; there may be none")]
+            fn encode(&self, out: &mut Out<'_>) {
+                let _of_none = &out;
+                let ($($name,)*) = self;
+                $(out.bulk($name);)*
+            }
+        }
+    )*};
+}
+
+tuples! {
+    ();
+    (A);
+    (A B);
+    (A B C);
+    (A B C D);
+    (A B C D E);
+    (A B C D E F);
+}
+
+/// A command whose name and number of arguments were encoded when this crate was compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct Fixed<A> {
+    prefix: &'static [u8],
+    args: A,
+    route: Route,
+    class: Class,
+}
+
+impl<A: Args> Fixed<A> {
+    /// `prefix` is the array's first line and the name, as [`prefix!`](crate::prefix) makes it.
+    pub fn new(prefix: &'static [u8], args: A, route: Route, class: Class) -> Self {
+        Self {
+            prefix,
+            args,
+            route,
+            class,
+        }
+    }
+}
+
+impl<A: Args> Command for Fixed<A> {
+    #[inline]
+    fn encoded_len(&self) -> usize {
+        self.prefix.len() + self.args.encoded_len()
+    }
+
+    #[inline]
+    fn encode(&self, out: &mut [u8]) {
+        let mut out = Out::new(out);
+        out.raw(self.prefix);
+        self.args.encode(&mut out);
+        out.finish();
+    }
+
+    fn route(&self) -> Route {
+        self.route
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+}
+
+/// The beginning of a command: how many arguments it has, its name included, how long the name is,
+/// and the name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! prefix {
+    ($count:literal, $len:literal, $name:literal) => {{
+        const _: () = assert!($name.len() == $len);
+        concat!("*", $count, "\r\n$", $len, "\r\n", $name, "\r\n").as_bytes()
+    }};
+}
+
+impl<C: Command + ?Sized> Command for &C {
+    fn encoded_len(&self) -> usize {
+        (**self).encoded_len()
+    }
+
+    fn encode(&self, out: &mut [u8]) {
+        (**self).encode(out);
+    }
+
+    fn route(&self) -> Route {
+        (**self).route()
+    }
+
+    fn class(&self) -> Class {
+        (**self).class()
+    }
+
+    fn replies(&self) -> u32 {
+        (**self).replies()
+    }
+
+    fn refused(&self) -> Option<Error> {
+        (**self).refused()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_keys_have_one_slot_or_none() {
+        let one = Route::Any.and("{a}1").and("{a}2");
+        assert_eq!(one, Route::of("a"));
+        assert_eq!(one.and("b"), Route::CrossSlot);
+        assert_eq!(one.and("b").and("a"), Route::CrossSlot);
+    }
+
+    #[test]
+    fn a_fixed_command_is_what_redis_expects() {
+        let command = Fixed::new(
+            prefix!(3, 3, "SET"),
+            ("key", 12),
+            Route::of("key"),
+            Class::Write,
+        );
+        let mut out = vec![0; command.encoded_len()];
+        command.encode(&mut out);
+        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$2\r\n12\r\n");
+        assert_eq!(command.replies(), 1);
+    }
+}

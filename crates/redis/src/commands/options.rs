@@ -1,0 +1,37 @@
+//! What commands can be told beside their arguments.
+
+mod general;
+mod geo;
+mod numbers;
+mod sorted_sets;
+mod streams;
+
+pub use general::{
+    CopyOptions, ExpireIf, Expiry, LPosOptions, RestoreOptions, ScanOptions, SetOptions, Side,
+    SortOptions,
+};
+pub use geo::{GeoAddOptions, GeoFrom, GeoSearchOptions, GeoShape, GeoUnit};
+pub use numbers::{BitField, BitOp, BitUnit, Overflow};
+pub use sorted_sets::{Aggregate, Extreme, Limit, ZAddOptions, ZCombine, ZRangeOptions};
+pub(super) use streams::millis;
+pub use streams::{Trim, XAddOptions, XClaimOptions, XPendingOptions, XReadGroupOptions};
+
+/// An enum of words.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident => $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$of])* $variant,)*
+        }
+
+        impl $name {
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+    };
+}
+use words;

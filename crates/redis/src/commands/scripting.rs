@@ -1,0 +1,143 @@
+//! Scripts and functions: <https://redis.io/docs/latest/commands/?group=scripting>.
+
+use super::{Commands, Key};
+use crate::cmd::Cmd;
+use crate::resp::{Arg, FromReply};
+
+/// Commands for scripts and functions. Those without a key are for one node: see [`Cmd::to`].
+pub trait ScriptCommands: Commands {
+    /// `EVAL script numkeys key ... arg ...`: what the script returns. Only for keys with one slot.
+    fn eval<R: FromReply>(
+        self,
+        script: impl Arg,
+        keys: impl IntoIterator<Item: Key>,
+        args: impl IntoIterator<Item: Arg>,
+    ) -> Self::Given<Cmd, R> {
+        let cmd = Cmd::write("EVAL").arg(script);
+        self.give(cmd.counted(keys, Cmd::key).args(args))
+    }
+
+    /// `EVAL_RO script numkeys key ... arg ...`: the same for a script that changes nothing. Only
+    /// for keys with one slot.
+    fn eval_ro<R: FromReply>(
+        self,
+        script: impl Arg,
+        keys: impl IntoIterator<Item: Key>,
+        args: impl IntoIterator<Item: Arg>,
+    ) -> Self::Given<Cmd, R> {
+        let cmd = Cmd::read("EVAL_RO").arg(script);
+        self.give(cmd.counted(keys, Cmd::key).args(args))
+    }
+
+    /// `EVALSHA sha1 numkeys key ... arg ...`: the same for a script that the server has, by its
+    /// SHA1; else the error `NOSCRIPT`. Only for keys with one slot.
+    fn evalsha<R: FromReply>(
+        self,
+        sha1: impl Arg,
+        keys: impl IntoIterator<Item: Key>,
+        args: impl IntoIterator<Item: Arg>,
+    ) -> Self::Given<Cmd, R> {
+        let cmd = Cmd::write("EVALSHA").arg(sha1);
+        self.give(cmd.counted(keys, Cmd::key).args(args))
+    }
+
+    /// `EVALSHA_RO sha1 numkeys key ... arg ...`: the same for a script that changes nothing. Only
+    /// for keys with one slot.
+    fn evalsha_ro<R: FromReply>(
+        self,
+        sha1: impl Arg,
+        keys: impl IntoIterator<Item: Key>,
+        args: impl IntoIterator<Item: Arg>,
+    ) -> Self::Given<Cmd, R> {
+        let cmd = Cmd::read("EVALSHA_RO").arg(sha1);
+        self.give(cmd.counted(keys, Cmd::key).args(args))
+    }
+
+    /// `FCALL function numkeys key ... arg ...`: what a function returns that was loaded. Only for
+    /// keys with one slot.
+    fn fcall<R: FromReply>(
+        self,
+        function: impl Arg,
+        keys: impl IntoIterator<Item: Key>,
+        args: impl IntoIterator<Item: Arg>,
+    ) -> Self::Given<Cmd, R> {
+        let cmd = Cmd::write("FCALL").arg(function);
+        self.give(cmd.counted(keys, Cmd::key).args(args))
+    }
+
+    /// `FCALL_RO function numkeys key ... arg ...`: the same for a function that changes nothing.
+    /// Only for keys with one slot.
+    fn fcall_ro<R: FromReply>(
+        self,
+        function: impl Arg,
+        keys: impl IntoIterator<Item: Key>,
+        args: impl IntoIterator<Item: Arg>,
+    ) -> Self::Given<Cmd, R> {
+        let cmd = Cmd::read("FCALL_RO").arg(function);
+        self.give(cmd.counted(keys, Cmd::key).args(args))
+    }
+
+    /// `SCRIPT LOAD script`: its SHA1, to call it by; one node knows it then.
+    fn script_load(self, script: impl Arg) -> Self::Given<Cmd, String> {
+        self.give(Cmd::write("SCRIPT").arg("LOAD").arg(script))
+    }
+
+    /// `SCRIPT EXISTS sha1 ...`: for each whether one node has it.
+    fn script_exists(self, sha1s: impl IntoIterator<Item: Arg>) -> Self::Given<Cmd, Vec<bool>> {
+        self.give(Cmd::read("SCRIPT").arg("EXISTS").args(sha1s))
+    }
+
+    /// `SCRIPT FLUSH`: one node forgets all scripts.
+    fn script_flush(self) -> Self::Given<Cmd, ()> {
+        self.give(Cmd::write("SCRIPT").arg("FLUSH"))
+    }
+
+    /// `SCRIPT KILL`: ends the script that one node runs, if that changed nothing yet.
+    fn script_kill(self) -> Self::Given<Cmd, ()> {
+        self.give(Cmd::write("SCRIPT").arg("KILL"))
+    }
+
+    /// `FUNCTION LOAD REPLACE code`: the name of the library.
+    fn function_load(self, code: impl Arg, replace: bool) -> Self::Given<Cmd, String> {
+        let cmd = Cmd::write("FUNCTION").arg("LOAD");
+        self.give(cmd.word_if(replace, "REPLACE").arg(code))
+    }
+
+    /// `FUNCTION DELETE library`.
+    fn function_delete(self, library: impl Arg) -> Self::Given<Cmd, ()> {
+        self.give(Cmd::write("FUNCTION").arg("DELETE").arg(library))
+    }
+
+    /// `FUNCTION LIST`: the libraries of one node, a list of maps.
+    fn function_list<R: FromReply>(self) -> Self::Given<Cmd, R> {
+        self.give(Cmd::read("FUNCTION").arg("LIST"))
+    }
+
+    /// `FUNCTION DUMP`: all libraries, for [`function_restore`](ScriptCommands::function_restore).
+    fn function_dump<R: FromReply>(self) -> Self::Given<Cmd, R> {
+        self.give(Cmd::read("FUNCTION").arg("DUMP"))
+    }
+
+    /// `FUNCTION RESTORE dump REPLACE`.
+    fn function_restore(self, dump: impl Arg, replace: bool) -> Self::Given<Cmd, ()> {
+        let cmd = Cmd::write("FUNCTION").arg("RESTORE").arg(dump);
+        self.give(cmd.word_if(replace, "REPLACE"))
+    }
+
+    /// `FUNCTION FLUSH`: deletes all libraries of one node.
+    fn function_flush(self) -> Self::Given<Cmd, ()> {
+        self.give(Cmd::write("FUNCTION").arg("FLUSH"))
+    }
+
+    /// `FUNCTION STATS`: what one node runs now, a map.
+    fn function_stats<R: FromReply>(self) -> Self::Given<Cmd, R> {
+        self.give(Cmd::read("FUNCTION").arg("STATS"))
+    }
+
+    /// `FUNCTION KILL`: ends the function that one node runs, if that changed nothing yet.
+    fn function_kill(self) -> Self::Given<Cmd, ()> {
+        self.give(Cmd::write("FUNCTION").arg("KILL"))
+    }
+}
+
+impl<T: Commands> ScriptCommands for T {}

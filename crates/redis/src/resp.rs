@@ -1,0 +1,29 @@
+//! RESP, the protocol of Redis, in its versions 2 and 3: bytes to values and back.
+//!
+//! What arrives goes through three steps, each without a copy:
+//! 1. a [`Framer`] finds where replies end in a stream that may be cut anywhere, and refuses what
+//!    is hostile;
+//! 2. [`parse`] makes a borrowed [`View`] of a complete reply;
+//! 3. a type's [`FromReply`] takes what it wants from the view.
+//!
+//! What is sent is an array of bulk strings: [`Arg`]s, written by an [`Out`] into memory that was
+//! reserved for exactly that many bytes.
+//!
+//! The protocol is described at <https://redis.io/docs/latest/develop/reference/protocol-spec/>,
+//! its streamed types at <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>.
+
+mod collections;
+mod encode;
+mod error;
+mod framer;
+mod from_reply;
+mod scan;
+mod value;
+mod view;
+
+pub use encode::{Arg, Out, bulk_len, header_len};
+pub use error::{Address, ErrorKind, ErrorView, ServerError};
+pub use framer::{Framer, Limits};
+pub use from_reply::{FromReply, WrongType};
+pub use value::Value;
+pub use view::{Chunks, Items, MAX_DEPTH, Malformed, Pairs, View, parse};

@@ -1,0 +1,258 @@
+//! Errors that a server answers with.
+
+use std::{borrow::Cow, fmt};
+
+use thiserror::Error;
+
+/// A server's answer that it did not do what it was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the server answered: {text}")]
+pub struct ServerError {
+    /// What it means for who sent the command.
+    pub kind: ErrorKind,
+    /// All of what the server said, the word that tells the kind included. What is not UTF-8 in it
+    /// is replaced.
+    pub text: String,
+}
+
+/// What an error of a server means, told by the first word of its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// `MOVED`: another node serves this slot from now on.
+    Moved {
+        /// The slot of the command's keys.
+        slot: u16,
+        /// The node that serves it.
+        address: Address,
+    },
+    /// `ASK`: the slot is on its way to another node, and this key is there already. The command,
+    /// and no other, is to be sent there behind an `ASKING`.
+    Ask {
+        /// The slot of the command's keys.
+        slot: u16,
+        /// The node to which it goes.
+        address: Address,
+    },
+    /// `TRYAGAIN`: the slot is on its way, and the command's keys are on both sides.
+    TryAgain,
+    /// `CLUSTERDOWN`: slots have no node, or the node is cut off from the others.
+    ClusterDown,
+    /// `CROSSSLOT`: the command's keys have different slots.
+    CrossSlot,
+    /// `LOADING`: the server has started and still reads its data.
+    Loading,
+    /// `READONLY`: a write was sent to a replica.
+    ReadOnly,
+    /// `MASTERDOWN`: the replica has lost its primary and may not answer with old data.
+    MasterDown,
+    /// `NOREPLICAS`: fewer replicas are in step than the server needs for a write.
+    NoReplicas,
+    /// `BUSYGROUP`: a consumer group of this name exists.
+    BusyGroup,
+    /// `BUSY`: a script runs that does not end.
+    Busy,
+    /// `NOAUTH`: the connection has not authenticated.
+    NoAuth,
+    /// `WRONGPASS`: name or password are wrong, or the user is disabled.
+    WrongPass,
+    /// `NOPERM`: the user may not do this.
+    NoPerm,
+    /// `NOPROTO`: the server does not speak this version of the protocol.
+    NoProto,
+    /// `NOSCRIPT`: the server does not have the script of this digest.
+    NoScript,
+    /// `WRONGTYPE`: the key holds another type of value.
+    WrongType,
+    /// `EXECABORT`: a transaction was given up because one of its commands was refused.
+    ExecAbort,
+    /// `ERR unknown command`: the server is older than the command, or it was renamed.
+    UnknownCommand,
+    /// `OOM`: the server has used all memory that it may use.
+    OutOfMemory,
+    /// `UNBLOCKED`: what the command waited for is over, for example since the server became a
+    /// replica.
+    Unblocked,
+    /// Everything else.
+    Other,
+}
+
+/// Where a redirect leads.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// A name or an IP address without brackets. Empty: the host that gave the answer.
+    pub host: String,
+    /// The port there.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// A server's error where it was received.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ErrorView<'a>(pub(super) &'a [u8]);
+
+impl<'a> ErrorView<'a> {
+    /// What it means. Nothing is allocated for it, except for a redirect's host.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        let (word, rest) = split_word(self.0);
+        match word {
+            b"MOVED" => redirect(rest).map_or(ErrorKind::Other, |(slot, address)| {
+                ErrorKind::Moved { slot, address }
+            }),
+            b"ASK" => redirect(rest).map_or(ErrorKind::Other, |(slot, address)| ErrorKind::Ask {
+                slot,
+                address,
+            }),
+            b"TRYAGAIN" => ErrorKind::TryAgain,
+            b"CLUSTERDOWN" => ErrorKind::ClusterDown,
+            b"CROSSSLOT" => ErrorKind::CrossSlot,
+            b"LOADING" => ErrorKind::Loading,
+            b"READONLY" => ErrorKind::ReadOnly,
+            b"MASTERDOWN" => ErrorKind::MasterDown,
+            b"NOREPLICAS" => ErrorKind::NoReplicas,
+            b"BUSYGROUP" => ErrorKind::BusyGroup,
+            b"BUSY" => ErrorKind::Busy,
+            b"NOAUTH" => ErrorKind::NoAuth,
+            b"WRONGPASS" => ErrorKind::WrongPass,
+            b"NOPERM" => ErrorKind::NoPerm,
+            b"NOPROTO" => ErrorKind::NoProto,
+            b"NOSCRIPT" => ErrorKind::NoScript,
+            b"WRONGTYPE" => ErrorKind::WrongType,
+            b"EXECABORT" => ErrorKind::ExecAbort,
+            b"OOM" => ErrorKind::OutOfMemory,
+            b"UNBLOCKED" => ErrorKind::Unblocked,
+            b"ERR" if rest.starts_with(b"unknown command") => ErrorKind::UnknownCommand,
+            _ => ErrorKind::Other,
+        }
+    }
+
+    /// All of what the server said. What is not UTF-8 in it is replaced.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.0)
+    }
+
+    /// All of what the server said, as it was sent.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+impl fmt::Debug for ErrorView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ErrorView").field(&self.text()).finish()
+    }
+}
+
+impl From<ErrorView<'_>> for ServerError {
+    fn from(view: ErrorView<'_>) -> Self {
+        Self {
+            kind: view.kind(),
+            text: view.text().into_owned(),
+        }
+    }
+}
+
+fn split_word(text: &[u8]) -> (&[u8], &[u8]) {
+    match memchr::memchr(b' ', text) {
+        Some(space) => (&text[..space], &text[space + 1..]),
+        None => (text, &[]),
+    }
+}
+
+/// `3999 127.0.0.1:6381`: an IPv6 address has no brackets, so the last colon is the port's.
+fn redirect(text: &[u8]) -> Option<(u16, Address)> {
+    let (slot, address) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+    let slot = slot
+        .parse()
+        .ok()
+        .filter(|slot| *slot < crate::slot::SLOTS)?;
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    let host = host.to_owned();
+    Some((slot, Address { host, port }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> ErrorKind {
+        ErrorView(text.as_bytes()).kind()
+    }
+
+    fn moved(slot: u16, host: &str, port: u16) -> ErrorKind {
+        let host = host.to_owned();
+        ErrorKind::Moved {
+            slot,
+            address: Address { host, port },
+        }
+    }
+
+    #[test]
+    fn redirects_lead_to_addresses_names_and_the_same_host() {
+        assert_eq!(
+            kind("MOVED 3999 127.0.0.1:6381"),
+            moved(3999, "127.0.0.1", 6381)
+        );
+        assert_eq!(kind("MOVED 1 :6380"), moved(1, "", 6380));
+        assert_eq!(kind("MOVED 16383 ::1:6380"), moved(16383, "::1", 6380));
+        assert_eq!(
+            kind("MOVED 0 node-3.example.com:7000"),
+            moved(0, "node-3.example.com", 7000)
+        );
+        let address = Address {
+            host: "10.0.0.7".to_owned(),
+            port: 1,
+        };
+        let ask = ErrorKind::Ask { slot: 7, address };
+        assert_eq!(kind("ASK 7 10.0.0.7:1"), ask);
+    }
+
+    #[test]
+    fn a_redirect_that_leads_nowhere_is_none() {
+        for text in [
+            "MOVED",
+            "MOVED 1",
+            "MOVED 16384 a:1",
+            "MOVED -1 a:1",
+            "MOVED 1 a",
+            "MOVED 1 a:",
+            "MOVED 1 a:0",
+            "MOVED 1 a:65536",
+            "ASK x a:1",
+            "MOVED1 a:1",
+        ] {
+            assert_eq!(kind(text), ErrorKind::Other, "{text}");
+        }
+        assert_eq!(ErrorView(b"MOVED 1 \xFF:1").kind(), ErrorKind::Other);
+    }
+
+    #[test]
+    fn the_first_word_tells_the_kind() {
+        let unknown = "ERR unknown command 'FOO', with args beginning with: ";
+        assert_eq!(kind(unknown), ErrorKind::UnknownCommand);
+        assert_eq!(kind("ERR syntax error"), ErrorKind::Other);
+        assert_eq!(kind("BUSYGROUP Consumer Group name"), ErrorKind::BusyGroup);
+        assert_eq!(kind("BUSY Redis is busy"), ErrorKind::Busy);
+        assert_eq!(kind("BUSYKEY Target key name"), ErrorKind::Other);
+        assert_eq!(kind("OOM command not allowed"), ErrorKind::OutOfMemory);
+        assert_eq!(kind("LOADING"), ErrorKind::Loading);
+        assert_eq!(kind(""), ErrorKind::Other);
+    }
+
+    #[test]
+    fn the_text_survives_and_is_readable() {
+        let error = ServerError::from(ErrorView(b"WRONGTYPE not \xFF this"));
+        assert_eq!(error.kind, ErrorKind::WrongType);
+        let shown = error.to_string();
+        assert_eq!(shown, "the server answered: WRONGTYPE not \u{FFFD} this");
+    }
+}

@@ -1,0 +1,177 @@
+//! What callers are told when things fail, compared with what the servers did.
+//!
+//! Each increment is accounted for: done, not done, or told to be of unknown outcome; none is done
+//! twice. Each value carries its key: no reply is ever given to somebody else.
+
+use std::time::{Duration, Instant};
+
+use embar_redis::commands::strings::StringCommands;
+use embar_redis::slot::slot;
+use embar_redis::{Client, Config, Error};
+use embar_redis_servers::MoveState;
+
+use crate::support::{Load, cluster, run, server, to, to_cluster, until};
+
+#[test]
+fn connections_that_are_killed_again_and_again_lose_nothing_and_do_nothing_twice() {
+    let server = server();
+    run(async {
+        let client = Client::with(to(&server)).await.expect("it connects");
+        let load = Load::start(&client, 32);
+        for _ in 0..20 {
+            load.goes_on(100).await;
+            server
+                .command(&["CLIENT", "KILL", "TYPE", "normal"])
+                .expect("it answers");
+        }
+        load.goes_on(100).await;
+        load.settle(&client, 0).await;
+        let stats = server.command(&["INFO", "stats"]).expect("it answers");
+        let made = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("total_connections_received:"));
+        let made: u32 = made
+            .and_then(|made| made.trim().parse().ok())
+            .expect("it counts");
+        assert!(made > 20, "each kill hit: {made}");
+    });
+}
+
+#[test]
+fn slots_that_move_under_load_lose_nothing() {
+    let cluster = cluster(3, 0);
+    run(async {
+        let client = Client::with(to_cluster(&cluster))
+            .await
+            .expect("it connects");
+        let load = Load::start(&client, 32);
+        load.goes_on(500).await;
+        // In one direction, as when a node is emptied: servers that are givers and takers at the
+        // same time may end up each saying that the other has a slot.
+        let slots = (0..32).map(|number| slot(format!("counter-{number}").as_bytes()));
+        for slot in slots.filter(|slot| cluster.owner_of(*slot).ok() == Some(0)) {
+            cluster
+                .move_slot(slot, 0, 1, MoveState::Done)
+                .expect("it moves");
+        }
+        load.goes_on(500).await;
+        let sum = load.settle(&client, 0).await;
+        assert_eq!((sum.unknown, sum.not_done), (0, 0), "{sum:?}");
+    });
+}
+
+#[test]
+fn a_killed_primary_is_replaced_and_the_others_are_not_held_up() {
+    let mut cluster = cluster(3, 1);
+    run(async {
+        let client = Client::with(to_cluster(&cluster))
+            .await
+            .expect("it connects");
+        let load = Load::start(&client, 32);
+        load.goes_on(500).await;
+        // A key of a shard that lives on.
+        let dead = cluster.owner_of(slot(b"counter-0")).expect("it is served");
+        let other = (0..100)
+            .map(|number| format!("other-{number}"))
+            .find(|key| cluster.owner_of(slot(key.as_bytes())).ok() != Some(dead))
+            .expect("not all keys are in one shard");
+        let before = load.rounds();
+        cluster.kill(dead);
+        let killed = Instant::now();
+        for _ in 0..20 {
+            let started = Instant::now();
+            client.incr(&other).await.expect("its shard lives");
+            assert!(started.elapsed() < Duration::from_millis(500));
+        }
+        until("somebody takes over", async || {
+            client.incr("counter-0-again{counter-0}").await.is_ok()
+        })
+        .await;
+        assert!(killed.elapsed() < Duration::from_secs(15));
+        load.goes_on(500).await;
+        // What was acknowledged and not passed on to the replica yet is lost by the server.
+        let in_flight = 32 * 4;
+        assert!(before > 0);
+        load.settle(&client, in_flight).await;
+    });
+}
+
+#[test]
+fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
+    let cluster = cluster(3, 0);
+    run(async {
+        let config = Config {
+            timeout: Duration::from_millis(300),
+            dead_after: Duration::from_millis(600),
+            ..to_cluster(&cluster)
+        };
+        let client = Client::with(config).await.expect("it connects");
+        let load = Load::start(&client, 16);
+        load.goes_on(300).await;
+        let stalled = cluster.owner_of(slot(b"counter-0")).expect("it is served");
+        let live = (0..100)
+            .map(|number| format!("other-{number}"))
+            .find(|key| cluster.owner_of(slot(key.as_bytes())).ok() != Some(stalled))
+            .expect("not all keys are in one shard");
+        cluster.nodes()[stalled].pause();
+        let started = Instant::now();
+        let error = client
+            .incr("{counter-0}")
+            .await
+            .expect_err("it says nothing");
+        assert!(error.may_have_executed(), "{error}");
+        assert!(
+            started.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            started.elapsed()
+        );
+        let started = Instant::now();
+        client.incr(&live).await.expect("other nodes answer");
+        assert!(started.elapsed() < Duration::from_millis(250));
+        cluster.nodes()[stalled].resume();
+        until("it goes on", async || {
+            client.incr("{counter-0}x").await.is_ok()
+        })
+        .await;
+        load.goes_on(300).await;
+        load.settle(&client, 0).await;
+    });
+}
+
+#[test]
+fn a_server_that_comes_back_is_used_again_and_reads_never_fail_meanwhile() {
+    let mut server = server();
+    run(async {
+        let client = Client::with(to(&server)).await.expect("it connects");
+        client.set("key", 1).await.expect("it is set");
+        server.kill();
+        let reading = {
+            let client = client.clone();
+            tokio::spawn(async move { client.get::<Option<u32>, _>("key").await })
+        };
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        server.restart().expect("it starts again");
+        // It has lost its data, as it keeps them nowhere; the read is sent again by itself.
+        assert_eq!(reading.await.expect("no panic"), Ok(None));
+        client.set("key", 2).await.expect("it is set");
+        assert_eq!(client.get::<u32, _>("key").await, Ok(2));
+    });
+}
+
+#[test]
+fn a_closed_client_refuses() {
+    let server = server();
+    let client = Client::with_blocking(to(&server)).expect("it connects");
+    let other = client.clone();
+    drop(client);
+    other.set("key", 1).wait().expect("a clone lives");
+    server.pause();
+    let error = other
+        .get::<Option<u32>, _>("key")
+        .timeout(Duration::from_millis(50))
+        .wait()
+        .expect_err("it says nothing");
+    assert_eq!(error, Error::TimedOut);
+    server.resume();
+    drop(other);
+}

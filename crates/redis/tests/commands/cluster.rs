@@ -1,0 +1,152 @@
+use embar_redis::command::{Command, Route};
+use embar_redis::commands::prelude::*;
+use embar_redis::resp::Value;
+use embar_redis::slot::slot;
+use embar_redis::{Client, Error, cmd};
+use embar_redis_servers::{Cluster, ClusterOptions, Options, Server};
+
+/// Tags whose slots lie at the three masters.
+const TAGS: [&str; 3] = ["b", "c", "a"];
+
+#[tokio::test]
+async fn commands_go_where_their_keys_are() {
+    let cluster = Cluster::start(&ClusterOptions::default()).unwrap();
+    let seed = cluster.seeds()[0];
+    let client = Client::connect(&format!("redis-cluster://{seed}"))
+        .await
+        .unwrap();
+    let owners = TAGS.map(|tag| cluster.owner_of(slot(tag.as_bytes())).unwrap());
+    assert_eq!(owners, [0, 1, 2]);
+    for tag in TAGS {
+        of_one_slot(&client, tag).await;
+    }
+    of_several_slots(&client).await;
+    of_one_node(&client, &cluster).await;
+    for node in cluster.nodes() {
+        let errors = node.command(&["INFO", "errorstats"]).unwrap();
+        assert!(
+            !errors.contains("MOVED") && !errors.contains("CROSSSLOT"),
+            "{errors}"
+        );
+    }
+}
+
+async fn of_one_slot(c: &Client, tag: &str) {
+    let key = |name: &str| format!("{{{tag}}}{name}");
+    c.mset([(key("1"), 1), (key("2"), 2)]).await.unwrap();
+    assert_eq!(
+        c.mget::<Vec<i64>>([key("1"), key("2")]).await.unwrap(),
+        [1, 2]
+    );
+    let code = "return redis.call('GET', KEYS[2]) + ARGV[1]";
+    assert_eq!(
+        c.eval::<i64>(code, [key("1"), key("2")], [40])
+            .await
+            .unwrap(),
+        42
+    );
+    let script = Script::new(code);
+    assert_eq!(
+        script
+            .key(key("1"))
+            .key(key("2"))
+            .arg(5)
+            .run::<i64>(c)
+            .await
+            .unwrap(),
+        7
+    );
+    let eval = cmd("EVAL")
+        .arg(code)
+        .arg(2)
+        .arg(key("1"))
+        .arg(key("2"))
+        .arg(1);
+    assert_eq!(c.send::<_, i64>(eval).await.unwrap(), 3);
+    c.sadd_many(key("s"), [1, 2]).await.unwrap();
+    assert_eq!(c.sunionstore(key("d"), [key("s")]).await.unwrap(), 2);
+    c.zadd(key("z"), 1.0, "m").await.unwrap();
+    assert_eq!(
+        c.zunionstore(key("d"), [key("z")], ZCombine::new())
+            .await
+            .unwrap(),
+        1
+    );
+    c.xadd(key("x"), "1-0", [("f", "v")]).await.unwrap();
+    c.xgroup_create(key("x"), "g", 0, false).await.unwrap();
+    type Read = Vec<(String, Vec<(String, Vec<(String, String)>)>)>;
+    let read: Read = c.xread([(key("x"), "0")], None).await.unwrap();
+    assert_eq!(
+        (read[0].0.as_str(), read[0].1.len()),
+        (key("x").as_str(), 1)
+    );
+    let streams = [(key("x"), ">")];
+    let read: Read = c
+        .xreadgroup("g", "c", streams, XReadGroupOptions::new())
+        .await
+        .unwrap();
+    assert_eq!(read[0].1.len(), 1);
+    let xread = cmd("XREAD")
+        .args(["COUNT", "1", "STREAMS"])
+        .arg(key("x"))
+        .arg(0);
+    assert_eq!(c.send::<_, Read>(xread).await.unwrap().len(), 1);
+    assert_eq!(c.object_refcount(key("x")).await.unwrap(), Some(1));
+    c.rename(key("1"), key("3")).await.unwrap();
+    assert_eq!(c.del_many([key("1"), key("2"), key("3")]).await.unwrap(), 2);
+    assert_eq!(c.spublish(key("channel"), "m").await.unwrap(), 0);
+}
+
+async fn of_several_slots(c: &Client) {
+    let crossed = |error: Error| assert_eq!(error, Error::CrossSlot);
+    crossed(c.mget::<Value>(["a", "b"]).await.unwrap_err());
+    crossed(c.mset([("a", 1), ("b", 2)]).await.unwrap_err());
+    crossed(c.del_many(["a", "b"]).await.unwrap_err());
+    crossed(c.rename("a", "b").await.unwrap_err());
+    crossed(
+        c.eval::<Value>("return 1", ["a", "b"], [1])
+            .await
+            .unwrap_err(),
+    );
+    crossed(
+        c.xread::<Value>([("a", 0), ("b", 0)], None)
+            .await
+            .unwrap_err(),
+    );
+    crossed(c.sinterstore("a", ["a", "b"]).await.unwrap_err());
+    let script = Script::new("return 1");
+    crossed(script.key("a").key("b").run::<Value>(c).await.unwrap_err());
+    crossed(
+        c.send::<_, Value>(cmd("BITOP").args(["AND", "a", "b"]))
+            .await
+            .unwrap_err(),
+    );
+    assert!(
+        !c.send::<_, Value>(cmd("MGET").keys(["a", "b"]))
+            .await
+            .unwrap_err()
+            .may_have_executed()
+    );
+}
+
+async fn of_one_node(c: &Client, cluster: &Cluster) {
+    let code = "#!lua name=lib\nredis.register_function('f', function() return 9 end)";
+    for (tag, node) in TAGS.into_iter().zip(cluster.nodes()) {
+        let load = cmd("FUNCTION").args(["LOAD", code]).to(Route::of(tag));
+        assert_eq!(c.send::<_, String>(load).await.unwrap(), "lib");
+        assert!(node.command(&["FUNCTION", "LIST"]).unwrap().contains("lib"));
+        assert_eq!(c.fcall::<u8>("f", [tag], [0]).await.unwrap(), 9);
+    }
+}
+
+#[tokio::test]
+async fn one_server_takes_keys_of_all_slots() {
+    let server = Server::start(&Options::default()).unwrap();
+    let c = &Client::connect(&format!("redis://{}", server.address()))
+        .await
+        .unwrap();
+    let mget = cmd("MGET").keys(["a", "b"]);
+    assert_eq!(mget.route(), Route::CrossSlot);
+    c.mset([("a", 1), ("b", 2)]).await.unwrap();
+    assert_eq!(c.send::<_, Vec<i64>>(mget).await.unwrap(), [1, 2]);
+}

@@ -1,0 +1,93 @@
+//! What a command costs a client that runs: no allocation, in any of its threads.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use embar_redis::commands::strings::StringCommands;
+use embar_redis::config::Endpoint;
+use embar_redis::{Client, Config};
+use embar_redis_servers::{Options, Server};
+
+struct Counting;
+
+/// Allocations of all threads.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: all calls go to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as our caller vouches.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as our caller vouches.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as our caller vouches.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as our caller vouches.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const COMMANDS: u64 = 10_000;
+
+/// Allocations while `commands` are executed, each of which is given its number.
+async fn allocations(commands: impl AsyncFn(u64)) -> u64 {
+    // Slots, buffers and lists grow to what they need.
+    for number in 0..COMMANDS {
+        commands(number).await;
+    }
+    let before = COUNT.load(Ordering::Relaxed);
+    for number in 0..COMMANDS {
+        commands(number).await;
+    }
+    COUNT.load(Ordering::Relaxed) - before
+}
+
+// One test, because the count is of all threads.
+#[test]
+fn commands_allocate_nothing_once_warm() {
+    let server = Server::start(&Options::default()).expect("redis-server runs");
+    let address = server.address();
+    let config = || Config::standalone(Endpoint::tcp(address.ip().to_string(), address.port()));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let keys: Vec<String> = (0..100).map(|number| format!("key{number:013}")).collect();
+    let value = [b'v'; 256];
+    runtime.block_on(async {
+        let of_task = Client::with(config()).await.expect("it connects");
+        let of_thread = Client::with_blocking(config()).expect("it connects");
+        for client in [of_task, of_thread] {
+            let key = |number: u64| &keys[number as usize % keys.len()];
+            let sets = allocations(async |number| {
+                client.set(key(number), &value).await.expect("it is set");
+            });
+            assert_eq!(sets.await, 0, "SET");
+            let buffer = RefCell::new(Vec::new());
+            let gets = allocations(async |number| {
+                let mut bytes = buffer.take();
+                let len = client.get_into(key(number), &mut bytes).await;
+                assert_eq!(len, Ok(Some(256)));
+                assert!(bytes == value);
+                buffer.replace(bytes);
+            });
+            assert_eq!(gets.await, 0, "GET");
+        }
+    });
+}

@@ -1,0 +1,215 @@
+//! What a message costs a server and a client that run: no allocation, in any of their threads.
+
+#[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
+mod proto {
+    mod generated {
+        include!(concat!(env!("OUT_DIR"), "/testing.include.rs"));
+    }
+    pub use self::generated::embar::testing::v1::*;
+}
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use buffa::Message as _;
+use embar_session::{Client, Flow, Handler, Message, Plain, Server, Session, Settings};
+use embar_transport::Address;
+use embar_transport::ring::{RingPool, SendRing};
+
+struct Counting;
+
+/// Allocations of all threads.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: all calls go to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as our caller vouches.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as our caller vouches.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as our caller vouches.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as our caller vouches.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ECHO: u16 = 1;
+const TAKE: u16 = 2;
+
+const MESSAGES: u64 = 10_000;
+
+/// Longer than anything takes on a busy machine.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Counts messages, and wakes the test's thread for each of those it may wait for.
+struct Counted {
+    count: AtomicU64,
+    waiting: Thread,
+}
+
+impl Counted {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            count: AtomicU64::new(0),
+            waiting: thread::current(),
+        })
+    }
+
+    fn one_more(&self, wakes: u64) {
+        let count = self.count.fetch_add(1, Ordering::Release) + 1;
+        if count.is_multiple_of(wakes) {
+            self.waiting.unpark();
+        }
+    }
+
+    /// Waits until there are so many.
+    fn reaches(&self, count: u64) {
+        let deadline = Instant::now() + LONG;
+        while self.count.load(Ordering::Acquire) < count {
+            assert!(Instant::now() < deadline, "{count} are never reached");
+            thread::park_timeout(LONG);
+        }
+    }
+}
+
+/// Echoes or takes.
+struct Serve(Arc<Counted>);
+
+impl Handler for Serve {
+    fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
+        let packet: proto::PacketView<'_> = message.decode().unwrap();
+        if message.id() == ECHO {
+            session.send_view(ECHO, &packet).unwrap();
+        } else {
+            self.0.one_more(MESSAGES);
+        }
+        Flow::Continue
+    }
+}
+
+/// Checks that the answers are those to the questions, one after the other.
+struct Answers(Arc<Counted>);
+
+impl Handler for Answers {
+    fn message(&mut self, _: &Session, message: Message<'_>) -> Flow {
+        let packet: proto::PacketView<'_> = message.decode().unwrap();
+        let answers = self.0.count.load(Ordering::Relaxed);
+        assert_eq!(packet.number, FIRST + answers % MESSAGES);
+        self.0.one_more(1);
+        Flow::Continue
+    }
+}
+
+/// As long as all numbers that follow.
+const FIRST: u64 = 1 << 14;
+
+/// 64 bytes.
+fn packet() -> proto::Packet {
+    let packet = proto::Packet {
+        number: FIRST,
+        name: "eight by".into(),
+        data: vec![7; 48],
+        ..Default::default()
+    };
+    assert_eq!(packet.encoded_len(), 64);
+    packet
+}
+
+/// A thread that waits for room for the first time makes its waker, which it has from then on.
+fn wait_for_room() {
+    let ring = SendRing::new(&RingPool::new(4096, 0).unwrap()).unwrap();
+    let _all = ring.reserve(ring.capacity()).unwrap();
+    ring.wait_room(1, Duration::ZERO).unwrap_err();
+}
+
+/// A server and a client in full work, both directions, with rings of so many bytes.
+fn work(send_ring_bytes: usize) {
+    let settings = Settings {
+        send_ring_bytes,
+        ..Settings::default()
+    };
+    let (taken, answered) = (Counted::new(), Counted::new());
+    let at_server = Arc::clone(&taken);
+    let server = Server::builder()
+        .settings(settings.clone())
+        .listen(Address::Tcp(([127, 0, 0, 1], 0).into()))
+        .start(move |_| Serve(Arc::clone(&at_server)))
+        .unwrap();
+    let client = Client::with(Plain, settings).unwrap();
+    let handler = Answers(Arc::clone(&answered));
+    let session = client.connect(server.address(), handler).unwrap();
+
+    let echoes = |packet: &mut proto::Packet| {
+        let before = answered.count.load(Ordering::Relaxed);
+        for number in 0..MESSAGES {
+            packet.number = FIRST + number;
+            session.send(ECHO, packet).unwrap();
+            answered.reaches(before + number + 1);
+        }
+    };
+    let mut asked = packet();
+    // Each part once to warm up, and once that counts.
+    echoes(&mut asked);
+    let before = COUNT.load(Ordering::SeqCst);
+    echoes(&mut asked);
+    let count = COUNT.load(Ordering::SeqCst) - before;
+    assert_eq!(count, 0, "{MESSAGES} echoes allocated");
+
+    // A thread of its own, as making one allocates.
+    let turns = Arc::new(AtomicU64::new(0));
+    let sender = {
+        let (session, turns) = (session.clone(), Arc::clone(&turns));
+        thread::spawn(move || {
+            let packet = packet();
+            wait_for_room();
+            for turn in 1..=2 {
+                while turns.load(Ordering::Acquire) < turn {
+                    thread::park();
+                }
+                for _ in 0..MESSAGES {
+                    session.send(TAKE, &packet).unwrap();
+                }
+            }
+        })
+    };
+    let stream = |turn| {
+        turns.store(turn, Ordering::Release);
+        sender.thread().unpark();
+        taken.reaches(turn * MESSAGES);
+    };
+    stream(1);
+    let before = COUNT.load(Ordering::SeqCst);
+    stream(2);
+    let count = COUNT.load(Ordering::SeqCst) - before;
+    assert_eq!(count, 0, "{MESSAGES} messages one way allocated");
+    sender.join().unwrap();
+    assert_eq!(session.closed(), None);
+}
+
+/// One test, as every thread of the process counts.
+#[test]
+fn a_message_costs_no_allocation_in_any_thread() {
+    work(256 << 10);
+    // The sender meets a full ring again and again.
+    work(4 << 10);
+}

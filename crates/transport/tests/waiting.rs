@@ -1,0 +1,84 @@
+//! Waits of less than a millisecond, which is the unit of the kernel's own wait for edges.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use embar_transport::{Completion, Epoll, Reactor, RecvBuf, Token};
+
+const SHORT: Duration = Duration::from_micros(50);
+
+fn pair(epoll: &mut Epoll) -> (Token, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    (epoll.add(ours).unwrap(), theirs)
+}
+
+#[test]
+fn a_short_wait_is_not_rounded_up() {
+    let mut epoll = Epoll::new().unwrap();
+    let (token, _theirs) = pair(&mut epoll);
+    epoll.recv(token, RecvBuf::heap(vec![0; 8], 0..8));
+    let mut out = Vec::new();
+    // The shortest of many, as every single one may be interrupted.
+    let shortest = (0..200).map(|_| {
+        let begun = Instant::now();
+        epoll.poll(Some(SHORT), &mut out).unwrap();
+        assert!(out.is_empty());
+        begun.elapsed()
+    });
+    // The first may find edges of the beginning, and not wait.
+    let shortest = shortest.skip(3).min().unwrap();
+    assert!(shortest >= SHORT, "{shortest:?}");
+    assert!(shortest < Duration::from_micros(800), "{shortest:?}");
+}
+
+/// Short waits see what comes while they wait: bytes, and wakes.
+#[test]
+fn what_comes_during_short_waits_is_told() {
+    const ROUNDS: u32 = 500;
+    let mut epoll = Epoll::new().unwrap();
+    let (token, mut theirs) = pair(&mut epoll);
+    let waker = epoll.waker();
+    let told = AtomicU32::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                while told.load(Ordering::Acquire) < round {
+                    thread::yield_now();
+                }
+                // Sometimes before the wait, sometimes inside.
+                for _ in 0..round * 7 {
+                    std::hint::spin_loop();
+                }
+                match round % 2 {
+                    0 => theirs.write_all(&[1]).unwrap(),
+                    _ => waker.wake(),
+                }
+            }
+        });
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut out = Vec::new();
+        for round in 0..ROUNDS {
+            if round % 2 == 0 {
+                epoll.recv(token, RecvBuf::heap(vec![0; 1], 0..1));
+            }
+            while out.is_empty() {
+                assert!(Instant::now() < deadline, "round {round} is never told");
+                epoll
+                    .poll(Some(Duration::from_micros(900)), &mut out)
+                    .unwrap();
+            }
+            match (round % 2, out.pop()) {
+                (0, Some(Completion::Received { result, .. })) => assert_eq!(result.unwrap(), 1),
+                (1, Some(Completion::Woken)) => {}
+                (_, other) => panic!("{other:?} in round {round}"),
+            }
+            assert!(out.is_empty());
+            told.store(round + 1, Ordering::Release);
+        }
+    });
+}
