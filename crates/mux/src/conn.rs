@@ -1,6 +1,7 @@
 //! One connection, as its callers see it.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -178,7 +179,7 @@ impl Shared {
 
     /// The large command whose turn it is: everything before it is sent.
     pub fn next_large(&self) -> Option<Large> {
-        if self.larges_queued.load(Ordering::Acquire) == 0 || self.ring.has_committed() {
+        if self.larges_queued.load(Ordering::Acquire) == 0 {
             return None;
         }
         let oldest = self.ring.oldest_reservation()?;
@@ -186,6 +187,10 @@ impl Shared {
         let at = larges
             .iter()
             .position(|large| large.place.ticket() == oldest)?;
+        // Only now: what lies before it can neither be committed nor dropped any more.
+        if self.ring.has_committed() {
+            return None;
+        }
         let large = larges.swap_remove(at);
         self.larges_queued.fetch_sub(1, Ordering::AcqRel);
         Some(large)
@@ -251,8 +256,9 @@ impl Conn {
         if len > shared.ring.capacity() / 2 {
             return self.submit_large(len, replies, timeout, waker, fill);
         }
+        // Not settled if `fill` panics: so nothing behind it is ever sent.
         let mut place = match shared.ring.reserve(len) {
-            Ok(place) => place,
+            Ok(place) => ManuallyDrop::new(place),
             Err(error) => {
                 shared.leave(1);
                 return Err(match error {
@@ -267,7 +273,7 @@ impl Conn {
         fill(&mut place);
         laps.lap(Stage::Encode);
         std::mem::forget(unwinding);
-        if place.commit() == Commit::First {
+        if ManuallyDrop::into_inner(place).commit() == Commit::First {
             shared.mark();
         }
         laps.lap(Stage::Submit);
@@ -322,7 +328,7 @@ impl Conn {
             }
         };
         let place = match reserved {
-            Ok(place) => place.into_owned(),
+            Ok(place) => ManuallyDrop::new(place.into_owned()),
             Err(error) => {
                 shared.large_over(len);
                 shared.leave(1);
@@ -336,6 +342,7 @@ impl Conn {
         let mut bytes = vec![0; len];
         fill(&mut bytes);
         std::mem::forget(unwinding);
+        let place = ManuallyDrop::into_inner(place);
         lock(&shared.larges).push(Large { place, bytes });
         shared.larges_queued.fetch_add(1, Ordering::AcqRel);
         shared.mark();

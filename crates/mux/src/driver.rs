@@ -270,15 +270,22 @@ impl<P: Protocol> Driver<P> {
     }
 }
 
-impl<P> Driver<P> {
-    /// It stops, whyever: those who ordered something and got nothing are told.
-    pub fn abandon(&self) {
+impl<P: Protocol> Driver<P> {
+    /// It stops, whyever: all who wait for something are told that it will not come.
+    pub fn abandon(&mut self) {
+        let now = clock::now();
         for order in self.hub.end() {
-            if let Order::Open(shared, ..) = order {
-                shared.ring.close();
-                let _ = shared.ended.set(Reason::Closed);
-                shared.set_standing(crate::Standing::Closed);
+            if let Order::Open(shared, _, protocol) = order {
+                self.lines
+                    .push(Some(Line::new(shared, None, protocol, now)));
             }
+        }
+        for line in self.lines.iter_mut().flatten() {
+            line.abandon(&mut self.wakers);
+        }
+        self.lines.clear();
+        for waker in self.wakers.drain(..) {
+            waker.wake();
         }
     }
 }

@@ -356,8 +356,9 @@ impl<P: Protocol> Line<P> {
         let shared = &self.shared;
         let mut end = self.answered;
         while let Some(oldest) = shared.slots.oldest(self.next) {
+            let begin = end;
             end += oldest.len;
-            let error = if end <= self.sent {
+            let error = if end <= self.sent || (oldest.divisible && begin < self.sent) {
                 CallError::Unknown(reason.clone())
             } else {
                 CallError::NotSent(reason.clone())
@@ -375,6 +376,26 @@ impl<P: Protocol> Line<P> {
             self.protocol.closed(reason);
         }
         over
+    }
+
+    /// The driver is no more: nobody waits any longer for what only it could do.
+    pub fn abandon(&mut self, wakers: &mut Vec<Waker>) {
+        /// Callers that are between their reservation and their slot are there in no time.
+        const LOOKS: usize = 1_000;
+        if !matches!(self.state, State::Ending(_)) {
+            self.shared.ring.close();
+            let _ = self.shared.ended.set(Reason::Closed);
+            self.shared.set_standing(Standing::Closed);
+            self.state = State::Ending(Reason::Closed);
+        }
+        self.sending = false;
+        for _ in 0..LOOKS {
+            if self.finish(wakers) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        tracing::error!("commands are left on a connection whose driver has ended");
     }
 
     /// Gives up what takes too long. True: something is in flight or being made, so look again.

@@ -33,6 +33,7 @@ struct Slot {
     phase: Phase,
     /// Frames of the reply that are to come.
     frames: u32,
+    divisible: bool,
     /// Bytes of the command.
     len: u64,
     /// When it was submitted.
@@ -58,6 +59,8 @@ pub(crate) struct Oldest {
     pub len: u64,
     /// Somebody waits for it.
     pub wanted: bool,
+    /// It is several commands in one, of which the peer may execute the first ones alone.
+    pub divisible: bool,
 }
 
 /// The reply of a caller that was slow to take it.
@@ -87,6 +90,7 @@ impl Slots {
                 ticket: 0,
                 phase: Phase::Free,
                 frames: 0,
+                divisible: false,
                 len: 0,
                 since: 0,
                 deadline: 0,
@@ -112,6 +116,7 @@ impl Slots {
         }
         slot.ticket = command.ticket;
         slot.frames = command.frames;
+        slot.divisible = command.frames > 1;
         slot.len = command.len;
         slot.since = command.since;
         slot.deadline = command.deadline;
@@ -190,6 +195,7 @@ impl Slots {
             deadline: slot.deadline,
             len: slot.len,
             wanted: matches!(slot.phase, Phase::Waiting(_)),
+            divisible: slot.divisible,
         })
     }
 

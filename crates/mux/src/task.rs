@@ -71,8 +71,8 @@ async fn run<P: Protocol>(
         for _ in 0..TURNS {
             match one(driver, &readiness, cx) {
                 Ok(true) if !driver.is_over() => {}
-                Ok(true) => return Poll::Ready(()),
-                Ok(false) => {
+                Ok(_) if driver.is_over() => return Poll::Ready(()),
+                Ok(_) => {
                     // Armed last, so that nothing that happened meanwhile is slept over.
                     let idle = driver.idle_for();
                     let Some(idle) = idle else {

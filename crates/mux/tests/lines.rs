@@ -233,6 +233,51 @@ fn what_was_not_sent_is_told_apart_from_what_may_have_been_done() {
 }
 
 #[test]
+fn of_several_commands_in_one_that_are_cut_the_first_may_have_been_done() {
+    use std::io::Read;
+    // Takes a little, and ends.
+    let address = server(|mut stream| {
+        let _ = stream.read_exact(&mut [0; 1000]);
+    });
+    let mux = mux();
+    let len = 32 << 20;
+    for (replies, may_be_done) in [(1, false), (2, true)] {
+        let conn = open(&mux, address);
+        let fill = |to: &mut [u8]| to.fill(b'x');
+        let call = conn.submit(len, replies, None, None, fill).unwrap();
+        let error = call.wait(|_| ()).unwrap_err();
+        let unknown = matches!(error, CallError::Unknown(_));
+        assert_eq!(unknown, may_be_done, "{error}");
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn nobody_waits_for_a_driver_that_went_with_its_runtime() {
+    let address = server(|stream| {
+        for line in BufReader::new(stream).lines() {
+            drop(line);
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let mux = Mux::on_tokio(&Settings::default(), runtime.handle()).unwrap();
+    let conn = open(&mux, address);
+    let fill = |to: &mut [u8]| to.copy_from_slice(b"a\n");
+    let call = conn.submit(2, 1, None, None, fill).unwrap();
+    wait_until(|| conn.stats().bytes_sent == 2);
+    let waiting = thread::spawn(move || call.wait(|_| ()));
+    drop(runtime);
+    let error = waiting.join().unwrap().unwrap_err();
+    assert_eq!(error, CallError::Unknown(Reason::Closed));
+    let refused = conn.submit(2, 1, None, None, fill).unwrap_err();
+    assert_eq!(refused, SubmitError::Closed(Reason::Closed));
+}
+
+#[test]
 fn a_server_that_says_nothing_is_given_up() {
     let address = server(|stream| {
         for line in BufReader::new(stream).lines() {

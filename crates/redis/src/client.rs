@@ -111,6 +111,9 @@ impl Client {
     }
 
     fn start(config: Config, mux: std::io::Result<Mux<speak::Speaker>>) -> Result<Self, Error> {
+        config
+            .check()
+            .map_err(|error| Error::Config(error.to_string()))?;
         if config.tls {
             return Err(Error::Config(
                 "encrypted connections are not supported by this build".to_owned(),
@@ -206,7 +209,9 @@ impl Client {
             self.inner.keeper.wake_at(deadline, cx.waker().clone());
             Poll::Pending
         });
-        Ok(Dedicated::new(&conn.await?))
+        let conn = conn.await?;
+        own.release();
+        Ok(Dedicated::new(&conn))
     }
 
     /// A subscriber that holds at most `capacity` messages for whoever reads them.
@@ -347,21 +352,37 @@ impl Inner {
         // Seeds last: they may have left, or be the only ones that are still there.
         let seeds = self.config.seeds.iter().map(|seed| self.make(seed.clone()));
         let mut asked: Vec<Endpoint> = Vec::new();
+        let mut best: Option<Topology> = None;
         for node in known.chain(seeds) {
             if asked.contains(&node.endpoint) {
                 continue;
             }
             asked.push(node.endpoint.clone());
             match self.ask(&node) {
-                Ok(topology) => {
+                Ok(topology) if topology.uncovered() == 0 => {
                     self.adopt(&topology);
                     return true;
+                }
+                // A node that was reset, or is cut off, knows little.
+                Ok(topology) => {
+                    let known = best.as_ref().map_or(usize::MAX, Topology::uncovered);
+                    if topology.uncovered() < known {
+                        best = Some(topology);
+                    }
                 }
                 Err(why) => tracing::debug!(node = %node.endpoint, "no topology: {why}"),
             }
         }
-        tracing::warn!("no node of the cluster tells which serves which slot");
-        false
+        match best {
+            Some(topology) if !topology.shards().is_empty() => {
+                self.adopt(&topology);
+                true
+            }
+            _ => {
+                tracing::warn!("no node of the cluster tells which serves which slot");
+                false
+            }
+        }
     }
 
     fn ask(&self, node: &Arc<Node>) -> Result<Topology, String> {

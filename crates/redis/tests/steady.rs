@@ -3,6 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::config::Endpoint;
@@ -63,7 +64,11 @@ async fn allocations(commands: impl AsyncFn(u64)) -> u64 {
 fn commands_allocate_nothing_once_warm() {
     let server = Server::start(&Options::default()).expect("redis-server runs");
     let address = server.address();
-    let config = || Config::standalone(Endpoint::tcp(address.ip().to_string(), address.port()));
+    let config = || Config {
+        // What waited for the connection is woken at its deadline, which is not to be in between.
+        timeout: Duration::from_secs(600),
+        ..Config::standalone(Endpoint::tcp(address.ip().to_string(), address.port()))
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

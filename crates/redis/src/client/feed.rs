@@ -41,6 +41,8 @@ struct State {
     /// Numbers of connections, never used twice.
     next_number: u64,
     failures: u32,
+    /// Something is to be asked for anew.
+    unsettled: bool,
     ended: bool,
 }
 
@@ -226,9 +228,8 @@ impl Feed {
         }
         let number = state.next_number;
         state.next_number += 1;
-        let opened = self
-            .keeper
-            .open_feed(endpoint, Weak::clone(&self.me), number);
+        let (me, attempt) = (Weak::clone(&self.me), state.failures);
+        let opened = self.keeper.open_feed(endpoint, me, number, attempt);
         let Ok(conn) = opened else {
             return false;
         };
@@ -285,11 +286,7 @@ impl Feed {
             }
             _ => {}
         }
-        if state
-            .wanted
-            .iter()
-            .any(|wanted| matches!(wanted.standing, Standing::New))
-        {
+        if std::mem::take(&mut state.unsettled) {
             drop(state);
             self.keeper.refresh();
             self.tend_at(Instant::now() + MOVED_PAUSE);
@@ -370,6 +367,7 @@ impl State {
             b"unsubscribe" => {
                 // Nobody asked for that: its slot has moved.
                 self.tell(Event::Interrupted, capacity);
+                self.unsettled = true;
                 if let Some(wanted) = self.find(kind, name) {
                     wanted.standing = Standing::New;
                     wanted.at = None;
@@ -406,6 +404,7 @@ impl State {
             ErrorKind::Moved { .. } | ErrorKind::ClusterDown | ErrorKind::Loading => {
                 wanted.standing = Standing::New;
                 wanted.at = None;
+                self.unsettled = true;
             }
             _ => wanted.stand(Standing::Refused(error)),
         }

@@ -86,6 +86,16 @@ enum Job {
     End,
 }
 
+impl Work {
+    /// One entry for each subscriber, however often it is wished for.
+    fn tend(&mut self, feed: Weak<Feed>, at: Instant) {
+        match self.tend.iter_mut().find(|(_, known)| known.ptr_eq(&feed)) {
+            Some((known, _)) => *known = at.min(*known),
+            None => self.tend.push((at, feed)),
+        }
+    }
+}
+
 impl Keeper {
     pub fn new(config: Arc<Config>, mux: Mux<Speaker>) -> Arc<Self> {
         Arc::new(Self {
@@ -145,7 +155,7 @@ impl Keeper {
 
     /// Has a subscriber's subscriptions seen to at that time.
     pub fn tend(&self, feed: Weak<Feed>, at: Instant) {
-        self.change(|work| work.tend.push((at, feed)));
+        self.change(|work| work.tend(feed, at));
     }
 
     /// Remembers a subscriber: when nodes change, its subscriptions may have to move.
@@ -231,8 +241,9 @@ impl Keeper {
         let mut work = self.work();
         let now = Instant::now();
         work.refreshed = Some(now);
-        let feeds = work.feeds.clone().into_iter();
-        work.tend.extend(feeds.map(|feed| (now, feed)));
+        for feed in work.feeds.clone() {
+            work.tend(feed, now);
+        }
         let pause = if refreshed {
             self.config.refresh_interval
         } else {
@@ -299,13 +310,16 @@ impl Keeper {
     }
 
     fn make(&self, link: &Arc<Link>) {
+        if link.is_up() {
+            return;
+        }
         let outcome = self.open(link);
         link.set(outcome);
     }
 
     fn open(&self, link: &Arc<Link>) -> Result<Conn, Reason> {
         let config = &*self.config;
-        let address = resolve(&link.endpoint)?;
+        let address = resolve(&link.endpoint, link.failures())?;
         let patience = |usual| match link.is_dedicated {
             true => Duration::MAX,
             false => usual,
@@ -330,8 +344,9 @@ impl Keeper {
         endpoint: &Endpoint,
         feed: Weak<Feed>,
         number: u64,
+        attempt: u32,
     ) -> Result<Conn, Reason> {
-        let address = resolve(endpoint)?;
+        let address = resolve(endpoint, attempt)?;
         let limits = Limits {
             connect_timeout: self.config.connect_timeout,
             max_reply_bytes: self.config.max_reply_bytes,
@@ -343,15 +358,17 @@ impl Keeper {
     }
 }
 
-fn resolve(endpoint: &Endpoint) -> Result<Address, Reason> {
+/// An address of a server; if it has several, another one for each attempt.
+fn resolve(endpoint: &Endpoint, attempt: u32) -> Result<Address, Reason> {
     match endpoint {
         Endpoint::Unix(path) => Ok(Address::Unix(path.clone())),
         Endpoint::Tcp { host, port } => {
             let found = (host.as_str(), *port).to_socket_addrs();
-            let mut found = found.map_err(|error| Reason::Unreachable(error.kind()))?;
-            let first = found.next();
-            first
-                .map(Address::from)
+            let found = found.map_err(|error| Reason::Unreachable(error.kind()))?;
+            let found: Vec<_> = found.collect();
+            let chosen = found.get(attempt as usize % found.len().max(1));
+            chosen
+                .map(|address| Address::from(*address))
                 .ok_or(Reason::Unreachable(std::io::ErrorKind::NotFound))
         }
     }

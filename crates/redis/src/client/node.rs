@@ -3,7 +3,7 @@
 //! A link stands for one connection and outlives it: when it breaks, the next caller who needs it
 //! has the keeper connect anew, at growing distances while that fails.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -59,6 +59,7 @@ pub(crate) struct Link {
     pub is_dedicated: bool,
     /// Attempts to connect that failed one after the other.
     failures: AtomicU32,
+    retired: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -87,6 +88,7 @@ impl Link {
             keeper: Arc::downgrade(keeper),
             is_dedicated,
             failures: AtomicU32::new(0),
+            retired: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -168,12 +170,40 @@ impl Link {
         state.not_before = Some(Instant::now() + backoff);
     }
 
+    /// Whether its node is not part of the cluster any more: it will never be connected again.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a connection that is not over. If so, those who wait for one are told.
+    pub fn is_up(&self) -> bool {
+        let conn = self.current();
+        let up = conn.is_some_and(|conn| conn.standing() != Standing::Closed);
+        if up {
+            let mut state = self.state();
+            state.wanted = false;
+            wake(state);
+        }
+        up
+    }
+
+    /// Attempts to connect that failed one after the other.
+    pub fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Gives the connection away.
+    pub fn release(&self) {
+        self.conn.store(None);
+    }
+
     /// What went wrong last.
     pub fn last_failure(&self) -> Option<Reason> {
         self.state().last.clone()
     }
 
     fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
         let mut state = self.state();
         state.retired = true;
         wake(state);
@@ -198,6 +228,14 @@ impl Link {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.swap(None) {
+            conn.close();
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use embar_mux::{Call, CallError, Conn, Reason, SubmitError, block_on};
@@ -56,7 +56,7 @@ struct Slow {
     /// Where a redirect leads, and whether it is for this time only.
     target: Option<(Arc<Link>, bool)>,
     /// It was told to the keeper that this is to be polled at the deadline.
-    woken_at: Option<Instant>,
+    woken_at: Option<(Instant, Waker)>,
     why: String,
 }
 
@@ -133,6 +133,10 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
             return Poll::Ready(Err(error));
         }
         let target = self.slow.as_ref().and_then(|slow| slow.target.clone());
+        if target.as_ref().is_some_and(|(link, _)| link.is_retired()) {
+            self.slow().target = None;
+            return self.again("the node has left the cluster", cx);
+        }
         let asking = target.as_ref().is_some_and(|(_, asking)| *asking);
         let link = match target {
             Some((link, _)) => link,
@@ -200,7 +204,9 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
             let why = std::mem::take(&mut self.slow().why);
             return Poll::Ready(Err(Error::Unavailable { why }));
         }
-        if self.slow().woken_at.replace(deadline) != Some(deadline) {
+        let known = self.slow().woken_at.as_ref();
+        if !known.is_some_and(|(at, waker)| *at == deadline && waker.will_wake(cx.waker())) {
+            self.slow().woken_at = Some((deadline, cx.waker().clone()));
             self.client.keeper.wake_at(deadline, cx.waker().clone());
         }
         Poll::Pending
@@ -235,7 +241,12 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
                 Poll::Ready(Err(Error::Closed))
             }
             Err(CallError::NotSent(reason)) => self.again(&reason.to_string(), cx),
-            Err(CallError::Unknown(reason)) if self.retry => self.again(&reason.to_string(), cx),
+            // What cannot be read once cannot be read again, and would disturb others again.
+            Err(CallError::Unknown(reason))
+                if self.retry && !matches!(reason, Reason::BadReply(_)) =>
+            {
+                self.again(&reason.to_string(), cx)
+            }
             Err(CallError::Unknown(reason)) => Poll::Ready(Err(Error::UnknownOutcome(reason))),
             Err(CallError::TimedOut) => Poll::Ready(Err(Error::TimedOut)),
             Err(CallError::TooLarge { max }) => Poll::Ready(Err(Error::ReplyTooLarge { max })),

@@ -145,8 +145,8 @@ pub(crate) struct Executed {
 }
 
 impl Outcome for Option<Executed> {
-    fn read(reply: &mut Vec<u8>, _: u32) -> Answer<Self> {
-        match Executed::try_read(reply) {
+    fn read(reply: &mut Vec<u8>, replies: u32) -> Answer<Self> {
+        match Executed::try_read(reply, replies) {
             Ok(answer) => answer,
             Err(error) => Answer::Result(Err(error)),
         }
@@ -167,7 +167,7 @@ impl Executed {
         }
     }
 
-    fn try_read(reply: &mut Vec<u8>) -> Result<Answer<Option<Self>>, Error> {
+    fn try_read(reply: &mut Vec<u8>, replies: u32) -> Result<Answer<Option<Self>>, Error> {
         let lens = frames(reply)?;
         let mut at = 0;
         let mut refused = None;
@@ -190,14 +190,24 @@ impl Executed {
             });
         }
         match parse(&reply[at..])?.0 {
-            View::Error(error) => Err(ServerError::from(error).into()),
+            View::Error(error) => {
+                // The slot moved after the commands were queued: none was executed.
+                let error = ServerError::from(error);
+                Ok(match is_elsewhere(&error.kind) {
+                    true => Answer::Elsewhere(error),
+                    false => Answer::Result(Err(error.into())),
+                })
+            }
             View::Null => Ok(Answer::Result(Ok(None))),
             View::Array(items) => {
                 let count = items.len();
                 let line = memchr::memchr(b'\n', &reply[at..]).map_or(0, |end| end + 1);
                 let first = at + line;
                 let lens = frames(&reply[first..])?;
-                debug_assert_eq!(count, lens.len());
+                if count != lens.len() || count != replies as usize - 2 {
+                    let what = View::Array(items);
+                    return Err(WrongType::new("a result of each command", what).into());
+                }
                 Ok(Answer::Result(Ok(Some(Self {
                     bytes: std::mem::take(reply),
                     at: first,

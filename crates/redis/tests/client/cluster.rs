@@ -4,9 +4,9 @@ use embar_redis::Client;
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::config::{Config, ReadFrom};
 use embar_redis::slot::slot;
-use embar_redis_servers::MoveState;
+use embar_redis_servers::{MoveState, Options, Server};
 
-use crate::support::{cluster, run, to_cluster, until};
+use crate::support::{cluster, endpoint, run, to_cluster, until};
 
 #[test]
 fn each_key_is_at_the_node_that_serves_its_slot() {
@@ -32,6 +32,26 @@ fn each_key_is_at_the_node_that_serves_its_slot() {
         size.trim().parse::<u32>().expect("a number")
     });
     assert_eq!(sizes.sum::<u32>(), 300);
+}
+
+#[test]
+fn a_node_that_knows_nothing_is_not_believed() {
+    let cluster = cluster(3, 0);
+    let options = Options {
+        cluster: true,
+        ..Options::default()
+    };
+    // As one that was restarted without its memory.
+    let forgetful = Server::start(&options).expect("redis-server runs");
+    run(async {
+        let mut config = to_cluster(&cluster);
+        config.seeds.insert(0, endpoint(forgetful.address()));
+        let client = Client::with(config).await.expect("it connects");
+        for turn in 0..50 {
+            let key = format!("key{turn}");
+            client.set(&key, turn).await.expect("it is set");
+        }
+    });
 }
 
 #[test]
