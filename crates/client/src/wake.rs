@@ -3,48 +3,15 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-thread_local! {
-    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
-}
+use embar_transport::park;
 
 /// Runs `future` on this thread, parked between its wakes. `None` if `deadline` passed first.
 pub(crate) fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let mut future = pin!(future);
-    UNPARK.with(|waker| {
-        let mut context = Context::from_waker(waker);
-        loop {
-            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                return Some(output);
-            }
-            match deadline {
-                None => thread::park(),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return None;
-                    }
-                    thread::park_timeout(left);
-                }
-            }
-        }
-    })
+    park::block_on(deadline, |cx| future.as_mut().poll(cx))
 }
 
 /// Tasks that wait for the same condition. It lives inside the lock that guards the condition.
@@ -78,6 +45,8 @@ impl WakeList {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::sync::Arc;
+    use std::task::Wake;
     use std::time::Duration;
 
     use super::*;
@@ -91,12 +60,15 @@ mod tests {
 
     #[test]
     fn a_task_is_listed_once() {
+        struct Task;
+        impl Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
         let mut list = WakeList::default();
-        UNPARK.with(|waker| {
-            let context = Context::from_waker(waker);
-            list.register(&context);
-            list.register(&context);
-        });
+        let waker = Waker::from(Arc::new(Task));
+        let context = Context::from_waker(&waker);
+        list.register(&context);
+        list.register(&context);
         assert_eq!(list.0.len(), 1);
         list.take().wake_all();
         assert!(list.is_empty());

@@ -1,12 +1,12 @@
 //! A command that was submitted, as its caller sees it.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll};
+
+use embar_transport::park;
 
 use crate::conn::Shared;
 use crate::error::CallError;
@@ -109,34 +109,7 @@ impl fmt::Debug for Call {
     }
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-thread_local! {
-    /// Always the same one, so that waiting allocates nothing.
-    static WAKER: RefCell<Option<Waker>> = const { RefCell::new(None) };
-}
-
 /// Blocks the thread until `poll` is ready.
-pub fn block_on<R>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
-    let waker = WAKER.with_borrow_mut(|waker| {
-        let made = waker.get_or_insert_with(|| Arc::new(Unpark(thread::current())).into());
-        made.clone()
-    });
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(result) = poll(&mut context) {
-            return result;
-        }
-        thread::park();
-    }
+pub fn block_on<R>(poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
+    park::block_on(None, poll).expect("without a deadline it ends when it is ready")
 }

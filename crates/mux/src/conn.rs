@@ -287,7 +287,7 @@ impl Conn {
     /// it.
     ///
     /// # Errors
-    /// [`SubmitError`]; `fill` is not called then. More than half of the ring is never taken.
+    /// [`SubmitError`]; `fill` is not called then. What is larger than the ring never fits.
     ///
     /// # Panics
     /// If `fill` panics the connection ends.

@@ -53,17 +53,8 @@ impl<P: Protocol> Mux<P> {
         let rings = RingPool::new(settings.ring_bytes, settings.idle_rings)?;
         let reactor = Epoll::with_options(settings.sockets.clone())?;
         let hub = Hub::of_thread(reactor.waker());
-        let driver = Driver::new(reactor, Arc::clone(&hub));
+        let mut driver = Driver::new(reactor, Arc::clone(&hub));
         let run = move || {
-            // However it ends, also by a panic.
-            struct Abandon<P: Protocol>(Driver<P>);
-            impl<P: Protocol> Drop for Abandon<P> {
-                fn drop(&mut self) {
-                    self.0.abandon();
-                }
-            }
-            let mut guard = Abandon(driver);
-            let driver = &mut guard.0;
             while !driver.is_over() {
                 if let Err(error) = driver.turn(driver.idle_for()) {
                     tracing::error!("the driver of multiplexed connections stops: {error}");

@@ -21,7 +21,7 @@ use crate::protocol::Protocol;
 const TICK_NS: u64 = 5_000_000;
 
 /// See the module.
-pub(crate) struct Driver<P> {
+pub(crate) struct Driver<P: Protocol> {
     reactor: Epoll,
     hub: Arc<Hub<P>>,
     lines: Vec<Option<Line<P>>>,
@@ -270,9 +270,10 @@ impl<P: Protocol> Driver<P> {
     }
 }
 
-impl<P: Protocol> Driver<P> {
-    /// It stops, whyever: all who wait for something are told that it will not come.
-    pub fn abandon(&mut self) {
+/// However it ends, also by a panic or with its runtime: all who wait for something are told that it
+/// will not come.
+impl<P: Protocol> Drop for Driver<P> {
+    fn drop(&mut self) {
         let now = clock::now();
         for order in self.hub.end() {
             if let Order::Open(shared, _, protocol) = order {

@@ -43,19 +43,10 @@ pub(crate) fn spawn<P: Protocol>(
 }
 
 async fn run<P: Protocol>(
-    driver: Driver<P>,
+    mut driver: Driver<P>,
     hub: Arc<Hub<P>>,
     readiness: AsyncFd<std::os::fd::OwnedFd>,
 ) {
-    // However it ends: by itself, by a panic, or with its runtime.
-    struct Abandon<P: Protocol>(Driver<P>);
-    impl<P: Protocol> Drop for Abandon<P> {
-        fn drop(&mut self) {
-            self.0.abandon();
-        }
-    }
-    let mut guard = Abandon(driver);
-    let driver = &mut guard.0;
     let mut timer = pin!(sleep_until(Instant::now() + NEVER));
     let mut armed = None;
     let mut yielded = false;
@@ -69,7 +60,7 @@ async fn run<P: Protocol>(
         }
         yielded = false;
         for _ in 0..TURNS {
-            match one(driver, &readiness, cx) {
+            match one(&mut driver, &readiness, cx) {
                 Ok(true) if !driver.is_over() => {}
                 Ok(_) if driver.is_over() => return Poll::Ready(()),
                 Ok(_) => {

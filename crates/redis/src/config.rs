@@ -34,7 +34,8 @@ pub struct Config {
     pub max_in_flight: usize,
     /// What happens to a command beyond that. By default it waits.
     pub on_full: OnFull,
-    /// How long a command may take, with all its retries. By default 5 s.
+    /// How long to wait for a reply, and how long to go on trying after a command could not be
+    /// executed at first. By default 5 s.
     pub timeout: Duration,
     /// How long connecting may take, with TLS and authentication. By default 2 s.
     pub connect_timeout: Duration,
@@ -211,7 +212,7 @@ pub enum ReadFrom {
     /// The primary only.
     #[default]
     Primary,
-    /// A replica, and the primary if there is none that answers.
+    /// A replica, and the primary of a shard that has none.
     PreferReplica,
     /// A replica only.
     Replica,

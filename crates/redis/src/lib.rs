@@ -30,12 +30,14 @@
 //! | the connection broke after it was written | sent again | [`Error::UnknownOutcome`], unless [`Request::repeatable`] or `retry_writes` |
 //! | no reply in time | [`Error::TimedOut`] | [`Error::TimedOut`] |
 //!
-//! Everything that is sent again is so within the command's time, at growing and random distances.
+//! Sending again goes on for the command's timeout after the first failure, at growing and random
+//! distances.
 //! [`Error::may_have_executed`] tells apart what was certainly not executed. A write is not
 //! repeated by itself even if it could be, because a `SET` that is done twice can overwrite what
 //! somebody else has written in between.
 //!
-//! A node that fails holds up only commands for its own slots.
+//! A node that fails holds up only commands for its own slots, and those without a key if it is the
+//! first of all nodes.
 #![forbid(unsafe_code)]
 
 mod across;

@@ -57,6 +57,7 @@
 pub mod buffer;
 pub mod epoll;
 pub mod marks;
+pub mod park;
 pub mod reactor;
 pub mod ring;
 pub mod socket;

@@ -95,7 +95,9 @@ impl<'c, C: Command, R, W> Request<'c, C, R, W> {
 }
 
 impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
-    /// Blocks the thread until there is a result.
+    /// Blocks the thread until there is a result. Not for the only thread of a runtime on which
+    /// [`Client::with`](crate::Client::with) was called: nobody would be left to serve the
+    /// connections.
     ///
     /// # Errors
     /// [`Error`].

@@ -1,16 +1,15 @@
 //! The sending ring: many threads write, one at a time sends.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::pool::{Lease, RingPool};
 use super::queue::{Queue, Refused, Run, Ticket};
 use super::raw::Mirror;
+use crate::park;
 
 /// Bytes of ring for each slot: messages shorter than that on average run out of slots before they
 /// run out of bytes.
@@ -218,22 +217,9 @@ impl SendRing {
     /// See [`WaitError`].
     pub fn wait_room(&self, len: usize, timeout: Duration) -> Result<(), WaitError> {
         let deadline = Instant::now().checked_add(timeout);
-        let waker = unparker();
-        let mut context = Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(room) = self.poll_room(len, &mut context) {
-                return room.map_err(|Closed| WaitError::Closed);
-            }
-            match deadline {
-                None => thread::park(),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(WaitError::TimedOut);
-                    }
-                    thread::park_timeout(left);
-                }
-            }
+        match park::block_on(deadline, |cx| self.poll_room(len, cx)) {
+            Some(room) => room.map_err(|Closed| WaitError::Closed),
+            None => Err(WaitError::TimedOut),
         }
     }
 }
@@ -242,25 +228,6 @@ impl fmt::Debug for SendRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SendRing({} of {})", self.queued(), self.capacity())
     }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The waker of this thread; always the same one, so that waiting again does not add another.
-fn unparker() -> Waker {
-    thread_local! {
-        static WAKER: RefCell<Option<Waker>> = const { RefCell::new(None) };
-    }
-    WAKER.with_borrow_mut(|waker| {
-        let made = waker.get_or_insert_with(|| Arc::new(Unpark(thread::current())).into());
-        made.clone()
-    })
 }
 
 enum Hold<'a> {
