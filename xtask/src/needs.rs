@@ -29,7 +29,7 @@ enum Source {
     Rustup(&'static str),
 }
 
-const PROGRAMS: [Program; 5] = [
+const PROGRAMS: [Program; 6] = [
     Program {
         command: ["cc", "--version"],
         why: "a C compiler, which also links what Rust compiles",
@@ -55,6 +55,11 @@ const PROGRAMS: [Program; 5] = [
         command: ["setpriv", "--version"],
         why: "it ends Redis servers with the test that started them",
         source: Source::Debian(&["util-linux"]),
+    },
+    Program {
+        command: ["ip", "-V"],
+        why: "it makes networks that tests can cut, which root may do",
+        source: Source::Debian(&["iproute2"]),
     },
 ];
 

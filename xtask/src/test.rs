@@ -15,7 +15,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// Features that tests run with; not all, because with some a part is broken on purpose.
-const TESTED_FEATURES: [&str; 2] = ["--features", "embar-session/tls"];
+const TESTED_FEATURES: [&str; 2] = ["--features", "embar-session/tls,embar-redis/tls"];
 
 /// `cargo xtask test`
 #[derive(clap::Args)]

@@ -1,9 +1,11 @@
 //! The clients, each with the settings its documentation or its own benches recommend for throughput.
 
+mod embar;
 mod fred;
 mod redis_rs;
 mod rustis;
 
+pub use self::embar::Embar;
 pub use self::fred::Fred;
 pub use self::redis_rs::RedisRs;
 pub use self::rustis::Rustis;

@@ -33,7 +33,16 @@ fn parse(list: &str) -> Option<Vec<usize>> {
 
 /// What all threads of this process have used so far, for themselves and in the kernel.
 pub fn cpu_time() -> anyhow::Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    used_by(UsageWho::RUSAGE_SELF)
+}
+
+/// What all processes have used that were started by this one and have ended.
+pub fn cpu_time_of_children() -> anyhow::Result<Duration> {
+    used_by(UsageWho::RUSAGE_CHILDREN)
+}
+
+fn used_by(who: UsageWho) -> anyhow::Result<Duration> {
+    let usage = getrusage(who)?;
     Ok(duration(usage.user_time())? + duration(usage.system_time())?)
 }
 

@@ -100,8 +100,16 @@ pub async fn load<C: Client>(clients: &[C], shape: &Shape) -> anyhow::Result<()>
     try_join_all(tasks).await?.into_iter().collect()
 }
 
-/// Runs the callers for the warm-up and the measured time.
-pub async fn run<C: Client>(clients: &[C], run: &Run) -> anyhow::Result<Outcome> {
+/// Runs the callers for the warm-up and the measured time. `call` is one of them, with as many lanes as it has operations
+/// in flight.
+pub async fn run<C: Client, F>(
+    clients: &[C],
+    run: &Run,
+    call: impl Fn(Vec<Worker<C>>) -> F,
+) -> anyhow::Result<Outcome>
+where
+    F: Future<Output = Vec<Worker<C>>> + Send + 'static,
+{
     let shared = Arc::new(Shared {
         phase: AtomicU8::new(WARM_UP),
         latency: Mutex::new(Histogram::new_with_bounds(1, LATENCY_MAX, 3)?),
@@ -145,8 +153,8 @@ pub async fn run<C: Client>(clients: &[C], run: &Run) -> anyhow::Result<Outcome>
 }
 
 /// One caller: as many operations at once as it has lanes, and all of them again when all are done.
-async fn call<C: Client>(mut lanes: Vec<Worker<C>>) -> Vec<Worker<C>> {
-    while lanes[0].shared.phase.load(Ordering::Relaxed) != OVER {
+pub async fn call<C: Client>(mut lanes: Vec<Worker<C>>) -> Vec<Worker<C>> {
+    while !lanes[0].is_over() {
         match lanes.as_mut_slice() {
             [one] => one.step().await,
             many => drop(join_all(many.iter_mut().map(Worker::step)).await),
@@ -156,9 +164,11 @@ async fn call<C: Client>(mut lanes: Vec<Worker<C>>) -> Vec<Worker<C>> {
 }
 
 /// One operation at a time.
-struct Worker<C> {
-    client: C,
-    lane: Lane,
+pub struct Worker<C> {
+    /// Shares its connections with others.
+    pub client: C,
+    /// What to do.
+    pub lane: Lane,
     shared: Arc<Shared>,
     seen: Outcome,
     gathered: Vec<u64>,
@@ -175,7 +185,12 @@ impl<C: Client> Worker<C> {
         }
     }
 
-    /// Counted is what ends in the measured time.
+    /// Whether the measured time is over.
+    pub fn is_over(&self) -> bool {
+        self.shared.phase.load(Ordering::Relaxed) == OVER
+    }
+
+    /// Does one operation.
     async fn step(&mut self) {
         let is_read = self.lane.draw();
         let begin = Instant::now();
@@ -187,7 +202,11 @@ impl<C: Client> Worker<C> {
                 .await
                 .map(|()| None)
         };
-        let took = begin.elapsed();
+        self.note(read, begin.elapsed());
+    }
+
+    /// What came of an operation: of a read what it found, of a write nothing. Counted is what ends in the measured time.
+    pub fn note(&mut self, read: anyhow::Result<Option<Option<C::Value>>>, took: Duration) {
         if self.shared.phase.load(Ordering::Relaxed) != MEASURED {
             return;
         }

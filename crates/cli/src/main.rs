@@ -24,12 +24,17 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use embar_transport::alloc::Counting;
 
 use crate::args::{Cli, Command};
 use crate::context::Context;
 use crate::exit::Problem;
 use crate::interrupt::Interrupt;
 use crate::output::Output;
+
+/// Counts allocations while a bench asks for it; otherwise it is the system's.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

@@ -181,6 +181,15 @@ fn the_time_is_told_by_stage() {
     assert_eq!(names, expected.map(Some));
     assert!(stages.iter().all(|stage| count(stage, "count") > 0));
     assert!(count(profile, "cpu_ns") > 0);
+    let each = ["allocations_per_op", "allocated_bytes_per_op"];
+    for name in each {
+        assert!(stages.iter().all(|stage| stage[name].is_number()), "{name}");
+    }
+    // Sets are made without, once all is warm; what the bench does beside is counted, too.
+    let per_op = |of: &Value| of["allocations_per_op"].as_f64().expect("a number");
+    let sum: f64 = stages.iter().map(per_op).sum();
+    assert!(sum < 0.5, "{profile}");
+    assert!(count(profile, "allocations") > 0 && per_op(profile) >= sum);
     let said = good(&["--standalone", &at], &args[..2]);
     assert!(said["runs"][0]["profile"].is_null());
 }

@@ -5,31 +5,43 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use embar_transport::park;
 
+use crate::clock;
 use crate::conn::Shared;
 use crate::error::CallError;
 use crate::profile::{Laps, Stage};
+use crate::slots::Seat;
 
 /// Waits for the reply to one command. Dropped before that, the reply is thrown away when it comes,
 /// and nobody else ever sees it; the command itself cannot be taken back.
 #[must_use = "dropping it throws the reply away"]
 pub struct Call {
     shared: Arc<Shared>,
-    ticket: u32,
+    seat: Seat,
+    /// When it was submitted.
+    since: u64,
     hasty: bool,
     taken: bool,
 }
 
 impl Call {
-    pub(crate) fn new(shared: Arc<Shared>, ticket: u32, hasty: bool) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, seat: Seat, since: u64, hasty: bool) -> Self {
         Self {
             shared,
-            ticket,
+            seat,
+            since,
             hasty,
             taken: false,
         }
+    }
+
+    /// How long ago it was submitted.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(clock::now().saturating_sub(self.since))
     }
 
     /// Ready once the reply is there, or none will come: `read` sees all of its frames, one behind
@@ -48,7 +60,7 @@ impl Call {
         assert!(!self.taken, "a reply is taken once");
         let (slots, taken) = (&self.shared.slots, &mut self.taken);
         slots
-            .poll(self.ticket, cx, |reply| {
+            .poll(self.seat, cx, |reply| {
                 // Also if reading panics.
                 *taken = true;
                 let mut laps = Laps::start(&[Stage::Complete]);
@@ -58,6 +70,7 @@ impl Call {
             })
             .map(|outcome| {
                 self.taken = true;
+                self.shared.alarm.gather.came();
                 outcome
             })
     }
@@ -98,14 +111,14 @@ impl Drop for Call {
             self.shared.hasty.fetch_sub(1, Ordering::Relaxed);
         }
         if !self.taken {
-            self.shared.slots.forget(self.ticket);
+            self.shared.slots.forget(self.seat);
         }
     }
 }
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Call(#{})", self.ticket)
+        write!(f, "Call(#{})", self.seat.ticket)
     }
 }
 

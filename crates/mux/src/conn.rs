@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use embar_transport::DirectSend;
 use embar_transport::ring::{Commit, Reservation, ReserveError, SendRing};
 
 use crate::call::Call;
 use crate::clock;
+use crate::direct::Tally;
 use crate::error::{Reason, SubmitError};
 use crate::hub::Alarm;
 use crate::profile::{Laps, Stage};
 use crate::slots::{Command, Slots};
-use crate::stats::{Counters, Stats};
+use crate::stats::{Meters, Stats};
 
 /// How a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +74,7 @@ pub(crate) struct Shared {
     pub slots: Slots,
     pub limits: Limits,
     pub number: usize,
-    alarm: Arc<Alarm>,
+    pub alarm: Arc<Alarm>,
     in_flight: AtomicUsize,
     /// Those who wait until fewer commands are in flight.
     waiting: Mutex<Vec<Waker>>,
@@ -82,14 +84,24 @@ pub(crate) struct Shared {
     larges_bytes: AtomicUsize,
     /// Commands in flight that may not take as long as the others.
     pub hasty: AtomicU32,
+    /// For writing at once, while the connection is open and nothing is in the way of that.
+    pub direct: OnceLock<DirectSend>,
+    /// What callers wrote so.
+    pub by_callers: Tally,
     standing: AtomicU8,
     asked_to_close: AtomicU8,
     pub ended: OnceLock<Reason>,
-    pub counters: Counters,
+    pub counters: Arc<Meters>,
 }
 
 impl Shared {
-    pub fn new(ring: SendRing, limits: Limits, number: usize, alarm: Arc<Alarm>) -> Self {
+    pub fn new(
+        ring: SendRing,
+        limits: Limits,
+        number: usize,
+        alarm: Arc<Alarm>,
+        counters: Arc<Meters>,
+    ) -> Self {
         let in_flight = limits.in_flight.max(1).next_power_of_two();
         Self {
             ring,
@@ -107,15 +119,17 @@ impl Shared {
             larges_queued: AtomicUsize::new(0),
             larges_bytes: AtomicUsize::new(0),
             hasty: AtomicU32::new(0),
+            direct: OnceLock::new(),
+            by_callers: Tally::default(),
             standing: AtomicU8::new(Standing::Connecting as u8),
             asked_to_close: AtomicU8::new(0),
             ended: OnceLock::new(),
-            counters: Counters::default(),
+            counters,
         }
     }
 
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.in_flight.load(Ordering::SeqCst)
     }
 
     pub fn standing(&self) -> Standing {
@@ -134,13 +148,15 @@ impl Shared {
         self.alarm.mark(self.number);
     }
 
-    /// Counts one more command in flight, if that is allowed.
-    fn enter(&self) -> bool {
-        if self.in_flight.fetch_add(1, Ordering::Relaxed) < self.limits.in_flight {
-            return true;
+    /// Counts one more command in flight, if that is allowed: how many there were before.
+    fn enter(&self) -> Option<usize> {
+        // Pairs with `leave`, so that what is refused here hears of room.
+        let others = self.in_flight.fetch_add(1, Ordering::SeqCst);
+        if others < self.limits.in_flight {
+            return Some(others);
         }
         self.leave(1);
-        false
+        None
     }
 
     /// `count` commands are not in flight any more.
@@ -182,6 +198,8 @@ impl Shared {
         if self.larges_queued.load(Ordering::Acquire) == 0 {
             return None;
         }
+        // Pairs with the end of a caller's write.
+        fence(Ordering::SeqCst);
         let oldest = self.ring.oldest_reservation()?;
         let mut larges = lock(&self.larges);
         let at = larges
@@ -196,9 +214,17 @@ impl Shared {
         Some(large)
     }
 
+    fn fits(&self, queued: usize, len: usize) -> bool {
+        queued == 0 || queued.saturating_add(len) <= self.limits.max_large_bytes
+    }
+
+    fn has_room_for_large(&self, len: usize) -> bool {
+        self.fits(self.larges_bytes.load(Ordering::SeqCst), len)
+    }
+
     /// A large command was sent, or never will be.
     pub fn large_over(&self, bytes: usize) {
-        self.larges_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.larges_bytes.fetch_sub(bytes, Ordering::SeqCst);
         self.wake_waiting();
     }
 
@@ -232,7 +258,8 @@ pub struct Conn(pub(crate) Arc<Shared>);
 impl Conn {
     /// Submits a command of `len` bytes that `fill` writes, all of them, and which is answered by
     /// `replies` frames. Never waits. `waker` is told when they are there, unless the call is
-    /// polled by another one before.
+    /// polled by another one before. Its time is counted under `class`, less than
+    /// [`CLASSES`](crate::stats::CLASSES).
     ///
     /// # Errors
     /// [`SubmitError`]; `fill` is not called then.
@@ -243,6 +270,7 @@ impl Conn {
         &self,
         len: usize,
         replies: u32,
+        class: u8,
         timeout: Option<Duration>,
         waker: Option<Waker>,
         fill: impl FnOnce(&mut [u8]),
@@ -250,11 +278,11 @@ impl Conn {
         assert!(replies > 0, "a command has a reply");
         let shared = &*self.0;
         let mut laps = Laps::start(&[Stage::Submit, Stage::Encode]);
-        if !shared.enter() {
+        let Some(others) = shared.enter() else {
             return Err(SubmitError::Full);
-        }
+        };
         if len > shared.ring.capacity() / 2 {
-            return self.submit_large(len, replies, timeout, waker, fill);
+            return self.submit_large(len, replies, class, timeout, waker, fill);
         }
         // Not settled if `fill` panics: so nothing behind it is ever sent.
         let mut place = match shared.ring.reserve(len) {
@@ -268,15 +296,16 @@ impl Conn {
                 });
             }
         };
-        let (call, unwinding) = self.expect(place.ticket(), len, replies, timeout, waker);
+        let (call, unwinding) = self.expect(place.ticket(), len, replies, class, timeout, waker);
         laps.lap(Stage::Submit);
         fill(&mut place);
         laps.lap(Stage::Encode);
         std::mem::forget(unwinding);
-        if ManuallyDrop::into_inner(place).commit() == Commit::First {
-            shared.mark();
-        }
+        let commit = ManuallyDrop::into_inner(place).commit();
         laps.lap(Stage::Submit);
+        if commit == Commit::First {
+            shared.see_to_it(others);
+        }
         Ok(call)
     }
 
@@ -311,15 +340,15 @@ impl Conn {
         &self,
         len: usize,
         replies: u32,
+        class: u8,
         timeout: Option<Duration>,
         waker: Option<Waker>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Call, SubmitError> {
         let shared = &*self.0;
-        let limit = shared.limits.max_large_bytes;
-        let fits = |queued: usize| (queued == 0 || queued + len <= limit).then_some(queued + len);
+        let add = |queued| shared.fits(queued, len).then_some(queued + len);
         let queued = &shared.larges_bytes;
-        let taken = queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
+        let taken = queued.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
         let reserved = match taken {
             Ok(_) => shared.ring.reserve(0),
             Err(_) => {
@@ -338,7 +367,7 @@ impl Conn {
                 });
             }
         };
-        let (call, unwinding) = self.expect(place.ticket(), len, replies, timeout, waker);
+        let (call, unwinding) = self.expect(place.ticket(), len, replies, class, timeout, waker);
         let mut bytes = vec![0; len];
         fill(&mut bytes);
         std::mem::forget(unwinding);
@@ -355,6 +384,7 @@ impl Conn {
         ticket: u32,
         len: usize,
         frames: u32,
+        class: u8,
         timeout: Option<Duration>,
         waker: Option<Waker>,
     ) -> (Call, Unwinding<'_>) {
@@ -369,12 +399,13 @@ impl Conn {
         let command = Command {
             ticket,
             frames,
+            class,
             len: len as u64,
             since,
             deadline: since.saturating_add(nanos),
         };
-        shared.slots.expect(&command, waker);
-        let call = Call::new(Arc::clone(&self.0), ticket, hasty);
+        let seat = shared.slots.expect(&command, waker);
+        let call = Call::new(Arc::clone(&self.0), seat, since, hasty);
         (call, Unwinding(shared))
     }
 
@@ -387,13 +418,14 @@ impl Conn {
         cx: &mut Context<'_>,
         len: usize,
         replies: u32,
+        class: u8,
         timeout: Option<Duration>,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Poll<Result<Call, SubmitError>> {
         let shared = &*self.0;
         let mut attempt = |cx: &mut Context<'_>| {
             let waker = Some(cx.waker().clone());
-            self.submit(len, replies, timeout, waker, &mut *fill)
+            self.submit(len, replies, class, timeout, waker, &mut *fill)
         };
         match attempt(cx) {
             Err(SubmitError::Full) => {}
@@ -408,7 +440,10 @@ impl Conn {
             Err(SubmitError::Full) => {}
             other => return Poll::Ready(other),
         }
-        if ring.is_ready() && shared.in_flight() < shared.limits.in_flight {
+        // For room for large commands, those who end one wake all.
+        let is_large = len > shared.ring.capacity() / 2;
+        let waits_for_large = is_large && !shared.has_room_for_large(len);
+        if ring.is_ready() && !waits_for_large && shared.in_flight() < shared.limits.in_flight {
             // It was full and is not: nobody may be there to tell of room any more.
             cx.waker().wake_by_ref();
         }
@@ -439,10 +474,11 @@ impl Conn {
         self.0.in_flight()
     }
 
-    /// What was done so far, as any thread may read it.
+    /// What was done so far, as any thread may read it; on all connections that share its
+    /// [`Meters`], but for those in flight.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.0.counters.read(self.0.in_flight() as u64)
+        self.0.counters.stats(self.0.in_flight() as u64)
     }
 }
 

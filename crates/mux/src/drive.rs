@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use embar_transport::ring::{RingPool, SendRing};
+use embar_transport::tls::TlsTarget;
 use embar_transport::{Address, Epoll, Reactor, SocketOptions};
 
 use crate::conn::{Conn, Limits, Shared};
 use crate::driver::Driver;
 use crate::hub::{Hub, Order};
+use crate::line::Secure;
 use crate::protocol::Protocol;
 
 /// Makes connections, and serves them all in one place.
@@ -95,13 +97,41 @@ impl<P: Protocol> Mux<P> {
     /// When the system has no memory left for a ring, there are too many connections, or the
     /// driver has ended.
     pub fn open(&self, address: Address, limits: Limits, protocol: P) -> io::Result<Conn> {
+        self.begin(address, None, limits, protocol)
+    }
+
+    /// As [`Mux::open`], encrypted, and only to the server that `tls` names. Agreeing on how to
+    /// encrypt is a part of connecting.
+    ///
+    /// # Errors
+    /// As [`Mux::open`]; [`io::ErrorKind::Other`] when the configuration in `tls` is of no use.
+    pub fn open_tls(
+        &self,
+        address: Address,
+        tls: &TlsTarget,
+        limits: Limits,
+        protocol: P,
+    ) -> io::Result<Conn> {
+        // Here, because making keys takes a while, and others wait for the driver.
+        let channel = tls.connect().map_err(io::Error::other)?;
+        self.begin(address, Some(Secure::new(channel)), limits, protocol)
+    }
+
+    fn begin(
+        &self,
+        address: Address,
+        secure: Option<Secure>,
+        limits: Limits,
+        protocol: P,
+    ) -> io::Result<Conn> {
         let ring = SendRing::new(&self.rings)?;
         let number = self.hub.number().ok_or(io::ErrorKind::QuotaExceeded)?;
-        let shared = Shared::new(ring, limits, number, Arc::clone(self.hub.alarm()));
+        let (alarm, meters) = (Arc::clone(self.hub.alarm()), protocol.meters());
+        let shared = Shared::new(ring, limits, number, alarm, meters);
         let shared = Arc::new(shared);
         if !self
             .hub
-            .order(Order::Open(Arc::clone(&shared), address, protocol))
+            .order(Order::Open(Arc::clone(&shared), address, secure, protocol))
         {
             return Err(io::ErrorKind::NotConnected.into());
         }

@@ -4,6 +4,7 @@
 //! all together, so that what they do next gathers for the next turn.
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -32,7 +33,10 @@ pub(crate) struct Driver<P: Protocol> {
     orders: Vec<Order<P>>,
     marks: Vec<usize>,
     wakers: Vec<Waker>,
+    /// When the time of commands in flight is looked at; `None`: there are none.
     tick_at: Option<u64>,
+    /// Something came in since that was looked at.
+    busy: bool,
     ending: bool,
 }
 
@@ -49,6 +53,7 @@ impl<P: Protocol> Driver<P> {
             marks: Vec::new(),
             wakers: Vec::new(),
             tick_at: None,
+            busy: false,
             ending: false,
         }
     }
@@ -77,7 +82,7 @@ impl<P: Protocol> Driver<P> {
     /// # Errors
     /// When the reactor is broken.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        let mut completions = std::mem::take(&mut self.completions);
+        let mut completions = mem::take(&mut self.completions);
         let timing = (timeout == Some(Duration::ZERO)).then(Timing::start);
         let polled = self.reactor.poll(timeout, &mut completions);
         if let Some(timing) = timing {
@@ -90,7 +95,7 @@ impl<P: Protocol> Driver<P> {
     /// One turn, of which is known that no socket became ready. True if anything happened.
     #[cfg(feature = "tokio")]
     pub fn turn_known(&mut self) -> bool {
-        let mut completions = std::mem::take(&mut self.completions);
+        let mut completions = mem::take(&mut self.completions);
         let timing = Timing::start();
         self.reactor.poll_known(&mut completions);
         timing.stop(Stage::Receive, 0);
@@ -99,9 +104,10 @@ impl<P: Protocol> Driver<P> {
     }
 
     fn see_to_all(&mut self) -> bool {
-        let mut completions = std::mem::take(&mut self.completions);
+        let mut completions = mem::take(&mut self.completions);
         let now = clock::now();
         let mut busy = !completions.is_empty();
+        self.busy |= busy;
         for completion in completions.drain(..) {
             self.handle(completion, now);
         }
@@ -111,6 +117,7 @@ impl<P: Protocol> Driver<P> {
         if self.tick_at.is_some_and(|at| at <= now) {
             self.tick(now);
         }
+        self.hub.alarm().gather.begin(self.wakers.len());
         if !self.wakers.is_empty() {
             let timing = Timing::start();
             for waker in self.wakers.drain(..) {
@@ -175,7 +182,7 @@ impl<P: Protocol> Driver<P> {
         let Some(Some(line)) = self.lines.get_mut(number) else {
             return;
         };
-        if line.flush(&mut self.reactor) {
+        if line.flush(&mut self.reactor, &mut self.wakers) {
             line.shared.mark();
         }
         if line.is_ending() && line.finish(&mut self.wakers) {
@@ -184,23 +191,23 @@ impl<P: Protocol> Driver<P> {
             self.hub.give_number_back(number);
             return;
         }
-        self.tick_at.get_or_insert(now + TICK_NS);
+        self.watch(now);
     }
 
     fn obey(&mut self, now: u64) -> bool {
-        let mut orders = std::mem::take(&mut self.orders);
+        let mut orders = mem::take(&mut self.orders);
         self.hub.take_orders(&mut orders);
         let busy = !orders.is_empty();
         for order in orders.drain(..) {
             match order {
-                Order::Open(shared, address, protocol) => {
+                Order::Open(shared, address, secure, protocol) => {
                     let number = shared.number;
                     let connecting = self.reactor.connect(address);
                     let (token, failed) = match connecting {
                         Ok(token) => (Some(token), None),
                         Err(error) => (None, Some(Reason::Unreachable(error.kind()))),
                     };
-                    let mut line = Line::new(shared, token, protocol, now);
+                    let mut line = Line::new(shared, token, secure, protocol, now);
                     if let Some(token) = token {
                         self.remember(token, number);
                     }
@@ -245,7 +252,7 @@ impl<P: Protocol> Driver<P> {
     }
 
     fn look_at_marked(&mut self, now: u64) -> bool {
-        let mut marks = std::mem::take(&mut self.marks);
+        let mut marks = mem::take(&mut self.marks);
         self.hub.take_marks(&mut marks);
         let busy = !marks.is_empty();
         for number in marks.drain(..) {
@@ -255,8 +262,18 @@ impl<P: Protocol> Driver<P> {
         busy
     }
 
+    /// From now on, the time of commands in flight is looked at.
+    fn watch(&mut self, now: u64) {
+        if self.tick_at.is_none() {
+            self.tick_at = Some(now + TICK_NS);
+            self.hub.alarm().set_watched(true);
+        }
+    }
+
     fn tick(&mut self, now: u64) {
-        let mut again = false;
+        self.tick_at = None;
+        self.hub.alarm().set_watched(false);
+        let mut again = mem::take(&mut self.busy);
         for number in 0..self.lines.len() {
             let Some(line) = &mut self.lines[number] else {
                 continue;
@@ -266,7 +283,9 @@ impl<P: Protocol> Driver<P> {
                 self.settle(number, now);
             }
         }
-        self.tick_at = again.then_some(now + TICK_NS);
+        if again {
+            self.watch(now);
+        }
     }
 }
 
@@ -276,9 +295,9 @@ impl<P: Protocol> Drop for Driver<P> {
     fn drop(&mut self) {
         let now = clock::now();
         for order in self.hub.end() {
-            if let Order::Open(shared, _, protocol) = order {
+            if let Order::Open(shared, _, secure, protocol) = order {
                 self.lines
-                    .push(Some(Line::new(shared, None, protocol, now)));
+                    .push(Some(Line::new(shared, None, secure, protocol, now)));
             }
         }
         for line in self.lines.iter_mut().flatten() {

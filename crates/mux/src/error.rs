@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use embar_transport::tls::TlsError;
 use thiserror::Error;
 
 /// Why a connection ended.
@@ -14,6 +15,9 @@ pub enum Reason {
     ConnectTimeout,
     /// The kernel says so; `UnexpectedEof` when the peer closed it.
     Io(io::ErrorKind),
+    /// It could not be encrypted, or not any longer; or the peer ended it before it said anything,
+    /// as one does that wants connections to be encrypted.
+    Tls(TlsError),
     /// The peer did not accept the greeting; its words.
     Refused(String),
     /// The peer sent what its protocol does not allow.
@@ -32,6 +36,7 @@ impl fmt::Display for Reason {
             Self::Unreachable(kind) => write!(f, "cannot connect: {kind}"),
             Self::ConnectTimeout => f.write_str("cannot connect: it takes too long"),
             Self::Io(kind) => write!(f, "the connection broke: {kind}"),
+            Self::Tls(error) => write!(f, "no connection: {error}"),
             Self::Refused(words) => write!(f, "the server refused the connection: {words}"),
             Self::BadReply(what) => write!(f, "the server sent nonsense: {what}"),
             Self::Silent => f.write_str("the server owed replies and said nothing for too long"),

@@ -1,16 +1,22 @@
 //! A driver, as seen from other threads: what they hand to it, and how they wake it.
 
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker as TaskWaker;
 
 use embar_transport::{Address, Marks, Waker};
 
 use crate::conn::Shared;
+use crate::gather::Gather;
+use crate::line::Secure;
+
+/// Marked when the driver will look at the marks by itself.
+const LOOKS: usize = embar_transport::marks::SLOTS - 1;
 
 /// What other threads hand to a driver.
 pub(crate) enum Order<P> {
     /// Connect, and serve the connection.
-    Open(Arc<Shared>, Address, P),
+    Open(Arc<Shared>, Address, Option<Secure>, P),
     /// Close every connection and end.
     End,
 }
@@ -28,9 +34,26 @@ enum Wakeup {
 pub(crate) struct Alarm {
     marks: Marks,
     wakeup: Wakeup,
+    pub gather: Gather,
+    /// The driver looks at the time of commands in flight now and then.
+    watched: AtomicBool,
 }
 
 impl Alarm {
+    /// For the driver: whether it will look at the time of commands in flight. If it will not, it
+    /// looks once more whether there are any after it said so.
+    pub fn set_watched(&self, watched: bool) {
+        self.watched.store(watched, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// For who has a command in flight of which it told the driver nothing: whether it must.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.watched.load(Ordering::Relaxed)
+    }
+
     /// Has the driver look at the connection `id`. No lock, and no system call unless the driver
     /// sleeps.
     #[inline]
@@ -78,7 +101,10 @@ impl<P> Hub<P> {
     /// Of a driver that is a task.
     #[cfg(feature = "tokio")]
     pub fn of_task() -> Arc<Self> {
-        Self::new(Wakeup::Task(Mutex::default()))
+        let hub = Self::new(Wakeup::Task(Mutex::default()));
+        // Now rather than later, as this mark takes memory when it is first set.
+        hub.will_look();
+        hub
     }
 
     fn new(wakeup: Wakeup) -> Arc<Self> {
@@ -92,6 +118,8 @@ impl<P> Hub<P> {
             alarm: Arc::new(Alarm {
                 marks: Marks::new(),
                 wakeup,
+                gather: Gather::default(),
+                watched: AtomicBool::new(false),
             }),
         })
     }
@@ -107,7 +135,7 @@ impl<P> Hub<P> {
             return Some(number);
         }
         let number = inbox.next;
-        (number < embar_transport::marks::SLOTS).then(|| {
+        (number < LOOKS).then(|| {
             inbox.next += 1;
             number
         })
@@ -138,6 +166,17 @@ impl<P> Hub<P> {
     /// For the driver: the connections to look at.
     pub fn take_marks(&self, out: &mut Vec<usize>) {
         self.alarm.marks.take(out);
+        // The last one there may be, and so the last of all.
+        if out.last() == Some(&LOOKS) {
+            out.pop();
+        }
+    }
+
+    /// For a driver that soon takes the marks whatever happens: until then, nobody has to wake it.
+    #[cfg(feature = "tokio")]
+    pub fn will_look(&self) {
+        // Not woken if it was the first: it is the one who says so.
+        let _ = self.alarm.marks.mark(LOOKS);
     }
 
     /// For the driver: whether marks are left; those that others are just making wake it.

@@ -9,10 +9,14 @@ use embar_transport::buffer::Head;
 use embar_transport::{Body, DirectSend, Epoll, Reactor, RecvBuf, SendBuf, Store, Token};
 
 use crate::conn::{Large, Shared, Standing};
+use crate::direct::Tallied;
 use crate::error::{CallError, Reason};
 use crate::framing::Kind;
 use crate::profile::{self, Stage, Timing};
 use crate::protocol::{Greeting, Protocol};
+pub(crate) use secure::Secure;
+
+mod secure;
 
 /// Bytes received at once.
 const READ_BYTES: usize = 64 << 10;
@@ -39,14 +43,23 @@ pub(crate) struct Line<P> {
     /// `None` if not even a socket could be made.
     pub token: Option<Token>,
     protocol: P,
+    /// What stands between the line and the reactor, if it is encrypted.
+    secure: Option<Secure>,
     state: State,
+    /// `None` if what is sent must be encrypted before.
     direct: Option<DirectSend>,
+    /// What callers wrote themselves, as far as it is counted.
+    tallied: Tallied,
+    /// It is over, and no caller can write any more.
+    silenced: bool,
     /// A send is out.
     sending: bool,
     /// What it sends, if that does not come from the ring.
     large: Option<Large>,
     /// The ticket whose reply is due.
     next: u32,
+    /// The ticket after those that were sent.
+    written: u32,
     /// Bytes of commands that were written, and of those that were answered.
     sent: u64,
     answered: u64,
@@ -57,17 +70,27 @@ pub(crate) struct Line<P> {
 }
 
 impl<P: Protocol> Line<P> {
-    pub fn new(shared: Arc<Shared>, token: Option<Token>, protocol: P, now: u64) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        token: Option<Token>,
+        secure: Option<Secure>,
+        protocol: P,
+        now: u64,
+    ) -> Self {
         let patience = nanos(shared.limits.connect_timeout);
         Self {
             shared,
             token,
             protocol,
+            secure,
             state: State::Connecting,
             direct: None,
+            tallied: Tallied::default(),
+            silenced: false,
             sending: false,
             large: None,
             next: 0,
+            written: 0,
             sent: 0,
             answered: 0,
             last_heard: now,
@@ -86,6 +109,9 @@ impl<P: Protocol> Line<P> {
         let Some(token) = self.token else {
             return;
         };
+        if let Some(secure) = &mut self.secure {
+            return secure.begin();
+        }
         self.direct = reactor.direct(token);
         let buf = RecvBuf::heap(vec![0; READ_BYTES], 0..READ_BYTES);
         reactor.recv(token, buf);
@@ -105,6 +131,10 @@ impl<P: Protocol> Line<P> {
             Ok(Greeting::Done) => {
                 self.state = State::Open;
                 self.shared.set_standing(Standing::Open);
+                if let Some(direct) = self.direct.clone() {
+                    let _once = self.shared.direct.set(direct);
+                }
+                self.protocol.opened();
             }
             Err(words) => self.end(reactor, Reason::Refused(words)),
         }
@@ -122,12 +152,28 @@ impl<P: Protocol> Line<P> {
         if matches!(self.state, State::Ending(_)) {
             return;
         }
-        let count = match result {
-            Ok(0) => return self.end(reactor, Reason::Io(io::ErrorKind::UnexpectedEof)),
-            Ok(count) => *count,
-            Err(error) => return self.end(reactor, Reason::Io(error.kind())),
-        };
         self.last_heard = now;
+        match &mut self.secure {
+            Some(secure) => secure.arrived(buf, result),
+            None => self.got(reactor, buf, result, wakers),
+        }
+    }
+
+    /// What the server said has arrived here, or the end of it.
+    #[inline]
+    fn got(
+        &mut self,
+        reactor: &mut Epoll,
+        buf: RecvBuf,
+        result: &io::Result<usize>,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let count = match result {
+            Ok(0) => return self.lost(reactor, io::ErrorKind::UnexpectedEof),
+            Ok(count) => *count,
+            Err(error) => return self.lost(reactor, error.kind()),
+        };
+        self.count_callers();
         let counters = &self.shared.counters;
         counters.reads.add(1);
         profile::count(Stage::Receive, 1);
@@ -140,8 +186,10 @@ impl<P: Protocol> Line<P> {
         }
         if !matches!(self.state, State::Ending(_)) {
             let len = bytes.len();
-            if let Some(token) = self.token {
-                reactor.recv(token, RecvBuf::heap(bytes, 0..len));
+            match (&mut self.secure, self.token) {
+                (Some(secure), _) => secure.receive(bytes),
+                (None, Some(token)) => reactor.recv(token, RecvBuf::heap(bytes, 0..len)),
+                (None, None) => {}
             }
         }
     }
@@ -167,7 +215,7 @@ impl<P: Protocol> Line<P> {
         let count = self.next.wrapping_sub(before);
         timing.stop(Stage::Parse, count.into());
         if count > 0 {
-            self.shared.counters.replies.add(count.into());
+            self.shared.counters.read_together(count.into());
             self.shared.leave(count as usize);
         }
         result
@@ -220,6 +268,8 @@ impl<P: Protocol> Line<P> {
                 .ok_or(Reason::BadReply("a reply that nobody asked for"))?;
             if slot.add(these, part.complete) {
                 self.answered += slot.command_len();
+                let (class, since) = slot.command_class();
+                shared.counters.answered(class, since, self.last_heard);
                 self.next = self.next.wrapping_add(1);
                 wakers.extend(slot.end());
             } else {
@@ -250,11 +300,19 @@ impl<P: Protocol> Line<P> {
         Ok(())
     }
 
-    /// Writes what the ring holds. True: there is more, for the next turn.
-    pub fn flush(&mut self, reactor: &mut Epoll) -> bool {
+    /// Writes what the ring holds. True: there is more, for the next turn. Those to wake are added
+    /// to `wakers`.
+    pub fn flush(&mut self, reactor: &mut Epoll, wakers: &mut Vec<Waker>) -> bool {
         if self.shared.is_asked_to_close() {
             self.end(reactor, Reason::Closed);
         }
+        match self.secure {
+            Some(_) => self.flush_secure(reactor, wakers),
+            None => self.flush_ring(reactor),
+        }
+    }
+
+    fn flush_ring(&mut self, reactor: &mut Epoll) -> bool {
         if self.sending || !matches!(self.state, State::Open) {
             return false;
         }
@@ -264,6 +322,9 @@ impl<P: Protocol> Line<P> {
                 return false;
             };
             let wanted = span.bytes().len();
+            self.count_callers();
+            let counters = &self.shared.counters;
+            counters.sent_until(span.end_ticket(), &mut self.written, 1);
             let timing = Timing::start();
             let count = self
                 .direct
@@ -294,10 +355,28 @@ impl<P: Protocol> Line<P> {
     }
 
     fn send(&mut self, reactor: &mut Epoll, buf: SendBuf) {
-        if let Some(token) = self.token {
-            self.sending = true;
-            reactor.send(token, buf);
+        let Some(token) = self.token else {
+            return;
+        };
+        self.sending = true;
+        match &mut self.secure {
+            Some(secure) => secure.send(buf),
+            None => reactor.send(token, buf),
         }
+    }
+
+    /// Counts what callers wrote themselves since it was counted last.
+    fn count_callers(&mut self) {
+        let tallied = self.shared.by_callers.read();
+        if tallied == self.tallied {
+            return;
+        }
+        let before = std::mem::replace(&mut self.tallied, tallied);
+        let counters = &self.shared.counters;
+        counters.bytes_sent.add(tallied.bytes - before.bytes);
+        let writes = tallied.writes - before.writes;
+        counters.writes.add(writes);
+        counters.sent_until(tallied.until, &mut self.written, writes);
     }
 
     fn wrote(&mut self, count: usize) {
@@ -309,11 +388,22 @@ impl<P: Protocol> Line<P> {
 
     /// The reactor is done with a send.
     pub fn sent(&mut self, reactor: &mut Epoll, buf: SendBuf, result: &io::Result<()>) {
+        match &mut self.secure {
+            Some(secure) => secure.sent(buf, result),
+            None => self.was_sent(reactor, buf, result),
+        }
+    }
+
+    /// What was to be sent has left, or will not any more.
+    #[inline]
+    fn was_sent(&mut self, reactor: &mut Epoll, buf: SendBuf, result: &io::Result<()>) {
         self.sending = false;
         let count = buf.sent();
         let from_ring = matches!(buf.into_parts().0, Head::Ring(_));
         if let Some(Large { place, .. }) = self.large.take() {
             self.wrote(count);
+            let counters = &self.shared.counters;
+            counters.sent_until(place.ticket().wrapping_add(1), &mut self.written, 1);
             // It is empty, so nothing of it is ever sent; those behind it may go now.
             let _ = place.commit();
             self.shared.large_over(count);
@@ -321,7 +411,7 @@ impl<P: Protocol> Line<P> {
             self.wrote(count);
         }
         if let Err(error) = result {
-            self.end(reactor, Reason::Io(error.kind()));
+            self.lost(reactor, error.kind());
         }
     }
 
@@ -338,6 +428,9 @@ impl<P: Protocol> Line<P> {
         let reason = self.shared.ended.get().cloned().unwrap_or(Reason::Closed);
         self.shared.set_standing(Standing::Closed);
         self.state = State::Ending(reason);
+        if let Some(buf) = self.secure.as_mut().and_then(Secure::take_back) {
+            self.was_sent(reactor, buf, &Ok(()));
+        }
     }
 
     pub fn is_ending(&self) -> bool {
@@ -346,19 +439,26 @@ impl<P: Protocol> Line<P> {
 
     /// Tells those who wait for replies that none will come. True: nobody is left.
     pub fn finish(&mut self, wakers: &mut Vec<Waker>) -> bool {
+        // Only what comes back with the send that is out tells what was written.
+        if !self.is_ending() || self.sending {
+            return false;
+        }
+        // A caller may just be writing, too.
+        self.silenced = self.silenced || self.shared.ring.cork();
+        if !self.silenced {
+            return false;
+        }
+        self.count_callers();
         let State::Ending(reason) = &self.state else {
             return false;
         };
-        // Only what comes back with the send that is out tells what was written.
-        if self.sending {
-            return false;
-        }
         let shared = &self.shared;
+        let sent = self.sent + self.tallied.bytes;
         let mut end = self.answered;
         while let Some(oldest) = shared.slots.oldest(self.next) {
             let begin = end;
             end += oldest.len;
-            let error = if end <= self.sent || (oldest.divisible && begin < self.sent) {
+            let error = if end <= sent || (oldest.divisible && begin < sent) {
                 CallError::Unknown(reason.clone())
             } else {
                 CallError::NotSent(reason.clone())
@@ -388,7 +488,11 @@ impl<P: Protocol> Line<P> {
             self.shared.set_standing(Standing::Closed);
             self.state = State::Ending(Reason::Closed);
         }
-        self.sending = false;
+        if std::mem::take(&mut self.sending) {
+            // The reactor has the right to send, and what it did with it is not known any more.
+            self.silenced = true;
+            self.sent = u64::MAX / 2;
+        }
         for _ in 0..LOOKS {
             if self.finish(wakers) {
                 return;
@@ -400,10 +504,11 @@ impl<P: Protocol> Line<P> {
 
     /// Gives up what takes too long. True: something is in flight or being made, so look again.
     pub fn tick(&mut self, reactor: &mut Epoll, now: u64, wakers: &mut Vec<Waker>) -> bool {
+        self.count_callers();
         match &self.state {
             State::Connecting | State::Greeting { .. } => {
                 if now >= self.connected_by {
-                    self.end(reactor, Reason::ConnectTimeout);
+                    self.too_late(reactor);
                 }
             }
             State::Open => {}

@@ -1,20 +1,44 @@
-//! Where the time of commands goes, by stage. Off unless asked for; off, it costs a load and a
-//! branch for each command.
+//! Where the time of commands goes, and what they allocate, by stage. Off unless asked for; off, it
+//! costs a load and a branch for each command.
 //!
 //! There is one profile for the process, as there is one place to print it. What is done for each
-//! command is timed for one of 64; what is done for many at once is always timed.
+//! command is timed for one of 64; what is done for many at once is always timed. All allocations
+//! are counted, in a program whose allocator is [`Counting`](embar_transport::alloc::Counting).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use embar_meter::profile::SAMPLE_EVERY;
 use embar_meter::{Profile, Recorder, Schema, Snapshot, clock, ticks};
+use embar_transport::alloc::{self, Allocated};
 
 static SCHEMA: Schema = Schema {
     title: "MultiplexedPipelineProfile",
     stages: &["Submit", "Encode", "Send", "Receive", "Parse", "Complete"],
-    counters: &[],
+    // Allocations of each stage, then bytes of each.
+    counters: &[
+        "Submit allocations",
+        "Encode allocations",
+        "Send allocations",
+        "Receive allocations",
+        "Parse allocations",
+        "Complete allocations",
+        "Submit allocated bytes",
+        "Encode allocated bytes",
+        "Send allocated bytes",
+        "Receive allocated bytes",
+        "Parse allocated bytes",
+        "Complete allocated bytes",
+    ],
 };
+
+/// What the stages of a profile allocated, in their order: times and bytes.
+#[must_use]
+pub fn allocated(snapshot: &Snapshot) -> Vec<(u64, u64)> {
+    let values: Vec<u64> = snapshot.counters.iter().map(|(_, value)| *value).collect();
+    let (times, bytes) = values.split_at(values.len() / 2);
+    times.iter().copied().zip(bytes.iter().copied()).collect()
+}
 
 /// What is done for a command.
 #[derive(Clone, Copy)]
@@ -41,9 +65,10 @@ thread_local! {
     static RECORDER: Recorder = PROFILE.recorder();
 }
 
-/// Starts or stops timing, in all threads and for all connections of the process.
+/// Starts or stops timing and counting, in all threads and for all connections of the process.
 pub fn set_enabled(on: bool) {
     LazyLock::force(&PROFILE);
+    alloc::set_counting(on);
     ON.store(on, Ordering::Relaxed);
 }
 
@@ -63,23 +88,35 @@ fn record(f: impl FnOnce(&Recorder)) {
     let _ending = RECORDER.try_with(f);
 }
 
+/// What was allocated belongs to this stage.
+fn record_allocated(recorder: &Recorder, stage: Stage, allocated: Allocated) {
+    if allocated.times > 0 {
+        recorder.count(stage as usize, allocated.times);
+        recorder.count(SCHEMA.stages.len() + stage as usize, allocated.bytes);
+    }
+}
+
 /// Since when something is timed that is done for many commands at once; `None`: it is not.
 #[must_use]
 #[derive(Clone, Copy)]
-pub(crate) struct Timing(Option<u64>);
+pub(crate) struct Timing(Option<(u64, Allocated)>);
 
 impl Timing {
     #[inline]
     pub fn start() -> Self {
-        Self(is_on().then(ticks))
+        Self(is_on().then(|| (ticks(), alloc::of_thread())))
     }
 
     /// Adds the time, and `count` events.
     #[inline]
     pub fn stop(self, stage: Stage, count: u64) {
-        if let Some(since) = self.0 {
+        if let Some((since, before)) = self.0 {
             let spent = ticks().saturating_sub(since);
-            record(|recorder| recorder.add_ticks(stage as usize, spent, count));
+            let allocated = alloc::of_thread().since(before);
+            record(|recorder| {
+                recorder.add_ticks(stage as usize, spent, count);
+                record_allocated(recorder, stage, allocated);
+            });
         }
     }
 }
@@ -92,8 +129,15 @@ pub(crate) fn count(stage: Stage, events: u64) {
     }
 }
 
-/// Since when the stages of one command are timed, if they are: all are counted, some are timed.
-pub(crate) struct Laps(Option<u64>);
+/// Since when the stages of one command are looked at, if they are: all are counted, with what they
+/// allocate, and some are timed.
+pub(crate) struct Laps(Option<Lap>);
+
+struct Lap {
+    /// `None`: it is not timed.
+    since: Option<u64>,
+    allocated: Allocated,
+}
 
 impl Laps {
     /// Of a command that goes through these stages.
@@ -114,32 +158,47 @@ impl Laps {
             }
             timed = recorder.sample();
         });
-        Self(timed.then(ticks))
+        Self(Some(Lap {
+            allocated: alloc::of_thread(),
+            since: timed.then(ticks),
+        }))
     }
 
     /// What was done since the last lap was this stage.
     #[inline]
     pub fn lap(&mut self, stage: Stage) {
-        if let Some(since) = self.0 {
-            self.0 = Some(lap(stage, since));
+        if let Some(lap) = &mut self.0 {
+            lap.end(stage);
         }
     }
 }
 
-#[cold]
-fn lap(stage: Stage, since: u64) -> u64 {
-    // The clock would otherwise be charged 64 times, too.
-    let spent = ticks()
-        .saturating_sub(since)
-        .saturating_sub(clock::read_cost());
-    let spent = spent.saturating_mul(SAMPLE_EVERY);
-    record(|recorder| recorder.add_ticks(stage as usize, spent, 0));
-    ticks()
+impl Lap {
+    #[cold]
+    fn end(&mut self, stage: Stage) {
+        let now = self.since.map(|_| ticks());
+        let allocated = alloc::of_thread().since(self.allocated);
+        record(|recorder| {
+            if let (Some(since), Some(now)) = (self.since, now) {
+                // The clock would otherwise be charged 64 times, too.
+                let spent = now.saturating_sub(since).saturating_sub(clock::read_cost());
+                recorder.add_ticks(stage as usize, spent.saturating_mul(SAMPLE_EVERY), 0);
+            }
+            record_allocated(recorder, stage, allocated);
+        });
+        self.allocated = alloc::of_thread();
+        self.since = now.map(|_| ticks());
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use embar_transport::alloc::Counting;
+
     use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
 
     fn count_of(stage: &str) -> u64 {
         snapshot().stage(stage).expect("a stage").count
@@ -151,8 +210,12 @@ mod tests {
         let go = || {
             let mut laps = Laps::start(&[Stage::Submit, Stage::Encode]);
             laps.lap(Stage::Submit);
+            drop(vec![0_u8; 100]);
             laps.lap(Stage::Encode);
-            Timing::start().stop(Stage::Send, 3);
+            let timing = Timing::start();
+            drop(vec![0_u8; 50]);
+            drop(vec![0_u8; 30]);
+            timing.stop(Stage::Send, 3);
             count(Stage::Receive, 2);
         };
         go();
@@ -173,5 +236,8 @@ mod tests {
         ] {
             assert!(count_of(stage) >= least, "{stage}");
         }
+        let allocated = allocated(&snapshot);
+        let expected = [(0, 0), (200, 20_000), (400, 16_000), (0, 0), (0, 0), (0, 0)];
+        assert_eq!(allocated, expected);
     }
 }

@@ -30,10 +30,13 @@ enum Phase {
 
 struct Slot {
     ticket: u32,
+    /// How many commands had the slot, the one that has it now included.
+    turn: u64,
     phase: Phase,
     /// Frames of the reply that are to come.
     frames: u32,
     divisible: bool,
+    class: u8,
     /// Bytes of the command.
     len: u64,
     /// When it was submitted.
@@ -47,9 +50,18 @@ struct Slot {
 pub(crate) struct Command {
     pub ticket: u32,
     pub frames: u32,
+    pub class: u8,
     pub len: u64,
     pub since: u64,
     pub deadline: u64,
+}
+
+/// Names a command for its caller, for ever: tickets begin anew after 2^32 of them, and there may be
+/// callers that look at a reply only then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Seat {
+    pub ticket: u32,
+    turn: u64,
 }
 
 /// What is known of the oldest command in flight.
@@ -72,7 +84,7 @@ struct Aside {
 /// See the module.
 pub(crate) struct Slots {
     slots: Box<[Mutex<Slot>]>,
-    aside: Mutex<HashMap<u32, Aside>>,
+    aside: Mutex<HashMap<Seat, Aside>>,
 }
 
 /// Lets the driver add bytes to the reply that is due, without taking the lock for each frame.
@@ -88,9 +100,11 @@ impl Slots {
         let slot = |_| {
             Mutex::new(Slot {
                 ticket: 0,
+                turn: 0,
                 phase: Phase::Free,
                 frames: 0,
                 divisible: false,
+                class: 0,
                 len: 0,
                 since: 0,
                 deadline: 0,
@@ -108,34 +122,37 @@ impl Slots {
     }
 
     /// A command is about to be committed; `waker` is told about its reply.
-    pub fn expect(&self, command: &Command, waker: Option<Waker>) {
+    pub fn expect(&self, command: &Command, waker: Option<Waker>) -> Seat {
         let mut slot = self.slot(command.ticket);
         if let Phase::Over(outcome) = mem::replace(&mut slot.phase, Phase::Waiting(waker)) {
             let reply = mem::take(&mut slot.reply);
-            lock(&self.aside).insert(slot.ticket, Aside { outcome, reply });
+            lock(&self.aside).insert(slot.seat(), Aside { outcome, reply });
         }
         slot.ticket = command.ticket;
+        slot.turn += 1;
         slot.frames = command.frames;
         slot.divisible = command.frames > 1;
+        slot.class = command.class;
         slot.len = command.len;
         slot.since = command.since;
         slot.deadline = command.deadline;
         slot.reply.clear();
+        slot.seat()
     }
 
     /// Looks for the outcome of a command; `read` sees its reply. Otherwise the task is woken when
     /// there is one.
     pub fn poll<R>(
         &self,
-        ticket: u32,
+        seat: Seat,
         cx: &mut Context<'_>,
         read: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Poll<Result<R, CallError>> {
-        let mut slot = self.slot(ticket);
-        if slot.ticket != ticket {
+        let mut slot = self.slot(seat.ticket);
+        if slot.seat() != seat {
             drop(slot);
             let Aside { outcome, mut reply } = lock(&self.aside)
-                .remove(&ticket)
+                .remove(&seat)
                 .expect("a reply is taken once");
             return Poll::Ready(outcome.map(|()| read(&mut reply)));
         }
@@ -162,11 +179,11 @@ impl Slots {
     }
 
     /// The caller wants no reply any more.
-    pub fn forget(&self, ticket: u32) {
-        let mut slot = self.slot(ticket);
-        if slot.ticket != ticket {
+    pub fn forget(&self, seat: Seat) {
+        let mut slot = self.slot(seat.ticket);
+        if slot.seat() != seat {
             drop(slot);
-            lock(&self.aside).remove(&ticket);
+            lock(&self.aside).remove(&seat);
             return;
         }
         slot.phase = match mem::replace(&mut slot.phase, Phase::Free) {
@@ -269,6 +286,11 @@ impl Due<'_> {
         }
     }
 
+    /// The class of the command, and when it was submitted.
+    pub fn command_class(&self) -> (u8, u64) {
+        (self.slot.class, self.slot.since)
+    }
+
     /// Bytes of the command.
     pub fn command_len(&self) -> u64 {
         self.slot.len
@@ -276,6 +298,13 @@ impl Due<'_> {
 }
 
 impl Slot {
+    fn seat(&self) -> Seat {
+        Seat {
+            ticket: self.ticket,
+            turn: self.turn,
+        }
+    }
+
     fn drop_large(&mut self) {
         if self.reply.capacity() > KEPT_BYTES {
             self.reply = Vec::new();
@@ -286,4 +315,43 @@ impl Slot {
 /// What the locks guard is whole after a panic, too.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_its_callers_also_when_tickets_begin_anew() {
+        let slots = Slots::new(4);
+        let answered = |reply: &[u8]| {
+            let command = Command {
+                ticket: 5,
+                frames: 1,
+                class: 0,
+                len: 1,
+                since: 0,
+                deadline: u64::MAX,
+            };
+            let seat = slots.expect(&command, None);
+            let mut due = slots.due(5, 100).expect("in flight");
+            assert!(due.add(reply, true));
+            assert!(due.end().is_none());
+            seat
+        };
+        let first = answered(b"first");
+        // 2^32 commands later.
+        let second = answered(b"second");
+        let third = answered(b"third");
+        let read = |seat| {
+            let mut cx = Context::from_waker(Waker::noop());
+            slots.poll(seat, &mut cx, |reply| {
+                String::from_utf8_lossy(reply).into_owned()
+            })
+        };
+        assert_eq!(read(third), Poll::Ready(Ok("third".to_owned())));
+        assert_eq!(read(first), Poll::Ready(Ok("first".to_owned())));
+        slots.forget(second);
+        assert!(lock(&slots.aside).is_empty());
+    }
 }

@@ -5,20 +5,27 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::os::fd::AsFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep_until};
+use tokio::task::yield_now;
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::clock;
 use crate::driver::Driver;
 use crate::hub::Hub;
 use crate::protocol::Protocol;
+
+/// How long callers who were woken are waited for at most. They run at once, unless the runtime has
+/// more to do than threads; then others should not wait for them.
+const GATHER_NS: u64 = 50_000;
 
 /// Turns before other tasks have theirs.
 const TURNS: usize = 4;
@@ -43,74 +50,134 @@ pub(crate) fn spawn<P: Protocol>(
 }
 
 async fn run<P: Protocol>(
-    mut driver: Driver<P>,
+    driver: Driver<P>,
     hub: Arc<Hub<P>>,
     readiness: AsyncFd<std::os::fd::OwnedFd>,
 ) {
     let mut timer = pin!(sleep_until(Instant::now() + NEVER));
-    let mut armed = None;
-    let mut yielded = false;
-    poll_fn(|cx| {
-        hub.set_task(cx.waker());
-        // Those who are about to submit something do so first: then it leaves together.
-        if hub.has_marks() && !yielded {
-            yielded = true;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        yielded = false;
-        for _ in 0..TURNS {
-            match one(&mut driver, &readiness, cx) {
-                Ok(true) if !driver.is_over() => {}
-                Ok(_) if driver.is_over() => return Poll::Ready(()),
-                Ok(_) => {
-                    // Armed last, so that nothing that happened meanwhile is slept over.
-                    let idle = driver.idle_for();
-                    let Some(idle) = idle else {
-                        return Poll::Pending;
-                    };
-                    if idle.is_zero() {
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    let due = Instant::now() + idle;
-                    if armed.is_none_or(|at| at > due || at <= Instant::now()) {
-                        armed = Some(due);
-                        timer.as_mut().reset(due);
-                    }
-                    if timer.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    armed = None;
+    let mut task = Task {
+        driver,
+        hub,
+        readiness,
+        alone: Handle::current().metrics().num_workers() == 1,
+        next: Next::Anything,
+        armed: None,
+    };
+    poll_fn(|cx| task.poll(timer.as_mut(), cx)).await;
+}
+
+/// What to do when it is polled again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Anything,
+    /// What has gathered, and what else there is.
+    Look,
+    /// Only what has gathered, once all who are waited for came, or at that time.
+    Write {
+        at_latest: u64,
+    },
+}
+
+struct Task<P: Protocol> {
+    driver: Driver<P>,
+    hub: Arc<Hub<P>>,
+    readiness: AsyncFd<std::os::fd::OwnedFd>,
+    /// The runtime has one thread.
+    alone: bool,
+    next: Next,
+    /// When the timer wakes it.
+    armed: Option<Instant>,
+}
+
+impl<P: Protocol> Task<P> {
+    fn poll(&mut self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+        self.hub.set_task(cx.waker());
+        match mem::replace(&mut self.next, Next::Anything) {
+            // Those who are about to submit something do so first: then it leaves together.
+            Next::Anything if self.hub.has_marks() => return self.defer(Next::Look, cx),
+            Next::Anything | Next::Look => {}
+            Next::Write { at_latest } => {
+                let complete = self.hub.alarm().gather.is_complete();
+                if !complete && clock::now() < at_latest {
+                    return self.defer(Next::Write { at_latest }, cx);
                 }
+                // Not yet what came in meanwhile: the longer that gathers, the better.
+                self.driver.turn_known();
+                return self.defer(Next::Look, cx);
+            }
+        }
+        for _ in 0..TURNS {
+            match self.turn(cx) {
+                Ok(_) if self.driver.is_over() => return Poll::Ready(()),
+                Ok(true) if self.hub.alarm().gather.is_on() => {
+                    let at_latest = clock::now() + GATHER_NS;
+                    return self.defer(Next::Write { at_latest }, cx);
+                }
+                Ok(true) => {}
+                Ok(false) => match self.driver.idle_for() {
+                    Some(Duration::ZERO) => return self.defer(Next::Look, cx),
+                    None => return Poll::Pending,
+                    Some(idle) => {
+                        if self.sleep(idle, timer, cx).is_pending() {
+                            return Poll::Pending;
+                        }
+                        return self.defer(Next::Look, cx);
+                    }
+                },
                 Err(error) => {
                     tracing::error!("the driver of multiplexed connections stops: {error}");
                     return Poll::Ready(());
                 }
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
+        self.defer(Next::Look, cx)
+    }
 
-/// A turn. False: nothing is left to do now, and the task is woken when there is.
-fn one<P: Protocol>(
-    driver: &mut Driver<P>,
-    readiness: &AsyncFd<std::os::fd::OwnedFd>,
-    cx: &mut Context<'_>,
-) -> io::Result<bool> {
-    match readiness.poll_read_ready(cx) {
-        Poll::Ready(guard) => {
-            let mut guard = guard?;
-            let busy = driver.turn(Some(Duration::ZERO))?;
-            // What became ready since then has made it ready anew.
-            if !busy || driver.reactor().has_drained() {
-                guard.clear_ready();
+    /// A turn. False: nothing is left to do now, and the task is woken when there is.
+    fn turn(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        match self.readiness.poll_read_ready(cx) {
+            Poll::Ready(guard) => {
+                let mut guard = guard?;
+                let busy = self.driver.turn(Some(Duration::ZERO))?;
+                // What became ready since then has made it ready anew.
+                if !busy || self.driver.reactor().has_drained() {
+                    guard.clear_ready();
+                }
+                Ok(true)
             }
-            Ok(true)
+            Poll::Pending => Ok(self.driver.turn_known()),
         }
-        Poll::Pending => Ok(driver.turn_known()),
+    }
+
+    /// Ready if the time is over already.
+    fn sleep(
+        &mut self,
+        idle: Duration,
+        mut timer: Pin<&mut Sleep>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let due = Instant::now() + idle;
+        // One that rings too early costs less than setting it anew each time.
+        if self.armed.is_none_or(|at| at > due || at <= Instant::now()) {
+            self.armed = Some(due);
+            timer.as_mut().reset(due);
+        }
+        ready!(timer.poll(cx));
+        self.armed = None;
+        Poll::Ready(())
+    }
+
+    /// Has the task polled again after the tasks that are to run now, and nobody need wake it until
+    /// then.
+    fn defer(&mut self, next: Next, cx: &mut Context<'_>) -> Poll<()> {
+        self.next = next;
+        self.hub.will_look();
+        if self.alone {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // A task that is simply woken has the runtime wake another of its threads, to take it away
+        // from where its callers are.
+        pin!(yield_now()).poll(cx)
     }
 }

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use embar_mux::{
-    BadReply, CallError, Conn, Framing, Greeting, Kind, Limits, Mux, Part, Protocol, Reason,
-    Settings, Standing, SubmitError, block_on,
+    BadReply, CallError, Conn, Framing, Greeting, Kind, Limits, Meters, Mux, Part, Protocol,
+    Reason, Settings, Standing, SubmitError, block_on,
 };
 
 /// Lines; those that begin with '>' were not asked for, and "bad" is no reply.
@@ -24,6 +24,7 @@ struct Lines {
 struct Heard {
     pushes: Arc<Mutex<Vec<Vec<u8>>>>,
     end: Arc<Mutex<Option<Reason>>>,
+    meters: Arc<Meters>,
 }
 
 impl Framing for Lines {
@@ -54,6 +55,10 @@ impl Protocol for Lines {
             (_, Some(b"no\n")) => Err("no".into()),
             _ => Ok(Greeting::Done),
         }
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        Arc::clone(&self.heard.meters)
     }
 
     fn push(&mut self, frame: &[u8]) {
@@ -103,7 +108,7 @@ fn open(mux: &Mux<Lines>, address: SocketAddr) -> Conn {
 fn ask(conn: &Conn, text: &str) -> Result<String, CallError> {
     let line = format!("{text}\n");
     let call = block_on(|cx| {
-        conn.poll_submit(cx, line.len(), 1, None, &mut |to| {
+        conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {
             to.copy_from_slice(line.as_bytes());
         })
     });
@@ -135,13 +140,69 @@ fn many_threads_get_the_replies_to_their_own_commands() {
 }
 
 #[test]
+fn connections_that_share_meters_count_together_and_by_class() {
+    let slow = server(|stream| {
+        let mut to = stream.try_clone().unwrap();
+        for line in BufReader::new(stream).lines() {
+            let Ok(line) = line else { return };
+            thread::sleep(Duration::from_millis(5));
+            let _ = to.write_all(format!("re:{line}\n").as_bytes());
+        }
+    });
+    let (mux, heard) = (mux(), Heard::default());
+    let open = |address: SocketAddr| {
+        let lines = Lines {
+            heard: heard.clone(),
+            ..Lines::default()
+        };
+        mux.open(address.into(), Limits::default(), lines).unwrap()
+    };
+    let (fast, slow) = (open(server(echo)), open(slow));
+    // Some larger than the ring.
+    let lens = [10, 10, 10, 200_000];
+    let send = |conn: &Conn, class| {
+        let calls = (0..40).map(|turn| {
+            let len = lens[turn % lens.len()];
+            let fill = |to: &mut [u8]| {
+                to.fill(b'x');
+                to[len - 1] = b'\n';
+            };
+            let submitted = conn.submit(len, 1, class, None, None, fill);
+            submitted.unwrap()
+        });
+        let calls: Vec<_> = calls.collect();
+        for call in calls {
+            call.wait(|_| ()).unwrap();
+        }
+    };
+    send(&fast, 0);
+    send(&slow, 1);
+    let meters = &heard.meters;
+    assert_eq!(
+        (meters.latency(0).count(), meters.latency(1).count()),
+        (40, 40)
+    );
+    // All but the first wait for those before them, too.
+    let slowest = meters.latency(1).quantile(1.0).unwrap();
+    assert!(slowest > 40 * 5_000_000, "{slowest}");
+    assert!(meters.latency(1).sum() > 40 * slowest / 3);
+    for together in [meters.commands_per_write(), meters.replies_per_read()] {
+        assert_eq!(together.sum(), 80);
+        assert!((1..=80).contains(&together.count()));
+    }
+    let bytes: usize = lens.iter().sum();
+    assert_eq!(meters.stats(0).bytes_sent, (2 * 10 * bytes) as u64);
+    assert_eq!(fast.stats(), slow.stats());
+}
+
+#[test]
 fn a_call_that_is_dropped_gives_its_reply_to_nobody() {
     let (mux, address) = (mux(), server(echo));
     let conn = open(&mux, address);
     for turn in 0..2_000 {
         let line = format!("dropped-{turn}\n");
         let fill = |to: &mut [u8]| to.copy_from_slice(line.as_bytes());
-        drop(conn.submit(line.len(), 1, None, None, fill));
+        drop(conn.submit(line.len(), 1, 0, None, None, fill));
         let text = format!("kept-{turn}");
         assert_eq!(ask(&conn, &text).unwrap(), format!("re:{text}\n"));
     }
@@ -159,7 +220,7 @@ fn replies_that_are_taken_late_are_kept() {
         .map(|turn| {
             let line = format!("{turn}\n");
             let call = block_on(|cx| {
-                conn.poll_submit(cx, line.len(), 1, None, &mut |to| {
+                conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {
                     to.copy_from_slice(line.as_bytes());
                 })
             });
@@ -177,7 +238,7 @@ fn a_command_may_have_several_replies() {
     let (mux, address) = (mux(), server(echo));
     let conn = open(&mux, address);
     let fill = |to: &mut [u8]| to.copy_from_slice(b"a\nb\nc\n");
-    let call = conn.submit(6, 3, None, None, fill).unwrap();
+    let call = conn.submit(6, 3, 0, None, None, fill).unwrap();
     let reply = call.wait(|reply| reply.clone()).unwrap();
     assert_eq!(reply, b"re:a\nre:b\nre:c\n");
 }
@@ -219,7 +280,7 @@ fn what_was_not_sent_is_told_apart_from_what_may_have_been_done() {
         "{error}"
     );
     let fill = |_: &mut [u8]| panic!("a closed connection takes nothing");
-    let refused = conn.submit(4, 1, None, None, fill).unwrap_err();
+    let refused = conn.submit(4, 1, 0, None, None, fill).unwrap_err();
     assert!(matches!(refused, SubmitError::Closed(_)), "{refused}");
     // Nobody listens there.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
@@ -244,7 +305,7 @@ fn of_several_commands_in_one_that_are_cut_the_first_may_have_been_done() {
     for (replies, may_be_done) in [(1, false), (2, true)] {
         let conn = open(&mux, address);
         let fill = |to: &mut [u8]| to.fill(b'x');
-        let call = conn.submit(len, replies, None, None, fill).unwrap();
+        let call = conn.submit(len, replies, 0, None, None, fill).unwrap();
         let error = call.wait(|_| ()).unwrap_err();
         let unknown = matches!(error, CallError::Unknown(_));
         assert_eq!(unknown, may_be_done, "{error}");
@@ -267,13 +328,13 @@ fn nobody_waits_for_a_driver_that_went_with_its_runtime() {
     let mux = Mux::on_tokio(&Settings::default(), runtime.handle()).unwrap();
     let conn = open(&mux, address);
     let fill = |to: &mut [u8]| to.copy_from_slice(b"a\n");
-    let call = conn.submit(2, 1, None, None, fill).unwrap();
+    let call = conn.submit(2, 1, 0, None, None, fill).unwrap();
     wait_until(|| conn.stats().bytes_sent == 2);
     let waiting = thread::spawn(move || call.wait(|_| ()));
     drop(runtime);
     let error = waiting.join().unwrap().unwrap_err();
     assert_eq!(error, CallError::Unknown(Reason::Closed));
-    let refused = conn.submit(2, 1, None, None, fill).unwrap_err();
+    let refused = conn.submit(2, 1, 0, None, None, fill).unwrap_err();
     assert_eq!(refused, SubmitError::Closed(Reason::Closed));
 }
 
@@ -302,13 +363,49 @@ fn a_server_that_says_nothing_is_given_up() {
     let line = b"two\n";
     let fill = |to: &mut [u8]| to.copy_from_slice(line);
     let patient = Some(Duration::from_secs(60));
-    let call = conn.submit(4, 1, patient, None, fill).unwrap();
+    let call = conn.submit(4, 1, 0, patient, None, fill).unwrap();
     let error = call.wait(|_| ()).unwrap_err();
     assert_eq!(error, CallError::Unknown(Reason::Silent));
     assert!(started.elapsed() < Duration::from_secs(5));
     assert_eq!(conn.in_flight(), 0);
     wait_until(|| heard.end.lock().unwrap().is_some());
     assert_eq!(*heard.end.lock().unwrap(), Some(Reason::Silent));
+}
+
+/// Answers the first line, and no other.
+fn answer_one(stream: TcpStream) {
+    let mut to = stream.try_clone().unwrap();
+    for (turn, line) in BufReader::new(stream).lines().enumerate() {
+        let Ok(line) = line else { return };
+        if turn == 0 {
+            to.write_all(format!("re:{line}\n").as_bytes()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_a_caller_writes_itself_is_given_up_in_time_and_known_to_be_sent() {
+    let limits = Limits {
+        timeout: Duration::from_millis(100),
+        dead_after: Duration::from_millis(400),
+        ..Limits::default()
+    };
+    let address = server(answer_one);
+    let mux = mux();
+    let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
+    assert_eq!(ask(&conn, "one").unwrap(), "re:one\n");
+    // By then the driver sleeps, and has no reason of its own to wake up.
+    thread::sleep(Duration::from_millis(50));
+    let started = Instant::now();
+    assert_eq!(ask(&conn, "two").unwrap_err(), CallError::TimedOut);
+    let fill = |to: &mut [u8]| to.copy_from_slice(b"six\n");
+    let patient = Some(Duration::from_secs(60));
+    let call = conn.submit(4, 1, 0, patient, None, fill).unwrap();
+    let error = call.wait(|_| ()).unwrap_err();
+    assert_eq!(error, CallError::Unknown(Reason::Silent));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let stats = conn.stats();
+    assert_eq!((stats.writes, stats.bytes_sent), (3, 12));
 }
 
 #[test]
@@ -328,7 +425,7 @@ fn a_late_reply_goes_to_nobody_else() {
     let conn = open(&mux, address);
     let fill = |to: &mut [u8]| to.copy_from_slice(b"slow\n");
     let hasty = Some(Duration::from_millis(20));
-    let call = conn.submit(5, 1, hasty, None, fill).unwrap();
+    let call = conn.submit(5, 1, 0, hasty, None, fill).unwrap();
     assert_eq!(call.wait(|_| ()).unwrap_err(), CallError::TimedOut);
     assert_eq!(ask(&conn, "next").unwrap(), "re:next\n");
     assert_eq!(conn.stats().timeouts, 1);
@@ -403,9 +500,9 @@ fn too_many_in_flight_are_refused_or_wait() {
     let conn = mux.open(address.into(), limits, Lines::default()).unwrap();
     let fill = |to: &mut [u8]| to.copy_from_slice(b"a\n");
     let calls: Vec<_> = (0..4)
-        .map(|_| conn.submit(2, 1, None, None, fill).unwrap())
+        .map(|_| conn.submit(2, 1, 0, None, None, fill).unwrap())
         .collect();
-    let full = conn.submit(2, 1, None, None, fill).unwrap_err();
+    let full = conn.submit(2, 1, 0, None, None, fill).unwrap_err();
     assert_eq!(full, SubmitError::Full);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| ask(&conn, "patient"));
@@ -423,7 +520,7 @@ fn a_panicking_encoder_ends_its_connection_and_nobody_waits_for_ever() {
     let conn = open(&mux, address);
     assert!(ask(&conn, "one").is_ok());
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        drop(conn.submit(4, 1, None, None, |_| panic!("on purpose")));
+        drop(conn.submit(4, 1, 0, None, None, |_| panic!("on purpose")));
     }));
     assert!(panicked.is_err());
     wait_until(|| conn.standing() == Standing::Closed);
@@ -449,7 +546,7 @@ fn closing_ends_everything() {
     });
     drop(open(&mux, address));
     let conn = open(&mux, quiet);
-    let call = conn.submit(2, 1, None, None, |to| to.copy_from_slice(b"a\n"));
+    let call = conn.submit(2, 1, 0, None, None, |to| to.copy_from_slice(b"a\n"));
     mux.close();
     let error = call.unwrap().wait(|_| ()).unwrap_err();
     assert!(

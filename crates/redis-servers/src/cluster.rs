@@ -8,6 +8,7 @@ mod view;
 pub use slots::MoveState;
 
 use crate::error::{CommandError, StartError, WaitError};
+use crate::net::Host;
 use crate::server::{Options, Server, TlsFiles};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub struct ClusterOptions {
     pub replicas: usize,
     /// The port of the first node, the others follow; free ones when `None`.
     pub ports: Option<u16>,
+    /// Where the nodes run, by index; those beyond its end run on this machine. See [`Options::host`].
+    pub hosts: Vec<Host>,
     /// `cluster-node-timeout` in milliseconds: how long a node is silent before the others call it failed. A short one
     /// makes a quick failover; a machine that is busy for longer makes one nobody asked for.
     pub node_timeout_ms: u32,
@@ -42,6 +45,7 @@ impl Default for ClusterOptions {
             masters: 3,
             replicas: 0,
             ports: None,
+            hosts: Vec::new(),
             node_timeout_ms: 1000,
             password: None,
             tls: None,
@@ -76,6 +80,7 @@ impl ClusterOptions {
         extra.extend(self.extra.iter().cloned());
         Ok(Options {
             port,
+            host: self.hosts.get(index).cloned(),
             cluster: true,
             password: self.password.clone(),
             tls: self.tls.clone(),

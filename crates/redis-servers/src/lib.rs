@@ -16,16 +16,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! They can also run on hosts of a network of their own, which loses packets when it is told to: [`Net`].
+//!
 //! Nothing here is skipped when a program is missing: the error says which package brings it.
 #![forbid(unsafe_code)]
 
 mod cluster;
 mod control;
 mod error;
+mod net;
 mod ports;
 mod process;
 mod server;
 
 pub use cluster::{Cluster, ClusterOptions, MoveState};
 pub use error::{CommandError, StartError, WaitError};
+pub use net::{Host, Lost, Net, NetError};
 pub use server::{Options, Server, TlsFiles};

@@ -1,6 +1,7 @@
 //! Processes that do not outlive this one.
 
 use crate::error::StartError;
+use crate::net::Host;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -42,8 +43,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one with these arguments in this folder; all it writes goes to the file `log`.
-    pub fn start(arguments: &[String], dir: &Path, log: &Path) -> Result<Self, StartError> {
+    /// Starts one on a host with these arguments in this folder; all it writes goes to the file `log`.
+    pub fn start(
+        host: Option<&Host>,
+        arguments: &[String],
+        dir: &Path,
+        log: &Path,
+    ) -> Result<Self, StartError> {
         let path = env::var_os("PATH").unwrap_or_default();
         let server = find("redis-server", &path).ok_or(StartError::NoServer)?;
         let setpriv = find("setpriv", &path).ok_or(StartError::NoSetpriv)?;
@@ -51,7 +57,9 @@ impl Process {
         let out = File::create(log).map_err(io("create a log file"))?;
         let err = out.try_clone().map_err(io("share a log file"))?;
         let mut command = Command::new(setpriv);
-        command.args(["--pdeathsig", "KILL"]).arg(server);
+        let prefix = host.map(Host::prefix);
+        command.args(["--pdeathsig", "KILL"]);
+        command.args(prefix.iter().flatten()).arg(server);
         command.args(arguments).current_dir(dir);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = spawn(command).map_err(io("start setpriv"))?;
@@ -117,6 +125,11 @@ impl Drop for Process {
             thread::sleep(LOOK);
         }
     }
+}
+
+/// Sees to it that the starter is there.
+pub fn begin() {
+    LazyLock::force(&STARTER);
 }
 
 fn spawn(command: Command) -> io::Result<Child> {

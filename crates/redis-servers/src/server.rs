@@ -2,6 +2,7 @@
 
 use crate::control::{Control, Reply};
 use crate::error::{CommandError, StartError};
+use crate::net::Host;
 use crate::ports;
 use crate::process::Process;
 use std::fmt::{self, Debug, Formatter};
@@ -41,6 +42,8 @@ pub struct TlsFiles {
 pub struct Options {
     /// Where it listens on 127.0.0.1; a free one when `None`.
     pub port: Option<u16>,
+    /// Where it runs; when it is not `None`, it listens on the address of that host instead of 127.0.0.1.
+    pub host: Option<Host>,
     /// Whether it is a node of a cluster; its bus is at `port` + 10000.
     pub cluster: bool,
     /// The password of the user `default`, none when `None`.
@@ -110,7 +113,12 @@ impl Server {
     /// Starts the process, and waits until it answers.
     fn run(&mut self) -> Result<(), StartError> {
         let log = self.dir.path().join("log");
-        let mut process = Process::start(&self.arguments(), self.dir.path(), &log)?;
+        let mut process = Process::start(
+            self.options.host.as_ref(),
+            &self.arguments(),
+            self.dir.path(),
+            &log,
+        )?;
         let begin = Instant::now();
         loop {
             let last = match self.call(&["PING"]) {
@@ -147,7 +155,7 @@ impl Server {
             arguments.push(value.to_owned());
         };
         let port = self.port.to_string();
-        set("bind", "127.0.0.1");
+        set("bind", &self.address().ip().to_string());
         set("protected-mode", "no");
         set("daemonize", "no");
         set("loglevel", "warning");
@@ -186,9 +194,10 @@ impl Server {
         self.port
     }
 
-    /// Where it listens: 127.0.0.1 and its port.
+    /// Where it listens: 127.0.0.1, or the address of its host, and its port.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        let host = self.options.host.as_ref();
+        (host.map_or(Ipv4Addr::LOCALHOST, Host::address), self.port).into()
     }
 
     /// Its Unix socket, which speaks the same without TLS.

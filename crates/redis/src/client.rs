@@ -1,16 +1,19 @@
 //! The client: commands in, results out, for one server or a cluster.
 //!
 //! Reading order: `request` (the life of a command), `routes` (who serves which slot), `node` (a
-//! server's connections), `keeper` (what connects and learns the topology), `speak` (greeting).
+//! server's connections), `keeper` (what connects, with `names`, `refresh` and `sleepers`), `drivers`
+//! (what serves connections), `speak` (greeting), `feed` (subscriptions).
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use embar_mux::{Mux, Settings, block_on};
+use embar_mux::{Reason, Settings, Standing, block_on};
+use embar_transport::SocketOptions;
 
 use crate::command::{Class, Command, Fixed, Route};
 use crate::commands::Key;
@@ -20,23 +23,34 @@ use crate::error::Error;
 use crate::pipeline::{Pipeline, Transaction};
 use crate::prefix;
 use crate::pubsub::Subscriber;
-use crate::resp::{Address, FromReply, ServerError, View, parse};
+use crate::resp::{Address, FromReply};
+use crate::tls::{Encryption, lasts};
 use crate::topology::Topology;
+use drivers::Drivers;
 use keeper::Keeper;
 use node::{Link, Node};
 use request::hint;
 use routes::Routes;
 
+mod changes;
+mod drivers;
 mod feed;
 mod keeper;
+pub mod metrics;
+mod names;
 mod node;
+mod refresh;
 mod request;
 mod routes;
+mod sleepers;
 mod speak;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use feed::Feed;
 pub(crate) use request::{Answer, Outcome, is_elsewhere};
 pub use request::{IntoBuffer, Request};
+pub(crate) use sleepers::after;
 
 /// A client for one server or a cluster. Cheap to clone; usable from every thread and every
 /// executor. All clones share the same few connections, which end with the last of them.
@@ -67,7 +81,7 @@ impl Client {
     /// Connects to what `url` names, for example `redis://127.0.0.1` or
     /// `redis-cluster://127.0.0.1:7000,127.0.0.1:7001`. See [`Config::from_url`].
     ///
-    /// Within a Tokio runtime the connections are served by a task of it, otherwise by a thread of
+    /// Within a Tokio runtime the connections are served by tasks of it, otherwise by a thread of
     /// their own.
     ///
     /// # Errors
@@ -82,15 +96,8 @@ impl Client {
     /// # Errors
     /// When nothing answers in time; when the server refuses.
     pub async fn with(config: Config) -> Result<Self, Error> {
-        let settings = settings(&config);
-        #[cfg(feature = "tokio")]
-        let mux = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => Mux::on_tokio(&settings, &runtime),
-            Err(_) => Mux::on_thread(&settings),
-        };
-        #[cfg(not(feature = "tokio"))]
-        let mux = Mux::on_thread(&settings);
-        let client = Self::start(config, mux)?;
+        let drivers = Drivers::here(&settings(&config));
+        let client = Self::start(config, drivers)?;
         client.first_contact().await?;
         Ok(client)
     }
@@ -101,8 +108,8 @@ impl Client {
     /// # Errors
     /// As [`Client::with`].
     pub fn with_blocking(config: Config) -> Result<Self, Error> {
-        let mux = Mux::on_thread(&settings(&config));
-        let client = Self::start(config, mux)?;
+        let drivers = Drivers::on_thread(&settings(&config));
+        let client = Self::start(config, drivers)?;
         {
             let mut contact = std::pin::pin!(client.first_contact());
             block_on(|cx| contact.as_mut().poll(cx))?;
@@ -110,19 +117,16 @@ impl Client {
         Ok(client)
     }
 
-    fn start(config: Config, mux: std::io::Result<Mux<speak::Speaker>>) -> Result<Self, Error> {
+    fn start(config: Config, drivers: std::io::Result<Drivers>) -> Result<Self, Error> {
         config
             .check()
             .map_err(|error| Error::Config(error.to_string()))?;
-        if config.tls {
-            return Err(Error::Config(
-                "encrypted connections are not supported by this build".to_owned(),
-            ));
-        }
+        let tls = config.tls.as_ref().map(Encryption::new).transpose();
+        let tls = tls.map_err(Error::Config)?;
         let cannot = |error: std::io::Error| Error::Config(format!("cannot start: {error}"));
-        let mux = mux.map_err(cannot)?;
+        let drivers = drivers.map_err(cannot)?;
         let config = Arc::new(config);
-        let keeper = Keeper::new(Arc::clone(&config), mux);
+        let keeper = Keeper::new(Arc::clone(&config), drivers, tls);
         let node = |endpoint: &Endpoint| Node::new(endpoint.clone(), config.mux_per_node, &keeper);
         let nodes: Vec<_> = config.seeds.iter().map(node).collect();
         let routes = match nodes.first() {
@@ -146,15 +150,31 @@ impl Client {
 
     async fn first_contact(&self) -> Result<(), Error> {
         let ping = Fixed::new(prefix!(1, 4, "PING"), (), Route::Any, Class::Read);
-        let timeout = self.inner.config.timeout;
-        self.send::<_, ()>(ping).timeout(timeout).await?;
+        self.contact(ping).await?;
         if self.inner.config.mode == Mode::Cluster {
             // Waits until the slots are known, as a command does; by the class that goes to
             // primaries, as replicas may take longer to be there.
             let any = Fixed::new(prefix!(1, 4, "PING"), (), Route::Slot(0), Class::Write);
-            self.send::<_, ()>(any).timeout(timeout).await?;
+            self.contact(any).await?;
         }
         Ok(())
+    }
+
+    /// Waits for the reply to a first command, unless it is clear that there will be none.
+    async fn contact(&self, ping: Fixed<()>) -> Result<(), Error> {
+        let mut ping = pin!(self.send::<_, ()>(ping).timeout(self.inner.config.timeout));
+        let contact = poll_fn(|cx| match ping.as_mut().poll(cx) {
+            Poll::Pending => match self.inner.distrust() {
+                Some(why) => Poll::Ready(Err(Error::Unavailable { why })),
+                None => Poll::Pending,
+            },
+            done => done,
+        });
+        match contact.await {
+            // It waited for a connection, as one before it could not be made in time.
+            Err(Error::TimedOut) => Err(self.inner.unreachable().unwrap_or(Error::TimedOut)),
+            outcome => outcome,
+        }
     }
 
     /// Gives a command to the client; it is sent when the request is awaited.
@@ -195,7 +215,8 @@ impl Client {
         self.send::<_, ()>(ping).await?;
         let link = self.inner.link(route, Class::Write).ok_or(Error::Closed)?;
         let own = Link::dedicated(link.endpoint.clone(), &self.inner.keeper);
-        let deadline = Instant::now() + self.inner.config.timeout;
+        let deadline = after(self.inner.config.timeout);
+        let mut nap = None;
         let conn = poll_fn(|cx| {
             if let Poll::Ready(conn) = own.poll_conn(cx) {
                 return Poll::Ready(Ok(conn));
@@ -206,7 +227,7 @@ impl Client {
                     .map_or_else(String::new, |why| why.to_string());
                 return Poll::Ready(Err(Error::Unavailable { why }));
             }
-            self.inner.keeper.wake_at(deadline, cx.waker().clone());
+            self.inner.keeper.wake_at(&mut nap, deadline, cx.waker());
             Poll::Pending
         });
         let conn = conn.await?;
@@ -247,20 +268,53 @@ impl fmt::Debug for Client {
 }
 
 fn settings(config: &Config) -> Settings {
+    let usual = Settings::default();
     Settings {
         ring_bytes: config.ring_bytes,
-        ..Settings::default()
+        sockets: SocketOptions {
+            // Where nobody owes a reply, as with subscriptions and commands that block, only the
+            // kernel can tell silence from rest.
+            dead_peer_timeout: Some(config.dead_after),
+            unacknowledged_timeout: Some(config.dead_after),
+            ..usual.sockets
+        },
+        ..usual
     }
 }
 
 impl Inner {
+    /// Why there is no connection to the first of the nodes, if there is none.
+    fn unreachable(&self) -> Option<Error> {
+        let routes = self.routes.load();
+        let link = routes.nodes.first()?.link(0);
+        let standing = link.current().map(|conn| conn.standing());
+        let why = link
+            .last_failure()
+            .filter(|_| standing != Some(Standing::Open))?;
+        let why = why.to_string();
+        Some(Error::Unavailable { why })
+    }
+
+    /// Why no server is trusted, or trusts this client; `None` if one may yet do so.
+    fn distrust(&self) -> Option<String> {
+        self.config.tls.as_ref()?;
+        let mut why = None;
+        for node in &*self.routes.load().nodes {
+            match node.link(0).last_failure()? {
+                Reason::Tls(error) if lasts(&error) => why = Some(Reason::Tls(error).to_string()),
+                _ => return None,
+            }
+        }
+        why
+    }
+
     /// Where a command goes; `None`: nobody knows who serves its slot.
     #[inline]
     pub(crate) fn link(&self, route: Route, class: Class) -> Option<Arc<Link>> {
         let routes = self.routes.load();
         let node = match route {
             // Those with several slots are only sent when there is one node.
-            Route::Any | Route::CrossSlot => routes.nodes.first()?,
+            Route::Any | Route::CrossSlot => routes.any(class)?,
             Route::Slot(slot) => match (self.config.read_from, class) {
                 (ReadFrom::Primary, _) | (_, Class::Write) => routes.primary(slot)?,
                 _ => self.reader(&routes, slot)?,
@@ -269,24 +323,35 @@ impl Inner {
         Some(Arc::clone(node.link(hint(route))))
     }
 
-    /// Who is asked for what a slot holds, by policy.
+    /// Who is asked for what a slot holds, by policy: of those it allows one that seems to live, and
+    /// if none does, one of them nevertheless.
     #[cold]
     fn reader<'r>(&self, routes: &'r Routes, slot: u16) -> Option<&'r Arc<Node>> {
         let primary = routes.primary(slot);
         let count = routes.replicas(slot).count();
-        // Neighbouring slots have different readers, and a key always the same.
-        let choose = |count: usize| routes.replicas(slot).nth(usize::from(slot) % count.max(1));
+        // Neighbouring slots have different readers, and a key always the same while it lives.
+        let nth = |number: usize, count: usize| {
+            let number = (usize::from(slot) + number) % count;
+            routes.replicas(slot).nth(number).or(primary)
+        };
+        let live = |count: usize| {
+            let mut nodes = (0..count).filter_map(|number| nth(number, count));
+            nodes.find(|node| node.link(slot).seems_alive())
+        };
         match self.config.read_from {
             ReadFrom::Primary => primary,
-            ReadFrom::Replica => choose(count),
-            ReadFrom::PreferReplica => choose(count).or(primary),
-            ReadFrom::Any => choose(count + 1).or(primary),
+            ReadFrom::Replica if count == 0 => None,
+            ReadFrom::Replica => live(count).or_else(|| nth(0, count)),
+            ReadFrom::PreferReplica => live(count).or(primary),
+            ReadFrom::Any => live(count + 1).or(primary),
         }
     }
 
     /// The slot has moved: notes it at once, and has the keeper learn what else did. `None` if the
     /// node that said so does not know where to.
     pub(crate) fn moved(&self, slot: u16, address: &Address, said_by: &Link) -> Option<Arc<Link>> {
+        self.keeper.tally.moved.add(1);
+        tracing::debug!(node = %said_by.endpoint, slot, to = %address, "MOVED");
         self.keeper.refresh();
         let endpoint = Endpoint::announced(&address.host, address.port, &said_by.endpoint)?;
         let node = self.node(&endpoint);
@@ -299,6 +364,8 @@ impl Inner {
 
     /// A node to which a slot is on its way.
     pub(crate) fn known(&self, slot: u16, address: &Address, said_by: &Link) -> Option<Arc<Link>> {
+        self.keeper.tally.asked.add(1);
+        tracing::debug!(node = %said_by.endpoint, slot, to = %address, "ASK");
         let endpoint = Endpoint::announced(&address.host, address.port, &said_by.endpoint)?;
         Some(Arc::clone(self.node(&endpoint).link(slot)))
     }
@@ -314,11 +381,15 @@ impl Inner {
         self.routes.load().slot_of_each_primary()
     }
 
-    /// One of the nodes; another one for another number.
+    /// One of the nodes, if possible one that is connected; another one for another number.
     pub(crate) fn some_node(&self, number: usize) -> Option<Endpoint> {
         let routes = self.routes.load();
-        let count = routes.nodes.len().max(1);
-        Some(routes.nodes.get(number % count)?.endpoint.clone())
+        Some(routes.nearest(number, Class::Read)?.endpoint.clone())
+    }
+
+    /// Whether this is a node that is part of it.
+    pub(crate) fn knows(&self, endpoint: &Endpoint) -> bool {
+        self.routes.load().find(endpoint).is_some()
     }
 
     fn node(&self, endpoint: &Endpoint) -> Arc<Node> {
@@ -345,65 +416,6 @@ impl Inner {
         Node::new(endpoint, self.config.mux_per_node, &self.keeper)
     }
 
-    /// Asks nodes who serves which slot, until one answers. On the keeper's thread.
-    pub(crate) fn refresh(&self) -> bool {
-        let nodes = self.routes.load().nodes.clone();
-        let known = nodes.into_iter();
-        // Seeds last: they may have left, or be the only ones that are still there.
-        let seeds = self.config.seeds.iter().map(|seed| self.make(seed.clone()));
-        let mut asked: Vec<Endpoint> = Vec::new();
-        let mut best: Option<Topology> = None;
-        for node in known.chain(seeds) {
-            if asked.contains(&node.endpoint) {
-                continue;
-            }
-            asked.push(node.endpoint.clone());
-            match self.ask(&node) {
-                Ok(topology) if topology.uncovered() == 0 => {
-                    self.adopt(&topology);
-                    return true;
-                }
-                // A node that was reset, or is cut off, knows little.
-                Ok(topology) => {
-                    let known = best.as_ref().map_or(usize::MAX, Topology::uncovered);
-                    if topology.uncovered() < known {
-                        best = Some(topology);
-                    }
-                }
-                Err(why) => tracing::debug!(node = %node.endpoint, "no topology: {why}"),
-            }
-        }
-        match best {
-            Some(topology) if !topology.shards().is_empty() => {
-                self.adopt(&topology);
-                true
-            }
-            _ => {
-                tracing::warn!("no node of the cluster tells which serves which slot");
-                false
-            }
-        }
-    }
-
-    fn ask(&self, node: &Arc<Node>) -> Result<Topology, String> {
-        /// How long a node may take to answer before the next one is asked.
-        const PATIENCE: Duration = Duration::from_secs(1);
-        let conn = self.keeper.conn_now(node.link(0))?;
-        let command = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
-        let fill = |out: &mut [u8]| out.copy_from_slice(command);
-        let call = conn.submit(command.len(), 1, Some(PATIENCE), None, fill);
-        let call = call.map_err(|error| error.to_string())?;
-        let read = |reply: &mut Vec<u8>| {
-            let (view, _) = parse(reply).map_err(|error| error.to_string())?;
-            if let View::Error(error) = view {
-                return Err(ServerError::from(error).text);
-            }
-            let topology = Topology::from_slots(view, &node.endpoint);
-            topology.map_err(|error| error.to_string())
-        };
-        call.wait(read).map_err(|error| error.to_string())?
-    }
-
     fn adopt(&self, topology: &Topology) {
         let _one = self
             .replacing
@@ -416,6 +428,7 @@ impl Inner {
             tracing::warn!("{uncovered} slots of the cluster have no node");
         }
         let new = Arc::new(new);
+        changes::tell(&old, &new, &self.keeper.tally);
         self.routes.store(Arc::clone(&new));
         old.retire_those_not_in(&new, &self.keeper);
     }

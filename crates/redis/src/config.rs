@@ -4,6 +4,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use thiserror::Error;
 
+use crate::tls::Tls;
+
 /// The port on which Redis listens when nothing else is said.
 pub const DEFAULT_PORT: u16 = 6379;
 
@@ -16,8 +18,8 @@ pub struct Config {
     /// Where to begin: the server, or some nodes of the cluster, tried in this order. The others
     /// are found through them.
     pub seeds: Vec<Endpoint>,
-    /// Encrypt connections, and check who the server is.
-    pub tls: bool,
+    /// Encrypt connections, and check who the server is. `None`: do not. See [`tls`](crate::tls).
+    pub tls: Option<Tls>,
     /// The user to authenticate as; `None` is the server's default user.
     pub username: Option<String>,
     /// The password. `None`: do not authenticate.
@@ -34,8 +36,8 @@ pub struct Config {
     pub max_in_flight: usize,
     /// What happens to a command beyond that. By default it waits.
     pub on_full: OnFull,
-    /// How long to wait for a reply, and how long to go on trying after a command could not be
-    /// executed at first. By default 5 s.
+    /// How long a command may take in all: until it can be sent, and for its reply, however often
+    /// that is tried. By default 5 s.
     pub timeout: Duration,
     /// How long connecting may take, with TLS and authentication. By default 2 s.
     pub connect_timeout: Duration,
@@ -62,7 +64,7 @@ impl Default for Config {
         Self {
             mode: Mode::Standalone,
             seeds: vec![Endpoint::tcp("127.0.0.1", DEFAULT_PORT)],
-            tls: false,
+            tls: None,
             username: None,
             password: None,
             database: 0,
@@ -116,6 +118,16 @@ impl Config {
             }
             _ => {}
         }
+        if let Some(tls) = &self.tls {
+            tls.check()?;
+            if self
+                .seeds
+                .iter()
+                .any(|seed| matches!(seed, Endpoint::Unix(_)))
+            {
+                return Err(ConfigError::TlsOverSocket);
+            }
+        }
         if self.username.is_some() && self.password.is_none() {
             return Err(ConfigError::UserWithoutPassword);
         }
@@ -161,6 +173,22 @@ pub enum ConfigError {
     /// Redis authenticates nobody without a password.
     #[error("a user is named without a password; give both, or none of them")]
     UserWithoutPassword,
+    /// It was built without encryption.
+    #[error("encrypted connections take the feature `tls` of embar-redis, which is off")]
+    TlsFeature,
+    /// They are of no use without each other.
+    #[error(
+        "a client's certificate takes its key, and a key its certificate; give both (tls_cert_file and tls_key_file), or none of them"
+    )]
+    CertificateWithoutKey,
+    /// Rules replace everything else.
+    #[error(
+        "rules of rustls decide about certificates; leave files and danger_accept_any_certificate out"
+    )]
+    TlsTwice,
+    /// Redis never encrypts those.
+    #[error("connections to Unix sockets cannot be encrypted; leave tls out")]
+    TlsOverSocket,
     /// Redis takes printable ASCII without spaces.
     #[error("the client name may have only printable ASCII characters and no spaces")]
     ClientName,
@@ -212,11 +240,11 @@ pub enum ReadFrom {
     /// The primary only.
     #[default]
     Primary,
-    /// A replica, and the primary of a shard that has none.
+    /// A replica that is reached, and the primary of a shard that has none.
     PreferReplica,
-    /// A replica only.
+    /// A replica only. Where none is reached, reads fail when their time is over.
     Replica,
-    /// All in turn.
+    /// All that are reached, in turn.
     Any,
 }
 
@@ -354,6 +382,39 @@ mod tests {
             refused(|c| c.retries.backoff_max = Duration::ZERO),
             ConfigError::Backoff
         );
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn what_cannot_be_meant_about_encryption_is_refused() {
+        let refused = |seed, tls| {
+            let tls = Some(tls);
+            let config = Config {
+                tls,
+                ..Config::standalone(seed)
+            };
+            config.check().expect_err("this cannot be meant")
+        };
+        let server = || Endpoint::tcp("a", 1);
+        let socket = Endpoint::Unix("/run/redis.sock".into());
+        assert_eq!(refused(socket, Tls::default()), ConfigError::TlsOverSocket);
+        let key_file = Some("key.pem".into());
+        let key = Tls {
+            key_file,
+            ..Tls::default()
+        };
+        assert_eq!(refused(server(), key), ConfigError::CertificateWithoutKey);
+        let rules = rustls::ClientConfig::builder()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let mut tls = Tls {
+            server_name: Some("b".to_owned()),
+            rules: Some(std::sync::Arc::new(rules).into()),
+            ..Tls::default()
+        };
+        assert_eq!(tls.check(), Ok(()));
+        tls.danger_accept_any_certificate = true;
+        assert_eq!(refused(server(), tls), ConfigError::TlsTwice);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Dedicated {
             return Ok(Some(Results::of_none()));
         };
         let executed: Option<crate::pipeline::Executed> = self.ask(whole).await?;
-        Ok(executed.map(crate::pipeline::Executed::into_results))
+        Ok(executed.map(|executed| transaction.results(executed)))
     }
 }
 
@@ -145,9 +145,10 @@ impl<C: Command + Unpin, R: Outcome> Future for Asked<'_, C, R> {
             None => {
                 let command = &this.command;
                 let mut fill = |out: &mut [u8]| command.encode(out);
-                let submitted = this
-                    .conn
-                    .poll_submit(cx, len, replies, this.timeout, &mut fill);
+                let class = command.class() as u8;
+                let submitted =
+                    this.conn
+                        .poll_submit(cx, len, replies, class, this.timeout, &mut fill);
                 match submitted {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(call)) => this.call.insert(call),

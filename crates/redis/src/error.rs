@@ -30,6 +30,12 @@ pub enum Error {
     /// As many commands as allowed are in flight, and the client was told not to wait.
     #[error("not executed: too many commands are in flight; wait, or allow more (max_in_flight)")]
     Busy,
+    /// The server refused `MULTI`, and executed commands of the transaction one by one, others
+    /// perhaps in between: those behind `MULTI` were on their way already.
+    #[error(
+        "executed, but not as a transaction: {0}; allow MULTI, EXEC and DISCARD for this user, or do not use transactions"
+    )]
+    NotAtomic(ServerError),
     /// Its keys have different slots, so no node of the cluster can execute it.
     #[error(
         "not executed: its keys have different slots; give them the same hash tag ({{tag}}), or send one command per key"
@@ -71,6 +77,7 @@ impl Error {
     pub fn may_have_executed(&self) -> bool {
         match self {
             Self::UnknownOutcome(_)
+            | Self::NotAtomic(_)
             | Self::TimedOut
             | Self::WrongType(_)
             | Self::ReplyTooLarge { .. }

@@ -18,7 +18,9 @@
 //! | several at once | [`Client::pipeline`], [`Client::transaction`] |
 //! | commands that block, `WATCH` | [`Client::dedicated`] |
 //! | messages | [`Client::subscriber`] |
+//! | what it does, as numbers | [`Client::metrics`], and for Prometheus [`client::metrics::Exporter`] |
 //! | no executor | [`Client::with_blocking`], [`Request::wait`] |
+//! | encrypted connections | [`tls`] |
 //! | everything that can be set | [`Config`], and as a URL [`Config::from_url`] |
 //!
 //! # What is sent again, and what is not
@@ -30,14 +32,13 @@
 //! | the connection broke after it was written | sent again | [`Error::UnknownOutcome`], unless [`Request::repeatable`] or `retry_writes` |
 //! | no reply in time | [`Error::TimedOut`] | [`Error::TimedOut`] |
 //!
-//! Sending again goes on for the command's timeout after the first failure, at growing and random
-//! distances.
+//! A command ends within its timeout, however often it is sent: again at growing and random distances.
 //! [`Error::may_have_executed`] tells apart what was certainly not executed. A write is not
 //! repeated by itself even if it could be, because a `SET` that is done twice can overwrite what
 //! somebody else has written in between.
 //!
-//! A node that fails holds up only commands for its own slots, and those without a key if it is the
-//! first of all nodes.
+//! A node that fails holds up only commands for its own slots. Those without a key go to nodes that
+//! are connected, in turn.
 #![forbid(unsafe_code)]
 
 mod across;
@@ -52,6 +53,7 @@ pub mod pipeline;
 pub mod pubsub;
 pub mod resp;
 pub mod slot;
+pub mod tls;
 pub mod topology;
 pub mod url;
 
@@ -60,3 +62,5 @@ pub use client::{Client, Request};
 pub use cmd::{Cmd, cmd};
 pub use config::Config;
 pub use error::Error;
+#[cfg(feature = "tls")]
+pub use rustls;

@@ -181,8 +181,13 @@ impl<'c> Pipeline<'c> {
     /// One batch for each connection that takes part.
     fn batches(&self) -> Vec<Sent<'c, '_>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        let mut anywhere = Vec::new();
         for (index, entry) in self.list.entries.iter().enumerate() {
             if self.refused(entry).is_some() {
+                continue;
+            }
+            if entry.route == Route::Any {
+                anywhere.push(index);
                 continue;
             }
             let link = self.client.link(entry.route, entry.class);
@@ -191,6 +196,15 @@ impl<'c> Pipeline<'c> {
                 Some((_, group)) => group.push(index),
                 None => groups.push((place, vec![index])),
             }
+        }
+        // Those that any node can execute go with the others, in their order.
+        match groups.first_mut() {
+            Some((_, group)) if !anywhere.is_empty() => {
+                group.append(&mut anywhere);
+                group.sort_unstable();
+            }
+            None if !anywhere.is_empty() => groups.push((0, anywhere)),
+            _ => {}
         }
         let sent = |(_, group): (usize, Vec<usize>)| {
             let reads = |index: &usize| self.list.entries[*index].class == Class::Read;
@@ -219,6 +233,7 @@ impl fmt::Debug for Pipeline<'_> {
 struct Batch<'l> {
     list: &'l List,
     group: Vec<usize>,
+    route: Route,
     class: Class,
     len: usize,
     replies: u32,
@@ -230,6 +245,10 @@ impl<'l> Batch<'l> {
         Self {
             len: entries().map(|entry| entry.bytes.len()).sum(),
             replies: entries().map(|entry| entry.replies).sum(),
+            route: entries()
+                .map(|entry| entry.route)
+                .find(|route| *route != Route::Any)
+                .unwrap_or(Route::Any),
             list,
             class,
             group,
@@ -252,7 +271,7 @@ impl Command for Batch<'_> {
     }
 
     fn route(&self) -> Route {
-        self.list.entries[self.group[0]].route
+        self.route
     }
 
     fn class(&self) -> Class {

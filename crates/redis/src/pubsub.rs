@@ -10,6 +10,7 @@ use embar_mux::block_on;
 
 use crate::client::{Client, Feed};
 use crate::error::Error;
+use crate::resp::ServerError;
 
 /// What is subscribed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +35,16 @@ pub enum Event {
     /// A connection broke or moved: what was published until its subscriptions were made anew did
     /// not come, and nobody knows whether there was anything.
     Interrupted,
+    /// A subscription is over: its connection broke or moved, and the server does not allow it any
+    /// more, for example because the user's permissions have changed. Subscribe again to try again.
+    Refused {
+        /// What was subscribed to.
+        kind: Kind,
+        /// The channel or pattern.
+        name: Vec<u8>,
+        /// What the server said.
+        error: ServerError,
+    },
 }
 
 /// A message.
@@ -54,7 +65,8 @@ pub struct Message {
 ///
 /// Redis keeps messages for nobody: what is published while a connection is down is gone, which
 /// [`Event::Interrupted`] tells. When more messages wait than fit, the newest are thrown away and
-/// counted ([`Event::Lost`]).
+/// counted ([`Event::Lost`]). A subscription that the server does not allow to be made again ends
+/// ([`Event::Refused`]).
 ///
 /// ```no_run
 /// # async fn example(client: &embar_redis::Client) -> Result<(), embar_redis::Error> {
@@ -84,19 +96,15 @@ impl Subscriber {
     }
 
     /// Subscribes, and waits until the server has confirmed it. Messages may come from then on.
-    /// What is subscribed to already is confirmed at once.
+    /// What is subscribed to already is confirmed at once. Dropped before it is confirmed, it is not
+    /// subscribed to.
     ///
     /// # Errors
-    /// The server's; [`Error::Unavailable`] when none confirms it in time: it is not subscribed to
-    /// then.
+    /// The server's; [`Error::Unavailable`] when none confirms it in time. It is not subscribed to
+    /// then, unless it was before.
     pub async fn subscribe(&self, kind: Kind, name: impl AsRef<[u8]>) -> Result<(), Error> {
-        let name = name.as_ref();
-        let deadline = self.feed.want(kind, name);
-        let confirmed = poll_fn(|cx| self.feed.poll_confirmed(kind, name, deadline, cx)).await;
-        if confirmed.is_err() {
-            self.feed.forget(kind, name);
-        }
-        confirmed
+        let mut asking = self.feed.want(kind, name.as_ref());
+        poll_fn(|cx| asking.poll(cx)).await
     }
 
     /// As [`Subscriber::subscribe`], for code without an executor.

@@ -8,6 +8,9 @@
 //! unix:/path[?...]    redis+unix://[[user]:password@]/path[?...]
 //! ```
 //!
+//! TLS takes the feature `tls`; see [`tls`](crate::tls). `#insecure` behind a URL with TLS is the
+//! same as `tls_insecure=true`.
+//!
 //! What is special in a URL is written as `%` and two hexadecimal digits. IPv6 addresses stand in
 //! brackets. [`OPTIONS`] names the options; durations have a unit (`us`, `ms`, `s`, `m`, `h`), sizes
 //! may have one (`KiB`, `MiB`, `GiB`).
@@ -19,13 +22,18 @@ use thiserror::Error;
 use crate::config::{
     Config, ConfigError, DEFAULT_PORT, Endpoint, Mode, OnFull, ProtocolVersion, ReadFrom, Secret,
 };
+use crate::tls::Tls;
+
+#[cfg(test)]
+mod tests;
 
 /// What may stand behind the `?`. Each sets the field of [`Config`] of its name.
 pub const OPTIONS: &str = "database (or db), username, password, client_name, \
     protocol=resp2|resp3, mux_per_node, max_in_flight, on_full=wait|refuse, timeout, \
     connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
     retry_writes=true|false, read_from=primary|prefer-replica|replica|any, refresh_interval, \
-    max_reply_bytes, ring_bytes";
+    max_reply_bytes, ring_bytes; with TLS also tls_ca_file (may be given several times), \
+    tls_cert_file, tls_key_file, tls_server_name, tls_insecure=true|false";
 
 /// Why a URL is no configuration. Never quotes what may be a part of a password.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -61,6 +69,14 @@ pub enum UrlError {
         /// What was written before the `=`.
         option: String,
     },
+    /// An option about encryption in a URL without it.
+    #[error(
+        "the option {option} is about encryption; begin the URL with rediss:// or rediss-cluster://"
+    )]
+    NotEncrypted {
+        /// Which one.
+        option: String,
+    },
     /// An option's value cannot be read.
     #[error("the value of the option {option} must be {wanted}")]
     Value {
@@ -83,19 +99,26 @@ impl Config {
     /// # Errors
     /// When it cannot be read, or [`Config::check`] finds that it cannot be meant.
     pub fn from_url(url: &str) -> Result<Self, UrlError> {
-        let (rest, options) = match url.split_once('?') {
-            Some((rest, options)) => (rest, options),
-            None => (url, ""),
+        let (url, insecure) = match url.strip_suffix("#insecure") {
+            Some(rest) if url.starts_with("rediss") => (rest, true),
+            _ => (url, false),
         };
+        let (rest, options) = url.split_once('?').unwrap_or((url, ""));
         if options.contains('@') {
             return Err(UrlError::At);
         }
         let mut config = Self::default();
+        let encrypted = || {
+            Some(Tls {
+                danger_accept_any_certificate: insecure,
+                ..Tls::default()
+            })
+        };
         let (scheme, rest) = rest.split_once(':').ok_or(UrlError::Scheme)?;
         match (scheme, rest.strip_prefix("//")) {
             ("redis", Some(rest)) => config.servers(rest)?,
             ("rediss", Some(rest)) => {
-                config.tls = true;
+                config.tls = encrypted();
                 config.servers(rest)?;
             }
             ("redis-cluster", Some(rest)) => {
@@ -104,7 +127,7 @@ impl Config {
             }
             ("rediss-cluster", Some(rest)) => {
                 config.mode = Mode::Cluster;
-                config.tls = true;
+                config.tls = encrypted();
                 config.servers(rest)?;
             }
             ("unix" | "redis+unix", Some(rest)) => config.socket(rest)?,
@@ -204,10 +227,31 @@ impl Config {
             "refresh_interval" => self.refresh_interval = duration("refresh_interval", value)?,
             "max_reply_bytes" => self.max_reply_bytes = size("max_reply_bytes", value)?,
             "ring_bytes" => self.ring_bytes = size("ring_bytes", value)?,
-            _ => {
-                let option = name.to_owned();
-                return Err(UrlError::Option { option });
+            _ => self.tls_option(name, value)?,
+        }
+        Ok(())
+    }
+
+    fn tls_option(&mut self, name: &str, value: &str) -> Result<(), UrlError> {
+        let option = name.to_owned();
+        let Some(tls) = &mut self.tls else {
+            return Err(match name {
+                "tls_ca_file" | "tls_cert_file" | "tls_key_file" | "tls_server_name"
+                | "tls_insecure" => UrlError::NotEncrypted { option },
+                _ => UrlError::Option { option },
+            });
+        };
+        match name {
+            "tls_ca_file" => tls.ca_files.push(value.into()),
+            "tls_cert_file" => tls.cert_file = Some(value.into()),
+            "tls_key_file" => tls.key_file = Some(value.into()),
+            "tls_server_name" => tls.server_name = Some(value.to_owned()),
+            "tls_insecure" => {
+                let known = [("true", true), ("false", false)];
+                let chosen = choice("tls_insecure", "true or false", value, known)?;
+                tls.danger_accept_any_certificate = chosen;
             }
+            _ => return Err(UrlError::Option { option }),
         }
         Ok(())
     }
@@ -327,192 +371,4 @@ fn size(option: &'static str, value: &str) -> Result<usize, UrlError> {
     measure(value, &units)
         .and_then(|bytes| usize::try_from(bytes).ok())
         .ok_or(UrlError::Value { option, wanted })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(url: &str) -> Config {
-        Config::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
-    }
-
-    fn refused(url: &str) -> UrlError {
-        Config::from_url(url).expect_err(url)
-    }
-
-    #[test]
-    fn a_server_with_everything() {
-        let read = config("redis://me:p%40ss@example.com:7000/3?protocol=resp2&timeout=250ms");
-        let wanted = Config {
-            username: Some("me".to_owned()),
-            password: Some(Secret::new("p@ss")),
-            database: 3,
-            protocol: ProtocolVersion::Resp2,
-            timeout: Duration::from_millis(250),
-            ..Config::standalone(Endpoint::tcp("example.com", 7000))
-        };
-        assert_eq!(read, wanted);
-    }
-
-    #[test]
-    fn what_is_left_out_is_as_by_default() {
-        for url in [
-            "redis://127.0.0.1",
-            "redis://127.0.0.1/",
-            "redis://127.0.0.1:6379?",
-        ] {
-            assert_eq!(config(url), Config::default(), "{url}");
-        }
-        let password = Some(Secret::new("x:y@z/"));
-        let read = config("rediss://:x:y@z/@h");
-        assert_eq!((read.username, read.password), (None, password));
-        assert!(read.tls);
-        assert_eq!("redis://127.0.0.1".parse(), Ok(Config::default()));
-    }
-
-    #[test]
-    fn a_cluster_has_seeds() {
-        let read = config("redis-cluster://u:p@a:1,[2001:db8::1]:2,[::1],b/?read_from=any");
-        assert_eq!(read.mode, Mode::Cluster);
-        assert_eq!(read.read_from, ReadFrom::Any);
-        let seeds = ["a:1", "[2001:db8::1]:2", "[::1]:6379", "b:6379"];
-        let shown = read.seeds.iter().map(Endpoint::to_string);
-        assert_eq!(shown.collect::<Vec<_>>(), seeds);
-        assert!(config("rediss-cluster://a").tls);
-    }
-
-    #[test]
-    fn sockets_have_paths() {
-        let socket = |path: &str| vec![Endpoint::Unix(path.into())];
-        assert_eq!(config("unix:/run/r.sock").seeds, socket("/run/r.sock"));
-        assert_eq!(config("unix:///run/r.sock").seeds, socket("/run/r.sock"));
-        let read = config("redis+unix://u:p@/a%20b@c?db=4");
-        assert_eq!(read.seeds, socket("/a b@c"));
-        assert_eq!(read.database, 4);
-        assert_eq!(read.username.as_deref(), Some("u"));
-        let read = config("unix:/s?username=u&password=a%26b");
-        assert_eq!(read.password, Some(Secret::new("a&b")));
-    }
-
-    #[test]
-    fn every_option_sets_its_field() {
-        let read = config(
-            "redis://h?client_name=x&mux_per_node=2&max_in_flight=7&on_full=refuse&timeout=1m&\
-             connect_timeout=3s&dead_after=1h&max_redirects=0&backoff_min=10us&backoff_max=1s&\
-             retry_writes=true&read_from=prefer-replica&refresh_interval=9s&\
-             max_reply_bytes=64MiB&ring_bytes=4096&database=5",
-        );
-        assert_eq!(read.client_name.as_deref(), Some("x"));
-        assert_eq!((read.mux_per_node, read.max_in_flight), (2, 7));
-        assert_eq!(read.on_full, OnFull::Refuse);
-        assert_eq!(read.timeout, Duration::from_secs(60));
-        assert_eq!(read.connect_timeout, Duration::from_secs(3));
-        assert_eq!(read.dead_after, Duration::from_secs(3600));
-        assert_eq!(read.retries.max_redirects, 0);
-        assert_eq!(read.retries.backoff_min, Duration::from_micros(10));
-        assert_eq!(read.retries.backoff_max, Duration::from_secs(1));
-        assert!(read.retry_writes);
-        assert_eq!(read.read_from, ReadFrom::PreferReplica);
-        assert_eq!(read.refresh_interval, Duration::from_secs(9));
-        assert_eq!((read.max_reply_bytes, read.ring_bytes), (64 << 20, 4096));
-        assert_eq!(read.database, 5);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_named() {
-        for url in [
-            "",
-            "localhost",
-            "http://h",
-            "redis:h",
-            "user:pw@h",
-            "redis+unix:/x",
-        ] {
-            assert_eq!(refused(url), UrlError::Scheme, "{url}");
-        }
-        for url in [
-            "redis://h:0",
-            "redis://h:x",
-            "redis://:1",
-            "redis://[::1",
-            "redis://[::1]x",
-        ] {
-            assert_eq!(refused(url), UrlError::Host, "{url}");
-        }
-        assert_eq!(refused("redis://::1"), UrlError::Host);
-        assert_eq!(refused("redis-cluster://a,,b"), UrlError::Host);
-        assert_eq!(refused("redis://"), UrlError::NoHost);
-        assert_eq!(refused("unix:run.sock"), UrlError::NoPath);
-        assert_eq!(refused("redis://h/x"), UrlError::Database);
-        assert_eq!(refused("redis://h/1/2"), UrlError::Database);
-        for url in [
-            "redis://:%4@h",
-            "redis://:%zz@h",
-            "redis://:%FF@h",
-            "unix:/%",
-        ] {
-            assert_eq!(refused(url), UrlError::Percent, "{url}");
-        }
-        let error = refused("redis://h?tiemout=1s").to_string();
-        assert!(
-            error.contains("'tiemout'") && error.contains("connect_timeout"),
-            "{error}"
-        );
-        for url in [
-            "redis://h?timeout=5",
-            "redis://h?timeout=s",
-            "redis://h?timeout=-1s",
-        ] {
-            let error = refused(url).to_string();
-            assert!(
-                error.contains("timeout must be") && error.contains("ms"),
-                "{error}"
-            );
-        }
-        let error = refused("redis://h?protocol=3").to_string();
-        assert!(error.contains("resp2 or resp3"), "{error}");
-        assert!(refused("http://h").to_string().contains("redis-cluster://"));
-    }
-
-    #[test]
-    fn what_cannot_be_meant_is_refused() {
-        let refused = |url| match refused(url) {
-            UrlError::Config(error) => error,
-            error => panic!("{url}: {error}"),
-        };
-        assert_eq!(
-            refused("redis-cluster://h/1"),
-            ConfigError::DatabaseInCluster
-        );
-        assert_eq!(
-            refused("redis-cluster://h?db=1"),
-            ConfigError::DatabaseInCluster
-        );
-        assert_eq!(refused("redis://a,b"), ConfigError::SeveralServers);
-        assert_eq!(refused("redis://u@h"), ConfigError::UserWithoutPassword);
-        let option = "mux_per_node";
-        assert_eq!(
-            refused("redis://h?mux_per_node=0"),
-            ConfigError::Zero { option }
-        );
-    }
-
-    #[test]
-    fn no_error_shows_a_password() {
-        for url in [
-            "redis://u:hunter2",
-            "redis://u:hunter2@",
-            "redis://u:hunter2@h:x",
-            "redis://u:hunter2%@h",
-            "u:hunter2@h",
-            "redis://u:1?hunter2&x@h",
-            "hunter2@h:1",
-            "unix:/s?password=hunter2%",
-            "unix:/s?password=hunter2&db=x",
-        ] {
-            let error = refused(url);
-            assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}");
-        }
-    }
 }

@@ -9,11 +9,6 @@
 
 pub mod admin;
 mod client;
-#[cfg(feature = "tls")]
-use tls as channel;
-#[cfg(not(feature = "tls"))]
-#[path = "runtime/no_tls.rs"]
-mod channel;
 mod clock;
 mod conn;
 mod group;

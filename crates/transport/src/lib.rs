@@ -14,7 +14,8 @@
 //! user.
 //!
 //! Reading order: [`buffer`], [`reactor`] (the contract), [`token`], [`waker`], [`socket`], then
-//! `epoll.rs` and its parts under `epoll/`.
+//! `epoll.rs` and its parts under `epoll/`; [`tls`] stands between a reactor and its user.
+//! [`alloc`] belongs to none of these: it counts allocations.
 //!
 //! ```
 //! use std::net::TcpListener;
@@ -54,6 +55,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod alloc;
 pub mod buffer;
 pub mod epoll;
 pub mod marks;
@@ -61,6 +63,7 @@ pub mod park;
 pub mod reactor;
 pub mod ring;
 pub mod socket;
+pub mod tls;
 pub mod token;
 pub mod waker;
 

@@ -2,7 +2,7 @@
 //!
 //! Read [`plan`] (what is measured), [`work`] (which keys and values), [`tally`] (what came of it), then [`callers`] and
 //! [`pipelined`] (who does it, one by one or many at a time), [`load`] (keys that are there before), [`measure`] (one
-//! run), [`figures`] (of a run, and of several) and [`report`] (what is printed).
+//! run), [`profile`] (where its time went), [`figures`] (of a run, and of several) and [`report`] (what is printed).
 
 mod callers;
 pub mod figures;
@@ -10,6 +10,7 @@ mod load;
 pub mod measure;
 mod pipelined;
 pub mod plan;
+mod profile;
 pub mod report;
 mod tally;
 pub mod work;

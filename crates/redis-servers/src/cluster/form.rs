@@ -57,8 +57,13 @@ fn introduce(cluster: &Cluster) -> Result<(), CommandError> {
             let (first, last) = (slots.start().to_string(), slots.end().to_string());
             control.call(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
         }
+    }
+    // Only now: a node that was met by another one takes no epoch any more.
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        let mut control = node.control()?;
         for other in &cluster.nodes[index + 1..] {
-            control.call(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()])?;
+            let (ip, port) = (other.address().ip(), other.port());
+            control.call(&["CLUSTER", "MEET", &ip.to_string(), &port.to_string()])?;
         }
     }
     Ok(())

@@ -128,9 +128,10 @@ impl Cluster {
     }
 
     fn migrate(&self, from: usize, to: usize, keys: Vec<Vec<u8>>) -> Result<(), CommandError> {
-        let port = self.nodes[to].port().to_string();
+        let (ip, port) = (self.nodes[to].address().ip(), self.nodes[to].port());
+        let (ip, port) = (ip.to_string(), port.to_string());
         // An empty key says that the keys are listed at the end; `REPLACE` makes it possible to do it twice.
-        let mut arguments = ["MIGRATE", "127.0.0.1", &port, "", "0", MOVE_MS, "REPLACE"]
+        let mut arguments = ["MIGRATE", &ip, &port, "", "0", MOVE_MS, "REPLACE"]
             .map(Vec::from)
             .to_vec();
         if let Some(password) = &self.password {

@@ -4,21 +4,28 @@
 //! wanted and was not asked for, and does all of that again whenever a connection breaks, a slot
 //! moves, or the topology changes. Servers answer each request in order, which tells what an error
 //! is about.
+//!
+//! Nothing slow happens while the state is locked: names are looked up, connections opened and
+//! tasks woken without it.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use embar_mux::{Conn, Reason};
 
 use super::Inner;
 use super::keeper::Keeper;
+use super::sleepers::{Nap, after};
 use crate::config::Endpoint;
 use crate::error::Error;
-use crate::pubsub::{Event, Kind, Message};
-use crate::resp::{ErrorKind, Items, Out, ServerError, View, bulk_len, header_len, parse};
-use crate::slot::slot;
+use crate::pubsub::{Event, Kind};
+use crate::resp::{ServerError, View, parse};
+use state::{Held, Standing, State};
+
+mod events;
+mod line;
+mod state;
 
 /// How long to wait before a subscription is looked at again that the wrong node was asked for.
 const MOVED_PAUSE: Duration = Duration::from_millis(20);
@@ -27,49 +34,25 @@ const MOVED_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Feed {
     me: Weak<Feed>,
     keeper: Arc<Keeper>,
-    capacity: usize,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
-struct State {
-    events: VecDeque<Event>,
-    lost: u64,
-    reader: Option<Waker>,
-    wanted: Vec<Wanted>,
-    lines: Vec<Line>,
-    /// Numbers of connections, never used twice.
-    next_number: u64,
-    failures: u32,
-    /// Something is to be asked for anew.
-    unsettled: bool,
-    ended: bool,
+/// A connection that a subscriber needs.
+pub(crate) struct Wish {
+    pub endpoint: Endpoint,
+    /// Names the connection; never used twice.
+    pub number: u64,
+    /// Attempts to connect that failed before.
+    pub attempt: u32,
 }
 
-struct Wanted {
-    kind: Kind,
-    name: Vec<u8>,
-    /// The node that was asked for it last.
-    at: Option<Endpoint>,
-    standing: Standing,
-    waiting: Vec<Waker>,
-}
-
-enum Standing {
-    /// To be asked for.
-    New,
-    Asked,
-    Confirmed,
-    Refused(ServerError),
-}
-
-/// A connection to a node.
-struct Line {
-    endpoint: Endpoint,
+/// Somebody waits until a subscription is confirmed. Dropped before that, it is not wanted any more
+/// unless others want it.
+pub(crate) struct Asking<'f> {
+    feed: &'f Feed,
     number: u64,
-    conn: Conn,
-    /// What it was asked, in order: whether to begin, of what kind, by which name.
-    asked: VecDeque<(bool, Kind, Vec<u8>)>,
+    deadline: Instant,
+    nap: Option<Nap>,
 }
 
 impl Feed {
@@ -78,95 +61,62 @@ impl Feed {
         let feed = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             keeper,
-            capacity,
-            state: Mutex::default(),
+            state: Mutex::new(State::new(capacity)),
         });
         feed.keeper.remember(Arc::downgrade(&feed));
         feed
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Held<'_> {
+        Held::new(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn tend_at(&self, at: Instant) {
         self.keeper.tend(Weak::clone(&self.me), at);
     }
 
-    /// Writes down that something is wanted; until when to wait for it.
-    pub fn want(&self, kind: Kind, name: &[u8]) -> Instant {
-        let mut state = self.state();
-        if state.find(kind, name).is_none() {
-            state.wanted.push(Wanted {
-                kind,
-                name: name.to_vec(),
-                at: None,
-                standing: Standing::New,
-                waiting: Vec::new(),
-            });
-            drop(state);
-            self.tend_at(Instant::now());
-        }
-        Instant::now() + self.keeper.timeout()
+    fn tend_after_failure(&self, failures: u32) {
+        self.tend_at(after(self.keeper.backoff(failures)));
     }
 
-    pub fn poll_confirmed(
-        &self,
-        kind: Kind,
-        name: &[u8],
-        deadline: Instant,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        let mut state = self.state();
-        let Some(wanted) = state.find(kind, name) else {
-            return Poll::Ready(Err(Error::Closed));
-        };
-        match &wanted.standing {
-            Standing::Confirmed => return Poll::Ready(Ok(())),
-            Standing::Refused(error) => return Poll::Ready(Err(error.clone().into())),
-            Standing::New | Standing::Asked => {}
+    /// Writes down that something is wanted.
+    pub fn want(&self, kind: Kind, name: &[u8]) -> Asking<'_> {
+        let (number, new) = self.state().want(kind, name);
+        if new {
+            self.tend_at(Instant::now());
         }
-        if Instant::now() >= deadline {
-            let why = "no server has confirmed the subscription in time".to_owned();
-            return Poll::Ready(Err(Error::Unavailable { why }));
+        Asking {
+            feed: self,
+            number,
+            deadline: after(self.keeper.timeout()),
+            nap: None,
         }
-        wanted.waiting.push(cx.waker().clone());
-        drop(state);
-        self.keeper.wake_at(deadline, cx.waker().clone());
-        Poll::Pending
     }
 
     /// It is wanted no more.
     pub fn forget(&self, kind: Kind, name: &[u8]) {
-        let mut state = self.state();
-        let state = &mut *state;
-        let Some(index) = state.position(kind, name) else {
-            return;
-        };
-        let wanted = state.wanted.swap_remove(index);
-        let asked = matches!(wanted.standing, Standing::Asked | Standing::Confirmed);
-        let line = state
-            .lines
-            .iter_mut()
-            .find(|line| Some(&line.endpoint) == wanted.at.as_ref());
-        if let Some(line) = line.filter(|_| asked) {
-            line.ask(false, kind, name);
+        let said = self.state().forget(kind, name);
+        self.say_later_unless(said);
+    }
+
+    fn say_later_unless(&self, said: bool) {
+        if !said {
+            self.tend_after_failure(0);
         }
     }
 
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Event, Error>> {
         let mut state = self.state();
-        if let Some(event) = state.events.pop_front() {
+        if let Some(event) = state.events.pop() {
             return Poll::Ready(Ok(event));
-        }
-        if state.lost > 0 {
-            let lost = std::mem::take(&mut state.lost);
-            return Poll::Ready(Ok(Event::Lost(lost)));
         }
         if self.keeper.is_over() {
             return Poll::Ready(Err(Error::Closed));
         }
-        state.reader = Some(cx.waker().clone());
+        let before = state.reader.replace(cx.waker().clone());
+        drop(state);
+        // Not under the lock: who knows what goes with it.
+        drop(before);
         Poll::Pending
     }
 
@@ -174,7 +124,7 @@ impl Feed {
         let mut state = self.state();
         state.ended = true;
         for line in std::mem::take(&mut state.lines) {
-            line.conn.close();
+            line.close();
         }
     }
 
@@ -185,105 +135,67 @@ impl Feed {
             return;
         }
         let mut complete = state.place(client);
-        let State { wanted, lines, .. } = &mut *state;
-        let needed: Vec<Endpoint> = wanted
-            .iter()
-            .filter_map(|wanted| wanted.at.clone())
-            .collect();
-        lines.retain(|line| {
-            let keep = needed.contains(&line.endpoint);
-            if !keep {
-                line.conn.close();
-            }
-            keep
-        });
-        for endpoint in needed {
-            complete &= self.connect(&mut state, &endpoint);
-        }
-        let State { wanted, lines, .. } = &mut *state;
-        for wanted in wanted {
-            let line = lines
-                .iter_mut()
-                .find(|line| Some(&line.endpoint) == wanted.at.as_ref());
-            if let (Standing::New, Some(line)) = (&wanted.standing, line) {
-                if line.ask(true, wanted.kind, &wanted.name) {
-                    wanted.standing = Standing::Asked;
-                } else {
-                    complete = false;
-                }
+        let wishes = state.connections();
+        complete &= state.ask();
+        state.failures = state.failures.saturating_add(u32::from(!complete));
+        let failures = state.failures;
+        drop(state);
+        if let Some(me) = self.me.upgrade() {
+            for wish in wishes {
+                self.keeper.connect_feed(Arc::clone(&me), wish);
             }
         }
         if !complete {
-            state.failures += 1;
-            let pause = self.keeper.backoff(state.failures);
-            drop(state);
-            self.tend_at(Instant::now() + pause);
+            self.tend_after_failure(failures);
         }
     }
 
-    /// Sees to it that there is a connection.
-    fn connect(&self, state: &mut State, endpoint: &Endpoint) -> bool {
-        if state.lines.iter().any(|line| line.endpoint == *endpoint) {
-            return true;
+    /// The keeper has opened a connection, which may still fail to be made, or could not.
+    pub fn opened(&self, number: u64, opened: Result<Conn, Reason>) {
+        let mut state = self.state();
+        let line = state.line(number);
+        match (opened, line) {
+            (Ok(conn), Some(line)) => {
+                state.lines[line].opened(conn);
+                drop(state);
+                self.tend_at(Instant::now());
+            }
+            // Nothing needs it any more, or it is over already.
+            (Ok(conn), None) => conn.close(),
+            (Err(reason), _) => {
+                drop(state);
+                self.went_down(number, &reason);
+            }
         }
-        let number = state.next_number;
-        state.next_number += 1;
-        let (me, attempt) = (Weak::clone(&self.me), state.failures);
-        let opened = self.keeper.open_feed(endpoint, me, number, attempt);
-        let Ok(conn) = opened else {
-            return false;
-        };
-        state.lines.push(Line {
-            endpoint: endpoint.clone(),
-            number,
-            conn,
-            asked: VecDeque::new(),
-        });
-        true
     }
 
     /// A connection is over.
     pub fn went_down(&self, number: u64, reason: &Reason) {
         let mut state = self.state();
-        let Some(index) = state.lines.iter().position(|line| line.number == number) else {
+        let Some(line) = state.line(number) else {
             return;
         };
-        let line = state.lines.swap_remove(index);
-        tracing::debug!(node = %line.endpoint, "a subscriber's connection is over: {reason}");
-        let mut interrupted = false;
-        for wanted in &mut state.wanted {
-            if wanted.at.as_ref() == Some(&line.endpoint) {
-                interrupted |= matches!(wanted.standing, Standing::Confirmed);
-                if !matches!(wanted.standing, Standing::Refused(_)) {
-                    wanted.standing = Standing::New;
-                }
-            }
-        }
-        if interrupted {
-            state.tell(Event::Interrupted, self.capacity);
-        }
-        state.failures += 1;
-        let pause = self.keeper.backoff(state.failures);
+        let endpoint = &state.lines[line].endpoint;
+        tracing::debug!(node = %endpoint, "a subscriber's connection is over: {reason}");
+        state.went_down(line);
+        let failures = state.failures;
         drop(state);
-        self.tend_at(Instant::now() + pause);
+        self.tend_after_failure(failures);
     }
 
     /// A frame came.
     pub fn heard(&self, number: u64, frame: &[u8]) {
         let mut state = self.state();
-        let Some(line) = state.lines.iter().position(|line| line.number == number) else {
+        let Some(line) = state.line(number) else {
             return;
         };
         match parse(frame) {
             Ok((View::Push(items) | View::Array(items), _))
-                if state.heard(line, items, self.capacity).is_none() =>
+                if state.heard(line, items).is_none() =>
             {
                 tracing::debug!("a server pushed something that is no message");
             }
-            Ok((View::Error(error), _)) => {
-                let error = ServerError::from(error);
-                state.refused(line, error);
-            }
+            Ok((View::Error(error), _)) => state.refused(line, ServerError::from(error)),
             _ => {}
         }
         if std::mem::take(&mut state.unsettled) {
@@ -294,175 +206,43 @@ impl Feed {
     }
 }
 
-impl State {
-    fn position(&self, kind: Kind, name: &[u8]) -> Option<usize> {
-        let is_it = |wanted: &Wanted| wanted.kind == kind && wanted.name == name;
-        self.wanted.iter().position(is_it)
-    }
-
-    fn find(&mut self, kind: Kind, name: &[u8]) -> Option<&mut Wanted> {
-        let index = self.position(kind, name)?;
-        Some(&mut self.wanted[index])
-    }
-
-    /// Says for all that is wanted which node to ask. False: for some nobody knows.
-    fn place(&mut self, client: &Inner) -> bool {
-        let mut complete = true;
-        let failures = self.failures as usize;
-        for wanted in &mut self.wanted {
-            let connected = self
-                .lines
-                .iter()
-                .any(|line| Some(&line.endpoint) == wanted.at.as_ref());
-            let target = match wanted.kind {
-                Kind::Sharded => client.primary_of(slot(&wanted.name)),
-                // Every node tells of all channels: another one is taken if this one is gone.
-                _ if connected => wanted.at.clone(),
-                _ => client.some_node(failures),
-            };
-            complete &= target.is_some();
-            if target.is_some() && target != wanted.at {
-                wanted.at = target;
-                if !matches!(wanted.standing, Standing::Refused(_)) {
-                    wanted.standing = Standing::New;
-                }
-            }
-        }
-        complete
-    }
-
-    /// A push: `message`, `subscribe` and the like. `None`: it is nothing that is known.
-    fn heard(&mut self, line: usize, mut items: Items<'_>, capacity: usize) -> Option<()> {
-        let what = text(items.next()?)?;
-        let (kind, rest) = match what {
-            [b'p', rest @ ..] if what != b"pong" => (Kind::Pattern, rest),
-            [b's', rest @ ..] if matches!(rest, b"message" | b"subscribe" | b"unsubscribe") => {
-                (Kind::Sharded, rest)
-            }
-            rest => (Kind::Channel, rest),
+impl Asking<'_> {
+    /// Whether the server has confirmed it.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let unavailable = |why: &str| {
+            let why = why.to_owned();
+            Poll::Ready(Err(Error::Unavailable { why }))
         };
-        let name = text(items.next()?)?;
-        match rest {
-            b"message" => {
-                let (channel, pattern) = match kind {
-                    Kind::Pattern => (text(items.next()?)?, Some(name.to_vec())),
-                    _ => (name, None),
-                };
-                let message = Message {
-                    kind,
-                    channel: channel.to_vec(),
-                    pattern,
-                    payload: text(items.next()?)?.to_vec(),
-                };
-                self.tell(Event::Message(message), capacity);
-            }
-            b"subscribe" => {
-                self.answered(line, true, kind, name);
-                self.failures = 0;
-                if let Some(wanted) = self.find(kind, name) {
-                    wanted.stand(Standing::Confirmed);
-                }
-            }
-            b"unsubscribe" if self.answered(line, false, kind, name) => {}
-            b"unsubscribe" => {
-                // Nobody asked for that: its slot has moved.
-                self.tell(Event::Interrupted, capacity);
-                self.unsettled = true;
-                if let Some(wanted) = self.find(kind, name) {
-                    wanted.standing = Standing::New;
-                    wanted.at = None;
-                }
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-
-    /// Whether this answers the request that has waited longest.
-    fn answered(&mut self, line: usize, begin: bool, kind: Kind, name: &[u8]) -> bool {
-        let asked = &mut self.lines[line].asked;
-        let is_it = asked
-            .front()
-            .is_some_and(|(asked_to_begin, asked_kind, asked_name)| {
-                (*asked_to_begin, *asked_kind, asked_name.as_slice()) == (begin, kind, name)
-            });
-        if is_it {
-            asked.pop_front();
-        }
-        is_it
-    }
-
-    /// The request that has waited longest was refused.
-    fn refused(&mut self, line: usize, error: ServerError) {
-        let Some((true, kind, name)) = self.lines[line].asked.pop_front() else {
-            return;
+        let mut state = self.feed.state();
+        let mut wanted = state.wanted.iter_mut();
+        let Some(wanted) = wanted.find(|wanted| wanted.number == self.number) else {
+            return unavailable("the subscription was ended meanwhile");
         };
-        let Some(wanted) = self.find(kind, &name) else {
-            return;
-        };
-        match error.kind {
-            ErrorKind::Moved { .. } | ErrorKind::ClusterDown | ErrorKind::Loading => {
-                wanted.standing = Standing::New;
-                wanted.at = None;
-                self.unsettled = true;
-            }
-            _ => wanted.stand(Standing::Refused(error)),
+        match &wanted.standing {
+            Standing::Confirmed => return Poll::Ready(Ok(())),
+            Standing::Refused(error) => return Poll::Ready(Err(error.clone().into())),
+            Standing::New | Standing::Asked => {}
         }
-    }
-
-    fn tell(&mut self, event: Event, capacity: usize) {
-        if self.lost > 0 || self.events.len() >= capacity {
-            self.lost += u64::from(matches!(event, Event::Message(_)));
-            if self.lost == 0 {
-                self.events.push_back(event);
-            }
-        } else {
-            self.events.push_back(event);
+        if Instant::now() >= self.deadline {
+            return unavailable("no server has confirmed the subscription in time");
         }
-        if let Some(reader) = self.reader.take() {
-            reader.wake();
+        if !wanted
+            .waiting
+            .iter()
+            .any(|known| known.will_wake(cx.waker()))
+        {
+            wanted.waiting.push(cx.waker().clone());
         }
+        drop(state);
+        let keeper = &self.feed.keeper;
+        keeper.wake_at(&mut self.nap, self.deadline, cx.waker());
+        Poll::Pending
     }
 }
 
-impl Wanted {
-    fn stand(&mut self, standing: Standing) {
-        self.standing = standing;
-        for waker in self.waiting.drain(..) {
-            waker.wake();
-        }
-    }
-}
-
-impl Line {
-    /// False: there is no room for the request at the moment, or the connection is over.
-    fn ask(&mut self, begin: bool, kind: Kind, name: &[u8]) -> bool {
-        let word: &[u8] = match (begin, kind) {
-            (true, Kind::Channel) => b"SUBSCRIBE",
-            (true, Kind::Pattern) => b"PSUBSCRIBE",
-            (true, Kind::Sharded) => b"SSUBSCRIBE",
-            (false, Kind::Channel) => b"UNSUBSCRIBE",
-            (false, Kind::Pattern) => b"PUNSUBSCRIBE",
-            (false, Kind::Sharded) => b"SUNSUBSCRIBE",
-        };
-        let len = header_len(2) + bulk_len(word.len()) + bulk_len(name.len());
-        let posted = self.conn.post(len, |out| {
-            let mut out = Out::new(out);
-            out.header(2);
-            out.bulk(word);
-            out.bulk(name);
-            out.finish();
-        });
-        if posted.is_ok() {
-            self.asked.push_back((begin, kind, name.to_vec()));
-        }
-        posted.is_ok()
-    }
-}
-
-fn text(view: View<'_>) -> Option<&[u8]> {
-    match view {
-        View::Bulk(text) | View::Simple(text) => Some(text),
-        _ => None,
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let said = self.feed.state().stop_asking(self.number);
+        self.feed.say_later_unless(said);
     }
 }

@@ -1,36 +1,45 @@
 //! The thread that keeps a client going: it connects, learns who serves which slot, and wakes those
 //! who sleep. Nothing on it is part of a command that goes well.
 //!
-//! Resolving names blocks, and asking for the topology waits; both need a thread that no executor
-//! has to lend.
+//! Nothing on it waits for anything but its next job: names are looked up on a thread of their own
+//! (`names`), and a question for the topology is a future (`refresh`). So whoever waits for time to
+//! pass is woken in time, whatever else is slow.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::net::ToSocketAddrs;
+use std::io::ErrorKind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_mux::{Conn, Limits, Mux, Reason};
+use embar_mux::{Conn, Limits, Reason};
 use embar_transport::Address;
+use embar_transport::tls::{TlsError, TlsFault};
 
 use super::Inner;
-use super::feed::Feed;
-use super::node::{Link, Node};
+use super::drivers::Drivers;
+use super::feed::{Feed, Wish};
+use super::metrics::Tally;
+use super::names::{Names, look_up};
+use super::node::Link;
+use super::refresh::Refresh;
+use super::sleepers::{Sleepers, after};
 use super::speak::Speaker;
 use crate::config::{Config, Endpoint, Mode, ReadFrom};
+use crate::tls::Encryption;
 
 /// The topology is not asked for more often than this, whatever happens.
 const REFRESH_MIN: Duration = Duration::from_millis(100);
 
-/// How often nodes that are not part of the cluster any more are looked at.
+/// How often connections to nodes that are not part of the cluster any more are looked at.
 const LET_GO_EVERY: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Keeper {
     config: Arc<Config>,
-    mux: Mux<Speaker>,
+    drivers: Drivers,
+    tls: Option<Encryption>,
+    names: Arc<Names>,
+    pub tally: Arc<Tally>,
     work: Mutex<Work>,
     changed: Condvar,
 }
@@ -38,55 +47,86 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Work {
     connects: Vec<(Option<Instant>, Arc<Link>)>,
-    sleepers: BinaryHeap<Reverse<Sleeper>>,
+    sleepers: Sleepers,
     /// When the topology is to be asked for; `None`: never, there is no cluster.
     refresh_at: Option<Instant>,
     refreshed: Option<Instant>,
+    /// It is being asked for.
+    refreshing: bool,
+    /// Something happened that who asks for it waits for.
+    answered: bool,
     /// Subscribers whose subscriptions are to be seen to.
     tend: Vec<(Instant, Weak<Feed>)>,
     /// All subscribers.
     feeds: Vec<Weak<Feed>>,
-    /// Nodes that end as soon as nobody waits for their replies.
-    leaving: Vec<Arc<Node>>,
+    /// Connections that end as soon as nobody can submit anything to them or waits for a reply.
+    leaving: Vec<Arc<Conn>>,
     over: bool,
-}
-
-struct Sleeper {
-    at: Instant,
-    waker: Waker,
-}
-
-impl PartialEq for Sleeper {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-
-impl Eq for Sleeper {}
-
-impl PartialOrd for Sleeper {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Sleeper {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
 }
 
 /// What the thread does next.
 enum Job {
     Connect(Arc<Link>),
     Refresh,
-    LetGo(Vec<Arc<Node>>),
+    LetGo(Vec<Arc<Conn>>),
     Tend(Weak<Feed>),
     Wake(Vec<Waker>),
     End,
 }
 
 impl Work {
+    /// One entry for each place for a connection.
+    fn connect(&mut self, link: Arc<Link>, at: Option<Instant>) {
+        let is_it = |(_, known): &&mut (_, Arc<Link>)| Arc::ptr_eq(known, &link);
+        match self.connects.iter_mut().find(is_it) {
+            Some((known, _)) => *known = at.min(*known),
+            None => self.connects.push((at, link)),
+        }
+    }
+
+    /// What is to be done now.
+    fn due(&mut self, now: Instant) -> Option<Job> {
+        if self.over {
+            return Some(Job::End);
+        }
+        let wakers = self.sleepers.due(now);
+        if !wakers.is_empty() {
+            return Some(Job::Wake(wakers));
+        }
+        let due = |(at, _): &(Option<Instant>, _)| at.is_none_or(|at| at <= now);
+        if let Some(index) = self.connects.iter().position(due) {
+            return Some(Job::Connect(self.connects.swap_remove(index).1));
+        }
+        if let Some(index) = self.tend.iter().position(|(at, _)| *at <= now) {
+            return Some(Job::Tend(self.tend.swap_remove(index).1));
+        }
+        if std::mem::take(&mut self.answered) && self.refreshing {
+            return Some(Job::Refresh);
+        }
+        if self.next_refresh().is_some_and(|at| at <= now) {
+            self.refresh_at = None;
+            self.refreshing = true;
+            return Some(Job::Refresh);
+        }
+        None
+    }
+
+    /// When there is something to be done.
+    fn next(&self) -> Option<Instant> {
+        let connects = self.connects.iter().filter_map(|(at, _)| *at);
+        let tend = self.tend.iter().map(|(at, _)| *at);
+        connects
+            .chain(tend)
+            .chain(self.sleepers.next())
+            .chain(self.next_refresh())
+            .min()
+    }
+
+    /// One at a time.
+    fn next_refresh(&self) -> Option<Instant> {
+        self.refresh_at.filter(|_| !self.refreshing)
+    }
+
     /// One entry for each subscriber, however often it is wished for.
     fn tend(&mut self, feed: Weak<Feed>, at: Instant) {
         match self.tend.iter_mut().find(|(_, known)| known.ptr_eq(&feed)) {
@@ -97,10 +137,13 @@ impl Work {
 }
 
 impl Keeper {
-    pub fn new(config: Arc<Config>, mux: Mux<Speaker>) -> Arc<Self> {
+    pub fn new(config: Arc<Config>, drivers: Drivers, tls: Option<Encryption>) -> Arc<Self> {
         Arc::new(Self {
             config,
-            mux,
+            drivers,
+            tls,
+            names: Arc::default(),
+            tally: Arc::default(),
             work: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -127,12 +170,16 @@ impl Keeper {
 
     /// Has the link connected, not before `at`.
     pub fn connect(&self, link: Arc<Link>, at: Option<Instant>) {
-        self.change(|work| work.connects.push((at, link)));
+        self.change(|work| work.connect(link, at));
     }
 
-    /// Wakes somebody at that time, or a little later.
-    pub fn wake_at(&self, at: Instant, waker: Waker) {
-        self.change(|work| work.sleepers.push(Reverse(Sleeper { at, waker })));
+    pub(super) fn sleepers<R>(&self, f: impl FnOnce(&mut Sleepers) -> R) -> R {
+        f(&mut self.work().sleepers)
+    }
+
+    /// Has the thread see what comes next.
+    pub(super) fn look_again(&self) {
+        self.changed.notify_one();
     }
 
     /// Learns soon who serves which slot; several wishes at a time are one.
@@ -166,20 +213,9 @@ impl Keeper {
         });
     }
 
-    pub fn let_go(&self, node: Arc<Node>) {
-        self.change(|work| work.leaving.push(node));
-    }
-
-    /// A connection of this link, made here and now if there is none; waits for it.
-    pub fn conn_now(&self, link: &Arc<Link>) -> Result<Arc<Conn>, String> {
-        if link
-            .current()
-            .is_none_or(|conn| conn.standing() == embar_mux::Standing::Closed)
-        {
-            self.make(link);
-        }
-        let closed = || "there is no connection".to_owned();
-        link.current().ok_or_else(closed)
+    /// Closes a connection when nobody has any use for it. No new caller may come by it.
+    pub fn let_go(&self, conn: Arc<Conn>) {
+        self.change(|work| work.leaving.push(conn));
     }
 
     /// How long a command may take.
@@ -205,17 +241,27 @@ impl Keeper {
             .backoff_min
             .saturating_mul(factor)
             .min(retries.backoff_max);
-        wait / 2 + wait.mul_f64(random() / 2.0)
+        (wait / 2).saturating_add((wait / 2).mul_f64(random()))
     }
 
-    fn run(&self, client: &Weak<Inner>) {
+    fn run(self: &Arc<Self>, client: &Weak<Inner>) {
+        let waker = Waker::from(Arc::clone(self));
+        let mut refresh = None;
         loop {
             match self.next_job() {
-                Job::Connect(link) => self.make(&link),
+                Job::Connect(link) => {
+                    let (keeper, made) = (Arc::clone(self), Arc::clone(&link));
+                    let make = move || keeper.make(&made);
+                    self.names.look_up_for(&link.endpoint, make);
+                }
                 Job::Refresh => {
                     if let Some(client) = client.upgrade() {
-                        let refreshed = client.refresh();
-                        self.refreshed(refreshed);
+                        let running = refresh.get_or_insert_with(|| Refresh::new(&client));
+                        let cx = &mut Context::from_waker(&waker);
+                        if let Poll::Ready(refreshed) = running.poll(&client, cx) {
+                            refresh = None;
+                            self.refreshed(refreshed);
+                        }
                     }
                 }
                 Job::Tend(feed) => {
@@ -224,23 +270,26 @@ impl Keeper {
                     }
                 }
                 Job::Wake(wakers) => wakers.into_iter().for_each(Waker::wake),
-                Job::LetGo(nodes) => {
-                    let busy = |node: &Arc<Node>| {
-                        let idle = node.links().iter().map(|link| link.close_if_idle());
-                        idle.fold(false, |busy, idle| busy | !idle)
-                    };
-                    let busy: Vec<_> = nodes.into_iter().filter(busy).collect();
+                Job::LetGo(conns) => {
+                    let busy: Vec<_> = conns.into_iter().filter_map(close_if_idle).collect();
                     self.work().leaving.extend(busy);
                 }
-                Job::End => return self.mux.close(),
+                Job::End => {
+                    // Who waits for a connection may be this thread's own future.
+                    let connects = std::mem::take(&mut self.work().connects);
+                    drop((connects, refresh));
+                    return self.drivers.close();
+                }
             }
         }
     }
 
     fn refreshed(&self, refreshed: bool) {
+        self.tally.refreshed(refreshed);
         let mut work = self.work();
         let now = Instant::now();
         work.refreshed = Some(now);
+        work.refreshing = false;
         for feed in work.feeds.clone() {
             work.tend(feed, now);
         }
@@ -250,7 +299,7 @@ impl Keeper {
             REFRESH_MIN
         };
         // Who asked meanwhile gets another one soon.
-        let next = now + pause;
+        let next = after(pause);
         work.refresh_at = Some(match work.refresh_at {
             Some(_) => next.min(now + REFRESH_MIN),
             None => next,
@@ -261,35 +310,10 @@ impl Keeper {
         let mut work = self.work();
         loop {
             let now = Instant::now();
-            if work.over {
-                return Job::End;
+            if let Some(job) = work.due(now) {
+                return job;
             }
-            let due = |at: &(Option<Instant>, Arc<Link>)| at.0.is_none_or(|at| at <= now);
-            if let Some(index) = work.connects.iter().position(due) {
-                return Job::Connect(work.connects.swap_remove(index).1);
-            }
-            if let Some(index) = work.tend.iter().position(|(at, _)| *at <= now) {
-                return Job::Tend(work.tend.swap_remove(index).1);
-            }
-            let mut wakers = Vec::new();
-            while work.sleepers.peek().is_some_and(|next| next.0.at <= now) {
-                wakers.extend(work.sleepers.pop().map(|next| next.0.waker));
-            }
-            if !wakers.is_empty() {
-                return Job::Wake(wakers);
-            }
-            if work.refresh_at.take_if(|at| *at <= now).is_some() {
-                return Job::Refresh;
-            }
-            let connects = work.connects.iter().filter_map(|(at, _)| *at);
-            let sleepers = work.sleepers.peek().map(|next| next.0.at);
-            let tend = work.tend.iter().map(|(at, _)| *at);
-            let next = connects
-                .chain(sleepers)
-                .chain(work.refresh_at)
-                .chain(tend)
-                .min();
-            let mut wait = next.map(|at| at.saturating_duration_since(now));
+            let mut wait = work.next().map(|at| at.saturating_duration_since(now));
             if !work.leaving.is_empty() {
                 wait = Some(wait.map_or(LET_GO_EVERY, |wait| wait.min(LET_GO_EVERY)));
             }
@@ -319,7 +343,7 @@ impl Keeper {
 
     fn open(&self, link: &Arc<Link>) -> Result<Conn, Reason> {
         let config = &*self.config;
-        let address = resolve(&link.endpoint, link.failures())?;
+        link.journal.begin();
         let patience = |usual| match link.is_dedicated {
             true => Duration::MAX,
             false => usual,
@@ -334,27 +358,69 @@ impl Keeper {
         };
         let replica_reads = config.mode == Mode::Cluster && config.read_from != ReadFrom::Primary;
         let speaker = Speaker::new(config, replica_reads, Arc::downgrade(link));
-        let opened = self.mux.open(address, limits, speaker);
-        opened.map_err(|error| Reason::Unreachable(error.kind()))
+        self.dial(&link.endpoint, link.failures(), limits, speaker)
     }
 
-    /// A connection for a subscriber; it may still fail to be made.
-    pub fn open_feed(
+    fn dial(
         &self,
         endpoint: &Endpoint,
-        feed: Weak<Feed>,
-        number: u64,
         attempt: u32,
+        limits: Limits,
+        speaker: Speaker,
     ) -> Result<Conn, Reason> {
         let address = resolve(endpoint, attempt)?;
+        let mux = self.drivers.of(endpoint);
+        let opened = match &self.tls {
+            None => mux.open(address, limits, speaker),
+            Some(tls) => {
+                let target = tls.target(endpoint).map_err(Reason::Tls)?;
+                mux.open_tls(address, &target, limits, speaker)
+            }
+        };
+        opened.map_err(|error| match error.kind() {
+            ErrorKind::Other => Reason::Tls(TlsError::new(TlsFault::Other, error)),
+            kind => Reason::Unreachable(kind),
+        })
+    }
+
+    /// Has a connection made for a subscriber, which is told of it.
+    pub fn connect_feed(self: &Arc<Self>, feed: Arc<Feed>, wish: Wish) {
+        let (keeper, endpoint) = (Arc::clone(self), wish.endpoint.clone());
+        let open = move || {
+            let opened = keeper.open_feed(&wish, &feed);
+            feed.opened(wish.number, opened);
+        };
+        self.names.look_up_for(&endpoint, open);
+    }
+
+    fn open_feed(&self, wish: &Wish, feed: &Arc<Feed>) -> Result<Conn, Reason> {
         let limits = Limits {
             connect_timeout: self.config.connect_timeout,
             max_reply_bytes: self.config.max_reply_bytes,
             ..Limits::default()
         };
-        let speaker = Speaker::of_feed(&self.config, feed, number);
-        let opened = self.mux.open(address, limits, speaker);
-        opened.map_err(|error| Reason::Unreachable(error.kind()))
+        let speaker = Speaker::of_feed(&self.config, Arc::downgrade(feed), wish.number);
+        self.dial(&wish.endpoint, wish.attempt, limits, speaker)
+    }
+}
+
+/// Wakes the future that asks for the topology.
+impl Wake for Keeper {
+    fn wake(self: Arc<Self>) {
+        self.change(|work| work.answered = true);
+    }
+}
+
+/// Closes a connection that is of no use to anybody; gives back others. Whoever may yet submit a
+/// command holds the connection, too: so none is submitted between the look and the end.
+fn close_if_idle(conn: Arc<Conn>) -> Option<Arc<Conn>> {
+    match Arc::try_unwrap(conn) {
+        Ok(conn) if conn.in_flight() == 0 => {
+            conn.close();
+            None
+        }
+        Ok(busy) => Some(Arc::new(busy)),
+        Err(held) => Some(held),
     }
 }
 
@@ -363,9 +429,8 @@ fn resolve(endpoint: &Endpoint, attempt: u32) -> Result<Address, Reason> {
     match endpoint {
         Endpoint::Unix(path) => Ok(Address::Unix(path.clone())),
         Endpoint::Tcp { host, port } => {
-            let found = (host.as_str(), *port).to_socket_addrs();
+            let found = look_up(host, *port);
             let found = found.map_err(|error| Reason::Unreachable(error.kind()))?;
-            let found: Vec<_> = found.collect();
             let chosen = found.get(attempt as usize % found.len().max(1));
             chosen
                 .map(|address| Address::from(*address))
@@ -375,7 +440,7 @@ fn resolve(endpoint: &Endpoint, attempt: u32) -> Result<Address, Reason> {
 }
 
 /// From 0 to 1, without a generator of random numbers: the standard library seeds its hashes well.
-fn random() -> f64 {
+pub(super) fn random() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64
 }

@@ -12,20 +12,28 @@ use arc_swap::ArcSwapOption;
 use embar_mux::{Conn, Reason, Standing};
 
 use super::keeper::Keeper;
+use super::metrics::{Counted, Journal, NodeTally};
+use super::sleepers::after;
 use crate::config::Endpoint;
 
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub endpoint: Endpoint,
+    pub counted: Counted,
     links: Box<[Arc<Link>]>,
 }
 
 impl Node {
     pub fn new(endpoint: Endpoint, links: usize, keeper: &Arc<Keeper>) -> Arc<Self> {
-        let link = |_| Link::new(endpoint.clone(), keeper, false);
+        let counted = Counted::new(&keeper.tally);
+        let link = |_| Link::new(endpoint.clone(), keeper, false, &counted.node);
         let links = (0..links.max(1)).map(link).collect();
-        Arc::new(Self { endpoint, links })
+        Arc::new(Self {
+            endpoint,
+            counted,
+            links,
+        })
     }
 
     /// One of its links, always the same for the same `hint`: so commands of a caller for the same
@@ -43,9 +51,22 @@ impl Node {
     }
 
     /// It is not part of the cluster any more. Who still has a command there gets its reply.
-    pub fn retire(&self) {
+    pub fn retire(&self, keeper: &Keeper) {
         for link in &*self.links {
-            link.retire();
+            if let Some(conn) = link.retire() {
+                keeper.let_go(conn);
+            }
+        }
+    }
+
+    /// How good a choice it is for a command that any node can execute: the lower, the better.
+    pub fn distance(&self) -> u8 {
+        let link = self.link(0);
+        match link.current().map(|conn| conn.standing()) {
+            Some(Standing::Open) => 0,
+            Some(Standing::Connecting) => 1,
+            _ if link.is_backing_off() => 3,
+            _ => 2,
         }
     }
 }
@@ -53,6 +74,7 @@ impl Node {
 /// A place for a connection. See the module.
 pub(crate) struct Link {
     pub endpoint: Endpoint,
+    pub journal: Journal,
     conn: ArcSwapOption<Conn>,
     keeper: Weak<Keeper>,
     /// It is for one caller alone, whose commands may take as long as they like.
@@ -75,15 +97,31 @@ struct State {
     last: Option<Reason>,
 }
 
+impl State {
+    /// The task is woken when the connection stands, or is over, or there is another one.
+    fn wait(&mut self, cx: &Context<'_>) {
+        let known = self.waiting.iter().any(|waker| waker.will_wake(cx.waker()));
+        if !known {
+            self.waiting.push(cx.waker().clone());
+        }
+    }
+}
+
 impl Link {
     /// A link for one caller alone.
     pub fn dedicated(endpoint: Endpoint, keeper: &Arc<Keeper>) -> Arc<Self> {
-        Self::new(endpoint, keeper, true)
+        Self::new(endpoint, keeper, true, &Arc::default())
     }
 
-    fn new(endpoint: Endpoint, keeper: &Arc<Keeper>, is_dedicated: bool) -> Arc<Self> {
+    fn new(
+        endpoint: Endpoint,
+        keeper: &Arc<Keeper>,
+        is_dedicated: bool,
+        tally: &Arc<NodeTally>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             endpoint,
+            journal: Journal::new(tally),
             conn: ArcSwapOption::empty(),
             keeper: Arc::downgrade(keeper),
             is_dedicated,
@@ -103,6 +141,27 @@ impl Link {
         }
     }
 
+    /// As [`Link::poll_conn`], but one that stands. What is given to one that is being made may go out
+    /// at any time, also when nobody waits for it any more; what was not given to any certainly does
+    /// not.
+    #[cold]
+    pub fn poll_open(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Conn>> {
+        loop {
+            let Poll::Ready(conn) = self.poll_conn(cx) else {
+                return Poll::Pending;
+            };
+            let mut state = self.state();
+            match conn.standing() {
+                Standing::Open => return Poll::Ready(conn),
+                Standing::Connecting => {
+                    state.wait(cx);
+                    return Poll::Pending;
+                }
+                Standing::Closed => {}
+            }
+        }
+    }
+
     #[cold]
     fn poll_new(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Conn>> {
         let mut state = self.state();
@@ -111,26 +170,49 @@ impl Link {
         {
             return Poll::Ready(Arc::clone(conn));
         }
-        if !state
-            .waiting
-            .iter()
-            .any(|waker| waker.will_wake(cx.waker()))
-        {
-            state.waiting.push(cx.waker().clone());
+        if state.retired {
+            // It was chosen just before: now there is another one, or none.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        if !state.wanted && !state.retired {
-            state.wanted = true;
-            let at = state.not_before;
-            drop(state);
-            if let Some(keeper) = self.keeper.upgrade() {
-                keeper.connect(Arc::clone(self), at);
+        state.wait(cx);
+        self.want(state);
+        Poll::Pending
+    }
+
+    /// Has the keeper connect, unless it is about to.
+    fn want(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.wanted || state.retired {
+            return;
+        }
+        state.wanted = true;
+        let at = state.not_before;
+        drop(state);
+        if let Some(keeper) = self.keeper.upgrade() {
+            keeper.connect(Arc::clone(self), at);
+        }
+    }
+
+    /// Whether a command would probably be answered: there is a connection, or nothing speaks against
+    /// one. If not, it is tried to make one, so that this is found out.
+    pub fn seems_alive(self: &Arc<Self>) -> bool {
+        let standing = self.conn.load().as_ref().map(|conn| conn.standing());
+        match standing {
+            Some(Standing::Open) => true,
+            Some(Standing::Connecting) => self.failures() == 0,
+            None if self.failures() == 0 => !self.is_retired(),
+            Some(Standing::Closed) | None => {
+                self.want(self.state());
+                false
             }
         }
-        Poll::Pending
     }
 
     /// The keeper has one, or found out why there is none.
     pub fn set(&self, outcome: Result<Conn, Reason>) {
+        if let Err(reason) = &outcome {
+            self.journal.failed(&self.endpoint, reason, self.failures());
+        }
         let mut state = self.state();
         state.wanted = false;
         match outcome {
@@ -143,18 +225,28 @@ impl Link {
 
     /// The connection stands, and the server has accepted the greeting.
     pub fn came_up(&self) {
+        self.journal.up(&self.endpoint);
         self.failures.store(0, Ordering::Relaxed);
-        self.state().not_before = None;
+        let mut state = self.state();
+        state.not_before = None;
+        wake(state);
     }
 
     /// The connection is over.
     pub fn went_down(&self, reason: &Reason) {
+        let never_stood = matches!(
+            reason,
+            Reason::Unreachable(_) | Reason::ConnectTimeout | Reason::Tls(_) | Reason::Refused(_)
+        );
+        if never_stood {
+            self.journal.failed(&self.endpoint, reason, self.failures());
+        } else {
+            self.journal.down(&self.endpoint, reason);
+        }
         let mut state = self.state();
-        match reason {
-            Reason::Unreachable(_) | Reason::ConnectTimeout | Reason::Refused(_) => {
-                self.note_failure(&mut state, reason.clone());
-            }
-            _ => state.last = Some(reason.clone()),
+        match never_stood {
+            true => self.note_failure(&mut state, reason.clone()),
+            false => state.last = Some(reason.clone()),
         }
         wake(state);
         if let Some(keeper) = self.keeper.upgrade() {
@@ -167,7 +259,7 @@ impl Link {
         state.last = Some(reason);
         let keeper = self.keeper.upgrade();
         let backoff = keeper.map_or(Duration::ZERO, |keeper| keeper.backoff(failures));
-        state.not_before = Some(Instant::now() + backoff);
+        state.not_before = Some(after(backoff));
     }
 
     /// Whether its node is not part of the cluster any more: it will never be connected again.
@@ -192,6 +284,12 @@ impl Link {
         self.failures.load(Ordering::Relaxed)
     }
 
+    /// Whether it could not be connected just now, and is not tried before some time has passed.
+    pub fn is_backing_off(&self) -> bool {
+        let not_before = self.state().not_before;
+        not_before.is_some_and(|at| at > Instant::now())
+    }
+
     /// Gives the connection away.
     pub fn release(&self) {
         self.conn.store(None);
@@ -202,23 +300,15 @@ impl Link {
         self.state().last.clone()
     }
 
-    fn retire(&self) {
+    /// It will never be connected again. Gives its connection away: those who got it before may
+    /// still use it.
+    fn retire(&self) -> Option<Arc<Conn>> {
         self.retired.store(true, Ordering::Release);
         let mut state = self.state();
         state.retired = true;
+        let conn = self.conn.swap(None);
         wake(state);
-    }
-
-    /// Closes the connection if nobody waits for a reply. False: there is one, and it is busy.
-    pub fn close_if_idle(&self) -> bool {
-        match &*self.conn.load() {
-            Some(conn) if conn.in_flight() > 0 => false,
-            Some(conn) => {
-                conn.close();
-                true
-            }
-            None => true,
-        }
+        conn
     }
 
     /// The connection, in whatever state.

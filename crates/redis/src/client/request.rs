@@ -5,17 +5,27 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use embar_mux::{Call, CallError, Conn, Reason, SubmitError, block_on};
+use tracing::Span;
+use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
 use super::Inner;
+use super::metrics::Cause;
 use super::node::Link;
+use super::sleepers::{Nap, after};
 use crate::command::{Class, Command, Route};
-use crate::config::{Mode, OnFull};
+use crate::config::{Mode, OnFull, ReadFrom};
 use crate::error::Error;
-use crate::resp::{ErrorKind, FromReply, ServerError, View, WrongType, parse};
+use crate::resp::{ErrorKind, ServerError};
+use answer::{ByType, Reader};
+
+mod answer;
+
+pub use answer::IntoBuffer;
+pub(crate) use answer::{Answer, Outcome, is_elsewhere};
 
 /// Goes before a command that is sent to the node to which its slot is on its way.
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
@@ -47,17 +57,26 @@ enum State {
     Over,
 }
 
-/// What only a command knows that did not go well at once.
+/// What only a command knows that did not go well at once, or that is traced.
 struct Slow {
-    /// When it is given up.
+    /// When it is given up, however often it was sent by then.
     deadline: Instant,
     attempts: u32,
     redirects: u32,
     /// Where a redirect leads, and whether it is for this time only.
     target: Option<(Arc<Link>, bool)>,
-    /// It was told to the keeper that this is to be polled at the deadline.
-    woken_at: Option<(Instant, Waker)>,
+    /// The keeper wakes it, when the deadline or a pause is over.
+    nap: Option<Nap>,
     why: String,
+    /// Why nobody knows whether it was executed when it was sent before.
+    unknown: Option<Reason>,
+    span: Span,
+}
+
+/// Whether anybody wants to hear of each command: an instruction or two if not.
+#[inline]
+fn is_traced() -> bool {
+    STATIC_MAX_LEVEL >= LevelFilter::TRACE && LevelFilter::current() >= LevelFilter::TRACE
 }
 
 impl<'c, C: Command, R> Request<'c, C, R> {
@@ -106,17 +125,76 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
     }
 
     fn slow(&mut self) -> &mut Slow {
+        self.slow_after(Duration::ZERO)
+    }
+
+    /// As [`Request::slow`], for a command on which so much time was spent so far.
+    fn slow_after(&mut self, spent: Duration) -> &mut Slow {
         let timeout = self.timeout.unwrap_or(self.client.config.timeout);
         self.slow.get_or_insert_with(|| {
             Box::new(Slow {
-                deadline: Instant::now() + timeout,
+                deadline: after(timeout.saturating_sub(spent)),
                 attempts: 0,
                 redirects: 0,
                 target: None,
-                woken_at: None,
+                nap: None,
                 why: "no connection in time".to_owned(),
+                unknown: None,
+                span: Span::none(),
             })
         })
+    }
+
+    /// How long it may take from now on. `None`: it may take all of its time, or as long as usual.
+    #[inline]
+    fn time_left(&self) -> Option<Duration> {
+        match &self.slow {
+            None => self.timeout,
+            Some(slow) => Some(slow.deadline.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    /// Opens a span for it, once.
+    #[cold]
+    fn trace(&mut self) {
+        if self.slow.as_ref().is_some_and(|slow| !slow.span.is_none()) {
+            return;
+        }
+        let slot = match self.command.route() {
+            Route::Slot(slot) => Some(slot),
+            Route::Any | Route::CrossSlot => None,
+        };
+        let (class, bytes) = (self.command.class(), self.command.encoded_len());
+        let span =
+            tracing::trace_span!("command", ?class, slot, bytes, node = tracing::field::Empty);
+        if !span.is_disabled() {
+            self.slow().span = span;
+        }
+    }
+
+    /// The last thing that is done: the result as its caller is told it.
+    #[cold]
+    fn failed(&mut self, error: Error) -> Error {
+        let error = match self.slow.as_mut().and_then(|slow| slow.unknown.take()) {
+            // The last attempt was not executed, but an earlier one may have been.
+            Some(reason) if self.command.class() == Class::Write => match error {
+                Error::Unavailable { .. } | Error::Busy | Error::Closed => {
+                    Error::UnknownOutcome(reason)
+                }
+                error => error,
+            },
+            _ => error,
+        };
+        let tally = &self.client.keeper.tally;
+        match &error {
+            Error::UnknownOutcome(_) => tally.unknown_outcomes.add(1),
+            Error::Unavailable { .. } => tally.unavailable.add(1),
+            _ => {}
+        }
+        if let Some(slow) = &self.slow {
+            slow.span.in_scope(|| tracing::trace!(%error, "failed"));
+        }
+        error
     }
 
     /// Why it cannot be sent at all.
@@ -134,10 +212,13 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
         if let Some(error) = self.refused() {
             return Poll::Ready(Err(error));
         }
+        if self.time_left() == Some(Duration::ZERO) {
+            return self.poll_deadline(cx);
+        }
         let target = self.slow.as_ref().and_then(|slow| slow.target.clone());
         if target.as_ref().is_some_and(|(link, _)| link.is_retired()) {
             self.slow().target = None;
-            return self.again("the node has left the cluster", cx);
+            return self.again(Cause::Redirects, "the node has left the cluster", cx);
         }
         let asking = target.as_ref().is_some_and(|(_, asking)| *asking);
         let link = match target {
@@ -146,11 +227,16 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
                 Some(link) => link,
                 None => {
                     self.client.keeper.refresh();
-                    return self.again("no node is known that serves the slot", cx);
+                    let why = self.nobody();
+                    return self.again(Cause::NoNode, why, cx);
                 }
             },
         };
-        let Poll::Ready(conn) = link.poll_conn(cx) else {
+        let conn = match self.slow {
+            None => link.poll_conn(cx),
+            Some(_) => link.poll_open(cx),
+        };
+        let Poll::Ready(conn) = conn else {
             if let Some(reason) = link.last_failure() {
                 self.slow().why = reason.to_string();
             }
@@ -161,14 +247,32 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
                 if asking && let Some(slow) = &mut self.slow {
                     slow.target = None;
                 }
+                if let Some(slow) = &self.slow {
+                    let node = tracing::field::display(&link.endpoint);
+                    slow.span.record("node", node);
+                }
                 self.state = State::Submitted(call, link);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(SubmitError::Full)) => Poll::Ready(Err(Error::Busy)),
             // It broke just now.
-            Poll::Ready(Err(SubmitError::Closed(reason))) => self.again(&reason.to_string(), cx),
+            Poll::Ready(Err(SubmitError::Closed(reason))) => {
+                self.again(Cause::NotSent, &reason.to_string(), cx)
+            }
             Poll::Pending => self.poll_deadline(cx),
         }
+    }
+
+    /// Why no node is known to which it could be sent.
+    fn nobody(&self) -> &'static str {
+        let Route::Slot(slot) = self.command.route() else {
+            return "no node is known";
+        };
+        let replica = self.client.config.read_from == ReadFrom::Replica;
+        if replica && self.client.primary_of(slot).is_some() {
+            return "the slot's shard has no replica, and read_from allows nothing else";
+        }
+        "no node is known that serves the slot"
     }
 
     #[inline]
@@ -178,9 +282,10 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
         asking: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Call, SubmitError>> {
-        let command = &self.command;
+        let (command, timeout) = (&self.command, self.time_left());
         let before = if asking { ASKING } else { b"" };
         let replies = command.replies() + u32::from(asking);
+        let class = command.class() as u8;
         let len = before.len() + command.encoded_len();
         let mut fill = |out: &mut [u8]| {
             let (first, rest) = out.split_at_mut(before.len());
@@ -188,10 +293,10 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
             command.encode(rest);
         };
         match self.client.config.on_full {
-            OnFull::Wait => conn.poll_submit(cx, len, replies, self.timeout, &mut fill),
+            OnFull::Wait => conn.poll_submit(cx, len, replies, class, timeout, &mut fill),
             OnFull::Refuse => {
                 let waker = Some(cx.waker().clone());
-                Poll::Ready(conn.submit(len, replies, self.timeout, waker, fill))
+                Poll::Ready(conn.submit(len, replies, class, timeout, waker, fill))
             }
         }
     }
@@ -206,23 +311,33 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
             let why = std::mem::take(&mut self.slow().why);
             return Poll::Ready(Err(Error::Unavailable { why }));
         }
-        let known = self.slow().woken_at.as_ref();
-        if !known.is_some_and(|(at, waker)| *at == deadline && waker.will_wake(cx.waker())) {
-            self.slow().woken_at = Some((deadline, cx.waker().clone()));
-            self.client.keeper.wake_at(deadline, cx.waker().clone());
-        }
+        self.wake_at(deadline, cx);
         Poll::Pending
     }
 
+    /// Sees to it that it is polled then. One wish of a command counts at a time, the last one.
+    fn wake_at(&mut self, at: Instant, cx: &Context<'_>) {
+        let keeper = &self.client.keeper;
+        if let Some(slow) = &mut self.slow {
+            keeper.wake_at(&mut slow.nap, at, cx.waker());
+        }
+    }
+
     /// It was not executed: after a while it is tried again.
-    fn again<T>(&mut self, why: &str, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
+    fn again<T>(
+        &mut self,
+        cause: Cause,
+        why: &str,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, Error>> {
+        self.client.keeper.tally.retried(cause);
+        tracing::debug!(cause = cause.name(), why, "a command is sent again");
         why.clone_into(&mut self.slow().why);
         let attempts = self.slow().attempts;
         self.slow().attempts += 1;
-        let at = Instant::now() + self.client.keeper.backoff(attempts);
-        self.state = State::Sleeping(at.min(self.slow().deadline));
-        self.slow().woken_at = None;
-        self.client.keeper.wake_at(at, cx.waker().clone());
+        let at = after(self.client.keeper.backoff(attempts)).min(self.slow().deadline);
+        self.state = State::Sleeping(at);
+        self.wake_at(at, cx);
         if Instant::now() >= self.slow().deadline {
             return self.poll_deadline(cx);
         }
@@ -242,12 +357,14 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
             Err(CallError::NotSent(Reason::Closed)) if self.client.keeper.is_over() => {
                 Poll::Ready(Err(Error::Closed))
             }
-            Err(CallError::NotSent(reason)) => self.again(&reason.to_string(), cx),
+            Err(CallError::NotSent(reason)) => self.again(Cause::NotSent, &reason.to_string(), cx),
             // What cannot be read once cannot be read again, and would disturb others again.
             Err(CallError::Unknown(reason))
                 if self.retry && !matches!(reason, Reason::BadReply(_)) =>
             {
-                self.again(&reason.to_string(), cx)
+                let why = reason.to_string();
+                self.slow().unknown = Some(reason);
+                self.again(Cause::Unknown, &why, cx)
             }
             Err(CallError::Unknown(reason)) => Poll::Ready(Err(Error::UnknownOutcome(reason))),
             Err(CallError::TimedOut) => Poll::Ready(Err(Error::TimedOut)),
@@ -286,11 +403,11 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
                 if Instant::now() >= self.slow().deadline {
                     return Poll::Ready(Err(error.into()));
                 }
-                return self.again(&error.text, cx);
+                return self.again(cause(&error.kind), &error.text, cx);
             }
         }
         if in_doubt || self.slow().target.is_none() {
-            return self.again(&error.text, cx);
+            return self.again(Cause::Redirects, &error.text, cx);
         }
         self.state = State::Ready;
         Poll::Pending
@@ -304,14 +421,19 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Future for Request<'_, C, R, W
         let this = self.get_mut();
         loop {
             match &mut this.state {
-                State::Ready => match this.poll_submit(cx) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(error)) => {
-                        this.state = State::Over;
-                        return Poll::Ready(Err(error));
+                State::Ready => {
+                    if is_traced() {
+                        this.trace();
                     }
-                    Poll::Pending => return Poll::Pending,
-                },
+                    match this.poll_submit(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(error)) => {
+                            this.state = State::Over;
+                            return Poll::Ready(Err(this.failed(error)));
+                        }
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
                 State::Submitted(call, link) => {
                     let (replies, reader) = (this.command.replies(), &mut this.reader);
                     let Poll::Ready(outcome) =
@@ -319,10 +441,18 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Future for Request<'_, C, R, W
                     else {
                         return Poll::Pending;
                     };
-                    let link = Arc::clone(link);
+                    if let Ok(Answer::Result(result)) = outcome {
+                        this.state = State::Over;
+                        return Poll::Ready(result.map_err(|error| this.failed(error)));
+                    }
+                    // What it took so far is part of its time.
+                    let (age, link) = (call.age(), Arc::clone(link));
+                    this.slow_after(age);
                     this.state = State::Over;
                     match this.conclude(outcome, &link, cx) {
-                        Poll::Ready(result) => return Poll::Ready(result),
+                        Poll::Ready(result) => {
+                            return Poll::Ready(result.map_err(|error| this.failed(error)));
+                        }
                         Poll::Pending if matches!(this.state, State::Ready) => {}
                         Poll::Pending => return Poll::Pending,
                     }
@@ -330,7 +460,7 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Future for Request<'_, C, R, W
                 State::Sleeping(until) => {
                     let until = *until;
                     if Instant::now() < until {
-                        this.client.keeper.wake_at(until, cx.waker().clone());
+                        this.wake_at(until, cx);
                         return Poll::Pending;
                     }
                     // Where a redirect led is of no use if that did not work.
@@ -357,107 +487,16 @@ impl<C, R, W> fmt::Debug for Request<'_, C, R, W> {
     }
 }
 
-/// What a reply comes to.
-#[derive(Debug)]
-#[doc(hidden)]
-pub enum Answer<R> {
-    /// The command was executed, or never will be.
-    Result(Result<R, Error>),
-    /// The command was not executed, and another node, or another time, may do.
-    Elsewhere(ServerError),
-}
-
-/// What can be made of all frames of a reply, which may be one more than the command's own when
-/// they begin with the answer to ASKING.
-#[doc(hidden)]
-pub trait Outcome: Sized {
-    /// Takes what it wants of them.
-    fn read(reply: &mut Vec<u8>, replies: u32) -> Answer<Self>;
-}
-
-/// Reads a reply, perhaps to somewhere.
-#[doc(hidden)]
-pub trait Reader<R> {
-    /// As [`Outcome::read`].
-    fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<R>;
-}
-
-/// Reads a reply as the type of the result.
-#[derive(Debug)]
-#[doc(hidden)]
-pub struct ByType;
-
-impl<R: Outcome> Reader<R> for ByType {
-    #[inline]
-    fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<R> {
-        R::read(reply, replies)
+/// Why a server did not execute a command, if that is no redirect.
+fn cause(kind: &ErrorKind) -> Cause {
+    match kind {
+        ErrorKind::TryAgain => Cause::TryAgain,
+        ErrorKind::ClusterDown => Cause::ClusterDown,
+        ErrorKind::Loading => Cause::Loading,
+        ErrorKind::MasterDown => Cause::MasterDown,
+        ErrorKind::ReadOnly => Cause::ReadOnly,
+        _ => Cause::Redirects,
     }
-}
-
-/// Copies a string to a buffer of the caller's; the result is its length.
-#[derive(Debug)]
-pub struct IntoBuffer<'b>(pub(crate) &'b mut Vec<u8>);
-
-impl Reader<Option<usize>> for IntoBuffer<'_> {
-    fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<Option<usize>> {
-        let buffer = &mut *self.0;
-        buffer.clear();
-        let copied = read_with(reply, replies, |view| match view {
-            View::Null => Ok(None),
-            View::Bulk(bytes) | View::Simple(bytes) | View::Verbatim { text: bytes, .. } => {
-                buffer.extend_from_slice(bytes);
-                Ok(Some(bytes.len()))
-            }
-            other => Err(WrongType::new("a string", other)),
-        });
-        copied.unwrap_or_else(|error| Answer::Result(Err(error)))
-    }
-}
-
-impl<R: FromReply> Outcome for R {
-    #[inline]
-    fn read(reply: &mut Vec<u8>, replies: u32) -> Answer<Self> {
-        read_with(reply, replies, R::from_reply).unwrap_or_else(|error| Answer::Result(Err(error)))
-    }
-}
-
-#[inline]
-fn read_with<R>(
-    reply: &[u8],
-    replies: u32,
-    read: impl FnOnce(View<'_>) -> Result<R, WrongType>,
-) -> Result<Answer<R>, Error> {
-    let (mut view, len) = parse(reply)?;
-    if replies == 1 && len < reply.len() {
-        // The answer to ASKING comes first.
-        if let View::Error(error) = view {
-            return Err(ServerError::from(error).into());
-        }
-        view = parse(&reply[len..])?.0;
-    }
-    if let View::Error(error) = view {
-        let error = ServerError::from(error);
-        if is_elsewhere(&error.kind) {
-            return Ok(Answer::Elsewhere(error));
-        }
-        let result = read(view);
-        return Ok(Answer::Result(result.map_err(|_| error.into())));
-    }
-    Ok(Answer::Result(read(view).map_err(Error::from)))
-}
-
-/// Errors after which a command is sent again, as it was certainly not executed.
-pub(crate) fn is_elsewhere(kind: &ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Moved { .. }
-            | ErrorKind::Ask { .. }
-            | ErrorKind::TryAgain
-            | ErrorKind::ClusterDown
-            | ErrorKind::Loading
-            | ErrorKind::MasterDown
-            | ErrorKind::ReadOnly
-    )
 }
 
 /// For routing: what it is chosen by within a node.

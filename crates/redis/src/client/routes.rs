@@ -1,10 +1,12 @@
 //! Which node serves which slot.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, random};
 use super::node::Node;
+use crate::command::Class;
 use crate::config::Endpoint;
 use crate::slot::SLOTS;
 use crate::topology::Topology;
@@ -18,6 +20,12 @@ pub(crate) struct Routes {
     slots: Box<[AtomicU16]>,
     /// The replicas of each node, by their places in `nodes`.
     replicas: Vec<Vec<u16>>,
+}
+
+thread_local! {
+    /// Whose turn it is among nodes that can all execute a command. Each thread has its own, and
+    /// begins anywhere.
+    static TURN: Cell<usize> = Cell::new((random() * f64::from(u16::MAX)) as usize);
 }
 
 impl Routes {
@@ -107,6 +115,39 @@ impl Routes {
         self.nodes.get(usize::from(place))
     }
 
+    /// A node for a command that any of them can execute. All have their turns, but one that is
+    /// connected is preferred to one that may be dead.
+    pub fn any(&self, class: Class) -> Option<&Arc<Node>> {
+        match &*self.nodes {
+            [only] => Some(only),
+            _ => self.nearest(TURN.replace(TURN.get().wrapping_add(1)), class),
+        }
+    }
+
+    /// As [`Routes::any`]; of nodes that are equally good the first one from this number on.
+    pub fn nearest(&self, number: usize, class: Class) -> Option<&Arc<Node>> {
+        let count = self.nodes.len();
+        let all = (0..count).map(|place| (number % count + place) % count);
+        let rank = |place: &usize| {
+            let distance = self.nodes[*place].distance();
+            let is_replica = u8::from(self.is_replica(*place));
+            match class {
+                Class::Read => (distance, is_replica),
+                // A replica would refuse what changes data.
+                Class::Write => (is_replica, distance),
+            }
+        };
+        // Mostly the first one is as good as it gets.
+        let best = all.clone().find(|place| rank(place) == (0, 0));
+        let best = best.or_else(|| all.min_by_key(rank));
+        best.map(|place| &self.nodes[place])
+    }
+
+    fn is_replica(&self, place: usize) -> bool {
+        let mut replicas = self.replicas.iter().flatten();
+        replicas.any(|replica| usize::from(*replica) == place)
+    }
+
     /// A slot of each primary that has any.
     pub fn slot_of_each_primary(&self) -> Vec<u16> {
         let mut seen = vec![false; self.nodes.len()];
@@ -140,8 +181,7 @@ impl Routes {
     pub fn retire_those_not_in(&self, new: &Self, keeper: &Keeper) {
         for node in &self.nodes {
             if new.find(&node.endpoint).is_none() {
-                node.retire();
-                keeper.let_go(Arc::clone(node));
+                node.retire(keeper);
             }
         }
     }

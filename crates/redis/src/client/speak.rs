@@ -1,13 +1,15 @@
 //! What is said to a server before commands go out, and what is done with what it says unasked.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
-use embar_mux::{BadReply, Framing, Greeting, Kind, Part, Protocol, Reason};
+use embar_mux::{BadReply, Framing, Greeting, Kind, Meters, Part, Protocol, Reason};
+use embar_transport::tls::TlsError;
 
 use super::feed::Feed;
 use super::node::Link;
 use crate::config::{Config, ProtocolVersion};
 use crate::resp::{ErrorKind, Framer, Limits, Out, View, bulk_len, header_len, parse};
+use crate::tls::explain;
 
 /// The Redis protocol on one connection.
 pub(crate) struct Speaker {
@@ -19,6 +21,7 @@ pub(crate) struct Speaker {
     /// Who hears all that comes after the greeting.
     feed: Option<(Weak<Feed>, u64)>,
     hears: bool,
+    encrypted: bool,
 }
 
 /// A command of the greeting.
@@ -75,6 +78,7 @@ impl Speaker {
             link,
             feed: None,
             hears: false,
+            encrypted: config.tls.is_some(),
         }
     }
 
@@ -88,9 +92,6 @@ impl Speaker {
 
     fn say(&mut self) -> Greeting {
         if self.greeting.is_empty() {
-            if let Some(link) = self.link.upgrade() {
-                link.came_up();
-            }
             self.hears = self.feed.is_some();
             return Greeting::Done;
         }
@@ -152,6 +153,21 @@ impl Protocol for Speaker {
         }
         self.greeting.clear();
         Ok(self.say())
+    }
+
+    fn opened(&mut self) {
+        if let Some(link) = self.link.upgrade() {
+            link.came_up();
+        }
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        let link = self.link.upgrade();
+        link.map_or_else(Arc::default, |link| link.journal.meters())
+    }
+
+    fn explain(&self, error: &TlsError) -> String {
+        explain(error, self.encrypted)
     }
 
     fn push(&mut self, frame: &[u8]) {

@@ -10,14 +10,15 @@ use super::{List, Place, Results, Stored, frames};
 use crate::client::{Answer, Inner, Outcome, Request, is_elsewhere};
 use crate::command::{Class, Command, Route};
 use crate::commands::Commands;
+use crate::config::Mode;
 use crate::error::Error;
-use crate::resp::{ErrorKind, FromReply, ServerError, View, WrongType, parse};
+use crate::resp::{ErrorKind, ErrorView, FromReply, ServerError, View, WrongType, parse};
 
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
 /// Commands that are executed together, with nothing of other clients in between: all of them, or,
-/// when the server refuses one before they run, none. All keys must have one slot.
+/// when the server refuses one before they run, none. In a cluster all keys must have one slot.
 ///
 /// It is sent as one piece over the shared connection, so it holds up nobody. To make it depend on
 /// what was read before, use a dedicated connection and `WATCH`.
@@ -47,8 +48,9 @@ impl<'c> Transaction<'c> {
     /// Sends it and waits for the results. It can be run again.
     ///
     /// # Errors
-    /// None of it was executed, or nobody knows, by [`Error::may_have_executed`]. Errors of single
-    /// commands while they run are theirs, and do not undo the others.
+    /// None of it was executed, or nobody knows, by [`Error::may_have_executed`];
+    /// [`Error::NotAtomic`] if the server does not allow transactions. Errors of single commands
+    /// while they run are theirs, and do not undo the others.
     pub async fn run(&self) -> Result<Results, Error> {
         let Some(whole) = self.whole()? else {
             return Ok(Results::of_none());
@@ -56,7 +58,7 @@ impl<'c> Transaction<'c> {
         let executed = Request::<_, Option<Executed>>::new(self.client, whole).await?;
         // Nothing is watched on a shared connection.
         executed
-            .map(Executed::into_results)
+            .map(|executed| self.results(executed))
             .ok_or_else(|| WrongType::new("the results of EXEC", View::Null).into())
     }
 
@@ -71,6 +73,10 @@ impl<'c> Transaction<'c> {
         }))
     }
 
+    pub(crate) fn results(&self, executed: Executed) -> Results {
+        executed.into_results(&self.list)
+    }
+
     /// As [`Transaction::run`], for code without an executor.
     ///
     /// # Errors
@@ -80,7 +86,7 @@ impl<'c> Transaction<'c> {
         block_on(|cx| run.as_mut().poll(cx))
     }
 
-    /// The slot of all keys.
+    /// The slot of all keys; they may have several where there is one server.
     fn route(&self) -> Result<Route, Error> {
         let mut route = Route::Any;
         for entry in &self.list.entries {
@@ -91,7 +97,8 @@ impl<'c> Transaction<'c> {
                 (_, Route::Any) => {}
                 (Route::Any, other) => route = other,
                 (known, other) if known == other => {}
-                _ => return Err(Error::CrossSlot),
+                _ if self.client.config.mode == Mode::Cluster => return Err(Error::CrossSlot),
+                _ => route = Route::CrossSlot,
             }
         }
         Ok(route)
@@ -154,9 +161,12 @@ impl Outcome for Option<Executed> {
 }
 
 impl Executed {
-    pub(crate) fn into_results(self) -> Results {
-        let mut at = self.at;
-        let outcomes = self.lens.into_iter().map(|len| {
+    /// The results for the commands of this list.
+    fn into_results(self, list: &List) -> Results {
+        let (mut lens, mut at) = (self.lens.into_iter(), self.at);
+        let outcomes = list.entries.iter().map(|entry| {
+            // A command may be several, with a result each.
+            let len: usize = lens.by_ref().take(entry.replies as usize).sum();
             let range = at..at + len;
             at += len;
             Ok(Stored { buffer: 0, range })
@@ -169,9 +179,23 @@ impl Executed {
 
     fn try_read(reply: &mut Vec<u8>, replies: u32) -> Result<Answer<Option<Self>>, Error> {
         let lens = frames(reply)?;
+        // The answer to ASKING comes first if there is one.
+        let before = lens.len().saturating_sub(replies as usize);
+        let asking = &lens[..before];
         let mut at = 0;
+        for len in asking {
+            if let (View::Error(error), _) = parse(&reply[at..])? {
+                return Err(ServerError::from(error).into());
+            }
+            at += len;
+        }
+        if let (View::Error(error), _) = parse(&reply[at..])? {
+            let commands = &lens[before + 1..lens.len() - 1];
+            let first = at + lens[before];
+            return refused_multi(error, &reply[first..], commands);
+        }
         let mut refused = None;
-        for len in &lens[..lens.len() - 1] {
+        for len in &lens[before..lens.len() - 1] {
             if let (View::Error(error), _) = parse(&reply[at..])? {
                 refused.get_or_insert(ServerError::from(error));
             }
@@ -179,15 +203,7 @@ impl Executed {
         }
         if let Some(error) = refused {
             // Nothing of it was executed.
-            return Ok(match error.kind {
-                // A node to which the slot is on its way takes single commands only.
-                ErrorKind::Ask { .. } => Answer::Elsewhere(ServerError {
-                    kind: ErrorKind::TryAgain,
-                    text: error.text,
-                }),
-                ref kind if is_elsewhere(kind) => Answer::Elsewhere(error),
-                _ => Answer::Result(Err(error.into())),
-            });
+            return Ok(answer_of_refusal(error));
         }
         match parse(&reply[at..])?.0 {
             View::Error(error) => {
@@ -216,5 +232,51 @@ impl Executed {
             }
             other => Err(WrongType::new("the results of EXEC", other).into()),
         }
+    }
+}
+
+/// The server refused MULTI, so it took the commands behind it for single ones: `reply` begins with
+/// their replies, of these lengths. They were all on their way already.
+fn refused_multi<R>(
+    error: ErrorView<'_>,
+    mut reply: &[u8],
+    lens: &[usize],
+) -> Result<Answer<R>, Error> {
+    let error = ServerError::from(error);
+    for len in lens {
+        let refused = match parse(reply)?.0 {
+            View::Error(single) => is_before_execution(&single.kind()),
+            _ => false,
+        };
+        if !refused {
+            return Err(Error::NotAtomic(error));
+        }
+        reply = &reply[*len..];
+    }
+    Ok(answer_of_refusal(error))
+}
+
+/// Whether a server that answers so has certainly not begun to execute the command.
+fn is_before_execution(kind: &ErrorKind) -> bool {
+    is_elsewhere(kind)
+        || matches!(
+            kind,
+            ErrorKind::NoPerm
+                | ErrorKind::NoAuth
+                | ErrorKind::UnknownCommand
+                | ErrorKind::CrossSlot
+        )
+}
+
+/// Nothing of it was executed, because a part of it was refused.
+fn answer_of_refusal<R>(error: ServerError) -> Answer<R> {
+    match error.kind {
+        // A node to which the slot is on its way takes single commands only.
+        ErrorKind::Ask { .. } => Answer::Elsewhere(ServerError {
+            kind: ErrorKind::TryAgain,
+            text: error.text,
+        }),
+        ref kind if is_elsewhere(kind) => Answer::Elsewhere(error),
+        _ => Answer::Result(Err(error.into())),
     }
 }

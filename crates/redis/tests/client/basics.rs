@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use embar_redis::command::{Class, Fixed, Route};
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::config::{Endpoint, OnFull, ProtocolVersion, Secret};
+use embar_redis::config::{Endpoint, OnFull, ProtocolVersion, RetryPolicy, Secret};
+use embar_redis::pubsub::Kind;
 use embar_redis::resp::{ErrorKind, ServerError};
 use embar_redis::{Client, Config, Error, prefix};
 use embar_redis_servers::{Options, Server};
@@ -215,5 +216,40 @@ fn a_reply_that_does_not_come_is_given_up_and_the_connection_goes_on() {
         server.resume();
         // The first one is done by now, as the error says it may be.
         assert_eq!(client.incr("counter").await, Ok(2));
+    });
+}
+
+#[test]
+fn whoever_has_all_the_time_in_the_world_may_say_so() {
+    let mut server = server();
+    let config = Config {
+        timeout: Duration::MAX,
+        connect_timeout: Duration::MAX,
+        dead_after: Duration::MAX,
+        refresh_interval: Duration::MAX,
+        retries: RetryPolicy {
+            backoff_max: Duration::MAX,
+            ..RetryPolicy::default()
+        },
+        ..to(&server)
+    };
+    run(async {
+        let client = Client::with(config).await.expect("it connects");
+        let subscriber = client.subscriber(1);
+        let subscribed = subscriber.subscribe(Kind::Channel, "news").await;
+        subscribed.expect("it is confirmed");
+        let own = client.dedicated(Route::Any).await.expect("it connects");
+        own.set("key", 1).await.expect("it is set");
+        server.kill();
+        let reading = {
+            let client = client.clone();
+            let read = async move { client.get::<Option<u8>, _>("key").await };
+            tokio::spawn(read)
+        };
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.restart().expect("it starts again");
+        let get = client.get::<Option<u8>, _>("key");
+        assert_eq!(get.timeout(Duration::MAX).await, Ok(None));
+        assert_eq!(reading.await.expect("no panic"), Ok(None));
     });
 }

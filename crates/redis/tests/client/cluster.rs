@@ -1,9 +1,12 @@
 //! Clusters that change.
 
-use embar_redis::Client;
+use std::time::{Duration, Instant};
+
+use embar_redis::command::{Class, Command, Fixed, Route};
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::config::{Config, ReadFrom};
 use embar_redis::slot::slot;
+use embar_redis::{Client, prefix};
 use embar_redis_servers::{MoveState, Options, Server};
 
 use crate::support::{cluster, endpoint, run, to_cluster, until};
@@ -138,4 +141,108 @@ fn replicas_are_read_if_the_policy_says_so() {
         let read = read.filter(|(node, stats)| replicas.contains(node) && stats.replies > 5);
         assert_eq!(read.count(), 3, "{:?}", client.stats());
     });
+}
+
+/// What any node can execute.
+fn ping() -> Fixed<()> {
+    Fixed::new(prefix!(1, 4, "PING"), (), Route::Any, Class::Read)
+}
+
+/// How often a server was asked for this.
+fn pings(server: &Server) -> u32 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let stats = stats.expect("it answers");
+    let ping = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_ping:calls="));
+    let ping = ping.and_then(|ping| ping.split(',').next());
+    ping.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[test]
+fn commands_without_a_key_go_to_all_nodes_that_live() {
+    let mut cluster = cluster(3, 0);
+    run(async {
+        let client = Client::with(to_cluster(&cluster))
+            .await
+            .expect("it connects");
+        for turn in 0..50 {
+            let key = format!("key{turn}");
+            client.set(&key, turn).await.expect("it is set");
+        }
+        let before: Vec<u32> = cluster.nodes().iter().map(pings).collect();
+        for _ in 0..300 {
+            let pong = client.send::<_, String>(ping()).await;
+            assert_eq!(pong.as_deref(), Ok("PONG"));
+        }
+        for (node, before) in cluster.nodes().iter().zip(before) {
+            let share = pings(node) - before;
+            assert!(share >= 50, "{share} of 300");
+        }
+        for dead in [0, 2] {
+            cluster.kill(dead);
+            for _ in 0..50 {
+                let started = Instant::now();
+                let pong = client.send::<_, String>(ping()).await;
+                assert_eq!(pong.as_deref(), Ok("PONG"));
+                assert!(started.elapsed() < Duration::from_secs(1));
+            }
+        }
+    });
+}
+
+#[test]
+fn several_commands_in_one_follow_a_slot_that_is_on_its_way() {
+    let cluster = cluster(3, 0);
+    run(async {
+        let client = Client::with(to_cluster(&cluster))
+            .await
+            .expect("it connects");
+        client.set("key", "value").await.expect("it is set");
+        let slot = slot(b"key");
+        let from = cluster.owner_of(slot).expect("it is served");
+        cluster
+            .move_slot(slot, from, (from + 1) % 3, MoveState::KeysMoved)
+            .expect("it moves");
+        // The server answers to ASKING first, and that is none of its replies.
+        let value = client.send::<_, String>(GetAndPing("key")).await;
+        assert_eq!(value.as_deref(), Ok("value"));
+    });
+}
+
+/// Two commands in one.
+struct GetAndPing(&'static str);
+
+impl GetAndPing {
+    fn parts(&self) -> (Fixed<(&str,)>, Fixed<()>) {
+        let route = Route::of(self.0);
+        let get = Fixed::new(prefix!(2, 3, "GET"), (self.0,), route, Class::Read);
+        (get, ping())
+    }
+}
+
+impl Command for GetAndPing {
+    fn encoded_len(&self) -> usize {
+        let (get, ping) = self.parts();
+        get.encoded_len() + ping.encoded_len()
+    }
+
+    fn encode(&self, out: &mut [u8]) {
+        let (get, ping) = self.parts();
+        let (first, second) = out.split_at_mut(get.encoded_len());
+        get.encode(first);
+        ping.encode(second);
+    }
+
+    fn route(&self) -> Route {
+        Route::of(self.0)
+    }
+
+    fn class(&self) -> Class {
+        Class::Read
+    }
+
+    fn replies(&self) -> u32 {
+        2
+    }
 }

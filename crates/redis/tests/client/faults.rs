@@ -175,3 +175,29 @@ fn a_closed_client_refuses() {
     server.resume();
     drop(other);
 }
+
+#[test]
+fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
+    let mut cluster = cluster(3, 0);
+    run(async {
+        let client = Client::with(to_cluster(&cluster))
+            .await
+            .expect("it connects");
+        let dead = (0..100)
+            .map(|number| format!("key-{number}"))
+            .find(|key| cluster.owner_of(slot(key.as_bytes())).ok() == Some(1))
+            .expect("each node has some of so many keys");
+        // Who is asked first says nothing, and there is a reason to ask.
+        cluster.nodes()[0].pause();
+        cluster.kill(1);
+        for _ in 0..5 {
+            let started = Instant::now();
+            let get = client.get::<Option<u32>, _>(&dead);
+            let error = get.timeout(Duration::from_millis(100)).await;
+            assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
+            let took = started.elapsed();
+            assert!(took < Duration::from_millis(500), "{took:?}");
+        }
+        cluster.nodes()[0].resume();
+    });
+}

@@ -4,6 +4,11 @@ mod basics;
 mod cluster;
 mod dedicated;
 mod faults;
+mod metrics;
+mod network;
 mod pipelines;
 mod pubsub;
+mod replicas;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,10 +1,10 @@
 //! Several commands at once.
 
-use embar_redis::cmd;
+use embar_redis::command::{Class, Command, Fixed, Route};
 use embar_redis::commands::Commands;
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::slot::slot;
-use embar_redis::{Client, Error};
+use embar_redis::{Client, Error, cmd, prefix};
 use embar_redis_servers::MoveState;
 
 use crate::support::{cluster, run, server, to, to_cluster, until};
@@ -164,5 +164,118 @@ fn a_transaction_follows_its_slot_and_has_only_one() {
             results.is_ok_and(|results| results.read::<i64>(1).is_ok())
         })
         .await;
+    });
+}
+
+/// Two increments of a key in one command.
+struct Twice(&'static str);
+
+impl Twice {
+    fn once(&self) -> Fixed<(&str,)> {
+        let route = Route::of(self.0);
+        Fixed::new(prefix!(2, 4, "INCR"), (self.0,), route, Class::Write)
+    }
+}
+
+impl Command for Twice {
+    fn encoded_len(&self) -> usize {
+        2 * self.once().encoded_len()
+    }
+
+    fn encode(&self, out: &mut [u8]) {
+        let (first, second) = out.split_at_mut(self.once().encoded_len());
+        self.once().encode(first);
+        self.once().encode(second);
+    }
+
+    fn route(&self) -> Route {
+        Route::of(self.0)
+    }
+
+    fn class(&self) -> Class {
+        Class::Write
+    }
+
+    fn replies(&self) -> u32 {
+        2
+    }
+}
+
+#[test]
+fn commands_that_are_several_shift_no_other_result() {
+    let server = server();
+    run(async {
+        let client = Client::with(to(&server)).await.expect("it connects");
+        let mut transaction = client.transaction();
+        let twice = transaction.give::<_, u32>(Twice("a"));
+        let text = transaction.set("text", "abc");
+        let again = transaction.give::<_, u32>(Twice("a"));
+        let found = transaction.get::<String, _>("text");
+        let results = transaction.run().await.expect("it is executed");
+        assert_eq!(results.len(), 4);
+        // The first of several results is a command's own.
+        assert_eq!(results.take(twice), Ok(1));
+        assert_eq!(results.take(text), Ok(()));
+        assert_eq!(results.take(again), Ok(3));
+        assert_eq!(results.take(found).as_deref(), Ok("abc"));
+        let own = client.dedicated(Route::Any).await.expect("it connects");
+        let results = own.run(&transaction).await.expect("it is executed");
+        let results = results.expect("nothing is watched");
+        assert_eq!(results.read::<u32>(2), Ok(7));
+        assert_eq!(results.read::<String>(3).as_deref(), Ok("abc"));
+        let mut pipeline = client.pipeline();
+        let twice = pipeline.give::<_, u32>(Twice("b"));
+        let found = pipeline.get::<String, _>("text");
+        let results = pipeline.run().await;
+        assert_eq!(results.take(twice), Ok(1));
+        assert_eq!(results.take(found).as_deref(), Ok("abc"));
+    });
+}
+
+#[test]
+fn commands_of_a_transaction_that_the_server_took_for_single_ones_are_said_to_be_executed() {
+    let server = server();
+    let allow = |rules: &[&str]| {
+        let rules = [&["ACL", "SETUSER", "default"], rules].concat();
+        server.command(&rules).expect("it is set");
+    };
+    run(async {
+        let client = Client::with(to(&server)).await.expect("it connects");
+        let mut transaction = client.transaction();
+        let _counter = transaction.incr("counter");
+        allow(&["-multi"]);
+        let error = transaction.run().await.expect_err("it is none");
+        assert!(error.may_have_executed(), "{error}");
+        assert!(matches!(error, Error::NotAtomic(_)), "{error:?}");
+        assert!(error.to_string().contains("MULTI"), "{error}");
+        assert_eq!(client.get::<u32, _>("counter").await, Ok(1));
+        // Nothing of it may be executed, so nothing was.
+        allow(&["-multi", "-incr"]);
+        let error = transaction.run().await.expect_err("it is none");
+        assert!(!error.may_have_executed(), "{error}");
+        assert_eq!(client.get::<u32, _>("counter").await, Ok(1));
+        allow(&["+@all"]);
+        let results = transaction.run().await.expect("it is executed");
+        assert_eq!(results.read::<u32>(0), Ok(2));
+    });
+}
+
+#[test]
+fn commands_without_a_key_go_along_with_the_others_of_a_pipeline() {
+    let cluster = cluster(3, 0);
+    run(async {
+        let client = Client::with(to_cluster(&cluster))
+            .await
+            .expect("it connects");
+        for _ in 0..10 {
+            let mut pipeline = client.pipeline();
+            let ping = pipeline.give::<_, String>(cmd("PING"));
+            let sets = ["a", "b", "c", "d", "e"].map(|key| pipeline.set(key, key));
+            let pong = pipeline.give::<_, String>(cmd("PING"));
+            let results = pipeline.run().await;
+            assert_eq!(results.take(ping).as_deref(), Ok("PONG"));
+            assert_eq!(results.take(pong).as_deref(), Ok("PONG"));
+            assert!(sets.into_iter().all(|set| results.take(set) == Ok(())));
+        }
     });
 }

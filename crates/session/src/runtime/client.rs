@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use embar_transport::Address;
+use embar_transport::tls::TlsTarget;
 use embar_wire::frame::Protocol;
 
 use super::admin::Monitor;
-use super::channel::Connector;
 use super::conn::perish::contained;
 use super::group::{Crew, Place, Plan, Settings};
 use super::handler::Handler;
@@ -252,7 +252,7 @@ impl Client {
     pub fn connect_tls(
         &self,
         address: impl Into<Address>,
-        tls: &super::TlsTarget,
+        tls: &TlsTarget,
         handler: impl Handler,
     ) -> Result<Session, Closed> {
         self.open_tls(address, tls, &[], handler).wait()
@@ -263,11 +263,11 @@ impl Client {
     pub fn open_tls(
         &self,
         address: impl Into<Address>,
-        tls: &super::TlsTarget,
+        tls: &TlsTarget,
         greeting: &[u8],
         handler: impl Handler,
     ) -> Connecting {
-        let tls = Some(Connector::new(tls));
+        let tls = Some(tls.clone());
         self.begin(address.into(), greeting, Box::new(handler), tls)
     }
 
@@ -276,7 +276,7 @@ impl Client {
         address: Address,
         greeting: &[u8],
         handler: Box<dyn Handler>,
-        tls: Option<Connector>,
+        tls: Option<TlsTarget>,
     ) -> Connecting {
         let latch = Arc::new(Latch::default());
         let group = &self.crew.group;

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
 use embar_transport::ring::Reservation;
+use embar_transport::tls::Channel;
 use embar_transport::{Body, Epoll, Head, Reactor, RecvBuf, SendBuf};
 use embar_wire::frame::Protocol;
 use embar_wire::time::Now;
 
-use super::channel::Channel;
 use super::client::Latch;
 use super::handler::{BodyStore, Flow, Handler};
 use super::session::Session;

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use embar_transport::tls::Acceptor;
 use embar_transport::{Epoll, Listener, Peer, Reactor, SocketOptions};
 use embar_wire::error::FrameError;
 use embar_wire::frame::{FrameHeader, Protocol, Shape};
 
-use super::channel::Acceptor;
 use super::handler::Handler;
 use super::hub::{Command, Hub};
 use super::mappings;

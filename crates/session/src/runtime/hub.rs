@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use embar_transport::tls::TlsTarget;
 use embar_transport::{Address, Marks, Peer, Stream, Waker};
 
-use super::channel::Connector;
 use super::client::Promise;
 use super::group::Place;
 use super::handler::Handler;
@@ -23,7 +23,7 @@ pub(super) enum Command {
         promise: Promise,
         place: Place,
         /// Encrypted, for this server.
-        tls: Option<Connector>,
+        tls: Option<TlsTarget>,
     },
     /// Take nothing new, end every session politely, cut what is left after this time, and end.
     Drain(Duration),

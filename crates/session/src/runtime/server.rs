@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_transport::tls::Acceptor;
 use embar_transport::{Address, Listener, Peer, SocketError, socket};
 use embar_wire::frame::Protocol;
 
 use super::admin::Monitor;
-use super::channel::Acceptor;
 use super::group::{Crew, Plan, Settings};
 use super::handler::Handler;
 use super::session::Session;

@@ -10,11 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_transport::tls::Acceptor;
 use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token, marks};
 use embar_wire::frame::Protocol;
 use embar_wire::time::Now;
 
-use super::channel::Acceptor;
 use super::client::Promise;
 use super::clock;
 use super::conn::perish::contained;
@@ -213,7 +213,8 @@ impl<P: Protocol + Clone> Worker<P> {
                     now,
                 )
                 .and_then(|link| {
-                    let channel = tls.map(|tls| tls.connect()).transpose()?;
+                    let channel = tls.map(|tls| tls.connect()).transpose();
+                    let channel = channel.map_err(io::Error::other)?;
                     Ok((link, channel, self.reactor.connect(address)?))
                 });
                 match started {
@@ -291,7 +292,8 @@ impl<P: Protocol + Clone> Worker<P> {
             now,
         )
         .and_then(|link| {
-            let channel = group.acceptor.as_ref().map(Acceptor::accept).transpose()?;
+            let channel = group.acceptor.as_ref().map(Acceptor::accept).transpose();
+            let channel = channel.map_err(io::Error::other)?;
             Ok((link, channel, self.reactor.add(stream)?))
         });
         let (link, channel, token) = match added {

@@ -349,6 +349,11 @@ impl Queue {
         self.sender.end.load(Ordering::Relaxed)
     }
 
+    /// For the sender: the first ticket behind the run.
+    pub(super) fn end_ticket(&self) -> u32 {
+        self.sender.ticket.load(Ordering::Relaxed)
+    }
+
     /// For the sender: a run if there is one, else the right is given up.
     fn run_or_let_go(&self) -> Option<Run> {
         loop {

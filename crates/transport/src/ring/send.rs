@@ -338,6 +338,11 @@ impl SendSpan {
         (self.next as usize, len as usize)
     }
 
+    /// The ticket after the last one whose bytes it has; see [`Reservation::ticket`].
+    pub fn end_ticket(&self) -> u32 {
+        self.ring.0.queue.end_ticket()
+    }
+
     /// Counts `count` more bytes as sent; their room is free once it is worth it.
     ///
     /// # Panics

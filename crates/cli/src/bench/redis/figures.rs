@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use embar_meter::Series;
 use embar_meter::table::grouped;
-use embar_meter::{Series, Snapshot};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::measure::{Outcome, Seen};
 use super::plan::Operation;
+use super::profile::Profile;
 use super::tally::{Counts, histogram};
 use crate::size::per_s;
 
@@ -88,18 +89,8 @@ pub struct Run {
     pub blocking_threads: Option<Part>,
     /// The first error.
     pub first_error: Option<String>,
-    /// Where the time went.
+    /// Where the time went, and what was allocated.
     pub profile: Option<Profile>,
-}
-
-/// Where the time of a run went.
-#[derive(Clone, Debug, Serialize)]
-pub struct Profile {
-    /// By stage.
-    #[serde(flatten)]
-    pub stages: Snapshot,
-    /// Processor time of this process, nanoseconds.
-    pub cpu_ns: u64,
 }
 
 impl Run {
@@ -128,8 +119,10 @@ impl Run {
             replies_per_read: by(answered, traffic.reads),
             tasks: outcome.tasks.as_ref().filter(|_| both).map(part),
             blocking_threads: outcome.threads.as_ref().map(part),
+            profile: outcome
+                .profile
+                .map(|seen| Profile::of(&seen, cpu_ns, counts.operations())),
             first_error: counts.first_error,
-            profile: outcome.profile.map(|stages| Profile { stages, cpu_ns }),
         }
     }
 
@@ -248,31 +241,6 @@ fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 
 pub fn micros(nanos: Option<f64>) -> String {
     nanos.map_or_else(|| "-".to_owned(), |nanos| format!("{:.1}", nanos / 1e3))
-}
-
-impl Profile {
-    pub fn table(&self, operations: u64) -> String {
-        let line = |ns: u64| {
-            format!(
-                "{} us, {:.2} us per operation, {:.1}% of the process",
-                grouped(ns / 1000),
-                ns as f64 / 1e3 / operations.max(1) as f64,
-                100.0 * ns as f64 / self.cpu_ns.max(1) as f64
-            )
-        };
-        let other = match self.cpu_ns.checked_sub(self.stages.total_ns()) {
-            Some(other) => line(other),
-            None => "unknown: threads were often interrupted within stages".to_owned(),
-        };
-        let lines = [
-            (
-                "processor time of the process".to_owned(),
-                line(self.cpu_ns),
-            ),
-            ("outside the stages".to_owned(), other),
-        ];
-        self.stages.with_lines(&lines).to_string()
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use embar_meter::Snapshot;
-use embar_mux::profile;
 use embar_redis::{Client, Config};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -14,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::callers::Callers;
 use super::load::load;
 use super::plan::{Driver, Operation, Plan};
+use super::profile;
 use super::tally::{Counts, Phase};
 use crate::context::Context;
 
@@ -69,7 +68,7 @@ pub struct Outcome {
     /// What connections did meanwhile.
     pub traffic: Traffic,
     /// Where the time went, if that was asked for.
-    pub profile: Option<Snapshot>,
+    pub profile: Option<profile::Seen>,
 }
 
 /// What all connections did.
@@ -106,7 +105,7 @@ struct Reading {
     at: Instant,
     cpu: Duration,
     traffic: Traffic,
-    profile: Option<Snapshot>,
+    profile: Option<profile::Seen>,
 }
 
 impl<'a> Bench<'a> {
@@ -117,7 +116,7 @@ impl<'a> Bench<'a> {
             .enable_all()
             .build()
             .context("cannot start the threads of the runtime; use fewer --threads")?;
-        profile::set_enabled(plan.profile);
+        embar_mux::profile::set_enabled(plan.profile);
         let runtime = Background(Some(runtime));
         let client = match plan.driver {
             Driver::Task => runtime.runtime().block_on(Client::with(config)),
@@ -184,7 +183,7 @@ impl<'a> Bench<'a> {
             at: Instant::now(),
             cpu: Duration::try_from(cpu).context("the clock of the process is wrong")?,
             traffic: Traffic::of(&self.client),
-            profile: self.plan.profile.then(profile::snapshot),
+            profile: self.plan.profile.then(profile::Seen::now),
         })
     }
 

@@ -48,7 +48,7 @@ impl<'a> Report<'a> {
         for run in self.runs {
             if let Some(profile) = &run.profile {
                 output.say(format_args!("\n{}, run {}", run.operation.name(), run.run))?;
-                output.say(profile.table(run.all.operations))?;
+                output.say(profile.table())?;
             }
         }
         output.json(self)

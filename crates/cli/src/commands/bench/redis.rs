@@ -38,7 +38,7 @@ CPU is processor time of this process, user and kernel mode, for each operation,
 itself does included. Replies by write and by read tell how many operations left, and came back,
 in one call to the kernel.
 
---profile adds where the time went:
+--profile adds where the time went, and what was allocated there:
   Submit    the command's place in the send ring, and its reply slot
   Encode    its bytes, written into that place
   Send      calls to the kernel that send what has gathered
@@ -47,13 +47,17 @@ in one call to the kernel.
   Parse     cutting bytes into replies
   Complete  waking callers, and reading the value out of the reply
 It is time by the clock, which a busy machine makes longer. A pipeline is one command for each node
-that takes part in it. Allocations are not counted.
+that takes part in it. Allocations are those of all threads, for each operation; what is outside the
+stages is mostly that of the bench and its runtime. Profiling takes time itself: do not compare runs
+with it to runs without.
 
-JSON, one object: plan; operations[] with operation, runs, ops_per_s, ops_per_s_spread, hits, misses,
-sets, errors, wrong, p50_ns, p99_ns, p999_ns, client_cpu_us_per_op, replies_per_write,
+JSON, one object: plan; operations[] with operation, runs, ops_per_s, ops_per_s_spread, hits,
+misses, sets, errors, wrong, p50_ns, p99_ns, p999_ns, client_cpu_us_per_op, replies_per_write,
 replies_per_read: medians of all runs, and sums of counts; runs[] with the same of each run, run,
 seconds, operations, callers, max_ns, tasks and blocking_threads (apart, if there are threads),
-first_error and profile")]
+first_error and profile: title, stages[] with name, total_ns, count, avg_ns, share, allocations,
+allocated_bytes, allocations_per_op and allocated_bytes_per_op; these four again for the whole
+process; operations and cpu_ns")]
 pub struct RedisArgs {
     /// What callers do
     #[arg(long, value_name = "WHAT", default_value = "all", value_enum)]
@@ -108,7 +112,7 @@ pub struct RedisArgs {
     /// Do not write the keys first
     #[arg(long)]
     no_load: bool,
-    /// Tell where the time went, by stage
+    /// Tell where the time went and what was allocated, by stage
     #[arg(long)]
     profile: bool,
 }

@@ -2,13 +2,13 @@
 
 use std::io;
 
+use embar_transport::tls::{TlsError, TlsFault, Turn};
 use embar_transport::{Epoll, Reactor};
 use embar_wire::frame::Protocol;
 use embar_wire::time::Now;
 
 use super::{Conn, Standing};
-use crate::CloseReason;
-use crate::runtime::channel::Turn;
+use crate::{CloseReason, Closed, Side};
 
 impl<P: Protocol> Conn<P> {
     /// Carries out what the link and the channel want done.
@@ -41,7 +41,7 @@ impl<P: Protocol> Conn<P> {
                     self.wrote(buf, &result, now);
                     self.deliver(now);
                 }
-                Turn::Failed(closed) => self.link.over(closed),
+                Turn::Failed(error) => self.link.over(closed(error)),
                 Turn::Shutdown => drop(reactor.shutdown_write(token)),
                 Turn::Wait { send, receive } => {
                     if let Some(buf) = send {
@@ -68,5 +68,26 @@ impl<P: Protocol> Conn<P> {
         if let Some(buf) = sending {
             self.wrote(buf, &Err(gone()), now);
         }
+    }
+}
+
+/// How a session ends for this reason.
+fn closed(error: TlsError) -> Closed {
+    use TlsFault::{
+        BadCertificate, NoAgreement, OutOfDate, PeerAlert, Refused, UnknownIssuer, WrongName,
+    };
+    let (by, reason) = match error.fault {
+        UnknownIssuer | WrongName | OutOfDate | BadCertificate => {
+            (Side::Local, CloseReason::Certificate)
+        }
+        Refused => (Side::Peer, CloseReason::Certificate),
+        PeerAlert | NoAgreement => (Side::Peer, CloseReason::Tls),
+        _ => (Side::Local, CloseReason::Tls),
+    };
+    Closed {
+        by,
+        reason,
+        code: 0,
+        text: error.text,
     }
 }

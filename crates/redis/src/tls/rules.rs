@@ -1,0 +1,198 @@
+//! Rules of rustls, made of a configuration.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use embar_transport::tls::{TlsError, TlsFault, TlsTarget};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::Tls;
+use crate::config::Endpoint;
+
+/// Rules that the caller made. Two are equal if they are the same one.
+#[derive(Clone)]
+pub struct Rules(Arc<ClientConfig>);
+
+impl From<Arc<ClientConfig>> for Rules {
+    fn from(config: Arc<ClientConfig>) -> Self {
+        Self(config)
+    }
+}
+
+impl PartialEq for Rules {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Rules {}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rules(..)")
+    }
+}
+
+/// How to encrypt connections to any of the servers.
+pub(crate) struct Encryption {
+    config: Arc<ClientConfig>,
+    name: Option<String>,
+}
+
+impl Encryption {
+    /// Reads the files.
+    pub fn new(tls: &Tls) -> Result<Self, String> {
+        let config = match &tls.rules {
+            Some(Rules(config)) => Arc::clone(config),
+            None => Arc::new(config(tls)?),
+        };
+        let encryption = Self {
+            config,
+            name: tls.server_name.clone(),
+        };
+        if let Some(name) = &encryption.name {
+            encryption
+                .to(name)
+                .map_err(|error| format!("tls_server_name: {error}"))?;
+        }
+        Ok(encryption)
+    }
+
+    /// A server there.
+    pub fn target(&self, endpoint: &Endpoint) -> Result<TlsTarget, TlsError> {
+        let host = match endpoint {
+            Endpoint::Tcp { host, .. } => host,
+            // `Config::check` lets none through, and nodes never announce one.
+            Endpoint::Unix(_) => "localhost",
+        };
+        let name = self.name.as_deref().unwrap_or(host);
+        self.to(name)
+            .map_err(|error| TlsError::new(TlsFault::WrongName, error))
+    }
+
+    fn to(&self, name: &str) -> Result<TlsTarget, embar_transport::tls::ServerNameError> {
+        TlsTarget::new(Arc::clone(&self.config), name)
+    }
+}
+
+fn config(tls: &Tls) -> Result<ClientConfig, String> {
+    // Not simply the default, which panics when the program has several libraries of cryptography.
+    let provider = CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
+    let cannot = |error: rustls::Error| format!("cannot encrypt connections: {error}");
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(cannot)?;
+    let verifier: Arc<dyn ServerCertVerifier> = if tls.danger_accept_any_certificate {
+        Arc::new(Anybody(provider))
+    } else {
+        let roots = Arc::new(roots(&tls.ca_files)?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        verifier.map_err(|error| format!("cannot check certificates: {error}"))?
+    };
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let (Some(cert_file), Some(key_file)) = (&tls.cert_file, &tls.key_file) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates(cert_file)?;
+    let key = PrivateKeyDer::from_pem_file(key_file)
+        .map_err(|error| unreadable("private key", key_file, &error))?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => format!(
+                "the key in {} is not that of the certificate in {}",
+                key_file.display(),
+                cert_file.display()
+            ),
+            error => format!("{} cannot be used: {error}", key_file.display()),
+        })
+}
+
+/// The authorities to trust.
+fn roots(files: &[PathBuf]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for file in files {
+        for certificate in certificates(file)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| format!("a certificate in {}: {error}", file.display()))?;
+        }
+    }
+    if files.is_empty() {
+        let found = rustls_native_certs::load_native_certs();
+        // Systems have some that cannot be read.
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let why = found.errors.first().map(ToString::to_string);
+            return Err(format!(
+                "this machine trusts no authority{}; install its ca-certificates, or name a file \
+                 (tls_ca_file)",
+                why.map_or_else(String::new, |why| format!(" ({why})"))
+            ));
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let certificates: Vec<_> = read.map_err(|error| unreadable("certificate", file, &error))?;
+    match certificates.is_empty() {
+        true => Err(format!("{} has no certificate in PEM form", file.display())),
+        false => Ok(certificates),
+    }
+}
+
+fn unreadable(what: &str, file: &Path, error: &dyn fmt::Display) -> String {
+    format!("cannot read a {what} from {}: {error}", file.display())
+}
+
+/// Believes everybody, but not that keys need not fit.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

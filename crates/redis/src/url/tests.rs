@@ -1,0 +1,248 @@
+use super::*;
+
+fn config(url: &str) -> Config {
+    Config::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+fn refused(url: &str) -> UrlError {
+    Config::from_url(url).expect_err(url)
+}
+
+#[test]
+fn a_server_with_everything() {
+    let read = config("redis://me:p%40ss@example.com:7000/3?protocol=resp2&timeout=250ms");
+    let wanted = Config {
+        username: Some("me".to_owned()),
+        password: Some(Secret::new("p@ss")),
+        database: 3,
+        protocol: ProtocolVersion::Resp2,
+        timeout: Duration::from_millis(250),
+        ..Config::standalone(Endpoint::tcp("example.com", 7000))
+    };
+    assert_eq!(read, wanted);
+}
+
+#[test]
+fn what_is_left_out_is_as_by_default() {
+    for url in [
+        "redis://127.0.0.1",
+        "redis://127.0.0.1/",
+        "redis://127.0.0.1:6379?",
+    ] {
+        assert_eq!(config(url), Config::default(), "{url}");
+    }
+    let password = Some(Secret::new("x:y@z/"));
+    let read = config("redis://:x:y@z/@h");
+    assert_eq!((read.username, read.password), (None, password));
+    assert_eq!(read.tls, None);
+    assert_eq!("redis://127.0.0.1".parse(), Ok(Config::default()));
+}
+
+#[test]
+fn a_cluster_has_seeds() {
+    let read = config("redis-cluster://u:p@a:1,[2001:db8::1]:2,[::1],b/?read_from=any");
+    assert_eq!(read.mode, Mode::Cluster);
+    assert_eq!(read.read_from, ReadFrom::Any);
+    let seeds = ["a:1", "[2001:db8::1]:2", "[::1]:6379", "b:6379"];
+    let shown = read.seeds.iter().map(Endpoint::to_string);
+    assert_eq!(shown.collect::<Vec<_>>(), seeds);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn an_encrypted_connection_has_options_of_its_own() {
+    for url in ["rediss://a", "rediss-cluster://a,b"] {
+        assert_eq!(config(url).tls, Some(Tls::default()), "{url}");
+    }
+    let read = config(
+        "rediss-cluster://:p@a:1,b?tls_ca_file=/etc/a%20b.pem&tls_ca_file=c.pem&\
+         tls_cert_file=d.pem&tls_key_file=e.pem&tls_server_name=f&tls_insecure=false",
+    );
+    assert_eq!((read.mode, read.seeds.len()), (Mode::Cluster, 2));
+    let wanted = Tls {
+        ca_files: vec!["/etc/a b.pem".into(), "c.pem".into()],
+        cert_file: Some("d.pem".into()),
+        key_file: Some("e.pem".into()),
+        server_name: Some("f".to_owned()),
+        ..Tls::default()
+    };
+    assert_eq!(read.tls, Some(wanted));
+    let insecure = |url| {
+        let tls = config(url).tls;
+        tls.is_some_and(|tls| tls.danger_accept_any_certificate)
+    };
+    assert!(insecure("rediss://:pw@a:1/2#insecure"));
+    assert!(insecure("rediss-cluster://a?timeout=1s#insecure"));
+    assert!(insecure("rediss://a?tls_insecure=true"));
+    assert!(!insecure("rediss://a?client_name=%23insecure"));
+    let error = refused("rediss://a?tls_insecure=yes").to_string();
+    assert!(
+        error.contains("tls_insecure must be true or false"),
+        "{error}"
+    );
+    let error = refused("rediss://a?tls_ca=x").to_string();
+    assert!(
+        error.contains("'tls_ca'") && error.contains("tls_ca_file"),
+        "{error}"
+    );
+    let refused = |url| match refused(url) {
+        UrlError::Config(error) => error,
+        error => panic!("{url}: {error}"),
+    };
+    let one = ConfigError::CertificateWithoutKey;
+    assert_eq!(refused("rediss://a?tls_cert_file=x"), one);
+    assert_eq!(refused("rediss://a?tls_key_file=x"), one);
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn without_encryption_it_says_how_to_get_it() {
+    for url in ["rediss://a", "rediss-cluster://a", "rediss://a#insecure"] {
+        let error = refused(url);
+        assert_eq!(error, UrlError::Config(ConfigError::TlsFeature), "{url}");
+        assert!(error.to_string().contains("feature `tls`"), "{error}");
+    }
+}
+
+#[test]
+fn options_about_encryption_take_a_url_with_encryption() {
+    let error = refused("redis://h?tls_ca_file=ca.pem").to_string();
+    assert!(
+        error.contains("tls_ca_file") && error.contains("rediss://"),
+        "{error}"
+    );
+}
+
+#[test]
+fn sockets_have_paths() {
+    let socket = |path: &str| vec![Endpoint::Unix(path.into())];
+    assert_eq!(config("unix:/run/r.sock").seeds, socket("/run/r.sock"));
+    assert_eq!(config("unix:///run/r.sock").seeds, socket("/run/r.sock"));
+    let read = config("redis+unix://u:p@/a%20b@c?db=4");
+    assert_eq!(read.seeds, socket("/a b@c"));
+    assert_eq!(read.database, 4);
+    assert_eq!(read.username.as_deref(), Some("u"));
+    let read = config("unix:/s?username=u&password=a%26b");
+    assert_eq!(read.password, Some(Secret::new("a&b")));
+}
+
+#[test]
+fn every_option_sets_its_field() {
+    let read = config(
+        "redis://h?client_name=x&mux_per_node=2&max_in_flight=7&on_full=refuse&timeout=1m&\
+         connect_timeout=3s&dead_after=1h&max_redirects=0&backoff_min=10us&backoff_max=1s&\
+         retry_writes=true&read_from=prefer-replica&refresh_interval=9s&\
+         max_reply_bytes=64MiB&ring_bytes=4096&database=5",
+    );
+    assert_eq!(read.client_name.as_deref(), Some("x"));
+    assert_eq!((read.mux_per_node, read.max_in_flight), (2, 7));
+    assert_eq!(read.on_full, OnFull::Refuse);
+    assert_eq!(read.timeout, Duration::from_secs(60));
+    assert_eq!(read.connect_timeout, Duration::from_secs(3));
+    assert_eq!(read.dead_after, Duration::from_secs(3600));
+    assert_eq!(read.retries.max_redirects, 0);
+    assert_eq!(read.retries.backoff_min, Duration::from_micros(10));
+    assert_eq!(read.retries.backoff_max, Duration::from_secs(1));
+    assert!(read.retry_writes);
+    assert_eq!(read.read_from, ReadFrom::PreferReplica);
+    assert_eq!(read.refresh_interval, Duration::from_secs(9));
+    assert_eq!((read.max_reply_bytes, read.ring_bytes), (64 << 20, 4096));
+    assert_eq!(read.database, 5);
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    for url in [
+        "",
+        "localhost",
+        "http://h",
+        "redis:h",
+        "user:pw@h",
+        "redis+unix:/x",
+    ] {
+        assert_eq!(refused(url), UrlError::Scheme, "{url}");
+    }
+    for url in [
+        "redis://h:0",
+        "redis://h:x",
+        "redis://:1",
+        "redis://[::1",
+        "redis://[::1]x",
+    ] {
+        assert_eq!(refused(url), UrlError::Host, "{url}");
+    }
+    assert_eq!(refused("redis://::1"), UrlError::Host);
+    assert_eq!(refused("redis-cluster://a,,b"), UrlError::Host);
+    assert_eq!(refused("redis://"), UrlError::NoHost);
+    assert_eq!(refused("unix:run.sock"), UrlError::NoPath);
+    assert_eq!(refused("redis://h/x"), UrlError::Database);
+    assert_eq!(refused("redis://h/1/2"), UrlError::Database);
+    for url in [
+        "redis://:%4@h",
+        "redis://:%zz@h",
+        "redis://:%FF@h",
+        "unix:/%",
+    ] {
+        assert_eq!(refused(url), UrlError::Percent, "{url}");
+    }
+    let error = refused("redis://h?tiemout=1s").to_string();
+    assert!(
+        error.contains("'tiemout'") && error.contains("connect_timeout"),
+        "{error}"
+    );
+    for url in [
+        "redis://h?timeout=5",
+        "redis://h?timeout=s",
+        "redis://h?timeout=-1s",
+    ] {
+        let error = refused(url).to_string();
+        assert!(
+            error.contains("timeout must be") && error.contains("ms"),
+            "{error}"
+        );
+    }
+    let error = refused("redis://h?protocol=3").to_string();
+    assert!(error.contains("resp2 or resp3"), "{error}");
+    assert!(refused("http://h").to_string().contains("redis-cluster://"));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let refused = |url| match refused(url) {
+        UrlError::Config(error) => error,
+        error => panic!("{url}: {error}"),
+    };
+    assert_eq!(
+        refused("redis-cluster://h/1"),
+        ConfigError::DatabaseInCluster
+    );
+    assert_eq!(
+        refused("redis-cluster://h?db=1"),
+        ConfigError::DatabaseInCluster
+    );
+    assert_eq!(refused("redis://a,b"), ConfigError::SeveralServers);
+    assert_eq!(refused("redis://u@h"), ConfigError::UserWithoutPassword);
+    let option = "mux_per_node";
+    assert_eq!(
+        refused("redis://h?mux_per_node=0"),
+        ConfigError::Zero { option }
+    );
+}
+
+#[test]
+fn no_error_shows_a_password() {
+    for url in [
+        "redis://u:hunter2",
+        "redis://u:hunter2@",
+        "redis://u:hunter2@h:x",
+        "redis://u:hunter2%@h",
+        "u:hunter2@h",
+        "redis://u:1?hunter2&x@h",
+        "hunter2@h:1",
+        "unix:/s?password=hunter2%",
+        "unix:/s?password=hunter2&db=x",
+    ] {
+        let error = refused(url);
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}");
+    }
+}

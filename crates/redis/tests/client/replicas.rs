@@ -1,0 +1,201 @@
+//! Reads that go to replicas, while those die; and how long a command may take in all.
+
+use std::time::{Duration, Instant};
+
+use embar_redis::commands::strings::StringCommands;
+use embar_redis::config::{Config, ReadFrom};
+use embar_redis::{Client, Error};
+use embar_redis_servers::{Cluster, Server};
+
+use crate::support::{cluster, run, server, to, to_cluster, until};
+
+/// How often a server has executed GET since it started.
+fn gets(server: &Server) -> u64 {
+    let stats = server
+        .command(&["INFO", "commandstats"])
+        .expect("it answers");
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_get:calls="));
+    line.map_or(0, |line| {
+        let calls = line.split(',').next().expect("a number");
+        calls.parse().expect("a number")
+    })
+}
+
+async fn client(cluster: &Cluster, read_from: ReadFrom) -> Client {
+    let config = Config {
+        read_from,
+        timeout: Duration::from_secs(1),
+        ..to_cluster(cluster)
+    };
+    Client::with(config).await.expect("it connects")
+}
+
+/// Reads keys of many slots; all are there, and none is waited for.
+async fn reads(client: &Client) {
+    for turn in 0..60 {
+        let started = Instant::now();
+        let value = client.get::<u32, _>(format!("key{turn}")).await;
+        assert_eq!(value, Ok(turn));
+        let took = started.elapsed();
+        assert!(took < Duration::from_millis(500), "key{turn}: {took:?}");
+    }
+}
+
+/// Waits until the replica has all keys, and is named by the cluster: which it is only once it is
+/// known to have something.
+async fn has_it_all(cluster: &Cluster, replica: &Server) {
+    let port = replica.port().to_string();
+    until("the replica has it all and is known", async || {
+        let said = cluster.nodes()[0].command(&["CLUSTER", "SLOTS"]);
+        let size = replica.command(&["DBSIZE"]);
+        said.is_ok_and(|said| said.contains(&port)) && size.is_ok_and(|size| size.trim() == "60")
+    })
+    .await;
+}
+
+#[test]
+fn dead_replicas_are_passed_over_and_used_again() {
+    let mut cluster = cluster(1, 2);
+    run(async {
+        let writer = client(&cluster, ReadFrom::Primary).await;
+        for turn in 0..60 {
+            writer
+                .set(format!("key{turn}"), turn)
+                .await
+                .expect("it is set");
+        }
+        for replica in cluster.replicas() {
+            has_it_all(&cluster, replica).await;
+        }
+        let prefer = client(&cluster, ReadFrom::PreferReplica).await;
+        let any = client(&cluster, ReadFrom::Any).await;
+        let only = client(&cluster, ReadFrom::Replica).await;
+        for (client, of_primary) in [(&prefer, false), (&any, true), (&only, false)] {
+            let before: Vec<u64> = cluster.nodes().iter().map(gets).collect();
+            reads(client).await;
+            let mut counts = cluster
+                .nodes()
+                .iter()
+                .zip(&before)
+                .map(|(node, n)| gets(node) - n);
+            assert_eq!(counts.next().expect("a primary") > 0, of_primary);
+            assert!(counts.all(|count| count > 5), "all replicas take part");
+        }
+        cluster.kill(1);
+        for client in [&prefer, &any, &only] {
+            reads(client).await;
+        }
+        cluster.kill(2);
+        reads(&prefer).await;
+        reads(&any).await;
+        let started = Instant::now();
+        let nobody = only.get::<Option<u32>, _>("key1").await;
+        let took = started.elapsed();
+        let Err(Error::Unavailable { why }) = nobody else {
+            panic!("there is no replica: {nobody:?}");
+        };
+        assert!(
+            why.contains("replica") || why.contains("cannot connect"),
+            "{why}"
+        );
+        assert!(took < Duration::from_millis(1500), "{took:?}");
+        cluster.restart(1).expect("it starts again");
+        let replica = &cluster.nodes()[1];
+        // Until then it has nothing, and says so.
+        has_it_all(&cluster, replica).await;
+        until("it is read again", async || {
+            reads(&prefer).await;
+            gets(replica) > 0
+        })
+        .await;
+        until(
+            "it is read again by those who read nothing else",
+            async || only.get::<u32, _>("key1").await == Ok(1),
+        )
+        .await;
+    });
+}
+
+#[test]
+fn a_shard_without_replicas_says_so() {
+    let cluster = cluster(1, 0);
+    run(async {
+        let only = client(&cluster, ReadFrom::Replica).await;
+        only.set("key", 1).await.expect("writes go to the primary");
+        let read = only
+            .get::<u32, _>("key")
+            .timeout(Duration::from_millis(200))
+            .await;
+        let Err(Error::Unavailable { why }) = read else {
+            panic!("there is no replica: {read:?}");
+        };
+        assert!(why.contains("no replica"), "{why}");
+        let prefer = client(&cluster, ReadFrom::PreferReplica).await;
+        assert_eq!(prefer.get::<u32, _>("key").await, Ok(1));
+    });
+}
+
+#[test]
+fn a_command_takes_no_longer_than_it_may_however_often_it_is_sent() {
+    let server = server();
+    run(async {
+        let config = Config {
+            timeout: Duration::from_millis(1000),
+            dead_after: Duration::from_millis(700),
+            ..to(&server)
+        };
+        let client = Client::with(config).await.expect("it connects");
+        client.set("key", 1).await.expect("it is set");
+        // The connection is given up after a while, and another one is made, which says nothing
+        // either.
+        server.pause();
+        for timeout in [None, Some(Duration::from_millis(1200))] {
+            let started = Instant::now();
+            let read = client.get::<u32, _>("key");
+            let read = match timeout {
+                None => read.await,
+                Some(timeout) => read.timeout(timeout).await,
+            };
+            let took = started.elapsed();
+            assert!(read.is_err(), "{read:?}");
+            let most = timeout.unwrap_or(Duration::from_millis(1000));
+            assert!(took >= most - Duration::from_millis(20), "{took:?}");
+            assert!(took < most + Duration::from_millis(400), "{took:?}");
+        }
+        server.resume();
+        until("it goes on", async || {
+            client.get::<u32, _>("key").await == Ok(1)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_repeated_write_that_may_have_been_executed_is_not_called_undone() {
+    let mut server = server();
+    run(async {
+        let config = Config {
+            timeout: Duration::from_millis(500),
+            ..to(&server)
+        };
+        let client = Client::with(config).await.expect("it connects");
+        server.pause();
+        let writing = {
+            let client = client.clone();
+            tokio::spawn(async move { client.incr("key").repeatable().await })
+        };
+        until("it is sent", async || {
+            client.metrics().total().stats.in_flight == 1
+        })
+        .await;
+        // It was written, and no other server ever takes it.
+        server.kill();
+        let outcome = writing.await.expect("no panic");
+        assert!(
+            matches!(outcome, Err(Error::UnknownOutcome(_))),
+            "{outcome:?}"
+        );
+    });
+}

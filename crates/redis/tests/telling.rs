@@ -1,0 +1,183 @@
+//! What a client writes to the log, as a program's subscriber hears it.
+//!
+//! In a program of its own, as the subscriber is for all threads.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use embar_redis::Client;
+use embar_redis::commands::strings::StringCommands;
+use embar_redis::config::{Config, Endpoint};
+use embar_redis::pubsub::{Event as Heard, Kind};
+use embar_redis::slot::slot;
+use embar_redis_servers::{Cluster, ClusterOptions, MoveState, Options, Server};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// All that was told so far, a line each: level, target, message and fields.
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Listener(AtomicU64);
+
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, " {}={value:?}", field.name()).expect("a String takes everything");
+    }
+}
+
+fn tell(metadata: &Metadata<'_>, text: Text) {
+    let line = format!("{} {}{}", metadata.level(), metadata.name(), text.0);
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    told.push(line);
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("embar_redis")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut text = Text::default();
+        span.record(&mut text);
+        tell(span.metadata(), text);
+        Id::from_u64(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        let mut text = Text(String::from("recorded"));
+        values.record(&mut text);
+        TOLD.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text.0);
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        tell(event.metadata(), text);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Whether something was told on this level with all these words.
+fn told(level: Level, words: &[&str]) -> bool {
+    let told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = format!("{level} ");
+    told.iter()
+        .any(|line| line.starts_with(&start) && words.iter().all(|word| line.contains(word)))
+}
+
+async fn until_told(level: Level, words: &[&str]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !told(level, words) {
+        let told = TOLD
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .join("\n");
+        assert!(Instant::now() < deadline, "{level} {words:?} in\n{told}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn endpoint(server: &Server) -> Endpoint {
+    Endpoint::tcp(server.address().ip().to_string(), server.port())
+}
+
+// One test, as all that is told is in one place.
+#[test]
+fn what_happens_is_told_and_commands_only_to_who_wants_to_hear_of_them() {
+    let listener = Listener(AtomicU64::new(1));
+    tracing::subscriber::set_global_default(listener).expect("there is no other");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        alone().await;
+        together().await;
+    });
+}
+
+async fn alone() {
+    let mut server = Server::start(&Options::default()).expect("redis-server runs");
+    let node = format!("node={}", endpoint(&server));
+    let config = Config {
+        timeout: Duration::from_millis(500),
+        ..Config::standalone(endpoint(&server))
+    };
+    let client = Client::with(config).await.expect("it connects");
+    until_told(Level::DEBUG, &["connected", &node, "took="]).await;
+    client.set("key", "secret-value").await.expect("it is set");
+    let of_key = format!("slot={}", slot(b"key"));
+    assert!(told(
+        Level::TRACE,
+        &["command", "class=Write", &of_key, "bytes="]
+    ));
+    let mut subscriber = client.subscriber(10);
+    let subscribed = subscriber.subscribe(Kind::Channel, "news").await;
+    subscribed.expect("it is confirmed");
+    server.pause();
+    let reading = {
+        let client = client.clone();
+        tokio::spawn(async move { client.get::<String, _>("key").await })
+    };
+    while client.metrics().total().stats.in_flight == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.kill();
+    let read = reading.await.expect("no panic");
+    read.expect_err("nobody is there");
+    assert!(told(Level::WARN, &["connection lost", &node, "reason="]));
+    assert!(told(Level::DEBUG, &["sent again", "cause=\"unknown\""]));
+    assert!(told(Level::WARN, &["not connected", &node, "refused"]));
+    assert!(told(Level::TRACE, &["failed", "not executed"]));
+    server.restart().expect("it starts again");
+    let _perhaps_late = client.set("key", 1).await;
+    until_told(Level::INFO, &["connected again", &node]).await;
+    until_told(Level::INFO, &["subscribed again", &node, "name=news"]).await;
+    assert_eq!(subscriber.next().await, Ok(Heard::Interrupted));
+    let all = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(!all.join("\n").contains("secret-value"));
+}
+
+async fn together() {
+    let options = ClusterOptions {
+        replicas: 1,
+        ..ClusterOptions::default()
+    };
+    let mut cluster = Cluster::start(&options).expect("a cluster");
+    let config = Config::cluster(cluster.nodes().iter().map(endpoint));
+    let client = Client::with(config).await.expect("it connects");
+    until_told(
+        Level::INFO,
+        &["topology has changed", "slots_moved=16384", "came=["],
+    )
+    .await;
+    let tag = slot(b"{tag}");
+    let from = cluster.owner_of(tag).expect("it is served");
+    let to = (from + 1) % 3;
+    client.set("{tag}", 1).await.expect("it is set");
+    let moved = cluster.move_slot(tag, from, to, MoveState::Done);
+    moved.expect("it moves");
+    client.set("{tag}", 2).await.expect("it is set");
+    let old = format!("node={}", endpoint(&cluster.nodes()[from]));
+    let place = format!("slot={tag}");
+    assert!(told(Level::DEBUG, &["MOVED", &old, &place, "to="]));
+    cluster.kill(to);
+    let dead = format!("from={}", endpoint(&cluster.nodes()[to]));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while client.set("{tag}", 3).await.is_err() {
+        assert!(Instant::now() < deadline, "nobody takes over");
+    }
+    until_told(Level::WARN, &["taken over", &dead, "to="]).await;
+}
