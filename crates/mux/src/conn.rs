@@ -155,8 +155,17 @@ impl Shared {
         if others < self.limits.in_flight {
             return Some(others);
         }
-        self.leave(1);
+        self.take_back();
         None
+    }
+
+    /// Takes back what [`Shared::enter`] counted for a command that is not submitted after all.
+    fn take_back(&self) {
+        // Only if it was the one that filled up all there is did it keep anybody out; whoever waits
+        // for other things would be woken for nothing, and come back here.
+        if self.in_flight.fetch_sub(1, Ordering::SeqCst) == self.limits.in_flight {
+            self.room_again();
+        }
     }
 
     /// `count` commands are not in flight any more.
@@ -164,6 +173,10 @@ impl Shared {
         // A read-modify-write on both sides, so that either this sees who waits, or they see that
         // there is room.
         self.in_flight.fetch_sub(count, Ordering::SeqCst);
+        self.room_again();
+    }
+
+    fn room_again(&self) {
         fence(Ordering::SeqCst);
         if self.somebody_waits.load(Ordering::SeqCst) != 0 {
             self.wake_waiting();
@@ -212,6 +225,16 @@ impl Shared {
         let large = larges.swap_remove(at);
         self.larges_queued.fetch_sub(1, Ordering::AcqRel);
         Some(large)
+    }
+
+    /// Whether a command would be refused, whatever is in flight. Those who wait ask before they
+    /// count as in flight, and so wake nobody.
+    #[cold]
+    fn is_full_for(&self, len: usize) -> bool {
+        if len > self.ring.capacity() / 2 {
+            return !self.has_room_for_large(len);
+        }
+        !self.ring.has_room(len)
     }
 
     fn fits(&self, queued: usize, len: usize) -> bool {
@@ -278,6 +301,10 @@ impl Conn {
         assert!(replies > 0, "a command has a reply");
         let shared = &*self.0;
         let mut laps = Laps::start(&[Stage::Submit, Stage::Encode]);
+        let waited_for = shared.somebody_waits.load(Ordering::Relaxed) != 0;
+        if waited_for && shared.is_full_for(len) && !shared.ring.is_closed() {
+            return Err(SubmitError::Full);
+        }
         let Some(others) = shared.enter() else {
             return Err(SubmitError::Full);
         };
@@ -288,7 +315,7 @@ impl Conn {
         let mut place = match shared.ring.reserve(len) {
             Ok(place) => ManuallyDrop::new(place),
             Err(error) => {
-                shared.leave(1);
+                shared.take_back();
                 return Err(match error {
                     ReserveError::Full => SubmitError::Full,
                     ReserveError::Closed => shared.closed(),
@@ -352,7 +379,7 @@ impl Conn {
         let reserved = match taken {
             Ok(_) => shared.ring.reserve(0),
             Err(_) => {
-                shared.leave(1);
+                shared.take_back();
                 return Err(SubmitError::Full);
             }
         };
@@ -360,7 +387,7 @@ impl Conn {
             Ok(place) => ManuallyDrop::new(place.into_owned()),
             Err(error) => {
                 shared.large_over(len);
-                shared.leave(1);
+                shared.take_back();
                 return Err(match error {
                     ReserveError::Closed => shared.closed(),
                     ReserveError::Full | ReserveError::TooLong { .. } => SubmitError::Full,

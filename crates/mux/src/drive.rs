@@ -76,7 +76,10 @@ impl<P: Protocol> Mux<P> {
     /// threads.
     ///
     /// # Errors
-    /// As [`Mux::on_thread`]; also when the runtime has no I/O driver.
+    /// As [`Mux::on_thread`].
+    ///
+    /// # Panics
+    /// When the runtime has no I/O driver or no timers (see `enable_all` of its builder).
     #[cfg(feature = "tokio")]
     pub fn on_tokio(settings: &Settings, runtime: &tokio::runtime::Handle) -> io::Result<Self> {
         let rings = RingPool::new(settings.ring_bytes, settings.idle_rings)?;

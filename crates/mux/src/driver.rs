@@ -37,6 +37,8 @@ pub(crate) struct Driver<P: Protocol> {
     tick_at: Option<u64>,
     /// Something came in since that was looked at.
     busy: bool,
+    /// It was not looked at in time.
+    late: bool,
     ending: bool,
 }
 
@@ -54,6 +56,7 @@ impl<P: Protocol> Driver<P> {
             wakers: Vec::new(),
             tick_at: None,
             busy: false,
+            late: false,
             ending: false,
         }
     }
@@ -93,14 +96,21 @@ impl<P: Protocol> Driver<P> {
     }
 
     /// One turn, of which is known that no socket became ready. True if anything happened.
+    ///
+    /// # Errors
+    /// When the reactor is broken.
     #[cfg(feature = "tokio")]
-    pub fn turn_known(&mut self) -> bool {
+    pub fn turn_known(&mut self) -> io::Result<bool> {
+        if self.tick_at.is_some_and(|at| at <= clock::now()) {
+            // What came in by now is in time.
+            return self.turn(Some(Duration::ZERO));
+        }
         let mut completions = mem::take(&mut self.completions);
         let timing = Timing::start();
         self.reactor.poll_known(&mut completions);
         timing.stop(Stage::Receive, 0);
         self.completions = completions;
-        self.see_to_all()
+        Ok(self.see_to_all())
     }
 
     fn see_to_all(&mut self) -> bool {
@@ -114,8 +124,15 @@ impl<P: Protocol> Driver<P> {
         self.completions = completions;
         busy |= self.obey(now);
         busy |= self.look_at_marked(now);
-        if self.tick_at.is_some_and(|at| at <= now) {
-            self.tick(now);
+        if let Some(at) = self.tick_at
+            && at <= now
+        {
+            // When it is late itself, replies may lie in the sockets that it did not come to read.
+            self.late = !self.late && now - at > TICK_NS;
+            match self.late {
+                true => self.tick_at = Some(now + TICK_NS),
+                false => self.tick(now),
+            }
         }
         self.hub.alarm().gather.begin(self.wakers.len());
         if !self.wakers.is_empty() {

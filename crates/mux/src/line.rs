@@ -231,6 +231,9 @@ impl<P: Protocol> Line<P> {
         let (bytes, rest) = bytes.split_at(part.taken);
         let max = self.shared.limits.max_reply_bytes;
         match (&mut self.state, part.kind) {
+            (State::Greeting { .. }, Kind::Reply) if self.sending => {
+                return Err(Reason::BadReply("an answer before its question"));
+            }
             (State::Greeting { reply, frames }, Kind::Reply) => {
                 if reply.len() + bytes.len() > max {
                     return Err(Reason::BadReply("the answer to the greeting is too long"));

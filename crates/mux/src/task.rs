@@ -27,6 +27,9 @@ use crate::protocol::Protocol;
 /// more to do than threads; then others should not wait for them.
 const GATHER_NS: u64 = 50_000;
 
+/// How long a task that does not give way can hold up the driver, while other threads are free.
+const TAKE_OVER: Duration = Duration::from_millis(1);
+
 /// Turns before other tasks have theirs.
 const TURNS: usize = 4;
 
@@ -61,7 +64,7 @@ async fn run<P: Protocol>(
         readiness,
         alone: Handle::current().metrics().num_workers() == 1,
         next: Next::Anything,
-        armed: None,
+        armed: 0,
     };
     poll_fn(|cx| task.poll(timer.as_mut(), cx)).await;
 }
@@ -85,25 +88,27 @@ struct Task<P: Protocol> {
     /// The runtime has one thread.
     alone: bool,
     next: Next,
-    /// When the timer wakes it.
-    armed: Option<Instant>,
+    /// When the timer wakes it; in the past, it does not.
+    armed: u64,
 }
 
 impl<P: Protocol> Task<P> {
-    fn poll(&mut self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(&mut self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
         self.hub.set_task(cx.waker());
         match mem::replace(&mut self.next, Next::Anything) {
             // Those who are about to submit something do so first: then it leaves together.
-            Next::Anything if self.hub.has_marks() => return self.defer(Next::Look, cx),
+            Next::Anything if self.hub.has_marks() => return self.defer(Next::Look, timer, cx),
             Next::Anything | Next::Look => {}
             Next::Write { at_latest } => {
                 let complete = self.hub.alarm().gather.is_complete();
                 if !complete && clock::now() < at_latest {
-                    return self.defer(Next::Write { at_latest }, cx);
+                    return self.defer(Next::Write { at_latest }, timer, cx);
                 }
                 // Not yet what came in meanwhile: the longer that gathers, the better.
-                self.driver.turn_known();
-                return self.defer(Next::Look, cx);
+                if let Err(error) = self.driver.turn_known() {
+                    return broken(&error);
+                }
+                return self.defer(Next::Look, timer, cx);
             }
         }
         for _ in 0..TURNS {
@@ -111,26 +116,23 @@ impl<P: Protocol> Task<P> {
                 Ok(_) if self.driver.is_over() => return Poll::Ready(()),
                 Ok(true) if self.hub.alarm().gather.is_on() => {
                     let at_latest = clock::now() + GATHER_NS;
-                    return self.defer(Next::Write { at_latest }, cx);
+                    return self.defer(Next::Write { at_latest }, timer, cx);
                 }
                 Ok(true) => {}
                 Ok(false) => match self.driver.idle_for() {
-                    Some(Duration::ZERO) => return self.defer(Next::Look, cx),
+                    Some(Duration::ZERO) => return self.defer(Next::Look, timer, cx),
                     None => return Poll::Pending,
                     Some(idle) => {
-                        if self.sleep(idle, timer, cx).is_pending() {
+                        if self.arm(idle, timer.as_mut(), cx).is_pending() {
                             return Poll::Pending;
                         }
-                        return self.defer(Next::Look, cx);
+                        return self.defer(Next::Look, timer, cx);
                     }
                 },
-                Err(error) => {
-                    tracing::error!("the driver of multiplexed connections stops: {error}");
-                    return Poll::Ready(());
-                }
+                Err(error) => return broken(&error),
             }
         }
-        self.defer(Next::Look, cx)
+        self.defer(Next::Look, timer, cx)
     }
 
     /// A turn. False: nothing is left to do now, and the task is woken when there is.
@@ -145,34 +147,40 @@ impl<P: Protocol> Task<P> {
                 }
                 Ok(true)
             }
-            Poll::Pending => Ok(self.driver.turn_known()),
+            Poll::Pending => self.driver.turn_known(),
         }
     }
 
-    /// Ready if the time is over already.
-    fn sleep(
+    /// Has the timer wake the task by then at the latest. Ready if that is over already.
+    fn arm(
         &mut self,
         idle: Duration,
         mut timer: Pin<&mut Sleep>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        let due = Instant::now() + idle;
+        let now = clock::now();
+        let due = now.saturating_add(idle.as_nanos() as u64);
         // One that rings too early costs less than setting it anew each time.
-        if self.armed.is_none_or(|at| at > due || at <= Instant::now()) {
-            self.armed = Some(due);
-            timer.as_mut().reset(due);
+        if self.armed > due || self.armed <= now {
+            self.armed = due;
+            timer.as_mut().reset(Instant::now() + idle);
         }
         ready!(timer.poll(cx));
-        self.armed = None;
+        self.armed = 0;
         Poll::Ready(())
     }
 
     /// Has the task polled again after the tasks that are to run now, and nobody need wake it until
     /// then.
-    fn defer(&mut self, next: Next, cx: &mut Context<'_>) -> Poll<()> {
+    fn defer(&mut self, next: Next, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
         self.next = next;
         self.hub.will_look();
         if self.alone {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // The turn is this thread's to give. When a task keeps it for long, another thread takes over.
+        if self.arm(TAKE_OVER, timer, cx).is_ready() {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -180,4 +188,9 @@ impl<P: Protocol> Task<P> {
         // from where its callers are.
         pin!(yield_now()).poll(cx)
     }
+}
+
+fn broken(error: &io::Error) -> Poll<()> {
+    tracing::error!("the driver of multiplexed connections stops: {error}");
+    Poll::Ready(())
 }

@@ -250,14 +250,18 @@ impl Client {
         &self.inner.config
     }
 
-    /// What its connections did so far, each with the server's address.
+    /// What was done so far on connections to each of the nodes, with the node's address.
     #[must_use]
     pub fn stats(&self) -> Vec<(String, embar_mux::Stats)> {
         let routes = self.inner.routes.load();
-        let links = routes.nodes.iter().flat_map(|node| node.links());
-        links
-            .filter_map(|link| Some((link.endpoint.to_string(), link.current()?.stats())))
-            .collect()
+        let of_node = |node: &Arc<Node>| {
+            let mut conns = node.links().iter().filter_map(|link| link.current());
+            // What is counted is the node's, but for those in flight.
+            let mut stats = conns.next()?.stats();
+            stats.in_flight += conns.map(|conn| conn.in_flight() as u64).sum::<u64>();
+            Some((node.endpoint.to_string(), stats))
+        };
+        routes.nodes.iter().filter_map(of_node).collect()
     }
 }
 
@@ -266,6 +270,9 @@ impl fmt::Debug for Client {
         write!(f, "Client({:?})", self.inner.config.seeds)
     }
 }
+
+/// Redirects to more nodes than this are not followed: clusters are made for a thousand.
+const MOST_NODES: usize = 4096;
 
 fn settings(config: &Config) -> Settings {
     let usual = Settings::default();
@@ -354,7 +361,7 @@ impl Inner {
         tracing::debug!(node = %said_by.endpoint, slot, to = %address, "MOVED");
         self.keeper.refresh();
         let endpoint = Endpoint::announced(&address.host, address.port, &said_by.endpoint)?;
-        let node = self.node(&endpoint);
+        let node = self.node(&endpoint)?;
         let routes = self.routes.load();
         if let Some(place) = routes.find(&endpoint) {
             routes.move_slot(slot, place);
@@ -367,7 +374,7 @@ impl Inner {
         self.keeper.tally.asked.add(1);
         tracing::debug!(node = %said_by.endpoint, slot, to = %address, "ASK");
         let endpoint = Endpoint::announced(&address.host, address.port, &said_by.endpoint)?;
-        Some(Arc::clone(self.node(&endpoint).link(slot)))
+        Some(Arc::clone(self.node(&endpoint)?.link(slot)))
     }
 
     /// The node that serves a slot.
@@ -392,24 +399,27 @@ impl Inner {
         self.routes.load().find(endpoint).is_some()
     }
 
-    fn node(&self, endpoint: &Endpoint) -> Arc<Node> {
+    /// `None`: there are so many already that somebody makes them up.
+    fn node(&self, endpoint: &Endpoint) -> Option<Arc<Node>> {
         let find = |routes: &Routes| {
             let place = routes.find(endpoint)?;
             Some(Arc::clone(&routes.nodes[usize::from(place)]))
         };
         if let Some(node) = find(&self.routes.load()) {
-            return node;
+            return Some(node);
         }
         let _one = self
             .replacing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let routes = self.routes.load();
-        find(&routes).unwrap_or_else(|| {
-            let node = self.make(endpoint.clone());
-            self.routes.store(Arc::new(routes.with(Arc::clone(&node))));
-            node
-        })
+        let known = find(&routes);
+        if known.is_some() || routes.nodes.len() >= MOST_NODES {
+            return known;
+        }
+        let node = self.make(endpoint.clone());
+        self.routes.store(Arc::new(routes.with(Arc::clone(&node))));
+        Some(node)
     }
 
     fn make(&self, endpoint: Endpoint) -> Arc<Node> {

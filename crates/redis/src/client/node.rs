@@ -232,21 +232,17 @@ impl Link {
         wake(state);
     }
 
-    /// The connection is over.
-    pub fn went_down(&self, reason: &Reason) {
-        let never_stood = matches!(
-            reason,
-            Reason::Unreachable(_) | Reason::ConnectTimeout | Reason::Tls(_) | Reason::Refused(_)
-        );
-        if never_stood {
-            self.journal.failed(&self.endpoint, reason, self.failures());
-        } else {
+    /// The connection is over; it stood, or never came to that.
+    pub fn went_down(&self, reason: &Reason, stood: bool) {
+        if stood {
             self.journal.down(&self.endpoint, reason);
+        } else {
+            self.journal.failed(&self.endpoint, reason, self.failures());
         }
         let mut state = self.state();
-        match never_stood {
-            true => self.note_failure(&mut state, reason.clone()),
-            false => state.last = Some(reason.clone()),
+        match stood {
+            true => state.last = Some(reason.clone()),
+            false => self.note_failure(&mut state, reason.clone()),
         }
         wake(state);
         if let Some(keeper) = self.keeper.upgrade() {

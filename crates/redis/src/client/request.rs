@@ -177,12 +177,9 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
     fn failed(&mut self, error: Error) -> Error {
         let error = match self.slow.as_mut().and_then(|slow| slow.unknown.take()) {
             // The last attempt was not executed, but an earlier one may have been.
-            Some(reason) if self.command.class() == Class::Write => match error {
-                Error::Unavailable { .. } | Error::Busy | Error::Closed => {
-                    Error::UnknownOutcome(reason)
-                }
-                error => error,
-            },
+            Some(reason) if self.command.class() == Class::Write && !error.may_have_executed() => {
+                Error::UnknownOutcome(reason)
+            }
             _ => error,
         };
         let tally = &self.client.keeper.tally;

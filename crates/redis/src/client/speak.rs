@@ -22,6 +22,8 @@ pub(crate) struct Speaker {
     feed: Option<(Weak<Feed>, u64)>,
     hears: bool,
     encrypted: bool,
+    /// The server has accepted the greeting.
+    stood: bool,
 }
 
 /// A command of the greeting.
@@ -79,6 +81,7 @@ impl Speaker {
             feed: None,
             hears: false,
             encrypted: config.tls.is_some(),
+            stood: false,
         }
     }
 
@@ -123,6 +126,21 @@ impl Speaker {
     }
 }
 
+/// What a server says about the greeting, without what was said to it: one that does not know AUTH
+/// repeats the password.
+fn without_words(error: &crate::resp::ErrorView<'_>) -> String {
+    let text = error.text();
+    match error.kind() {
+        ErrorKind::UnknownCommand => {
+            let known = text
+                .split_once(", with args")
+                .map_or(&*text, |(before, _)| before);
+            known.to_owned()
+        }
+        _ => text.into_owned(),
+    }
+}
+
 impl Framing for Speaker {
     #[inline]
     fn advance(&mut self, bytes: &[u8]) -> Result<Part, BadReply> {
@@ -147,7 +165,7 @@ impl Protocol for Speaker {
                 return Ok(self.say());
             }
             if let View::Error(error) = answer {
-                return Err(error.text().into_owned());
+                return Err(without_words(&error));
             }
             reply = &reply[len..];
         }
@@ -156,6 +174,7 @@ impl Protocol for Speaker {
     }
 
     fn opened(&mut self) {
+        self.stood = true;
         if let Some(link) = self.link.upgrade() {
             link.came_up();
         }
@@ -180,7 +199,7 @@ impl Protocol for Speaker {
 
     fn closed(&mut self, reason: &Reason) {
         if let Some(link) = self.link.upgrade() {
-            link.went_down(reason);
+            link.went_down(reason, self.stood);
         }
         if let Some((feed, number)) = &self.feed
             && let Some(feed) = feed.upgrade()

@@ -71,7 +71,7 @@ pub struct Outcome {
     pub profile: Option<profile::Seen>,
 }
 
-/// What all connections did.
+/// What was done on all connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traffic {
     /// Calls that sent something.
@@ -91,7 +91,7 @@ impl Traffic {
             })
     }
 
-    /// Since an earlier reading. A connection that broke meanwhile has taken its counts along.
+    /// Since an earlier reading. A node that left meanwhile has taken its counts along.
     fn since(self, earlier: Self) -> Self {
         Self {
             writes: self.writes.saturating_sub(earlier.writes),

@@ -144,9 +144,24 @@ impl Families<'_, '_> {
     }
 }
 
+/// A label's value as the text format wants it, which the encoder writes as it is: names come from
+/// users and servers, and must not be taken for other series.
+fn escaped(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for character in value.chars() {
+        match character {
+            '\\' => escaped.push_str("\\\\"),
+            '"' => escaped.push_str("\\\""),
+            '\n' => escaped.push_str("\\n"),
+            character => escaped.push(character),
+        }
+    }
+    escaped
+}
+
 fn of_clients(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> fmt::Result {
     type Count = fn(&Metrics) -> u64;
-    let label = |name: &String| ("client", name.clone());
+    let label = |name: &String| ("client", escaped(name));
     let nodes = clients
         .iter()
         .map(|(name, metrics)| ([label(name)], metrics.nodes.len() as u64));
@@ -200,7 +215,7 @@ fn of_nodes(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> f
         clients.iter().flat_map(|(name, metrics)| {
             let nodes = metrics.nodes.iter().chain(&metrics.departed);
             nodes.map(move |node| {
-                let labels = [("client", name.clone()), ("node", node.node.clone())];
+                let labels = [("client", escaped(name)), ("node", escaped(&node.node))];
                 (labels, node)
             })
         })
@@ -276,4 +291,15 @@ fn of_nodes(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) -> f
         (SIZE_LOG2, 1.0),
         each().map(|(labels, node)| (labels, &node.replies_per_read)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn a_label_cannot_end_its_quotes_or_its_line() {
+        assert_eq!(escaped("cache-1"), "cache-1");
+        assert_eq!(escaped("a\"} 1\nb\\"), "a\\\"} 1\\nb\\\\");
+    }
 }
