@@ -83,6 +83,10 @@ impl Load {
                     let key = format!("counter-{number}");
                     let mut account = Account::default();
                     let mut turn = 0_u64;
+                    // Not all at the same step, or none would be at an increment when a fault comes.
+                    for _ in 0..number % 3 {
+                        let _value = client.get::<Option<u64>, _>(&key).await;
+                    }
                     while !stop.load(Ordering::Relaxed) {
                         increment(&client, &key, &mut account).await;
                         turn += 1;
