@@ -18,6 +18,9 @@ use crate::error::CallError;
 /// Memory that a slot keeps for its next reply, bytes.
 const KEPT_BYTES: usize = 4 << 10;
 
+/// Memory that is asked for before a reply's length is known, at most.
+const MOST_EXPECTED: usize = 64 << 10;
+
 /// What a slot is there for at the moment.
 enum Phase {
     Free,
@@ -44,6 +47,8 @@ struct Slot {
     /// When the caller gives up.
     deadline: u64,
     reply: Vec<u8>,
+    /// How long the last reply was whose memory its caller took along.
+    taken: usize,
 }
 
 /// A command, for its slot.
@@ -109,6 +114,7 @@ impl Slots {
                 since: 0,
                 deadline: 0,
                 reply: Vec::new(),
+                taken: 0,
             })
         };
         Self {
@@ -172,10 +178,16 @@ impl Slots {
         if slot.reply.capacity() > KEPT_BYTES {
             // What takes long, or takes the memory along, happens without the lock.
             let mut reply = mem::take(&mut slot.reply);
+            slot.taken = reply.len().min(MOST_EXPECTED);
             drop(slot);
             return Poll::Ready(outcome.map(|()| read(&mut reply)));
         }
-        Poll::Ready(outcome.map(|()| read(&mut slot.reply)))
+        let len = slot.reply.len();
+        let result = outcome.map(|()| read(&mut slot.reply));
+        if slot.reply.capacity() == 0 {
+            slot.taken = len;
+        }
+        Poll::Ready(result)
     }
 
     /// The caller wants no reply any more.
@@ -249,6 +261,7 @@ impl Due<'_> {
     /// was all of it.
     pub fn add(&mut self, bytes: &[u8], complete: bool) -> bool {
         let slot = &mut *self.slot;
+        let complete_alone = complete && slot.frames == 1;
         if let Phase::Waiting(waker) = &mut slot.phase {
             if slot.reply.len() + bytes.len() > self.max_reply {
                 let waker = waker.take();
@@ -260,6 +273,10 @@ impl Due<'_> {
                     waker.wake();
                 }
             } else {
+                if slot.reply.capacity() == 0 && !complete_alone {
+                    // Likely as long as the last one: so it need not grow step by step.
+                    slot.reply.reserve(slot.taken.max(bytes.len()));
+                }
                 slot.reply.extend_from_slice(bytes);
             }
         }

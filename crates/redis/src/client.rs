@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use embar_mux::{Reason, Settings, Standing, block_on};
 use embar_transport::SocketOptions;
 
@@ -318,16 +318,31 @@ impl Inner {
     /// Where a command goes; `None`: nobody knows who serves its slot.
     #[inline]
     pub(crate) fn link(&self, route: Route, class: Class) -> Option<Arc<Link>> {
-        let routes = self.routes.load();
+        self.link_in(&self.routes.load(), route, class).cloned()
+    }
+
+    /// Who serves which slot at this moment.
+    pub(crate) fn routes(&self) -> Guard<Arc<Routes>> {
+        self.routes.load()
+    }
+
+    /// As [`Inner::link`], by routes that were looked at once for many commands.
+    #[inline]
+    pub(crate) fn link_in<'r>(
+        &self,
+        routes: &'r Routes,
+        route: Route,
+        class: Class,
+    ) -> Option<&'r Arc<Link>> {
         let node = match route {
             // Those with several slots are only sent when there is one node.
             Route::Any | Route::CrossSlot => routes.any(class)?,
             Route::Slot(slot) => match (self.config.read_from, class) {
                 (ReadFrom::Primary, _) | (_, Class::Write) => routes.primary(slot)?,
-                _ => self.reader(&routes, slot)?,
+                _ => self.reader(routes, slot)?,
             },
         };
-        Some(Arc::clone(node.link(hint(route))))
+        Some(node.link(hint(route)))
     }
 
     /// Who is asked for what a slot holds, by policy: of those it allows one that seems to live, and

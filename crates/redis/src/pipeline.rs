@@ -182,6 +182,7 @@ impl<'c> Pipeline<'c> {
     fn batches(&self) -> Vec<Sent<'c, '_>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         let mut anywhere = Vec::new();
+        let routes = self.client.routes();
         for (index, entry) in self.list.entries.iter().enumerate() {
             if self.refused(entry).is_some() {
                 continue;
@@ -190,8 +191,8 @@ impl<'c> Pipeline<'c> {
                 anywhere.push(index);
                 continue;
             }
-            let link = self.client.link(entry.route, entry.class);
-            let place = link.map_or(0, |link| Arc::as_ptr(&link).addr());
+            let link = self.client.link_in(&routes, entry.route, entry.class);
+            let place = link.map_or(0, |link| Arc::as_ptr(link).addr());
             match groups.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, group)) => group.push(index),
                 None => groups.push((place, vec![index])),
@@ -212,9 +213,8 @@ impl<'c> Pipeline<'c> {
                 true => Class::Read,
                 false => Class::Write,
             };
-            let batch = Batch::of(&self.list, group.clone(), class);
+            let batch = Batch::of(&self.list, group, class);
             Sent {
-                group,
                 request: Request::new(self.client, batch),
                 outcome: None,
             }
@@ -334,7 +334,6 @@ fn frames(mut bytes: &[u8]) -> Result<Vec<usize>, Error> {
 
 /// A batch under way.
 struct Sent<'c, 'l> {
-    group: Vec<usize>,
     request: Request<'c, Batch<'l>, Frames>,
     outcome: Option<Result<Frames, Error>>,
 }
@@ -358,12 +357,11 @@ fn poll_all(batches: &mut [Sent<'_, '_>], cx: &mut Context<'_>) -> Poll<()> {
 impl Sent<'_, '_> {
     /// Puts each command's frames, or why there are none, where its caller finds them.
     fn settle(self, list: &List, results: &mut Results, again: &mut Vec<usize>) {
-        let outcome = self.outcome.unwrap_or(Err(Error::Closed));
-        let frames = outcome.and_then(|Frames(bytes)| Ok((frames(&bytes)?, bytes)));
-        let (lens, bytes) = match frames {
-            Ok(frames) => frames,
+        let group = &self.request.command().group;
+        let bytes = match self.outcome.unwrap_or(Err(Error::Closed)) {
+            Ok(Frames(bytes)) => bytes,
             Err(error) => {
-                for index in self.group {
+                for &index in group {
                     let repeat = matches!(error, Error::UnknownOutcome(_))
                         && list.entries[index].class == Class::Read;
                     if repeat {
@@ -375,23 +373,40 @@ impl Sent<'_, '_> {
             }
         };
         let buffer = results.buffers.len();
-        let (mut lens, mut at) = (lens.into_iter(), 0);
-        for index in self.group {
-            let replies = list.entries[index].replies as usize;
-            let len: usize = lens.by_ref().take(replies).sum();
-            let range = at..at + len;
-            at += len;
-            let elsewhere = match parse(&bytes[range.clone()]) {
-                Ok((View::Error(error), _)) => is_elsewhere(&error.kind()),
-                _ => false,
+        let mut at = 0;
+        for &index in group {
+            let (elsewhere, len) = match frames_of(list.entries[index].replies, &bytes[at..]) {
+                Ok(frames) => frames,
+                Err(error) => {
+                    results.outcomes[index] = Err(error);
+                    continue;
+                }
             };
             if elsewhere {
                 again.push(index);
             }
+            let range = at..at + len;
+            at += len;
             results.outcomes[index] = Ok(Stored { buffer, range });
         }
         results.buffers.push(bytes);
     }
+}
+
+/// Of the frames that a command is answered by: whether the first says that it is to be sent
+/// elsewhere or later, and the length of all.
+fn frames_of(count: u32, bytes: &[u8]) -> Result<(bool, usize), Error> {
+    let (mut elsewhere, mut all) = (false, 0);
+    for frame in 0..count {
+        let (view, len) = parse(&bytes[all..])?;
+        if let View::Error(error) = view
+            && frame == 0
+        {
+            elsewhere = is_elsewhere(&error.kind());
+        }
+        all += len;
+    }
+    Ok((elsewhere, all))
 }
 
 /// Where the frames of a command are.

@@ -99,6 +99,10 @@ impl<'c, C: Command, R, W> Request<'c, C, R, W> {
         }
     }
 
+    pub(crate) fn command(&self) -> &C {
+        &self.command
+    }
+
     /// How long it may take, instead of what the configuration says.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

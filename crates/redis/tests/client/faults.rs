@@ -3,6 +3,11 @@
 //! Each increment is accounted for: done, not done, or told to be of unknown outcome; none is done
 //! twice. Each value carries its key: no reply is ever given to somebody else.
 
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use embar_redis::commands::strings::StringCommands;
@@ -10,7 +15,7 @@ use embar_redis::slot::slot;
 use embar_redis::{Client, Config, Error};
 use embar_redis_servers::MoveState;
 
-use crate::support::{Load, cluster, run, server, to, to_cluster, until};
+use crate::support::{Load, cluster, endpoint, run, server, to, to_cluster, until};
 
 #[test]
 fn connections_that_are_killed_again_and_again_lose_nothing_and_do_nothing_twice() {
@@ -200,4 +205,30 @@ fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
         }
         cluster.nodes()[0].resume();
     });
+}
+
+#[test]
+fn a_server_of_something_else_is_told_apart_and_not_connected_without_a_pause() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let connects = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connects);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let answer = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+            let _ = stream.expect("a connection").write_all(answer);
+        }
+    });
+    run(async {
+        let config = Config {
+            timeout: Duration::from_secs(1),
+            ..Config::standalone(endpoint(address))
+        };
+        let error = Client::with(config).await.expect_err("it is no Redis");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    });
+    // Each pause is up to twice as long as the one before, from 5 ms on.
+    let connects = connects.load(Ordering::Relaxed);
+    assert!((2..40).contains(&connects), "{connects} in a second");
 }

@@ -2,122 +2,15 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_mux::{
-    BadReply, CallError, Conn, Framing, Greeting, Kind, Limits, Meters, Mux, Part, Protocol,
-    Reason, Settings, Standing, SubmitError, block_on,
-};
+mod crowds;
+mod support;
 
-/// Lines; those that begin with '>' were not asked for, and "bad" is no reply.
-#[derive(Default)]
-struct Lines {
-    push: bool,
-    middle: bool,
-    greeting: Option<&'static [u8]>,
-    heard: Heard,
-}
-
-#[derive(Default, Clone)]
-struct Heard {
-    pushes: Arc<Mutex<Vec<Vec<u8>>>>,
-    end: Arc<Mutex<Option<Reason>>>,
-    meters: Arc<Meters>,
-}
-
-impl Framing for Lines {
-    fn advance(&mut self, bytes: &[u8]) -> Result<Part, BadReply> {
-        if !self.middle {
-            self.push = bytes[0] == b'>';
-            if bytes.starts_with(b"bad") {
-                return Err(BadReply { what: "bad" });
-            }
-        }
-        let end = bytes.iter().position(|&byte| byte == b'\n');
-        self.middle = end.is_none();
-        Ok(Part {
-            taken: end.map_or(bytes.len(), |end| end + 1),
-            kind: if self.push { Kind::Push } else { Kind::Reply },
-            complete: end.is_some(),
-        })
-    }
-}
-
-impl Protocol for Lines {
-    fn greet(&mut self, reply: Option<&[u8]>) -> Result<Greeting, String> {
-        match (self.greeting.take(), reply) {
-            (Some(bytes), None) => Ok(Greeting::Say {
-                bytes: bytes.to_vec(),
-                replies: 1,
-            }),
-            (_, Some(b"no\n")) => Err("no".into()),
-            _ => Ok(Greeting::Done),
-        }
-    }
-
-    fn meters(&self) -> Arc<Meters> {
-        Arc::clone(&self.heard.meters)
-    }
-
-    fn push(&mut self, frame: &[u8]) {
-        self.heard.pushes.lock().unwrap().push(frame.to_vec());
-    }
-
-    fn closed(&mut self, reason: &Reason) {
-        *self.heard.end.lock().unwrap() = Some(reason.clone());
-    }
-}
-
-/// A server whose connections are served by `serve`, on a thread each.
-fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let serve = Arc::new(serve);
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (serve, stream) = (Arc::clone(&serve), stream.unwrap());
-            stream.set_nodelay(true).unwrap();
-            thread::spawn(move || serve(stream));
-        }
-    });
-    address
-}
-
-/// Answers each line with "re:" and the line.
-fn echo(stream: TcpStream) {
-    let mut to = stream.try_clone().unwrap();
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { return };
-        if to.write_all(format!("re:{line}\n").as_bytes()).is_err() {
-            return;
-        }
-    }
-}
-
-fn mux() -> Mux<Lines> {
-    Mux::on_thread(&Settings::default()).unwrap()
-}
-
-fn open(mux: &Mux<Lines>, address: SocketAddr) -> Conn {
-    mux.open(address.into(), Limits::default(), Lines::default())
-        .unwrap()
-}
-
-fn ask(conn: &Conn, text: &str) -> Result<String, CallError> {
-    let line = format!("{text}\n");
-    let call = block_on(|cx| {
-        conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {
-            to.copy_from_slice(line.as_bytes());
-        })
-    });
-    let call = call.map_err(|error| match error {
-        SubmitError::Closed(reason) => CallError::NotSent(reason),
-        SubmitError::Full => unreachable!("it waits for room"),
-    });
-    call?.wait(|reply| String::from_utf8(reply.clone()).unwrap())
-}
+use embar_mux::{CallError, Conn, Limits, Mux, Reason, Settings, Standing, SubmitError, block_on};
+use support::*;
 
 #[test]
 fn many_threads_get_the_replies_to_their_own_commands() {
@@ -560,12 +453,4 @@ fn closing_ends_everything() {
         mux.open(quiet.into(), Limits::default(), Lines::default())
             .is_err()
     );
-}
-
-fn wait_until(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < deadline, "it never happens");
-        thread::sleep(Duration::from_millis(1));
-    }
 }

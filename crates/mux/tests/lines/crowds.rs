@@ -1,0 +1,153 @@
+//! Many callers at once, and what one of them may do to the others.
+
+use std::future::poll_fn;
+use std::io::Write;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use embar_mux::{Conn, Limits, Mux, Reason, Settings};
+use tokio::runtime::{Builder, Runtime};
+
+use super::support::{Lines, ask, echo, mux, open, server, wait_until};
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_waits_for_room_is_not_woken_before_there_is_some() {
+    // It reads what comes, and answers nothing.
+    let address = server(|stream| {
+        let mut stream = stream;
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let (mux, full) = (mux(), "x".repeat(99));
+    let few = Limits {
+        in_flight: 2,
+        ..Limits::default()
+    };
+    let in_flight = mux.open(address.into(), few, Lines::default()).unwrap();
+    // Nothing leaves this one, as nobody answers the greeting.
+    let greeted = Lines {
+        greeting: Some(b"hello\n"),
+        ..Lines::default()
+    };
+    let ring = mux
+        .open(address.into(), Limits::default(), greeted)
+        .unwrap();
+    for conn in [in_flight, ring] {
+        let waiters: Vec<_> = (0..20).map(|_| Arc::new(Woken::default())).collect();
+        let mut calls = Vec::new();
+        let mut submit = |cx: &mut Context<'_>| {
+            let fill = &mut |to: &mut [u8]| to.copy_from_slice(format!("{full}\n").as_bytes());
+            conn.poll_submit(cx, 100, 1, 0, None, fill)
+                .map(|call| calls.push(call))
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        while submit(&mut cx).is_ready() {}
+        let started = Instant::now();
+        let mut polls = 0;
+        let mut seen = vec![0; waiters.len()];
+        while started.elapsed() < Duration::from_millis(200) {
+            for (waiter, seen) in waiters.iter().zip(&mut seen) {
+                let woken = waiter.0.load(Ordering::SeqCst);
+                if polls >= waiters.len() && woken == *seen {
+                    continue;
+                }
+                *seen = woken;
+                polls += 1;
+                let waker = Waker::from(Arc::clone(waiter));
+                assert!(submit(&mut Context::from_waker(&waker)).is_pending());
+            }
+        }
+        assert!(
+            polls <= 3 * waiters.len(),
+            "{polls} polls of {}",
+            waiters.len()
+        );
+    }
+}
+
+/// With two threads.
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn asked(conn: &Conn, text: &str) -> String {
+    let line = format!("{text}\n");
+    let call = poll_fn(|cx| {
+        let fill = &mut |to: &mut [u8]| to.copy_from_slice(line.as_bytes());
+        conn.poll_submit(cx, line.len(), 1, 0, None, fill)
+    });
+    let mut call = call.await.unwrap();
+    let reply =
+        poll_fn(|cx| call.poll_reply(cx, |reply| String::from_utf8(reply.clone()).unwrap()));
+    pin!(reply).await.unwrap()
+}
+
+#[test]
+fn a_task_that_keeps_its_thread_does_not_hold_up_the_others() {
+    const CALLERS: usize = 16;
+    let (runtime, address) = (runtime(), server(echo));
+    let mux = Mux::on_tokio(&Settings::default(), runtime.handle()).unwrap();
+    let conn = open(&mux, address);
+    let slowest = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (conn, slowest) = (conn.clone(), Arc::clone(&slowest));
+            runtime.spawn(async move {
+                for turn in 0..400 {
+                    let text = format!("{caller}-{turn}");
+                    let started = Instant::now();
+                    assert_eq!(asked(&conn, &text).await, format!("re:{text}\n"));
+                    let took = started.elapsed().as_millis() as usize;
+                    if caller == 0 && turn % 100 == 50 {
+                        // Just woken, together with others, by the driver on this very thread.
+                        thread::sleep(Duration::from_millis(400));
+                    } else if caller != 0 {
+                        slowest.fetch_max(took, Ordering::Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    let slowest = slowest.load(Ordering::Relaxed);
+    assert!(slowest < 250, "a command took {slowest} ms");
+}
+
+#[test]
+fn answers_before_the_question_end_their_connection_and_no_other() {
+    fn greeted() -> Lines {
+        Lines {
+            greeting: Some(b"hello\n"),
+            ..Lines::default()
+        }
+    }
+    let hasty = server(|mut stream| {
+        let _ = stream.write_all(&b"a\n".repeat(100));
+        thread::sleep(Duration::from_secs(5));
+    });
+    let (mux, sane) = (mux(), server(echo));
+    for _ in 0..50 {
+        let conn = mux
+            .open(hasty.into(), Limits::default(), greeted())
+            .unwrap();
+        wait_until(|| conn.ended().is_some());
+        assert!(matches!(conn.ended(), Some(Reason::BadReply(_))));
+    }
+    assert_eq!(ask(&open(&mux, sane), "one").unwrap(), "re:one\n");
+}
