@@ -82,7 +82,11 @@ fn the_figures_move_with_the_traffic() {
         session.send_with(1, 1000, |buf| buf.fill(1)).unwrap();
         message(&seen);
     }
-    until("counts", || server.stats().messages_sent == 10);
+    // Bytes are counted once they are written, which is after they may have arrived.
+    until("counts", || {
+        let stats = server.stats();
+        stats.messages_sent == 10 && stats.bytes_sent > 10_080
+    });
     let after = get(&admin, "/metrics");
     let group = |name: &str| value(&after, &format!("embar_session_{name}{{group=\"game\"}}"));
     assert_eq!(group("open"), 1.0);
