@@ -1,45 +1,13 @@
 //! What a command costs a client that runs: no allocation, in any of its threads.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::config::Endpoint;
 use embar_redis::{Client, Config};
 use embar_redis_servers::{Options, Server};
-
-struct Counting;
-
-/// Allocations of all threads.
-static COUNT: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: all calls go to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our caller vouches.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as our caller vouches.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our caller vouches.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our caller vouches.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use embar_transport::alloc::{Counting, of_process, set_counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -48,15 +16,17 @@ const COMMANDS: u64 = 10_000;
 
 /// Allocations while `commands` are executed, each of which is given its number.
 async fn allocations(commands: impl AsyncFn(u64)) -> u64 {
+    set_counting(true);
     // Slots, buffers and lists grow to what they need.
     for number in 0..COMMANDS {
         commands(number).await;
     }
-    let before = COUNT.load(Ordering::Relaxed);
+    let before = of_process().times;
+    assert!(before > 0, "the first ones are counted");
     for number in 0..COMMANDS {
         commands(number).await;
     }
-    COUNT.load(Ordering::Relaxed) - before
+    of_process().times - before
 }
 
 // One test, because the count is of all threads.

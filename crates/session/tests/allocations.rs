@@ -3,58 +3,22 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use common::proto;
 use embar_session::{Incoming, Link, LinkConfig, Plain, Step};
+use embar_transport::alloc::{Counting, of_thread, set_counting};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::time::Now;
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has nothing to prove any more.
-    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: all calls go to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as our caller vouches.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as our caller vouches.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as our caller vouches.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as our caller vouches.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn allocations<R>(f: impl FnOnce() -> R) -> (u64, R) {
-    let before = COUNT.get();
+    set_counting(true);
+    drop(std::hint::black_box(Box::new(0)));
+    let before = of_thread().times;
+    assert!(before > 0, "the box was counted");
     let result = f();
-    (COUNT.get() - before, result)
+    (of_thread().times - before, result)
 }
 
 struct Side {

@@ -8,7 +8,6 @@ mod proto {
     pub use self::generated::embar::testing::v1::*;
 }
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
@@ -17,38 +16,8 @@ use std::time::{Duration, Instant};
 use buffa::Message as _;
 use embar_session::{Client, Flow, Handler, Message, Plain, Server, Session, Settings};
 use embar_transport::Address;
+use embar_transport::alloc::{Counting, of_process, set_counting};
 use embar_transport::ring::{RingPool, SendRing};
-
-struct Counting;
-
-/// Allocations of all threads.
-static COUNT: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: all calls go to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our caller vouches.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as our caller vouches.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our caller vouches.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our caller vouches.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -144,6 +113,7 @@ fn wait_for_room() {
 
 /// A server and a client in full work, both directions, with rings of so many bytes.
 fn work(send_ring_bytes: usize) {
+    set_counting(true);
     let settings = Settings {
         send_ring_bytes,
         ..Settings::default()
@@ -170,9 +140,10 @@ fn work(send_ring_bytes: usize) {
     let mut asked = packet();
     // Each part once to warm up, and once that counts.
     echoes(&mut asked);
-    let before = COUNT.load(Ordering::SeqCst);
+    let before = of_process().times;
+    assert!(before > 0, "the first ones are counted");
     echoes(&mut asked);
-    let count = COUNT.load(Ordering::SeqCst) - before;
+    let count = of_process().times - before;
     assert_eq!(count, 0, "{MESSAGES} echoes allocated");
 
     // A thread of its own, as making one allocates.
@@ -198,9 +169,9 @@ fn work(send_ring_bytes: usize) {
         taken.reaches(turn * MESSAGES);
     };
     stream(1);
-    let before = COUNT.load(Ordering::SeqCst);
+    let before = of_process().times;
     stream(2);
-    let count = COUNT.load(Ordering::SeqCst) - before;
+    let count = of_process().times - before;
     assert_eq!(count, 0, "{MESSAGES} messages one way allocated");
     sender.join().unwrap();
     assert_eq!(session.closed(), None);
