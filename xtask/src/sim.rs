@@ -11,7 +11,7 @@ const SEEDS: u32 = 200;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Passed on to the simulator; `-- --help` lists what it takes
-    #[arg(last = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use embar_fabric::geometry::ROWS_MAX;
 use embar_fabric::memory::Coherence;
 use embar_fabric::region::Region;
 
@@ -19,6 +20,7 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct ClusterBuilder {
     brokers: u16,
+    standbys: u16,
     region_bytes: u64,
     region_dir: Option<PathBuf>,
     coherence: Coherence,
@@ -35,7 +37,7 @@ pub struct ClusterBuilder {
 /// # Ok::<(), embar_broker::StartError>(())
 /// ```
 pub struct Cluster {
-    /// By id; `None` for a broker that was stopped.
+    /// By id, the standbys last; `None` for a broker that was stopped.
     brokers: Vec<Option<Server>>,
     builder: ClusterBuilder,
     bootstrap: SocketAddr,
@@ -43,9 +45,16 @@ pub struct Cluster {
 }
 
 impl ClusterBuilder {
-    /// Brokers in all, the head included. Default 4: a head and 3 that take data.
+    /// The head and the brokers that take data. Default 4: a head and 3 others.
     pub fn brokers(mut self, brokers: u16) -> Self {
         self.brokers = brokers;
+        self
+    }
+
+    /// Brokers beside these that take no data, and sequence when the head cannot; their ids come
+    /// last. Default 0: while the head is gone, topics of order 2 and 5 stand still.
+    pub fn standbys(mut self, standbys: u16) -> Self {
+        self.standbys = standbys;
         self
     }
 
@@ -87,6 +96,10 @@ impl ClusterBuilder {
             return Err(StartError::Config(what.into()));
         }
         let dir = self.region_dir.clone().unwrap_or_else(private_dir);
+        if self.brokers.saturating_add(self.standbys) > ROWS_MAX {
+            let what = format!("brokers and standbys together are more than {ROWS_MAX}");
+            return Err(StartError::Config(what));
+        }
         let mut cluster = Cluster {
             brokers: Vec::new(),
             bootstrap: self.config.listen,
@@ -96,11 +109,15 @@ impl ClusterBuilder {
         let head = cluster.start_broker(0)?;
         cluster.bootstrap = head.address();
         cluster.brokers.push(Some(head));
-        for id in 1..cluster.builder.brokers {
+        for id in 1..cluster.builder.rows() {
             let broker = cluster.start_broker(id)?;
             cluster.brokers.push(Some(broker));
         }
         Ok(cluster)
+    }
+
+    fn rows(&self) -> u16 {
+        self.brokers + self.standbys
     }
 }
 
@@ -122,6 +139,7 @@ impl Cluster {
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder {
             brokers: 4,
+            standbys: 0,
             region_bytes: 256 << 20,
             region_dir: None,
             coherence: Coherence::Coherent,
@@ -152,7 +170,8 @@ impl Cluster {
         Some(broker.shutdown(GRACE))
     }
 
-    /// Starts a broker that was stopped or crashed; it takes over what its row holds.
+    /// Starts a broker that was stopped or crashed; it takes over what its row holds. All but the
+    /// head itself need the head for it.
     ///
     /// # Errors
     /// As for [`Server::start`].
@@ -165,32 +184,46 @@ impl Cluster {
     fn start_broker(&self, id: u16) -> Result<Server, StartError> {
         let mut config = self.builder.config.clone();
         let port = config.listen.port();
-        if port != 0 {
+        if id == 0 {
+            // Once it has started, everybody knows it by the port that it was given.
+            config.listen = self.bootstrap;
+        } else if port != 0 {
             config.listen.set_port(port + id);
         }
+        let (head, coherence) = (self.bootstrap, self.builder.coherence);
         let role = if id == 0 {
             Role::Head {
                 dir: self.dir.clone(),
                 region: RegionSpec {
                     bytes: self.builder.region_bytes,
                     data_brokers: self.builder.brokers - 1,
+                    standbys: self.builder.standbys,
                     fresh: false,
-                    coherence: self.builder.coherence,
+                    coherence,
                 },
             }
-        } else {
+        } else if id < self.builder.brokers {
             Role::Follower {
-                head: self.bootstrap,
+                head,
                 id: Some(id),
-                coherence: self.builder.coherence,
+                coherence,
+            }
+        } else {
+            Role::Standby {
+                head,
+                id: Some(id),
+                coherence,
             }
         };
         Server::start(role, config, &|_| ())
     }
 
-    /// Stops every broker in good order, the head last.
+    /// Stops every broker in good order: those that take data, then those that may sequence for
+    /// them, the head last.
     pub fn shutdown(mut self) {
-        for id in (0..self.builder.brokers).rev() {
+        let data = 1..self.builder.brokers;
+        let standbys = self.builder.brokers..self.builder.rows();
+        for id in data.chain(standbys).chain([0]) {
             self.stop_broker(id);
         }
     }
@@ -198,7 +231,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.brokers.clear();
+        // The standbys before the head, as there is nothing to take over any more.
+        while self.brokers.pop().is_some() {}
         if self.builder.region_dir.is_none()
             && let Err(error) = Region::remove(&self.dir)
         {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use embar_order::Limits;
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
 use crate::error::StartError;
@@ -47,8 +48,21 @@ pub struct BrokerConfig {
     pub metering: bool,
     /// How often the profile goes to the log while there is traffic.
     pub profile_interval: Duration,
+    /// How long the active sequencer may stand still before a standby takes over. One that died is
+    /// succeeded at once.
+    pub sequencer_lease: Duration,
+    /// How long the batches of a session wait for a missing one before the session's epoch ends.
+    pub gap_lease: Duration,
+    /// Batches that a session may be ahead of its first missing one.
+    pub session_window: u32,
+    /// Batches that may wait for a missing one, of all sessions together.
+    pub held_batches: u32,
+    /// How long a session must be silent before a new one may have its place, when there is no other.
+    pub session_idle: Duration,
 }
 
+/// Shorter leases would take a busy machine for a dead sequencer.
+const MIN_SEQUENCER_LEASE: Duration = Duration::from_millis(100);
 /// Largest batch a broker takes unless told otherwise: four default batches.
 const DEFAULT_MAX_BATCH_BYTES: u32 = 8 << 20;
 
@@ -71,11 +85,28 @@ impl Default for BrokerConfig {
             send_buffer_bytes: None,
             metering: true,
             profile_interval: Duration::from_secs(10),
+            sequencer_lease: Duration::from_secs(1),
+            gap_lease: Duration::from_secs(10),
+            session_window: 256,
+            held_batches: 1 << 16,
+            session_idle: Duration::from_secs(600),
         }
     }
 }
 
 impl BrokerConfig {
+    /// What bounds the sequencer. Of sessions and topics the region says how many there may be.
+    pub fn order_limits(&self) -> Limits {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Limits {
+            held: self.held_batches,
+            window: self.session_window,
+            gap_lease_ns: ns(self.gap_lease),
+            session_idle_ns: ns(self.session_idle),
+            ..Limits::default()
+        }
+    }
+
     /// Refuses settings that contradict each other or would be unsafe.
     pub fn validate(&self) -> Result<(), StartError> {
         let bad = |what: String| Err(StartError::Config(what));
@@ -106,6 +137,15 @@ impl BrokerConfig {
                 self.low_watermark_percent, self.high_watermark_percent
             ));
         }
+        if self.sequencer_lease < MIN_SEQUENCER_LEASE {
+            return bad(format!(
+                "the sequencer's lease must be at least {MIN_SEQUENCER_LEASE:?}, not {:?}",
+                self.sequencer_lease
+            ));
+        }
+        self.order_limits()
+            .check()
+            .map_err(|e| StartError::Config(e.to_string()))?;
         if self.max_connections == 0 {
             return bad("at least one connection must be allowed".into());
         }

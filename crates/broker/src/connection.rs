@@ -1,5 +1,9 @@
 //! What one network thread remembers about one connection.
 
+mod answers;
+
+pub(crate) use answers::Answers;
+
 use std::net::SocketAddr;
 
 use embar_fabric::memory::Memory;
@@ -11,17 +15,13 @@ use embar_wire::control::{self, Control, ErrorReply};
 use embar_wire::crc::Crc;
 use embar_wire::error::EncodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::limits::{FRAME_HEADER_BYTES, MAX_ACK_BATCHES};
+use embar_wire::limits::FRAME_HEADER_BYTES;
 use embar_wire::time::Now;
 
 use crate::log::Place;
 
 /// Part of the send ring that one answer may take; what is longer goes beside the ring.
 pub(crate) const REPLY_SHARE: usize = 4;
-/// Batches acknowledged by one frame, at most: frames of at most 8 KiB.
-const ACKS_PER_FRAME: usize = 1000;
-
-const _: () = assert!(ACKS_PER_FRAME <= MAX_ACK_BATCHES);
 
 /// What is being received.
 pub(crate) enum Input {
@@ -53,9 +53,39 @@ pub(crate) enum Peer {
         topic: u32,
         acks: bool,
         max_message_bytes: u32,
+        /// With orders 2 and 5.
+        session: Option<Session>,
     },
     /// It is sent a topic's batches.
     Subscriber(Cursor),
+}
+
+/// The session of a publisher to an ordered topic.
+#[derive(Clone, Copy)]
+pub(crate) struct Session {
+    pub producer: u64,
+    /// The client's instance.
+    pub instance: u64,
+    /// Its place in the sequencer's table.
+    pub slot: u32,
+    /// Its epoch, as this connection last heard.
+    pub epoch: u32,
+}
+
+/// What the sequencer was asked for this connection. Until it answers nothing more is taken in.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked {
+    /// To open the session: then it becomes a publisher.
+    Open {
+        topic: u32,
+        max_message_bytes: u32,
+        producer: u64,
+        instance: u64,
+    },
+    /// The next epoch.
+    Renew,
+    /// To close the session.
+    Close,
 }
 
 /// How far a subscriber got.
@@ -65,6 +95,8 @@ pub(crate) struct Cursor {
     pub next: u64,
     /// First offset of what is being sent.
     pub sending: Option<u64>,
+    /// Other brokers' memory that is being sent from: by row, the lowest position.
+    pub foreign: Vec<(u16, u64)>,
     /// It has everything there is, and is listed to be told of more.
     pub waiting: bool,
 }
@@ -91,10 +123,9 @@ pub(crate) struct Connection<M: Memory> {
     pub input: Input,
     /// Of the payload that is being received.
     pub crc: Crc,
-    /// Number of the batch that `acked` starts with, counted on this connection.
-    pub first_acked: u64,
-    /// Base offsets that were not yet put into an ack frame.
-    pub acked: Vec<u64>,
+    /// What is to be told of its batches.
+    pub answers: Answers,
+    pub asked: Option<Asked>,
     pub long_reply: Option<LongReply>,
     /// The peer said goodbye, and the session ends with the acknowledgement of its last batch.
     pub leaving: bool,
@@ -108,8 +139,8 @@ impl<M: Memory> Connection<M> {
             link,
             input: Input::Frames,
             crc: Crc::new(),
-            first_acked: 0,
-            acked: Vec::new(),
+            answers: Answers::default(),
+            asked: None,
             long_reply: None,
             leaving: false,
         }
@@ -168,28 +199,22 @@ impl<M: Memory> Connection<M> {
 
     /// Acknowledges what there is room for; true if that is all.
     pub fn send_acks(&mut self, now: Now) -> bool {
-        let mut sent = 0;
-        for bases in self.acked.chunks(ACKS_PER_FRAME) {
-            let first = self.first_acked;
-            let ack = |out: &mut [u8]| write_ack(first, None, bases, out);
+        while let Some((first, status, bases)) = self.answers.next_run() {
+            let ack = |out: &mut [u8]| write_ack(first, status, bases, out);
             let id = FrameId::Ack as u16;
-            match self.link.send_with(id, ack_len(bases.len()), ack) {
-                Ok(()) => {
-                    self.first_acked += bases.len() as u64;
-                    sent += bases.len();
-                }
-                Err(SendError::Full) => break,
+            let count = bases.len();
+            match self.link.send_with(id, ack_len(count), ack) {
+                Ok(()) => self.answers.told(count),
+                Err(SendError::Full) => return false,
                 Err(error) => {
                     // Nobody to tell, or nobody who could understand it.
                     self.link
                         .fail(CloseReason::TooLarge, &error.to_string(), now);
-                    sent = self.acked.len();
-                    break;
+                    self.answers.told(count);
                 }
             }
         }
-        self.acked.drain(..sent);
-        self.acked.is_empty()
+        true
     }
 
     /// Tells the peer why, and ends the session politely.

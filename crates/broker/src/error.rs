@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use embar_fabric::error::RegionError;
 use embar_transport::socket::SocketError;
@@ -22,14 +23,24 @@ pub enum StartError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// A region is there, of another size or for another number of brokers.
-    #[error("{} holds the region of a cluster that is gone, with {found_mib} MiB for {found_brokers} brokers: start with these numbers to take over its data, or with --fresh to discard it", .dir.display())]
+    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_brokers} brokers and {found_standbys} standbys: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
     OtherShape {
         /// The region's directory.
         dir: PathBuf,
         /// Its size in MiB.
         found_mib: u64,
-        /// Its brokers, the head included.
+        /// Its brokers, the head included and the standbys not.
         found_brokers: u16,
+        /// Its standbys.
+        found_standbys: u16,
+    },
+    /// Nobody orders what a broker that takes data is given.
+    #[error(
+        "no sequencer has been active for {waited:?}: start the head or a standby; one that runs says in its log why it does not take over"
+    )]
+    NoSequencer {
+        /// How long one was waited for.
+        waited: Duration,
     },
     /// The head did not let this broker in.
     #[error("cannot join the cluster at {head}: {why}")]
@@ -75,9 +86,9 @@ pub enum TopicError {
         /// The name asked for.
         name: String,
     },
-    /// Only orders 0 and 1 are served.
+    /// There is no such order level.
     #[error(
-        "order {order} is not served: choose 0 (none across connections) or 1 (arrival order on each broker)"
+        "order {order} is not served: choose 0 (none across connections), 1 (arrival order on each broker), 2 (one total order) or 5 (one total order that keeps each publisher's)"
     )]
     UnsupportedOrder {
         /// The level asked for.

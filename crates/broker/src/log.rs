@@ -1,34 +1,36 @@
-//! A data broker's log: admits batches, gives them offsets, evicts, reads.
+//! A data broker's log: admits batches, gives them offsets or has them ordered, evicts, reads.
 //!
-//! Order 0 and 1 alike: a batch gets its offset when its last byte was checked,
-//! in the order in which batches complete on this broker.
+//! Orders 0 and 1: a batch gets its offset when its last byte was checked, in the order in which
+//! batches complete on this broker. Orders 2 and 5: it goes to the sequencer then, and what becomes
+//! of it is told by [`Log::poll_order`].
 //!
 //! Invariants
-//! - A lane record is published only after every line of its batch, header
+//! - An index or lane record is published only after every line of its batch, header
 //!   included, was written back (I2).
-//! - The index and the window tell of a batch before its lane slot counts as
-//!   completed, and an acknowledgement follows only then (I6).
+//! - The index and the window, or the global order, tell of a batch before it is acknowledged (I6).
 //! - A topic's window excludes an offset, and the index has released it,
 //!   before the extent that holds it goes back to the allocator (I7).
 //! - Bytes reserved by batches on their way never exceed the high watermark
 //!   by more than one batch (I9).
 
-#[cfg(feature = "canary")]
-pub mod canary;
 mod chain;
+mod export;
+mod extents;
+mod order;
+mod ordered;
 mod recover;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use embar_fabric::blog::{Blog, Reservation, Span};
+use embar_fabric::blog::{Blog, Extent, Reservation, Span};
 use embar_fabric::index::IndexWriter;
-use embar_fabric::lane::{LaneProgress, LaneReader, LaneWriter, ProgressWriter};
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
-use embar_fabric::records::{IndexRecord, PbrRecord};
+use embar_fabric::records::IndexRecord;
 use embar_fabric::region::Region;
 use embar_meter::profile::Recorder;
+use embar_transport::Pieces;
 use embar_wire::batch::BatchHeader;
 use embar_wire::time::WallNs;
 
@@ -36,6 +38,10 @@ use crate::config::BrokerConfig;
 use crate::profile::Stage;
 use crate::topics::Topic;
 use chain::{Chain, Entry};
+use extents::Extents;
+use order::Ordering;
+pub use order::{Answer, SessionRequest, Settled, Ticket};
+use ordered::Ordered;
 pub use recover::Recovered;
 
 /// Shares of the log that batches on their way may hold.
@@ -66,16 +72,8 @@ pub struct Place {
     len: u32,
     /// The extent's size, as the index tells it.
     order: u8,
-}
-
-/// A network thread's lane, and the connection whose batch it appends.
-pub struct Lane<M: Memory> {
-    /// Its number on this broker, and its place among them.
-    pub number: usize,
-    /// Only its thread writes to it.
-    pub writer: LaneWriter<M>,
-    /// Goes into the lane's records, for whoever reads them.
-    pub connection: u64,
+    /// Whether the batch will be ordered.
+    ordered: bool,
 }
 
 /// Why a batch was not admitted.
@@ -98,8 +96,19 @@ pub enum Read<M: Memory> {
         /// Offset after the last message in it.
         next: u64,
     },
+    /// Whole batches of an ordered topic, ready to be sent, and the position after them.
+    Pieces {
+        /// Their bytes.
+        pieces: Box<Pieces<M>>,
+        /// Position after the last message in them.
+        next: u64,
+        /// Whose memory they lie in besides this broker's: by row, the lowest position.
+        foreign: Vec<(u16, u64)>,
+    },
     /// Nothing there yet.
     End,
+    /// What the order tells of is not there: memory is damaged.
+    Damaged,
     /// The offset was evicted.
     Evicted {
         /// The first one that can be read.
@@ -111,14 +120,14 @@ pub enum Read<M: Memory> {
 
 /// A topic's figures on this broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extents {
+pub struct Kept {
     /// First offset that can be read.
     pub first: u64,
     /// Offset that the next message gets.
     pub next: u64,
-    /// Bytes of readable batches.
+    /// Bytes of readable batches in this broker's memory.
     pub bytes: u64,
-    /// Readable batches.
+    /// Those batches.
     pub batches: u64,
 }
 
@@ -128,17 +137,21 @@ pub struct Log<M: Memory> {
     claim: Arc<Claim>,
     blog: Blog<M>,
     index: IndexWriter<M>,
-    /// One per network thread: its records, and how far they were taken.
-    lanes: Vec<(LaneReader<M>, ProgressWriter<M>)>,
+    /// Topics of orders 0 and 1.
     chains: BTreeMap<u32, Chain<M>>,
+    /// Topics of orders 2 and 5.
+    ordered: BTreeMap<u32, Ordered<M>>,
+    ordering: Ordering<M>,
     marks: Watermarks,
     reserved_bytes: u64,
-    /// Batches admitted and neither appended nor abandoned.
+    /// Batches of orders 0 and 1 admitted and neither appended nor abandoned.
     on_their_way: u32,
     congested: bool,
     evictions: u64,
-    #[cfg(feature = "canary")]
-    canary: canary::Canary,
+}
+
+fn bytes_of<M: Memory>(extents: &[Extent<M>]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len())).sum()
 }
 
 impl Watermarks {
@@ -171,6 +184,9 @@ impl<M: Memory> Log<M> {
 
     /// Makes a topic known; an old one keeps what it holds.
     pub fn open_topic(&mut self, topic: &Topic) {
+        if topic.is_ordered() {
+            return self.open_ordered(topic);
+        }
         self.chains.entry(topic.id).or_insert_with(|| {
             let window = self.region.window_writer(&self.claim, topic.cell());
             let mut chain = Chain::new(topic.id, topic.retention_bytes, window);
@@ -181,27 +197,33 @@ impl<M: Memory> Log<M> {
 
     /// Forgets every topic for which `exists` is false, and frees its memory.
     pub fn retain_topics(&mut self, exists: impl Fn(u32) -> bool) {
-        let gone: Vec<u32> = self
-            .chains
-            .keys()
-            .copied()
-            .filter(|id| !exists(*id))
-            .collect();
+        let known = self.chains.keys().chain(self.ordered.keys());
+        let gone: Vec<u32> = known.copied().filter(|id| !exists(*id)).collect();
         for id in gone {
             // Readers in other processes find the topic's cell empty.
-            self.index.drop_chain(id);
-            self.chains.remove(&id);
+            if self.chains.remove(&id).is_some() {
+                self.index.drop_chain(id);
+            }
+            self.close_ordered(id);
             self.evictions += 1;
         }
     }
 
     /// A topic's figures, if this broker has opened it.
-    pub fn extents(&self, topic: u32) -> Option<Extents> {
-        self.chains.get(&topic).map(|c| Extents {
+    pub fn kept(&self, topic: u32) -> Option<Kept> {
+        let ordered = self.ordered.get(&topic).map(|c| Kept {
             first: c.first,
             next: c.next,
             bytes: c.bytes,
-            batches: c.batches(),
+            batches: c.batches,
+        });
+        ordered.or_else(|| {
+            self.chains.get(&topic).map(|c| Kept {
+                first: c.first,
+                next: c.next,
+                bytes: c.bytes,
+                batches: c.batches(),
+            })
         })
     }
 
@@ -211,36 +233,53 @@ impl<M: Memory> Log<M> {
         if self.is_congested() {
             return Err(NoRoom::Congested);
         }
-        // Tiny batches fill the index before they fill the log. Each batch on
-        // its way may open one more page; no eviction makes room for more of
-        // them than there are pages, so it must not begin.
+        if self.ordered.contains_key(&topic) {
+            self.promise_lane()?;
+        } else {
+            self.promise_index()?;
+        }
+        let placed = match self.extents_of(topic)?.place(len) {
+            Some(placed) => placed,
+            None => {
+                self.extend(topic, len)?;
+                let placed = self.extents_of(topic)?.place(len);
+                placed.expect("a fresh extent has room for the batch")
+            }
+        };
+        self.reserved_bytes += u64::from(len);
+        self.begun(topic);
+        let (reservation, place) = placed;
+        Ok(Claimed { reservation, place })
+    }
+
+    /// Tiny batches fill the index before they fill the log. Each batch on its way may open one more
+    /// page; no eviction makes room for more of them than there are pages, so it must not begin.
+    fn promise_index(&mut self) -> Result<(), NoRoom> {
         if self.on_their_way >= self.region.geometry().index_pages / 2 {
             return Err(NoRoom::Congested);
         }
         while self.index.free_pages() <= self.on_their_way {
             self.evict_largest().ok_or(NoRoom::Full)?;
         }
-        let chain = self.chains.get_mut(&topic).ok_or(NoRoom::UnknownTopic)?;
-        let placed = match chain.place(len) {
-            Some(placed) => placed,
-            None => {
-                self.extend(topic, len)?;
-                let chain = self
-                    .chains
-                    .get_mut(&topic)
-                    .expect("extend does not remove it");
-                chain
-                    .place(len)
-                    .expect("a fresh extent has room for the batch")
-            }
-        };
-        self.reserved_bytes += u64::from(len);
-        self.on_their_way += 1;
-        let (reservation, place) = placed;
-        Ok(Claimed { reservation, place })
+        Ok(())
     }
 
-    /// One batch less is on its way.
+    fn extents_of(&mut self, topic: u32) -> Result<&mut Extents<M>, NoRoom> {
+        let kept = self.chains.get_mut(&topic).map(|c| &mut c.extents);
+        let ordered = self.ordered.get_mut(&topic).map(|c| &mut c.extents);
+        kept.or(ordered).ok_or(NoRoom::UnknownTopic)
+    }
+
+    /// One batch more is on its way.
+    fn begun(&mut self, topic: u32) {
+        if self.ordered.contains_key(&topic) {
+            self.ordering.begun();
+        } else {
+            self.on_their_way += 1;
+        }
+    }
+
+    /// One batch of orders 0 and 1 less is on its way.
     fn settle(&mut self, len: u32) {
         self.reserved_bytes -= u64::from(len);
         self.on_their_way -= 1;
@@ -258,8 +297,9 @@ impl<M: Memory> Log<M> {
 
     /// Gives `topic` one more extent with room for `len` bytes.
     fn extend(&mut self, topic: u32, len: u32) -> Result<(), NoRoom> {
-        let chain = self.chains.get(&topic).ok_or(NoRoom::UnknownTopic)?;
-        let wanted = chain.wanted_extent_bytes(len);
+        let kept = self.chains.get(&topic).map(|c| c.wanted_extent_bytes(len));
+        let ordered = self.ordered.get(&topic).map(|c| c.wanted_extent_bytes(len));
+        let wanted = kept.or(ordered).ok_or(NoRoom::UnknownTopic)?;
         let mut evicted = 0;
         let extent = loop {
             if let Some(extent) = self.blog.allocate(wanted) {
@@ -277,52 +317,61 @@ impl<M: Memory> Log<M> {
                 None => break self.blog.allocate(len).ok_or(NoRoom::Full)?,
             }
         };
-        let chain = self.chains.get_mut(&topic).ok_or(NoRoom::UnknownTopic)?;
-        chain.push_extent(extent);
+        self.extents_of(topic)?.push(extent);
         Ok(())
     }
 
     /// Evicts from the topic that occupies most; returns the bytes it gave back.
     fn evict_largest(&mut self) -> Option<u64> {
-        let mut by_size: Vec<(u64, u32)> = self
-            .chains
-            .values()
-            .map(|c| (c.occupied(), c.id))
-            .filter(|c| c.0 > 0)
-            .collect();
+        let kept = self.chains.values().map(|c| (c.extents.occupied(), c.id));
+        let ordered = self.ordered.values().map(|c| (c.extents.occupied(), c.id));
+        let mut by_size: Vec<(u64, u32)> = kept.chain(ordered).filter(|c| c.0 > 0).collect();
         by_size.sort_unstable_by(|a, b| b.cmp(a));
         by_size.into_iter().find_map(|(_, id)| self.evict_from(id))
     }
 
     fn evict_from(&mut self, topic: u32) -> Option<u64> {
-        let chain = self.chains.get_mut(&topic)?;
-        let evicted = chain.evict_oldest()?;
-        self.index.release_before(topic, evicted.first);
+        let extents = match self.chains.get_mut(&topic) {
+            Some(chain) => {
+                let evicted = chain.evict_oldest()?;
+                self.index.release_before(topic, evicted.first);
+                evicted.extents
+            }
+            None => self.ordered.get_mut(&topic)?.evict_oldest()?,
+        };
         self.evictions += 1;
-        Some(evicted.extents.iter().map(|e| u64::from(e.len())).sum())
+        Some(bytes_of(&extents))
     }
 
     /// A connection died while its batch was on its way.
     pub fn abandon(&mut self, claimed: Claimed<M>) {
         let Claimed { reservation, place } = claimed;
-        self.settle(place.len);
-        if let Some(chain) = self.chains.get_mut(&place.topic) {
-            chain.abandon(&place, reservation);
+        self.ended(&place);
+        if let Ok(extents) = self.extents_of(place.topic) {
+            extents.abandon(&place, reservation);
         }
     }
 
-    /// Gives a received and checked batch its offsets and makes it readable.
-    /// `header` is as it came; base offset and append time are filled in here.
-    /// Returns the base offset and the batch's number in `lane`, or the claim's
-    /// end when the topic was deleted meanwhile.
+    /// A batch that was on its way is no more, whatever became of its topic.
+    fn ended(&mut self, place: &Place) {
+        if place.ordered {
+            self.reserved_bytes -= u64::from(place.len);
+            self.ordering.ended();
+        } else {
+            self.settle(place.len);
+        }
+    }
+
+    /// Orders 0 and 1: gives a received and checked batch its offsets and makes it readable.
+    /// `header` is as it came; base offset and append time are filled in here. Returns the base
+    /// offset, or the claim's end when the topic was deleted meanwhile.
     pub fn append(
         &mut self,
         claimed: Claimed<M>,
         mut header: BatchHeader,
-        lane: &mut Lane<M>,
         wall: WallNs,
         meter: &Recorder,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<u64> {
         let Claimed {
             mut reservation,
             place,
@@ -336,91 +385,45 @@ impl<M: Memory> Log<M> {
         header.stamp(base, wall);
         reservation.write(0, header.as_bytes());
         let at = reservation.at();
-        let span = self.commit(reservation);
+        let span = reservation.commit();
         meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
-        let slot = lane
-            .writer
-            .reserve()
-            .expect("lanes of orders 0 and 1 are drained at every append");
-        let sequence = lane.writer.publish(
-            slot,
-            &PbrRecord {
-                blog_at: at,
-                producer: header.producer(),
-                sequence: header.sequence(),
-                connection: lane.connection,
-                chain: place.topic,
-                len: place.len,
-                count: header.message_count(),
-                payload_crc: header.payload_crc(),
-                incarnation: self.claim.incarnation(),
-                flags: header.flags().bits(),
-                extent_order: place.order,
-                reserved: 0,
-            },
-        );
-        self.drain(lane.number, &place, span, wall);
+        let indexed = IndexRecord {
+            base,
+            blog_at: at,
+            producer: header.producer(),
+            sequence: header.sequence(),
+            append_time: wall.0,
+            len: place.len,
+            count: header.message_count(),
+            flags: header.flags().bits(),
+            extent_order: place.order,
+            reserved: [0; 5],
+        };
+        let indexed = self.index.append(place.topic, &indexed);
+        indexed.expect("admit keeps a page free for every batch on its way");
+        let chain = self.chains.get_mut(&place.topic);
+        let chain = chain.expect("the topic was there a moment ago");
+        let count = header.message_count();
+        chain.append(&place, Entry { base, count, span });
+        self.settle(place.len);
         meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
         while self.chains[&place.topic].exceeds_retention() {
             self.evict_from(place.topic);
         }
-        Some((base, sequence))
-    }
-
-    /// Ends the writing of a batch: its bytes are where every host sees them.
-    #[cfg(not(feature = "canary"))]
-    fn commit(&self, reservation: Reservation<M>) -> Span<M> {
-        reservation.commit()
-    }
-
-    /// Takes the record that was just published from its lane into the index.
-    fn drain(&mut self, lane: usize, place: &Place, span: Span<M>, wall: WallNs) {
-        let (reader, progress) = &mut self.lanes[lane];
-        let (sequence, record) = reader.next().expect("a published record is visible");
-        assert_eq!(
-            (record.blog_at, record.incarnation),
-            (span.at(), self.claim.incarnation()),
-            "lanes hold nothing but what was just published"
-        );
-        let chain = self
-            .chains
-            .get_mut(&record.chain)
-            .expect("the topic was there a moment ago");
-        let base = chain.next;
-        let indexed = IndexRecord {
-            base,
-            blog_at: record.blog_at,
-            producer: record.producer,
-            sequence: record.sequence,
-            append_time: wall.0,
-            len: record.len,
-            count: record.count,
-            flags: record.flags,
-            extent_order: record.extent_order,
-            reserved: [0; 5],
-        };
-        let indexed = self.index.append(record.chain, &indexed);
-        indexed.expect("admit keeps a page free for every batch on its way");
-        chain.append(
-            place,
-            Entry {
-                base,
-                count: record.count,
-                span,
-            },
-        );
-        progress.advance(LaneProgress {
-            consumed: sequence + 1,
-            completed: sequence + 1,
-        });
-        self.settle(place.len);
+        Some(base)
     }
 
     /// Whole batches from the one that contains `from`, at most `max_bytes` of
-    /// them (one batch in any case).
-    pub fn read(&self, topic: u32, from: u64, max_bytes: usize) -> Read<M> {
+    /// them (one batch in any case). Those of ordered topics are put into `pieces`.
+    pub fn read(
+        &self,
+        topic: u32,
+        from: u64,
+        max_bytes: usize,
+        pieces: impl FnOnce() -> Box<Pieces<M>>,
+    ) -> Read<M> {
         let Some(chain) = self.chains.get(&topic) else {
-            return Read::UnknownTopic;
+            return self.read_ordered(topic, from, max_bytes, pieces);
         };
         if from < chain.first {
             return Read::Evicted { first: chain.first };

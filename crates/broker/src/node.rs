@@ -8,6 +8,7 @@ use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_meter::profile::Profile;
+use embar_order::Reign;
 use embar_wire::time::WallNs;
 
 use crate::config::BrokerConfig;
@@ -16,6 +17,9 @@ use crate::topics::TopicTable;
 
 /// The row of the head in every table of the region.
 pub const HEAD: u16 = 0;
+
+/// Most looks at what was ordered in one refresh.
+const POLLS_PER_REFRESH: u32 = 64;
 
 /// Whether a live process holds a row.
 pub type Alive = Box<dyn Fn(u16) -> bool + Send + Sync>;
@@ -105,13 +109,28 @@ impl<M: Memory> Node<M> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what the head changed: topics that are gone are forgotten.
+    /// Takes in what the head changed: topics that are gone are forgotten; and what other brokers
+    /// evicted of those that are ordered.
     pub fn refresh_topics(&self) {
         let mut topics = self.topics();
         topics.refresh();
         if self.takes_data() {
-            self.log().retain_topics(|id| topics.by_id(id).is_some());
+            let mut log = self.log();
+            log.retain_topics(|id| topics.by_id(id).is_some());
+            // Without connections no thread looks, and the order must not get too far ahead.
+            if log.has_ordered() {
+                let mut polls = 1;
+                while log.poll_order() && polls < POLLS_PER_REFRESH {
+                    polls += 1;
+                }
+                log.refresh_windows();
+            }
         }
+    }
+
+    /// The sequencer that this broker submits to, if it takes data and has met one.
+    pub fn reign(&self) -> Option<Reign> {
+        self.takes_data().then(|| self.log().reign())?
     }
 
     /// Whether a live process holds a row.

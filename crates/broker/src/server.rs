@@ -1,18 +1,23 @@
-//! A running broker: a region joined or created, a listener, network threads.
+//! A running broker: a region joined or created, a listener, network threads, and for the head and
+//! the standbys a thread that sequences or stands by to.
 
+mod bells;
+mod intact;
 mod join;
 mod membership;
+mod place;
+mod role;
+mod sequencer;
 mod setup;
 mod thread;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use embar_fabric::memory::{Coherence, Mapped};
+use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_meter::snapshot::Snapshot;
@@ -21,46 +26,15 @@ use embar_transport::{Waker, socket};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{Lane, Recovered};
+use crate::log::Recovered;
 use crate::node::Node;
 use crate::shard::Shard;
+use bells::Bed;
 use membership::Membership;
+pub use role::{RegionSpec, Role};
+use sequencer::Sequencing;
 use setup::Joined;
 use thread::Plan;
-
-/// Which broker of a cluster to be.
-#[derive(Clone, Debug)]
-pub enum Role {
-    /// The one that creates the region and owns the topics. It takes no data.
-    Head {
-        /// Directory of the region; made if it is not there.
-        dir: PathBuf,
-        /// The region to create, or what a stale one must match.
-        region: RegionSpec,
-    },
-    /// One that takes data.
-    Follower {
-        /// Address of the head.
-        head: SocketAddr,
-        /// The row to take; `None` takes one whose owner is dead, or a free one.
-        id: Option<u16>,
-        /// How processes see each other's stores: as at the head.
-        coherence: Coherence,
-    },
-}
-
-/// The region that a head wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionSpec {
-    /// Bytes of shared memory in all; at least 32 MiB for each data broker.
-    pub bytes: u64,
-    /// Brokers that take data.
-    pub data_brokers: u16,
-    /// Throw a stale region away instead of taking it over with its data.
-    pub fresh: bool,
-    /// How processes see each other's stores.
-    pub coherence: Coherence,
-}
 
 /// What a start is busy with; it can take seconds for large regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +51,7 @@ pub enum Progress {
         /// Bytes in all.
         total: u64,
     },
-    /// Checking what a dead owner of this row left.
+    /// Checking what a dead owner of this row left, and waiting for the sequencer to know of it.
     Recovering,
     /// Serving.
     Ready,
@@ -103,6 +77,8 @@ pub struct Server {
     wakers: Vec<Waker>,
     threads: Vec<JoinHandle<()>>,
     membership: Option<Membership>,
+    /// Of a candidate; ends after the network threads, which it orders for.
+    _sequencing: Option<Sequencing>,
 }
 
 /// What the threads of a broker are told, and what they tell when they end untold.
@@ -121,8 +97,12 @@ mod stop {
 
 impl StopWord {
     fn get(&self) -> u8 {
-        // Pairs with the store in `Server::say`; the word itself is all that is passed.
+        // Pairs with the store in `say`; the word itself is all that is passed.
         self.word.load(Ordering::Acquire)
+    }
+
+    fn say(&self, word: u8) {
+        self.word.store(word, Ordering::Release);
     }
 
     /// For the life of a thread.
@@ -160,24 +140,26 @@ impl Server {
         let address = listener.local_addr()?;
         let clock = Clock::new();
         let threads = config.network_threads;
+        let stop = Arc::new(StopWord::default());
         let Joined {
             node,
             claim,
             recovered,
             mut announcement,
-        } = setup::join(role, config, address, clock, progress)?;
-        let stop = Arc::new(StopWord::default());
+            sequencing,
+        } = setup::join(role, config, address, clock, &stop, progress)?;
         let mut listener = Some(listener);
         let mut started = Vec::new();
         for number in 0..threads {
-            let lane = node.takes_data().then(|| Lane {
-                number: number.into(),
-                writer: node.region.lane_writer(&claim, number),
-                connection: 0,
-            });
+            let bed = node
+                .takes_data()
+                .then(|| Bed::make(&node.region, node.id, number))
+                .transpose()?;
             let plan = Plan {
                 number: number.into(),
-                shard: Shard::new(Arc::clone(&node), lane)?,
+                shard: Shard::new(Arc::clone(&node), number)?,
+                bed,
+                node: Arc::clone(&node),
                 listener: listener.take(),
                 options: options.clone(),
                 stop: Arc::clone(&stop),
@@ -198,6 +180,7 @@ impl Server {
             wakers,
             threads: threads_running,
             membership: None,
+            _sequencing: sequencing,
         };
         announcement.announce(BrokerState::Ready, address, threads, clock.at());
         let (node, watch) = (Arc::clone(&server.node), server.stop.watch());
@@ -259,7 +242,7 @@ impl Server {
     }
 
     fn say(&self, word: u8) {
-        self.stop.word.store(word, Ordering::Release);
+        self.stop.say(word);
         self.wakers.iter().for_each(Waker::wake);
     }
 

@@ -21,8 +21,9 @@ mod ending;
 mod exchange;
 mod export;
 mod ingest;
+mod order;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,7 +40,6 @@ use embar_wire::time::{Now, WallNs};
 
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Input, Peer, REPLY_SHARE};
-use crate::log::Lane;
 use crate::node::Node;
 use crate::profile::Stage;
 
@@ -81,22 +81,22 @@ pub enum Action<M: Memory> {
     ShutdownWrite(Token),
     /// Close; outstanding buffers come back.
     Close(Token),
-    /// Other threads of this broker may have subscribers for what was appended.
+    /// Other threads of this broker may have subscribers for what was appended, or answers to give.
     WakeOthers,
+    /// There is something for the sequencer, which may sleep.
+    Submitted,
 }
 
 /// See the module.
 pub struct Shard<M: Memory> {
     node: Arc<Node<M>>,
-    /// `None` at the head, which takes no data.
-    lane: Option<Lane<M>>,
+    /// The lane of what it submits to the sequencer.
+    lane: u16,
     meter: Recorder,
     limits: Limits,
     link: LinkConfig,
     rings: Rings,
     connections: BTreeMap<Token, Connection<M>>,
-    /// Appended batches whose lane slot has not counted as completed yet.
-    unacknowledged: VecDeque<(u64, Token, u64)>,
     /// Connections with acks to send.
     to_flush: Vec<Token>,
     /// Publishers that wait for room.
@@ -111,15 +111,17 @@ pub struct Shard<M: Memory> {
     ready: Vec<Token>,
     seen_evictions: u64,
     seen_appends: u64,
+    /// Something was submitted to the sequencer in this round.
+    submitted: bool,
     draining: bool,
 }
 
 impl<M: Memory> Shard<M> {
-    /// A shard without connections. `lane` is its own lane of the region.
+    /// A shard without connections. `lane` is its number among the threads of its broker.
     ///
     /// # Errors
     /// What keeps rings from being made on this machine.
-    pub fn new(node: Arc<Node<M>>, lane: Option<Lane<M>>) -> io::Result<Self> {
+    pub fn new(node: Arc<Node<M>>, lane: u16) -> io::Result<Self> {
         let limits = Limits::new(MAX_REQUEST_BYTES, node.config.max_batch_bytes);
         Ok(Self {
             meter: node.profile.recorder(),
@@ -129,7 +131,6 @@ impl<M: Memory> Shard<M> {
             node,
             lane,
             connections: BTreeMap::new(),
-            unacknowledged: VecDeque::new(),
             to_flush: Vec::new(),
             paused: Vec::new(),
             told_paused: 0,
@@ -138,6 +139,7 @@ impl<M: Memory> Shard<M> {
             ready: Vec::new(),
             seen_evictions: 0,
             seen_appends: 0,
+            submitted: false,
             draining: false,
         })
     }
@@ -225,6 +227,10 @@ impl<M: Memory> Shard<M> {
             return;
         };
         connection.link.sent(buf, result, at.now);
+        self.check_kept(token);
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
         if result.is_err() {
             // Nobody reads it any more; what the peer said last is still taken in.
             connection.long_reply = None;
@@ -233,9 +239,9 @@ impl<M: Memory> Shard<M> {
     }
 
     /// After each round of events: takes in what came, acknowledges, resumes publishers, feeds
-    /// subscribers.
-    pub fn settle(&mut self, at: At, out: &mut Vec<Action<M>>) {
-        self.acknowledge();
+    /// subscribers. True when the sequencer had something to tell, or may have more.
+    pub fn settle(&mut self, at: At, out: &mut Vec<Action<M>>) -> bool {
+        let news = self.poll_order(at, out);
         let mut ready = std::mem::take(&mut self.ready);
         for token in &ready {
             self.exchange(*token, at, out);
@@ -254,6 +260,10 @@ impl<M: Memory> Shard<M> {
             std::mem::swap(&mut ready, &mut self.ready);
         }
         self.ready = ready;
+        if std::mem::take(&mut self.submitted) {
+            out.push(Action::Submitted);
+        }
+        news
     }
 }
 

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use embar_fabric::cell::{CellReader, CellWriter};
+use embar_fabric::geometry::{TOPICS_MAX, cell_of};
 use embar_fabric::memory::Memory;
 use embar_wire::control::{self, CreateTopic};
 use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;
@@ -18,7 +19,9 @@ use embar_wire::topic::check_topic_name;
 use crate::error::TopicError;
 
 /// Bits of a topic id that name its cell; the others count creations.
-const CELL_BITS: u32 = 12;
+const CELL_BITS: u32 = TOPICS_MAX.ilog2();
+/// Order levels that are served.
+const ORDERS: [u32; 4] = [0, 1, 2, 5];
 
 /// What the head stored about a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub struct Topic {
     pub id: u32,
     /// `[A-Za-z0-9._-]`, at most 249 bytes.
     pub name: String,
-    /// Order level: 0 or 1.
+    /// Order level: 0, 1, 2 or 5.
     pub order: u8,
     /// Bytes kept on each broker; 0 = as much as the log has room for.
     pub retention_bytes: u64,
@@ -41,6 +44,11 @@ impl Topic {
     /// The cell, and the row in each broker's windows, that belongs to this topic.
     pub fn cell(&self) -> u16 {
         cell_of(self.id)
+    }
+
+    /// Whether the sequencer gives its batches their places.
+    pub fn is_ordered(&self) -> bool {
+        self.order >= 2
     }
 
     /// How the wire tells of it.
@@ -84,11 +92,6 @@ impl Topic {
 
 /// Bytes of an encoded topic before its name.
 const FIXED_BYTES: usize = 25;
-
-/// The cell that a topic id names.
-pub fn cell_of(id: u32) -> u16 {
-    (id & ((1 << CELL_BITS) - 1)) as u16
-}
 
 /// A broker's view of the table, refreshed from the region on demand.
 pub struct TopicTable<M: Memory> {
@@ -179,7 +182,7 @@ impl<M: Memory> TopicTable<M> {
     ) -> Result<Topic, TopicError> {
         let name = spec.name.clone();
         check_topic_name(&name).map_err(|why| TopicError::InvalidName { why })?;
-        if spec.order > 1 {
+        if !ORDERS.contains(&spec.order) {
             return Err(TopicError::UnsupportedOrder { order: spec.order });
         }
         if spec.max_message_bytes > largest_message {

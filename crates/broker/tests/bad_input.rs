@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
-use embar_wire::control::{Control, CreateTopic, ErrorCode};
+use embar_wire::control::{Control, CreateTopic, ErrorCode, Metadata};
 use embar_wire::frame::{FrameHeader, FrameId, LogProtocol};
 use support::{Frame, Future, Peer, batch, create_topic, data, eventually, hello_of, start};
 
@@ -222,7 +222,7 @@ fn frames_out_of_turn_are_refused() {
     let cluster = start(BrokerConfig::default());
     let mut witness = Witness::new(&cluster);
     let mut early = Peer::connect(data(&cluster));
-    early.send(&Control::Metadata);
+    early.send(&Control::Metadata(Metadata::default()));
     assert_eq!(early.expect_refusal().code, ErrorCode::BadFrame);
 
     let (_, topic) = publisher(&cluster);

@@ -3,7 +3,9 @@
 mod support;
 
 use embar_broker::BrokerConfig;
-use embar_wire::control::{Control, DescribeTopic, ErrorCode, OpenPublisher, StartAt, Subscribe};
+use embar_wire::control::{
+    Control, DescribeTopic, ErrorCode, Metadata, OpenPublisher, StartAt, Subscribe,
+};
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
 #[test]
@@ -77,7 +79,7 @@ fn without_acks_nothing_comes_back_but_the_data_is_there() {
     let id = publisher.open_publisher("t", 0).topic_id;
     publisher.send_bytes(&batch(id, 0, &[b"quiet"]));
     // The answer to a request would come behind an ack.
-    let answer = publisher.ask(&Control::Metadata);
+    let answer = publisher.ask(&Control::Metadata(Metadata::default()));
     assert!(matches!(answer, Control::ClusterMetadata(_)), "{answer:?}");
     let mut subscriber = Peer::greet(data(&cluster));
     subscriber.subscribe("t", StartAt::Earliest);
@@ -181,6 +183,7 @@ fn the_head_administers_and_takes_no_data() {
         topic: "t".into(),
         producer: 1,
         acks: 1,
+        ..OpenPublisher::default()
     };
     let answer = Peer::greet(cluster.bootstrap()).ask(&Control::OpenPublisher(open));
     let Control::Error(error) = answer else {
@@ -189,7 +192,8 @@ fn the_head_administers_and_takes_no_data() {
     assert_eq!(error.code, ErrorCode::NotData);
 
     let mut member = Peer::greet(data(&cluster));
-    let Control::ClusterMetadata(metadata) = member.ask(&Control::Metadata) else {
+    let Control::ClusterMetadata(metadata) = member.ask(&Control::Metadata(Metadata::default()))
+    else {
         panic!()
     };
     let ids: Vec<u32> = metadata.brokers.iter().map(|b| b.id).collect();

@@ -3,7 +3,7 @@
 mod support;
 
 use embar_broker::{BrokerConfig, Cluster, RegionSpec, Role, Server, StartError};
-use embar_wire::control::{Control, StartAt};
+use embar_wire::control::{Control, Metadata, StartAt};
 use support::{Peer, batch, create_topic, data, small};
 
 fn region() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -40,7 +40,7 @@ fn a_data_broker_takes_over_what_its_dead_predecessor_acknowledged() {
     dying.send_bytes(&whole[..50_000]);
     cluster.crash_broker(1);
     let Control::ClusterMetadata(metadata) =
-        Peer::greet(cluster.bootstrap()).ask(&Control::Metadata)
+        Peer::greet(cluster.bootstrap()).ask(&Control::Metadata(Metadata::default()))
     else {
         panic!("metadata")
     };
@@ -179,6 +179,7 @@ fn a_damaged_region_can_be_discarded_on_request() {
         let region = RegionSpec {
             bytes: 64 << 20,
             data_brokers: 1,
+            standbys: 0,
             fresh,
             coherence: embar_fabric::memory::Coherence::Coherent,
         };

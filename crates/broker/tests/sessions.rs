@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_session::CloseReason;
-use embar_wire::control::{Control, CreateTopic, StartAt};
+use embar_wire::control::{Control, CreateTopic, Metadata, StartAt};
 use embar_wire::limits::MAX_TOPIC_NAME_BYTES;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
@@ -157,7 +157,7 @@ fn long_answers_come_whole_and_in_their_turn() {
     let rounds = 20;
     for _ in 0..rounds {
         peer.send(&Control::ListTopics);
-        peer.send(&Control::Metadata);
+        peer.send(&Control::Metadata(Metadata::default()));
     }
     for _ in 0..rounds {
         match peer.receive() {

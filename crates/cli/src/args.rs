@@ -13,8 +13,10 @@ use crate::commands::quickstart::QuickstartArgs;
 use crate::commands::status::StatusArgs;
 use crate::commands::topic::TopicArgs;
 use crate::commands::up::UpArgs;
+use crate::commands::verify::VerifyArgs;
 use crate::exit;
 use crate::output::Color;
+use crate::verify::publisher::PublisherArgs;
 
 /// A publish/subscribe shared log in memory: run it, drive it, measure it.
 ///
@@ -51,6 +53,7 @@ Examples:
   seq 1 1000000 | embar produce numbers              publish lines
   embar consume numbers --from start --count 10      read them back
   embar bench publish -m 1024 -s 10GiB --trials 3    measure
+  embar verify order --kill sequencer                kill what orders, and check the order
 
 Exit codes:
   0    done
@@ -78,9 +81,13 @@ pub enum Command {
     Profile(ProfileArgs),
     Layout(LayoutArgs),
     Bench(BenchArgs),
+    Verify(VerifyArgs),
     /// A receiving process of `bench wall`.
     #[command(name = "wall-receiver", hide = true)]
     WallReceiver(ReceiverArgs),
+    /// A publishing process of `verify`.
+    #[command(name = "verify-publisher", hide = true)]
+    VerifyPublisher(PublisherArgs),
 }
 
 #[cfg(test)]

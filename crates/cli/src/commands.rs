@@ -10,3 +10,4 @@ pub mod quickstart;
 pub mod status;
 pub mod topic;
 pub mod up;
+pub mod verify;

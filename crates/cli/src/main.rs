@@ -3,7 +3,8 @@
 //! What it never does: hold logic that a user of the libraries would want, or touch memory unsafely. It reads options,
 //! calls [`embar_broker`], [`embar_client`] and [`embar_meter`], starts child processes, and prints.
 //!
-//! Read `args.rs` and one file of `commands/`, then `supervise.rs` for child processes and `bench.rs` for measuring.
+//! Read `args.rs` and one file of `commands/`, then `supervise.rs` for child processes, `bench.rs` for measuring and
+//! `verify.rs` for verifying.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod regions;
 mod settings;
 mod size;
 mod supervise;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -65,6 +67,8 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Profile(args) => commands::profile::run(args, &context),
         Command::Layout(args) => commands::layout::run(args, &context),
         Command::Bench(args) => commands::bench::run(args, &context),
+        Command::Verify(args) => commands::verify::run(args, &context),
+        Command::VerifyPublisher(args) => verify::publisher::run(args),
         Command::WallReceiver(args) => bench::wall::receiver::run(args, &context),
     }
 }

@@ -58,6 +58,21 @@ pub struct BrokerSettings {
     /// How often the profile goes to the log while there is traffic
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub profile_interval: Option<Duration>,
+    /// How long the active sequencer may stand still before a standby takes over
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub sequencer_lease: Option<Duration>,
+    /// How long the batches of a publisher wait for a missing one before its session's epoch ends
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub gap_lease: Option<Duration>,
+    /// Batches that a publisher may be ahead of its first missing one
+    #[arg(long, value_name = "N")]
+    pub session_window: Option<u32>,
+    /// Batches of all publishers together that may wait for a missing one
+    #[arg(long, value_name = "N")]
+    pub held_batches: Option<u32>,
+    /// How long a session must be silent before a new one may have its place, when there is no other
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub session_idle: Option<Duration>,
 }
 
 impl BrokerSettings {
@@ -79,6 +94,11 @@ impl BrokerSettings {
         set(&mut config.keep_alive, self.keep_alive);
         set(&mut config.max_connections, self.max_connections);
         set(&mut config.profile_interval, self.profile_interval);
+        set(&mut config.sequencer_lease, self.sequencer_lease);
+        set(&mut config.gap_lease, self.gap_lease);
+        set(&mut config.session_window, self.session_window);
+        set(&mut config.held_batches, self.held_batches);
+        set(&mut config.session_idle, self.session_idle);
         if let Some(size) = self.max_batch_bytes {
             config.max_batch_bytes = size.to_u32("--max-batch-bytes")?;
         }
@@ -133,6 +153,14 @@ impl BrokerSettings {
         value("--recv-buffer", size(self.recv_buffer));
         value("--send-buffer", size(self.send_buffer));
         value("--profile-interval", time(self.profile_interval));
+        value("--sequencer-lease", time(self.sequencer_lease));
+        value("--gap-lease", time(self.gap_lease));
+        value(
+            "--session-window",
+            self.session_window.map(|n| n.to_string()),
+        );
+        value("--held-batches", self.held_batches.map(|n| n.to_string()));
+        value("--session-idle", time(self.session_idle));
         args
     }
 }
@@ -178,6 +206,11 @@ mod tests {
             send_buffer: Some(Size(1 << 17)),
             no_metering: true,
             profile_interval: Some(Duration::from_secs(60)),
+            sequencer_lease: Some(Duration::from_millis(300)),
+            gap_lease: Some(Duration::from_secs(2)),
+            session_window: Some(64),
+            held_batches: Some(1 << 10),
+            session_idle: Some(Duration::from_secs(30)),
         }
     }
 
@@ -218,6 +251,11 @@ mod tests {
                 send_buffer_bytes: Some(1 << 17),
                 metering: false,
                 profile_interval: Duration::from_secs(60),
+                sequencer_lease: Duration::from_millis(300),
+                gap_lease: Duration::from_secs(2),
+                session_window: 64,
+                held_batches: 1 << 10,
+                session_idle: Duration::from_secs(30),
             }
         );
     }

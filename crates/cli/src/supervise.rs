@@ -5,7 +5,7 @@
 //!   and stops when it closes.
 //! - A signal goes only to a process that was not waited for, so its id cannot have been given to another.
 //! - Terminal signals reach this process only (each broker has a process group of its own), so the order of a shutdown
-//!   is ours: data brokers first, then the head.
+//!   is ours: data brokers first, then the standbys, then the head.
 //!
 //! Read [`protocol`], then `child.rs`, [`plan`], [`cluster`], [`work`].
 

@@ -115,15 +115,74 @@ fn acknowledged_data_of_a_killed_broker_is_readable_after_its_restart() {
 }
 
 #[test]
-fn the_death_of_the_head_ends_the_cluster_and_says_so() {
+fn a_killed_head_is_restarted_where_it_was_while_the_others_go_on() {
     let space = Space::new();
-    let mut up = Up::start(&space, &[]);
-    let pids = up.pids();
-    signal(pids[0], "KILL");
-    assert_eq!(end_of(&mut up.child).code(), Some(1));
-    assert!(pids.into_iter().all(|pid| !is_running(pid)));
-    let told = std::fs::read_to_string(space.dir.join("up.err")).expect("its standard error");
-    assert!(told.contains("the head was killed"), "{told}");
+    let up = Up::start(&space, &["--fresh"]);
+    up.produce("numbers", 0..10_000);
+    signal(up.pids()[0], "KILL");
+    eventually("the head serves again", || {
+        let status = run(&mut up.embar(&["--json", "status"]));
+        let Ok(status) = serde_json::from_slice::<serde_json::Value>(&status.stdout) else {
+            return false;
+        };
+        let head = &status["brokers"][0];
+        head["state"] == "ready" && head["error"].is_null() && head["incarnation"] == 2
+    });
+    up.produce("numbers", 10_000..20_000);
+    assert_eq!(up.consume("numbers"), (0..20_000).collect::<Vec<_>>());
+    up.produce("created-by-its-successor", 0..10);
+    up.stop();
+}
+
+#[test]
+fn a_standby_is_started_beside_the_brokers_and_restarted_when_it_dies() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--standbys", "1"]);
+    let role = |id: usize| up.ready["brokers"][id]["role"].as_str().map(str::to_owned);
+    assert_eq!(role(0).as_deref(), Some("head"));
+    assert_eq!(role(3).as_deref(), Some("standby"));
+    let standby = |field: &str| {
+        let status = run(&mut up.embar(&["--json", "status"]));
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+        status["brokers"][3][field].clone()
+    };
+    assert_eq!(standby("role"), "standby");
+    signal(up.pids()[3], "KILL");
+    eventually("the standby serves again", || {
+        standby("incarnation") == 2 && standby("state") == "ready"
+    });
+    up.stop();
+}
+
+#[test]
+fn a_head_that_hangs_is_succeeded_by_its_standby_and_does_no_harm_later() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--standbys", "1"]);
+    up.ok(&["topic", "create", "ordered", "--order", "5"]);
+    up.produce("ordered", 0..1000);
+    let head = up.pids()[0];
+    signal(head, "STOP");
+    // The head does not answer, so it is asked of a broker that does.
+    let broker = up.ready["brokers"][1]["address"]
+        .as_str()
+        .expect("an address");
+    let lines: String = (1000..2000).map(|n| format!("{n}\n")).collect();
+    let input = space.dir.join("lines");
+    std::fs::write(&input, lines).expect("a file");
+    let produced = run(embar(&["produce", "ordered", "--bootstrap", broker])
+        .stdin(std::fs::File::open(&input).expect("it is there")));
+    signal(head, "CONT");
+    assert!(produced.status.success(), "{}", text(&produced.stderr));
+    up.produce("ordered", 2000..3000);
+    let consumed = up.ok(&["consume", "ordered"]);
+    let numbers: Vec<u64> = consumed
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect();
+    assert_eq!(numbers, (0..3000).collect::<Vec<_>>());
+    let log = std::fs::read_to_string(space.dir.join("logs/broker-3.log")).expect("its log");
+    assert!(log.contains("sequences"), "{log}");
+    up.stop();
 }
 
 #[test]

@@ -28,7 +28,8 @@ use crate::wake::{WakeList, block_on};
 pub struct TopicSpec {
     /// 1 to 249 of the characters `A-Z a-z 0-9 . _ -`.
     pub name: String,
-    /// Order level: 0 none across connections, 1 arrival order on each broker.
+    /// Order level: 0 none across connections, 1 arrival order on each broker, 2 one order over all brokers, 5 one order
+    /// over all brokers that keeps the order of each publisher.
     pub order: u32,
     /// Bytes kept on each broker, the oldest go first; 0: as much as fits.
     pub retention_bytes: u64,

@@ -8,13 +8,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_session::Closed;
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::control::{ClusterMetadata, Control, CreateTopic, ErrorCode};
+use embar_wire::control::{ClusterMetadata, Control, CreateTopic, ErrorCode, ErrorReply, Metadata};
 use embar_wire::time::Now;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
 use crate::connection::{Incoming, Link, LinkAction, LinkSettings, Violation};
 use crate::error::Error;
+use crate::peer::refusal_of;
 
 /// A peer that does not answer within this time counts as dead.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -28,7 +30,7 @@ pub(crate) enum Finding {
     TopicExists,
     /// The head does not know the topic.
     TopicMissing,
-    /// The head refused to create the topic.
+    /// The head refused to tell of the topic, or to create it.
     TopicRefused(Error),
 }
 
@@ -50,6 +52,7 @@ pub(crate) struct Directory {
     step: Step,
     bootstrap: Vec<SocketAddr>,
     cluster: Option<ClusterMetadata>,
+    topic_order: Option<u32>,
     refreshed_at: Option<Now>,
     refresh: bool,
     topic: String,
@@ -79,6 +82,7 @@ impl Directory {
             step: Step::Idle,
             bootstrap,
             cluster: None,
+            topic_order: None,
             refreshed_at: None,
             refresh: false,
             topic: topic.to_string(),
@@ -96,6 +100,11 @@ impl Directory {
     /// The cluster as last heard of.
     pub(crate) fn cluster(&self) -> Option<&ClusterMetadata> {
         self.cluster.as_ref()
+    }
+
+    /// The order level of the topic, as last heard of.
+    pub(crate) fn topic_order(&self) -> Option<u32> {
+        self.topic_order
     }
 
     /// True if nothing is going on and nothing is asked.
@@ -160,12 +169,14 @@ impl Directory {
                 Ok(Some(Incoming::Goodbye | Incoming::Nothing)) => Ok(()),
                 Ok(Some(Incoming::Welcome(welcome))) => {
                     self.peer = Some(welcome.broker_id);
-                    self.link.send(&Control::Metadata)
+                    self.link.send(&Control::Metadata(Metadata {
+                        topic: Some(self.topic.clone()),
+                    }))
                 }
                 Ok(Some(Incoming::Control(message))) => self.answered(message, now),
                 Ok(Some(Incoming::Closed(closed))) => {
                     if matches!(self.step, Step::Busy(_)) {
-                        self.fail(closed.to_string(), now);
+                        self.closed(&closed, now);
                     }
                     Ok(())
                 }
@@ -181,16 +192,35 @@ impl Directory {
         }
     }
 
+    /// The end of the session in place of an answer.
+    fn closed(&mut self, closed: &Closed, now: Now) {
+        match refusal_of(closed) {
+            Some(ErrorReply {
+                code:
+                    code @ (ErrorCode::UnsupportedVersion
+                    | ErrorCode::InvalidName
+                    | ErrorCode::InvalidArgument),
+                message,
+                ..
+            }) if self.topic_wish.is_some() => {
+                self.topic_is(Finding::TopicRefused(Error::Refused { code, message }), now);
+            }
+            _ => self.fail(closed.to_string(), now),
+        }
+    }
+
     fn answered(&mut self, message: Control, now: Now) -> Result<(), Violation> {
         match message {
             Control::ClusterMetadata(cluster) => return self.learned(cluster, now),
             Control::TopicCreated(_) => self.topic_is(Finding::TopicExists, now),
             Control::Topics(list) => {
-                let exists = list.topics.iter().any(|topic| topic.name == self.topic);
-                let finding = if exists {
-                    Finding::TopicExists
-                } else {
-                    Finding::TopicMissing
+                let topic = list.topics.iter().find(|topic| topic.name == self.topic);
+                let finding = match topic {
+                    Some(topic) => {
+                        self.topic_order = Some(topic.order);
+                        Finding::TopicExists
+                    }
+                    None => Finding::TopicMissing,
                 };
                 self.topic_is(finding, now);
             }
@@ -212,6 +242,7 @@ impl Directory {
 
     fn learned(&mut self, cluster: ClusterMetadata, now: Now) -> Result<(), Violation> {
         let at_head = self.peer == Some(cluster.head);
+        self.topic_order = cluster.topic_order.or(self.topic_order);
         self.cluster = Some(cluster);
         self.refreshed_at = Some(now);
         self.refresh = false;

@@ -88,6 +88,32 @@ pub enum Error {
         "the connection broke before the acknowledgement came: the messages may be stored or not; read the topic to find out"
     )]
     InDoubt,
+    /// On a topic of order 2 or 5: the broker that took the message was lost, and when it was sent again it was known
+    /// already, but not where.
+    #[error(
+        "the message is stored exactly once, but its position is not known any more: read the topic to find it"
+    )]
+    PositionUnknown,
+    /// Another publisher has this one's identity.
+    #[error(
+        "another publisher opened topic {topic:?} as producer {producer}: what was not acknowledged may be stored or not; give each publisher a producer_id of its own"
+    )]
+    SessionTaken {
+        /// The topic.
+        topic: String,
+        /// The identity.
+        producer: u64,
+    },
+    /// The cluster knows nothing of this publisher any more: it was idle for too long while many others came.
+    #[error(
+        "the cluster forgot producer {producer} of topic {topic:?}: what was not acknowledged may be stored or not; open a new publisher"
+    )]
+    SessionLost {
+        /// The topic.
+        topic: String,
+        /// The identity.
+        producer: u64,
+    },
     /// No buffer is free and the call may not wait.
     #[error("all batch buffers are in use: wait, or publish with a call that waits")]
     Full,
@@ -150,6 +176,16 @@ pub enum Error {
         /// The first offset that cannot be read.
         offset: u64,
         /// What is wrong.
+        cause: String,
+    },
+    /// No broker served a topic of order 2 or 5 for longer than the subscriber may wait.
+    #[error(
+        "no data broker has served the topic for {limit:?} ({cause}): start data brokers, or raise loss_timeout"
+    )]
+    AllBrokersLost {
+        /// The limit that passed.
+        limit: Duration,
+        /// What the last attempt said.
         cause: String,
     },
     /// The next messages were evicted before they were read.

@@ -10,7 +10,7 @@
 //!
 //! let mut subscriber = Subscriber::builder("127.0.0.1:9400").topic("orders").from(Start::Earliest).open()?;
 //! while let Some(message) = subscriber.next()? {
-//!     println!("{}:{} {:?}", message.broker, message.offset, message.value);
+//!     println!("{} {:?}", message.offset, message.value);
 //! }
 //! # Ok::<(), embar_client::Error>(())
 //! ```

@@ -38,6 +38,8 @@ pub(crate) enum Absence {
     Avoid,
     /// Look for it again and again, unless it never was there: what it has is nowhere else.
     Retry,
+    /// Leave it alone also when it is ready, unless it is [chosen](Peer::choose): one broker does as well as another.
+    Choose,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub(crate) struct Peer {
     refusal: Option<ErrorReply>,
     last_error: Option<String>,
     absence: Absence,
+    /// Not to be chosen before this time.
+    rests_until: Now,
     state: BrokerState,
     incarnation: u32,
     address: Option<SocketAddr>,
@@ -70,6 +74,7 @@ impl Peer {
             refusal: None,
             last_error: None,
             absence,
+            rests_until: Now(0),
             state: BrokerState::Gone,
             incarnation: 0,
             address: None,
@@ -87,9 +92,14 @@ impl Peer {
             self.incarnation = info.incarnation;
         }
         self.state = info.map_or(BrokerState::Gone, |info| info.state);
+        if renewed {
+            self.rests_until = now;
+        }
         match self.phase {
-            Phase::Parked if self.is_ready() => self.phase = Phase::Waiting(now),
-            Phase::Waiting(_) if self.absence == Absence::Avoid && !self.is_ready() => {
+            Phase::Parked if self.is_ready() && self.absence != Absence::Choose => {
+                self.phase = Phase::Waiting(now);
+            }
+            Phase::Waiting(_) if self.absence != Absence::Retry && !self.is_ready() => {
                 self.phase = Phase::Parked;
             }
             Phase::Waiting(_) if renewed => {
@@ -104,10 +114,20 @@ impl Peer {
     /// gone or back.
     pub(crate) fn is_ready(&self) -> bool {
         let serves = match self.absence {
-            Absence::Avoid => self.state == BrokerState::Ready,
+            Absence::Avoid | Absence::Choose => self.state == BrokerState::Ready,
             Absence::Retry => matches!(self.state, BrokerState::Ready | BrokerState::Draining),
         };
         serves && self.address.is_some()
+    }
+
+    /// Connects as soon as it may after the last failure.
+    pub(crate) fn choose(&mut self, now: Now) {
+        self.phase = Phase::Waiting(self.rests_until.max(now));
+    }
+
+    /// When it may be chosen.
+    pub(crate) fn rests_until(&self) -> Now {
+        self.rests_until
     }
 
     /// Parked, but the broker may become ready: ask the cluster again.
@@ -252,12 +272,14 @@ impl Peer {
             return None;
         }
         self.settled = true;
-        self.phase = if self.absence == Absence::Retry || self.is_ready() {
+        self.phase = Phase::Parked;
+        if self.absence != Absence::Avoid || self.is_ready() {
             let wait = self.backoff.failed(random);
-            Phase::Waiting(now.after(Duration::from_nanos(wait)))
-        } else {
-            Phase::Parked
-        };
+            self.rests_until = now.after(Duration::from_nanos(wait));
+            if self.absence != Absence::Choose {
+                self.phase = Phase::Waiting(self.rests_until);
+            }
+        }
         refusal
     }
 
@@ -319,6 +341,9 @@ pub(crate) fn refusal_of(closed: &Closed) -> Option<ErrorReply> {
             | ErrorCode::ClusterFull
             | ErrorCode::Draining
             | ErrorCode::Timeout
+            | ErrorCode::BeyondWindow
+            | ErrorCode::HeldFull
+            | ErrorCode::NoSequencer
     );
     Some(ErrorReply {
         code,

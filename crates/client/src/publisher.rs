@@ -1,6 +1,6 @@
 //! Publishing: messages into batches, batches to whichever data broker takes them first.
 //!
-//! Read in this order: [`core`] (the rules, without I/O), with its parts `flight`, `lane` and `dispatch`; [`receipt`]
+//! Read in this order: [`core`] (the rules, without I/O), with its parts `flight`, `lane`, `dispatch` and `session`; [`receipt`]
 //! (tickets and what becomes of them); `pool`, `batcher` and `handle` (the way of a message into a batch); `shared` and
 //! `driver` (threads and wake-ups); `builder`.
 
@@ -15,6 +15,7 @@ mod lane;
 mod pool;
 pub mod receipt;
 mod reservation;
+mod session;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use self::receipt::{Position, Receipt, Ticket};
 pub use self::reservation::Reservation;
 pub use self::shared::Delivery;
 
+use self::core::PublisherCore;
 use self::shared::Shared;
 use crate::error::Error;
 
@@ -69,8 +71,12 @@ impl Publisher {
     ///
     /// # Errors
     /// As [`PublisherHandle::flush`]; the publisher is closed all the same.
+    ///
+    /// On topics of order 2 and 5 the producer's session ends with it: its numbers are forgotten.
     pub fn close(mut self) -> Result<(), Error> {
         let flushed = self.flush();
+        self.shared
+            .with_core(None, None, PublisherCore::close_session);
         self.end();
         flushed
     }
@@ -81,6 +87,8 @@ impl Publisher {
     /// As [`Publisher::close`].
     pub async fn close_async(mut self) -> Result<(), Error> {
         let flushed = self.flush_async().await;
+        self.shared
+            .with_core(None, None, PublisherCore::close_session);
         self.end();
         flushed
     }

@@ -34,7 +34,8 @@ use self::reading::Reading;
 use crate::error::Error;
 use crate::wake::block_on;
 
-/// Reads one topic from all data brokers. Messages of one broker come in its order; between brokers there is none.
+/// Reads one topic from all data brokers. Messages of one broker come in its order; between brokers there is none, unless
+/// the topic has one order over all of them (order 2 and 5): then they come in that, from one broker at a time.
 ///
 /// Dropping it ends its connections and its thread.
 pub struct Subscriber {
@@ -53,13 +54,19 @@ impl Subscriber {
         SubscriberBuilder::new(bootstrap)
     }
 
-    fn new(queue: Arc<Queue>, profile: Arc<Profile>, thread: JoinHandle<()>) -> Self {
+    /// `positions` is where it was told to start, as far as it was: a broker that is away is still to be read from there.
+    fn new(
+        queue: Arc<Queue>,
+        profile: Arc<Profile>,
+        thread: JoinHandle<()>,
+        positions: Positions,
+    ) -> Self {
         Self {
             queue,
             profile,
             thread: Some(thread),
             reading: None,
-            positions: Positions::new(),
+            positions,
             skipped: 0,
         }
     }
@@ -69,9 +76,9 @@ impl Subscriber {
     /// one is asked for; [`Message::to_owned`] copies it.
     ///
     /// # Errors
-    /// Whatever ended the subscription, again at each call: [`Error::BrokerLost`], [`Error::Evicted`],
-    /// [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`], [`Error::Panicked`]. Everything before it
-    /// was delivered.
+    /// Whatever ended the subscription, again at each call: [`Error::BrokerLost`], [`Error::AllBrokersLost`],
+    /// [`Error::Evicted`], [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`], [`Error::Panicked`].
+    /// Everything before it was delivered.
     #[expect(
         clippy::should_implement_trait,
         reason = "messages borrow from the subscriber"
@@ -111,11 +118,12 @@ impl Subscriber {
         MessageStream::new(self)
     }
 
-    /// Where to go on: behind the last message that was returned. Give it to [`Start::Positions`] later.
+    /// Where to go on: behind the last message that was returned, or where it started. Give it to [`Start::Positions`]
+    /// later.
     pub fn position(&self) -> Positions {
         let mut positions = self.positions.clone();
         if let Some(reading) = &self.reading {
-            positions.set(reading.broker, reading.next_offset());
+            positions.advance(reading.broker, reading.next_offset());
         }
         positions
     }
@@ -178,7 +186,7 @@ impl Subscriber {
                 return Poll::Ready(Ok(true));
             }
             if let Some(done) = self.reading.take() {
-                self.positions.set(done.broker, done.next_offset());
+                self.positions.advance(done.broker, done.next_offset());
                 let (lane, buffer) = done.into_buffer();
                 self.queue.give_back(lane, buffer);
             }
@@ -191,7 +199,7 @@ impl Subscriber {
                     next,
                     skipped,
                 })) => {
-                    self.positions.set(broker, next);
+                    self.positions.advance(broker, next);
                     self.skipped += skipped;
                 }
                 Poll::Ready(Taken::Item(Item::Batch(delivered))) => match Reading::new(delivered) {

@@ -133,6 +133,11 @@ pub(crate) fn cluster(data: u32) -> Control {
 
 /// As [`cluster`], with one of them gone.
 pub(crate) fn cluster_without(data: u32, gone: Option<u32>) -> Control {
+    cluster_with(data, gone, Some(0))
+}
+
+/// As [`cluster_without`], with a topic of this order, if there is one.
+pub(crate) fn cluster_with(data: u32, gone: Option<u32>, topic_order: Option<u32>) -> Control {
     let broker = |id| BrokerInfo {
         id,
         state: if Some(id) == gone {
@@ -152,6 +157,7 @@ pub(crate) fn cluster_without(data: u32, gone: Option<u32>) -> Control {
     Control::ClusterMetadata(ClusterMetadata {
         head: 0,
         brokers: (0..=data).map(broker).collect(),
+        topic_order,
     })
 }
 

@@ -11,10 +11,12 @@
 
 mod buddy;
 mod extent;
+mod foreign;
 mod span;
 
 pub use buddy::ORDER_MAX;
 pub use extent::Extent;
+pub use foreign::Foreign;
 pub use span::{Reservation, Span};
 
 use std::collections::BTreeSet;

@@ -7,6 +7,7 @@
 //! Copy: `commit word 0..8 | length 8..12 | CRC-32C 12..16 | payload 16..496 | zero 496..504 |
 //! commit word 504..512`. The checksum covers commit word, length and payload.
 
+use crate::canary::{Canary, sings};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -81,7 +82,9 @@ impl<M: Memory> CellWriter<M> {
         memory.store(at + TAIL_AT, commit);
         // Partner: the first load in `look`.
         memory.store(at, commit);
-        memory.write_back(at, COPY_BYTES);
+        if !sings(Canary::CellWriteBack) {
+            memory.write_back(at, COPY_BYTES);
+        }
         memory.fence();
         Ok(())
     }
@@ -112,7 +115,9 @@ impl<M: Memory> CellReader<M> {
         assert!(i < self.cells, "no cell {i}");
         let at = self.first.at + u64::from(i) * CELL_BYTES;
         let version = |copy: u64| {
-            self.memory.invalidate(copy, LINE_BYTES);
+            if !sings(Canary::CellInvalidate) {
+                self.memory.invalidate(copy, LINE_BYTES);
+            }
             let commit = self.memory.load(copy);
             (commit >> 32 == u64::from(self.first.nonce)).then_some(commit as u32)
         };
@@ -134,7 +139,9 @@ fn load<M: Memory>(memory: &M, cell: CellAt) -> Option<(u32, Vec<u8>)> {
 }
 
 fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Vec<u8>> {
-    memory.invalidate(at, COPY_BYTES);
+    if !sings(Canary::CellInvalidate) {
+        memory.invalidate(at, COPY_BYTES);
+    }
     // Acquire. Partner: the last store in `store`.
     let commit = memory.load(at);
     if commit == IN_PROGRESS {

@@ -1,5 +1,7 @@
 //! How many of everything a region has, and the limits of that.
 
+use std::ops::Range;
+
 use crate::error::RegionError;
 use crate::memory::LINE_BYTES;
 
@@ -7,12 +9,24 @@ use crate::memory::LINE_BYTES;
 pub const ROWS_MAX: u16 = 32;
 /// Most topics (cells) of a region.
 pub const TOPICS_MAX: u16 = 4096;
-/// Most lanes of a broker.
-pub const LANES_MAX: u16 = 64;
+/// The topic cell that a chain belongs to: the low bits of its number.
+pub const fn cell_of(chain: u32) -> u16 {
+    (chain & (TOPICS_MAX as u32 - 1)) as u16
+}
+/// Most lanes of a broker: ordered records name their lane in 4 bits.
+pub const LANES_MAX: u16 = 16;
 /// Most slots of a lane.
 pub const LANE_SLOTS_MAX: u32 = 1 << 20;
 /// Most index pages of a broker (4 GiB of them).
 pub const INDEX_PAGES_MAX: u32 = 1 << 20;
+/// Most standbys: candidates for sequencing beside the head.
+pub const STANDBYS_MAX: u16 = 7;
+/// Most pages of an area's order index (16 GiB of them).
+pub const GOI_PAGES_MAX: u32 = 1 << 22;
+/// Fewest pages of an area's order index for each topic.
+pub const GOI_PAGES_PER_TOPIC_MIN: u64 = 4;
+/// Most sessions that a sequencer knows.
+pub const SESSIONS_MAX: u32 = 1 << 20;
 /// Most payload bytes of a broker.
 pub const BLOG_BYTES_MAX: u64 = 1 << 44;
 /// Smallest extent, and the unit of all extents.
@@ -27,7 +41,10 @@ pub const INDEX_PAGE_BYTES: u64 = 4096;
 const BLOG_BYTES_PER_INDEX_PAGE: u64 = 256 << 10;
 /// Index pages that even a small region gets.
 const INDEX_PAGES_MIN: u32 = 512;
+/// Sessions that [`Geometry::for_cluster`] plans with.
+const SESSIONS: u32 = 4096;
 
+const _: () = assert!(TOPICS_MAX.is_power_of_two());
 const _: () = assert!(BLOCK_BYTES_MAX.is_multiple_of(UNIT_BYTES));
 const _: () = assert!(INDEX_PAGE_BYTES.is_multiple_of(LINE_BYTES));
 
@@ -46,6 +63,12 @@ pub struct Geometry {
     pub index_pages: u32,
     /// Payload bytes per data broker: a multiple of 16 MiB, or, when smaller, of 64 KiB.
     pub blog_bytes: u64,
+    /// Rows, the last ones, that take no data and sequence when the head cannot.
+    pub standbys: u16,
+    /// Pages of 4 KiB of each candidate's order index.
+    pub goi_pages: u32,
+    /// Sessions that each candidate has rows for.
+    pub sessions: u32,
 }
 
 impl Default for Geometry {
@@ -58,22 +81,30 @@ impl Default for Geometry {
             lane_slots: 1024,
             index_pages: 4096,
             blog_bytes: 1 << 30,
+            standbys: 0,
+            goi_pages: 4096,
+            sessions: SESSIONS,
         }
     }
 }
 
 impl Geometry {
-    /// A head and `data_brokers` others that together use at most `region_bytes`, control file
-    /// included. With 0 data brokers the head is alone and takes the data itself.
-    pub fn for_cluster(region_bytes: u64, data_brokers: u16) -> Result<Self, RegionError> {
-        if data_brokers >= ROWS_MAX {
+    /// A head, `data_brokers` others and `standbys` that together use at most `region_bytes`,
+    /// control file included. With 0 data brokers the head is alone and takes the data itself.
+    pub fn for_cluster(
+        region_bytes: u64,
+        data_brokers: u16,
+        standbys: u16,
+    ) -> Result<Self, RegionError> {
+        if data_brokers.saturating_add(standbys) >= ROWS_MAX || standbys > STANDBYS_MAX {
             return Err(invalid(format!(
-                "{data_brokers} data brokers; at most {}",
+                "{data_brokers} data brokers and {standbys} standbys; at most {} in all, and {STANDBYS_MAX} standbys",
                 ROWS_MAX - 1
             )));
         }
         let mut geometry = Self {
-            brokers: data_brokers + 1,
+            brokers: data_brokers + standbys + 1,
+            standbys,
             ..Self::default()
         };
         let sharers = u64::from(data_brokers.max(1));
@@ -84,6 +115,10 @@ impl Geometry {
             geometry.index_pages = u32::try_from(geometry.blog_bytes / BLOG_BYTES_PER_INDEX_PAGE)
                 .unwrap_or(INDEX_PAGES_MAX)
                 .clamp(INDEX_PAGES_MIN, INDEX_PAGES_MAX);
+            // As many records as all brokers' indexes together.
+            let fewest = u64::from(geometry.topics) * GOI_PAGES_PER_TOPIC_MIN;
+            let goi_pages = u64::from(geometry.index_pages) * sharers;
+            geometry.goi_pages = goi_pages.clamp(fewest, GOI_PAGES_MAX.into()) as u32;
             let total = geometry.total_bytes();
             if total <= region_bytes {
                 return Ok(geometry);
@@ -98,13 +133,33 @@ impl Geometry {
 
     /// Whether the process of this row takes data, that is, has a blog.
     pub fn takes_data(&self, row: u16) -> bool {
-        row < self.brokers && (row > 0 || self.brokers == 1)
+        self.data_range().contains(&row)
     }
 
     /// The rows that take data, in order.
     pub fn data_rows(&self) -> impl Iterator<Item = u16> + use<> {
-        let first = u16::from(self.brokers > 1);
-        first..self.brokers
+        self.data_range()
+    }
+
+    fn data_range(&self) -> Range<u16> {
+        let end = self.brokers - self.standbys;
+        u16::from(end > 1)..end
+    }
+
+    /// The rows that may sequence, by area: the head, then the standbys.
+    pub fn candidates(&self) -> impl Iterator<Item = u16> + use<> {
+        std::iter::once(0).chain(self.brokers - self.standbys..self.brokers)
+    }
+
+    /// The area that a candidate's row alone writes.
+    pub fn area_of(&self, row: u16) -> Option<u16> {
+        let area = self.candidates().position(|candidate| candidate == row)?;
+        u16::try_from(area).ok()
+    }
+
+    /// Areas: one for each candidate.
+    pub fn areas(&self) -> u16 {
+        1 + self.standbys
     }
 
     /// Bytes of all files together.
@@ -139,6 +194,17 @@ impl Geometry {
             INDEX_PAGES_MAX.into(),
         )?;
         within("blog_bytes", self.blog_bytes, UNIT_BYTES, BLOG_BYTES_MAX)?;
+        let most = STANDBYS_MAX.min(self.brokers - 1);
+        within("standbys", self.standbys.into(), 0, most.into())?;
+        // Each topic keeps one page and may need another at any time, while others are given up.
+        let fewest = u64::from(self.topics) * GOI_PAGES_PER_TOPIC_MIN;
+        within(
+            "goi_pages",
+            self.goi_pages.into(),
+            fewest,
+            GOI_PAGES_MAX.into(),
+        )?;
+        within("sessions", self.sessions.into(), 1, SESSIONS_MAX.into())?;
         if !self.lane_slots.is_power_of_two() {
             return Err(invalid(format!(
                 "lane_slots is {}; it must be a power of two",
@@ -170,8 +236,13 @@ mod tests {
 
     #[test]
     fn a_cluster_fits_in_the_bytes_it_was_given() {
-        for (bytes, data) in [(1 << 30, 3), (12 << 30, 3), (256 << 20, 0), (8 << 30, 31)] {
-            let geometry = Geometry::for_cluster(bytes, data).unwrap();
+        for (bytes, data, standbys) in [
+            (1 << 30, 3, 1),
+            (12 << 30, 3, 0),
+            (256 << 20, 0, 0),
+            (8 << 30, 30, 1),
+        ] {
+            let geometry = Geometry::for_cluster(bytes, data, standbys).unwrap();
             geometry.validate().unwrap();
             let total = geometry.total_bytes();
             assert!(total <= bytes, "{total} > {bytes}");
@@ -185,8 +256,9 @@ mod tests {
 
     #[test]
     fn too_little_is_refused() {
-        assert!(Geometry::for_cluster(32 << 20, 3).is_err());
-        assert!(Geometry::for_cluster(1 << 30, 32).is_err());
+        assert!(Geometry::for_cluster(32 << 20, 3, 0).is_err());
+        assert!(Geometry::for_cluster(1 << 30, 32, 0).is_err());
+        assert!(Geometry::for_cluster(8 << 30, 31, 1).is_err());
     }
 
     #[test]
@@ -223,6 +295,35 @@ mod tests {
                 ..good.clone()
             },
             Geometry {
+                standbys: 2,
+                ..good.clone()
+            },
+            Geometry {
+                brokers: 32,
+                standbys: STANDBYS_MAX + 1,
+                ..good.clone()
+            },
+            Geometry {
+                lanes: LANES_MAX + 1,
+                ..good.clone()
+            },
+            Geometry {
+                goi_pages: 256 * 4 - 1,
+                ..good.clone()
+            },
+            Geometry {
+                goi_pages: GOI_PAGES_MAX + 1,
+                ..good.clone()
+            },
+            Geometry {
+                sessions: 0,
+                ..good.clone()
+            },
+            Geometry {
+                sessions: SESSIONS_MAX + 1,
+                ..good.clone()
+            },
+            Geometry {
                 blog_bytes: 100,
                 ..good.clone()
             },
@@ -248,5 +349,13 @@ mod tests {
         };
         assert_eq!(three.data_rows().collect::<Vec<_>>(), [1, 2]);
         assert!(!three.takes_data(0) && three.takes_data(2) && !three.takes_data(3));
+        let standing_by = Geometry {
+            standbys: 1,
+            ..three
+        };
+        assert_eq!(standing_by.data_rows().collect::<Vec<_>>(), [1]);
+        assert_eq!(standing_by.candidates().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(standing_by.area_of(2), Some(1));
+        assert_eq!(standing_by.area_of(1), None);
     }
 }

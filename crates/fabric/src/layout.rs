@@ -7,7 +7,8 @@ use crate::cell::{CELL_BYTES, CELL_PAYLOAD_BYTES_MAX};
 use crate::geometry::{Geometry, INDEX_PAGE_BYTES, UNIT_BYTES};
 use crate::memory::LINE_BYTES;
 use crate::records::{
-    BrokerRow, ControlRow, Field, IndexRecord, PageHeader, PbrRecord, Record, Window,
+    BrokerRow, ControlRow, Field, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant, LaneStart,
+    Notice, PageHeader, PbrRecord, Record, SequencerRow, SessionRow, Window,
 };
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
 use crate::superblock::{SUPERBLOCK_BYTES, VERSION};
@@ -28,18 +29,30 @@ pub enum TableId {
     Windows,
     /// Cells of the head.
     Cells,
-    /// First sequence of the present writer, per lane.
+    /// [`LaneStart`]s, per lane.
     LaneStarts,
-    /// What was consumed and completed, per lane.
-    LaneProgress,
     /// [`PbrRecord`]s, per lane.
     LaneSlots,
     /// Pages of [`IndexRecord`]s, per data broker.
     IndexPages,
+    /// Whether a thread sleeps and wants to be woken, per row.
+    Sleepers,
+    /// [`SequencerRow`]s, per area.
+    Sequencers,
+    /// [`GoiRoot`]s, per area and topic.
+    GoiRoots,
+    /// [`LaneGrant`]s, per area and lane.
+    LaneGrants,
+    /// [`Notice`]s, per area and lane.
+    Notices,
+    /// [`SessionRow`]s, per area.
+    Sessions,
+    /// Pages of [`GoiRecord`]s, per area.
+    GoiPages,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 9;
+pub const TABLES: usize = 15;
 
 impl TableId {
     /// All tables in order.
@@ -50,9 +63,15 @@ impl TableId {
         Self::Windows,
         Self::Cells,
         Self::LaneStarts,
-        Self::LaneProgress,
         Self::LaneSlots,
         Self::IndexPages,
+        Self::Sleepers,
+        Self::Sequencers,
+        Self::GoiRoots,
+        Self::LaneGrants,
+        Self::Notices,
+        Self::Sessions,
+        Self::GoiPages,
     ];
 
     /// Its name.
@@ -64,9 +83,15 @@ impl TableId {
             Self::Windows => "windows",
             Self::Cells => "cells",
             Self::LaneStarts => "lane starts",
-            Self::LaneProgress => "lane progress",
             Self::LaneSlots => "lane slots",
             Self::IndexPages => "index pages",
+            Self::Sleepers => "sleepers",
+            Self::Sequencers => "sequencers",
+            Self::GoiRoots => "GOI roots",
+            Self::LaneGrants => "lane grants",
+            Self::Notices => "notices",
+            Self::Sessions => "sessions",
+            Self::GoiPages => "GOI pages",
         }
     }
 
@@ -78,29 +103,50 @@ impl TableId {
             Self::Windows | Self::IndexPages => "the broker",
             Self::Cells => "the head",
             Self::LaneStarts | Self::LaneSlots => "the lane's thread",
-            Self::LaneProgress => "the lane's consumer",
+            Self::Sleepers => "who sleeps",
+            Self::Sequencers
+            | Self::GoiRoots
+            | Self::LaneGrants
+            | Self::Notices
+            | Self::Sessions
+            | Self::GoiPages => "the area's candidate",
         }
     }
 
     fn entry_bytes(self) -> u64 {
         match self {
-            Self::Owners | Self::LaneStarts | Self::LaneProgress => LINE_BYTES,
-            Self::Control | Self::Brokers | Self::Windows => PAIR_BYTES,
+            Self::Owners | Self::Sleepers => LINE_BYTES,
+            Self::Control
+            | Self::Brokers
+            | Self::Windows
+            | Self::LaneStarts
+            | Self::Sequencers
+            | Self::GoiRoots
+            | Self::LaneGrants
+            | Self::Sessions => PAIR_BYTES,
             Self::Cells => CELL_BYTES,
-            Self::LaneSlots => SLOT_BYTES,
-            Self::IndexPages => INDEX_PAGE_BYTES,
+            Self::LaneSlots | Self::Notices => SLOT_BYTES,
+            Self::IndexPages | Self::GoiPages => INDEX_PAGE_BYTES,
         }
     }
 
     fn entries(self, g: &Geometry) -> u64 {
         let brokers = u64::from(g.brokers);
         let lanes = brokers * u64::from(g.lanes);
+        let areas = u64::from(g.areas());
         match self {
             Self::Owners | Self::Control | Self::Brokers => brokers,
             Self::Windows => brokers * u64::from(g.topics),
             Self::Cells => u64::from(g.topics),
-            Self::LaneStarts | Self::LaneProgress => lanes,
+            Self::LaneStarts => lanes,
             Self::LaneSlots => lanes * u64::from(g.lane_slots),
+            Self::Sleepers => brokers * (u64::from(g.lanes) + 1),
+            Self::Sequencers => areas,
+            Self::GoiRoots => areas * u64::from(g.topics),
+            Self::LaneGrants => areas * lanes,
+            Self::Notices => areas * lanes * u64::from(g.lane_slots),
+            Self::Sessions => areas * u64::from(g.sessions),
+            Self::GoiPages => areas * u64::from(g.goi_pages),
             Self::IndexPages => g.data_rows().count() as u64 * u64::from(g.index_pages),
         }
     }
@@ -210,11 +256,6 @@ impl Layout {
         self.table(TableId::LaneStarts).entry(self.lane(row, lane))
     }
 
-    pub(crate) fn lane_progress(&self, row: u16, lane: u16) -> u64 {
-        self.table(TableId::LaneProgress)
-            .entry(self.lane(row, lane))
-    }
-
     pub(crate) fn lane_slots(&self, row: u16, lane: u16) -> u64 {
         let first = self.lane(row, lane) * u64::from(self.geometry.lane_slots);
         self.table(TableId::LaneSlots).entry(first)
@@ -225,6 +266,49 @@ impl Layout {
         let i = self.geometry.data_rows().position(|data| data == row)? as u64;
         let first = i * u64::from(self.geometry.index_pages);
         Some(self.table(TableId::IndexPages).entry(first))
+    }
+
+    /// Word of sleeper `number` of a row: a lane's thread, or, behind those, the sequencer.
+    pub(crate) fn sleeper(&self, row: u16, number: u16) -> u64 {
+        assert!(number <= self.geometry.lanes, "no sleeper {number}");
+        let i = u64::from(row) * (u64::from(self.geometry.lanes) + 1) + u64::from(number);
+        self.table(TableId::Sleepers).entry(i)
+    }
+
+    pub(crate) fn sequencer(&self, area: u16) -> u64 {
+        self.table(TableId::Sequencers).entry(area.into())
+    }
+
+    pub(crate) fn goi_root(&self, area: u16, topic: u16) -> u64 {
+        assert!(topic < self.geometry.topics, "no topic cell {topic}");
+        let i = u64::from(area) * u64::from(self.geometry.topics) + u64::from(topic);
+        self.table(TableId::GoiRoots).entry(i)
+    }
+
+    pub(crate) fn lane_grant(&self, area: u16, row: u16, lane: u16) -> u64 {
+        let i = self.lane_of_area(area, row, lane);
+        self.table(TableId::LaneGrants).entry(i)
+    }
+
+    pub(crate) fn notices(&self, area: u16, row: u16, lane: u16) -> u64 {
+        let i = self.lane_of_area(area, row, lane) * u64::from(self.geometry.lane_slots);
+        self.table(TableId::Notices).entry(i)
+    }
+
+    /// The first row of an area's session table.
+    pub(crate) fn sessions(&self, area: u16) -> u64 {
+        let first = u64::from(area) * u64::from(self.geometry.sessions);
+        self.table(TableId::Sessions).entry(first)
+    }
+
+    pub(crate) fn goi_pages(&self, area: u16) -> u64 {
+        let first = u64::from(area) * u64::from(self.geometry.goi_pages);
+        self.table(TableId::GoiPages).entry(first)
+    }
+
+    fn lane_of_area(&self, area: u16, row: u16, lane: u16) -> u64 {
+        let lanes = u64::from(self.geometry.brokers) * u64::from(self.geometry.lanes);
+        u64::from(area) * lanes + self.lane(row, lane)
     }
 
     fn lane(&self, row: u16, lane: u16) -> u64 {
@@ -242,8 +326,15 @@ impl fmt::Display for Layout {
         )?;
         writeln!(
             f,
-            "{} rows, {} topics, {} lanes of {} slots, {} index pages per data broker",
-            g.brokers, g.topics, g.lanes, g.lane_slots, g.index_pages
+            "{} rows ({} of them standbys), {} topics, {} lanes of {} slots, {} index pages per data broker",
+            g.brokers, g.standbys, g.topics, g.lanes, g.lane_slots, g.index_pages
+        )?;
+        writeln!(
+            f,
+            "{} areas of {} sessions and {} GOI pages",
+            g.areas(),
+            g.sessions,
+            g.goi_pages
         )?;
         writeln!(f, "\ncontrol: {} bytes", self.control_bytes())?;
         writeln!(
@@ -268,7 +359,8 @@ impl fmt::Display for Layout {
                 t.id.writer()
             )?;
         }
-        let (first, last) = (g.data_rows().next().unwrap_or(0), g.brokers - 1);
+        let first = g.data_rows().next().unwrap_or(0);
+        let last = g.data_rows().last().unwrap_or(first);
         writeln!(
             f,
             "\nblog-{first} to blog-{last}: {} bytes each, extents of {UNIT_BYTES} to {}",
@@ -288,7 +380,15 @@ impl fmt::Display for Layout {
         record::<PageHeader>(f)?;
         record::<Window>(f)?;
         record::<BrokerRow>(f)?;
-        record::<ControlRow>(f)
+        record::<ControlRow>(f)?;
+        record::<LaneStart>(f)?;
+        record::<LaneGrant>(f)?;
+        record::<Notice>(f)?;
+        record::<SequencerRow>(f)?;
+        record::<SessionRow>(f)?;
+        record::<GoiRoot>(f)?;
+        record::<GoiPage>(f)?;
+        record::<GoiRecord>(f)
     }
 }
 
@@ -313,6 +413,9 @@ mod tests {
             lane_slots: 2,
             index_pages: 1,
             blog_bytes: 65536,
+            standbys: 0,
+            goi_pages: 4,
+            sessions: 1,
         };
         for geometry in [Geometry::default(), smallest] {
             let layout = Layout::new(&geometry);
@@ -347,6 +450,64 @@ mod tests {
     }
 
     #[test]
+    fn last_entries_of_areas_lie_inside_their_tables() {
+        let g = Geometry {
+            brokers: 5,
+            standbys: 2,
+            ..Geometry::default()
+        };
+        let layout = Layout::new(&g);
+        let (area, row, lane, topic) = (g.areas() - 1, g.brokers - 1, g.lanes - 1, g.topics - 1);
+        let lane_bytes = u64::from(g.lane_slots) * SLOT_BYTES;
+        for (id, end) in [
+            (
+                TableId::LaneStarts,
+                layout.lane_start(row, lane) + PAIR_BYTES,
+            ),
+            (TableId::Sleepers, layout.sleeper(row, g.lanes) + LINE_BYTES),
+            (TableId::Sequencers, layout.sequencer(area) + PAIR_BYTES),
+            (TableId::GoiRoots, layout.goi_root(area, topic) + PAIR_BYTES),
+            (
+                TableId::LaneGrants,
+                layout.lane_grant(area, row, lane) + PAIR_BYTES,
+            ),
+            (
+                TableId::Notices,
+                layout.notices(area, row, lane) + lane_bytes,
+            ),
+            (
+                TableId::Sessions,
+                layout.sessions(area) + u64::from(g.sessions) * PAIR_BYTES,
+            ),
+            (
+                TableId::GoiPages,
+                layout.goi_pages(area) + u64::from(g.goi_pages) * INDEX_PAGE_BYTES,
+            ),
+        ] {
+            let table = layout.table(id);
+            assert_eq!(end, table.offset + table.bytes(), "{}", id.name());
+        }
+    }
+
+    #[test]
+    fn the_printout_names_the_blogs_that_there_are() {
+        let shapes = [
+            (1, 0, "blog-0 to blog-0"),
+            (4, 1, "blog-1 to blog-2"),
+            (2, 1, "blog-0 to blog-0"),
+        ];
+        for (brokers, standbys, expected) in shapes {
+            let text = Layout::new(&Geometry {
+                brokers,
+                standbys,
+                ..Geometry::default()
+            })
+            .to_string();
+            assert!(text.contains(expected), "{expected} is not in\n{text}");
+        }
+    }
+
+    #[test]
     fn the_printout_names_every_table_and_record() {
         let text = Layout::new(&Geometry::default()).to_string();
         for id in TableId::ALL {
@@ -359,6 +520,14 @@ mod tests {
             Window::NAME,
             BrokerRow::NAME,
             ControlRow::NAME,
+            LaneStart::NAME,
+            LaneGrant::NAME,
+            Notice::NAME,
+            SequencerRow::NAME,
+            SessionRow::NAME,
+            GoiRoot::NAME,
+            GoiPage::NAME,
+            GoiRecord::NAME,
             "payload_crc",
         ] {
             assert!(text.contains(name), "{name} is missing");

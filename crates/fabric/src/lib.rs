@@ -12,7 +12,7 @@
 //! Reading order: [`memory`] (one host's view of one file), [`slot`] (publish and observe one
 //! record), [`records`] and [`layout`] (what lies where), [`region`] and [`owner`] (directories,
 //! and who owns which row), then the structures: [`lane`], [`index`], [`window`], [`cell`],
-//! [`rows`] and [`blog`].
+//! [`rows`], [`goi`], [`notice`], [`sessions`], [`sleeper`] and [`blog`].
 //!
 //! ```
 //! use embar_fabric::{Coherence, Geometry, Region};
@@ -34,35 +34,53 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod bell;
 pub mod blog;
+pub mod canary;
 pub mod cell;
 mod crc;
 pub mod error;
 pub mod geometry;
+pub mod goi;
 pub mod index;
 pub mod lane;
 pub mod layout;
 pub mod memory;
+pub mod notice;
 pub mod owner;
 mod prefault;
 pub mod records;
 pub mod region;
+mod ring;
 pub mod rows;
+pub mod sessions;
+pub mod sleeper;
 pub mod slot;
 mod superblock;
 mod sync;
 pub mod window;
 
-pub use blog::{Blog, Extent, Reservation, Span};
+pub use bell::{Bell, Ringer};
+pub use blog::{Blog, Extent, Foreign, Reservation, Span};
 pub use cell::{CellReader, CellTooLarge, CellWriter};
 pub use error::RegionError;
 pub use geometry::Geometry;
+pub use goi::{GoiFull, GoiReader, GoiWriter, PageRef};
 pub use index::{IndexFull, IndexReader, IndexWriter};
-pub use lane::{LaneProgress, LaneReader, LaneSlot, LaneWriter, ProgressWriter};
+pub use lane::{LaneReader, LaneWriter};
 pub use layout::Layout;
-pub use memory::{Coherence, Device, Faults, Mapped, Memory, Outage, Power, Simulated};
+pub use memory::{
+    Coherence, Device, Faults, Mapped, Memory, Outage, Power, Simulated, interrupt_after,
+};
+pub use notice::{NoticeReader, NoticeWriter};
 pub use owner::Claim;
-pub use records::{BrokerRow, BrokerState, ControlRow, IndexRecord, PbrRecord, Window};
+pub use records::{
+    BrokerRow, BrokerState, ControlRow, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant,
+    LaneStart, Notice, NoticeKind, PbrKind, PbrRecord, SequencerRow, SequencerState, SessionRow,
+    Window,
+};
 pub use region::{Probe, Region};
 pub use rows::RowWriter;
+pub use sessions::SessionTable;
+pub use sleeper::Sleeper;
 pub use window::WindowWriter;

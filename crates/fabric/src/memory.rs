@@ -5,12 +5,14 @@
 //! trait, so the simulator runs the code that production runs.
 
 mod cache_line;
+mod interruption;
 mod mapped;
 mod power;
 mod random;
 mod simulated;
 
 pub use cache_line::LINE_BYTES;
+pub use interruption::interrupt_after;
 pub use mapped::{Coherence, Mapped};
 pub use power::{Outage, Power};
 pub use simulated::{Device, Faults, Simulated};

@@ -72,33 +72,45 @@ macro_rules! records {
     )* };
 }
 
+mod order;
+
+pub use order::{
+    GoiPage, GoiRecord, GoiRoot, LaneGrant, LaneStart, Notice, NoticeKind, PbrKind, SequencerRow,
+    SequencerState, SessionRow,
+};
+
 records! {
-    /// A complete batch that waits in a lane for its place in the order.
+    /// A complete batch that waits in a lane for its place in the order, or what else a publisher's
+    /// session has to say there.
     PbrRecord {
-        /// Offset of the batch in the payload file of the lane's broker.
+        /// Offset of the batch in the payload file of the lane's broker; the nonce of the client's
+        /// instance when a session opens.
         0 blog_at: u64,
         /// Identity of the publisher.
         8 producer: u64,
-        /// The publisher's number of the batch.
+        /// The batch's number in its session; the epoch that the client gives up when a session opens.
         16 sequence: u64,
-        /// The connection it came on.
-        24 connection: u64,
         /// The chain of extents it belongs to.
-        32 chain: u32,
+        24 chain: u32,
         /// Bytes, batch header included.
-        36 len: u32,
+        28 len: u32,
         /// Messages in it.
-        40 count: u32,
+        32 count: u32,
         /// CRC-32C of its payload.
-        44 payload_crc: u32,
+        36 payload_crc: u32,
+        /// Epoch of the session.
+        40 session_epoch: u32,
+        /// The session's place in the session table.
+        44 session: u32,
         /// Incarnation of the broker that published the record.
         48 incarnation: u32,
         /// The batch's flags.
         52 flags: u16,
-        /// Order of the extent it lies in: 64 KiB << order.
-        54 extent_order: u8,
-        /// Zero.
-        55 reserved: u8,
+        /// A [`PbrKind`].
+        54 kind: u8,
+        /// Order of the extent it lies in, 64 KiB << order, in the low 4 bits; the order level of
+        /// the chain in the high 4.
+        55 orders: u8,
     }
 
     /// An appended batch: offsets `base..base + count` live at `blog_at..blog_at + len`.
@@ -274,6 +286,14 @@ mod tests {
         fields_tile::<Window>();
         fields_tile::<BrokerRow>();
         fields_tile::<ControlRow>();
+        fields_tile::<SequencerRow>();
+        fields_tile::<GoiRoot>();
+        fields_tile::<GoiPage>();
+        fields_tile::<GoiRecord>();
+        fields_tile::<LaneStart>();
+        fields_tile::<LaneGrant>();
+        fields_tile::<Notice>();
+        fields_tile::<SessionRow>();
     }
 
     #[test]
@@ -281,13 +301,13 @@ mod tests {
         let record = PbrRecord {
             blog_at: 0x0102,
             len: 0x0304,
-            extent_order: 9,
+            orders: 9,
             ..Default::default()
         };
         let body = record.to_body();
         assert_eq!(body[..2], [2, 1]);
-        assert_eq!(body[36..38], [4, 3]);
-        assert_eq!(body[54], 9);
+        assert_eq!(body[28..30], [4, 3]);
+        assert_eq!(body[55], 9);
         assert_eq!(PbrRecord::from_body(&body), record);
     }
 

@@ -1,24 +1,26 @@
 //! A region: the control file and the blogs, and the way to everything in them.
 
 mod files;
+mod order;
 
-pub use files::Probe;
+pub use files::{Probe, TakeoverLock};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::blog::Blog;
 use crate::cell::{CellAt, CellReader, CellWriter};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::index::{IndexReader, IndexWriter, Pages};
-use crate::lane::{Lane, LaneProgress, LaneReader, LaneWriter, ProgressWriter};
 use crate::layout::Layout;
 use crate::memory::{LINE_BYTES, Memory};
 use crate::owner::Claim;
 use crate::records::{BrokerRow, ControlRow, Window};
 use crate::rows::{self, RowWriter};
 use crate::superblock::{Invalid, Superblock};
+use crate::sync::fence;
 use crate::window::WindowWriter;
 
 /// One process's view of a region. Clones share it.
@@ -167,38 +169,6 @@ impl<M: Memory> Region<M> {
         incarnation
     }
 
-    fn lane(&self, row: u16, lane: u16) -> Lane<M> {
-        let layout = &self.parts.layout;
-        Lane {
-            memory: Arc::clone(&self.parts.control),
-            start_at: layout.lane_start(row, lane),
-            progress_at: layout.lane_progress(row, lane),
-            slots_at: layout.lane_slots(row, lane),
-            slots: self.geometry().lane_slots,
-            nonce: self.parts.nonce,
-        }
-    }
-
-    /// The writing end of a lane of the claimed row, for one thread.
-    pub fn lane_writer(&self, claim: &Claim, lane: u16) -> LaneWriter<M> {
-        LaneWriter::attach(self.lane(claim.row(), lane))
-    }
-
-    /// The reading end of a lane.
-    pub fn lane_reader(&self, broker: u16, lane: u16) -> LaneReader<M> {
-        LaneReader::attach(self.lane(broker, lane))
-    }
-
-    /// What the consumer of a lane has said last.
-    pub fn lane_progress(&self, broker: u16, lane: u16) -> LaneProgress {
-        self.lane(broker, lane).progress()
-    }
-
-    /// The consumer's row of a lane; a lane has one consumer.
-    pub fn lane_progress_writer(&self, broker: u16, lane: u16) -> ProgressWriter<M> {
-        ProgressWriter::attach(self.lane(broker, lane))
-    }
-
     fn pages(&self, row: u16) -> Pages<M> {
         let at = self.parts.layout.index_pages(row);
         Pages {
@@ -227,8 +197,11 @@ impl<M: Memory> Region<M> {
         WindowWriter::attach(row, found, claim.incarnation())
     }
 
-    /// What a broker retains of a topic; `None` before it says so.
+    /// What a broker retains of a topic; `None` before it says so. Payload that was copied before
+    /// this call, and is in the window that it finds, was still there when it was copied.
     pub fn window(&self, broker: u16, topic: u16) -> Option<Window> {
+        // Partner: the fence with which `WindowWriter::raise_first` ends.
+        fence(Ordering::Acquire);
         self.read_row(self.parts.layout.window(broker, topic))
     }
 
@@ -334,9 +307,8 @@ fn clear_words<M: Memory>(control: &M, layout: &Layout) {
     };
     for row in 0..geometry.brokers {
         clear(layout.owner(row));
-        for lane in 0..geometry.lanes {
-            clear(layout.lane_start(row, lane));
-            clear(layout.lane_progress(row, lane));
+        for sleeper in 0..=geometry.lanes {
+            clear(layout.sleeper(row, sleeper));
         }
     }
     control.fence();

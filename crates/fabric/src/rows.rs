@@ -3,10 +3,12 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::memory::Memory;
-use crate::records::Record;
+use crate::records::{Record, SequencerRow};
 use crate::slot;
+use crate::sync::fence;
 
 /// Writes one row; its owner has the only one.
 #[derive(Debug)]
@@ -42,6 +44,16 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
             self.version,
             &record.to_body(),
         );
+    }
+}
+
+impl<M: Memory> RowWriter<M, SequencerRow> {
+    /// Stores a row with an epoch above all others. Whoever looks at the row and does not find this
+    /// epoch had read, before that, only what the caller reads afterwards, too.
+    pub fn raise(&mut self, row: &SequencerRow) {
+        self.store(row);
+        // Partner: the fence in `Region::sequencer_row`.
+        fence(Ordering::SeqCst);
     }
 }
 

@@ -15,6 +15,7 @@
 //!
 //! A line reaches memory as a whole, so without coherence the same argument holds line by line.
 
+use crate::canary::{Canary, sings};
 use std::sync::atomic::Ordering;
 
 use crate::memory::{LINE_BYTES, Memory};
@@ -51,6 +52,16 @@ pub const fn commit_word(nonce: u32, lap: u32) -> u64 {
 /// a reader of the old lap notices and gets nothing.
 #[inline]
 pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, commit: u64) {
+    publish_later(memory, at, body, commit);
+    if !sings(Canary::SlotFence) {
+        memory.fence();
+    }
+}
+
+/// As [`publish`], but later observers are sure to see it only after the next fence. Several
+/// records then share one.
+#[inline]
+pub fn publish_later<M: Memory>(memory: &M, at: u64, body: &Body, commit: u64) {
     debug_assert_ne!(commit >> 32, 0, "a region's nonce is never zero");
     memory.store(at + COMMIT_AT, IN_PROGRESS);
     // Partner: the acquire fence in `copy_if_still`.
@@ -58,14 +69,17 @@ pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, commit: u64) {
     memory.write(at, body);
     // Partner: the first load in `observe` and `look`.
     memory.store(at + COMMIT_AT, commit);
-    memory.write_back(at, SLOT_BYTES);
-    memory.fence();
+    if !sings(Canary::SlotWriteBack) {
+        memory.write_back(at, SLOT_BYTES);
+    }
 }
 
 /// Reads a slot if it holds exactly the record committed as `commit`.
 #[inline]
 pub fn observe<M: Memory>(memory: &M, at: u64, commit: u64) -> Option<Body> {
-    memory.invalidate(at, SLOT_BYTES);
+    if !sings(Canary::SlotInvalidate) {
+        memory.invalidate(at, SLOT_BYTES);
+    }
     // Acquire. Partner: the last store in `publish`.
     if memory.load(at + COMMIT_AT) != commit {
         return None;
@@ -92,7 +106,9 @@ pub(crate) enum Look<T> {
 }
 
 fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Body> {
-    memory.invalidate(at, SLOT_BYTES);
+    if !sings(Canary::SlotInvalidate) {
+        memory.invalidate(at, SLOT_BYTES);
+    }
     // Acquire. Partner: the last store in `publish`.
     let commit = memory.load(at + COMMIT_AT);
     if commit == IN_PROGRESS {

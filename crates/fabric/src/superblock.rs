@@ -11,7 +11,7 @@ use crate::layout::{Layout, TABLES};
 use crate::memory::{LINE_BYTES, Memory};
 
 /// Version of everything in the region. Whoever changes a layout raises it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes set aside for the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
 
@@ -39,15 +39,17 @@ struct Raw {
     brokers: u16,
     topics: u16,
     lanes: u16,
-    reserved: u16,
+    standbys: u16,
     lane_slots: u32,
     index_pages: u32,
     blog_bytes: u64,
+    goi_pages: u32,
+    sessions: u32,
     tables: [TableEntry; TABLES],
 }
 
 const RAW_BYTES: usize = size_of::<Raw>();
-const _: () = assert!(RAW_BYTES as u64 <= SUPERBLOCK_BYTES && RAW_BYTES == 56 + 32 * TABLES);
+const _: () = assert!(RAW_BYTES as u64 <= SUPERBLOCK_BYTES && RAW_BYTES == 64 + 32 * TABLES);
 const _: () = assert!(std::mem::offset_of!(Raw, version) == 8);
 const _: () = assert!(std::mem::offset_of!(Raw, crc) == 12);
 const _: () = assert!(std::mem::offset_of!(Raw, created) == 24);
@@ -85,6 +87,9 @@ impl Superblock {
         raw.lane_slots = g.lane_slots;
         raw.index_pages = g.index_pages;
         raw.blog_bytes = g.blog_bytes;
+        raw.standbys = g.standbys;
+        raw.goi_pages = g.goi_pages;
+        raw.sessions = g.sessions;
         raw.tables = tables_of(g);
         raw.crc = crc32c(raw.as_bytes());
         raw.as_bytes().to_vec()
@@ -114,6 +119,9 @@ impl Superblock {
             lane_slots: raw.lane_slots,
             index_pages: raw.index_pages,
             blog_bytes: raw.blog_bytes,
+            standbys: raw.standbys,
+            goi_pages: raw.goi_pages,
+            sessions: raw.sessions,
         };
         if let Err(error) = geometry.validate() {
             return Err(Invalid::Damaged(error.to_string()));

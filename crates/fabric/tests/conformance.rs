@@ -4,12 +4,22 @@
 #[path = "conformance/blog.rs"]
 mod blog;
 mod common;
+#[path = "common/follow.rs"]
+mod follow;
+#[path = "conformance/goi.rs"]
+mod goi;
+#[path = "conformance/goi_room.rs"]
+mod goi_room;
 #[path = "conformance/index.rs"]
 mod index;
 #[path = "conformance/lane.rs"]
 mod lane;
 #[path = "conformance/memory.rs"]
 mod memory;
+#[path = "conformance/notice.rs"]
+mod notice;
+#[path = "conformance/sequencer.rs"]
+mod sequencer;
 #[path = "conformance/setup.rs"]
 mod setup;
 #[path = "conformance/tables.rs"]
@@ -41,10 +51,30 @@ suite! {
     tables::cells_hold_up_to_their_limit,
     tables::incarnations_grow,
     lane::the_smallest_ring_wraps,
-    lane::a_full_ring_refuses,
-    lane::a_new_writer_is_never_mistaken_for_the_old,
-    lane::a_wild_consumer_does_not_overwrite,
+    lane::a_record_is_overwritten_only_when_granted,
+    lane::numbers_are_dense_over_incarnations,
+    lane::a_lane_begins_anew_for_each_epoch,
+    lane::the_oldest_record_of_a_dead_broker_is_found,
     lane::two_threads_agree,
+    notice::notices_come_in_order,
+    notice::as_many_are_kept_as_records_may_wait,
+    notice::a_new_epoch_goes_on_above,
+    notice::each_area_and_lane_has_its_own,
+    goi::records_are_followed_over_pages,
+    goi::a_chain_begins_where_told,
+    goi::positions_have_no_gaps,
+    goi::what_came_before_an_epoch_is_found,
+    goi::a_reader_follows_live,
+    goi_room::a_full_index_names_what_to_give_up,
+    goi_room::given_up_records_are_named_once,
+    goi_room::older_epochs_keep_their_pages,
+    goi_room::chains_that_are_gone_leave_nothing,
+    goi_room::a_used_page_shows_nothing_of_its_past,
+    sequencer::a_candidate_is_seen_by_all,
+    sequencer::sessions_continue_after_a_restart,
+    sequencer::only_candidates_have_an_area,
+    sequencer::wild_numbers_panic,
+    sequencer::a_sleeper_is_seen_by_all,
     index::records_come_back_in_order,
     index::pages_are_used_again,
     index::a_full_index_says_so,

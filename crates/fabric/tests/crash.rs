@@ -2,118 +2,32 @@
 //! that was promised and nothing that is not whole.
 #![cfg(not(loom))]
 
+#[path = "crash/anywhere.rs"]
+mod anywhere;
 mod common;
+#[path = "common/follow.rs"]
+mod follow;
+#[path = "crash/goi.rs"]
+mod goi;
+#[path = "crash/host.rs"]
+mod host;
+#[path = "crash/lane.rs"]
+mod lane;
+#[path = "crash/rows.rs"]
+mod rows;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use common::{Cluster, NONCE, small};
 use embar_fabric::slot::{read_row, rewrite};
-use embar_fabric::{
-    Blog, Device, Faults, Geometry, IndexRecord, LaneProgress, Memory, PbrRecord, Region, Simulated,
-};
+use embar_fabric::{Blog, Faults, Geometry, IndexRecord, Memory, PbrRecord, Region};
+use host::{Died, Host};
 
 const TOPIC: u16 = 2;
 const CHAIN: u32 = 17;
 const BATCH: usize = 192;
-
-/// A host that dies after so many stores, write-backs and fences, over all of its files.
-struct Fused {
-    memory: Simulated,
-    steps_left: Arc<AtomicU64>,
-}
-
-struct Died;
-
-impl Fused {
-    fn step(&self) {
-        let left = self.steps_left.load(Ordering::Relaxed);
-        if left == 0 {
-            resume_unwind(Box::new(Died));
-        }
-        self.steps_left.store(left - 1, Ordering::Relaxed);
-    }
-}
-
-impl Memory for Fused {
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn load(&self, at: u64) -> u64 {
-        self.memory.load(at)
-    }
-
-    fn store(&self, at: u64, value: u64) {
-        self.step();
-        self.memory.store(at, value);
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) {
-        self.memory.read(at, into);
-    }
-
-    fn write(&self, at: u64, from: &[u8]) {
-        for (i, word) in from.chunks(8).enumerate() {
-            self.step();
-            self.memory.write(at + 8 * i as u64, word);
-        }
-    }
-
-    fn write_back(&self, at: u64, len: u64) {
-        self.step();
-        self.memory.write_back(at, len);
-    }
-
-    fn fence(&self) {
-        self.step();
-        self.memory.fence();
-    }
-
-    fn invalidate(&self, at: u64, len: u64) {
-        self.memory.invalidate(at, len);
-    }
-
-    unsafe fn with_bytes<R>(&self, at: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
-        // SAFETY: passed on from our caller.
-        unsafe { self.memory.with_bytes(at, len, f) }
-    }
-
-    unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        self.step();
-        // SAFETY: passed on from our caller.
-        unsafe { self.memory.with_bytes_mut(at, len, f) }
-    }
-}
-
-/// One process of the broker: its memories, and how long it lives.
-struct Host {
-    control: Arc<Fused>,
-    blogs: Vec<Arc<Fused>>,
-}
-
-impl Host {
-    fn new(cluster: &Cluster, seed: u64, steps: u64, faults: Faults) -> Self {
-        let steps_left = Arc::new(AtomicU64::new(steps));
-        let fused = |device: &Device| {
-            let memory = device.host_with(seed, faults);
-            Arc::new(Fused {
-                memory,
-                steps_left: Arc::clone(&steps_left),
-            })
-        };
-        Self {
-            control: fused(&cluster.control),
-            blogs: cluster.blogs.iter().map(fused).collect(),
-        }
-    }
-
-    fn crash(&self) {
-        self.control.memory.crash();
-        self.blogs.iter().for_each(|blog| blog.memory.crash());
-    }
-}
 
 /// What the broker has promised to others, which outlives it.
 #[derive(Default)]
@@ -148,7 +62,7 @@ fn live(host: &Host, promised: &mut Promised) {
     window.raise_next(next);
     let mut lane = region.lane_writer(&claim, 0);
     let mut reader = region.lane_reader(1, 0);
-    let mut progress = region.lane_progress_writer(1, 0);
+    reader.seek(lane.next());
     let mut extent = blog
         .allocate(64 << 10)
         .expect("recovered batches use two extents at most");
@@ -159,7 +73,6 @@ fn live(host: &Host, promised: &mut Promised) {
         };
         reservation.write(0, &payload(next));
         let span = reservation.commit();
-        let slot = lane.reserve().expect("consumed as soon as it is published");
         let record = PbrRecord {
             blog_at: span.at(),
             len: BATCH as u32,
@@ -168,10 +81,11 @@ fn live(host: &Host, promised: &mut Promised) {
             incarnation: claim.incarnation(),
             ..Default::default()
         };
-        lane.publish(slot, &record);
+        // Consumed as soon as it is published.
+        lane.publish(reader.position(), &record);
         kept.push((next, span));
         // The consumer.
-        let (sequence, found) = reader.next().expect("just published");
+        let (_, found) = reader.next().expect("just published");
         assert_eq!(found, record, "a record of this incarnation");
         let indexed = IndexRecord {
             base: next,
@@ -183,10 +97,6 @@ fn live(host: &Host, promised: &mut Promised) {
         index.append(CHAIN, &indexed).expect("released in time");
         next += 1;
         window.raise_next(next);
-        progress.advance(LaneProgress {
-            consumed: sequence + 1,
-            completed: sequence + 1,
-        });
         promised.acked = next;
         // Retention.
         if next.is_multiple_of(8) {
@@ -253,6 +163,7 @@ fn check<M: Memory>(region: &Region<M>) -> Vec<IndexRecord> {
 fn geometry() -> Geometry {
     Geometry {
         brokers: 2,
+        standbys: 0,
         index_pages: 5,
         ..small()
     }

@@ -16,6 +16,9 @@ fn small() -> Geometry {
         lane_slots: 4,
         index_pages: 4,
         blog_bytes: 256 << 10,
+        standbys: 0,
+        goi_pages: 16,
+        sessions: 4,
     }
 }
 
@@ -87,9 +90,8 @@ fn what_one_process_creates_another_opens() {
     assert_eq!(opened.layout(), created.layout());
     let claim = created.claim(1).expect("free");
     let mut writer = created.lane_writer(&claim, 1);
-    let slot = writer.reserve().expect("empty");
     writer.publish(
-        slot,
+        0,
         &embar_fabric::PbrRecord {
             sequence: 9,
             ..Default::default()
@@ -362,4 +364,20 @@ fn prefault_reports_every_byte() {
         seen.sort_unstable();
         assert_eq!(seen.last(), Some(&(expected, expected)));
     }
+}
+
+#[test]
+fn one_candidate_takes_over_at_a_time() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let region = create(&dir);
+    let other = open(&dir).expect("complete");
+    let lock = region.try_takeover().expect("a file can be made");
+    assert!(lock.is_some());
+    assert!(other.try_takeover().expect("the file is there").is_none());
+    drop(lock);
+    assert!(other.try_takeover().expect("the file is there").is_some());
+    assert!(matches!(Region::probe(&dir), Probe::Stale { .. }));
+    Region::remove(&dir).expect("its lock is the region's own");
+    assert!(!dir.exists());
 }

@@ -225,7 +225,8 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.ended_if(result);
     }
 
-    /// A send that [`Step::Send`] asked for is over.
+    /// A send that [`Step::Send`] asked for is over, or a step of one that
+    /// [goes in steps](SendBuf::goes_in_steps): the rest is asked for by the next [`Link::poll`].
     pub fn sent(&mut self, buf: SendBuf<M>, result: &io::Result<()>, now: Now) {
         self.at(now);
         self.sent_buffer(buf, result);

@@ -3,10 +3,11 @@
 
 mod common;
 
+use common::foreign::{Logs, piece};
 use common::proto;
 use embar_session::{Incoming, Link, LinkConfig, Plain, Step};
 use embar_transport::alloc::{Counting, of_thread, set_counting};
-use embar_transport::{RecvBuf, SendBuf};
+use embar_transport::{Body, Payload, RecvBuf, SendBuf};
 use embar_wire::time::Now;
 
 #[global_allocator]
@@ -149,6 +150,33 @@ fn deep_messages_are_sent_without_an_allocation_once_one_was() {
         assert_eq!(count, 0);
         a.carry(&mut b);
     }
+}
+
+#[test]
+fn bodies_of_pieces_use_the_room_of_those_before() {
+    let (mut a, _b) = pair();
+    let logs = Logs::new();
+    let (own, foreign) = (logs.own(&[1; 4096]), logs.foreign(&[2; 4096]));
+    let mut round = || {
+        let mut pieces = a.link.pieces();
+        while !pieces.is_full() {
+            let payload = match pieces.count() % 2 {
+                0 => Payload::Own(own.clone()),
+                _ => Payload::Foreign(foreign.clone()),
+            };
+            pieces.push(piece(4096), payload);
+        }
+        a.link.send_body(Vec::new(), Body::Pieces(pieces));
+        while a.link.is_sending_body() {
+            a.poll();
+            let mut send = a.send.take().expect("a send");
+            send.advance(send.remaining().min(100_000));
+            a.link.sent(send, &Ok(()), Now(0));
+        }
+    };
+    round();
+    let (count, ()) = allocations(|| (0..100).for_each(|_| round()));
+    assert_eq!(count, 0, "400 steps of 100 bodies allocated");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod subscriber;
 mod vandal;
 
 use std::io;
+use std::net::SocketAddr;
 
 use embar_client::sim_api::{Lane, LinkAction};
 use embar_transport::{RecvBuf, SendBuf};
@@ -22,8 +23,8 @@ use crate::violation::Check;
 /// What a core wants of one of its connections.
 #[derive(Debug)]
 pub enum Wish {
-    /// Connect it.
-    Connect,
+    /// Connect it to this address.
+    Connect(SocketAddr),
     /// Send these bytes.
     Send(SendBuf),
     /// Receive.
@@ -37,7 +38,7 @@ pub enum Wish {
 impl From<LinkAction> for Wish {
     fn from(action: LinkAction) -> Self {
         match action {
-            LinkAction::Connect(_) => Self::Connect,
+            LinkAction::Connect(address) => Self::Connect(address),
             LinkAction::Send(buf) => Self::Send(buf),
             LinkAction::Receive(buf) => Self::Receive(buf),
             LinkAction::ShutdownWrite => Self::ShutdownWrite,
@@ -56,6 +57,10 @@ pub struct Scene<'a> {
     pub trace: &'a mut Trace,
     /// How often.
     pub figures: &'a mut Figures,
+    /// The network damages batches.
+    pub damages: bool,
+    /// Sessions may be forgotten while their publishers live.
+    pub forgets_sessions: bool,
 }
 
 /// A client.

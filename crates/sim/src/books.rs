@@ -1,14 +1,39 @@
 //! What the checkers know: what publishers sealed, and what was ever visible in the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use embar_client::sim_api::{Failure, Outcome};
 use embar_wire::batch::{BatchFlags, BatchHeader};
+use embar_wire::message::Messages;
 
 use crate::violation::{Check, Invariant, ensure};
 
-/// A batch's name: producer and sequence.
+/// A batch's name, which its first message tells: whoever made it, and its number there. Sessions
+/// number batches anew, so headers do not tell it.
 pub type Name = (u64, u64);
+
+/// Bytes of a first message that tell the name.
+pub const NAME_BYTES: usize = 16;
+/// Names of makers from here on are vandals'.
+pub const VANDALS: u64 = 1 << 32;
+
+/// The first message of a batch begins with this.
+pub fn name_bytes((maker, number): Name) -> [u8; NAME_BYTES] {
+    let mut bytes = [0; NAME_BYTES];
+    bytes[..8].copy_from_slice(&maker.to_le_bytes());
+    bytes[8..].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// The name that a batch's payload tells.
+pub fn name_of(header: &BatchHeader, payload: &[u8]) -> Option<Name> {
+    let first = Messages::new(payload, header.message_count())
+        .next()?
+        .ok()?;
+    let bytes = first.value.get(..NAME_BYTES)?;
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    Some((word(0), word(8)))
+}
 
 /// A batch as its publisher sealed it.
 #[derive(Clone, Debug)]
@@ -25,24 +50,39 @@ pub struct Sealed {
     pub may_repeat: bool,
     /// What the publisher was told.
     pub outcome: Option<Outcome>,
+    /// Ordered topics: no append that had ended when this one began lies at or above.
+    pub above: u64,
 }
 
 /// A batch as it was visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visible {
-    /// Which batch.
-    pub name: Name,
+    /// Which batch; none if its bytes were gone when it was first looked at.
+    pub name: Option<Name>,
+    /// What its record says: producer and sequence.
+    pub numbered: (u64, u64),
     /// Messages.
     pub count: u32,
-    /// Where its bytes are.
-    pub blog_at: u64,
+    /// Whose payload file it lies in, and where.
+    pub place: (u16, u64),
     /// Frame length in bytes.
     pub len: u32,
     /// Its flags.
     pub flags: u16,
+    /// Of its session; 0 in topics of orders 0 and 1.
+    pub session_epoch: u32,
 }
 
-/// All that was ever visible of one topic; nothing is ever forgotten.
+impl Visible {
+    fn is_flagged(&self) -> bool {
+        self.flags & BatchFlags::POSSIBLE_DUPLICATE.bits() != 0
+    }
+}
+
+/// What counts offsets: a topic and a broker's row, or a topic alone if it is ordered.
+pub type Counted = (u32, Option<u16>);
+
+/// All that was ever visible of one order; nothing is ever forgotten.
 #[derive(Debug, Default)]
 pub struct History {
     /// By base offset.
@@ -51,6 +91,25 @@ pub struct History {
     pub next: u64,
     /// First offset that is still kept.
     pub first: u64,
+    /// Positions that were given up before anybody here saw them.
+    pub unseen: Vec<(u64, u64)>,
+    /// Ordered: one above the highest position that was acknowledged.
+    pub acknowledged: u64,
+}
+
+/// What was at a position was given up before it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unseen;
+
+impl History {
+    /// What lies at an offset, unless it is one of those that nobody saw.
+    pub fn at(&self, base: u64) -> Result<Option<Visible>, Unseen> {
+        let mut unseen = self.unseen.iter();
+        if unseen.any(|(from, to)| (*from..*to).contains(&base)) {
+            return Err(Unseen);
+        }
+        Ok(self.batches.get(&base).copied())
+    }
 }
 
 /// See the module.
@@ -58,24 +117,48 @@ pub struct History {
 pub struct Books {
     /// Everything that was ever handed to a publisher.
     pub sealed: BTreeMap<Name, Sealed>,
-    /// By topic id.
-    pub topics: BTreeMap<u32, History>,
+    /// By what counts.
+    pub histories: BTreeMap<Counted, History>,
+    /// Order levels, by topic id.
+    pub orders: BTreeMap<u32, u8>,
+    /// Publishers whose session was lost or taken: what they have is in doubt.
+    pub bereft: BTreeSet<u64>,
 }
 
 impl Books {
-    /// A publisher sealed a batch.
-    pub fn seal(&mut self, frame: &[u8], may_repeat: bool) {
+    /// Whether a topic has one order over all brokers.
+    pub fn is_ordered(&self, topic: u32) -> bool {
+        self.orders.get(&topic).is_some_and(|order| *order > 1)
+    }
+
+    /// What counts the offsets of a topic that a broker serves.
+    pub fn counted(&self, topic: u32, row: u16) -> Counted {
+        (topic, (!self.is_ordered(topic)).then_some(row))
+    }
+
+    /// All that counts of a topic.
+    pub fn of_topic(&self, topic: u32) -> impl Iterator<Item = (Option<u16>, &History)> {
+        let all = self
+            .histories
+            .range((topic, None)..=(topic, Some(u16::MAX)));
+        all.map(|((_, row), history)| (*row, history))
+    }
+
+    /// A client sealed a batch.
+    pub fn seal(&mut self, name: Name, frame: &[u8], may_repeat: bool) {
         let header = BatchHeader::parse(frame, u32::MAX).expect("sealed by the real builder");
+        let topic = header.topic();
+        let ordered = self.histories.get(&(topic, None));
         let sealed = Sealed {
-            topic: header.topic(),
+            topic,
             count: header.message_count(),
             len: header.frame_len(),
             payload_crc: header.payload_crc(),
             may_repeat,
             outcome: None,
+            above: ordered.map_or(0, |history| history.acknowledged),
         };
-        self.sealed
-            .insert((header.producer(), header.sequence()), sealed);
+        self.sealed.insert(name, sealed);
     }
 
     /// A publisher was told what became of a batch.
@@ -87,14 +170,32 @@ impl Books {
         })?;
         let Some(sealed) = sealed else { return Ok(()) };
         sealed.outcome = Some(outcome);
+        let (topic, above) = (sealed.topic, sealed.above);
         let Outcome::Stored(position) = outcome else {
             return Ok(());
         };
-        let found = self.topics.get(&sealed.topic);
-        let found = found.and_then(|t| t.batches.get(&position.offset));
-        ensure(Invariant::I6, found.is_some_and(|v| v.name == name), || {
+        let row = position
+            .broker
+            .and_then(|broker| u16::try_from(broker).ok());
+        let history = self.histories.entry((topic, row)).or_default();
+        let found = history.at(position.offset);
+        let same = match found {
+            Ok(found) => found.is_some_and(|v| v.name.is_none_or(|it| it == name)),
+            Err(Unseen) => true,
+        };
+        ensure(Invariant::I6, same, || {
+            format!("batch {name:?} is acknowledged at {position:?}, where {found:?} is")
+        })?;
+        if row.is_some() {
+            return Ok(());
+        }
+        if let Ok(Some(visible)) = found {
+            let end = position.offset + u64::from(visible.count);
+            history.acknowledged = history.acknowledged.max(end);
+        }
+        ensure(Invariant::I5, position.offset >= above, || {
             format!(
-                "batch {name:?} is acknowledged at offset {}, where {found:?} is",
+                "batch {name:?} is at {}, but {above} was acknowledged before it was published",
                 position.offset
             )
         })
@@ -103,37 +204,41 @@ impl Books {
     /// Whether a visible batch was acknowledged to its publisher.
     pub fn is_acknowledged(&self, name: Name) -> bool {
         let sealed = self.sealed.get(&name);
-        matches!(sealed.and_then(|s| s.outcome), Some(Outcome::Stored(_)))
+        let outcome = sealed.and_then(|s| s.outcome);
+        matches!(outcome, Some(Outcome::Stored(_) | Outcome::StoredSomewhere))
     }
 
-    /// Checks that a header in the log, or on its way to a subscriber, is that of a sealed batch.
-    pub fn is_genuine(&self, header: &BatchHeader) -> bool {
-        let sealed = self.sealed.get(&(header.producer(), header.sequence()));
-        sealed.is_some_and(|s| {
-            s.topic == header.topic()
-                && s.count == header.message_count()
-                && s.len == header.frame_len()
-                && s.payload_crc == header.payload_crc()
-        })
+    /// The name of a batch in the log, or on its way to a subscriber, if it is that of a sealed one.
+    pub fn genuine(&self, header: &BatchHeader, payload: &[u8]) -> Option<Name> {
+        let name = name_of(header, payload)?;
+        let sealed = self.sealed.get(&name)?;
+        let same = sealed.topic == header.topic()
+            && sealed.count == header.message_count()
+            && sealed.len == header.frame_len()
+            && sealed.payload_crc == header.payload_crc();
+        same.then_some(name)
     }
 
     /// When all is over: what became of each batch is what its publisher was told.
     pub fn settle(&self) -> Check {
         let mut seen: BTreeMap<Name, (u32, u32)> = BTreeMap::new();
-        for visible in self.topics.values().flat_map(|t| t.batches.values()) {
-            let (times, unflagged) = seen.entry(visible.name).or_default();
+        let all = self.histories.values().flat_map(|t| t.batches.values());
+        for visible in all {
+            let Some(name) = visible.name else { continue };
+            let (times, unflagged) = seen.entry(name).or_default();
             *times += 1;
-            *unflagged += u32::from(visible.flags & BatchFlags::POSSIBLE_DUPLICATE.bits() == 0);
+            *unflagged += u32::from(!visible.is_flagged());
         }
-        for (name, sealed) in &self.sealed {
+        let all_seen = |topic| self.of_topic(topic).all(|(_, h)| h.unseen.is_empty());
+        for (name, sealed) in self.sealed.iter().filter(|(name, _)| name.0 < VANDALS) {
             let (times, unflagged) = seen.get(name).copied().unwrap_or_default();
-            let say = |what: &str| {
-                format!(
-                    "batch {name:?} is {what} ({times} times visible, {unflagged} of them unflagged): {sealed:?}"
-                )
+            let delivery = |holds: bool, what: &str| {
+                ensure(Invariant::Delivery, holds, || {
+                    format!(
+                        "batch {name:?} is {what} ({times} times visible, {unflagged} of them unflagged): {sealed:?}"
+                    )
+                })
             };
-            let delivery =
-                |holds: bool, what: &str| ensure(Invariant::Delivery, holds, || say(what));
             delivery(sealed.outcome.is_some(), "unresolved")?;
             delivery(unflagged <= 1, "stored twice without being flagged")?;
             delivery(
@@ -141,11 +246,37 @@ impl Books {
                 "stored twice although it must not be resent",
             )?;
             match sealed.outcome {
-                Some(Outcome::Stored(_)) => delivery(times >= 1, "acknowledged and not stored")?,
+                Some(Outcome::Stored(_) | Outcome::StoredSomewhere) if all_seen(sealed.topic) => {
+                    delivery(times >= 1, "acknowledged and not stored")?;
+                }
                 Some(Outcome::Failed(Failure::TimedOut | Failure::Closed)) => {
-                    delivery(times == 0, "reported as not stored")?;
+                    let certain = !self.bereft.contains(&name.0);
+                    delivery(times == 0 || !certain, "reported as not stored")?;
                 }
                 _ => {}
+            }
+        }
+        self.in_sequence()
+    }
+
+    /// Order 5: each publisher's batches come in the order in which it published them, each once.
+    /// Order 2: each once, unless it says that it may come twice.
+    fn in_sequence(&self) -> Check {
+        for ((topic, row), history) in &self.histories {
+            if row.is_some() {
+                continue;
+            }
+            let follows = self.orders.get(topic) == Some(&5);
+            let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+            for (base, visible) in &history.batches {
+                let Some((maker, number)) = visible.name.filter(|name| name.0 < VANDALS) else {
+                    continue;
+                };
+                let before = last.insert(maker, number);
+                let in_order = before.is_none_or(|before| before < number);
+                ensure(Invariant::I5, in_order || !follows, || {
+                    format!("topic {topic}: batch {number} of {maker} at {base} behind {before:?}")
+                })?;
             }
         }
         Ok(())

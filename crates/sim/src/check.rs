@@ -2,10 +2,14 @@
 //!
 //! | file | invariants |
 //! | --- | --- |
-//! | `check/device.rs` | I1, I2, I3, I6, I7, I8: lanes, index, windows and payload on the device |
-//! | `check/bounds.rs` | I9: what the broker holds |
+//! | `check/device.rs` | I1, I2, I3, I6, I7, I8 of orders 0 and 1: index, windows and payload on the device |
+//! | `check/order.rs` | the same of orders 2 and 5: the global order index |
+//! | `check/bytes.rs` | a batch's bytes on the device |
+//! | `check/bounds.rs` | I9: what a broker holds |
 //! | `actor/subscriber.rs` | I4, I7: what subscribers get |
-//! | `books.rs` | I6, delivery: what publishers are told |
+//! | `books.rs` | I5, I6, delivery: what publishers are told |
 
 pub mod bounds;
+pub mod bytes;
 pub mod device;
+pub mod order;

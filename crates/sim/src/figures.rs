@@ -9,6 +9,15 @@ macro_rules! figures {
         #[derive(Clone, Copy, Default, PartialEq, Eq)]
         pub struct Figures { $($(#[$doc])* pub $name: u64,)* }
 
+        impl Figures {
+            /// What never happened.
+            pub fn missing(&self) -> Vec<&'static str> {
+                let all = [$((stringify!($name), self.$name),)*];
+                let never = all.into_iter().filter(|(_, count)| *count == 0);
+                never.map(|(name, _)| name).collect()
+            }
+        }
+
         impl AddAssign for Figures {
             fn add_assign(&mut self, other: Self) {
                 $(self.$name += other.$name;)*
@@ -30,16 +39,38 @@ figures! {
     steps,
     /// Batches that were visible.
     batches,
+    /// Of them, those in topics of orders 2 and 5.
+    ordered_batches,
     /// Batches that were evicted.
     evicted,
-    /// Times the host died.
-    host_crashes,
-    /// Times only the process died.
-    process_crashes,
-    /// Of both, those in the middle of something.
+    /// Times a data broker's host died.
+    broker_host_crashes,
+    /// Times only its process died.
+    broker_process_crashes,
+    /// Times a candidate's host died.
+    candidate_host_crashes,
+    /// Times only its process died.
+    candidate_process_crashes,
+    /// Of all of them, those in the middle of something.
     crashes_midway,
+    /// Times a host stood still.
+    pauses,
+    /// Times one stood still between what it decided and what it did.
+    pauses_midway,
+    /// Times others ran in the middle of a turn.
+    interruptions,
+    /// Sequencers that began.
+    takeovers,
+    /// Sequencers that were deposed while they lived.
+    deposed,
+    /// Takeovers in which the candidate died, or that failed.
+    takeovers_failed,
     /// Connections cut.
     cuts,
+    /// Connections of which one end never heard that they were cut.
+    half_open,
+    /// Connections that stood still.
+    stalls,
     /// Batches damaged by the network.
     damaged,
     /// Batches that a publisher sent again.
@@ -52,4 +83,16 @@ figures! {
     delivered,
     /// Times a subscriber was told that it came too late.
     overtaken,
+    /// Sessions whose epoch ended for want of a batch.
+    gaps,
+    /// Batches that were refused because their epoch was over.
+    fenced,
+    /// Batches that were there already.
+    duplicates,
+    /// Sessions that were forgotten.
+    forgotten,
+    /// Publishers that lost their session.
+    sessions_lost,
+    /// GOI records at positions that were given up.
+    given_up,
 }

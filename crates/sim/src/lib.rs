@@ -15,6 +15,7 @@
 
 pub mod actor;
 pub mod books;
+pub mod canaries;
 pub mod check;
 pub mod figures;
 pub mod host;
@@ -22,6 +23,7 @@ pub mod network;
 pub mod plan;
 pub mod random;
 pub mod run;
+pub mod seat;
 pub mod trace;
 pub mod violation;
 pub mod world;

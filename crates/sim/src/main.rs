@@ -1,19 +1,26 @@
-//! Runs seeds until one fails, and says how to run that one again.
+//! Runs seeds until one fails, and says how to run that one again; or breaks rules on purpose, and says
+//! which seed noticed.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use embar_fabric::canary::Canary;
+use embar_sim::canaries::{self, Expected};
 use embar_sim::figures::Figures;
-use embar_sim::host::Sabotage;
 use embar_sim::{Options, Report, run};
 
-/// Simulates the log from seeds; every run is repeatable.
+/// Seeds after which everything that can happen must have happened.
+const COVERED_AFTER: u64 = 300;
+/// Lines of the trace that a failure prints.
+const LAST_LINES: usize = 60;
+
+/// Simulates a whole cluster from seeds; every run is repeatable.
 #[derive(Parser)]
 #[command(name = "embar-sim", version)]
 struct Arguments {
-    /// Seeds to run.
+    /// Seeds to run; with a canary, at most so many.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first of them.
@@ -25,35 +32,62 @@ struct Arguments {
     /// Run only this seed, and print everything that happens.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
+    /// Break this rule: a seed must fail, and so does the program.
+    #[arg(long, value_parser = canary)]
+    canary: Option<Canary>,
+    /// Break each rule in turn: every one must be noticed.
+    #[arg(long, conflicts_with_all = ["canary", "seed"])]
+    canaries: bool,
+    /// With `--canaries`: only those of the quick selection.
+    #[arg(long, requires = "canaries")]
+    quick: bool,
+}
+
+fn canary(name: &str) -> Result<Canary, String> {
+    let found = Canary::ALL.iter().find(|canary| canary.name() == name);
+    found.copied().ok_or_else(|| {
+        let names: Vec<&str> = Canary::ALL.iter().map(|canary| canary.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
 }
 
 fn main() -> ExitCode {
-    match simulate(&Arguments::parse()) {
-        Ok(code) => code,
+    let arguments = Arguments::parse();
+    // What a run panics with is told with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut out = io::stdout().lock();
+    let done = if arguments.canaries {
+        all_canaries(&arguments, &mut out)
+    } else {
+        simulate(&arguments, &mut out)
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         // Nobody reads on: nobody needs to be told.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn simulate(arguments: &Arguments) -> io::Result<ExitCode> {
-    let mut out = io::stdout().lock();
+fn simulate(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     let (from, seeds) = arguments
         .seed
         .map_or((arguments.from, arguments.seeds), |seed| (seed, 1));
     let mut sum = Figures::default();
     for seed in from..from.saturating_add(seeds) {
-        let report = run(Options {
+        let options = Options {
             seed,
             steps: arguments.steps,
-            sabotage: Sabotage::default(),
+            canary: arguments.canary,
             verbose: arguments.seed.is_some(),
-        });
+        };
+        let report = run(options);
         for line in &report.lines {
             writeln!(out, "{line}")?;
         }
-        if !tell(&mut out, seed, arguments.steps, &report)? {
-            return Ok(ExitCode::FAILURE);
+        if !tell(out, &options, &report)? {
+            return Ok(false);
         }
         sum += report.figures;
     }
@@ -61,23 +95,67 @@ fn simulate(arguments: &Arguments) -> io::Result<ExitCode> {
         out,
         "{seeds} seeds from {from} on: no rule was broken\n{sum:?}"
     )?;
-    Ok(ExitCode::SUCCESS)
+    let missing = sum.missing();
+    if seeds >= COVERED_AFTER && !missing.is_empty() {
+        writeln!(out, "never happened: {}", missing.join(", "))?;
+        return Ok(false);
+    }
+    Ok(true)
 }
 
-fn tell(out: &mut impl Write, seed: u64, steps: u64, report: &Report) -> io::Result<bool> {
+fn tell(out: &mut impl Write, options: &Options, report: &Report) -> io::Result<bool> {
     let Report { hash, figures, .. } = report;
-    match &report.result {
-        Ok(()) => writeln!(out, "seed {seed}: ok, trace {hash:016x}, {figures:?}")?,
-        Err(violation) => {
-            writeln!(
-                out,
-                "seed {seed}: FAILED, trace {hash:016x}, {figures:?}\n{violation}"
-            )?;
-            writeln!(
-                out,
-                "run it again: cargo run -p embar-sim -- --seed {seed} --steps {steps}"
-            )?;
+    let Options { seed, steps, .. } = options;
+    let Err(violation) = &report.result else {
+        writeln!(out, "seed {seed}: ok, trace {hash:016x}, {figures:?}")?;
+        return Ok(true);
+    };
+    if !options.verbose {
+        let again = run(Options {
+            verbose: true,
+            ..*options
+        });
+        let skipped = again.lines.len().saturating_sub(LAST_LINES);
+        for line in &again.lines[skipped..] {
+            writeln!(out, "{line}")?;
         }
     }
-    Ok(report.result.is_ok())
+    writeln!(
+        out,
+        "seed {seed}: FAILED, trace {hash:016x}, {figures:?}\n{violation}"
+    )?;
+    let canary = options
+        .canary
+        .map_or_else(String::new, |canary| format!(" --canary {}", canary.name()));
+    writeln!(
+        out,
+        "run it again: cargo xtask sim --seed {seed} --steps {steps}{canary}"
+    )?;
+    Ok(false)
+}
+
+fn all_canaries(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
+    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
+    let mut as_expected = true;
+    for canary in Canary::ALL {
+        let expected = canaries::expected(*canary);
+        if arguments.quick && !canaries::QUICK.contains(canary) {
+            continue;
+        }
+        if let Expected::Redundant(why) = expected {
+            writeln!(out, "{:<20} cannot be noticed: {why}", canary.name())?;
+            continue;
+        }
+        match canaries::first_to_notice(*canary, seeds.clone(), arguments.steps) {
+            Some((seed, violation)) => {
+                writeln!(out, "{:<20} seed {seed}: {violation}", canary.name())?;
+            }
+            None => {
+                as_expected = false;
+                writeln!(out, "{:<20} NOT NOTICED: {}", canary.name(), canary.what())?;
+            }
+        }
+        out.flush()?;
+    }
+    Ok(as_expected)
 }

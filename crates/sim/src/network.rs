@@ -1,4 +1,4 @@
-//! Byte streams between clients and the broker, with seeded delays, pieces, stalls, cuts and damage.
+//! Byte streams between clients and brokers, with seeded delays, pieces, stalls, cuts and damage.
 //!
 //! It is the reactor of both sides: it takes the buffers that they hand in and completes them, at
 //! most one receive or send of a connection at a time. Within a direction bytes keep their order;
@@ -16,7 +16,7 @@ use embar_client::sim_api::Lane;
 use embar_fabric::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
-use connection::Connection;
+use connection::{Connection, Deaf};
 
 use crate::random::Random;
 
@@ -63,8 +63,8 @@ pub enum FarEvent {
 pub struct Network {
     connections: BTreeMap<Id, Connection>,
     next: Id,
-    /// The broker's incarnation while it listens.
-    listening: Option<u32>,
+    /// By row: the broker's incarnation while it listens.
+    listening: BTreeMap<u16, u32>,
     weather: Weather,
     random: Random,
     /// Batches damaged so far.
@@ -77,7 +77,7 @@ impl Network {
         Self {
             connections: BTreeMap::new(),
             next: 0,
-            listening: None,
+            listening: BTreeMap::new(),
             weather,
             random,
             damaged: 0,
@@ -117,9 +117,10 @@ impl Network {
         ready.map(|(id, _)| *id).collect()
     }
 
-    /// Connections that have something for the broker.
-    pub fn far_ready(&self, now: u64) -> Vec<Id> {
-        let ready = self.connections.iter().filter(|(_, c)| c.far_ready(now));
+    /// Connections that have something for the broker of a row.
+    pub fn far_ready(&self, row: u16, now: u64) -> Vec<Id> {
+        let ready = self.connections.iter();
+        let ready = ready.filter(|(_, c)| c.row == row && c.far_ready(now));
         ready.map(|(id, _)| *id).collect()
     }
 
@@ -146,6 +147,23 @@ impl Network {
         if let Some(c) = self.connections.get_mut(&id) {
             c.up.sever(up_at, &mut self.random);
             c.down.sever(down_at, &mut self.random);
+        }
+    }
+
+    /// Breaks a connection, and one of its ends never hears of it.
+    pub fn half_open(&mut self, id: Id, now: u64) {
+        let at = self.soon(now);
+        let near = self.random.one_in(2);
+        if let Some(c) = self.connections.get_mut(&id).filter(|c| c.deaf.is_none()) {
+            let (heard, unheard) = if near {
+                c.deaf = Some(Deaf::Near);
+                (&mut c.up, &mut c.down)
+            } else {
+                c.deaf = Some(Deaf::Far);
+                (&mut c.down, &mut c.up)
+            };
+            heard.sever(at, &mut self.random);
+            unheard.stall(u64::MAX);
         }
     }
 

@@ -17,6 +17,8 @@ use crate::random::Random;
 pub struct TopicPlan {
     /// Its name.
     pub name: String,
+    /// Its order level.
+    pub order: u8,
     /// Bytes kept; 0 = until the log is full.
     pub retention_bytes: u64,
 }
@@ -62,14 +64,22 @@ pub struct SubscriberPlan {
 /// How often faults happen: one in so many steps; 0 = never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The host of the broker dies, or only its process.
+    /// A host dies, or only its process.
     pub crash: u64,
     /// A connection breaks.
     pub cut: u64,
+    /// A connection breaks, and one of its ends never hears of it.
+    pub half_open: u64,
     /// One direction of a connection stands still.
     pub stall: u64,
-    /// The broker stands still.
+    /// A host stands still.
     pub pause: u64,
+    /// A turn stops before what it decided is carried out: one in so many turns.
+    pub pause_midway: u64,
+    /// A standby takes over from a sequencer that lives.
+    pub usurp: u64,
+    /// Accesses to memory between two at which other hosts run in the middle of a turn.
+    pub interrupt: u64,
     /// A subscriber goes away and another takes its place, from anywhere.
     pub resubscribe: u64,
 }
@@ -79,7 +89,7 @@ pub struct Faults {
 pub struct Plan {
     /// The region.
     pub geometry: Geometry,
-    /// The broker.
+    /// All brokers.
     pub config: BrokerConfig,
     /// What there is to publish to.
     pub topics: Vec<TopicPlan>,
@@ -87,7 +97,7 @@ pub struct Plan {
     pub publishers: Vec<PublisherPlan>,
     /// Who reads.
     pub subscribers: Vec<SubscriberPlan>,
-    /// Clients that send garbage.
+    /// Clients that send garbage, and break rules.
     pub vandals: usize,
     /// What the network is like.
     pub weather: Weather,
@@ -103,14 +113,20 @@ impl Plan {
         let max_batch_bytes = *random.pick(&[2 << 10, 8 << 10, 32 << 10, 100 << 10]);
         let topics = topics(random);
         let publishers = (0..random.between(1, 4))
-            .map(|_| publisher(random, topics.len(), max_batch_bytes))
+            .map(|_| publisher(random, &topics, max_batch_bytes))
             .collect();
         let subscribers = (0..random.between(1, 4))
             .map(|_| subscriber(random, topics.len()))
             .collect();
+        let config = config(random, max_batch_bytes);
+        // Where nobody is forgotten there is room for all.
+        let sessions = if is_forgetful(&config) { 2 } else { 32 };
         Self {
-            geometry: geometry(random),
-            config: config(random, max_batch_bytes),
+            geometry: Geometry {
+                sessions,
+                ..geometry(random, topics.len() as u16)
+            },
+            config,
             topics,
             publishers,
             subscribers,
@@ -119,18 +135,44 @@ impl Plan {
             faults: faults(random),
         }
     }
+
+    /// Whether a session may be forgotten while its publisher lives.
+    pub fn forgets_sessions(&self) -> bool {
+        is_forgetful(&self.config)
+    }
 }
 
-fn geometry(random: &mut Random) -> Geometry {
-    Geometry {
-        // One broker: it is its own head.
-        brokers: 1,
-        topics: 4,
-        lanes: 1,
+fn is_forgetful(config: &BrokerConfig) -> bool {
+    config.session_idle < Duration::from_secs(3600)
+}
+
+fn geometry(random: &mut Random, topics: u16) -> Geometry {
+    let standbys = if random.one_in(3) {
+        0
+    } else {
+        random.between(1, 2) as u16
+    };
+    let topics = random.between(topics.into(), 4) as u16;
+    let geometry = Geometry {
+        brokers: 1 + random.between(1, 3) as u16 + standbys,
+        topics,
+        lanes: random.between(1, 2) as u16,
         lane_slots: *random.pick(&[2, 4, 16]),
         index_pages: random.between(8, 24) as u32,
         blog_bytes: random.between(5, 12) * (64 << 10),
+        standbys,
+        goi_pages: 4 * u32::from(topics) + random.below(8) as u32,
+        sessions: 0,
+    };
+    if random.one_in(5) {
+        // A broker that is its own head.
+        return Geometry {
+            brokers: 1,
+            standbys: 0,
+            ..geometry
+        };
     }
+    geometry
 }
 
 fn config(random: &mut Random, max_batch_bytes: u32) -> BrokerConfig {
@@ -145,6 +187,11 @@ fn config(random: &mut Random, max_batch_bytes: u32) -> BrokerConfig {
         idle_timeout: Duration::from_millis(random.between(2_000, 30_000)),
         keep_alive: Duration::from_millis(random.between(100, 5_000)),
         metering: false,
+        sequencer_lease: Duration::from_millis(*random.pick(&[100, 500, 1000])),
+        gap_lease: Duration::from_millis(random.between(300, 3000)),
+        session_window: *random.pick(&[4, 16, 128]),
+        held_batches: *random.pick(&[2, 8, 64]),
+        session_idle: Duration::from_millis(*random.pick(&[300, 3_600_000, 3_600_000])),
         ..BrokerConfig::default()
     }
 }
@@ -152,6 +199,7 @@ fn config(random: &mut Random, max_batch_bytes: u32) -> BrokerConfig {
 fn topics(random: &mut Random) -> Vec<TopicPlan> {
     let topic = |i, random: &mut Random| TopicPlan {
         name: format!("topic-{i}"),
+        order: *random.pick(&[0, 1, 2, 2, 5, 5, 5]),
         retention_bytes: *random.pick(&[0, 64 << 10, 160 << 10]),
     };
     (0..random.between(1, 3))
@@ -159,11 +207,16 @@ fn topics(random: &mut Random) -> Vec<TopicPlan> {
         .collect()
 }
 
-fn publisher(random: &mut Random, topics: usize, max_batch_bytes: u32) -> PublisherPlan {
+fn publisher(random: &mut Random, topics: &[TopicPlan], max_batch_bytes: u32) -> PublisherPlan {
+    let topic = random.below(topics.len() as u64) as usize;
     let batch_bytes = random.between(128, u64::from(max_batch_bytes));
     PublisherPlan {
-        topic: random.below(topics as u64) as usize,
-        acks: *random.pick(&[Acks::Readable, Acks::Readable, Acks::None]),
+        topic,
+        acks: if topics[topic].order > 1 {
+            Acks::Readable
+        } else {
+            *random.pick(&[Acks::Readable, Acks::Readable, Acks::None])
+        },
         on_broker_loss: *random.pick(&[OnBrokerLoss::Resend, OnBrokerLoss::InDoubt]),
         lanes: random.between(1, 3) as u32,
         in_flight: random.between(1, 6) as usize,
@@ -201,8 +254,12 @@ fn faults(random: &mut Random) -> Faults {
     Faults {
         crash: *random.pick(&[0, 300, 1000]),
         cut: *random.pick(&[0, 100, 400]),
+        half_open: *random.pick(&[0, 0, 500]),
         stall: *random.pick(&[0, 150, 600]),
         pause: *random.pick(&[0, 400, 1500]),
+        pause_midway: *random.pick(&[0, 100, 500]),
+        usurp: *random.pick(&[0, 0, 300, 1000]),
+        interrupt: *random.pick(&[0, 20_000, 3000, 500]),
         resubscribe: *random.pick(&[0, 200, 800]),
     }
 }

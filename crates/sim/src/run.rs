@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use embar_fabric::canary::Canary;
+
 use crate::figures::Figures;
-use crate::host::Sabotage;
 use crate::violation::{Invariant, Violation};
-use crate::world::World;
+use crate::world;
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +16,7 @@ pub struct Options {
     /// Steps before everything heals.
     pub steps: u64,
     /// A rule to break on purpose.
-    pub sabotage: Sabotage,
+    pub canary: Option<Canary>,
     /// Keep the text of the trace.
     pub verbose: bool,
 }
@@ -35,15 +36,18 @@ pub struct Report {
 
 /// Runs a seed.
 pub fn run(options: Options) -> Report {
-    let mut world = None;
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        let world = world.insert(World::new(options.seed, options.sabotage, options.verbose)?);
+        world::begin(options.seed, options.canary, options.verbose)?;
         for _ in 0..options.steps {
-            world.step()?;
+            world::step()?;
         }
-        world.finish()
+        world::finish()
     }));
     let result = ran.unwrap_or_else(|panic| {
+        let panic = match panic.downcast::<Violation>() {
+            Ok(violation) => return Err(*violation),
+            Err(panic) => panic,
+        };
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(Violation {
@@ -51,18 +55,18 @@ pub fn run(options: Options) -> Report {
             what: text.unwrap_or("a panic without words").into(),
         })
     });
-    let Some(world) = world else {
-        return Report {
+    match world::end() {
+        Some(remains) => Report {
+            hash: remains.trace.hash(),
+            figures: remains.figures,
+            result,
+            lines: remains.trace.into_lines(),
+        },
+        None => Report {
             hash: 0,
             figures: Figures::default(),
             result,
             lines: Vec::new(),
-        };
-    };
-    Report {
-        hash: world.trace.hash(),
-        figures: world.figures,
-        result,
-        lines: world.trace.into_lines(),
+        },
     }
 }

@@ -13,6 +13,8 @@ pub enum Invariant {
     I3,
     /// Every subscriber sees a contiguous run of the one order.
     I4,
+    /// Sessions: in order, each batch once; what was acknowledged comes before what began later.
+    I5,
     /// What was acknowledged survives.
     I6,
     /// Nothing is used again while somebody may still read it without being told.

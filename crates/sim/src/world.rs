@@ -1,24 +1,32 @@
-//! One run: a broker, its clients, the network between them, and everything that goes wrong.
+//! One run: the hosts, their clients, the network between them, and everything that goes wrong.
+//!
+//! There is one for each thread. It is never borrowed while a host does something: there, others
+//! may be let in, which do what they do while the first one is in the middle of a turn.
 
+mod clients;
 mod faults;
 mod finish;
-mod life;
+mod hosts;
+mod looks;
+mod turns;
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use embar_broker::shard::At;
 use embar_broker::topics::Topic;
-use embar_client::Start;
 use embar_client::sim_api::Lane;
-use embar_fabric::Power;
+use embar_fabric::canary::{self, Canary};
+use embar_fabric::interrupt_after;
 use embar_wire::time::{Now, WallNs};
 
-use crate::actor::{Actor, PublisherActor, Scene, SubscriberActor, Vandal, Wish};
+use crate::actor::Actor;
 use crate::books::Books;
 use crate::check::device::Inspector;
+use crate::check::order::OrderInspector;
 use crate::figures::Figures;
-use crate::host::{Broker, Devices, Sabotage};
-use crate::network::{Id, NearEvent, Network};
+use crate::host::{Devices, Host};
+use crate::network::{Id, Network};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -27,98 +35,136 @@ use crate::violation::{Check, Violation};
 /// Wall time when a run begins, in nanoseconds since the epoch.
 const WALL_START_NS: u64 = 1_700_000_000_000_000_000;
 
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+    /// Rows whose processes live, bit by bit: asked for while the world is borrowed, too.
+    static ALIVE: Cell<u32> = const { Cell::new(0) };
+}
+
 /// See the module.
 pub struct World {
     plan: Plan,
-    sabotage: Sabotage,
     random: Random,
     now: u64,
-    /// What happened so far.
-    pub trace: Trace,
+    trace: Trace,
     devices: Devices,
-    inspector: Inspector,
-    broker: Option<Broker>,
-    restart_at: u64,
-    paused_until: u64,
-    next_tick: u64,
-    turns: u64,
-    /// What the broker said of its log after its last turn.
-    claimed: Vec<(u64, u64)>,
+    /// By row of those that take data.
+    inspectors: BTreeMap<u16, Inspector>,
+    orders: OrderInspector,
+    /// By row: the hosts that live.
+    hosts: Vec<Option<Host>>,
+    /// By row: when a host that is dead comes back.
+    restart_at: Vec<u64>,
+    /// The row that takes over.
+    lock: Option<u16>,
+    /// Turns that are in the middle of something.
+    nested: u32,
+    looks: u64,
     topics: Vec<Topic>,
     network: Network,
     actors: Vec<Box<dyn Actor>>,
     connections: BTreeMap<(usize, Lane), Id>,
     books: Books,
     healed: bool,
-    /// Figures of the run.
+    figures: Figures,
+}
+
+/// What a run left.
+pub struct Remains {
+    /// What happened.
+    pub trace: Trace,
+    /// How often.
     pub figures: Figures,
 }
 
-impl World {
-    /// A world at its beginning.
-    pub fn new(seed: u64, sabotage: Sabotage, verbose: bool) -> Result<Self, Violation> {
-        let mut random = Random::new(seed);
-        let plan = Plan::new(&mut random);
-        let mut trace = Trace::new(verbose);
-        trace.event(Now(0), format_args!("{plan:?}"));
-        let devices = Devices::format(&plan, &mut random);
-        let mut world = Self {
-            inspector: Inspector::new(&devices),
-            network: Network::new(plan.weather, random.fork()),
-            plan,
-            sabotage,
-            random,
-            now: 0,
-            trace,
-            devices,
-            broker: None,
-            restart_at: 0,
-            paused_until: 0,
-            next_tick: 0,
-            turns: 0,
-            claimed: Vec::new(),
-            topics: Vec::new(),
-            actors: Vec::new(),
-            connections: BTreeMap::new(),
-            books: Books::default(),
-            healed: false,
-            figures: Figures::default(),
-        };
-        world.boot(Power::default())?;
-        let wall = world.at().wall;
-        if let Some(broker) = &world.broker {
-            world.topics = broker.create_topics(&world.plan, sabotage, wall);
-        }
+/// Does something with the world. Nothing of a host may be done meanwhile.
+fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
+    WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a run goes on")))
+}
+
+/// Begins the run of a seed.
+pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
+    canary::sing(None);
+    let mut random = Random::new(seed);
+    let plan = Plan::new(&mut random);
+    let mut trace = Trace::new(verbose);
+    trace.event(Now(0), format_args!("{plan:?}"));
+    let devices = Devices::format(&plan, &mut random);
+    let rows = usize::from(plan.geometry.brokers);
+    let data = plan.geometry.data_rows();
+    let inspectors = data.map(|row| (row, Inspector::new(&devices, row)));
+    ALIVE.set(0);
+    let world = World {
+        inspectors: inspectors.collect(),
+        orders: OrderInspector::new(&devices),
+        network: Network::new(plan.weather, random.fork()),
+        plan,
+        random,
+        now: 0,
+        trace,
+        devices,
+        hosts: (0..rows).map(|_| None).collect(),
+        restart_at: vec![0; rows],
+        lock: None,
+        nested: 0,
+        looks: 0,
+        topics: Vec::new(),
+        actors: Vec::new(),
+        connections: BTreeMap::new(),
+        books: Books::default(),
+        healed: false,
+        figures: Figures::default(),
+    };
+    WORLD.set(Some(world));
+    canary::sing(broken);
+    hosts::begin()?;
+    with(|world| {
         world.enter_actors();
-        Ok(world)
-    }
+        world.plan_interruption();
+    });
+    Ok(())
+}
 
-    fn enter_actors(&mut self) {
-        let now = Now(self.now);
-        for (i, plan) in self.plan.publishers.iter().enumerate() {
-            let (topic, random) = (&self.topics[plan.topic].name, self.random.fork());
-            let publisher = PublisherActor::new(plan.clone(), topic, i as u64 + 1, random, now);
-            self.actors.push(Box::new(publisher));
-        }
-        for (i, plan) in self.plan.subscribers.iter().enumerate() {
-            let topic = &self.topics[plan.topic];
-            let random = self.random.fork();
-            let start = if self.random.one_in(2) {
-                Start::Earliest
-            } else {
-                Start::Latest
-            };
-            let subscriber =
-                SubscriberActor::new(plan.clone(), i, (&topic.name, topic.id), start, random, now);
-            self.actors.push(Box::new(subscriber));
-        }
-        for _ in 0..self.plan.vandals {
-            let topic = &self.topics[0];
-            let vandal = Vandal::new((&topic.name, topic.id), self.random.fork(), now);
-            self.actors.push(Box::new(vandal));
-        }
-    }
+/// Ends a run, wherever it is.
+pub fn end() -> Option<Remains> {
+    interrupt_after(0, || {});
+    canary::sing(None);
+    // One that panicked in the middle may have left it borrowed, but then it was unwound.
+    let world = WORLD.take()?;
+    let World { trace, figures, .. } = world;
+    Some(Remains { trace, figures })
+}
 
+/// Who does something next.
+#[derive(Clone, Copy, Debug)]
+enum Able {
+    Birth(u16),
+    Broker(u16),
+    Seat(u16),
+    Client(usize),
+}
+
+/// Lets somebody do something, or time pass.
+pub fn step() -> Check {
+    with(|world| {
+        world.figures.steps += 1;
+        if !world.healed {
+            world.inject();
+        }
+    });
+    hosts::bury_the_dead()?;
+    match with(World::choose) {
+        None => Ok(()),
+        Some(Able::Birth(row)) => hosts::start(row),
+        Some(Able::Broker(row)) => turns::broker(row),
+        Some(Able::Seat(row)) => turns::seat(row),
+        Some(Able::Client(actor)) => with(|world| world.actor_turn(actor)),
+    }
+}
+
+pub use finish::finish;
+
+impl World {
     fn at(&self) -> At {
         At {
             now: Now(self.now),
@@ -126,111 +172,129 @@ impl World {
         }
     }
 
-    /// Lets somebody do something, or time pass.
-    pub fn step(&mut self) -> Check {
-        self.figures.steps += 1;
-        if !self.healed {
-            self.inject()?;
-        }
-        if self.broker.is_none() && self.restart_at <= self.now {
-            return self.reboot();
-        }
-        let mut able: Vec<Option<usize>> = Vec::new();
-        if self.broker_is_able() {
-            able.push(None);
-        }
-        able.extend(
-            (0..self.actors.len())
-                .filter(|i| self.actor_is_able(*i))
-                .map(Some),
-        );
-        if able.is_empty() {
-            self.pass_time();
-            return Ok(());
-        }
-        self.now += self.random.between(1_000, 200_000);
-        match *self.random.pick(&able) {
-            None => self.broker_turn(),
-            Some(actor) => self.actor_turn(actor),
-        }
+    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.trace.event(Now(self.now), what);
     }
 
-    fn actor_is_able(&self, actor: usize) -> bool {
-        let due = self.actors[actor]
-            .next_at()
-            .is_some_and(|at| at.0 <= self.now);
-        due || !self.network.near_ready(actor, self.now).is_empty()
+    fn rows(&self) -> std::ops::Range<u16> {
+        0..self.plan.geometry.brokers
+    }
+
+    fn host(&self, row: u16) -> Option<&Host> {
+        self.hosts[usize::from(row)].as_ref()
+    }
+
+    fn host_mut(&mut self, row: u16) -> Option<&mut Host> {
+        self.hosts[usize::from(row)].as_mut()
+    }
+
+    fn broker_is_able(&self, row: u16) -> bool {
+        self.host(row).is_some_and(|host| {
+            let here = host.broker.is_some() && host.paused_until <= self.now && host.lives();
+            here && (host.broker_at <= self.now
+                || !self.network.far_ready(row, self.now).is_empty())
+        })
+    }
+
+    fn seat_is_able(&self, row: u16) -> bool {
+        self.host(row).is_some_and(|host| {
+            let here = host.seat.is_some() && host.paused_until <= self.now && host.lives();
+            here && host.seat_at <= self.now
+        })
+    }
+
+    /// Somebody who has something to do; else time passes.
+    fn choose(&mut self) -> Option<Able> {
+        let mut able: Vec<Able> = Vec::new();
+        for row in self.rows() {
+            if self.host(row).is_none() && self.restart_at[usize::from(row)] <= self.now {
+                able.push(Able::Birth(row));
+            }
+            if self.broker_is_able(row) {
+                able.push(Able::Broker(row));
+            }
+            if self.seat_is_able(row) {
+                able.push(Able::Seat(row));
+            }
+        }
+        let actors = 0..self.actors.len();
+        able.extend(actors.filter(|i| self.actor_is_able(*i)).map(Able::Client));
+        if able.is_empty() {
+            self.pass_time();
+            return None;
+        }
+        self.now += any_moment(&mut self.random);
+        Some(*self.random.pick(&able))
     }
 
     /// Nobody can do anything: on to when somebody may.
     fn pass_time(&mut self) {
-        let actors = self
+        let mut times: Vec<u64> = self
             .actors
             .iter()
             .filter_map(|a| a.next_at())
-            .map(|at| at.0);
-        let broker = match &self.broker {
-            Some(_) => self.next_tick.max(self.paused_until),
-            None => self.restart_at,
-        };
-        let next = actors.chain(self.network.next_at(self.now)).chain([broker]);
-        let next = next.filter(|at| *at > self.now).min();
-        self.now = next.unwrap_or(self.now) + self.random.between(1_000, 100_000);
-    }
-
-    fn actor_turn(&mut self, i: usize) -> Check {
-        let now = Now(self.now);
-        let mut ready = self.network.near_ready(i, self.now);
-        self.random.shuffle(&mut ready);
-        ready.truncate(self.random.between(1, 3) as usize);
-        for id in ready {
-            let Some((_, lane)) = self.network.owner(id) else {
-                continue;
-            };
-            let actor = &mut self.actors[i];
-            match self.network.near_event(id, self.now) {
-                None => {}
-                Some(NearEvent::Connected) => actor.connected(lane, now),
-                Some(NearEvent::Received(buf, result)) => {
-                    actor.received(lane, buf, &result, now);
-                }
-                Some(NearEvent::Sent(buf, result)) => actor.sent(lane, buf, &result, now),
-                Some(NearEvent::Ended(cause)) => {
-                    self.connections.remove(&(i, lane));
-                    actor.disconnected(lane, &cause, now);
+            .map(|at| at.0)
+            .collect();
+        for row in self.rows() {
+            match self.host(row) {
+                None => times.push(self.restart_at[usize::from(row)]),
+                Some(host) => {
+                    times.push(host.broker_at.max(host.paused_until));
+                    if host.seat.is_some() {
+                        times.push(host.seat_at.max(host.paused_until));
+                    }
                 }
             }
         }
-        let mut scene = Scene {
-            now,
-            books: &mut self.books,
-            trace: &mut self.trace,
-            figures: &mut self.figures,
-        };
-        self.actors[i].work(&mut scene)?;
-        self.dismiss_if_moved(i);
-        while let Some((lane, wish)) = self.actors[i].wish(now) {
-            self.grant(i, lane, wish);
-        }
-        Ok(())
+        times.extend(self.network.next_at(self.now));
+        let next = times.into_iter().filter(|at| *at > self.now).min();
+        self.now = next.unwrap_or(self.now) + self.random.between(1_000, 100_000);
     }
+}
 
-    fn grant(&mut self, actor: usize, lane: Lane, wish: Wish) {
-        if let Wish::Connect = wish {
-            let id = self.network.connect(actor, lane, self.now);
-            self.connections.insert((actor, lane), id);
-            return;
-        }
-        // Without a connection the actor was told so already.
-        let Some(id) = self.connections.get(&(actor, lane)).copied() else {
-            return;
-        };
-        match wish {
-            Wish::Connect => {}
-            Wish::Send(buf) => self.network.client_send(id, buf),
-            Wish::Receive(buf) => self.network.client_recv(id, buf),
-            Wish::ShutdownWrite => self.network.client_shutdown(id, self.now),
-            Wish::Close => self.network.client_close(id, self.now),
-        }
+/// Time between two who do something, in nanoseconds: at times all are busy with something else.
+fn any_moment(random: &mut Random) -> u64 {
+    if random.one_in(10) {
+        random.below(20_000_000)
+    } else {
+        random.between(1_000, 200_000)
     }
+}
+
+/// Whether the process of a row lives.
+fn is_alive(row: u16) -> bool {
+    ALIVE.get() >> row & 1 == 1
+}
+
+fn set_alive(row: u16, alive: bool) {
+    let bit = 1 << row;
+    ALIVE.set(if alive {
+        ALIVE.get() | bit
+    } else {
+        ALIVE.get() & !bit
+    });
+}
+
+/// Takes the lock for takeovers, unless somebody has it.
+fn lock(row: u16) -> bool {
+    with(|world| {
+        if world.lock.is_some() {
+            return false;
+        }
+        world.lock = Some(row);
+        true
+    })
+}
+
+fn unlock(row: u16) {
+    with(|world| {
+        if world.lock == Some(row) {
+            world.lock = None;
+        }
+    });
+}
+
+/// What a host said that broke a rule, in the middle of another's turn, ends the run.
+fn raise(violation: Violation) {
+    std::panic::panic_any(violation);
 }

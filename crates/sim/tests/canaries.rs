@@ -1,64 +1,26 @@
-//! Checkers that never find anything prove nothing: each rule is broken on purpose, and the
-//! checker of that rule must say so soon.
+//! The quick ones of the canaries: each rule is broken on purpose, and a seed must notice soon.
+//! `cargo xtask sim --canaries` tries all of them.
 
-use embar_broker::log::canary::Canary;
-use embar_fabric::Faults;
-use embar_sim::host::Sabotage;
-use embar_sim::violation::Invariant;
-use embar_sim::{Options, run};
+use embar_fabric::canary::Canary;
+use embar_sim::canaries::{self, Expected};
 
-/// The seed, of the first few, that notices; and what it says is broken.
-fn first_to_notice(sabotage: Sabotage, seeds: u64) -> Option<(u64, Invariant)> {
-    (1..=seeds).find_map(|seed| {
-        let report = run(Options {
-            seed,
-            steps: 3000,
-            sabotage,
-            verbose: false,
-        });
-        report
-            .result
-            .err()
-            .map(|violation| (seed, violation.invariant))
-    })
-}
+/// Seeds within which a quick one is noticed.
+const SEEDS: u64 = 12;
+const STEPS: u64 = 2000;
 
-fn broken(canary: Canary) -> Sabotage {
-    Sabotage {
-        canary,
-        ..Sabotage::default()
+#[test]
+fn the_quick_ones_are_noticed() {
+    for canary in canaries::QUICK {
+        let noticed = canaries::first_to_notice(*canary, 1..SEEDS, STEPS);
+        assert!(noticed.is_some(), "{}", canary.name());
     }
 }
 
 #[test]
-fn a_host_without_write_backs_is_noticed() {
-    let sabotage = Sabotage {
-        memory: Faults {
-            drop_write_backs: true,
-        },
-        ..Sabotage::default()
-    };
-    let (_, invariant) = first_to_notice(sabotage, 3).expect("noticed");
-    assert!(
-        matches!(invariant, Invariant::I1 | Invariant::I2 | Invariant::I3),
-        "{invariant}"
-    );
-}
-
-#[test]
-fn publishing_before_the_payload_is_written_back_is_noticed() {
-    let (_, invariant) =
-        first_to_notice(broken(Canary::PayloadNotWrittenBack), 3).expect("noticed");
-    assert_eq!(invariant, Invariant::I2);
-}
-
-#[test]
-fn using_memory_again_without_raising_the_window_is_noticed() {
-    let (_, invariant) = first_to_notice(broken(Canary::WindowNotRaised), 20).expect("noticed");
-    assert_eq!(invariant, Invariant::I7);
-}
-
-#[test]
-fn silence_is_silence() {
-    assert_eq!(first_to_notice(broken(Canary::Silent), 3), None);
+fn what_nobody_can_notice_is_no_quick_one() {
+    for canary in canaries::QUICK {
+        assert_eq!(canaries::expected(*canary), Expected::Noticed);
+    }
+    let names: std::collections::BTreeSet<&str> = Canary::ALL.iter().map(|c| c.name()).collect();
+    assert_eq!(names.len(), Canary::ALL.len());
 }

@@ -9,18 +9,17 @@ use embar_fabric::Outage;
 use embar_sim::books::Books;
 use embar_sim::check::device::{Inspector, Moment};
 use embar_sim::host::Devices;
-use embar_sim::plan::Plan;
 use embar_sim::random::Random;
 use embar_sim::violation::Violation;
-use life::Life;
+use life::{Life, ROW, alone};
 
 /// Appends, dies after so many accesses of the second append, and goes on. False once the fuse is
 /// longer than the append.
 fn live_and_die(fuse: u64, outage: Outage) -> Result<bool, Violation> {
     let mut random = Random::new(fuse);
-    let plan = Plan::new(&mut random);
+    let plan = alone(&mut random);
     let devices = Devices::format(&plan, &mut random);
-    let mut inspector = Inspector::new(&devices);
+    let mut inspector = Inspector::new(&devices, ROW);
     let mut books = Books::default();
 
     let mut life = Life::begin(&devices, random.bits());
@@ -41,11 +40,8 @@ fn live_and_die(fuse: u64, outage: Outage) -> Result<bool, Violation> {
         inspector.look(&topics, &mut books, Moment::Turn)?;
     }
     inspector.reread(&topics, &books)?;
-    let names: Vec<u64> = books.topics[&topics[0].id]
-        .batches
-        .values()
-        .map(|v| v.name.1)
-        .collect();
+    let history = &books.histories[&(topics[0].id, Some(ROW))];
+    let names: Vec<u64> = history.batches.values().map(|v| v.numbered.1).collect();
     let with_second = [0, 1, 2, 3, 4];
     assert!(
         names == with_second || (died && names == [0, 2, 3, 4]),
@@ -63,6 +59,6 @@ fn an_append_is_whole_or_never_was() {
         {
             fuse += 1;
         }
-        assert!(fuse > 50, "an append has more accesses than {fuse}");
+        assert!(fuse > 30, "an append has more accesses than {fuse}");
     }
 }

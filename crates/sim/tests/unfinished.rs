@@ -5,14 +5,13 @@ mod life;
 use embar_broker::log::NoRoom;
 use embar_sim::books::Books;
 use embar_sim::host::Devices;
-use embar_sim::plan::Plan;
 use embar_sim::random::Random;
-use life::Life;
+use life::{Life, alone};
 
 #[test]
 fn more_unfinished_batches_than_index_pages_evict_nothing() {
     let mut random = Random::new(1);
-    let mut plan = Plan::new(&mut random);
+    let mut plan = alone(&mut random);
     plan.geometry.index_pages = 8;
     plan.geometry.blog_bytes = 1 << 20;
     let devices = Devices::format(&plan, &mut random);
@@ -29,7 +28,7 @@ fn more_unfinished_batches_than_index_pages_evict_nothing() {
     };
     assert_eq!(refused, NoRoom::Congested);
     assert_eq!(
-        life.log.extents(topic.id).map(|e| (e.first, e.batches)),
+        life.log.kept(topic.id).map(|e| (e.first, e.batches)),
         Some((0, 1))
     );
     begun

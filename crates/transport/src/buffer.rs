@@ -3,6 +3,8 @@
 //! Nothing here copies on its own account: a buffer owns (or pins) its bytes while the kernel may
 //! touch them, and remembers how far it got.
 
+mod pieces;
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,6 +12,8 @@ use std::sync::Arc;
 use embar_fabric::{Mapped, Memory, Reservation, Span};
 
 use crate::ring::{RecvSpace, SendSpan};
+pub(crate) use pieces::Part;
+pub use pieces::{PIECE_HEADER_BYTES, PIECES_MAX, Payload, Pieces};
 
 /// Where received bytes go.
 pub enum Store<M: Memory = Mapped> {
@@ -202,7 +206,7 @@ impl<M: Memory> fmt::Debug for RecvBuf<M> {
     }
 }
 
-/// The large part of what is sent, which is shared with others and never changes.
+/// The large part of what is sent.
 pub enum Body<M: Memory = Mapped> {
     /// Nothing.
     Empty,
@@ -210,17 +214,8 @@ pub enum Body<M: Memory = Mapped> {
     Shared(Arc<Vec<u8>>),
     /// Committed bytes of the log; the span keeps them in place.
     Log(Span<M>),
-}
-
-// By hand, because a derive would ask for `M: Clone`, and no memory is copied.
-impl<M: Memory> Clone for Body<M> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Empty => Self::Empty,
-            Self::Shared(bytes) => Self::Shared(Arc::clone(bytes)),
-            Self::Log(span) => Self::Log(span.clone()),
-        }
-    }
+    /// Bytes of several places, some of which may change while they are sent.
+    Pieces(Box<Pieces<M>>),
 }
 
 impl<M: Memory> Body<M> {
@@ -229,6 +224,7 @@ impl<M: Memory> Body<M> {
             Self::Empty => 0,
             Self::Shared(bytes) => bytes.len(),
             Self::Log(span) => span.len(),
+            Self::Pieces(pieces) => pieces.len(),
         }
     }
 }
@@ -321,7 +317,15 @@ impl<M: Memory> SendBuf<M> {
         self.total() - self.sent
     }
 
-    /// Lets `f` see the unsent bytes, in order, as two parts of which either may be empty.
+    /// Whether bytes of the body may change meanwhile. Such a buffer comes back from its reactor
+    /// each time that some of it was sent, and not only at the end: whoever submitted it finds out
+    /// whether what was sent was still there, and submits it again or closes the connection.
+    pub fn goes_in_steps(&self) -> bool {
+        matches!(&self.body, Body::Pieces(pieces) if pieces.has_foreign())
+    }
+
+    /// Lets `f` see the unsent bytes, in order, as two parts of which either may be empty. Of
+    /// [`Body::Pieces`] it sees a copy: use [`SendBuf::with_next`] where that matters.
     pub fn with_unsent<R>(&self, f: impl FnOnce(&[u8], &[u8]) -> R) -> R {
         let head = self.head.unsent(self.sent);
         let skip = self.sent.saturating_sub(self.head_len);
@@ -329,7 +333,39 @@ impl<M: Memory> SendBuf<M> {
             Body::Empty => f(head, &[]),
             Body::Shared(bytes) => f(head, &bytes[skip..]),
             Body::Log(span) => span.with_bytes(|bytes| f(head, &bytes[skip..])),
+            Body::Pieces(pieces) => f(head, &pieces.copied(skip)),
         }
+    }
+
+    /// Lets `f` see at most `most` of the next unsent bytes, as many as are at hand in one slice: none
+    /// at the end only.
+    pub fn with_next<R>(&self, most: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+        let f = |bytes: &[u8]| f(&bytes[..most.min(bytes.len())]);
+        let head = self.head.unsent(self.sent);
+        if !head.is_empty() {
+            return f(head);
+        }
+        let skip = self.sent - self.head_len;
+        match &self.body {
+            Body::Empty => f(&[]),
+            Body::Shared(bytes) => f(&bytes[skip..]),
+            Body::Log(span) => span.with_bytes(|bytes| f(&bytes[skip..])),
+            Body::Pieces(pieces) => pieces.with_next(skip, most, f),
+        }
+    }
+
+    /// Bytes of the head not yet handed to the kernel.
+    pub fn unsent_head(&self) -> usize {
+        self.head_len.saturating_sub(self.sent)
+    }
+
+    /// The unsent head, and the parts of a body of pieces; `None` with any other body.
+    pub(crate) fn gathered(&self) -> Option<(&[u8], impl Iterator<Item = Part<'_, M>>)> {
+        let Body::Pieces(pieces) = &self.body else {
+            return None;
+        };
+        let skip = self.sent.saturating_sub(self.head_len);
+        Some((self.head.unsent(self.sent), pieces.parts(skip)))
     }
 
     /// Counts `count` bytes as sent. For reactors.

@@ -11,6 +11,11 @@
 mod accept;
 mod connection;
 mod direct;
+#[allow(
+    unsafe_code,
+    reason = "memory that others may write is sent by its address"
+)]
+mod gather;
 mod rounds;
 mod spin;
 
@@ -19,7 +24,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use embar_fabric::Mapped;
+use embar_fabric::{Bell, Mapped};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -51,6 +56,8 @@ const EVENTS_PER_LOOK: usize = 256;
 
 /// Marks the waker among the edges; no token has this value before 2³² sockets are open.
 const WAKER_BITS: u64 = u64::MAX;
+/// Marks the bell among the edges.
+const BELL_BITS: u64 = u64::MAX - 1;
 
 enum Entry {
     Listener(Listener),
@@ -62,6 +69,7 @@ pub struct Epoll {
     epoll: OwnedFd,
     options: SocketOptions,
     sleeper: Sleeper,
+    bell: Option<Bell>,
     entries: Slab<Entry>,
     /// To be tried by the next round, each at most once.
     ready: Vec<Token>,
@@ -105,6 +113,7 @@ impl Epoll {
             epoll,
             options,
             sleeper,
+            bell: None,
             entries: Slab::new(),
             ready: Vec::new(),
             round: Vec::new(),
@@ -117,6 +126,21 @@ impl Epoll {
             drained: false,
             spin: Spin::default(),
         })
+    }
+
+    /// From now on this bell ends a wait, as a waker does, and is reported as
+    /// [`Completion::Woken`]. It replaces one that was set before.
+    ///
+    /// # Errors
+    /// When the kernel cannot watch it.
+    pub fn set_bell(&mut self, bell: Bell) -> io::Result<()> {
+        if let Some(old) = self.bell.take() {
+            epoll::delete(&self.epoll, &old)?;
+        }
+        let data = EventData::new_u64(BELL_BITS);
+        epoll::add(&self.epoll, &bell, data, EventFlags::IN | EventFlags::ET)?;
+        self.bell = Some(bell);
+        Ok(())
     }
 
     fn watch(&self, socket: impl AsFd, interest: EventFlags) -> io::Result<()> {
@@ -237,6 +261,13 @@ impl Epoll {
         };
         self.drained = events.len() < EVENTS_PER_LOOK;
         for event in events {
+            if event.data.u64() == BELL_BITS {
+                if let Some(bell) = &mut self.bell {
+                    bell.silence();
+                }
+                out.push(Completion::Woken);
+                continue;
+            }
             // The waker's edge has done its work by ending the wait: no token has its bits.
             self.note(*event);
         }

@@ -7,7 +7,8 @@
 //!
 //! A receive buffer may be a [`Reservation`](embar_fabric::Reservation) of the log, so the
 //! kernel copies the payload straight to the place where it stays, and a send buffer may be a
-//! [`Span`](embar_fabric::Span) of it, so no byte is copied in user space on the way out.
+//! [`Span`](embar_fabric::Span) of it, so no byte is copied in user space on the way out. Runs of
+//! [`Pieces`] that lie in several processes' logs leave by one system call, too.
 //!
 //! This crate never knows a protocol, never parses a byte, never starts a thread, and never
 //! decides what a failure means: it reports the error with the buffer and leaves the rest to its
@@ -67,7 +68,7 @@ pub mod tls;
 pub mod token;
 pub mod waker;
 
-pub use buffer::{Body, Head, RecvBuf, SendBuf, Store};
+pub use buffer::{Body, Head, Payload, Pieces, RecvBuf, SendBuf, Store};
 pub use embar_fabric::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll};
 pub use marks::Marks;

@@ -54,7 +54,8 @@ pub enum Completion<M: Memory = Mapped> {
         token: Token,
         /// The buffer; [`SendBuf::sent`] tells how far it got.
         buf: SendBuf<M>,
-        /// Ok: all bytes were handed to the kernel, which is not to say that the peer has them.
+        /// Ok: all bytes were handed to the kernel, which is not to say that the peer has them; or
+        /// some of a buffer that [goes in steps](SendBuf::goes_in_steps).
         result: io::Result<()>,
         /// Time spent in system calls for it, in `embar_meter::clock::ticks`.
         ticks: u64,
@@ -158,7 +159,9 @@ pub trait Reactor<M: Memory> {
     fn recv(&mut self, token: Token, buf: RecvBuf<M>);
 
     /// Sends all of `buf`; completes when the kernel took all of it, or with an error
-    /// (`NotConnected` for a closed or stale token).
+    /// (`NotConnected` for a closed or stale token). A buffer that
+    /// [goes in steps](SendBuf::goes_in_steps) completes when the kernel took some of it: submit it
+    /// again until [`SendBuf::remaining`] is 0, before anything else.
     ///
     /// # Panics
     /// If a send of this connection is still outstanding, or on a listener.

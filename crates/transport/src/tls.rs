@@ -26,7 +26,8 @@ pub use error::{ServerNameError, TlsError, TlsFault};
 pub enum Turn {
     /// Plaintext for whoever gave the buffer, or the end.
     Received(RecvBuf, io::Result<usize>),
-    /// All of it was encrypted, and handed to the kernel.
+    /// All of it was encrypted, and handed to the kernel; or a step of a buffer that
+    /// [goes in steps](SendBuf::goes_in_steps).
     Sent(SendBuf, io::Result<()>),
     /// The channel is no good any more, and the peer was told why if possible.
     Failed(TlsError),

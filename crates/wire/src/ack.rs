@@ -7,6 +7,7 @@
 //! 20 u32 status   0, or the [`ErrorCode`] with which all of them were refused
 //! 24 count x u64  base offsets
 //! ```
+//! With [`ErrorCode::Fenced`] each offset is the session's mark, with other refusals 0.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
@@ -15,6 +16,9 @@ use crate::control::ErrorCode;
 use crate::error::AckError;
 use crate::frame::{FrameHeader, FrameId};
 use crate::limits::MAX_ACK_BATCHES;
+
+/// In place of a base offset: the batch is stored, once, and where is not known any more.
+pub const POSITION_UNKNOWN: u64 = u64::MAX;
 
 const FIXED_BYTES: usize = 16;
 
@@ -86,7 +90,9 @@ impl<'a> Ack<'a> {
         (self.status != 0).then(|| ErrorCode::from_number(self.status))
     }
 
-    /// Base offset of each batch, in order. Without meaning if they were refused.
+    /// Base offset of each batch, in order; [`POSITION_UNKNOWN`] if it is stored and nobody knows any
+    /// more where. Of batches that were refused as [`ErrorCode::Fenced`]: the number that their
+    /// session expects next; of others that were refused without meaning.
     pub fn base_offsets(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
         self.offsets.iter().map(|offset| offset.get())
     }

@@ -231,6 +231,14 @@ impl BatchHeader {
         self.header_crc = self.compute_crc().into();
     }
 
+    /// Numbers the batch anew, as a publisher does when the batch gets its place in a session. The
+    /// header's checksum is renewed.
+    pub fn renumber(&mut self, sequence: u64, epoch: u32) {
+        self.sequence = sequence.into();
+        self.epoch = epoch.into();
+        self.header_crc = self.compute_crc().into();
+    }
+
     /// Adds flags, as a publisher does before it sends a batch again. The header's checksum is
     /// renewed.
     pub fn add_flags(&mut self, flags: BatchFlags) {

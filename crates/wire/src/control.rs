@@ -8,18 +8,20 @@
 mod cluster;
 mod field;
 mod handshake;
+mod publishing;
 mod topics;
 
 use buffa::{DecodeOptions, MessageView, SizeCache, ViewEncode};
 
 pub use self::cluster::{
-    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Join, Joined, ProfileReply,
-    SetMetering, StatusReply,
+    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Join, Joined, Metadata,
+    ProfileReply, SetMetering, StatusReply,
 };
 pub use self::handshake::{ErrorCode, ErrorReply, Hello, Role, Welcome};
+pub use self::publishing::{OpenPublisher, OpenSession, PublisherOpened, SessionOpened};
 pub use self::topics::{
-    CreateTopic, DeleteTopic, DescribeTopic, OpenPublisher, Partition, PublisherOpened, StartAt,
-    Subscribe, Subscribed, Topic, TopicCreated, TopicDescription, Topics,
+    CreateTopic, DeleteTopic, DescribeTopic, Partition, StartAt, Subscribe, Subscribed, Topic,
+    TopicCreated, TopicDescription, Topics,
 };
 
 use self::field::Body;
@@ -131,6 +133,10 @@ control! {
         OpenPublisher(OpenPublisher),
         /// Answer to OpenPublisher.
         PublisherOpened(PublisherOpened),
+        /// Asks for the next epoch of a publisher's session.
+        OpenSession(OpenSession),
+        /// Answer to OpenSession.
+        SessionOpened(SessionOpened),
         /// Asks for a topic's batches.
         Subscribe(Subscribe),
         /// Answer to Subscribe; batches follow.
@@ -147,6 +153,8 @@ control! {
         DescribeTopic(DescribeTopic),
         /// Answer to DescribeTopic.
         TopicDescription(TopicDescription),
+        /// Asks who is in the cluster.
+        Metadata(Metadata),
         /// Answer to Metadata.
         ClusterMetadata(ClusterMetadata),
         /// Answer to Status.
@@ -163,10 +171,10 @@ control! {
     signals {
         /// Answer to DeleteTopic.
         TopicDeleted(TopicDeletedView),
+        /// Ends a publisher's session for good; answered by Done.
+        CloseSession(CloseSessionView),
         /// Asks for all topics.
         ListTopics(ListTopicsView),
-        /// Asks who is in the cluster.
-        Metadata(MetadataView),
         /// Asks for counters.
         Status(StatusView),
         /// Asks for the broker's stage profile.

@@ -13,7 +13,7 @@ use crate::limits::{
 };
 
 /// Version of the protocol, exchanged in the session's handshake.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Ids from here to `u16::MAX` belong to the layer that carries a protocol's frames (handshake,
 /// heartbeats, endings); no [`Protocol`] is ever asked about them.
@@ -67,6 +67,12 @@ frame_ids! {
     Subscribe = 34,
     /// Answer to Subscribe; batches follow.
     Subscribed = 35,
+    /// Asks for the next epoch of a publisher's session.
+    OpenSession = 36,
+    /// Answer to OpenSession.
+    SessionOpened = 37,
+    /// Ends a publisher's session for good; answered by Done.
+    CloseSession = 38,
     /// Creates a topic.
     CreateTopic = 48,
     /// Answer to CreateTopic.

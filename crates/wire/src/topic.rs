@@ -1,7 +1,14 @@
-//! Which topic names are allowed.
+//! Which topic names are allowed, and what order levels promise.
 
 use crate::error::NameError;
 use crate::limits::MAX_TOPIC_NAME_BYTES;
+
+/// Whether a topic of this order level has one order over all brokers. Its offsets are positions in
+/// that order then, and its publishers have sessions; otherwise each broker counts its own offsets.
+#[must_use]
+pub fn is_totally_ordered(order: u32) -> bool {
+    order >= 2
+}
 
 /// Checks a topic name: 1 to 249 of the characters `A-Z a-z 0-9 . _ -`, and neither `.` nor `..`,
 /// so that a name is also a file name anywhere.

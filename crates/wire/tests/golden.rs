@@ -90,6 +90,20 @@ fn stamped_header_keeps_all_else() {
 }
 
 #[test]
+fn renumbered_header_keeps_all_else() {
+    let frame = sealed();
+    let mut header = BatchHeader::parse(&frame, 1 << 20).unwrap();
+    header.renumber(0x2a, 0x6b);
+    let numbered = header.as_bytes();
+    assert_eq!(numbered[24..32], 0x2au64.to_le_bytes());
+    assert_eq!(numbered[60..64], 0x6bu32.to_le_bytes());
+    assert_eq!(numbered[..8], frame[..8]);
+    assert_eq!(numbered[12..24], frame[12..24]);
+    assert_eq!(numbered[32..60], frame[32..60]);
+    assert_eq!(BatchHeader::parse(numbered, 1 << 20), Ok(header));
+}
+
+#[test]
 fn ack() {
     let mut out = vec![0xAA];
     encode_ack(7, None, &[1, 0x0203], &mut out);
@@ -144,15 +158,15 @@ fn control() {
 #[test]
 fn the_protocol_has_a_name_and_a_version() {
     assert_eq!(LogProtocol::NAME, "embar-log");
-    assert_eq!(LogProtocol::VERSION, 2);
+    assert_eq!(LogProtocol::VERSION, 3);
 }
 
 #[test]
 fn ids_are_what_they_were() {
     let ids: Vec<u16> = FrameId::ALL.iter().map(|&id| id as u16).collect();
     let expected = [
-        1, 2, 18, 32, 33, 34, 35, 48, 49, 50, 51, 52, 53, 54, 55, 64, 65, 66, 67, 68, 69, 70, 71,
-        80, 81,
+        1, 2, 18, 32, 33, 34, 35, 36, 37, 38, 48, 49, 50, 51, 52, 53, 54, 55, 64, 65, 66, 67, 68,
+        69, 70, 71, 80, 81,
     ];
     assert_eq!(ids, expected);
     for id in FrameId::ALL {

@@ -19,6 +19,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES};
 
 use super::chain::{Chain, Entry};
+use super::order::Ordering;
 use super::{Log, Watermarks};
 use crate::topics::Topic;
 
@@ -36,12 +37,11 @@ pub struct Recovered {
 }
 
 impl<M: Memory> Log<M> {
-    /// Opens the log of a claimed row over whatever the region holds for it,
-    /// with one lane for each of `threads`. `topics` are those that exist.
+    /// Opens the log of a claimed row over whatever the region holds for it. `topics` are those that
+    /// exist. Ordered topics are there after [`Log::rejoin`].
     pub fn open(
         region: &Region<M>,
         claim: &Arc<Claim>,
-        threads: u16,
         marks: Watermarks,
         topics: &[Topic],
     ) -> (Self, Recovered) {
@@ -52,7 +52,7 @@ impl<M: Memory> Log<M> {
         let mut index = region.index_writer(claim);
         let blog = region.blog(claim);
         let mut chains = BTreeMap::new();
-        for topic in topics {
+        for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
             let window = region
                 .window(row, topic.cell())
                 .filter(|w| w.chain == topic.id);
@@ -72,31 +72,65 @@ impl<M: Memory> Log<M> {
         for deleted in found.into_keys() {
             index.drop_chain(deleted);
         }
-        let lanes = (0..threads)
-            .map(|lane| {
-                let mut reader = region.lane_reader(row, lane);
-                // A record that the dead incarnation published and did not index was not
-                // acknowledged. Left there, it would be taken for the first one of ours.
-                while reader.next().is_some() {}
-                (reader, region.lane_progress_writer(row, lane))
-            })
-            .collect();
-        let log = Self {
+        let mut log = Self {
             region: region.clone(),
             claim: Arc::clone(claim),
             blog,
             index,
-            lanes,
             chains,
+            ordered: BTreeMap::new(),
+            ordering: Ordering::new(region, claim),
             marks,
             reserved_bytes: 0,
             on_their_way: 0,
             congested: false,
             evictions: 0,
-            #[cfg(feature = "canary")]
-            canary: super::canary::Canary::default(),
         };
+        for topic in topics.iter().filter(|topic| topic.is_ordered()) {
+            log.open_ordered(topic);
+        }
         (log, recovered)
+    }
+
+    /// Keeps the memory of the batches that lie here and were ordered, for this broker's older
+    /// incarnations. Nothing was allocated since [`Log::open`].
+    pub(super) fn adopt_ordered(&mut self) {
+        let row = self.claim.row();
+        for topic in self.ordered.values_mut() {
+            let mut extents: BTreeMap<u64, Found<M>> = BTreeMap::new();
+            for entry in topic.own(row) {
+                let located = Blog::<M>::locate(entry.blog_at, entry.len, entry.extent_order);
+                let Some((start, used)) = located else {
+                    continue;
+                };
+                let found = match extents.entry(start) {
+                    Slot::Occupied(found) => found.into_mut(),
+                    Slot::Vacant(vacant) => {
+                        let Some(extent) = self.blog.allocate_at(start, entry.extent_order) else {
+                            continue;
+                        };
+                        vacant.insert(Found {
+                            extent,
+                            oldest: entry.base,
+                            end: 0,
+                            used: 0,
+                        })
+                    }
+                };
+                found.used = found.used.max(used);
+                found.extent.set_cursor(found.used);
+                found.end = entry.end();
+            }
+            topic.adopt_spans(row, |entry| {
+                let (start, _) = Blog::<M>::locate(entry.blog_at, entry.len, entry.extent_order)?;
+                extents.get(&start)?.extent.span(entry.blog_at, entry.len)
+            });
+            let mut extents: Vec<Found<M>> = extents.into_values().collect();
+            extents.sort_unstable_by_key(|found| found.oldest);
+            for found in extents {
+                topic.extents.adopt(found.extent, found.end);
+            }
+        }
     }
 }
 
@@ -127,7 +161,7 @@ fn restore<M: Memory>(
     let mut extents: Vec<Found<M>> = run.extents.into_values().collect();
     extents.sort_unstable_by_key(|found| found.oldest);
     for found in extents {
-        chain.adopt(found.extent, found.end);
+        chain.extents.adopt(found.extent, found.end);
     }
     recovered.topics += u64::from(chain.batches() > 0);
     // The window may know of offsets whose batches were all evicted or damaged.

@@ -1,4 +1,4 @@
-//! How a follower asks the head where the region is. It happens once, before
+//! How a follower or a standby asks the head where the region is. It happens once, before
 //! any thread runs, so it simply blocks.
 
 use std::io::{self, Read, Write};
@@ -27,13 +27,17 @@ pub(super) struct Invitation {
     pub row: u16,
 }
 
-pub(super) fn ask(head: SocketAddr, address: SocketAddr) -> Result<Invitation, StartError> {
+pub(super) fn ask(
+    head: SocketAddr,
+    address: SocketAddr,
+    takes_data: bool,
+) -> Result<Invitation, StartError> {
     let fail = |why: String| StartError::Join { head, why };
     let mut session = Session::connect(head).map_err(|e| fail(e.to_string()))?;
     let join = Join {
         pid: std::process::id(),
         address: address.to_string(),
-        takes_data: true,
+        takes_data,
     };
     match session.ask(&Control::Join(join)).map_err(fail)? {
         Control::Joined(joined) => Ok(Invitation {

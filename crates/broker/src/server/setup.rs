@@ -1,19 +1,18 @@
-//! From a role to a claimed region: create, take over, or join.
+//! From a role to a broker that is ready to serve: region, row, sequencer, log.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use embar_fabric::error::RegionError;
-use embar_fabric::geometry::Geometry;
-use embar_fabric::memory::{Coherence, Mapped};
+use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
-use embar_fabric::region::{Probe, Region};
 use embar_transport::socket::SocketOptions;
 
 use super::membership::{Announcement, Membership};
-use super::{Progress, RegionSpec, Role, join};
+use super::place::{Place, follow, lead};
+use super::sequencer::{self, Sequencing, is_alive};
+use super::{Progress, Role, StopWord};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
@@ -21,8 +20,10 @@ use crate::log::{Log, Recovered, Watermarks};
 use crate::node::{HEAD, Node};
 use crate::topics::TopicTable;
 
-/// What every region's directory holds.
-const CONTROL_FILE: &str = "control";
+/// How long a broker that takes data waits for a sequencer.
+const SEQUENCED_WITHIN: Duration = Duration::from_secs(60);
+/// How often it looks meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A broker that has everything but a listener.
 pub(super) struct Joined {
@@ -31,6 +32,8 @@ pub(super) struct Joined {
     pub recovered: Recovered,
     /// Says `Starting` so far.
     pub announcement: Announcement,
+    /// Of a candidate.
+    pub sequencing: Option<Sequencing>,
 }
 
 pub(super) fn socket_options(config: &BrokerConfig) -> SocketOptions {
@@ -46,6 +49,7 @@ pub(super) fn join(
     config: BrokerConfig,
     address: SocketAddr,
     clock: Clock,
+    stop: &Arc<StopWord>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Joined, StartError> {
     let (region, claim) = match role {
@@ -54,7 +58,12 @@ pub(super) fn join(
             head,
             id,
             coherence,
-        } => follow(head, id, coherence, &config)?,
+        } => follow(head, Place::data(id), coherence, &config)?,
+        Role::Standby {
+            head,
+            id,
+            coherence,
+        } => follow(head, Place::standby(id), coherence, &config)?,
     };
     let claim = Arc::new(claim);
     let row = claim.row();
@@ -70,13 +79,19 @@ pub(super) fn join(
     region.prefault(row, threads, &|done, total| {
         progress(Progress::Prefault { done, total })
     })?;
+    // Before the log: a head that is alone is its own log's sequencer.
+    let sequencing = match region.geometry().area_of(row) {
+        Some(_) => Some(sequencer::start(&region, &claim, &config, stop, clock)?),
+        None => None,
+    };
     let head_cells = (row == HEAD).then(|| region.cell_writer(&claim));
     let topics = TopicTable::attach(region.cells(), head_cells);
     progress(Progress::Recovering);
     let (log, recovered) = if region.geometry().takes_data(row) {
         let known: Vec<_> = topics.iter().cloned().collect();
         let marks = Watermarks::of(region.geometry().blog_bytes, &config);
-        let (log, recovered) = Log::open(&region, &claim, config.network_threads, marks, &known);
+        let (mut log, recovered) = Log::open(&region, &claim, marks, &known);
+        await_sequencer(&mut log)?;
         (Some(log), recovered)
     } else {
         (None, Recovered::default())
@@ -88,119 +103,26 @@ pub(super) fn join(
         );
     }
     let locks = region.clone();
-    // A lock that cannot be looked at (no file descriptor is free) says nothing: the row does.
-    let alive = Box::new(move |row| locks.owner_alive(row).unwrap_or(true));
+    let alive = Box::new(move |row| is_alive(&locks, row));
     let node = Node::new(config, &claim, region, alive, topics, log, clock.at().wall);
     Ok(Joined {
         node: Arc::new(node),
         claim,
         recovered,
         announcement,
+        sequencing,
     })
 }
 
-/// The head's part: a region in `dir`, new or taken over.
-fn lead(
-    dir: &Path,
-    spec: RegionSpec,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<(Region<Mapped>, Claim), StartError> {
-    let geometry = Geometry::for_cluster(spec.bytes, spec.data_brokers)?;
-    let region = match Region::probe(dir) {
-        Probe::Stale {
-            geometry: found, ..
-        } if !spec.fresh => {
-            if found != geometry {
-                return Err(StartError::OtherShape {
-                    dir: dir.to_owned(),
-                    found_mib: found.total_bytes() >> 20,
-                    found_brokers: found.brokers,
-                });
-            }
-            tracing::info!(dir = %dir.display(), "taking over the region of a cluster that is gone");
-            Region::open(dir, spec.coherence)?
+/// Until it has taken what this row's owner before left, its order is not known.
+fn await_sequencer(log: &mut Log<Mapped>) -> Result<(), StartError> {
+    let deadline = Instant::now() + SEQUENCED_WITHIN;
+    while !log.rejoin() {
+        if Instant::now() >= deadline {
+            let waited = SEQUENCED_WITHIN;
+            return Err(StartError::NoSequencer { waited });
         }
-        Probe::Stale { .. } => {
-            tracing::info!(dir = %dir.display(), "discarding the region of a cluster that is gone");
-            Region::remove(dir)?;
-            create(dir, &geometry, spec.coherence, progress)?
-        }
-        // Creating says best what is in the way, if anything is.
-        Probe::Absent => create(dir, &geometry, spec.coherence, progress)?,
-        Probe::InUse { rows } => {
-            return Err(RegionError::InUse {
-                dir: dir.to_owned(),
-                rows,
-            }
-            .into());
-        }
-        // Somebody else's files: creating refuses them by name.
-        Probe::Damaged(_) if !dir.join(CONTROL_FILE).exists() => {
-            create(dir, &geometry, spec.coherence, progress)?
-        }
-        Probe::Damaged(_) | Probe::OtherVersion { .. } if spec.fresh => {
-            Region::remove(dir)?;
-            create(dir, &geometry, spec.coherence, progress)?
-        }
-        // Opening says best what is wrong with it.
-        Probe::Damaged(_) | Probe::OtherVersion { .. } | Probe::Denied => {
-            Region::open(dir, spec.coherence)?
-        }
-    };
-    let claim = region.claim(HEAD)?;
-    Ok((region, claim))
-}
-
-fn create(
-    dir: &Path,
-    geometry: &Geometry,
-    coherence: Coherence,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<Region<Mapped>, StartError> {
-    progress(Progress::Reserving {
-        bytes: geometry.total_bytes(),
-    });
-    Ok(Region::create(dir, geometry, coherence)?)
-}
-
-/// A follower's part: the region that the head names, and a row of it whose
-/// owner, if it ever had one, is dead.
-fn follow(
-    head: SocketAddr,
-    id: Option<u16>,
-    coherence: Coherence,
-    config: &BrokerConfig,
-) -> Result<(Region<Mapped>, Claim), StartError> {
-    let fail = |why: String| StartError::Join { head, why };
-    let invitation = join::ask(head, config.listen)?;
-    let region = Region::open(&invitation.dir, coherence)?;
-    if u64::from(region.nonce()) != invitation.nonce {
-        let dir = invitation.dir.display();
-        return Err(fail(format!(
-            "{dir} holds another region than the head's: both must see the same memory"
-        )));
+        std::thread::sleep(LOOK_EVERY);
     }
-    if let Some(id) = id {
-        if !region.geometry().takes_data(id) {
-            let rows = region.geometry().brokers - 1;
-            return Err(fail(format!("broker id {id} is not one of 1 to {rows}")));
-        }
-        let claim = region.claim(id)?;
-        return Ok((region, claim));
-    }
-    // The head's guess first; another broker may have come in between.
-    let others = region
-        .geometry()
-        .data_rows()
-        .filter(|row| *row != invitation.row);
-    for row in std::iter::once(invitation.row).chain(others) {
-        match region.claim(row) {
-            Ok(claim) => return Ok((region, claim)),
-            Err(RegionError::InUse { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(fail(
-        "all its rows are taken: start the cluster with more --brokers".into(),
-    ))
+    Ok(())
 }

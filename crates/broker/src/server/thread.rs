@@ -6,14 +6,17 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use embar_fabric::memory::Mapped;
 use embar_transport::socket::SocketOptions;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Stream, Token, Waker};
 use embar_wire::time::Now;
 
+use super::bells::{Bed, Order};
 use super::{StopWord, stop};
 use crate::clock::Clock;
+use crate::node::Node;
 use crate::profile::Counter;
 use crate::shard::{Action, At, Shard, TICK};
 
@@ -24,6 +27,9 @@ pub(super) struct Plan {
     /// The first thread accepts for all.
     pub listener: Option<TcpListener>,
     pub options: SocketOptions,
+    /// Of a broker that takes data.
+    pub bed: Option<Bed>,
+    pub node: Arc<Node<Mapped>>,
     pub stop: Arc<StopWord>,
     pub clock: Clock,
 }
@@ -53,9 +59,12 @@ pub(super) fn start(plan: Plan, name: String) -> io::Result<Started> {
         let opened = Epoll::with_options(plan.options.clone()).and_then(|mut reactor| {
             let listen = |l| Reactor::<Mapped>::listen(&mut reactor, l);
             let listener = plan.listener.map(listen).transpose()?;
-            Ok((reactor, listener))
+            let order = plan
+                .bed
+                .map(|bed| Order::attach(bed, plan.node, &mut reactor));
+            Ok((reactor, listener, order.transpose()?))
         });
-        let (reactor, listener) = match opened {
+        let (reactor, listener, order) = match opened {
             Ok(opened) => opened,
             Err(error) => return drop(ready.send(Err(error))),
         };
@@ -68,6 +77,7 @@ pub(super) fn start(plan: Plan, name: String) -> io::Result<Started> {
             shard: plan.shard,
             inbox: accepted,
             peers,
+            order,
             stop: plan.stop,
             clock: plan.clock,
             next_peer: 0,
@@ -111,6 +121,7 @@ struct NetworkThread {
     shard: Shard<Mapped>,
     inbox: Receiver<Stream>,
     peers: Peers,
+    order: Option<Order>,
     stop: Arc<StopWord>,
     clock: Clock,
     next_peer: usize,
@@ -125,8 +136,7 @@ impl NetworkThread {
     pub fn run(&mut self) {
         let (mut completions, mut actions) = (Vec::new(), Vec::new());
         loop {
-            let timeout = (!self.shard.is_empty()).then_some(TICK);
-            if let Err(error) = self.reactor.poll(timeout, &mut completions) {
+            if let Err(error) = self.wait(&mut completions, &mut actions) {
                 tracing::error!(thread = self.number, "the network thread stops: {error}");
                 return;
             }
@@ -158,6 +168,29 @@ impl NetworkThread {
                 }
             }
         }
+    }
+
+    /// Waits for events, and, while anything waits for the sequencer, for its bell.
+    fn wait(
+        &mut self,
+        completions: &mut Vec<Completion<Mapped>>,
+        actions: &mut Vec<Action<Mapped>>,
+    ) -> io::Result<()> {
+        let order = self.order.as_ref().filter(|_| self.shard.waits_for_order());
+        let Some(order) = order else {
+            let timeout = (!self.shard.is_empty()).then_some(TICK);
+            return self.reactor.poll(timeout, completions);
+        };
+        order.says_asleep(true);
+        // The last look: whoever makes news after it sees that this thread sleeps.
+        let news = self.shard.settle(self.clock.at(), actions);
+        let timeout = if news { Duration::ZERO } else { TICK };
+        self.carry_out(actions);
+        let polled = self.reactor.poll(Some(timeout), completions);
+        if let Some(order) = &self.order {
+            order.says_asleep(false);
+        }
+        polled
     }
 
     fn handle(&mut self, completion: Completion, at: At, actions: &mut Vec<Action<Mapped>>) {
@@ -210,6 +243,11 @@ impl NetworkThread {
                 // The peer may be gone already; then the receive outstanding says so.
                 Action::ShutdownWrite(token) => drop(self.reactor.shutdown_write(token)),
                 Action::Close(token) => self.reactor.close(token),
+                Action::Submitted => {
+                    if let Some(order) = &mut self.order {
+                        order.submitted();
+                    }
+                }
                 Action::WakeOthers => {
                     let others = self.peers.wakers.iter().enumerate();
                     others

@@ -26,7 +26,20 @@ impl<M: Memory> Shard<M> {
     /// Answers a request.
     pub(super) fn answer(&mut self, token: Token, request: Control, at: At) {
         let answer = match request {
-            Control::OpenPublisher(open) => self.open_publisher(token, &open),
+            Control::OpenPublisher(open) => match self.open_publisher(token, &open) {
+                // The sequencer answers.
+                Ok(None) => return,
+                Ok(Some(answer)) => Ok(answer),
+                Err(error) => Err(error),
+            },
+            Control::OpenSession(open) => match self.renew_session(token, &open) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Control::CloseSession => match self.close_session(token) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
             Control::Subscribe(subscribe) => self.subscribe(token, &subscribe),
             other => self.ask(other, at),
         };
@@ -37,7 +50,7 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    fn reply(&mut self, token: Token, message: &Control, at: At) {
+    pub(super) fn reply(&mut self, token: Token, message: &Control, at: At) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -58,7 +71,7 @@ impl<M: Memory> Shard<M> {
     fn ask(&mut self, message: Control, at: At) -> Answer {
         let node = &*self.node;
         match message {
-            Control::Metadata => Ok(metadata(node)),
+            Control::Metadata(asked) => Ok(metadata(node, asked.topic.as_deref())),
             Control::Status => Ok(self.status(at)),
             Control::Profile => profile(node),
             Control::SetMetering(SetMetering { on }) => {
@@ -69,7 +82,7 @@ impl<M: Memory> Shard<M> {
             Control::DescribeTopic(DescribeTopic { name }) => describe(node, &name),
             Control::CreateTopic(spec) => create(node, &spec, at),
             Control::DeleteTopic(DeleteTopic { name }) => delete(node, &name),
-            Control::Join(_) => join(node),
+            Control::Join(asked) => join(node, asked.takes_data),
             other => {
                 let what = format!("{:?} is not a request that a broker answers", other.id());
                 Err(refusal(ErrorCode::BadFrame, what))
@@ -77,7 +90,12 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    fn open_publisher(&mut self, token: Token, open: &OpenPublisher) -> Answer {
+    /// `None` when the sequencer has to be asked first.
+    fn open_publisher(
+        &mut self,
+        token: Token,
+        open: &OpenPublisher,
+    ) -> Result<Option<Control>, ErrorReply> {
         if self.draining {
             return Err(refusal(
                 ErrorCode::Draining,
@@ -93,7 +111,7 @@ impl<M: Memory> Shard<M> {
         }
         let topic = open_topic(&self.node, &open.topic)?;
         let Some(connection) = self.connections.get_mut(&token) else {
-            return Ok(Control::Done);
+            return Ok(None);
         };
         if !matches!(connection.peer, Peer::Client) {
             return Err(already_streaming());
@@ -102,21 +120,32 @@ impl<M: Memory> Shard<M> {
         let max_message_bytes = topic
             .max_message_bytes
             .min(largest_message(max_batch_bytes));
+        if topic.is_ordered() {
+            self.open_session(token, open, &topic, max_message_bytes)?;
+            return Ok(None);
+        }
         connection.peer = Peer::Publisher {
             topic: topic.id,
             acks: open.acks == 1,
             max_message_bytes,
+            session: None,
         };
-        Ok(Control::PublisherOpened(PublisherOpened {
+        Ok(Some(Control::PublisherOpened(PublisherOpened {
             topic_id: topic.id,
             max_batch_bytes,
             max_message_bytes,
-        }))
+            order: topic.order.into(),
+            ..PublisherOpened::default()
+        })))
     }
 
     fn subscribe(&mut self, token: Token, subscribe: &Subscribe) -> Answer {
         let topic = open_topic(&self.node, &subscribe.topic)?;
-        let extents = self.node.log().extents(topic.id);
+        if topic.is_ordered() {
+            // As far as it is known now, so that the latest position is that.
+            self.node.log().poll_order();
+        }
+        let extents = self.node.log().kept(topic.id);
         let extents = extents.ok_or_else(|| unknown_topic(&subscribe.topic))?;
         let start = match subscribe.start {
             StartAt::Earliest => extents.first,
@@ -142,6 +171,7 @@ impl<M: Memory> Shard<M> {
             topic: topic.id,
             next: start,
             sending: None,
+            foreign: Vec::new(),
             waiting: false,
         };
         connection.peer = Peer::Subscriber(cursor);
@@ -150,6 +180,7 @@ impl<M: Memory> Shard<M> {
             start,
             first: extents.first,
             next: extents.next,
+            order: topic.order.into(),
         }))
     }
 
@@ -255,7 +286,7 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Answer {
     let topic = topic.ok_or_else(|| unknown_topic(name))?;
     let mut partitions = Vec::new();
     if node.takes_data() {
-        let extents = node.log().extents(topic.id).unwrap_or_default();
+        let extents = node.log().kept(topic.id).unwrap_or_default();
         partitions.push(Partition {
             broker: node.id.into(),
             first: extents.first,
@@ -307,18 +338,26 @@ fn delete<M: Memory>(node: &Node<M>, name: &str) -> Answer {
     Ok(Control::TopicDeleted)
 }
 
-fn join<M: Memory>(node: &Node<M>) -> Answer {
-    must_be_head(node)?;
+fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Answer {
+    if node.takes_data() {
+        // A standby knows as much as the head, and a data broker is busy.
+        must_be_head(node)?;
+    }
     // The first row that nobody holds; whoever claims it first has it.
-    let free = node
-        .region
-        .geometry()
-        .data_rows()
-        .find(|row| !node.alive(*row));
+    let geometry = node.region.geometry();
+    let (free, more) = if takes_data {
+        (
+            geometry.data_rows().find(|row| !node.alive(*row)),
+            "brokers",
+        )
+    } else {
+        let mut standbys = geometry.candidates().skip(1);
+        (standbys.find(|row| !node.alive(*row)), "standbys")
+    };
     let free = free.ok_or_else(|| {
         refusal(
             ErrorCode::ClusterFull,
-            "all rows are taken: start the cluster with more --brokers".into(),
+            format!("all rows are taken: start the cluster with more --{more}"),
         )
     })?;
     Ok(Control::Joined(Joined {
@@ -335,7 +374,11 @@ fn profile<M: Memory>(node: &Node<M>) -> Answer {
 }
 
 /// Every row that was ever used, and whether its owner lives.
-fn metadata<M: Memory>(node: &Node<M>) -> Control {
+fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Control {
+    let topic_order = topic.and_then(|name| {
+        node.refresh_topics();
+        node.topics().by_name(name).map(|topic| topic.order.into())
+    });
     let brokers = (0..node.region.geometry().brokers).filter_map(|id| {
         let row = node.region.broker_row(id)?;
         let state = match row.broker_state()? {
@@ -362,5 +405,6 @@ fn metadata<M: Memory>(node: &Node<M>) -> Control {
     Control::ClusterMetadata(ClusterMetadata {
         head: HEAD.into(),
         brokers: brokers.collect(),
+        topic_order,
     })
 }

@@ -1,8 +1,6 @@
 //! Between a connection's link and the rules of the log: what the link tells is handled, what it
 //! wants is asked of the driver.
 
-use std::collections::VecDeque;
-
 use embar_fabric::memory::Memory;
 use embar_session::{CloseReason, Closed, Head, Incoming, Message, Side, Step};
 use embar_transport::Token;
@@ -15,6 +13,9 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES};
 use super::{Action, At, Shard, refusal};
 use crate::connection::{Input, Peer};
 use crate::profile::Counter;
+
+/// Why a subscriber is cut whose batches were evicted while they were sent.
+pub(super) const OVERTAKEN: &str = "it was evicted";
 
 /// What a link told, in memory of its own.
 enum Told {
@@ -71,7 +72,8 @@ impl<M: Memory> Shard<M> {
                 return;
             };
             let is_frame = matches!(incoming, Incoming::Message(_) | Incoming::Head(_));
-            if is_frame && connection.long_reply.is_some() {
+            let answering = connection.long_reply.is_some() || connection.asked.is_some();
+            if is_frame && answering {
                 // Answers come in the order of their requests.
                 connection.link.put_back();
                 return;
@@ -98,11 +100,7 @@ impl<M: Memory> Shard<M> {
         if !connection.leaving {
             return;
         }
-        let acks = matches!(connection.peer, Peer::Publisher { acks: true, .. });
-        let due = |unacknowledged: &VecDeque<(u64, Token, u64)>| {
-            unacknowledged.iter().any(|(_, whose, _)| *whose == token)
-        };
-        if acks && (!connection.acked.is_empty() || due(&self.unacknowledged)) {
+        if !connection.answers.is_empty() || connection.asked.is_some() {
             return;
         }
         connection.link.finish(at.now);

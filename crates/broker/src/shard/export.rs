@@ -5,6 +5,7 @@ use embar_session::CloseReason;
 use embar_transport::{Body, Token};
 use embar_wire::control::ErrorCode;
 
+use super::exchange::OVERTAKEN;
 use super::{Action, At, Shard, refusal};
 use crate::connection::Peer;
 use crate::log::Read;
@@ -26,12 +27,33 @@ impl<M: Memory> Shard<M> {
             return;
         };
         cursor.sending = None;
-        let read = self.node.log().read(cursor.topic, cursor.next, RUN_BYTES);
+        let link = &mut connection.link;
+        let read = self
+            .node
+            .log()
+            .read(cursor.topic, cursor.next, RUN_BYTES, || link.pieces());
         match read {
             Read::Batches { span, next } => {
                 cursor.sending = Some(cursor.next);
                 cursor.next = next;
                 connection.link.send_body(Vec::new(), Body::Log(span));
+            }
+            Read::Pieces {
+                pieces,
+                next,
+                foreign,
+            } => {
+                cursor.sending = Some(cursor.next);
+                cursor.next = next;
+                cursor.foreign = foreign;
+                connection.link.send_body(Vec::new(), Body::Pieces(pieces));
+            }
+            Read::Damaged => {
+                let what = format!(
+                    "position {} cannot be read: memory of the cluster is damaged; what lies above it can be",
+                    cursor.next
+                );
+                self.refuse(token, refusal(ErrorCode::Internal, what), at);
             }
             Read::End => {
                 if !cursor.waiting {
@@ -55,6 +77,31 @@ impl<M: Memory> Shard<M> {
                 refusal(ErrorCode::UnknownTopic, "the topic was deleted".into()),
                 at,
             ),
+        }
+    }
+
+    /// Cuts a reader that was sent other brokers' memory which had been given up: what it got is not
+    /// to be trusted, and it gets no more of it. Its checksums tell it so.
+    pub(super) fn check_kept(&mut self, token: Token) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let Peer::Subscriber(cursor) = &mut connection.peer else {
+            return;
+        };
+        if cursor.foreign.is_empty() {
+            return;
+        }
+        let kept = self.node.log().was_kept(cursor.topic, &cursor.foreign);
+        if !connection.link.is_sending_body() {
+            cursor.foreign.clear();
+        }
+        if !kept {
+            tracing::warn!(
+                peer = connection.name(),
+                "subscriber too slow: what it was being sent is evicted; closed"
+            );
+            connection.link.close(CloseReason::Full, OVERTAKEN);
         }
     }
 
@@ -125,9 +172,7 @@ impl<M: Memory> Shard<M> {
                     return None;
                 };
                 let sending = cursor.sending?;
-                let kept = log
-                    .extents(cursor.topic)
-                    .is_some_and(|e| e.first <= sending);
+                let kept = log.kept(cursor.topic).is_some_and(|e| e.first <= sending);
                 (!kept).then_some(*token)
             })
             .collect();
@@ -138,7 +183,7 @@ impl<M: Memory> Shard<M> {
                     peer = connection.name(),
                     "subscriber too slow: what it was being sent is evicted; closed"
                 );
-                connection.link.close(CloseReason::Full, "it was evicted");
+                connection.link.close(CloseReason::Full, OVERTAKEN);
             }
             self.act(token, at, out);
         }
@@ -152,7 +197,7 @@ impl<M: Memory> Shard<M> {
             .waiting
             .keys()
             .copied()
-            .filter(|t| log.extents(*t).is_none())
+            .filter(|t| log.kept(*t).is_none())
             .collect();
         drop(log);
         gone.into_iter().for_each(|topic| self.wake_topic(topic));

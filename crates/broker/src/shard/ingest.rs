@@ -13,8 +13,8 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::message::Messages;
 
 use super::{Action, At, Shard, refusal};
-use crate::connection::{Input, Payload, Peer};
-use crate::log::{Claimed, NoRoom, Place};
+use crate::connection::{Input, Payload, Peer, Session};
+use crate::log::{Claimed, NoRoom, Place, Ticket};
 use crate::profile::{Counter, Stage};
 
 impl<M: Memory> Shard<M> {
@@ -32,7 +32,9 @@ impl<M: Memory> Shard<M> {
         let checked = header
             .map_err(|error| refusal(error.code(), error.to_string()))
             .and_then(|header| match connection.peer {
-                Peer::Publisher { topic, .. } if header.topic() == topic => Ok(header),
+                Peer::Publisher { topic, session, .. } if header.topic() == topic => {
+                    of_session(session, &header).map(|()| header)
+                }
                 Peer::Publisher { .. } => Err(refusal(
                     ErrorCode::BadFrame,
                     format!(
@@ -180,19 +182,41 @@ impl<M: Memory> Shard<M> {
             self.refuse_batch(token, error, at);
             return;
         }
-        let Some(lane) = &mut self.lane else { return };
-        lane.connection = token.bits();
         let claimed = Claimed { reservation, place };
-        let appended = self
-            .node
-            .log()
-            .append(claimed, header, lane, at.wall, &self.meter);
-        let Some((base, sequence)) = appended else {
-            self.refuse_batch(token, topic_is_gone(), at);
+        let Some(connection) = self.connections.get_mut(&token) else {
+            self.node.log().abandon(claimed);
             return;
         };
-        self.unacknowledged.push_back((sequence, token, base));
-        self.touched.push(header.topic());
+        let stored = match connection.peer {
+            Peer::Publisher {
+                session: Some(session),
+                ..
+            } => {
+                let ticket = Ticket {
+                    lane: self.lane,
+                    connection: token.bits(),
+                    batch: Some(connection.answers.expect()),
+                };
+                self.submitted = true;
+                let mut log = self.node.log();
+                log.submit(claimed, header, session.slot, ticket, at.wall, &self.meter)
+            }
+            _ => {
+                let appended = self
+                    .node
+                    .log()
+                    .append(claimed, header, at.wall, &self.meter);
+                self.touched.push(header.topic());
+                if let Some(base) = appended {
+                    self.acknowledge(token, base);
+                }
+                appended.is_some()
+            }
+        };
+        if !stored {
+            self.refuse_batch(token, topic_is_gone(), at);
+            return;
+        }
         let count = |counter: Counter, n: u64| self.meter.count(counter as usize, n);
         count(Counter::Batches, 1);
         count(Counter::Messages, u64::from(header.message_count()));
@@ -249,25 +273,15 @@ impl<M: Memory> Shard<M> {
         self.refuse(token, error, at);
     }
 
-    /// Turns completed lane slots into acknowledgements of their connections.
-    pub(super) fn acknowledge(&mut self) {
-        let Some(lane) = &self.lane else { return };
-        if self.unacknowledged.is_empty() {
-            return;
-        }
-        let completed = lane.writer.progress().completed;
-        while let Some((_, token, base)) =
-            self.unacknowledged.pop_front_if(|(s, ..)| *s < completed)
+    /// A batch is readable.
+    fn acknowledge(&mut self, token: Token, base: u64) {
+        if let Some(connection) = self.connections.get_mut(&token)
+            && let Peer::Publisher { acks: true, .. } = connection.peer
         {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
-            };
-            if let Peer::Publisher { acks: true, .. } = connection.peer {
-                if connection.acked.is_empty() {
-                    self.to_flush.push(token);
-                }
-                connection.acked.push(base);
+            if !connection.answers.has_ready() {
+                self.to_flush.push(token);
             }
+            connection.answers.push(base);
         }
     }
 
@@ -284,6 +298,20 @@ impl<M: Memory> Shard<M> {
             !all
         });
         self.to_flush = tokens;
+    }
+}
+
+/// On an ordered topic a connection carries the batches of one producer.
+fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), ErrorReply> {
+    match session {
+        Some(session) if session.producer != header.producer() => Err(refusal(
+            ErrorCode::BadFrame,
+            format!(
+                "a batch of producer {:#x} came on a connection opened for another",
+                header.producer()
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -256,6 +256,8 @@ impl Peer {
             topic: topic.into(),
             producer: 7,
             acks,
+            instance: 1,
+            resumes: false,
         };
         match self.ask(&Control::OpenPublisher(open)) {
             Control::PublisherOpened(opened) => opened,

@@ -55,6 +55,14 @@ pub enum Metering {
     Off,
 }
 
+/// Reads an order level.
+pub fn parse_order(text: &str) -> Result<u32, String> {
+    match text {
+        "0" | "1" | "2" | "5" => text.parse().map_err(|_| text.to_owned()),
+        _ => Err("an order level is 0, 1, 2 or 5".into()),
+    }
+}
+
 impl BenchPlan {
     /// Refuses what cannot be run.
     pub fn validate(&self, stamped: bool) -> Result<()> {
@@ -77,6 +85,11 @@ impl BenchPlan {
         }
         if self.acks > 1 {
             return Err(exit::usage("--acks must be 0 or 1"));
+        }
+        if self.acks == 0 && self.order >= 2 {
+            return Err(exit::usage(
+                "order 2 and 5 acknowledge everything: leave --acks 0 out",
+            ));
         }
         if u64::from(self.message_bytes) + 128 > u64::from(self.batch_bytes) {
             return Err(exit::usage(format!(
@@ -156,6 +169,11 @@ pub mod tests {
                 ..plan()
             },
             BenchPlan { acks: 2, ..plan() },
+            BenchPlan {
+                acks: 0,
+                order: 5,
+                ..plan()
+            },
             BenchPlan {
                 message_bytes: 2 << 20,
                 ..plan()

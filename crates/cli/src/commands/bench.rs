@@ -15,7 +15,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::bench::cluster::sweep;
-use crate::bench::plan::{BenchPlan, Metering};
+use crate::bench::plan::{BenchPlan, Metering, parse_order};
 use crate::bench::wall::drive::WallPlan;
 use crate::context::Context;
 use crate::size::Size;
@@ -59,8 +59,8 @@ struct CommonArgs {
     /// Bytes of one message
     #[arg(short, long, value_name = "SIZE", default_value = "1024")]
     message_size: Size,
-    /// Order level of the topic, 0 or 1
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1))]
+    /// Order level of the topic: 0, 1, 2 or 5
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = parse_order)]
     order: u32,
     /// Client threads, each with a connection, for each data broker
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -35,6 +35,7 @@ Examples:
   embar broker --head --listen 127.0.0.1:9400 --region-size 2GiB
   embar broker --follower 127.0.0.1:9400
   embar broker --follower 127.0.0.1:9400 --id 2     # take over the row of a broker that died
+  embar broker --standby 127.0.0.1:9400             # sequence when the head cannot
 
 Standard output carries one line once the broker serves:
   ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0
@@ -42,41 +43,44 @@ Logs go to standard error. SIGTERM and Ctrl-C drain: what was received is acknow
 the broker ends.")]
 pub struct BrokerArgs {
     /// Create the region, or take over one that was left, and lead the cluster
-    #[arg(
-        long,
-        conflicts_with = "follower",
-        required_unless_present = "follower"
-    )]
+    #[arg(long, conflicts_with = "member", required_unless_present = "member")]
     pub head: bool,
     /// Join the cluster of the head at this address and take data
-    #[arg(long, value_name = "HEAD")]
+    #[arg(long, value_name = "HEAD", group = "member")]
     pub follower: Option<SocketAddr>,
+    /// Join the cluster of the head at this address and sequence when nobody else does
+    #[arg(long, value_name = "HEAD", group = "member")]
+    pub standby: Option<SocketAddr>,
     /// Row to take; the first free one unless given
-    #[arg(long, value_name = "N", requires = "follower")]
+    #[arg(long, value_name = "N", requires = "member")]
     pub id: Option<u16>,
-    /// Where to listen; port 0 takes any free port [default: head 127.0.0.1:9400, follower 127.0.0.1:0]
+    /// Where to listen; port 0 takes any free port [default: head 127.0.0.1:9400, others 127.0.0.1:0]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
     /// Directory of the region [default: /dev/shm/embar-UID/default]
-    #[arg(long, value_name = "DIR", conflicts_with = "follower")]
+    #[arg(long, value_name = "DIR", conflicts_with = "member")]
     pub region: Option<PathBuf>,
     /// Bytes of the whole region
     #[arg(
         long,
         value_name = "SIZE",
         default_value = "1GiB",
-        conflicts_with = "follower"
+        conflicts_with = "member"
     )]
     pub region_size: Size,
-    /// Brokers the region has room for, the head included
-    #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "follower",
+    /// Brokers the region has room for: the head and those that take data
+    #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "member",
           value_parser = clap::value_parser!(u16).range(1..=32))]
     pub brokers: u16,
+    /// Standbys the region has room for beside them
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "member",
+          value_parser = clap::value_parser!(u16).range(0..=7))]
+    pub standbys: u16,
     /// Discard the data of a region that was left
-    #[arg(long, conflicts_with = "follower")]
+    #[arg(long, conflicts_with = "member")]
     pub fresh: bool,
     /// Remove the region at the end
-    #[arg(long, conflicts_with = "follower")]
+    #[arg(long, conflicts_with = "member")]
     pub temporary: bool,
     /// How long to drain before connections are cut
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
@@ -97,7 +101,9 @@ pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
         interrupt::on_parent_exit(move || tell(&stop))?;
     }
     let result = serve(args, &stopped);
-    if args.temporary {
+    // One that failed is started again by its parent, which removes the region itself in the end.
+    let comes_back = result.is_err() && args.exit_with_parent;
+    if args.temporary && !comes_back {
         remove_region(&region_dir(args));
     }
     if let (Err(error), true) = (&result, args.exit_with_parent) {
@@ -172,9 +178,7 @@ fn start(
     loop {
         match Server::start(role(args), config.clone(), progress) {
             Err(StartError::Region(RegionError::InUse { rows, .. }))
-                if Instant::now() < deadline
-                    && !rows.is_empty()
-                    && rows.iter().all(|(_, pid)| regions::is_ending(*pid)) =>
+                if Instant::now() < deadline && are_ending(&rows) =>
             {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -183,20 +187,35 @@ fn start(
     }
 }
 
+/// Whether those are ending that are in the way: the head before, if it is among them, as the others of its cluster may
+/// stay. No rows at all are in the way while a region is being created.
+fn are_ending(rows: &[(u16, u32)]) -> bool {
+    let head = rows.iter().find(|(row, _)| *row == 0);
+    let in_the_way = head.map_or(rows, std::slice::from_ref);
+    !rows.is_empty() && in_the_way.iter().all(|(_, pid)| regions::is_ending(*pid))
+}
+
 fn role(args: &BrokerArgs) -> Role {
-    match args.follower {
-        Some(head) => Role::Follower {
+    let (id, coherence) = (args.id, Coherence::Coherent);
+    match (args.follower, args.standby) {
+        (Some(head), _) => Role::Follower {
             head,
-            id: args.id,
-            coherence: Coherence::Coherent,
+            id,
+            coherence,
         },
-        None => Role::Head {
+        (None, Some(head)) => Role::Standby {
+            head,
+            id,
+            coherence,
+        },
+        (None, None) => Role::Head {
             dir: region_dir(args),
             region: RegionSpec {
                 bytes: args.region_size.0,
                 data_brokers: args.brokers - 1,
+                standbys: args.standbys,
                 fresh: args.fresh,
-                coherence: Coherence::Coherent,
+                coherence,
             },
         },
     }

@@ -29,19 +29,22 @@ Examples:
   embar consume numbers --follow                         what comes from now on, until Ctrl-C
   embar consume users --from start --format '%k=%v\\n'
   embar consume numbers --from 1:4096,2:0,3:77           go on from these offsets, by broker
+  embar consume payments --from 4096                     go on from there, if the topic is of order 2 or 5
 
 Without --follow it ends at the end of the topic as it was at the start.
 
 Format: %v value, %k key, %o offset, %b broker, %t append time (ns since 1970), %h headers
-(name=value,...), %%; \\n \\t \\r \\0 \\\\ \\xHH.
+(name=value,...), %%; \\n \\t \\r \\0 \\\\ \\xHH. Messages of topics of order 2 and 5 have one order over all
+brokers: %o is the place in it, and %b is empty.
 
-JSON, one object per message: broker, offset, time_ns, key (null if there is none), value,
+JSON, one object per message: broker (not at order 2 and 5), offset, time_ns, key (null if there is none), value,
 headers (name: value). Bytes that are not UTF-8 are given in base64, under key_base64 and
 value_base64; header values as {\"base64\": ...}.")]
 pub struct ConsumeArgs {
     /// Topic to read
     topic: String,
-    /// start, end, or offsets by broker as BROKER:OFFSET,... [default: end with --follow, else start]
+    /// start, end, offsets by broker as BROKER:OFFSET,..., or one OFFSET at order 2 and 5 [default: end with --follow,
+    /// else start]
     #[arg(long, value_name = "WHERE")]
     from: Option<From>,
     /// End after so many messages
@@ -82,7 +85,7 @@ impl std::str::FromStr for From {
             "end" => Ok(Self::End),
             _ => match text.parse::<Positions>() {
                 Ok(positions) if !positions.is_empty() => Ok(Self::At(positions)),
-                Ok(_) => Err("write start, end or BROKER:OFFSET,...".into()),
+                Ok(_) => Err("write start, end, BROKER:OFFSET,... or OFFSET".into()),
                 Err(error) => Err(error.to_string()),
             },
         }
@@ -193,7 +196,8 @@ mod tests {
             panic!("not positions")
         };
         assert_eq!(positions.next(1), Some(4096));
-        for text in ["", "beginning", "1", "1:x"] {
+        assert_eq!("77".parse(), Ok(From::At(Positions::at(77))));
+        for text in ["", "beginning", "-1", "1:x"] {
             assert!(text.parse::<From>().is_err(), "{text}");
         }
     }

@@ -19,9 +19,12 @@ Examples:
 JSON: control_bytes, total_bytes, blog_bytes, tables[] with name, writer, offset, entry_bytes,
 entries")]
 pub struct LayoutArgs {
-    /// Brokers, the head included
+    /// The head and the brokers that take data
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
     brokers: u16,
+    /// Standbys beside them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=7))]
+    standbys: u16,
     /// Bytes of the region
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     region_size: Size,
@@ -46,7 +49,7 @@ struct Region {
 
 /// Prints it.
 pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
-    let geometry = Geometry::for_cluster(args.region_size.0, args.brokers - 1)
+    let geometry = Geometry::for_cluster(args.region_size.0, args.brokers - 1, args.standbys)
         .map_err(|error| crate::exit::usage(error.to_string()))?;
     let layout = Layout::new(&geometry);
     let tables = layout

@@ -130,10 +130,11 @@ fn state(state: BrokerState) -> &'static str {
     }
 }
 
-fn role(role: BrokerRole) -> &'static str {
-    match role {
-        BrokerRole::Head => "head",
-        BrokerRole::Member => "data",
+fn role(info: &BrokerInfo) -> &'static str {
+    match (info.role, info.takes_data) {
+        (BrokerRole::Head, _) => "head",
+        (BrokerRole::Member, true) => "data",
+        (BrokerRole::Member, false) => "standby",
         _ => "unknown",
     }
 }
@@ -141,7 +142,7 @@ fn role(role: BrokerRole) -> &'static str {
 fn broker(info: &BrokerInfo, status: Result<BrokerStatus, String>) -> Broker {
     Broker {
         id: info.id,
-        role: role(info.role),
+        role: role(info),
         state: state(info.state),
         address: info.address.clone(),
         incarnation: info.incarnation,

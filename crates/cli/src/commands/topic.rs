@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use embar_client::TopicSpec;
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{Partition, Topic};
+use embar_wire::topic::is_totally_ordered;
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
@@ -33,7 +34,8 @@ max_message_bytes, created_ns")]
     Create {
         /// Its name: letters, digits, '.', '_' and '-', at most 249
         name: String,
-        /// 0: none across connections; 1: arrival order on each broker
+        /// 0: none across connections; 1: arrival order on each broker; 2: one order over all brokers; 5: one order over
+        /// all brokers that keeps the order of each publisher
         #[arg(long, value_name = "N", default_value_t = 0)]
         order: u32,
         /// Bytes to keep on each broker; the oldest go first. Without it, as much as fits
@@ -208,30 +210,57 @@ fn list(topics: &[Topic]) -> String {
 }
 
 fn describe(topic: &Topic, partitions: &[Partition]) -> String {
-    let mut table = Table::new(["broker", "first", "next", "messages", "bytes", "batches"]);
-    for part in partitions {
-        table.row([
-            part.broker.to_string(),
-            part.first.to_string(),
-            part.next.to_string(),
-            grouped(part.next.saturating_sub(part.first)),
-            Size(part.payload_bytes).to_string(),
-            grouped(part.batches),
-        ]);
-    }
-    let messages: u64 = partitions
-        .iter()
-        .map(|part| part.next.saturating_sub(part.first))
-        .sum();
+    let (readable, table) = if is_totally_ordered(topic.order) {
+        one_order(partitions)
+    } else {
+        order_of_each(partitions)
+    };
     format!(
-        "{} (id {}), order {}, {}, messages up to {}\n{} messages can be read\n\n{table}",
+        "{} (id {}), order {}, {}, messages up to {}\n{readable}\n\n{table}",
         topic.name,
         topic.id,
         topic.order,
         retention_text(topic),
         Size(topic.max_message_bytes.into()),
-        grouped(messages),
     )
+}
+
+/// Each broker has offsets of its own.
+fn order_of_each(partitions: &[Partition]) -> (String, Table) {
+    let mut table = Table::new(["broker", "first", "next", "messages", "bytes", "batches"]);
+    let mut all = 0;
+    for part in partitions {
+        let messages = part.next.saturating_sub(part.first);
+        all += messages;
+        table.row([
+            part.broker.to_string(),
+            part.first.to_string(),
+            part.next.to_string(),
+            grouped(messages),
+            Size(part.payload_bytes).to_string(),
+            grouped(part.batches),
+        ]);
+    }
+    (format!("{} messages can be read", grouped(all)), table)
+}
+
+/// All brokers tell of one order, each of its own share of the bytes.
+fn one_order(partitions: &[Partition]) -> (String, Table) {
+    let mut table = Table::new(["broker", "bytes", "batches"]);
+    for part in partitions {
+        table.row([
+            part.broker.to_string(),
+            Size(part.payload_bytes).to_string(),
+            grouped(part.batches),
+        ]);
+    }
+    let first = partitions.iter().map(|part| part.first).max().unwrap_or(0);
+    let next = partitions.iter().map(|part| part.next).max().unwrap_or(0);
+    let readable = format!(
+        "{} messages can be read: positions {first} to below {next}",
+        grouped(next.saturating_sub(first))
+    );
+    (readable, table)
 }
 
 #[cfg(test)]

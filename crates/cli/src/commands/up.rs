@@ -14,7 +14,8 @@ use crate::context::Context;
 use crate::regions;
 use crate::settings::BrokerSettings;
 use crate::size::{Size, parse_duration};
-use crate::supervise::{Broker, Cluster, Happening, Plan, plan};
+use crate::supervise::plan::{self, Role};
+use crate::supervise::{Broker, Cluster, Happening, Plan};
 
 /// A broker that dies so often within [`WITHIN`] is given up.
 const RESTARTS_MAX: usize = 5;
@@ -26,26 +27,29 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  embar up                                   a head and 3 data brokers, ports 9400 to 9403
+  embar up                                   a head, 3 data brokers, a standby: ports 9400 to 9404
   embar up --brokers 2 --region-size 4GiB
   embar up --listen 127.0.0.1:0 --temporary  any free ports; nothing is kept
 
 The log lives in shared memory: it survives the death of any process, also of all of them, and
 nothing of it survives a reboot. The next `embar up` with the same region finds the data again,
-unless --fresh is given. Ctrl-C and SIGTERM drain. A data broker that dies is restarted with
-its data; when the head dies, the cluster stops.
+unless --fresh is given. Ctrl-C and SIGTERM drain. A broker that dies is restarted with its
+data. While the head is gone, a standby sequences, and only topics cannot be created or deleted.
 
 JSON, one object when the cluster is ready:
-  brokers[]     id, address, pid, recovered_topics, recovered_batches
+  brokers[]     id, role (head, data, standby), address, pid, recovered_topics, recovered_batches
   bootstrap     address of the head
   region, region_bytes, log_dir, ready_s
 and one when it has ended:
   stopped, killed[] (ids of brokers that did not drain in time), region (null if removed),
   region_bytes")]
 pub struct UpArgs {
-    /// Brokers, the head included; the head only sequences unless it is alone
+    /// The head and the brokers that take data; the head only sequences unless it is alone
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
     brokers: u16,
+    /// Brokers beside these that sequence when the head cannot [default: 1, or 0 for a head that is alone]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=7))]
+    standbys: Option<u16>,
     /// Address of the head; the others take the next ports, or any free ones if the port is 0
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9400")]
     listen: SocketAddr,
@@ -89,7 +93,7 @@ struct Stopped<'a> {
     region_bytes: u64,
 }
 
-/// Runs until told to stop, or until the head dies.
+/// Runs until told to stop, or until the head cannot be kept alive.
 pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
     let started = Instant::now();
     let plan = make_plan(args)?;
@@ -117,6 +121,7 @@ fn make_plan(args: &UpArgs) -> Result<Plan> {
     Ok(Plan {
         exe: plan::own_exe()?,
         brokers: args.brokers,
+        standbys: args.standbys.unwrap_or(u16::from(args.brokers > 1)),
         listen: args.listen,
         log_dir: args
             .log_dir
@@ -169,13 +174,13 @@ fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<(
         };
         table.row([
             broker.id.to_string(),
-            role(broker.id, plan.brokers).to_owned(),
+            role(broker.role, plan.brokers).to_owned(),
             broker.address.to_string(),
             broker.pid.to_string(),
-            if broker.id == 0 && plan.brokers > 1 {
-                "-".into()
-            } else {
+            if broker.role == Role::Data || plan.brokers == 1 {
                 found
+            } else {
+                "-".into()
             },
         ]);
     }
@@ -190,11 +195,12 @@ fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<(
     ))
 }
 
-fn role(id: u16, brokers: u16) -> &'static str {
-    match (id, brokers) {
-        (0, 1) => "head, takes data",
-        (0, _) => "head",
-        _ => "data",
+fn role(role: Role, brokers: u16) -> &'static str {
+    match (role, brokers) {
+        (Role::Head, 1) => "head, takes data",
+        (Role::Head, _) => "head",
+        (Role::Data, _) => "data",
+        (Role::Standby, _) => "standby",
     }
 }
 
@@ -240,7 +246,7 @@ fn region_option(region: &Path) -> String {
 /// Restarts what dies.
 #[derive(Default)]
 struct Watch {
-    /// When each data broker died lately.
+    /// When each broker died lately.
     deaths: BTreeMap<u16, Vec<Instant>>,
     /// When which broker is to be started again.
     due: BTreeMap<u16, Instant>,
@@ -252,42 +258,50 @@ impl Watch {
             let deadline = self.due.values().min().copied();
             match cluster.wait(deadline) {
                 Happening::Interrupted => return Ok(()),
-                Happening::Died { id: 0, how } => {
-                    bail!(
-                        "the head {how}\nthe cluster stops: without it nobody can join or find a topic; the data stay in memory"
-                    )
+                Happening::Died { id, how } => self.died(id, &how, context)?,
+                Happening::Serves(broker) => {
+                    let with = match broker.role {
+                        Role::Data => format!(" with {} batches", broker.recovered_batches),
+                        Role::Head | Role::Standby => String::new(),
+                    };
+                    context.output.note(format_args!(
+                        "broker {} serves again at {} (pid {}){with}",
+                        broker.id, broker.address, broker.pid
+                    ));
                 }
-                Happening::Died { id, how } => self.died(id, &how, context),
-                Happening::Serves(broker) => context.output.note(format_args!(
-                    "broker {} serves again at {} (pid {}) with {} batches",
-                    broker.id, broker.address, broker.pid, broker.recovered_batches
-                )),
                 Happening::Woken | Happening::TimedOut => {}
             }
-            self.restart_due(cluster, context);
+            self.restart_due(cluster, context)?;
         }
     }
 
-    fn died(&mut self, id: u16, how: &str, context: &Context) {
+    /// Fails when it is the head and it dies too often.
+    fn died(&mut self, id: u16, how: &str, context: &Context) -> Result<()> {
         let now = Instant::now();
         let deaths = self.deaths.entry(id).or_default();
         deaths.retain(|death| now.duration_since(*death) < WITHIN);
         deaths.push(now);
         let count = deaths.len();
+        if count > RESTARTS_MAX && id == 0 {
+            bail!(
+                "the head {how}\nit died {count} times within {WITHIN:?} and the cluster stops: without it nobody can join and no topic can be created; the data stay in memory"
+            );
+        }
         if count > RESTARTS_MAX {
             context.output.note(format_args!(
                 "broker {id} {how}\nbroker {id} died {count} times within {WITHIN:?} and is given up; its data stay in memory: stop the cluster, look into its log, start again"
             ));
-            return;
+            return Ok(());
         }
         let wait = BACKOFF_FIRST * (1 << (count - 1));
         context.output.note(format_args!(
             "broker {id} {how}\nbroker {id} is restarted in {wait:?}"
         ));
         self.due.insert(id, now + wait);
+        Ok(())
     }
 
-    fn restart_due(&mut self, cluster: &mut Cluster, context: &Context) {
+    fn restart_due(&mut self, cluster: &mut Cluster, context: &Context) -> Result<()> {
         let now = Instant::now();
         let due: Vec<u16> = self
             .due
@@ -302,9 +316,10 @@ impl Watch {
                     id,
                     &format!("cannot be started: {}", crate::exit::explain(&error)),
                     context,
-                );
+                )?;
             }
         }
+        Ok(())
     }
 }
 
@@ -324,7 +339,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..RESTARTS_MAX {
             let before = Instant::now();
-            watch.died(2, "was killed", &context);
+            watch.died(2, "was killed", &context).expect("restarted");
             waits.push(
                 watch
                     .due
@@ -334,13 +349,29 @@ mod tests {
             );
         }
         assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
-        watch.died(2, "was killed", &context);
+        watch.died(2, "was killed", &context).expect("given up");
         assert!(watch.due.is_empty(), "given up");
-        watch.died(1, "was killed", &context);
+        watch.died(1, "was killed", &context).expect("restarted");
         assert!(
             watch.due.contains_key(&1),
             "another broker has its own count"
         );
+    }
+
+    #[test]
+    fn a_head_that_keeps_dying_ends_the_cluster() {
+        let context = Context {
+            output: Output::new(true, Color::Never),
+            interrupt: Interrupt::default(),
+        };
+        let mut watch = Watch::default();
+        for _ in 0..RESTARTS_MAX {
+            watch.died(0, "was killed", &context).expect("restarted");
+        }
+        let error = watch
+            .died(0, "was killed", &context)
+            .expect_err("too often");
+        assert!(error.to_string().contains("the head was killed"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 
 use super::child::{Child, Event, tail};
-use super::plan::Plan;
+use super::plan::{Plan, Role};
 use super::protocol::Report;
 use crate::context::Context;
 use crate::exit::{Problem, USAGE};
@@ -24,6 +24,8 @@ const EXIT_WITHIN: Duration = Duration::from_secs(2);
 pub struct Broker {
     /// Its row; 0 is the head.
     pub id: u16,
+    /// What it is.
+    pub role: Role,
     /// Where it listens.
     pub address: SocketAddr,
     /// Its process.
@@ -59,6 +61,8 @@ pub enum Happening {
 pub(super) struct Slot {
     pub(super) child: Option<Child>,
     life: u32,
+    /// Where it listened when it served last.
+    address: Option<SocketAddr>,
     broker: Option<Broker>,
     failure: Option<(u8, String)>,
 }
@@ -94,7 +98,7 @@ impl Cluster {
             // A cluster that is gone need not be told.
             let _heard = on_signal.send(Event::Interrupted);
         });
-        let slots = (0..plan.brokers).map(|_| Slot::default()).collect();
+        let slots = (0..plan.rows()).map(|_| Slot::default()).collect();
         let mut cluster = Self {
             plan,
             slots,
@@ -105,13 +109,10 @@ impl Cluster {
         let bar = context
             .output
             .bytes_bar("reserving memory", cluster.plan.region_bytes);
-        let args = cluster.plan.head_args();
-        cluster.spawn(0, &args)?;
+        cluster.spawn(0)?;
         cluster.await_ready(&bar)?;
-        let head = cluster.head();
-        for id in 1..cluster.plan.brokers {
-            let args = cluster.plan.follower_args(head, id, None);
-            cluster.spawn(id, &args)?;
+        for id in 1..cluster.plan.rows() {
+            cluster.spawn(id)?;
         }
         cluster.await_ready(&bar)?;
         Ok(cluster)
@@ -124,10 +125,7 @@ impl Cluster {
 
     /// Address of the head.
     pub fn head(&self) -> SocketAddr {
-        self.slots[0]
-            .broker
-            .as_ref()
-            .map_or(self.plan.listen, |head| head.address)
+        self.slots[0].address.unwrap_or(self.plan.listen)
     }
 
     /// Brokers that serve.
@@ -158,23 +156,24 @@ impl Cluster {
         }
     }
 
-    /// Starts the data broker of row `id` again, at the address it had.
+    /// Starts the broker of row `id` again, at the address it had.
     pub fn restart(&mut self, id: u16) -> Result<()> {
-        let before = self.slots[usize::from(id)]
-            .broker
-            .take()
-            .map(|broker| broker.address);
-        let args = self.plan.follower_args(self.head(), id, before);
-        self.spawn(id, &args)
+        self.slots[usize::from(id)].broker = None;
+        self.spawn(id)
     }
 
-    fn spawn(&mut self, id: u16, args: &[String]) -> Result<()> {
+    fn spawn(&mut self, id: u16) -> Result<()> {
+        let head = self.head();
         let slot = &mut self.slots[usize::from(id)];
+        let args = match self.plan.role(id) {
+            Role::Head => self.plan.head_args(slot.address),
+            Role::Data | Role::Standby => self.plan.member_args(head, id, slot.address),
+        };
         slot.life += 1;
         slot.failure = None;
         let place = (usize::from(id), slot.life);
         slot.child = Some(Child::start(
-            (&self.plan.exe, args),
+            (&self.plan.exe, &args),
             &self.plan.log(id),
             place,
             self.sender.clone(),
@@ -242,7 +241,10 @@ impl Cluster {
     fn heard(&mut self, slot: usize, report: Report, bar: Option<&Bar>) -> Option<Happening> {
         match report {
             Report::Prefault { done, .. } => {
-                if let Some(bar) = bar {
+                // A standby has no payload: it tells little of the whole.
+                if let Some(bar) = bar
+                    && self.plan.role(slot as u16) != Role::Standby
+                {
                     bar.set(
                         done.saturating_mul(u64::from(self.plan.brokers.max(2) - 1))
                             .min(self.plan.region_bytes),
@@ -263,11 +265,13 @@ impl Cluster {
             } => {
                 let broker = Broker {
                     id,
+                    role: self.plan.role(id),
                     address,
                     pid,
                     recovered_topics: topics,
                     recovered_batches: batches,
                 };
+                self.slots[slot].address = Some(address);
                 self.slots[slot].broker = Some(broker.clone());
                 Some(Happening::Serves(broker))
             }

@@ -14,8 +14,10 @@ use crate::size::show_duration;
 pub struct Plan {
     /// The program; its `broker` command is run.
     pub exe: PathBuf,
-    /// Brokers, the head included; at least 1.
+    /// The head and the brokers that take data; at least 1.
     pub brokers: u16,
+    /// Brokers beside these that sequence when the head cannot; their rows come last.
+    pub standbys: u16,
     /// Address of the head. The others follow on the next ports, or take any free one if its port is 0.
     pub listen: SocketAddr,
     /// Directory of the region.
@@ -45,14 +47,42 @@ pub fn own_exe() -> Result<PathBuf> {
     })
 }
 
+/// What a broker is in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It owns the topics, and sequences first.
+    Head,
+    /// It takes data.
+    Data,
+    /// It sequences when the head cannot.
+    Standby,
+}
+
 impl Plan {
-    /// Arguments of the head.
-    pub fn head_args(&self) -> Vec<String> {
-        let mut args = self.common("--head".into(), self.listen);
+    /// All rows.
+    pub fn rows(&self) -> u16 {
+        self.brokers.saturating_add(self.standbys)
+    }
+
+    /// What the broker of row `id` is.
+    pub fn role(&self, id: u16) -> Role {
+        match id {
+            0 => Role::Head,
+            id if id < self.brokers => Role::Data,
+            _ => Role::Standby,
+        }
+    }
+
+    /// Arguments of the head, for the first time or at the address it had before. Only the first time
+    /// it may discard what is in the region.
+    pub fn head_args(&self, before: Option<SocketAddr>) -> Vec<String> {
+        let mut args = self.common("--head".into(), before.unwrap_or(self.listen));
         args.push(format!("--region={}", self.region.display()));
         args.push(format!("--region-size={}", self.region_bytes));
         args.push(format!("--brokers={}", self.brokers));
-        if self.fresh {
+        args.push(format!("--standbys={}", self.standbys));
+        if self.fresh && before.is_none() {
             args.push("--fresh".into());
         }
         if self.temporary {
@@ -61,20 +91,25 @@ impl Plan {
         args
     }
 
-    /// Arguments of the data broker of row `id`, for the first time or at the address it had before.
-    pub fn follower_args(
+    /// Arguments of the data broker or standby of row `id`, for the first time or at the address it
+    /// had before.
+    pub fn member_args(
         &self,
         head: SocketAddr,
         id: u16,
         before: Option<SocketAddr>,
     ) -> Vec<String> {
-        let listen = before.unwrap_or_else(|| self.follower_address(id));
-        let mut args = self.common(format!("--follower={head}"), listen);
+        let listen = before.unwrap_or_else(|| self.member_address(id));
+        let role = match self.role(id) {
+            Role::Standby => format!("--standby={head}"),
+            Role::Head | Role::Data => format!("--follower={head}"),
+        };
+        let mut args = self.common(role, listen);
         args.push(format!("--id={id}"));
         args
     }
 
-    fn follower_address(&self, id: u16) -> SocketAddr {
+    fn member_address(&self, id: u16) -> SocketAddr {
         let mut address = self.listen;
         address.set_port(match address.port() {
             0 => 0,
@@ -105,6 +140,7 @@ mod tests {
         Plan {
             exe: "/bin/embar".into(),
             brokers: 3,
+            standbys: 1,
             listen: SocketAddr::from(([127, 0, 0, 1], port)),
             region: "/dev/shm/r".into(),
             region_bytes: 1 << 26,
@@ -123,7 +159,7 @@ mod tests {
     fn data_brokers_listen_on_the_next_ports() {
         let head = SocketAddr::from(([127, 0, 0, 1], 9400));
         let listen = |plan: Plan, before| {
-            let args = plan.follower_args(head, 2, before);
+            let args = plan.member_args(head, 2, before);
             args.iter()
                 .find_map(|arg| arg.strip_prefix("--listen="))
                 .map(str::to_owned)
@@ -137,12 +173,13 @@ mod tests {
 
     #[test]
     fn settings_and_region_reach_the_brokers() {
-        let args = plan(0).head_args();
+        let args = plan(0).head_args(None);
         for expected in [
             "--head",
             "--region=/dev/shm/r",
             "--region-size=67108864",
             "--brokers=3",
+            "--standbys=1",
             "--fresh",
             "--no-metering",
         ] {
@@ -152,5 +189,35 @@ mod tests {
             );
         }
         assert!(!args.iter().any(|arg| arg == "--temporary"));
+    }
+
+    #[test]
+    fn a_head_that_is_started_again_keeps_its_address_and_the_data() {
+        let before = SocketAddr::from(([127, 0, 0, 1], 33333));
+        let args = plan(0).head_args(Some(before));
+        assert!(
+            args.contains(&"--listen=127.0.0.1:33333".to_owned()),
+            "{args:?}"
+        );
+        assert!(!args.iter().any(|arg| arg == "--fresh"), "{args:?}");
+    }
+
+    #[test]
+    fn the_last_rows_stand_by() {
+        let head = SocketAddr::from(([127, 0, 0, 1], 9400));
+        let plan = plan(9400);
+        let roles: Vec<Role> = (0..plan.rows()).map(|id| plan.role(id)).collect();
+        assert_eq!(roles, [Role::Head, Role::Data, Role::Data, Role::Standby]);
+        let args = plan.member_args(head, 3, None);
+        for expected in [
+            "--standby=127.0.0.1:9400",
+            "--id=3",
+            "--listen=127.0.0.1:9403",
+        ] {
+            assert!(
+                args.iter().any(|arg| arg == expected),
+                "{expected} in {args:?}"
+            );
+        }
     }
 }

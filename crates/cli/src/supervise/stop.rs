@@ -12,12 +12,15 @@ const BEYOND_GRACE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Cluster {
-    /// Drains all brokers: data brokers first, so that the head can still tell clients where to go. Returns the rows
-    /// of those that did not end in time and were killed.
+    /// Drains all brokers: data brokers first, so that what they received is still ordered, and the head can tell
+    /// clients where to go; the head last. Returns the rows of those that did not end in time and were killed.
     pub fn stop(mut self) -> Vec<u16> {
         let patience = self.plan.grace + BEYOND_GRACE;
-        let (head, data) = self.slots.split_at_mut(1);
+        let brokers = self.plan.brokers;
+        let (head, others) = self.slots.split_at_mut(1);
+        let (data, standbys) = others.split_at_mut(usize::from(brokers) - 1);
         let mut killed = drain(data, 1, patience);
+        killed.extend(drain(standbys, brokers, patience));
         killed.extend(drain(head, 0, patience));
         killed
     }

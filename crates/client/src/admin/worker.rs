@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use embar_meter::Snapshot;
 use embar_wire::control::{
     BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic, DeleteTopic, DescribeTopic,
-    ErrorCode, ErrorReply, SetMetering, Topic, TopicDescription,
+    ErrorCode, ErrorReply, Metadata, SetMetering, Topic, TopicDescription,
 };
 
 use super::TopicSpec;
@@ -57,7 +57,7 @@ impl Worker {
         }
         let mut cause = String::new();
         for &address in &addresses {
-            match self.ask(address, &Control::Metadata) {
+            match self.ask(address, &Control::Metadata(Metadata::default())) {
                 Ok(Control::ClusterMetadata(cluster)) => {
                     self.cluster = Some(cluster.clone());
                     return Ok(cluster);

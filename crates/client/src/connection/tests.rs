@@ -1,5 +1,5 @@
 use embar_session::Side;
-use embar_wire::control::{ErrorCode, ErrorReply};
+use embar_wire::control::{ErrorCode, ErrorReply, Metadata};
 
 use super::*;
 use crate::testing::{SECOND, all_sent, control_frames, far_end, frame, goodbye, welcome};
@@ -137,9 +137,10 @@ fn the_other_end_hears_who_came_and_what_is_asked() {
 #[test]
 fn one_send_at_a_time_and_what_waits_goes_together() {
     let mut link = up();
-    link.send(&Control::Metadata).expect("small");
+    let request = Control::Metadata(Metadata::default());
+    link.send(&request).expect("small");
     let (first, bytes) = take_send(&mut link).expect("a request");
-    assert_eq!(control_frames(&bytes), [Control::Metadata]);
+    assert_eq!(control_frames(&bytes), [request]);
     link.send(&Control::ListTopics).expect("small");
     link.send(&Control::Status).expect("small");
     assert!(!link.may_send_batch());

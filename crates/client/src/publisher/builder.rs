@@ -127,7 +127,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// What to do with batches that a lost connection may have delivered. Default [`OnBrokerLoss::Resend`].
+    /// What to do with batches that a lost connection may have delivered. Default [`OnBrokerLoss::Resend`]. On topics of
+    /// order 2 and 5 they are sent again in any case, and stored once.
     pub fn on_broker_loss(mut self, choice: OnBrokerLoss) -> Self {
         self.on_broker_loss = choice;
         self
@@ -139,7 +140,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// Identity of the publishing session, found in batch headers. Default: random.
+    /// Identity of the publishing session, found in batch headers. Default: random. On topics of order 2 and 5 only one
+    /// publisher may have an identity: the one that opens last ends the one before, with [`Error::SessionTaken`].
     pub fn producer_id(mut self, id: u64) -> Self {
         self.producer_id = Some(id);
         self
@@ -159,6 +161,10 @@ impl PublisherBuilder {
     }
 
     /// A batch that no broker took within this time fails. Default 30 s.
+    ///
+    /// On topics of order 2 and 5 this ends when the batch is handed to a connection: it has its number then, and without
+    /// it nothing behind it would be stored. It is sent until a broker takes it or the publisher ends, so
+    /// [`flush`](super::PublisherHandle::flush) and [`Publisher::close`] wait for as long as the cluster is away.
     pub fn delivery_timeout(mut self, limit: Duration) -> Self {
         self.delivery_timeout = limit;
         self
@@ -195,7 +201,8 @@ impl PublisherBuilder {
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
-    /// [`Error::UnknownTopic`], [`Error::Refused`], or [`Error::System`].
+    /// [`Error::UnknownTopic`], [`Error::SessionTaken`], [`Error::Refused`] (also for [`Acks::None`] on a topic of order
+    /// 2 or 5), or [`Error::System`].
     pub fn open(self) -> Result<Publisher, Error> {
         block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
     }

@@ -11,13 +11,15 @@
 //! Invariants:
 //! - Each submitted batch is resolved exactly once, and its buffer released exactly once, after that.
 //! - A batch that no connection ever carried is never in doubt; one that was carried is sent again only with the
-//!   possible-duplicate flag, or not at all.
+//!   possible-duplicate flag, or not at all. Topics of order 2 and 5: it is sent again with the number it has in the
+//!   session, and in doubt only if the publisher ends before it is answered.
 //! - Memory is bounded by the batches submitted and not released.
 
 mod loss;
 mod model;
+mod ordered;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
@@ -25,14 +27,16 @@ use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, ErrorCode, PublisherOpened};
 use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::Now;
+use embar_wire::topic::is_totally_ordered;
 
 pub use self::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 
 use super::dispatch;
 use super::flight::Batch;
-use super::lane::PublishLane;
+use super::lane::{Answer, PublishLane};
 use super::receipt::{Failure, Outcome};
-use crate::backoff::Random;
+use super::session::Session;
+use crate::backoff::{Backoff, Random};
 use crate::connection::{Lane, LinkAction, LinkSettings};
 use crate::directory::{Directory, Finding};
 use crate::error::Error;
@@ -53,6 +57,13 @@ pub struct PublisherCore {
     lanes: Vec<PublishLane>,
     /// Batches that no connection could take yet.
     waiting: VecDeque<Batch>,
+    /// Batches with a number that no connection has, by number.
+    again: BTreeMap<u64, Batch>,
+    again_backoff: Backoff,
+    /// On topics with one order over all brokers, once a broker has announced this publisher.
+    session: Option<Session>,
+    /// Tells this publisher from others with the same producer.
+    instance: u64,
     last_choice: usize,
     topic_id: Option<u32>,
     max_batch_bytes: u32,
@@ -84,6 +95,10 @@ impl PublisherCore {
             directory,
             lanes: Vec::new(),
             waiting: VecDeque::new(),
+            again: BTreeMap::new(),
+            again_backoff: Backoff::new(ordered::AGAIN),
+            session: None,
+            instance: random.next_bits(),
             last_choice: 0,
             topic_id: None,
             max_batch_bytes: MAX_BATCH_BYTES,
@@ -138,11 +153,15 @@ impl PublisherCore {
     }
 
     fn read(&mut self, index: usize, now: Now) {
-        let opened = self.lanes[index].read(&self.config, now, &mut self.events);
-        if let Some(opened) = opened {
-            self.lane_opened(index, &opened, now);
+        let resumes = self.session.is_some();
+        let answer = self.lanes[index].read(&self.config, resumes, now, &mut self.events);
+        self.take_answers(index, now);
+        match answer {
+            Some(Answer::Publisher(opened)) => self.lane_opened(index, &opened, now),
+            Some(Answer::Session(granted)) => self.session_granted(index, granted),
+            None => {}
         }
-        self.pump();
+        self.pump(now);
     }
 
     /// `lane` is closed, or could not be connected, and the driver holds nothing of it.
@@ -154,6 +173,9 @@ impl PublisherCore {
         let link = &mut self.lanes[index];
         let carried = link.flight.carries_batches();
         let (lost, refusal) = link.disconnected(cause, &mut self.random, now, &mut self.events);
+        self.session_unasked(index);
+        self.take_answers(index, now);
+        let link = &self.lanes[index];
         self.events.push_back(Event::LaneLost {
             lane,
             broker: link.peer.broker,
@@ -171,7 +193,7 @@ impl PublisherCore {
             self.directory.wish_refresh(now);
         }
         self.finish_opening();
-        self.pump();
+        self.pump(now);
     }
 
     /// Publishes a batch.
@@ -183,6 +205,9 @@ impl PublisherCore {
             sealed_at: now,
             sent_at: now,
             written: false,
+            sequence: None,
+            again_at: Now(0),
+            refusals: 0,
         };
         if let Some((_, failure)) = self.failed {
             batch.finish(Outcome::Failed(failure), &mut self.events);
@@ -196,7 +221,7 @@ impl PublisherCore {
         {
             self.directory.wish_refresh(now);
         }
-        self.pump();
+        self.pump(now);
     }
 
     /// Time has passed.
@@ -205,6 +230,7 @@ impl PublisherCore {
             self.fail(self.trouble(), Failure::Closed, now);
         }
         self.directory.tick(now);
+        self.end_waits(now);
         if self.refresh_at().is_some_and(|at| at <= now) {
             self.directory.wish_refresh(now);
         }
@@ -229,6 +255,7 @@ impl PublisherCore {
         let batch = self.waiting.front().map(|batch| self.config.expires(batch));
         lanes
             .chain(batch)
+            .chain(self.waits_end_at())
             .chain(self.directory.next_tick())
             .chain(self.refresh_at())
             .chain(self.open_by)
@@ -307,7 +334,8 @@ impl PublisherCore {
         let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
         for info in data().filter(|info| info.state != BrokerState::Gone) {
             if !self.lanes.iter().any(|lane| lane.peer.broker == info.id) {
-                let lane = |_| PublishLane::new(info.id, &self.config, self.link.clone());
+                let lane =
+                    |_| PublishLane::new(info.id, &self.config, self.instance, self.link.clone());
                 self.lanes
                     .extend((0..self.config.lanes_per_broker).map(lane));
             }
@@ -334,6 +362,9 @@ impl PublisherCore {
             self.max_batch_bytes = self.max_batch_bytes.min(opened.max_batch_bytes);
             self.max_message_bytes = self.max_message_bytes.min(opened.max_message_bytes);
         }
+        if is_totally_ordered(opened.order) {
+            self.session_announced(opened, now);
+        }
         if std::mem::replace(&mut self.lanes[index].opened_before, true) {
             self.events
                 .push_back(Event::Reconnected(Lane(index as u32 + 1)));
@@ -358,16 +389,20 @@ impl PublisherCore {
     }
 
     /// Gives waiting batches to lanes that can write them now.
-    fn pump(&mut self) {
-        while !self.waiting.is_empty() {
+    fn pump(&mut self, now: Now) {
+        self.renew_session(now);
+        while !(self.waiting.is_empty() && self.again.is_empty()) {
             let limit = self.config.batches_in_flight;
             let able = self.lanes.iter().enumerate();
             let able = able.filter_map(|(index, lane)| Some((index, lane.load(limit)?)));
             let Some(index) = dispatch::choose(able, self.last_choice) else {
                 return;
             };
+            let Some(batch) = self.next_batch() else {
+                return;
+            };
             self.last_choice = index;
-            self.lanes[index].assigned = self.waiting.pop_front();
+            self.lanes[index].assigned = Some(batch);
         }
     }
 
@@ -377,7 +412,8 @@ impl PublisherCore {
         }
         let mut peers = self.lanes.iter().map(|lane| &lane.peer);
         let none_ready = !peers.clone().any(Peer::is_ready);
-        let incomplete = none_ready && (!self.opened || !self.waiting.is_empty());
+        let has_work = !(self.waiting.is_empty() && self.again.is_empty());
+        let incomplete = none_ready && (!self.opened || has_work);
         let wanted = incomplete || peers.any(Peer::may_return);
         let due = wanted && self.directory.is_idle();
         due.then(|| self.directory.refreshed_at())

@@ -4,15 +4,21 @@
 //! - `batches` is in the order of sending, so the first one has the connection-local number `acked`.
 //! - Only the last one may still be in the hands of the reactor (`sending`); its buffer is released only after the
 //!   reactor gave up its reference, even if the acknowledgement was faster.
+//! - A batch with a place in a session is not resolved here: its answer is handed on, with the batch, once the reactor has
+//!   no reference to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use embar_wire::ack::POSITION_UNKNOWN;
+use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::control::ErrorCode;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::Now;
 
 use super::core::{Acks, Event};
 use super::receipt::{Failure, Outcome, Position};
+use super::session::Sequence;
 
 /// A sealed batch on its way.
 #[derive(Debug)]
@@ -25,9 +31,40 @@ pub(super) struct Batch {
     pub(super) sent_at: Now,
     /// Some connection may have carried it to a broker.
     pub(super) written: bool,
+    /// Its place in the session; none before it is handed to a connection, and on topics without sessions.
+    pub(super) sequence: Option<Sequence>,
+    /// Not to be sent again before this time; zero: there is nothing to wait for.
+    pub(super) again_at: Now,
+    /// How often a broker refused for good the connection that carried it.
+    pub(super) refusals: u32,
 }
 
 impl Batch {
+    /// Gives it this place in the session.
+    pub(super) fn place(&mut self, sequence: Sequence) {
+        self.sequence = Some(sequence);
+        self.change_header(|header| header.renumber(sequence.number, sequence.epoch));
+    }
+
+    pub(super) fn flag_as_possible_duplicate(&mut self) {
+        self.change_header(|header| header.add_flags(BatchFlags::POSSIBLE_DUPLICATE));
+    }
+
+    fn change_header(&mut self, change: impl FnOnce(&mut BatchHeader)) {
+        let bytes = Arc::get_mut(&mut self.bytes)
+            .expect("a batch that no connection has is referred to by nobody else");
+        let mut header = BatchHeader::parse(bytes, MAX_BATCH_BYTES)
+            .expect("a submitted batch starts with a good header");
+        change(&mut header);
+        bytes[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    }
+
+    /// Resolves the batch as answered, after so many nanoseconds, and releases its buffer.
+    pub(super) fn resolve(self, outcome: Outcome, waited_ns: u64, out: &mut VecDeque<Event>) {
+        out.push_back(resolved(&self, outcome, Some(waited_ns)));
+        out.push_back(Event::Released { buffer: self.bytes });
+    }
+
     /// Resolves the batch and releases its buffer.
     pub(super) fn finish(self, outcome: Outcome, out: &mut VecDeque<Event>) {
         out.push_back(resolved(&self, outcome, None));
@@ -54,6 +91,22 @@ fn resolved(batch: &Batch, outcome: Outcome, waited_ns: Option<u64>) -> Event {
     }
 }
 
+/// What a broker says of a batch.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) batch: Batch,
+    /// Stored, and where if that is known, or why not.
+    pub(super) answer: Result<Option<u64>, ErrorCode>,
+    pub(super) waited_ns: u64,
+}
+
+/// Done with, but for the reactor, which still reads its bytes.
+#[derive(Debug)]
+enum Held {
+    Resolved(Arc<Vec<u8>>),
+    Answered(Answered),
+}
+
 /// An acknowledgement that does not fit what was sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -73,7 +126,8 @@ pub(super) struct Flight {
     acked: u64,
     bytes: u64,
     sending: bool,
-    held: Option<Arc<Vec<u8>>>,
+    held: Option<Held>,
+    answers: VecDeque<Answered>,
     progress_at: Now,
 }
 
@@ -86,6 +140,7 @@ impl Flight {
             bytes: 0,
             sending: false,
             held: None,
+            answers: VecDeque::new(),
             progress_at: Now(0),
         }
     }
@@ -136,13 +191,22 @@ impl Flight {
     pub(super) fn sent(&mut self, now: Now, out: &mut VecDeque<Event>) {
         self.sending = false;
         self.progress_at = now;
-        if let Some(buffer) = self.held.take() {
-            out.push_back(Event::Released { buffer });
+        if self.held.is_some() {
+            self.let_go(out);
         } else if self.acks == Acks::None
             && let Some(batch) = self.batches.pop_back()
         {
             self.bytes -= batch.bytes.len() as u64;
             batch.finish(Outcome::Sent, out);
+        }
+    }
+
+    /// The reactor has no reference to what was held for it.
+    fn let_go(&mut self, out: &mut VecDeque<Event>) {
+        match self.held.take() {
+            None => {}
+            Some(Held::Resolved(buffer)) => out.push_back(Event::Released { buffer }),
+            Some(Held::Answered(answered)) => self.answers.push_back(answered),
         }
     }
 
@@ -170,27 +234,50 @@ impl Flight {
             };
             self.acked += 1;
             self.bytes -= batch.bytes.len() as u64;
-            let outcome = match refused {
-                None => Outcome::Stored(Position { broker, offset }),
-                Some(code) => Outcome::Failed(Failure::Refused(code)),
-            };
             let waited_ns = now.0.saturating_sub(batch.sent_at.0);
-            out.push_back(resolved(&batch, outcome, Some(waited_ns)));
-            if self.sending && self.batches.is_empty() {
-                self.held = Some(batch.bytes);
+            let held = if batch.sequence.is_some() {
+                let known = (offset != POSITION_UNKNOWN).then_some(offset);
+                Held::Answered(Answered {
+                    batch,
+                    answer: refused.map_or(Ok(known), Err),
+                    waited_ns,
+                })
             } else {
-                out.push_back(Event::Released {
-                    buffer: batch.bytes,
-                });
+                let broker = Some(broker);
+                let outcome = match refused {
+                    None => Outcome::Stored(Position { broker, offset }),
+                    Some(code) => Outcome::Failed(Failure::Refused(code)),
+                };
+                out.push_back(resolved(&batch, outcome, Some(waited_ns)));
+                Held::Resolved(batch.bytes)
+            };
+            self.held = Some(held);
+            if !(self.sending && self.batches.is_empty()) {
+                self.let_go(out);
             }
         }
         self.progress_at = now;
         Ok(())
     }
 
+    /// What a broker said of the next batch that has a place in a session.
+    pub(super) fn next_answer(&mut self) -> Option<Answered> {
+        self.answers.pop_front()
+    }
+
+    /// The places of the batches that have no answer yet, or one that is held back.
+    pub(super) fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
+        let held = match &self.held {
+            Some(Held::Answered(answered)) => answered.batch.sequence,
+            _ => None,
+        };
+        let open = self.batches.iter().filter_map(|batch| batch.sequence);
+        open.chain(held)
+    }
+
     /// The connection is gone and the reactor has no reference to any batch: what was not acknowledged, in order.
     pub(super) fn lost(&mut self, out: &mut VecDeque<Event>) -> VecDeque<Batch> {
-        out.extend(self.held.take().map(|buffer| Event::Released { buffer }));
+        self.let_go(out);
         self.sending = false;
         self.acked = 0;
         self.bytes = 0;
@@ -210,6 +297,9 @@ mod tests {
             sealed_at: Now(0),
             sent_at: Now(0),
             written: false,
+            sequence: None,
+            again_at: Now(0),
+            refusals: 0,
         }
     }
 
@@ -224,7 +314,8 @@ mod tests {
     }
 
     fn stored(number: u64, offset: u64) -> String {
-        let outcome = Outcome::Stored(Position { broker: 9, offset });
+        let broker = Some(9);
+        let outcome = Outcome::Stored(Position { broker, offset });
         format!("{number}: {outcome:?}")
     }
 

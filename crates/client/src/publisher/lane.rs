@@ -5,14 +5,24 @@ use std::io;
 use std::time::Duration;
 
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::control::{Control, ErrorReply, OpenPublisher, PublisherOpened};
+use embar_wire::control::{
+    Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionOpened,
+};
 use embar_wire::time::Now;
 
 use super::core::{Event, PublisherConfig};
 use super::flight::{Batch, Flight};
 use crate::backoff::Random;
 use crate::connection::{Incoming, LinkAction, LinkSettings};
+use crate::directory::ANSWER_TIMEOUT;
 use crate::peer::{Absence, Peer, Phase};
+
+/// What a broker answered to a request.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Publisher(PublisherOpened),
+    Session(SessionOpened),
+}
 
 #[derive(Debug)]
 pub(super) struct PublishLane {
@@ -21,29 +31,64 @@ pub(super) struct PublishLane {
     /// Given to this lane and not yet to the driver.
     pub(super) assigned: Option<Batch>,
     pub(super) opened_before: bool,
+    /// Tells this publisher from others with the same producer.
+    instance: u64,
     /// The broker said goodbye: nothing new goes here.
     draining: bool,
+    /// Asked for the session's next epoch; give up at this time.
+    renewing: Option<Now>,
+    /// Told that the session ends.
+    closing_session: bool,
 }
 
 impl PublishLane {
-    pub(super) fn new(broker: u32, config: &PublisherConfig, settings: LinkSettings) -> Self {
+    pub(super) fn new(
+        broker: u32,
+        config: &PublisherConfig,
+        instance: u64,
+        settings: LinkSettings,
+    ) -> Self {
         Self {
             peer: Peer::new(broker, Absence::Avoid, settings),
             flight: Flight::new(config.acks),
             assigned: None,
             opened_before: false,
+            instance,
             draining: false,
+            renewing: None,
+            closing_session: false,
         }
     }
 
     /// Bytes in flight, if the lane can take a batch now.
     pub(super) fn load(&self, limit: usize) -> Option<u64> {
-        let able = self.peer.phase == Phase::Open
-            && !self.draining
+        let able = self.takes_requests()
             && self.assigned.is_none()
             && self.may_send()
             && self.flight.len() < limit;
         able.then(|| self.flight.bytes())
+    }
+
+    /// Whether the broker does what it is asked for.
+    pub(super) fn takes_requests(&self) -> bool {
+        self.peer.phase == Phase::Open && !self.draining
+    }
+
+    /// Asks for the epoch that follows this one.
+    pub(super) fn renew_session(&mut self, gives_up: u32, now: Now) {
+        self.renewing = Some(now.after(ANSWER_TIMEOUT));
+        let request = Control::OpenSession(OpenSession { gives_up });
+        if let Err(violation) = self.peer.link.send(&request) {
+            self.peer.reject(&violation, now);
+        }
+    }
+
+    /// Says that the session ends for good. Nobody waits for the answer.
+    pub(super) fn close_session(&mut self, now: Now) {
+        self.closing_session = true;
+        if let Err(violation) = self.peer.link.send(&Control::CloseSession) {
+            self.peer.reject(&violation, now);
+        }
     }
 
     /// A batch whose send failed stays with the flight until the connection has ended.
@@ -81,16 +126,18 @@ impl PublishLane {
         }
     }
 
-    /// Takes in all that came; the answer to the announcement is returned.
+    /// Takes in all that came; the answer to a request is returned. `resumes`: there was one to an announcement before,
+    /// on whichever lane.
     pub(super) fn read(
         &mut self,
         config: &PublisherConfig,
+        resumes: bool,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Option<PublisherOpened> {
-        let mut opened = None;
+    ) -> Option<Answer> {
+        let mut answer = None;
         loop {
-            match self.read_one(config, now, out, &mut opened) {
+            match self.read_one(config, resumes, now, out, &mut answer) {
                 Ok(true) => {}
                 Ok(false) => break,
                 // Then the end of the link is to be read.
@@ -104,15 +151,16 @@ impl PublishLane {
         {
             self.peer.finish("the broker is draining", now);
         }
-        opened
+        answer
     }
 
     fn read_one(
         &mut self,
         config: &PublisherConfig,
+        resumes: bool,
         now: Now,
         out: &mut VecDeque<Event>,
-        opened: &mut Option<PublisherOpened>,
+        answer: &mut Option<Answer>,
     ) -> Result<bool, String> {
         let message = match self.peer.link.next(now)? {
             None => return Ok(false),
@@ -134,6 +182,8 @@ impl PublishLane {
                     topic: config.topic.clone(),
                     producer: config.producer,
                     acks: config.acks.level(),
+                    instance: self.instance,
+                    resumes,
                 }))?;
                 return Ok(true);
             }
@@ -150,11 +200,15 @@ impl PublishLane {
             Some(Incoming::Control(message)) => message,
         };
         match message {
-            Control::PublisherOpened(answer) if matches!(self.peer.phase, Phase::Opening(_)) => {
+            Control::PublisherOpened(opened) if matches!(self.peer.phase, Phase::Opening(_)) => {
                 self.peer.opened();
                 self.peer.succeeded();
-                *opened = Some(answer);
+                *answer = Some(Answer::Publisher(opened));
             }
+            Control::SessionOpened(opened) if self.renewing.take().is_some() => {
+                *answer = Some(Answer::Session(opened));
+            }
+            Control::Done if self.closing_session => {}
             Control::Error(refusal) => self.peer.refused(refusal, now),
             other => return Err(format!("{:?} was not asked for", other.id())),
         }
@@ -168,11 +222,16 @@ impl PublishLane {
             self.peer
                 .give_up(&format!("no progress for {ack_timeout:?}"));
         }
+        if self.renewing.is_some_and(|until| until <= now) {
+            self.renewing = None;
+            self.peer.give_up("no epoch for the session in time");
+        }
     }
 
     pub(super) fn next_tick(&self, ack_timeout: Duration) -> Option<Now> {
         let stalled = self.stalled_at(ack_timeout);
-        stalled.into_iter().chain(self.peer.next_tick()).min()
+        let own = stalled.into_iter().chain(self.renewing);
+        own.chain(self.peer.next_tick()).min()
     }
 
     fn stalled_at(&self, ack_timeout: Duration) -> Option<Now> {
@@ -193,6 +252,7 @@ impl PublishLane {
         let mut lost = self.flight.lost(out);
         lost.extend(self.assigned.take());
         self.draining = false;
+        self.renewing = None;
         (lost, refusal)
     }
 }

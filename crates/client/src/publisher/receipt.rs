@@ -38,12 +38,13 @@ impl Ticket {
     }
 }
 
-/// Where a message is stored: at orders 0 and 1 a broker and an offset in its part of the topic.
+/// Where a message is stored: at orders 0 and 1 a broker and an offset in its part of the topic, at orders 2 and 5 one
+/// number, its place in the one order of the topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
-    /// The broker that holds it.
-    pub broker: u32,
-    /// Its offset there.
+    /// The broker that counts the offset; `None` where there is one order over all brokers.
+    pub broker: Option<u32>,
+    /// Its offset there, or its place in the order of the topic.
     pub offset: u64,
 }
 
@@ -65,6 +66,8 @@ pub enum Failure {
 pub enum Outcome {
     /// Stored and acknowledged; the offset is that of its first message.
     Stored(Position),
+    /// Stored, once, and acknowledged, but nobody knows any more where.
+    StoredSomewhere,
     /// Handed to the kernel; with acks 0 nothing more is ever known.
     Sent,
     /// Not stored, or not known to be.
@@ -184,6 +187,9 @@ impl Receipts {
                 broker: base.broker,
                 offset: base.offset + u64::from(ticket.index),
             })),
+            (Some(State::Done(Outcome::StoredSomewhere)), _) => {
+                Poll::Ready(Err(Error::PositionUnknown))
+            }
             (Some(State::Done(Outcome::Sent)), _) => Poll::Ready(Err(Error::NotAcknowledged)),
             (Some(State::Done(Outcome::Failed(failure))), _) => {
                 Poll::Ready(Err(self.explain(failure)))
@@ -270,6 +276,7 @@ impl Receipt {
     /// # Errors
     /// [`Error::InDoubt`], [`Error::Refused`], [`Error::TimedOut`] (not stored), [`Error::Closed`], or
     /// [`Error::NotAcknowledged`], [`Error::Panicked`] and [`Error::ForgottenTicket`] if nothing is known.
+    /// [`Error::PositionUnknown`] if it is stored.
     pub fn wait(self) -> Result<Position, Error> {
         block_on(self, None).unwrap_or(Err(Error::Closed))
     }
@@ -334,7 +341,8 @@ mod tests {
     }
 
     fn stored(offset: u64) -> Outcome {
-        Outcome::Stored(Position { broker: 2, offset })
+        let broker = Some(2);
+        Outcome::Stored(Position { broker, offset })
     }
 
     fn ask(receipts: &Arc<Receipts>, batch: u64, index: u32) -> Result<Position, Error> {
@@ -350,7 +358,7 @@ mod tests {
         assert_eq!(
             ask(&receipts, 1, 3),
             Ok(Position {
-                broker: 2,
+                broker: Some(2),
                 offset: 103
             })
         );
@@ -359,6 +367,15 @@ mod tests {
             ask(&receipts, 2, 0),
             Err(Error::ForgottenTicket { .. })
         ));
+    }
+
+    #[test]
+    fn what_is_stored_somewhere_is_no_loss() {
+        let receipts = receipts();
+        let batch = receipts.open_batch();
+        receipts.resolve(batch, 2, Outcome::StoredSomewhere);
+        assert_eq!(ask(&receipts, batch, 1), Err(Error::PositionUnknown));
+        assert_eq!(block_on(Flush::new(&receipts), None), Some(Ok(())));
     }
 
     #[test]
@@ -372,7 +389,7 @@ mod tests {
             assert_eq!(
                 waiter.join().expect("no panic"),
                 Ok(Position {
-                    broker: 2,
+                    broker: Some(2),
                     offset: 8
                 })
             );

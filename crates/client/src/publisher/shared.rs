@@ -42,7 +42,8 @@ pub struct Delivery {
     /// Its messages; indices run from 0.
     pub messages: u32,
     /// Where its first message is; the others follow it. `Ok(None)` with [`Acks::None`](super::Acks::None): handed to
-    /// the kernel, and nothing more is known.
+    /// the kernel, and nothing more is known. With acknowledgements `Ok(None)` is stored, once, and where is not known
+    /// any more.
     pub result: Result<Option<Position>, Error>,
     /// Time from hand-over to acknowledgement, if it was acknowledged.
     pub waited: Option<Duration>,
@@ -242,7 +243,7 @@ impl Shared {
             messages,
             result: match outcome {
                 Outcome::Stored(position) => Ok(Some(position)),
-                Outcome::Sent => Ok(None),
+                Outcome::StoredSomewhere | Outcome::Sent => Ok(None),
                 Outcome::Failed(failure) => Err(self.receipts.explain(failure)),
             },
             waited: waited_ns.map(Duration::from_nanos),

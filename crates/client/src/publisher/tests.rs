@@ -1,5 +1,7 @@
 //! The core against a scripted cluster: every step is taken by hand, so every order of events can be.
 
+mod ordered;
+mod ordered_model;
 pub(super) mod script;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use embar_meter::Profile;
 
 use super::core::{OnEvicted, Start, SubscriberConfig, SubscriberCore};
 use super::queue::Queue;
-use super::{Subscriber, driver};
+use super::{Positions, Subscriber, driver};
 use crate::bootstrap;
 use crate::clock::random_seed;
 use crate::error::Error;
@@ -56,7 +56,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Where to start. Default [`Start::Earliest`].
+    /// Where to start. Default [`Start::Earliest`]. Positions must be of the topic's kind: see [`Positions`](super::Positions).
     pub fn from(mut self, start: Start) -> Self {
         self.start = start;
         self
@@ -76,6 +76,9 @@ impl SubscriberBuilder {
 
     /// A broker that is away for longer ends the subscription with [`Error::BrokerLost`]. Default 30 s. The others
     /// deliver meanwhile.
+    ///
+    /// On topics of order 2 and 5 one broker serves all messages and another takes its place, so the time runs only while
+    /// none does, and ends with [`Error::AllBrokersLost`].
     ///
     /// One that was gone when the subscription began counts as well, from then on, if something of it is certain to be
     /// wanted: with [`SubscriberBuilder::until_end`], or if [`Start::Positions`] names it. Otherwise its messages are
@@ -120,7 +123,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// Finds the cluster and subscribes on every data broker.
+    /// Finds the cluster and subscribes on every data broker, or on one of them if the topic has one order over all.
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
@@ -138,6 +141,10 @@ impl SubscriberBuilder {
         self.check()?;
         let profile = Profile::new(&SCHEMA);
         profile.set_enabled(self.metering);
+        let positions = match &self.start {
+            Start::Positions(positions) => positions.clone(),
+            Start::Earliest | Start::Latest => Positions::new(),
+        };
         let core = SubscriberCore::new(SubscriberConfig {
             name: self.name,
             bootstrap: bootstrap::resolve(&self.bootstrap)?,
@@ -153,7 +160,7 @@ impl SubscriberBuilder {
         });
         let queue = Arc::new(Queue::default());
         let thread = driver::start(core, &queue, &profile)?;
-        let subscriber = Subscriber::new(queue, profile, thread);
+        let subscriber = Subscriber::new(queue, profile, thread, positions);
         poll_fn(|context| subscriber.queue.poll_opened(context)).await?;
         Ok(subscriber)
     }

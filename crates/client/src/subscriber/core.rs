@@ -8,11 +8,13 @@
 //!
 //! Invariants:
 //! - What is delivered of one broker is dense: offsets follow one another from where the lane started. Only an eviction
-//!   breaks that, and only if the settings allow it, and it is reported with its size.
+//!   breaks that, and only if the settings allow it, and it is reported with its size. Topics of order 2 and 5: this holds
+//!   for all brokers together, and one of them at a time serves all.
 //! - Memory is bounded: `buffers_per_broker` batches of each broker.
 //! - A broker that is away or slow holds back no other.
 
 mod model;
+mod ordered;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -44,10 +46,16 @@ pub struct SubscriberCore {
     /// Of every lane.
     link: LinkSettings,
     lanes: Vec<SubscribeLane>,
+    /// Whether there is one order over all brokers, once it is known.
+    ordered: Option<bool>,
+    /// Then: the lane that serves, or did last.
+    chosen: Option<usize>,
     /// Data brokers that the cluster had when the subscription began, those that were gone included.
     founders: BTreeSet<u32>,
     opened: bool,
     open_by: Option<Now>,
+    /// What a broker said that has not seen as much of the order as is asked for.
+    behind: Option<Error>,
     ended: Option<Error>,
     random: Random,
     events: VecDeque<Event>,
@@ -71,9 +79,12 @@ impl SubscriberCore {
             config,
             directory,
             lanes: Vec::new(),
+            ordered: None,
+            chosen: None,
             founders: BTreeSet::new(),
             opened: false,
             open_by: None,
+            behind: None,
             ended: None,
             random,
             events: VecDeque::new(),
@@ -161,13 +172,15 @@ impl SubscriberCore {
         if self.ended.is_none() {
             self.directory.wish_refresh(now);
             self.finish_opening();
+            self.choose_broker(now);
         }
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
         if self.open_by.is_some_and(|by| by <= now) {
-            self.fail(self.trouble(), now);
+            let behind = self.behind.take();
+            self.fail(behind.unwrap_or_else(|| self.trouble()), now);
         }
         self.directory.tick(now);
         for index in 0..self.lanes.len() {
@@ -177,6 +190,7 @@ impl SubscriberCore {
         if self.ended.is_some() {
             return;
         }
+        self.choose_broker(now);
         if self.refresh_at().is_some_and(|at| at <= now) {
             self.directory.wish_refresh(now);
         }
@@ -185,10 +199,15 @@ impl SubscriberCore {
             .iter()
             .find(|lane| self.lost_at(lane).is_some_and(|at| at <= now));
         if let Some(lane) = lost {
-            let error = Error::BrokerLost {
-                broker: lane.peer.broker,
-                limit: self.config.loss_timeout,
-                cause: lane.peer.last_error().unwrap_or("it is not ready").into(),
+            let limit = self.config.loss_timeout;
+            let cause = lane.peer.last_error().unwrap_or("it is not ready").into();
+            let error = match lane.owner() {
+                Some(broker) => Error::BrokerLost {
+                    broker,
+                    limit,
+                    cause,
+                },
+                None => Error::AllBrokersLost { limit, cause },
             };
             self.fail(error, now);
         }
@@ -254,7 +273,8 @@ impl SubscriberCore {
     }
 
     fn finish_opening(&mut self) {
-        let settled = peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
+        let settled = self.ordered == Some(true)
+            || peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
         let serving = self.lanes.iter().any(|lane| lane.position.is_some());
         if settled && serving && !self.opened {
             self.opened = true;
@@ -268,7 +288,8 @@ impl SubscriberCore {
             return;
         }
         self.lanes[index].finish(now);
-        if self.opened && self.lanes.iter().all(|lane| lane.peer.phase == Phase::Done) {
+        let is_done = |lane: &SubscribeLane| lane.peer.phase == Phase::Done;
+        if self.opened && (self.ordered == Some(true) || self.lanes.iter().all(is_done)) {
             self.events.push_back(Event::End);
             self.close_all(Error::Closed, now);
         }
@@ -282,6 +303,9 @@ impl SubscriberCore {
                     for lane in &mut self.lanes {
                         lane.peer.topic_exists(now);
                     }
+                    if self.ordered.is_none() {
+                        self.heard_of_cluster(now);
+                    }
                 }
                 Finding::TopicMissing => self.fail_unknown_topic(now),
                 Finding::TopicRefused(error) => self.fail(error, now),
@@ -291,24 +315,29 @@ impl SubscriberCore {
     }
 
     fn heard_of_cluster(&mut self, now: Now) {
-        let (Some(cluster), None) = (self.directory.cluster(), &self.ended) else {
+        let ordered = self.learn_order(now);
+        let (Some(cluster), None, Some(ordered)) = (self.directory.cluster(), &self.ended, ordered)
+        else {
             return;
         };
         let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
         for info in data() {
             let gone = info.state == BrokerState::Gone;
-            let is_new_founder = !self.opened && self.founders.insert(info.id);
+            let is_new_founder = !ordered && !self.opened && self.founders.insert(info.id);
             if self.lanes.iter().any(|lane| lane.peer.broker == info.id) {
                 continue;
             }
             if !gone || (is_new_founder && self.config.needs(info.id)) {
-                let start = self
-                    .config
-                    .start_of(info.id, self.founders.contains(&info.id));
                 let lane = Lane(self.lanes.len() as u32 + 1);
                 let link = self.link.clone();
-                self.lanes
-                    .push(SubscribeLane::new(lane, info.id, start, link, now));
+                self.lanes.push(if ordered {
+                    let (start, rank) = (self.config.start_in_order(), self.random.next_bits());
+                    SubscribeLane::in_order(lane, info.id, start, link, rank)
+                } else {
+                    let was_there = self.founders.contains(&info.id);
+                    let start = self.config.start_of(info.id, was_there);
+                    SubscribeLane::new(lane, info.id, start, link, now)
+                });
             }
             if gone && is_new_founder {
                 self.events.push_back(Event::LaneLost {
@@ -322,6 +351,7 @@ impl SubscriberCore {
             let info = data().find(|info| info.id == lane.peer.broker);
             lane.peer.heard_of(info, now);
         }
+        self.choose_broker(now);
     }
 
     /// A broker said why it ends the connection.
@@ -335,6 +365,12 @@ impl SubscriberCore {
                     (Some(position), Some(first_available)) if first_available > position => {
                         self.evicted(index, position, first_available, now);
                     }
+                    // It has not yet seen as much of the order as whoever the position is from: it may have come back
+                    // a moment ago. Whether nobody has is known when the time to open is over.
+                    _ if self.ordered == Some(true) => {
+                        self.behind = Some(Error::Refused { code, message });
+                    }
+                    _ if refusal.retryable => {}
                     _ => self.fail(Error::Refused { code, message }, now),
                 }
             }
@@ -363,7 +399,7 @@ impl SubscriberCore {
             return;
         }
         self.events.push_back(Event::Skipped {
-            broker,
+            broker: lane.owner(),
             to: first_available,
             messages: first_available - position,
         });
@@ -393,6 +429,9 @@ impl SubscriberCore {
     }
 
     fn trouble(&self) -> Error {
+        if self.lanes.is_empty() && self.ordered.is_none() {
+            return self.directory.unreachable();
+        }
         peer::trouble(&self.directory, self.lanes.iter().map(|lane| &lane.peer))
     }
 
@@ -405,8 +444,12 @@ impl SubscriberCore {
         if !self.directory.is_idle() || self.ended.is_some() {
             return None;
         }
-        let parked = |lane: &SubscribeLane| lane.peer.phase == Phase::Parked;
-        let complete = self.opened && !self.lanes.iter().any(parked);
+        let is_in = |phase| self.lanes.iter().any(|lane| lane.peer.phase == phase);
+        let served = match self.ordered {
+            Some(true) => is_in(Phase::Open),
+            _ => !is_in(Phase::Parked),
+        };
+        let complete = self.opened && served;
         let wait = if complete {
             REFRESH
         } else {

@@ -1,7 +1,7 @@
 //! One connection of a subscriber to one data broker: subscribing, batches in, and how it ends.
 //!
 //! Invariants:
-//! - `position` is the next offset to deliver; it grows by exactly the offsets of each delivered batch.
+//! - `position` is the next offset to deliver, of this broker or in the one order of all of them; it grows by exactly the offsets of each delivered batch.
 //! - At most `buffers` payload buffers are with the consumer or being filled. At that limit nothing is read, so the
 //!   broker is held back by TCP, and no other broker is.
 
@@ -13,6 +13,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 use embar_wire::crc::Crc;
 use embar_wire::time::Now;
+use embar_wire::topic::is_totally_ordered;
 
 use super::core::{Delivered, Event, SubscriberConfig};
 use crate::backoff::Random;
@@ -24,6 +25,8 @@ use crate::peer::{Absence, Peer, Phase};
 const MIN_BUFFER_BYTES: usize = 64 << 10;
 /// A batch that arrived damaged is asked for again this often.
 const MAX_DAMAGED: u32 = 3;
+/// And this often where a broker may send what it finds in another's memory while that is used again.
+const MAX_DAMAGED_IN_ORDER: u32 = 8;
 
 /// Why a connection ends from this side.
 #[derive(Debug)]
@@ -55,6 +58,10 @@ struct Arriving {
 pub(super) struct SubscribeLane {
     pub(super) lane: Lane,
     pub(super) peer: Peer,
+    /// Offsets are places in the one order of all brokers, and any of them may go on with it.
+    ordered: bool,
+    /// Among brokers that would do the one with the lowest number is chosen.
+    pub(super) rank: u64,
     /// Away since.
     pub(super) lost_since: Option<Now>,
     /// The next offset to deliver, once it is known.
@@ -62,7 +69,8 @@ pub(super) struct SubscribeLane {
     /// The end as it was when the lane first subscribed.
     end: Option<u64>,
     start: StartAt,
-    topic_id: u32,
+    /// Once a broker has said it.
+    topic_id: Option<u32>,
     /// The next batch may begin before `position`.
     fresh: bool,
     damaged: u32,
@@ -72,6 +80,7 @@ pub(super) struct SubscribeLane {
 }
 
 impl SubscribeLane {
+    /// For one broker among others, missed from now on until it serves.
     pub(super) fn new(
         lane: Lane,
         broker: u32,
@@ -79,20 +88,60 @@ impl SubscribeLane {
         settings: LinkSettings,
         now: Now,
     ) -> Self {
+        let peer = Peer::new(broker, Absence::Retry, settings);
+        Self {
+            lost_since: Some(now),
+            ..Self::unused(lane, peer, start)
+        }
+    }
+
+    /// For a broker that may be chosen to serve all messages in their one order.
+    pub(super) fn in_order(
+        lane: Lane,
+        broker: u32,
+        start: StartAt,
+        settings: LinkSettings,
+        rank: u64,
+    ) -> Self {
+        let peer = Peer::new(broker, Absence::Choose, settings);
+        Self {
+            ordered: true,
+            rank,
+            ..Self::unused(lane, peer, start)
+        }
+    }
+
+    fn unused(lane: Lane, peer: Peer, start: StartAt) -> Self {
         Self {
             lane,
-            peer: Peer::new(broker, Absence::Retry, settings),
-            lost_since: Some(now),
+            peer,
+            ordered: false,
+            rank: 0,
+            lost_since: None,
             position: None,
             end: None,
             start,
-            topic_id: 0,
+            topic_id: None,
             fresh: true,
             damaged: 0,
             arriving: None,
             spare: Vec::new(),
             with_consumer: 0,
         }
+    }
+
+    /// Goes on where another one stood.
+    pub(super) fn take_over(&mut self, from: &mut Self) {
+        self.position = from.position;
+        self.end = from.end;
+        self.topic_id = from.topic_id;
+        self.damaged = from.damaged;
+        self.lost_since = from.lost_since.take();
+    }
+
+    /// The broker that counts the offsets, unless there is one order over all of them.
+    pub(super) fn owner(&self) -> Option<u32> {
+        (!self.ordered).then_some(self.peer.broker)
     }
 
     pub(super) fn poll(&mut self) -> Option<LinkAction> {
@@ -237,7 +286,7 @@ impl SubscribeLane {
                     return Err(Trouble::Close("data that was not asked for".into()));
                 }
             };
-            self.control(message, now, out)?;
+            self.control(message, config, now, out)?;
         }
         Ok(())
     }
@@ -253,11 +302,18 @@ impl SubscribeLane {
     fn control(
         &mut self,
         message: Control,
+        config: &SubscriberConfig,
         now: Now,
         out: &mut VecDeque<Event>,
     ) -> Result<(), Trouble> {
         match message {
             Control::Subscribed(subscribed) if matches!(self.peer.phase, Phase::Opening(_)) => {
+                let known = self.topic_id.filter(|_| self.ordered);
+                let renewed = known.is_some_and(|known| known != subscribed.topic_id);
+                if renewed || is_totally_ordered(subscribed.order) != self.ordered {
+                    let topic = config.topic.clone();
+                    return Err(Trouble::Fatal(Error::TopicReplaced { topic }));
+                }
                 self.subscribed(&subscribed, out)
             }
             Control::Error(refusal) => {
@@ -278,17 +334,17 @@ impl SubscribeLane {
     ) -> Result<(), Trouble> {
         let start = subscribed.start;
         if let Some(expected) = self.position.filter(|expected| *expected != start) {
-            return Err(Trouble::Fatal(self.broken_order(expected, start)));
+            return Err(self.out_of_place(expected, start));
         }
         if self.position.is_none() {
             out.push_back(Event::Started {
-                broker: self.peer.broker,
+                broker: self.owner(),
                 start,
             });
         }
         self.position = Some(start);
         self.end.get_or_insert(subscribed.next);
-        self.topic_id = subscribed.topic_id;
+        self.topic_id = Some(subscribed.topic_id);
         self.fresh = true;
         self.lost_since = None;
         self.peer.opened();
@@ -307,23 +363,12 @@ impl SubscribeLane {
             return Ok(());
         };
         if let Err(damage) = header.check_payload_crc(crc.value()) {
-            self.damaged += 1;
             self.spare.push(payload);
-            if self.damaged < MAX_DAMAGED {
-                return Err(Trouble::Close(damage.to_string()));
-            }
-            return Err(Trouble::Fatal(Error::Corrupt {
-                broker: self.peer.broker,
-                offset: position,
-                cause: damage.to_string(),
-            }));
+            return Err(self.damaged(position, damage.to_string()));
         }
-        if header.topic() != self.topic_id {
-            return Err(Trouble::Close(format!(
-                "a batch of topic {}, not {}",
-                header.topic(),
-                self.topic_id
-            )));
+        if self.topic_id != Some(header.topic()) {
+            let found = header.topic();
+            return Err(Trouble::Close(format!("a batch of topic {found}")));
         }
         let base = header.base_offset();
         let end = base.checked_add(u64::from(header.message_count()));
@@ -331,7 +376,8 @@ impl SubscribeLane {
             base == position || (self.fresh && base < position),
             end.filter(|end| *end > position),
         ) else {
-            return Err(Trouble::Fatal(self.broken_order(position, base)));
+            self.spare.push(payload);
+            return Err(self.out_of_place(position, base));
         };
         self.fresh = false;
         self.damaged = 0;
@@ -341,6 +387,7 @@ impl SubscribeLane {
         out.push_back(Event::Deliver(Delivered {
             lane: self.lane,
             broker: self.peer.broker,
+            ordered: self.ordered,
             header: *header,
             payload,
             // Below the count, which is a u32.
@@ -349,12 +396,34 @@ impl SubscribeLane {
         Ok(())
     }
 
-    fn broken_order(&self, expected: u64, found: u64) -> Error {
-        Error::BrokenOrder {
+    /// What comes at `offset` cannot be used: it is asked for again, for some time.
+    fn damaged(&mut self, offset: u64, cause: String) -> Trouble {
+        self.damaged += 1;
+        let most = if self.ordered {
+            MAX_DAMAGED_IN_ORDER
+        } else {
+            MAX_DAMAGED
+        };
+        if self.damaged < most {
+            return Trouble::Close(cause);
+        }
+        Trouble::Fatal(Error::Corrupt {
+            broker: self.peer.broker,
+            offset,
+            cause,
+        })
+    }
+
+    /// Of its own offsets a broker is sure. Bytes of another's memory may have changed on the way.
+    fn out_of_place(&mut self, expected: u64, found: u64) -> Trouble {
+        if self.ordered {
+            return self.damaged(expected, format!("{found} came in place of {expected}"));
+        }
+        Trouble::Fatal(Error::BrokenOrder {
             broker: self.peer.broker,
             expected,
             found,
-        }
+        })
     }
 
     /// True if no batch buffer is left for this lane.

@@ -19,7 +19,7 @@ pub(super) enum Item {
     Batch(Delivered),
     /// Offsets of a broker go on, or begin, here.
     Moved {
-        broker: u32,
+        broker: Option<u32>,
         next: u64,
         skipped: u64,
     },
@@ -181,7 +181,7 @@ mod tests {
 
     fn moved(next: u64) -> Item {
         Item::Moved {
-            broker: 1,
+            broker: Some(1),
             next,
             skipped: 0,
         }

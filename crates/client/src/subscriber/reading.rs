@@ -12,9 +12,9 @@ use crate::error::Error;
 /// A message, borrowed from the batch it came in.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
-    /// The broker that holds it.
-    pub broker: u32,
-    /// Its offset there.
+    /// The broker that counts its offset; `None` where there is one order over all brokers.
+    pub broker: Option<u32>,
+    /// Its offset there, or its place in the order of the topic.
     pub offset: u64,
     /// The key; `None` if it was published without.
     pub key: Option<&'a [u8]>,
@@ -50,9 +50,9 @@ impl Message<'_> {
 /// As [`Message`], with bytes of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedMessage {
-    /// The broker that holds it.
-    pub broker: u32,
-    /// Its offset there.
+    /// The broker that counts its offset; `None` where there is one order over all brokers.
+    pub broker: Option<u32>,
+    /// Its offset there, or its place in the order of the topic.
     pub offset: u64,
     /// The key; `None` if it was published without.
     pub key: Option<Vec<u8>>,
@@ -70,7 +70,10 @@ pub struct OwnedMessage {
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) lane: Lane,
-    pub(super) broker: u32,
+    /// Whose offsets these are.
+    pub(super) broker: Option<u32>,
+    /// Who sent it.
+    sender: u32,
     payload: Vec<u8>,
     /// Bytes of `payload` that belong to the batch.
     len: usize,
@@ -89,7 +92,8 @@ impl Reading {
         let header = delivered.header;
         let mut reading = Self {
             lane: delivered.lane,
-            broker: delivered.broker,
+            broker: delivered.owner(),
+            sender: delivered.broker,
             len: header.payload_len() as usize,
             payload: delivered.payload,
             cursor: 0,
@@ -145,7 +149,7 @@ impl Reading {
             Some(Err(error)) => {
                 self.left = 0;
                 Err(Error::Corrupt {
-                    broker: self.broker,
+                    broker: self.sender,
                     offset: self.next_offset,
                     cause: error.to_string(),
                 })
@@ -187,6 +191,7 @@ pub(crate) mod tests {
         Delivered {
             lane: Lane(1),
             broker: 4,
+            ordered: false,
             header: BatchHeader::parse(frame, MAX_BATCH_BYTES).expect("good"),
             payload,
             skip,

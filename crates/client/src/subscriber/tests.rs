@@ -15,6 +15,7 @@ use crate::testing::{
     SECOND, Sockets, all_sent, bootstrap, cluster, cluster_without, frame, pong, refusal, welcome,
 };
 
+mod ordered;
 mod refusals;
 
 const A: Lane = Lane(1);
@@ -137,15 +138,7 @@ impl Script {
     /// Connects the lane, which shall ask for `wanted`, and is told to start at `start` of a topic that ends at `next`.
     fn subscribe(&mut self, lane: Lane, wanted: StartAt, start: u64, next: u64) {
         self.ask(lane, wanted);
-        self.tell(
-            lane,
-            &Control::Subscribed(Subscribed {
-                topic_id: TOPIC,
-                start,
-                first: 0,
-                next,
-            }),
-        );
+        self.tell(lane, &subscribed(0, start, next));
     }
 
     fn ask(&mut self, lane: Lane, wanted: StartAt) {
@@ -192,6 +185,16 @@ impl Script {
             _ => None,
         })
     }
+}
+
+fn subscribed(order: u32, start: u64, next: u64) -> Control {
+    Control::Subscribed(Subscribed {
+        topic_id: TOPIC,
+        start,
+        first: 0,
+        next,
+        order,
+    })
 }
 
 #[test]
@@ -396,7 +399,7 @@ fn eviction_fails_or_skips_as_told() {
         matches!(
             event,
             Event::Skipped {
-                broker: 1,
+                broker: Some(1),
                 to: 100,
                 messages: 60
             }
@@ -554,7 +557,7 @@ fn latest_starts_where_the_broker_says_and_resumes_there() {
     assert!(script.events.iter().any(|event| matches!(
         event,
         Event::Started {
-            broker: 1,
+            broker: Some(1),
             start: 77
         }
     )));

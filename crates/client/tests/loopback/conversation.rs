@@ -148,9 +148,13 @@ impl Conversation {
         self.flush();
     }
 
-    pub fn acknowledge(&mut self, number: u64, offset: u64) {
+    /// Where the batch is, or why it is nowhere, with what comes with the reason.
+    pub fn acknowledge(&mut self, number: u64, stored: Result<u64, (ErrorCode, u64)>) {
         let mut bytes = Vec::new();
-        ack::encode_ack(number, None, &[offset], &mut bytes);
+        match stored {
+            Ok(offset) => ack::encode_ack(number, None, &[offset], &mut bytes),
+            Err((code, mark)) => ack::encode_ack(number, Some(code), &[mark], &mut bytes),
+        }
         let body = &bytes[FRAME_HEADER_BYTES..];
         let _ = self.link.send_with(FrameId::Ack as u16, body.len(), |out| {
             out.copy_from_slice(body);

@@ -9,7 +9,8 @@ use embar_session::LinkConfig;
 use embar_wire::batch::Batch;
 use embar_wire::control::{
     BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
-    Partition, PublisherOpened, StartAt, Subscribed, Topic, TopicCreated, TopicDescription, Topics,
+    Partition, PublisherOpened, SessionOpened, StartAt, Subscribed, Topic, TopicCreated,
+    TopicDescription, Topics,
 };
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
@@ -23,6 +24,20 @@ pub struct Log {
     topic: Option<String>,
     frames: Vec<Vec<u8>>,
     pub next: u64,
+    /// Order level of the topic.
+    pub order: u32,
+    /// Epoch of the one session there is, on a topic of order 5.
+    epoch: u32,
+    /// It is over.
+    fenced: bool,
+    /// Where its batches are, by number; and so the number that it expects next.
+    stored: Vec<u64>,
+    /// End the epoch at this many batches instead of storing them.
+    pub fences: u32,
+    /// Store this many batches and hang up.
+    pub lost_acks: u32,
+    /// The session was closed.
+    pub closed: bool,
     /// Hang up instead of acknowledging this many batches.
     pub hang_ups: u32,
     pub duplicates: u32,
@@ -109,21 +124,24 @@ impl FakeBroker {
                 Heard::Silence => {}
                 Heard::Gone => return,
                 Heard::Batch(frame) => {
-                    let offset = {
+                    let stored = {
                         let mut log = self.log();
-                        if log.hang_ups > 0 {
-                            log.hang_ups -= 1;
+                        if take_one(&mut log.hang_ups) {
                             return;
                         }
-                        log.append(&frame)
+                        let stored = log.take_in(&frame);
+                        if stored.is_ok() && take_one(&mut log.lost_acks) {
+                            return;
+                        }
+                        stored
                     };
                     if acks {
-                        client.acknowledge(batches, offset);
+                        client.acknowledge(batches, stored);
                     }
                     batches += 1;
                 }
                 Heard::Request(request)
-                    if !matches!(request, Control::Metadata) && self.log().refuse.is_some() =>
+                    if !matches!(request, Control::Metadata(_)) && self.log().refuse.is_some() =>
                 {
                     let code = self.log().refuse.expect("as before");
                     return client.refuse(code, "not like this");
@@ -146,7 +164,7 @@ impl FakeBroker {
     fn answer(&self, request: Control) -> Control {
         let mut log = self.log();
         match request {
-            Control::Metadata => Control::ClusterMetadata(ClusterMetadata {
+            Control::Metadata(_) => Control::ClusterMetadata(ClusterMetadata {
                 head: 0,
                 brokers: vec![BrokerInfo {
                     id: 0,
@@ -156,6 +174,7 @@ impl FakeBroker {
                     role: BrokerRole::Head,
                     takes_data: true,
                 }],
+                topic_order: log.topic.as_ref().map(|_| log.order),
             }),
             Control::CreateTopic(spec) => {
                 log.topic = Some(spec.name);
@@ -171,7 +190,26 @@ impl FakeBroker {
                     topic_id: TOPIC,
                     max_batch_bytes: MAX_BATCH_BYTES,
                     max_message_bytes: 1 << 20,
+                    order: log.order,
+                    session: 0,
+                    session_epoch: log.epoch,
+                    mark: log.stored.len() as u64,
+                    window: 64,
                 })
+            }
+            Control::OpenSession(open) => {
+                if open.gives_up == log.epoch {
+                    (log.epoch, log.fenced) = (log.epoch + 1, false);
+                }
+                Control::SessionOpened(SessionOpened {
+                    session: 0,
+                    session_epoch: log.epoch,
+                    mark: log.stored.len() as u64,
+                })
+            }
+            Control::CloseSession => {
+                log.closed = true;
+                Control::Done
             }
             Control::DescribeTopic(_) if log.topic.is_some() => {
                 Control::TopicDescription(TopicDescription {
@@ -205,6 +243,7 @@ impl FakeBroker {
             start,
             first: 0,
             next,
+            order: self.log().order,
         }));
         let mut sent = 0;
         // Whatever else a subscriber says is of the session only.
@@ -228,7 +267,38 @@ impl FakeBroker {
     }
 }
 
+fn take_one(left: &mut u32) -> bool {
+    let any = *left > 0;
+    *left = left.saturating_sub(1);
+    any
+}
+
 impl Log {
+    /// Where the batch is, or why it is nowhere, with the session's mark.
+    fn take_in(&mut self, frame: &[u8]) -> Result<u64, (ErrorCode, u64)> {
+        if self.order < 2 {
+            return Ok(self.append(frame));
+        }
+        let (batch, _) = Batch::split_first(frame, MAX_BATCH_BYTES).expect("a good batch");
+        let (epoch, number) = (batch.header().epoch(), batch.header().sequence());
+        let mark = self.stored.len() as u64;
+        if number < mark {
+            return Ok(self.stored[number as usize]);
+        }
+        if number == mark && take_one(&mut self.fences) {
+            self.fenced = true;
+        }
+        if epoch < self.epoch || self.fenced {
+            return Err((ErrorCode::Fenced, mark));
+        }
+        if number > mark {
+            return Err((ErrorCode::HeldFull, 0));
+        }
+        let base = self.append(frame);
+        self.stored.push(base);
+        Ok(base)
+    }
+
     fn append(&mut self, frame: &[u8]) -> u64 {
         let (batch, _) = Batch::split_first(frame, MAX_BATCH_BYTES).expect("a good batch");
         let mut header = *batch.header();
@@ -249,6 +319,7 @@ impl Log {
         Topic {
             id: TOPIC,
             name: self.topic.clone().unwrap_or_default(),
+            order: self.order,
             ..Topic::default()
         }
     }

@@ -2,6 +2,7 @@
 
 mod conversation;
 mod fake_broker;
+mod ordered;
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use embar_client::admin::TopicSpec;
-use embar_client::{Acks, Admin, Error, NewMessage, Publisher, Start, Subscriber};
+use embar_client::{Acks, Admin, Error, NewMessage, Positions, Publisher, Start, Subscriber};
 use embar_wire::control::ErrorCode;
 use embar_wire::message::Header;
 
@@ -348,6 +349,25 @@ fn a_subscriber_waits_for_what_comes_and_resumes_elsewhere() {
         subscriber.next().expect("reads").expect("no end").value,
         b"c"
     );
+}
+
+#[test]
+fn the_position_keeps_a_broker_that_is_away() {
+    let broker = FakeBroker::start();
+    let publisher = Publisher::builder(&broker.bootstrap())
+        .topic("t")
+        .open()
+        .expect("opens");
+    publisher.publish(b"a").expect("published");
+    publisher.flush().expect("stored");
+    let away = "0:0,7:40".parse().expect("a position");
+    let mut subscriber = Subscriber::builder(&broker.bootstrap())
+        .topic("t")
+        .from(Start::Positions(away))
+        .open()
+        .expect("opens");
+    subscriber.next().expect("reads").expect("no end");
+    assert_eq!(subscriber.position().to_string(), "0:1,7:40");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::cache_line::{LINE_BYTES, lines};
+use super::interruption;
 use super::power::{Outage, Power};
 use super::random::Random;
 use super::{Memory, check_range, check_word};
@@ -178,6 +179,13 @@ impl Simulated {
         });
     }
 
+    /// Before each access that others may come between.
+    fn access(&self) {
+        if let Mode::Cached(_) = self.mode {
+            interruption::count();
+        }
+    }
+
     fn with_cache<R>(&self, f: impl FnOnce(&mut Cache) -> R) -> Option<R> {
         match &self.mode {
             Mode::Cached(cache) => Some(f(&mut cache
@@ -190,6 +198,7 @@ impl Simulated {
     /// Copies out bytes that may start anywhere.
     fn copy_out(&self, at: u64, into: &mut [u8]) {
         check_range(at, into.len() as u64, self.len);
+        self.access();
         for_each_line(at, into.len(), |line, within, range| {
             let bytes = self
                 .with_cache(|cache| {
@@ -204,6 +213,7 @@ impl Simulated {
     /// Copies in bytes that may start anywhere.
     fn copy_in(&self, at: u64, from: &[u8]) {
         check_range(at, from.len() as u64, self.len);
+        self.access();
         for_each_line(at, from.len(), |line, within, range| {
             self.with_cache(|cache| {
                 cache.evict_by_chance(&self.device);
@@ -344,6 +354,7 @@ impl Memory for Simulated {
 
     fn write_back(&self, at: u64, len: u64) {
         check_range(at, len, self.len);
+        self.access();
         self.with_cache(|cache| {
             if !cache.spend_power(&self.device) {
                 lines(at, len).for_each(|line| cache.write_back(line));
@@ -352,6 +363,7 @@ impl Memory for Simulated {
     }
 
     fn fence(&self) {
+        self.access();
         self.with_cache(|cache| {
             if cache.spend_power(&self.device) {
                 return;
@@ -364,6 +376,7 @@ impl Memory for Simulated {
 
     fn invalidate(&self, at: u64, len: u64) {
         check_range(at, len, self.len);
+        self.access();
         self.with_cache(|cache| {
             if !cache.spend_power(&self.device) {
                 lines(at, len).for_each(|line| cache.evict(line, &self.device));

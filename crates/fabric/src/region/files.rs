@@ -6,13 +6,14 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::{Region, invalid};
+use crate::bell::bell_name;
 use crate::error::RegionError;
-use crate::geometry::{Geometry, ROWS_MAX};
+use crate::geometry::{Geometry, LANES_MAX, ROWS_MAX};
 use crate::layout::Layout;
 use crate::memory::{Coherence, Mapped};
 use crate::owner::{self, Claim};
@@ -22,6 +23,8 @@ mod create;
 mod space;
 
 const CONTROL: &str = "control";
+/// Locked by the candidate that is taking over.
+const TAKEOVER: &str = "takeover";
 
 fn blog_name(row: u16) -> String {
     format!("blog-{row}")
@@ -33,8 +36,14 @@ fn owner_name(row: u16) -> String {
 
 /// Every name that a region's directory may hold.
 fn known_names() -> impl Iterator<Item = String> {
-    let rows = (0..ROWS_MAX).flat_map(|row| [blog_name(row), owner_name(row)]);
-    std::iter::once(CONTROL.to_owned()).chain(rows)
+    let rows = (0..ROWS_MAX).flat_map(|row| {
+        let bells = (0..=LANES_MAX).map(move |number| bell_name(row, number));
+        [blog_name(row), owner_name(row)].into_iter().chain(bells)
+    });
+    [CONTROL, TAKEOVER]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(rows)
 }
 
 /// What is found at a directory that may hold a region.
@@ -66,6 +75,13 @@ pub enum Probe {
     },
     /// Another user's: it cannot be looked at.
     Denied,
+}
+
+/// See [`Region::try_takeover`].
+#[derive(Debug)]
+pub struct TakeoverLock {
+    /// The lock ends with it.
+    _file: Option<File>,
 }
 
 /// How often a parent that vanishes is made again.
@@ -154,7 +170,7 @@ impl Region<Mapped> {
         let names = region_files(dir)?;
         // Held until the files are gone, so that nobody claims a row half-way through.
         let mut locks = Vec::new();
-        for name in names.iter().filter(|name| !name.starts_with("blog-")) {
+        for name in names.iter().filter(|name| !is_data(name)) {
             let file = open_file(dir, name)?;
             if !owner::try_lock(&file).map_err(|e| RegionError::io("locking", dir.join(name), e))? {
                 // Our own locks are not an answer to who holds it.
@@ -217,6 +233,25 @@ impl Region<Mapped> {
         ))
     }
 
+    /// The right to take over as the sequencer, which one candidate at a time has, until it is
+    /// dropped or its process dies. `None` while another one has it.
+    pub fn try_takeover(&self) -> Result<Option<TakeoverLock>, RegionError> {
+        let Some(dir) = self.dir() else {
+            return Ok(Some(TakeoverLock { _file: None }));
+        };
+        let path = dir.join(TAKEOVER);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| RegionError::io("opening", &path, e))?;
+        let locked = owner::try_lock(&file).map_err(|e| RegionError::io("locking", path, e))?;
+        Ok(locked.then_some(TakeoverLock { _file: Some(file) }))
+    }
+
     /// Whether a live process holds the row. False for a region without a directory.
     pub fn owner_alive(&self, row: u16) -> Result<bool, RegionError> {
         let Some(dir) = self.dir() else {
@@ -226,6 +261,11 @@ impl Region<Mapped> {
         let file = open_file(dir, &name)?;
         owner::is_locked(&file).map_err(|e| RegionError::io("looking at", dir.join(name), e))
     }
+}
+
+/// Whether a file is not there to be locked.
+fn is_data(name: &str) -> bool {
+    name.starts_with("blog-") || name.starts_with("bell-")
 }
 
 fn open_file(dir: &Path, name: &str) -> Result<File, RegionError> {

@@ -6,15 +6,19 @@ use embar_fabric::{Device, Geometry, Layout, Region};
 
 pub const NONCE: u32 = 0x5EED_0001;
 
-/// The smallest rings and few pages, so that everything wraps soon.
+/// The smallest rings and few pages, so that everything wraps soon: a head, two data brokers and a
+/// standby.
 pub fn small() -> Geometry {
     Geometry {
-        brokers: 3,
+        brokers: 4,
         topics: 4,
         lanes: 2,
         lane_slots: 2,
         index_pages: 4,
         blog_bytes: 256 << 10,
+        standbys: 1,
+        goi_pages: 16,
+        sessions: 4,
     }
 }
 

@@ -1,6 +1,7 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use embar_fabric::{Geometry, LaneProgress, LaneReader, LaneWriter, Memory, PbrRecord};
+use embar_fabric::{Geometry, LaneGrant, LaneReader, LaneStart, LaneWriter, Memory, PbrRecord};
 
 use crate::common::small;
 use crate::setup::Setup;
@@ -10,23 +11,28 @@ fn record(n: u64) -> PbrRecord {
         sequence: n,
         blog_at: n * 64,
         len: n as u32,
+        incarnation: n as u32,
         ..Default::default()
     }
 }
 
-fn put<M: Memory>(writer: &mut LaneWriter<M>, n: u64) -> Option<u64> {
-    let slot = writer.reserve()?;
-    Some(writer.publish(slot, &record(n)))
+/// Publishes the record that belongs to its number.
+fn put<M: Memory>(writer: &mut LaneWriter<M>, consumed: u64) -> u64 {
+    writer.publish(consumed, &record(writer.next()))
 }
 
+/// Takes the next record, which must be the one that belongs to its number.
 fn take<M: Memory>(reader: &mut LaneReader<M>) -> Option<u64> {
-    reader.next().map(|(_, record)| record.sequence)
+    let (number, found) = reader.next()?;
+    assert_eq!(found, record(number));
+    Some(number)
 }
 
-fn both(n: u64) -> LaneProgress {
-    LaneProgress {
-        consumed: n,
-        completed: n,
+fn granted(consumed: u64) -> LaneGrant {
+    LaneGrant {
+        consumed,
+        epoch: 1,
+        ..Default::default()
     }
 }
 
@@ -35,110 +41,130 @@ pub fn the_smallest_ring_wraps<S: Setup>() {
     let (here, there) = (setup.host(), setup.host());
     let mut writer = here.lane_writer(&here.claim_unlocked(1), 1);
     let mut reader = there.lane_reader(1, 1);
-    let mut progress = there.lane_progress_writer(1, 1);
+    let mut grant = there.lane_grant_writer(&there.claim_unlocked(0), 1, 1);
     assert_eq!(take(&mut reader), None, "garbage is not a record");
+    assert_eq!(here.lane_grant(0, 1, 1), None);
     for n in 0..50 {
-        assert_eq!(put(&mut writer, n), Some(n));
-        let (sequence, found) = reader.next().expect("published");
-        assert_eq!((sequence, found), (n, record(n)));
-        assert_eq!(
-            take(&mut reader),
-            None,
-            "the slot's older lap is not a record"
-        );
-        progress.advance(both(n + 1));
+        let consumed = here.lane_grant(0, 1, 1).map_or(0, |grant| grant.consumed);
+        assert_eq!((consumed, put(&mut writer, consumed)), (n, n));
+        assert_eq!(take(&mut reader), Some(n));
+        assert_eq!(take(&mut reader), None, "an older lap is not a record");
+        grant.store(&granted(reader.position()));
     }
-    assert_eq!(here.lane_progress(1, 1), both(50));
-    assert_eq!(
-        take(&mut there.lane_reader(1, 0)),
-        None,
-        "a lane of its own"
-    );
+    assert_eq!(here.lane_grant(0, 1, 1), Some(granted(50)));
+    assert_eq!(here.lane_grant(1, 1, 1), None, "each area has its own");
+    for (row, lane) in [(1, 0), (2, 1)] {
+        let mut other = there.lane_reader(row, lane);
+        assert_eq!(take(&mut other), None, "a lane of its own");
+    }
 }
 
-pub fn a_full_ring_refuses<S: Setup>() {
+pub fn a_record_is_overwritten_only_when_granted<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
     let mut writer = here.lane_writer(&here.claim_unlocked(1), 0);
-    let mut progress = there.lane_progress_writer(1, 0);
-    assert_eq!(put(&mut writer, 0), Some(0));
-    assert_eq!(put(&mut writer, 1), Some(1));
-    assert!(
-        writer.reserve().is_none(),
-        "both slots hold what nobody consumed"
-    );
-    progress.advance(LaneProgress {
-        consumed: 0,
-        completed: 0,
-    });
-    assert!(
-        writer.reserve().is_none(),
-        "zero consumed is not full, nor empty"
-    );
-    progress.advance(LaneProgress {
-        consumed: 1,
-        completed: 0,
-    });
-    assert_eq!(put(&mut writer, 2), Some(2));
-    assert!(writer.reserve().is_none());
-    assert_eq!(
-        writer.progress(),
-        LaneProgress {
-            consumed: 1,
-            completed: 0
-        }
-    );
-    progress.advance(LaneProgress {
-        consumed: 0,
-        completed: 1,
-    });
-    assert_eq!(writer.progress(), both(1), "numbers never fall");
-    assert!(writer.reserve().is_none());
+    assert_eq!(writer.slots(), 2);
+    put(&mut writer, 0);
+    assert!(writer.has_room(0));
+    put(&mut writer, 0);
+    assert!(!writer.has_room(0) && writer.has_room(1));
+    let refused = catch_unwind(AssertUnwindSafe(|| writer.publish(0, &record(2))));
+    assert!(refused.is_err());
+    let mut reader = there.lane_reader(1, 0);
+    assert_eq!(take(&mut reader), Some(0), "the refused one left no trace");
+    assert_eq!(put(&mut writer, 1), 2);
+    assert!(!writer.has_room(1));
+    assert_eq!(put(&mut writer, 3), 3);
+    assert_eq!(take(&mut reader), None, "it was granted, and is gone");
+    reader.seek(2);
+    assert_eq!((take(&mut reader), take(&mut reader)), (Some(2), Some(3)));
+    // More than was ever published is no more than all of it.
+    assert!(writer.has_room(u64::MAX));
 }
 
-pub fn a_new_writer_is_never_mistaken_for_the_old<S: Setup>() {
-    for consumed in 0..=5 {
+pub fn numbers_are_dense_over_incarnations<S: Setup>() {
+    for published in 0..=5 {
         let setup = S::new(&small());
-        let (first, second, there) = (setup.host(), setup.host(), setup.host());
+        let there = setup.host();
         let mut reader = there.lane_reader(1, 0);
-        let mut progress = there.lane_progress_writer(1, 0);
-        let mut writer = first.lane_writer(&first.claim_unlocked(1), 0);
-        for n in 0..5 {
-            assert_eq!(put(&mut writer, n), Some(n));
-            if n < consumed {
-                assert_eq!(take(&mut reader), Some(n));
-                progress.advance(both(n + 1));
-            } else if n + 1 >= consumed + 2 {
-                break;
+        let mut next = 0;
+        for _ in 0..3 {
+            let here = setup.host();
+            let mut writer = here.lane_writer(&here.claim_unlocked(1), 0);
+            assert_eq!(writer.next(), next, "above all that was published");
+            for _ in 0..published {
+                // The last ones are left for the sequencer to take after the writer has died.
+                if !writer.has_room(reader.position()) {
+                    take(&mut reader).expect("published");
+                }
+                assert_eq!(put(&mut writer, reader.position()), next);
+                next += 1;
             }
         }
-        let dead_next = writer.next();
-        drop(writer);
-        let mut writer = second.lane_writer(&second.claim_unlocked(1), 0);
-        assert_eq!(writer.next(), dead_next, "above all that was published");
-        let mut late = there.lane_reader(1, 0);
-        assert_eq!(take(&mut late), None, "nothing of the old writer");
-        assert_eq!(put(&mut writer, 100), Some(dead_next));
-        assert_eq!(put(&mut writer, 101), Some(dead_next + 1));
-        assert!(writer.reserve().is_none(), "full");
-        // Whoever was reading goes on with the new writer's records.
-        assert_eq!(take(&mut reader), Some(100));
-        assert_eq!(take(&mut reader), Some(101));
-        assert_eq!(take(&mut late), Some(100));
-        progress.advance(both(reader.position()));
-        assert_eq!(put(&mut writer, 102), Some(dead_next + 2));
-        assert_eq!(take(&mut reader), Some(102));
+        for n in reader.position()..next {
+            assert_eq!(take(&mut reader), Some(n));
+        }
+        assert_eq!(take(&mut reader), None);
     }
 }
 
-pub fn a_wild_consumer_does_not_overwrite<S: Setup>() {
+pub fn a_lane_begins_anew_for_each_epoch<S: Setup>() {
     let setup = S::new(&small());
+    let (first, second, there) = (setup.host(), setup.host(), setup.host());
+    let start = |start, epoch, incarnation| {
+        Some(LaneStart {
+            start,
+            epoch,
+            incarnation,
+            ..Default::default()
+        })
+    };
+    let mut writer = first.lane_writer(&first.claim_unlocked(1), 0);
+    assert_eq!(there.lane_start(1, 0), None);
+    writer.begin(1);
+    assert_eq!(there.lane_start(1, 0), start(0, 1, 1));
+    put(&mut writer, 0);
+    writer.begin(4);
+    assert_eq!(there.lane_start(1, 0), start(1, 4, 1));
+    put(&mut writer, 0);
+    for admitted in [true, false, true] {
+        writer.set_admitted(admitted);
+        let said = there.lane_start(1, 0).expect("begun");
+        assert_eq!((said.start, said.admitted), (1, admitted.into()));
+    }
+    writer.begin(4);
+    let said = there.lane_start(1, 0).expect("begun");
+    assert_eq!((said.start, said.admitted), (2, 1), "it stays admitted");
+    let left = said;
+    let mut reader = there.lane_reader(1, 0);
+    reader.seek(1);
+    assert_eq!(take(&mut reader), Some(1));
+    drop(writer);
+    let mut writer = second.lane_writer(&second.claim_unlocked(1), 0);
+    assert_eq!(there.lane_start(1, 0), Some(left), "until it says so");
+    writer.begin(4);
+    assert_eq!(there.lane_start(1, 0), start(2, 4, 2), "not admitted yet");
+    assert_eq!(there.lane_start(1, 1), None, "a lane of its own");
+}
+
+pub fn the_oldest_record_of_a_dead_broker_is_found<S: Setup>() {
+    let setup = S::new(&Geometry {
+        lane_slots: 4,
+        ..small()
+    });
     let (here, there) = (setup.host(), setup.host());
     let mut writer = here.lane_writer(&here.claim_unlocked(1), 0);
-    put(&mut writer, 0).expect("empty");
-    there.lane_progress_writer(1, 0).advance(both(u64::MAX));
-    assert_eq!(writer.progress(), both(1));
-    assert_eq!(put(&mut writer, 1), Some(1));
+    for published in 0..10_u64 {
+        let mut reader = there.lane_reader(1, 0);
+        reader.seek_oldest();
+        let oldest = published.saturating_sub(4);
+        assert_eq!(reader.position(), oldest);
+        for n in oldest..published {
+            assert_eq!(take(&mut reader), Some(n));
+        }
+        assert_eq!(take(&mut reader), None);
+        put(&mut writer, published);
+    }
 }
 
 pub fn two_threads_agree<S: Setup>() {
@@ -152,28 +178,28 @@ pub fn two_threads_agree<S: Setup>() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut writer = here.lane_writer(&here.claim_unlocked(1), 0);
-            let mut n = 0;
-            while n < RECORDS {
-                match put(&mut writer, n) {
-                    Some(_) => n += 1,
-                    None => std::thread::yield_now(),
+            while writer.next() < RECORDS {
+                let consumed = here.lane_grant(0, 1, 0).map_or(0, |grant| grant.consumed);
+                if writer.has_room(consumed) {
+                    put(&mut writer, consumed);
+                } else {
+                    std::thread::yield_now();
                 }
-                assert!(Instant::now() < deadline, "stuck at {n}");
+                assert!(Instant::now() < deadline, "stuck at {}", writer.next());
             }
         });
         let mut reader = there.lane_reader(1, 0);
-        let mut progress = there.lane_progress_writer(1, 0);
-        let mut n = 0;
-        while n < RECORDS {
-            match reader.next() {
-                Some((sequence, found)) => {
-                    assert_eq!((sequence, found), (n, record(n)));
-                    n += 1;
-                    progress.advance(both(n));
+        let mut grant = there.lane_grant_writer(&there.claim_unlocked(0), 1, 0);
+        for n in 0..RECORDS {
+            let taken = loop {
+                if let Some(taken) = take(&mut reader) {
+                    break taken;
                 }
-                None => std::thread::yield_now(),
-            }
-            assert!(Instant::now() < deadline, "stuck at {n}");
+                assert!(Instant::now() < deadline, "stuck at {n}");
+                std::thread::yield_now();
+            };
+            assert_eq!(taken, n);
+            grant.store(&granted(n + 1));
         }
     });
 }

@@ -12,7 +12,7 @@ use std::mem;
 
 use embar_transport::buffer::Head;
 use embar_transport::ring::SendSpan;
-use embar_transport::{Body, Memory, SendBuf};
+use embar_transport::{Body, Memory, Pieces, SendBuf};
 use embar_wire::frame::Protocol;
 
 use super::ending::Ending;
@@ -48,8 +48,14 @@ pub(super) struct Output<M: Memory> {
     right: Right,
     /// To follow what is committed.
     body: Option<(Vec<u8>, Body<M>)>,
-    /// It is out.
+    /// It is out, or the rest of it is to go next.
     body_out: bool,
+    /// What is left of a body that goes in steps; nothing goes before it.
+    rest: Option<SendBuf<M>>,
+    /// Bytes of that which were counted.
+    stepped: usize,
+    /// Without pieces: the room of the latest that were sent.
+    spare: Option<Box<Pieces<M>>>,
     /// CLOSE is out, or was sent.
     close_sent: bool,
     /// Nothing can be sent any more.
@@ -66,6 +72,9 @@ impl<M: Memory> Output<M> {
             right: Right::None,
             body: None,
             body_out: false,
+            rest: None,
+            stepped: 0,
+            spare: None,
             close_sent: false,
             failed: false,
             owed: Owed::default(),
@@ -80,6 +89,9 @@ impl<M: Memory> Output<M> {
     /// Forgets what is not out.
     pub fn drop_pending(&mut self) {
         self.body = None;
+        if self.rest.take().is_some() {
+            self.body_out = false;
+        }
         self.owed = Owed::default();
     }
 }
@@ -91,6 +103,21 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     pub fn may_send_body(&self) -> bool {
         let output = &self.output;
         self.is_open() && !output.failed && !output.body_out && output.body.is_none()
+    }
+
+    /// Whether bytes of a body may still be handed to the connection. A body that
+    /// [goes in steps](SendBuf::goes_in_steps) comes back by [`Link::sent`] after each of them: as
+    /// long as this is true, the next [`Link::poll`] goes on with it. An owner that finds its bytes
+    /// gone calls [`Link::close`] before, and no more of it leaves.
+    #[must_use]
+    pub fn is_sending_body(&self) -> bool {
+        self.output.body_out || self.output.body.is_some()
+    }
+
+    /// Room for the pieces of a body, with none in it: that of the body before, if it is sent.
+    #[must_use]
+    pub fn pieces(&mut self) -> Box<Pieces<M>> {
+        self.output.spare.take().unwrap_or_default()
     }
 
     /// Sends whole frames that lie elsewhere, behind what is committed: `head` (may be empty)
@@ -127,7 +154,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     #[must_use]
     pub fn is_merely_corked(&self) -> bool {
         let output = &self.output;
-        let alone = !output.sending && output.body.is_none() && !output.close_sent;
+        let alone = !output.sending && !self.is_sending_body() && !output.close_sent;
         alone && matches!(output.right, Right::Corked)
     }
 
@@ -213,7 +240,9 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         if output.sending || output.failed || output.close_sent {
             return None;
         }
-        let buf = if output.body.is_some() {
+        let buf = if output.rest.is_some() {
+            self.output.rest.take()
+        } else if output.body.is_some() {
             self.poll_body()
         } else if let Some(span) = self.take_span() {
             Some(SendBuf::ring(span, Body::Empty))
@@ -334,9 +363,19 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     pub(super) fn sent_buffer(&mut self, buf: SendBuf<M>, result: &io::Result<()>) {
         debug_assert!(self.output.sending, "no send is out");
         self.output.sending = false;
+        self.sender.wrote(buf.sent() - self.output.stepped);
+        if result.is_ok() && buf.remaining() > 0 && !matches!(self.state, State::Over) {
+            self.output.stepped = buf.sent();
+            self.output.rest = Some(buf);
+            return;
+        }
+        self.output.stepped = 0;
         self.output.body_out = false;
-        self.sender.wrote(buf.sent());
-        let (head, _) = buf.into_parts();
+        let (head, body) = buf.into_parts();
+        if let Body::Pieces(mut pieces) = body {
+            pieces.clear();
+            self.output.spare = Some(pieces);
+        }
         if let Head::Ring(span) = head {
             // While a body waits, nobody else gets between.
             if result.is_err() || self.output.body.is_some() {

@@ -5,6 +5,8 @@
     reason = "each test program uses a part of it"
 )]
 
+pub mod foreign;
+
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -261,7 +263,7 @@ impl<P: Protocol> End<P> {
         }
         buf.with_unsent(|head, body| out.extend([head, body].concat().iter().take(count)));
         buf.advance(count);
-        if buf.remaining() > 0 {
+        if buf.remaining() > 0 && !buf.goes_in_steps() {
             self.send = Some(buf);
         } else {
             self.link.sent(buf, &Ok(()), self.now);

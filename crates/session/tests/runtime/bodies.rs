@@ -117,6 +117,7 @@ impl Log {
             lane_slots: 2,
             index_pages: 1,
             blog_bytes: u64::from(Self::BYTES),
+            ..Geometry::default()
         };
         let path = folder.path().join("region");
         let region = Region::create(&path, &geometry, Coherence::Coherent).unwrap();

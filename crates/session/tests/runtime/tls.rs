@@ -1,6 +1,7 @@
 //! Encrypted sessions: the same as the others, and not fooled.
 
 mod network;
+mod pieces;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_client::OnBrokerLoss;
 use embar_client::sim_api::{
     Failure, Lane, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
 };
+use embar_client::{Error, OnBrokerLoss};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::time::{Now, WallNs};
 
 use super::{Actor, Scene, Wish};
-use crate::books::Books;
-use crate::host::ADDRESS;
+use crate::books::{Books, NAME_BYTES, name_bytes};
 use crate::plan::PublisherPlan;
 use crate::random::Random;
 use crate::violation::{Check, Invariant, Violation, ensure};
@@ -27,6 +27,10 @@ pub struct PublisherActor {
     core: PublisherCore,
     random: Random,
     producer: u64,
+    /// Its topic has one order over all brokers.
+    ordered: bool,
+    /// It can publish nothing more.
+    over: bool,
     topic_id: Option<u32>,
     max_batch_bytes: usize,
     next_batch: u64,
@@ -41,16 +45,17 @@ impl PublisherActor {
     /// Starts to publish.
     pub fn new(
         plan: PublisherPlan,
-        topic: &str,
+        topic: (&str, bool),
         producer: u64,
+        bootstrap: Vec<SocketAddr>,
         mut random: Random,
         now: Now,
     ) -> Self {
         let hour = Duration::from_secs(3600);
         let mut core = PublisherCore::new(PublisherConfig {
             name: format!("publisher-{producer}"),
-            bootstrap: vec![ADDRESS],
-            topic: topic.into(),
+            bootstrap,
+            topic: topic.0.into(),
             producer,
             acks: plan.acks,
             lanes_per_broker: plan.lanes,
@@ -69,6 +74,8 @@ impl PublisherActor {
             core,
             random,
             producer,
+            ordered: topic.1,
+            over: false,
             topic_id: None,
             max_batch_bytes: 0,
             next_batch: 0,
@@ -81,6 +88,7 @@ impl PublisherActor {
 
     fn may_publish(&self) -> bool {
         self.topic_id.is_some()
+            && !self.over
             && self.next_batch < self.plan.batches
             && self.unreleased < self.plan.outstanding
     }
@@ -88,7 +96,7 @@ impl PublisherActor {
     fn publish(&mut self, scene: &mut Scene<'_>) {
         let Some(topic) = self.topic_id else { return };
         let number = self.next_batch;
-        let (builder, messages) = self.fill();
+        let (builder, messages) = self.fill(number);
         let frame = builder.seal(SealFields {
             producer: self.producer,
             sequence: number,
@@ -100,9 +108,9 @@ impl PublisherActor {
         self.next_batch += 1;
         self.unreleased += 1;
         self.unresolved.insert(number);
-        scene
-            .books
-            .seal(&frame, self.plan.on_broker_loss == OnBrokerLoss::Resend);
+        let may_repeat = self.plan.on_broker_loss == OnBrokerLoss::Resend || self.ordered;
+        let name = (self.producer, number);
+        scene.books.seal(name, &frame, may_repeat);
         scene.trace.event(
             scene.now,
             format_args!(
@@ -120,17 +128,25 @@ impl PublisherActor {
         self.next_at = Now(scene.now.0 + self.random.below(self.plan.pace_ns + 1));
     }
 
-    /// Messages until one does not fit any more.
-    fn fill(&mut self) -> (BatchBuilder, u32) {
+    /// Messages until one does not fit any more. The first one tells the batch's name.
+    fn fill(&mut self, number: u64) -> (BatchBuilder, u32) {
         let capacity = self
             .random
             .between(128, self.plan.batch_bytes.min(self.max_batch_bytes) as u64);
         let most = if self.random.one_in(3) {
-            1
+            0
         } else {
             self.random.size(400)
         };
         let mut builder = BatchBuilder::new(Vec::new(), capacity as usize);
+        let name = name_bytes((self.producer, number));
+        let len = self.random.size(self.plan.message_bytes) as usize;
+        let mut first = vec![self.random.bits() as u8; len.max(NAME_BYTES)];
+        first[..NAME_BYTES].copy_from_slice(&name);
+        if builder.try_push(None, &[], &first).is_err() {
+            let pushed = builder.try_push(None, &[], &name);
+            pushed.expect("one line holds a small message");
+        }
         for _ in 0..most {
             let len = self.random.size(self.plan.message_bytes) as usize;
             let value = vec![self.random.bits() as u8; len];
@@ -138,11 +154,6 @@ impl PublisherActor {
             if builder.try_push(key, &[], &value).is_err() {
                 break;
             }
-        }
-        if builder.is_empty() {
-            // The smallest batch has room for this.
-            let pushed = builder.try_push(None, &[], &self.producer.to_le_bytes());
-            pushed.expect("one line holds a small message");
         }
         let messages = builder.count();
         (builder, messages)
@@ -170,8 +181,12 @@ impl PublisherActor {
                 self.unresolved.remove(&batch);
                 match outcome {
                     Outcome::Failed(Failure::InDoubt) => scene.figures.in_doubt += 1,
+                    Outcome::Failed(Failure::Closed) if scene.forgets_sessions => {
+                        scene.books.bereft.insert(me);
+                        scene.figures.failed += 1;
+                    }
                     Outcome::Failed(_) => scene.figures.failed += 1,
-                    Outcome::Stored(_) | Outcome::Sent => {}
+                    Outcome::Stored(_) | Outcome::StoredSomewhere | Outcome::Sent => {}
                 }
                 scene.books.resolve((me, batch), outcome)?;
             }
@@ -183,6 +198,15 @@ impl PublisherActor {
                     format!("publisher {me} got more buffers back than it gave")
                 })?;
                 self.unreleased -= 1;
+            }
+            PublisherEvent::Failed(
+                error @ (Error::SessionLost { .. } | Error::SessionTaken { .. }),
+            ) if scene.forgets_sessions => {
+                scene
+                    .trace
+                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
+                scene.figures.sessions_lost += 1;
+                self.over = true;
             }
             PublisherEvent::Failed(error) => {
                 return Err(Violation {
@@ -258,7 +282,8 @@ impl Actor for PublisherActor {
     }
 
     fn is_done(&self, _: &Books) -> bool {
-        self.unresolved.is_empty() && self.unreleased == 0 && self.next_batch == self.plan.batches
+        let all = self.next_batch == self.plan.batches || self.over;
+        self.unresolved.is_empty() && self.unreleased == 0 && all
     }
 
     fn describe(&self) -> String {

@@ -1,17 +1,19 @@
 //! A subscriber: the real core; every batch it delivers is compared with what was ever visible.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_client::sim_api::{Delivered, Lane, SubscriberConfig, SubscriberCore, SubscriberEvent};
 use embar_client::{Error, OnEvicted, Positions, Start};
 use embar_transport::{RecvBuf, SendBuf};
+use embar_wire::control::ErrorCode;
 use embar_wire::message::Messages;
 use embar_wire::time::Now;
 
 use super::{Actor, Scene, Wish};
-use crate::books::Books;
-use crate::host::{ADDRESS, ROW};
+use crate::books::{Books, History, Unseen};
 use crate::plan::SubscriberPlan;
 use crate::random::Random;
 use crate::violation::{Check, Invariant, Violation, ensure};
@@ -22,10 +24,11 @@ pub struct SubscriberActor {
     number: usize,
     topic: String,
     topic_id: u32,
+    bootstrap: Vec<SocketAddr>,
     core: SubscriberCore,
     random: Random,
-    /// The offset that comes next, once it is known.
-    expected: Option<u64>,
+    /// The offset that comes next of each broker, or of the one order, once it is known.
+    expected: BTreeMap<Option<u16>, u64>,
     /// Batches that the consumer is busy with, and until when.
     held: Vec<(Now, Lane, Vec<u8>)>,
     hurry: bool,
@@ -42,18 +45,20 @@ impl SubscriberActor {
         number: usize,
         (topic, topic_id): (&str, u32),
         start: Start,
+        bootstrap: Vec<SocketAddr>,
         mut random: Random,
         now: Now,
     ) -> Self {
-        let core = open(&plan, number, topic, start, &mut random, now);
+        let core = open(&plan, number, topic, &bootstrap, start, &mut random, now);
         Self {
             plan,
             number,
             topic: topic.into(),
             topic_id,
+            bootstrap,
             core,
             random,
-            expected: None,
+            expected: BTreeMap::new(),
             held: Vec::new(),
             hurry: false,
             moved: false,
@@ -64,12 +69,17 @@ impl SubscriberActor {
 
     /// Forgets everything and starts anew from anywhere.
     pub fn start_over(&mut self, books: &Books, now: Now) {
-        let history = books.topics.get(&self.topic_id);
-        let (first, next) = history.map_or((0, 0), |h| (h.first, h.next));
         let start = match self.random.below(3) {
             0 => Start::Earliest,
             1 => Start::Latest,
-            _ => at(self.random.between(first, next)),
+            _ => {
+                let kept = books.of_topic(self.topic_id);
+                let anywhere = kept.map(|(row, history)| {
+                    let at = self.random.between(history.first, history.next);
+                    (row, at)
+                });
+                start_at(anywhere.collect())
+            }
         };
         self.restart(start, now);
     }
@@ -79,11 +89,12 @@ impl SubscriberActor {
             &self.plan,
             self.number,
             &self.topic,
+            &self.bootstrap,
             start,
             &mut self.random,
             now,
         );
-        self.expected = None;
+        self.expected.clear();
         self.held.clear();
         (self.moved, self.fresh) = (true, true);
     }
@@ -91,11 +102,12 @@ impl SubscriberActor {
     fn take_event(&mut self, event: SubscriberEvent, scene: &mut Scene<'_>) -> Check {
         let me = self.number;
         match event {
-            SubscriberEvent::Started { start, .. } => {
-                scene
-                    .trace
-                    .event(scene.now, format_args!("subscriber {me} starts at {start}"));
-                self.expected = Some(start);
+            SubscriberEvent::Started { broker, start } => {
+                scene.trace.event(
+                    scene.now,
+                    format_args!("subscriber {me} starts at {start} of {broker:?}"),
+                );
+                self.expected.insert(row(broker), start);
             }
             SubscriberEvent::Deliver(delivered) => {
                 self.check(&delivered, scene)?;
@@ -109,13 +121,16 @@ impl SubscriberActor {
                 let until = Now(scene.now.0 + think);
                 self.held.push((until, delivered.lane, delivered.payload));
             }
-            SubscriberEvent::Skipped { to, .. } => self.overtaken(to, scene)?,
+            SubscriberEvent::Skipped { broker, to, .. } => {
+                self.overtaken(row(broker), to, scene)?;
+            }
             SubscriberEvent::Failed(error) => self.failed(error, scene)?,
-            SubscriberEvent::LaneLost { cause, .. } => {
+            SubscriberEvent::LaneLost { broker, cause } => {
                 scene.trace.event(
                     scene.now,
-                    format_args!("subscriber {me} lost its broker: {cause}"),
+                    format_args!("subscriber {me} lost broker {broker}: {cause}"),
                 );
+                self.lost(broker, &cause, scene)?;
             }
             SubscriberEvent::Opened | SubscriberEvent::End => {}
         }
@@ -123,25 +138,36 @@ impl SubscriberActor {
     }
 
     /// It is told that nothing below `to` is kept: that must be true.
-    fn overtaken(&mut self, to: u64, scene: &mut Scene<'_>) -> Check {
+    fn overtaken(&mut self, row: Option<u16>, to: u64, scene: &mut Scene<'_>) -> Check {
         let me = self.number;
         scene.trace.event(
             scene.now,
-            format_args!("subscriber {me} is told to go on at {to}"),
+            format_args!("subscriber {me} is told to go on at {to} of {row:?}"),
         );
-        let first = scene
-            .books
-            .topics
-            .get(&self.topic_id)
-            .map_or(0, |h| h.first);
+        let history = scene.books.histories.get(&(self.topic_id, row));
+        let first = history.map_or(0, |h| h.first);
         ensure(Invariant::I7, to <= first, || {
             format!(
                 "subscriber {me} was told that offsets below {to} are evicted, but {first} is the first one kept"
             )
         })?;
         scene.figures.overtaken += 1;
-        self.expected = Some(to);
+        self.expected.insert(row, to);
         Ok(())
+    }
+
+    /// Where the network damages nothing, only bytes that were given up while they were sent may
+    /// come damaged.
+    fn lost(&self, broker: u32, cause: &str, scene: &Scene<'_>) -> Check {
+        let ordered = scene.books.is_ordered(self.topic_id);
+        let row = row(Some(broker).filter(|_| !ordered));
+        let history = scene.books.histories.get(&(self.topic_id, row));
+        let first = history.map_or(0, |history| history.first);
+        let kept = self.expected.get(&row).is_some_and(|next| *next >= first);
+        let damaged = cause.contains("damaged");
+        ensure(Invariant::I7, scene.damages || !damaged || !kept, || {
+            format!("subscriber {}: {cause}", self.number)
+        })
     }
 
     fn failed(&mut self, error: Error, scene: &mut Scene<'_>) -> Check {
@@ -151,16 +177,27 @@ impl SubscriberActor {
             .event(scene.now, format_args!("subscriber {me} ends: {error}"));
         match error {
             Error::Evicted {
-                first_available, ..
+                broker,
+                first_available,
+                ..
             } if self.plan.on_evicted == OnEvicted::Fail => {
-                self.overtaken(first_available, scene)?;
-                self.restart(at(first_available), scene.now);
+                let ordered = scene.books.is_ordered(self.topic_id);
+                let row = if ordered { None } else { row(Some(broker)) };
+                self.overtaken(row, first_available, scene)?;
+                self.restart(start_at(self.expected.clone()), scene.now);
                 Ok(())
             }
             // The network damaged the same batch several times.
             Error::Corrupt { .. } => {
-                let start = self.expected.map_or(Start::Earliest, at);
-                self.restart(start, scene.now);
+                self.restart(start_at(self.expected.clone()), scene.now);
+                Ok(())
+            }
+            // The broker that was asked has not seen as much of the order yet.
+            Error::Refused {
+                code: ErrorCode::OffsetOutOfRange,
+                ..
+            } if scene.books.is_ordered(self.topic_id) => {
+                self.restart(Start::Earliest, scene.now);
                 Ok(())
             }
             Error::BrokenOrder { .. } => Err(Violation {
@@ -182,36 +219,44 @@ impl SubscriberActor {
             scene.now,
             format_args!("subscriber {me} gets {base}..{end}"),
         );
-        let expected = self.expected;
+        let row = row(delivered.owner());
+        let expected = self.expected.get(&row).copied();
         ensure(
             Invariant::I4,
             Some(base + u64::from(delivered.skip)) == expected && expected < Some(end),
             || {
                 format!(
-                    "subscriber {me} got {base}..{end}, skipping {}, where {expected:?} comes next",
+                    "subscriber {me} got {base}..{end} of {row:?}, skipping {}, where {expected:?} comes next",
                     delivered.skip
                 )
             },
         )?;
-        self.expected = Some(end);
-        let name = (header.producer(), header.sequence());
-        let seen = scene.books.topics.get(&header.topic());
-        let seen = seen.and_then(|h| h.batches.get(&base)).copied();
-        let same = seen.is_some_and(|v| {
-            (v.name, v.count, v.flags) == (name, header.message_count(), header.flags().bits())
-        });
+        self.expected.insert(row, end);
+        let numbered = (header.producer(), header.sequence());
+        let history = scene.books.histories.get(&(header.topic(), row));
+        let seen = history.map_or(Ok(None), |history: &History| history.at(base));
+        let same = match seen {
+            Ok(seen) => seen.is_some_and(|v| {
+                (v.numbered, v.count) == (numbered, header.message_count())
+                    && (v.name.is_none() || v.flags == header.flags().bits())
+            }),
+            Err(Unseen) => true,
+        };
         ensure(
             Invariant::I4,
             same && header.topic() == self.topic_id,
             || {
                 format!(
-                    "subscriber {me} got batch {name:?} at offset {base}, where {seen:?} is visible"
+                    "subscriber {me} got batch {numbered:?} at offset {base} of {row:?}, where {seen:?} is visible"
                 )
             },
         )?;
         let payload = &delivered.payload[..header.payload_len() as usize];
         let whole = header.check_payload(payload).is_ok()
-            && scene.books.is_genuine(header)
+            && scene.books.genuine(header, payload).is_some_and(|name| {
+                let seen = seen.ok().flatten().and_then(|visible| visible.name);
+                seen.is_none_or(|seen| seen == name)
+            })
             && Messages::new(payload, header.message_count()).all(|m| m.is_ok());
         ensure(Invariant::I7, whole, || {
             format!("subscriber {me} got changed bytes at offset {base}: {header:?}")
@@ -219,14 +264,30 @@ impl SubscriberActor {
     }
 }
 
-fn at(offset: u64) -> Start {
-    Start::Positions(Positions::from_iter([(ROW.into(), offset)]))
+/// The row of a broker that a client names.
+fn row(broker: Option<u32>) -> Option<u16> {
+    broker.map(|broker| broker as u16)
+}
+
+fn start_at(positions: BTreeMap<Option<u16>, u64>) -> Start {
+    if let Some(position) = positions.get(&None) {
+        return Start::Positions(Positions::at(*position));
+    }
+    let positions: Vec<(u32, u64)> = positions
+        .into_iter()
+        .filter_map(|(row, next)| Some((row?.into(), next)))
+        .collect();
+    if positions.is_empty() {
+        return Start::Earliest;
+    }
+    Start::Positions(positions.into_iter().collect())
 }
 
 fn open(
     plan: &SubscriberPlan,
     number: usize,
     topic: &str,
+    bootstrap: &[SocketAddr],
     start: Start,
     random: &mut Random,
     now: Now,
@@ -234,7 +295,7 @@ fn open(
     let hour = Duration::from_secs(3600);
     let mut core = SubscriberCore::new(SubscriberConfig {
         name: format!("subscriber-{number}"),
-        bootstrap: vec![ADDRESS],
+        bootstrap: bootstrap.to_vec(),
         topic: topic.into(),
         start,
         until_end: false,
@@ -298,8 +359,12 @@ impl Actor for SubscriberActor {
     }
 
     fn is_done(&self, books: &Books) -> bool {
-        let next = books.topics.get(&self.topic_id).map_or(0, |h| h.next);
-        self.expected == Some(next) && self.held.is_empty()
+        let mut counted = books.of_topic(self.topic_id);
+        let all = counted.all(|(row, history)| {
+            let expected = self.expected.get(&row).copied();
+            expected == Some(history.next) || (expected.is_none() && history.next == 0)
+        });
+        all && self.held.is_empty() && !self.expected.is_empty()
     }
 
     fn has_moved(&mut self) -> bool {

@@ -1,18 +1,20 @@
 //! A client that breaks the rules, again and again. It may hurt nobody but itself.
 
 use std::io;
+use std::net::SocketAddr;
 
+use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
 use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::control::{Control, Hello, OpenPublisher, Role, encode};
+use embar_wire::control::{Control, Hello, Metadata, OpenPublisher, Role, encode};
 use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, LogProtocol};
 use embar_wire::time::{Now, WallNs};
 
 use super::{Actor, Scene, Wish};
-use crate::books::Books;
+use crate::books::{Books, Name, VANDALS, name_bytes};
 use crate::random::Random;
 use crate::violation::Check;
 
@@ -26,35 +28,62 @@ enum State {
     Over,
 }
 
+/// Attacks that need an open publisher.
+const FIRST_FORGERY: u64 = 11;
+/// How long it waits for one, in nanoseconds, at most.
+const OPENS_WITHIN_NS: u64 = 300_000_000;
+
 /// See the module.
 pub struct Vandal {
     random: Random,
     topic: String,
     topic_id: u32,
+    /// Its topic has one order over all brokers.
+    ordered: bool,
+    maker: u64,
+    batches: u64,
+    addresses: Vec<SocketAddr>,
+    /// When the second part of an attack follows.
+    forges_at: Option<Now>,
     /// What a session begins with.
     hello: Vec<u8>,
     state: State,
     wishes: Vec<Wish>,
     reads: bool,
+    /// Its first words are sent.
+    sent: bool,
 }
 
 impl Vandal {
     /// One that knows a topic.
-    pub fn new(topic: (&str, u32), random: Random, now: Now) -> Self {
+    pub fn new(
+        number: u64,
+        topic: &Topic,
+        addresses: Vec<SocketAddr>,
+        random: Random,
+        now: Now,
+    ) -> Self {
         Self {
             random,
-            topic: topic.0.into(),
-            topic_id: topic.1,
+            topic: topic.name.clone(),
+            topic_id: topic.id,
+            ordered: topic.is_ordered(),
+            maker: VANDALS + number,
+            batches: 0,
+            addresses,
+            forges_at: None,
             hello: hello(),
             state: State::Idle(now),
             wishes: Vec::new(),
             reads: false,
+            sent: false,
         }
     }
 
-    fn attack(&mut self) -> Vec<u8> {
+    fn attack(&mut self, now: Now) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let kind = self.random.below(11);
+        let kinds = if self.ordered { 18 } else { FIRST_FORGERY };
+        let kind = self.random.below(kinds);
         if kind >= 2 {
             bytes.extend(&self.hello);
         }
@@ -65,8 +94,24 @@ impl Vandal {
                     topic: self.topic.clone(),
                     producer: 0,
                     acks: 1,
+                    instance: 0,
+                    resumes: false,
                 }),
             );
+        }
+        if kind >= FIRST_FORGERY {
+            say(
+                &mut bytes,
+                &Control::OpenPublisher(OpenPublisher {
+                    topic: self.topic.clone(),
+                    producer: self.maker,
+                    acks: 1,
+                    instance: self.random.between(1, 3),
+                    resumes: self.random.one_in(2),
+                }),
+            );
+            self.forges_at = Some(Now(now.0 + self.random.below(OPENS_WITHIN_NS)));
+            return bytes;
         }
         let len = self.random.size(4096) as usize;
         match kind {
@@ -75,19 +120,22 @@ impl Vandal {
             // A header that promises the world, and nothing more.
             1 | 3 => bytes.extend([0xFF, 0xFF, 0xFF, 0x7F, self.random.bits() as u8, 0, 0, 0]),
             // Questions without reading the answers.
-            4 => (0..200).for_each(|_| say(&mut bytes, &Control::Metadata)),
+            4 => {
+                let question = Control::Metadata(Metadata::default());
+                (0..200).for_each(|_| say(&mut bytes, &question));
+            }
             // A batch that is damaged, cut short, or not for this topic.
             5 => {
-                let mut batch = self.batch(self.topic_id);
+                let mut batch = self.nobodys(self.topic_id);
                 let hit = self.random.below(batch.len() as u64) as usize;
                 batch[hit] ^= 0x40;
                 bytes.extend(batch);
             }
             6 => {
-                let batch = self.batch(self.topic_id);
+                let batch = self.nobodys(self.topic_id);
                 bytes.extend(&batch[..batch.len() - 1 - self.random.below(64) as usize]);
             }
-            7 => bytes.extend(self.batch(self.topic_id ^ 0x5000)),
+            7 => bytes.extend(self.nobodys(self.topic_id ^ 0x5000)),
             // The session's own frames, with any content.
             8 => (0..20).for_each(|_| bytes.extend(self.session_frame())),
             // A greeting out of turn, or a damaged one.
@@ -120,18 +168,57 @@ impl Vandal {
         [&header.to_bytes()[..], &content].concat()
     }
 
-    fn batch(&mut self, topic: u32) -> Vec<u8> {
+    /// A batch that is never stored.
+    fn nobodys(&mut self, topic: u32) -> Vec<u8> {
+        let sequence = self.random.bits();
+        self.batch((0, 0), topic, (0, 0, sequence))
+    }
+
+    fn batch(
+        &mut self,
+        name: Name,
+        topic: u32,
+        (producer, epoch, sequence): (u64, u32, u64),
+    ) -> Vec<u8> {
         let mut builder = BatchBuilder::new(Vec::new(), 2048);
-        let value = self.random.bytes(600);
+        let mut value = self.random.bytes(600);
+        value[..16].copy_from_slice(&name_bytes(name));
         builder.try_push(None, &[], &value).expect("it fits");
         builder.seal(SealFields {
-            producer: 0,
-            sequence: self.random.bits(),
+            producer,
+            sequence,
             topic,
-            epoch: 0,
+            epoch,
             append_time: WallNs(0),
             flags: BatchFlags::NONE,
         })
+    }
+
+    /// Batches whose numbers go back and jump, of epochs that never were, and in others' names.
+    fn forge(&mut self, scene: &mut Scene<'_>) {
+        let mut bytes = Vec::new();
+        let mut sequence = self.random.below(4);
+        for _ in 0..self.random.between(1, 12) {
+            let producer = if self.random.one_in(12) {
+                self.random.between(1, 4)
+            } else {
+                self.maker
+            };
+            let epoch = *self.random.pick(&[1, 1, 1, 1, 0, 2, 3, 99]);
+            let name = (self.maker, self.batches);
+            self.batches += 1;
+            let batch = self.batch(name, self.topic_id, (producer, epoch, sequence));
+            scene.books.seal(name, &batch, false);
+            bytes.extend(batch);
+            sequence = match self.random.below(8) {
+                0 => sequence.saturating_sub(2),
+                1 => sequence + 2,
+                2 => sequence,
+                3 => self.random.bits() >> self.random.below(64),
+                _ => sequence.saturating_add(1),
+            };
+        }
+        self.wishes.push(Wish::Send(SendBuf::heap(bytes)));
     }
 
     fn rest(&mut self, now: Now) {
@@ -169,8 +256,8 @@ fn receive() -> Wish {
 }
 
 impl Actor for Vandal {
-    fn connected(&mut self, _: Lane, _: Now) {
-        let bytes = self.attack();
+    fn connected(&mut self, _: Lane, now: Now) {
+        let bytes = self.attack(now);
         self.wishes.push(Wish::Send(SendBuf::heap(bytes)));
         self.reads = self.random.one_in(2);
         if self.reads {
@@ -184,24 +271,38 @@ impl Actor for Vandal {
             .push(if alive { receive() } else { Wish::Close });
     }
 
-    fn sent(&mut self, _: Lane, _: SendBuf, _: &io::Result<()>, _: Now) {}
+    fn sent(&mut self, _: Lane, _: SendBuf, result: &io::Result<()>, _: Now) {
+        self.sent = result.is_ok();
+        if !self.sent {
+            self.forges_at = None;
+        }
+    }
 
     fn disconnected(&mut self, _: Lane, _: &str, now: Now) {
         self.wishes.clear();
+        self.forges_at = None;
         self.rest(now);
     }
 
     fn next_at(&self) -> Option<Now> {
-        match self.state {
+        let own = match self.state {
             State::Idle(at) | State::Busy(at) => Some(at),
             State::Over => None,
-        }
+        };
+        own.into_iter().chain(self.forges_at).min()
     }
 
     fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+        // What it said first is still on its way if it could not be sent.
+        if self.forges_at.is_some_and(|at| at <= scene.now) && self.sent {
+            self.forges_at = None;
+            self.forge(scene);
+        }
         match self.state {
             State::Idle(at) if at <= scene.now => {
-                self.wishes.push(Wish::Connect);
+                self.sent = false;
+                let address = *self.random.pick(&self.addresses);
+                self.wishes.push(Wish::Connect(address));
                 self.state = State::Busy(Now(scene.now.0 + self.random.below(PATIENCE_NS)));
             }
             State::Busy(at) if at <= scene.now => {
@@ -219,6 +320,7 @@ impl Actor for Vandal {
 
     fn heal(&mut self, _: Now) {
         self.state = State::Over;
+        self.forges_at = None;
         self.wishes.clear();
     }
 

@@ -1,16 +1,14 @@
-//! The log as any other host could read it at this moment: from the devices alone.
+//! The topics of orders 0 and 1 of one broker, as any other host could read them at this moment: from
+//! the devices alone.
 
 use std::collections::BTreeMap;
 
 use embar_broker::topics::Topic;
-use embar_fabric::{
-    Device, IndexRecord, LaneProgress, LaneReader, Memory, PbrRecord, Region, Simulated, Window,
-};
-use embar_wire::batch::{Batch, BatchHeader};
-use embar_wire::limits::MAX_BATCH_BYTES;
+use embar_fabric::{IndexRecord, Region, Simulated, Window};
 
-use crate::books::{Books, Visible};
-use crate::host::{Devices, ROW};
+use super::bytes::Blogs;
+use crate::books::{Books, Name, Visible};
+use crate::host::Devices;
 use crate::violation::{Check, Invariant, Violation, ensure};
 
 /// What the broker was doing when the device is looked at.
@@ -26,25 +24,23 @@ pub enum Moment {
 
 /// See the module.
 pub struct Inspector {
+    row: u16,
     raw: Region<Simulated>,
-    blog: Simulated,
-    lane: LaneReader<Simulated>,
-    lane_slots: u64,
-    progress: LaneProgress,
+    blogs: Blogs,
     incarnation: u32,
     windows: BTreeMap<u32, Window>,
+    /// Some incarnation has recovered.
     born: bool,
 }
 
 impl Inspector {
-    /// An inspector of freshly formatted devices.
-    pub fn new(devices: &Devices) -> Self {
+    /// An inspector of a row of freshly formatted devices.
+    pub fn new(devices: &Devices, row: u16) -> Self {
         let raw = devices.raw();
+        let first_row = raw.geometry().data_rows().next().unwrap_or(0);
         Self {
-            blog: Device::view(&devices.blog),
-            lane: raw.lane_reader(ROW, 0),
-            lane_slots: raw.geometry().lane_slots.into(),
-            progress: LaneProgress::default(),
+            row,
+            blogs: Blogs::new(devices, first_row),
             incarnation: 0,
             windows: BTreeMap::new(),
             born: false,
@@ -56,18 +52,19 @@ impl Inspector {
     pub fn look(&mut self, topics: &[Topic], books: &mut Books, moment: Moment) -> Check {
         self.owner(moment)?;
         let mut found: BTreeMap<u32, Vec<IndexRecord>> =
-            self.raw.index_reader(ROW).scan().into_iter().collect();
-        for topic in topics {
+            self.raw.index_reader(self.row).scan().into_iter().collect();
+        for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
             let records = found.remove(&topic.id).unwrap_or_default();
             let window = self.window(topic, moment)?;
             self.retained(topic, window, &records, books, moment)?;
         }
-        self.lane(books, moment)
+        self.born |= moment == Moment::Birth;
+        Ok(())
     }
 
-    /// I1: incarnations and progress only grow.
+    /// I1: incarnations only grow.
     fn owner(&mut self, moment: Moment) -> Check {
-        let incarnation = self.raw.incarnation(ROW);
+        let incarnation = self.raw.incarnation(self.row);
         let grows = if moment == Moment::Birth {
             incarnation > self.incarnation
         } else {
@@ -77,22 +74,12 @@ impl Inspector {
             format!("incarnation {incarnation} after {}", self.incarnation)
         })?;
         self.incarnation = incarnation;
-        let progress = self.raw.lane_progress(ROW, 0);
-        let before = self.progress;
-        ensure(
-            Invariant::I1,
-            progress.consumed >= before.consumed
-                && progress.completed >= before.completed
-                && progress.completed <= progress.consumed,
-            || format!("lane progress {progress:?} after {before:?}"),
-        )?;
-        self.progress = progress;
         Ok(())
     }
 
     /// I1: windows only grow. I6: recovery takes nothing away.
     fn window(&mut self, topic: &Topic, moment: Moment) -> Result<Window, Violation> {
-        let window = self.raw.window(ROW, topic.cell());
+        let window = self.raw.window(self.row, topic.cell());
         let window = window.filter(|w| w.chain == topic.id).unwrap_or_default();
         let before = self.windows.get(&topic.id).copied().unwrap_or_default();
         ensure(
@@ -125,17 +112,25 @@ impl Inspector {
         books: &mut Books,
         moment: Moment,
     ) -> Check {
-        let name = &topic.name;
-        let mut history = books.topics.remove(&topic.id).unwrap_or_default();
+        let name = format!("{} of broker {}", topic.name, self.row);
+        let counted = (topic.id, Some(self.row));
+        let mut history = books.histories.remove(&counted).unwrap_or_default();
         for record in records {
-            let visible = visible(record);
+            let mut visible = self.visible(record);
             match history.batches.get(&record.base) {
-                Some(known) => ensure(Invariant::I3, *known == visible, || {
-                    format!(
-                        "{name}: offset {} changed from {known:?} to {visible:?}",
-                        record.base
-                    )
-                })?,
+                Some(known) => ensure(
+                    Invariant::I3,
+                    Visible {
+                        name: None,
+                        ..*known
+                    } == visible,
+                    || {
+                        format!(
+                            "{name}: offset {} changed from {known:?} to {visible:?}",
+                            record.base
+                        )
+                    },
+                )?,
                 None => {
                     ensure(Invariant::I3, record.base == history.next, || {
                         format!(
@@ -149,7 +144,7 @@ impl Inspector {
                             record.base
                         )
                     })?;
-                    self.bytes_of(topic.id, record, books, Invariant::I2)?;
+                    visible.name = self.bytes_of(topic.id, record, books, Invariant::I2)?;
                     history.next = record.base + u64::from(record.count);
                     history.batches.insert(record.base, visible);
                 }
@@ -163,7 +158,10 @@ impl Inspector {
             .find(|(base, _)| !bases.contains(base));
         if let Some((base, visible)) = missing {
             // Without a recovery between, it was released while the window still promises it.
-            let invariant = match (self.born, books.is_acknowledged(visible.name)) {
+            let invariant = match (
+                self.born,
+                visible.name.is_some_and(|name| books.is_acknowledged(name)),
+            ) {
                 (false, _) => Invariant::I7,
                 (true, true) => Invariant::I6,
                 (true, false) => Invariant::I3,
@@ -187,13 +185,13 @@ impl Inspector {
         ensure(Invariant::I3, starts, || {
             format!("{name}: {window:?} starts inside of a batch")
         })?;
-        books.topics.insert(topic.id, history);
+        books.histories.insert(counted, history);
         Ok(())
     }
 
     /// Checks all bytes that are retained: they never change.
     pub fn reread(&self, topics: &[Topic], books: &Books) -> Check {
-        for (chain, records) in self.raw.index_reader(ROW).scan() {
+        for (chain, records) in self.raw.index_reader(self.row).scan() {
             let first = topics
                 .iter()
                 .find(|t| t.id == chain)
@@ -212,107 +210,36 @@ impl Inspector {
         record: &IndexRecord,
         books: &Books,
         invariant: Invariant,
-    ) -> Check {
-        let header = self.batch_at(record.blog_at, record.len);
-        let sound = header.as_ref().is_ok_and(|h| {
+    ) -> Result<Option<Name>, Violation> {
+        let found = self
+            .blogs
+            .batch((self.row, record.blog_at), record.len, books);
+        let sound = found.as_ref().is_ok_and(|(h, name)| {
             h.topic() == chain
                 && h.base_offset() == record.base
                 && h.message_count() == record.count
                 && (h.producer(), h.sequence()) == (record.producer, record.sequence)
                 && h.flags().bits() == record.flags
-                && books.is_genuine(h)
+                && name.is_some()
         });
         ensure(invariant, sound, || {
-            format!("chain {chain}: {record:?} points to {header:?} on the device")
-        })
+            format!(
+                "chain {chain} of broker {}: {record:?} points to {found:?} on the device",
+                self.row
+            )
+        })?;
+        Ok(found.ok().and_then(|(_, name)| name))
     }
 
-    /// The whole batch at a place of the payload file, if its checksums are right.
-    fn batch_at(&self, at: u64, len: u32) -> Result<BatchHeader, String> {
-        let inside = at
-            .checked_add(len.into())
-            .is_some_and(|end| end <= self.blog.len());
-        if !inside || !at.is_multiple_of(64) {
-            return Err("no place in the file".into());
+    fn visible(&self, record: &IndexRecord) -> Visible {
+        Visible {
+            name: None,
+            numbered: (record.producer, record.sequence),
+            count: record.count,
+            place: (self.row, record.blog_at),
+            len: record.len,
+            flags: record.flags,
+            session_epoch: 0,
         }
-        let mut bytes = vec![0; len as usize];
-        self.blog.read(at, &mut bytes);
-        let (batch, rest) =
-            Batch::split_first(&bytes, MAX_BATCH_BYTES).map_err(|e| e.to_string())?;
-        if rest.is_empty() {
-            Ok(*batch.header())
-        } else {
-            Err(format!("{} more bytes than the batch has", rest.len()))
-        }
-    }
-
-    /// I2 for lane records, as soon as they are visible; I8 for their incarnations.
-    fn lane(&mut self, books: &Books, moment: Moment) -> Check {
-        if moment == Moment::Birth {
-            // What the dead writer left and nobody consumed is skipped by whoever comes now.
-            self.lane = self.raw.lane_reader(ROW, 0);
-            self.born = true;
-            let stale = self.lane.next();
-            return ensure(Invariant::I8, stale.is_none(), || {
-                format!("a reader that starts now takes {stale:?} of a dead incarnation")
-            });
-        }
-        if self.lane.position() + self.lane_slots < self.progress.consumed {
-            // More were published in one turn than the ring holds; the index tells of them all.
-            self.lane = self.raw.lane_reader(ROW, 0);
-        }
-        while let Some((sequence, record)) = self.lane.next() {
-            ensure(
-                Invariant::I8,
-                record.incarnation == self.incarnation,
-                || {
-                    format!(
-                        "lane record {sequence} is of another incarnation than {}: {record:?}",
-                        self.incarnation
-                    )
-                },
-            )?;
-            self.lane_record(sequence, &record, books)?;
-        }
-        let position = self.lane.position();
-        ensure(
-            Invariant::I2,
-            moment == Moment::Death || position >= self.progress.consumed,
-            || format!("lane record {position} counts as consumed, and is not visible"),
-        )
-    }
-
-    fn lane_record(&self, sequence: u64, record: &PbrRecord, books: &Books) -> Check {
-        let history = books.topics.get(&record.chain);
-        // Its memory may be in use for something else only after its offsets were evicted.
-        let evicted = history.is_some_and(|h| {
-            let evicted = h.batches.range(..h.first);
-            evicted.rev().any(|(_, v)| {
-                v.blog_at == record.blog_at && v.name == (record.producer, record.sequence)
-            })
-        });
-        if evicted {
-            return Ok(());
-        }
-        let header = self.batch_at(record.blog_at, record.len);
-        let sound = header.as_ref().is_ok_and(|h| {
-            books.is_genuine(h)
-                && h.topic() == record.chain
-                && (h.producer(), h.sequence()) == (record.producer, record.sequence)
-                && h.payload_crc() == record.payload_crc
-        });
-        ensure(Invariant::I2, sound, || {
-            format!("lane record {sequence} {record:?} points to {header:?} on the device")
-        })
-    }
-}
-
-fn visible(record: &IndexRecord) -> Visible {
-    Visible {
-        name: (record.producer, record.sequence),
-        count: record.count,
-        blog_at: record.blog_at,
-        len: record.len,
-        flags: record.flags,
     }
 }

@@ -51,10 +51,20 @@ pub(super) enum FarState {
     Gone,
 }
 
+/// An end that hears nothing of the other any more, and is not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deaf {
+    Near,
+    Far,
+}
+
 #[derive(Debug)]
 pub(super) struct Connection {
     pub client: usize,
     pub lane: Lane,
+    /// Of the broker that it leads to.
+    pub row: u16,
+    pub deaf: Option<Deaf>,
     pub up: Pipe,
     pub down: Pipe,
     pub near: Near,
@@ -62,10 +72,12 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(client: usize, lane: Lane, answered_at: u64) -> Self {
+    pub fn new(client: usize, lane: Lane, row: u16, answered_at: u64) -> Self {
         Self {
             client,
             lane,
+            row,
+            deaf: None,
             up: Pipe::default(),
             down: Pipe::default(),
             near: Near {
@@ -107,7 +119,7 @@ impl Connection {
     /// Whether a send of the client fails.
     pub fn is_dead_for_client(&self, now: u64) -> bool {
         let gone = matches!(self.far.state, FarState::Closed(_) | FarState::Gone);
-        gone || self.up.is_reset(now) || self.down.is_reset(now)
+        self.deaf != Some(Deaf::Near) && (gone || self.up.is_reset(now) || self.down.is_reset(now))
     }
 
     /// Whether [`super::Network::far_event`] has something.
@@ -126,7 +138,8 @@ impl Connection {
 
     /// Whether a send of the broker fails.
     pub fn is_dead(&self, now: u64) -> bool {
-        self.near.state == NearState::Closed || self.up.is_reset(now)
+        let gone = self.near.state == NearState::Closed;
+        self.deaf != Some(Deaf::Far) && (gone || self.up.is_reset(now))
     }
 
     /// When something may happen next.

@@ -1,5 +1,8 @@
 //! The broker's side of the network.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 
 use embar_fabric::Simulated;
@@ -10,15 +13,21 @@ use super::pipe::End;
 use super::{FarEvent, Id, Network};
 
 impl Network {
-    /// The broker listens from now on.
-    pub fn broker_up(&mut self, incarnation: u32) {
-        self.listening = Some(incarnation);
+    /// The broker of a row listens from now on.
+    pub fn broker_up(&mut self, row: u16, incarnation: u32) {
+        self.listening.insert(row, incarnation);
     }
 
-    /// The broker is dead; all of its buffers are dropped here.
-    pub fn broker_died(&mut self, now: u64) {
-        self.listening = None;
-        for id in self.ids() {
+    /// The broker of a row is dead; all of its buffers are dropped here.
+    pub fn broker_died(&mut self, row: u16, now: u64) {
+        self.listening.remove(&row);
+        let ids: Vec<Id> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| c.row == row)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
             // A peer may hear of it at once, or when the host is back.
             let at = self.soon(now) + self.random.below(300_000_000);
             let Some(c) = self.connections.get_mut(&id) else {
@@ -82,8 +91,8 @@ impl Network {
 
     /// The next event of the broker's end of a connection.
     pub fn far_event(&mut self, id: Id, now: u64) -> Option<FarEvent> {
-        let incarnation = self.listening?;
         let c = self.connections.get_mut(&id).filter(|c| c.far_ready(now))?;
+        let incarnation = *self.listening.get(&c.row)?;
         let event = match c.far.state {
             FarState::Absent | FarState::Gone => None,
             FarState::Knocking => {
@@ -142,21 +151,25 @@ impl Network {
             return Some(FarEvent::Sent(token, buf, Err(error)));
         }
         let count = most.min(c.down.room()).min(buf.remaining());
-        let (mut piece, batches) = buf.with_unsent(|head, body| {
-            let from_head = count.min(head.len());
-            let mut piece = head[..from_head].to_vec();
-            piece.extend_from_slice(&body[..count - from_head]);
-            (piece, from_head..count)
-        });
+        let batches = buf.unsent_head().min(count)..count;
+        // No byte is read before it goes: what is in memory may change between two pieces.
+        let mut piece = Vec::with_capacity(count);
+        while piece.len() < count {
+            let left = count - piece.len();
+            let taken = buf.with_next(left, |next| {
+                piece.extend_from_slice(next);
+                next.len()
+            });
+            buf.advance(taken);
+        }
         // Control frames carry no checksum, so only batches are damaged.
         if damage && !batches.is_empty() {
             let hit = batches.start + self.random.below(batches.len() as u64) as usize;
             piece[hit] ^= 1 << self.random.below(8);
             self.damaged += 1;
         }
-        buf.advance(count);
         c.down.write(piece, at);
-        if buf.remaining() > 0 {
+        if buf.remaining() > 0 && !buf.goes_in_steps() {
             c.far.send = Some(buf);
             return None;
         }

@@ -10,13 +10,13 @@ use super::pipe::End;
 use super::{Id, NearEvent, Network};
 
 impl Network {
-    /// A client connects.
-    pub fn connect(&mut self, client: usize, lane: Lane, now: u64) -> Id {
+    /// A client connects to the broker of a row.
+    pub fn connect(&mut self, client: usize, lane: Lane, row: u16, now: u64) -> Id {
         let id = self.next;
         self.next += 1;
         let at = self.soon(now);
         self.connections
-            .insert(id, Connection::new(client, lane, at));
+            .insert(id, Connection::new(client, lane, row, at));
         id
     }
 
@@ -75,7 +75,7 @@ impl Network {
             .get_mut(&id)
             .filter(|c| c.near_ready(now))?;
         match c.near.state {
-            NearState::Connecting(_) if self.listening.is_some() => {
+            NearState::Connecting(_) if self.listening.contains_key(&c.row) => {
                 c.near.state = NearState::Open;
                 c.far.state = FarState::Knocking;
                 Some(NearEvent::Connected)

@@ -130,9 +130,11 @@ impl Pipe {
         self.bytes = kept;
     }
 
-    /// Nothing can be read until then.
+    /// Nothing can be read until then; never again with `u64::MAX`.
     pub fn stall(&mut self, until: u64) {
-        self.stalled_until = until;
+        if self.stalled_until < u64::MAX {
+            self.stalled_until = until;
+        }
     }
 
     /// When something can be read, or was ended, at the earliest.

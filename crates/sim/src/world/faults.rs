@@ -1,83 +1,89 @@
 //! What goes wrong, by chance.
 
-use embar_fabric::{Outage, Power};
-use embar_wire::time::Now;
-
 use super::World;
-use crate::violation::Check;
+use super::hosts::FUSE_MAX;
+use super::turns::any_pause;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Accesses to memory after which an outage strikes at the latest.
-const FUSE_MAX: u64 = 20_000;
 
 impl World {
-    pub(super) fn inject(&mut self) -> Check {
+    pub(super) fn inject(&mut self) {
         let faults = self.plan.faults;
         let now = self.now;
         if self.random.one_in(faults.crash) {
-            self.crash()?;
+            self.crash();
         }
         if self.random.one_in(faults.cut)
             && let Some(id) = self.any_connection()
         {
-            self.trace
-                .event(Now(now), format_args!("connection {id} is cut"));
+            self.note(format_args!("connection {id} is cut"));
             self.figures.cuts += 1;
             self.network.cut(id, now);
+        }
+        if self.random.one_in(faults.half_open)
+            && let Some(id) = self.any_connection()
+        {
+            self.note(format_args!(
+                "connection {id} is cut, and one end hears nothing"
+            ));
+            self.figures.half_open += 1;
+            self.network.half_open(id, now);
         }
         if self.random.one_in(faults.stall)
             && let Some(id) = self.any_connection()
         {
             let until = now + self.random.size(15 * SECOND_NS);
-            self.trace.event(
-                Now(now),
-                format_args!("connection {id} stalls until {until}"),
-            );
+            self.note(format_args!("connection {id} stalls until {until}"));
+            self.figures.stalls += 1;
             self.network.stall(id, until);
         }
         if self.random.one_in(faults.pause) {
-            self.paused_until = now + self.random.size(6 * SECOND_NS);
-            self.trace.event(
-                Now(now),
-                format_args!("the broker pauses until {}", self.paused_until),
-            );
+            self.pause();
+        }
+        if self.random.one_in(faults.usurp) {
+            self.usurp();
         }
         if self.random.one_in(faults.resubscribe) {
             let actor = self.random.below(self.actors.len() as u64) as usize;
             self.resubscribe(actor);
         }
-        Ok(())
     }
 
-    fn any_outage(&mut self) -> Outage {
-        if self.random.one_in(2) {
-            Outage::Host
-        } else {
-            Outage::Process
-        }
+    fn any_row(&mut self) -> u16 {
+        self.random.below(self.plan.geometry.brokers.into()) as u16
     }
 
     /// At once, or in the middle of what it does next.
-    fn crash(&mut self) -> Check {
-        let outage = self.any_outage();
-        let (at_once, fuse) = (self.random.one_in(4), self.random.size(FUSE_MAX));
-        match &self.broker {
-            None => Ok(()),
-            Some(_) if at_once => self.broker_dies(outage),
-            Some(broker) => {
-                broker.power.fail_after(fuse, outage);
-                Ok(())
-            }
+    fn crash(&mut self) {
+        let (row, outage) = (self.any_row(), self.any_outage());
+        let fuse = if self.random.one_in(4) {
+            0
+        } else {
+            self.random.size(FUSE_MAX)
+        };
+        if let Some(host) = self.host(row) {
+            host.power.fail_after(fuse, outage);
         }
     }
 
-    /// A new incarnation; it may die while it recovers.
-    pub(super) fn reboot(&mut self) -> Check {
-        let power = Power::default();
-        if !self.healed && self.plan.faults.crash > 0 && self.random.one_in(6) {
-            power.fail_after(self.random.size(FUSE_MAX), self.any_outage());
+    fn pause(&mut self) {
+        let row = self.any_row();
+        let until = self.now + any_pause(&mut self.random);
+        if let Some(host) = self.host_mut(row) {
+            host.paused_until = until;
+            self.figures.pauses += 1;
+            self.note(format_args!("broker {row} pauses until {until}"));
         }
-        self.boot(power)
+    }
+
+    fn usurp(&mut self) {
+        let row = self.any_row();
+        if let Some(seat) = self.host_mut(row).and_then(|host| host.seat.as_mut())
+            && seat.sequencer().is_none()
+        {
+            seat.usurps = true;
+            self.note(format_args!("broker {row} is about to take over"));
+        }
     }
 
     fn any_connection(&mut self) -> Option<u32> {
@@ -86,25 +92,12 @@ impl World {
     }
 
     fn resubscribe(&mut self, actor: usize) {
-        let now = Now(self.now);
+        let now = embar_wire::time::Now(self.now);
         if let Some(subscriber) = self.actors[actor].as_subscriber() {
             self.trace
                 .event(now, format_args!("actor {actor} starts over"));
             subscriber.start_over(&self.books, now);
         }
         self.dismiss_if_moved(actor);
-    }
-
-    /// An actor that begins anew must not hear of what it left.
-    pub(super) fn dismiss_if_moved(&mut self, actor: usize) {
-        if self.actors[actor].has_moved() {
-            self.dismiss(actor);
-        }
-    }
-
-    /// The connections of an actor are no more, without its being told.
-    pub(super) fn dismiss(&mut self, actor: usize) {
-        self.network.client_died(actor, self.now);
-        self.connections.retain(|(owner, _), _| *owner != actor);
     }
 }

@@ -4,7 +4,7 @@ use embar_client::{OnEvicted, Start};
 use embar_fabric::Outage;
 use embar_wire::time::Now;
 
-use super::World;
+use super::{World, hosts, step, with};
 use crate::actor::SubscriberActor;
 use crate::check::bounds;
 use crate::plan::SubscriberPlan;
@@ -13,29 +13,80 @@ use crate::violation::{Check, Invariant, Violation};
 /// Steps after which a healthy world must be at rest.
 const HEAL_STEPS_MAX: u64 = 60_000;
 
-impl World {
-    /// Ends all faults, lets everything end, and checks the books.
-    pub fn finish(&mut self) -> Check {
-        self.heal();
-        self.run_until("publishers and subscribers end", Self::actors_are_done)?;
-        self.all_leave()?;
-        self.last_crash()?;
-        self.read_everything()?;
-        self.all_leave()?;
-        self.inspector.reread(&self.topics, &self.books)?;
-        self.count();
-        self.books.settle()
-    }
+/// Ends all faults, lets everything end, and checks the books.
+pub fn finish() -> Check {
+    hosts::bury_the_dead()?;
+    with(World::heal);
+    run_until("publishers and subscribers end", World::actors_are_done)?;
+    all_leave()?;
+    with(World::last_crash);
+    with(World::read_everything);
+    run_until("everything kept is read", World::actors_are_done)?;
+    all_leave()?;
+    with(|world| {
+        world.reread()?;
+        world.count();
+        world.books.settle()
+    })
+}
 
+fn run_until(what: &str, done: impl Fn(&World) -> bool) -> Check {
+    for _ in 0..HEAL_STEPS_MAX {
+        if with(|world| done(world)) {
+            return Ok(());
+        }
+        step()?;
+    }
+    let left: Vec<String> = with(|world| {
+        let left = world.actors.iter().filter(|a| !a.is_done(&world.books));
+        left.map(|a| a.describe()).collect()
+    });
+    Err(Violation {
+        invariant: Invariant::Liveness,
+        what: format!(
+            "nothing is wrong any more, but not in {HEAL_STEPS_MAX} steps: {what}; left: {left:?}"
+        ),
+    })
+}
+
+/// Every client goes; the brokers must give back all that they held for them.
+fn all_leave() -> Check {
+    with(|world| {
+        (0..world.actors.len()).for_each(|actor| world.dismiss(actor));
+        world.actors.clear();
+    });
+    run_until("the brokers forget their clients", |world| {
+        let mut hosts = world.hosts.iter().flatten();
+        let idle = hosts.all(|host| {
+            let broker = host.broker.as_ref();
+            broker.is_some_and(|b| b.shard.is_empty() && !b.shard.waits_for_order())
+        });
+        world.network.is_empty() && idle
+    })?;
+    with(|world| {
+        let brokers = world
+            .hosts
+            .iter()
+            .flatten()
+            .filter_map(|h| h.broker.as_ref());
+        brokers
+            .filter(|broker| broker.node.takes_data())
+            .try_for_each(|broker| bounds::idle(broker))
+    })
+}
+
+impl World {
     fn heal(&mut self) {
         self.healed = true;
-        self.trace
-            .event(Now(self.now), format_args!("everything heals"));
+        self.note(format_args!("everything heals"));
         self.network.calm();
-        self.restart_at = self.restart_at.min(self.now);
-        self.paused_until = 0;
-        if let Some(broker) = &self.broker {
-            broker.power.fail_after(u64::MAX, Outage::Host);
+        self.plan_interruption();
+        for at in &mut self.restart_at {
+            *at = (*at).min(self.now);
+        }
+        for host in self.hosts.iter_mut().flatten() {
+            host.paused_until = 0;
+            host.power.fail_after(u64::MAX, Outage::Host);
         }
         for i in 0..self.actors.len() {
             self.actors[i].heal(Now(self.now));
@@ -46,65 +97,48 @@ impl World {
     }
 
     fn actors_are_done(&self) -> bool {
-        self.broker.is_some() && self.actors.iter().all(|actor| actor.is_done(&self.books))
+        let all_serve = self.hosts.iter().all(|host| {
+            let broker = host.as_ref().and_then(|host| host.broker.as_ref());
+            broker.is_some_and(|broker| broker.serves)
+        });
+        all_serve && self.actors.iter().all(|actor| actor.is_done(&self.books))
     }
 
-    fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Check {
-        for _ in 0..HEAL_STEPS_MAX {
-            if done(self) {
-                return Ok(());
-            }
-            self.step()?;
+    /// All hosts at once.
+    fn last_crash(&mut self) {
+        for host in self.hosts.iter().flatten() {
+            host.power.fail_after(0, Outage::Host);
         }
-        let left = self.actors.iter().filter(|a| !a.is_done(&self.books));
-        let left: Vec<String> = left.map(|a| a.describe()).collect();
-        Err(Violation {
-            invariant: Invariant::Liveness,
-            what: format!(
-                "nothing is wrong any more, but not in {HEAL_STEPS_MAX} steps: {what}; left: {left:?}"
-            ),
-        })
-    }
-
-    /// Every client goes; the broker must give back all that it held for them.
-    fn all_leave(&mut self) -> Check {
-        (0..self.actors.len()).for_each(|actor| self.dismiss(actor));
-        self.actors.clear();
-        let gone = |world: &Self| {
-            let broker = world.broker.as_ref();
-            world.network.is_empty() && broker.is_some_and(|b| b.shard.is_empty())
-        };
-        self.run_until("the broker forgets its clients", gone)?;
-        self.broker.as_ref().map_or(Ok(()), bounds::idle)
-    }
-
-    fn last_crash(&mut self) -> Check {
-        self.broker_dies(Outage::Host)?;
-        self.restart_at = self.now;
-        self.reboot()
     }
 
     /// One subscriber for each topic reads all that is kept.
-    fn read_everything(&mut self) -> Check {
-        for (i, topic) in self.topics.iter().enumerate() {
+    fn read_everything(&mut self) {
+        for i in 0..self.topics.len() {
             let plan = SubscriberPlan {
                 topic: i,
                 on_evicted: OnEvicted::Fail,
                 think_ns: 0,
                 buffers: 2,
             };
-            let (random, now) = (self.random.fork(), Now(self.now));
-            let name = (topic.name.as_str(), topic.id);
-            let reader = SubscriberActor::new(plan, 100 + i, name, Start::Earliest, random, now);
+            let (bootstrap, random) = (self.bootstrap(), self.random.fork());
+            let topic = &self.topics[i];
+            let named = (topic.name.as_str(), topic.id);
+            let (start, now) = (Start::Earliest, Now(self.now));
+            let reader = SubscriberActor::new(plan, 100 + i, named, start, bootstrap, random, now);
             self.actors.push(Box::new(reader));
         }
-        self.run_until("everything kept is read", Self::actors_are_done)
     }
 
     fn count(&mut self) {
-        for history in self.books.topics.values() {
-            self.figures.batches += history.batches.len() as u64;
-            self.figures.evicted += history.batches.range(..history.first).count() as u64;
+        for (counted, history) in &self.books.histories {
+            let batches = history.batches.len() as u64;
+            self.figures.batches += batches;
+            let evicted = history.batches.range(..history.first).count() as u64;
+            self.figures.evicted += evicted;
+            if counted.1.is_none() {
+                self.figures.ordered_batches += batches;
+                self.figures.given_up += evicted;
+            }
         }
         self.figures.damaged = self.network.damaged;
     }

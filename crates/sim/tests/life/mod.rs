@@ -3,35 +3,49 @@
 
 use std::sync::Arc;
 
-use embar_broker::log::{Claimed, Lane, Log, Watermarks};
+use embar_broker::log::{Claimed, Log, Watermarks};
 use embar_broker::topics::{Topic, TopicTable};
-use embar_fabric::{Claim, Outage, Power, Region, Simulated};
-use embar_sim::books::Books;
-use embar_sim::host::{Devices, ROW};
+use embar_fabric::{Claim, Geometry, Outage, Power, Simulated};
+use embar_sim::books::{Books, name_bytes};
+use embar_sim::host::Devices;
+use embar_sim::plan::Plan;
+use embar_sim::random::Random;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::CreateTopic;
 use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::WallNs;
 
+/// The row of the broker, which is its own head.
+pub const ROW: u16 = 0;
+/// Who publishes.
+const MAKER: u64 = 7;
+
+/// A plan with one broker.
+pub fn alone(random: &mut Random) -> Plan {
+    let plan = Plan::new(random);
+    Plan {
+        geometry: Geometry {
+            brokers: 1,
+            standbys: 0,
+            ..plan.geometry
+        },
+        ..plan
+    }
+}
+
 /// A log without connections.
 pub struct Life {
     pub log: Log<Simulated>,
-    lane: Lane<Simulated>,
     topics: TopicTable<Simulated>,
-    memories: [Arc<Simulated>; 2],
+    memories: Vec<Arc<Simulated>>,
     pub power: Power,
 }
 
 impl Life {
     pub fn begin(devices: &Devices, seed: u64) -> Self {
         let power = Power::default();
-        let host = |device: &embar_fabric::Device| {
-            Arc::new(device.host_on(seed, embar_fabric::Faults::default(), &power))
-        };
-        let memories = [host(&devices.control), host(&devices.blog)];
-        let [control, blog] = memories.clone();
-        let region = Region::from_parts(control, vec![blog]).expect("formatted");
+        let (region, memories) = devices.host(seed, &power);
         let claim: Arc<Claim> = Arc::new(region.claim_unlocked(ROW));
         let topics = TopicTable::attach(region.cells(), Some(region.cell_writer(&claim)));
         let known: Vec<Topic> = topics.iter().cloned().collect();
@@ -39,16 +53,10 @@ impl Life {
             high_bytes: 1 << 20,
             low_bytes: 1 << 19,
         };
-        let (log, recovered) = Log::open(&region, &claim, 1, marks, &known);
+        let (log, recovered) = Log::open(&region, &claim, marks, &known);
         assert_eq!(recovered.damaged, 0);
-        let lane = Lane {
-            number: 0,
-            writer: region.lane_writer(&claim, 0),
-            connection: 0,
-        };
         Self {
             log,
-            lane,
             topics,
             memories,
             power,
@@ -68,27 +76,27 @@ impl Life {
         topic
     }
 
-    pub fn append(&mut self, topic: &Topic, sequence: u64, books: &mut Books) {
+    pub fn append(&mut self, topic: &Topic, number: u64, books: &mut Books) {
         let mut builder = BatchBuilder::new(Vec::new(), 512);
-        let pushed = builder.try_push(None, &[], &[sequence as u8; 100]);
+        let mut value = [number as u8; 100];
+        value[..16].copy_from_slice(&name_bytes((MAKER, number)));
+        let pushed = builder.try_push(None, &[], &value);
         pushed.expect("it fits");
         let frame = builder.seal(SealFields {
-            producer: 7,
-            sequence,
+            producer: MAKER,
+            sequence: number,
             topic: topic.id,
             epoch: 0,
             append_time: WallNs(0),
             flags: BatchFlags::NONE,
         });
-        books.seal(&frame, false);
+        books.seal((MAKER, number), &frame, false);
         let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("just sealed");
         let admitted = self.log.admit(topic.id, header.frame_len()).ok();
         let mut claimed: Claimed<Simulated> = admitted.expect("there is room");
         claimed.reservation.write(64, &frame[64..]);
         let meter = embar_meter::Profile::new(&embar_broker::profile::SCHEMA).recorder();
-        let appended = self
-            .log
-            .append(claimed, header, &mut self.lane, WallNs(2), &meter);
+        let appended = self.log.append(claimed, header, WallNs(2), &meter);
         assert!(appended.is_some());
     }
 

@@ -19,6 +19,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 
+use super::gather;
 use crate::{Completion, IoCounters, RecvBuf, SendBuf, Stream, Token};
 
 /// What a connection wants to be told.
@@ -202,8 +203,10 @@ impl Connection {
                     // The socket is full, and the kernel has noted that somebody waits for room.
                     counters.send_partial += 1;
                     self.may_write = false;
-                    self.send = Some(pending);
-                    return None;
+                    if !pending.buf.goes_in_steps() {
+                        self.send = Some(pending);
+                        return None;
+                    }
                 }
                 Ok(())
             }
@@ -241,6 +244,9 @@ fn recv_once(stream: &Stream, buf: &mut RecvBuf<Mapped>) -> (rustix::io::Result<
 pub(super) const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 fn send_once(stream: &Stream, buf: &SendBuf<Mapped>) -> rustix::io::Result<usize> {
+    if let Some((head, parts)) = buf.gathered() {
+        return gather::send(stream, head, parts);
+    }
     buf.with_unsent(|head, body| match (head.is_empty(), body.is_empty()) {
         // Nothing to send is done without a call.
         (true, true) => Ok(0),

@@ -110,6 +110,8 @@ pub struct State {
     want: Option<RecvBuf>,
     /// Plaintext that is being sent.
     sending: Option<SendBuf>,
+    /// A step of it is encrypted: it goes back once that is sent.
+    step_taken: bool,
     /// Ciphertext to send; `None` while the reactor has it.
     outgoing: Option<Vec<u8>>,
     write_failed: Option<io::ErrorKind>,
@@ -127,6 +129,7 @@ impl State {
             end_told: false,
             want: None,
             sending: None,
+            step_taken: false,
             outgoing: Some(Vec::new()),
             write_failed: None,
             shutdown: Shutdown::No,
@@ -288,7 +291,11 @@ impl State {
         }
         if self.failed.is_none() && !self.tls.is_handshaking() {
             if let Some(sending) = &mut self.sending {
-                encrypt(&mut self.tls, sending);
+                if !self.step_taken {
+                    let before = sending.sent();
+                    encrypt(&mut self.tls, sending);
+                    self.step_taken = sending.goes_in_steps() && sending.sent() > before;
+                }
             } else if self.shutdown == Shutdown::Asked {
                 self.tls.send_close_notify();
                 self.shutdown = Shutdown::Notified;
@@ -307,9 +314,10 @@ impl State {
         if self
             .sending
             .as_ref()
-            .is_some_and(|buf| buf.remaining() == 0)
+            .is_some_and(|buf| self.step_taken || buf.remaining() == 0)
             && let Some(sending) = self.sending.take()
         {
+            self.step_taken = false;
             return Ok(Turn::Sent(sending, Ok(())));
         }
         if self.shutdown == Shutdown::Notified {
@@ -336,11 +344,8 @@ impl State {
 fn encrypt(tls: &mut Connection, sending: &mut SendBuf) {
     let mut left = SEND_BYTES;
     while left > 0 && sending.remaining() > 0 {
-        let count = sending.with_unsent(|head, body| {
-            let part = if head.is_empty() { body } else { head };
-            // It takes no more than it has room for, and fails never.
-            tls.writer().write(&part[..part.len().min(left)])
-        });
+        // It takes no more than it has room for, and fails never.
+        let count = sending.with_next(left, |part| tls.writer().write(part));
         match count {
             Ok(count @ 1..) => {
                 sending.advance(count);

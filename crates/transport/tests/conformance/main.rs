@@ -7,6 +7,7 @@
 
 mod driver;
 mod ending;
+mod gathering;
 mod log;
 mod many;
 mod opening;
@@ -110,6 +111,12 @@ macro_rules! conformance {
                     what_a_ring_has_ready_goes_out_before_its_body_and_frees_its_room
                     an_aborted_span_stays_queued
                     both_directions_work_at_once
+                }
+                gathering {
+                    pieces_leave_by_one_call_wherever_they_were_cut
+                    own_pieces_come_back_when_all_are_sent
+                    foreign_pieces_come_back_after_each_step
+                    closing_between_steps_sends_no_more
                 }
                 ending {
                     a_peer_that_half_closes_still_receives

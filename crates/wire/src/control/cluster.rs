@@ -74,12 +74,23 @@ impl Body for BrokerInfo {
 impl Nested for BrokerInfo {}
 
 message! {
-    /// Answer to Metadata.
+    /// Asks who is in the cluster.
+    Metadata as MetadataView {
+        /// A topic whose order is asked for, too.
+        topic: Option<String>,
+    }
+}
+
+message! {
+    /// Answer to [`Metadata`].
     ClusterMetadata as ClusterMetadataView {
         /// Row of the head.
         head: u32,
         /// All brokers, the head included.
         brokers: Vec<BrokerInfo>,
+        /// Order level of the topic that was asked for; `None` if none was, or this broker knows no
+        /// such topic.
+        topic_order: Option<u32>,
     }
 }
 

@@ -43,7 +43,7 @@ macro_rules! plain {
     )*};
 }
 
-plain!(u32, u64, bool, Option<u64>);
+plain!(u32, u64, bool, Option<u32>, Option<u64>);
 
 impl Field for String {
     type Wire<'a> = &'a str;

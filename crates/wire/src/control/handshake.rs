@@ -122,6 +122,19 @@ choice! {
         Internal = 15,
         /// It took too long.
         Timeout = 16,
+        /// The epoch of the session is over: open the next one. In an ack each offset is the number
+        /// of the batch that is expected next.
+        Fenced = 17,
+        /// There is no such session, or no such epoch of it.
+        UnknownSession = 18,
+        /// The number is too far ahead of the lowest one that is open: try again later.
+        BeyondWindow = 19,
+        /// There is no room to wait for the batches before it: try again later.
+        HeldFull = 20,
+        /// Another instance opened this producer.
+        SessionTaken = 21,
+        /// Nobody gives positions at the moment: try again later.
+        NoSequencer = 22,
     }
 }
 

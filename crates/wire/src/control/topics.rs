@@ -1,4 +1,4 @@
-//! Messages about topics: create, describe, publish to, subscribe to.
+//! Messages about topics: create, describe, subscribe to.
 
 use buffa::{EnumValue, MessageFieldView};
 
@@ -6,30 +6,6 @@ use super::field::{Body, Field, Nested, message, required};
 use crate::error::ControlError;
 use crate::proto::{StartKind, SubscribeView, TopicCreatedView, TopicDescriptionView};
 use crate::time::WallNs;
-
-message! {
-    /// Announces batches for one topic on this connection.
-    OpenPublisher as OpenPublisherView {
-        /// Name of the topic.
-        topic: String,
-        /// Identity of the publishing session.
-        producer: u64,
-        /// 0 none, 1 readable, 2 on disk of enough replicas.
-        acks: u32,
-    }
-}
-
-message! {
-    /// Answer to [`OpenPublisher`].
-    PublisherOpened as PublisherOpenedView {
-        /// Number to put into batch headers.
-        topic_id: u32,
-        /// Largest batch frame the topic takes, in bytes.
-        max_batch_bytes: u32,
-        /// Largest message the topic takes, in bytes: headers, key and value.
-        max_message_bytes: u32,
-    }
-}
 
 /// Where a subscription starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +66,8 @@ message! {
         first: u64,
         /// Offset that the next message will get.
         next: u64,
+        /// Order level of the topic; from 2 on offsets are positions in one order of all brokers.
+        order: u32,
     }
 }
 

@@ -6,6 +6,7 @@ use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample, Tria
 use serde::Serialize;
 
 use super::{CommonArgs, RecordArgs, wall_of};
+use crate::bench::compare::{self, Compare};
 use crate::bench::plan::{BenchPlan, Metering};
 use crate::bench::publish::{PublishTrial, trial};
 use crate::bench::report::{
@@ -25,10 +26,11 @@ Examples:
   embar bench publish -m 64 -s 1GiB --trials 5
   embar bench publish --wall --trials 8                   against what the machine allows
   embar bench publish --trials 3 --record --json
+  embar bench publish --compare order=0,1,2,5 --trials 8 -s 256MiB --batch-size 16KiB
 
 Each trial starts a cluster of its own on free ports and removes it. Rates are MiB (2^20 bytes)
 of message values. Configurations of one run are interleaved, so that a change of the machine
-hits all of them alike.
+hits all of them alike. With --compare all trials have one cluster, and each a new topic.
 
 JSON, one object:
   config                what was run, every parameter
@@ -42,7 +44,10 @@ JSON, one object:
   recv_calls_per_batch, bytes_per_recv, recv_eagain, refused_batches
   wall                  with --wall: series[] of each wall, ratio_to_working and ratio_to_bare
                         with intervals
-  note                  null, or what the number does not measure")]
+  note                  null, or what the number does not measure
+With --compare instead: compare, config, orders[] with order, median_mib_per_s, min_mib_per_s,
+max_mib_per_s, messages_per_s, costs and trials[]; series[]; comparisons[] of each with the first:
+ratio with its 95 % interval, verdict (from 6 trials on), loss")]
 pub struct PublishArgs {
     /// Bytes of each trial
     #[arg(short, long, value_name = "SIZE", default_value = "10GiB")]
@@ -56,6 +61,9 @@ pub struct PublishArgs {
     /// Also measure the machine, in the same run, and print the ratio
     #[arg(long)]
     wall: bool,
+    /// Measure order levels by turns, and compare each with the first: order=0,1,2,5
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["wall", "order"])]
+    compare: Option<Compare>,
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -122,6 +130,9 @@ fn configs(metering: Metering, wall: bool) -> Vec<Config> {
 /// Runs it and prints the report.
 pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, args.acks, args.metering)?;
+    if let Some(compare) = &args.compare {
+        return run_comparison(args, compare, &plan, context);
+    }
     plan.validate(false)?;
     let output = &context.output;
     output.say(format_args!("publish: {}", plan.describe()))?;
@@ -159,6 +170,29 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
         output.note(format_args!("recorded in {}", path.display()));
     }
     report(&plan, &configs, &trials, &outcome, context)
+}
+
+fn run_comparison(
+    args: &PublishArgs,
+    compare: &Compare,
+    plan: &BenchPlan,
+    context: &Context,
+) -> Result<()> {
+    let plans = compare.plans(plan);
+    plans.iter().try_for_each(|plan| plan.validate(false))?;
+    let output = &context.output;
+    output.say(format_args!(
+        "publish, {compare} by turns: {}",
+        plans[0].describe()
+    ))?;
+    let measured = compare::measure(&plans, context)?;
+    if let Some(path) = args.record.path() {
+        for (plan, trials) in plans.iter().zip(&measured.trials) {
+            record(&path, plan, &trials.iter().collect::<Vec<_>>())?;
+        }
+        output.note(format_args!("recorded in {}", path.display()));
+    }
+    compare::report(compare, &plans, &measured, context)
 }
 
 /// Progress for those who wait: trials take seconds.

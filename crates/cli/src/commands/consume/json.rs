@@ -26,7 +26,9 @@ where
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let message = self.0;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("broker", &message.broker)?;
+        if let Some(broker) = message.broker {
+            map.serialize_entry("broker", &broker)?;
+        }
         map.serialize_entry("offset", &message.offset)?;
         map.serialize_entry("time_ns", &message.time_ns)?;
         match message.key.map(Text::of) {
@@ -65,12 +67,12 @@ impl<'a, H: Iterator<Item = (&'a [u8], &'a [u8])> + Clone> Serialize for Headers
 mod tests {
     use super::*;
 
-    fn line(key: Option<&[u8]>, value: &[u8]) -> serde_json::Value {
+    fn line(broker: Option<u32>, key: Option<&[u8]>, value: &[u8]) -> serde_json::Value {
         let headers: [(&[u8], &[u8]); 2] = [(b"a", b"1"), (b"b", &[0xff])];
         let fields = Fields {
             key,
             value,
-            broker: 2,
+            broker,
             offset: 7,
             time_ns: 5,
             headers: headers.iter().copied(),
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn text_is_text_and_the_rest_is_base64() {
-        let json = line(None, b"a\nb");
+        let json = line(Some(2), None, b"a\nb");
         assert_eq!(
             (
                 json["broker"].as_u64(),
@@ -99,11 +101,12 @@ mod tests {
             (&json["headers"]["a"], &json["headers"]["b"]["base64"]),
             (&"1".into(), &"/w==".into())
         );
-        let json = line(Some(&[0xff]), &[0xfe]);
+        let json = line(None, Some(&[0xff]), &[0xfe]);
         assert_eq!(
             (&json["key_base64"], &json["value_base64"]),
             (&"/w==".into(), &"/g==".into())
         );
         assert!(json.get("key").is_none() && json.get("value").is_none());
+        assert!(json.get("broker").is_none());
     }
 }

@@ -26,8 +26,8 @@ pub struct Fields<'a, H> {
     pub key: Option<&'a [u8]>,
     /// Its value.
     pub value: &'a [u8],
-    /// Where it is.
-    pub broker: u32,
+    /// Where it is, unless there is one order over all brokers.
+    pub broker: Option<u32>,
     /// Its offset there.
     pub offset: u64,
     /// When it was appended, nanoseconds since the Unix epoch.
@@ -94,7 +94,11 @@ impl Template {
                 Part::Value => out.write_all(message.value)?,
                 Part::Key => out.write_all(message.key.unwrap_or_default())?,
                 Part::Offset => write!(out, "{}", message.offset)?,
-                Part::Broker => write!(out, "{}", message.broker)?,
+                Part::Broker => {
+                    if let Some(broker) = message.broker {
+                        write!(out, "{broker}")?;
+                    }
+                }
                 Part::Time => write!(out, "{}", message.time_ns)?,
                 Part::Headers => {
                     for (index, (name, value)) in message.headers.clone().enumerate() {
@@ -128,11 +132,15 @@ mod tests {
     use super::*;
 
     fn print(format: &str, key: Option<&[u8]>) -> Vec<u8> {
+        print_of(Some(2), format, key)
+    }
+
+    fn print_of(broker: Option<u32>, format: &str, key: Option<&[u8]>) -> Vec<u8> {
         let headers: [(&[u8], &[u8]); 2] = [(b"a", b"1"), (b"b", b"\xff")];
         let fields = Fields {
             key,
             value: b"val",
-            broker: 2,
+            broker,
             offset: 77,
             time_ns: 5,
             headers: headers.iter().copied(),
@@ -154,6 +162,7 @@ mod tests {
         );
         assert_eq!(print("\\x41\\\\\\0\\r", None), b"A\\\0\r");
         assert_eq!(print("[%k]", None), b"[]");
+        assert_eq!(print_of(None, "%b:%o", None), b":77");
         assert_eq!(print("grün", None), "grün".as_bytes());
     }
 

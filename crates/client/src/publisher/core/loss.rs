@@ -1,16 +1,15 @@
 //! What a lost connection means for its batches, and what ends the publisher.
 
-use std::sync::Arc;
-
-use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::control::{ErrorCode, ErrorReply};
-use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::Now;
 
 use super::super::flight::Batch;
 use super::super::receipt::{Failure, Outcome};
 use super::{Event, OnBrokerLoss, PublisherCore};
 use crate::error::Error;
+
+/// Bytes may be damaged on their way, so a batch with a number is sent again this often although it was refused for good.
+const MAX_REFUSALS: u32 = 8;
 
 impl PublisherCore {
     /// A broker said why it ends the connection.
@@ -25,6 +24,7 @@ impl PublisherCore {
                 self.directory.wish_topic(create, now);
             }
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
+            ErrorCode::SessionTaken | ErrorCode::UnknownSession => self.fail_session(code, now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
                 if !self.opened =>
             {
@@ -55,7 +55,8 @@ impl PublisherCore {
         self.open_by = None;
         self.events.push_back(Event::Failed(error));
         self.directory.stop(now);
-        for batch in std::mem::take(&mut self.waiting) {
+        let numbered = std::mem::take(&mut self.again).into_values();
+        for batch in numbered.chain(std::mem::take(&mut self.waiting)) {
             batch.give_up(failure, &mut self.events);
         }
         for lane in &mut self.lanes {
@@ -67,6 +68,8 @@ impl PublisherCore {
     pub(super) fn recover(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
         if let Some((_, failure)) = self.failed {
             batch.give_up(failure, &mut self.events);
+        } else if batch.sequence.is_some() {
+            self.recover_numbered(batch, refusal, now);
         } else if !batch.written {
             self.waiting.push_front(batch);
         } else if let Some(refusal) = refusal.filter(|refusal| is_final(refusal)) {
@@ -79,30 +82,45 @@ impl PublisherCore {
         {
             batch.give_up(Failure::InDoubt, &mut self.events);
         } else {
-            flag_as_possible_duplicate(&mut batch.bytes);
+            batch.flag_as_possible_duplicate();
             self.events.push_back(Event::Resent);
             self.waiting.push_front(batch);
         }
+    }
+
+    /// Its number is stored once, however often it is sent; were it not sent again, nothing behind it would be stored.
+    fn recover_numbered(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
+        if batch.written {
+            self.events.push_back(Event::Resent);
+            if let Some(ErrorReply { code, message, .. }) = refusal.filter(|it| is_final(it)) {
+                batch.refusals += 1;
+                if batch.refusals >= MAX_REFUSALS {
+                    let (code, message) = (*code, message.clone());
+                    self.fail(Error::Refused { code, message }, Failure::Closed, now);
+                    batch.give_up(Failure::Closed, &mut self.events);
+                    return;
+                }
+            }
+        }
+        self.send_again(batch);
     }
 }
 
 /// Sending the same bytes again would only be refused again.
 fn is_final(refusal: &ErrorReply) -> bool {
-    let transient = matches!(
-        refusal.code,
+    !refusal.retryable && !is_transient(refusal.code)
+}
+
+/// Nothing is wrong with the batch as it was sealed.
+pub(super) fn is_transient(code: ErrorCode) -> bool {
+    matches!(
+        code,
         ErrorCode::ChecksumMismatch
             | ErrorCode::Backpressure
             | ErrorCode::Draining
             | ErrorCode::Timeout
-    );
-    !refusal.retryable && !transient
-}
-
-fn flag_as_possible_duplicate(bytes: &mut Arc<Vec<u8>>) {
-    let bytes =
-        Arc::get_mut(bytes).expect("the driver gave up its reference before it reported the loss");
-    let mut header = BatchHeader::parse(bytes, MAX_BATCH_BYTES)
-        .expect("a submitted batch starts with a good header");
-    header.add_flags(BatchFlags::POSSIBLE_DUPLICATE);
-    bytes[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
+            | ErrorCode::BeyondWindow
+            | ErrorCode::HeldFull
+            | ErrorCode::NoSequencer
+    )
 }

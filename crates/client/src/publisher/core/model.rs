@@ -30,7 +30,8 @@ impl Acks {
     }
 }
 
-/// What to do with batches that a lost connection may have delivered.
+/// What to do with batches that a lost connection may have delivered. It is asked on topics of order 0 and 1 only: with
+/// one order over all brokers such batches are sent again, and stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnBrokerLoss {
     /// Send them to another broker, flagged as possible duplicates: at least once.
@@ -56,11 +57,12 @@ pub struct PublisherConfig {
     pub lanes_per_broker: u32,
     /// Batches that one connection carries unacknowledged, at most.
     pub batches_in_flight: usize,
-    /// What to do with batches that may have been delivered.
+    /// What to do with batches that may have been delivered, on topics of order 0 and 1.
     pub on_broker_loss: OnBrokerLoss,
     /// Create the topic if it does not exist when the publisher opens.
     pub auto_create: bool,
-    /// A batch that no broker took within this time fails.
+    /// A batch that no broker took within this time fails. On topics of order 2 and 5 only while no connection had it:
+    /// its number would be missing, and hold up all behind it.
     pub delivery_timeout: Duration,
     /// A connection with batches in flight that makes no progress for this long counts as dead.
     pub ack_timeout: Duration,
@@ -69,7 +71,7 @@ pub struct PublisherConfig {
     pub idle_timeout: Duration,
     /// Opening fails after this time.
     pub open_timeout: Duration,
-    /// Seed of the backoff jitter.
+    /// Seed of the backoff jitter, and of what tells this publisher from others with the same producer.
     pub seed: u64,
 }
 

@@ -8,10 +8,9 @@ use embar_transport::SendBuf;
 use embar_wire::ack::encode_ack;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::control::{Control, PublisherOpened};
-use embar_wire::frame::FrameId;
+use embar_wire::control::{Control, ErrorCode, OpenPublisher, PublisherOpened};
 use embar_wire::limits::MAX_BATCH_BYTES;
-use embar_wire::time::Now;
+use embar_wire::time::{Now, WallNs};
 
 use super::super::core::{Acks, Event, OnBrokerLoss, PublisherConfig, PublisherCore, SealedBatch};
 use super::super::receipt::{Outcome, Position};
@@ -65,10 +64,15 @@ impl Script {
 
     /// Two data brokers, each with one open lane.
     pub(super) fn open(config: PublisherConfig) -> Self {
+        Self::open_with(config, &opened())
+    }
+
+    /// As [`Script::open`], with this answer on both lanes.
+    pub(super) fn open_with(config: PublisherConfig, opened: &Control) -> Self {
         let mut script = Self::new(config);
         script.tell_cluster(2);
-        script.open_lane(A);
-        script.open_lane(B);
+        script.announce(A, opened);
+        script.announce(B, opened);
         assert!(
             matches!(script.events[..], [Event::Opened { topic_id: 9, .. }]),
             "{:?}",
@@ -133,17 +137,32 @@ impl Script {
     }
 
     pub(super) fn open_lane(&mut self, lane: Lane) {
+        self.announce(lane, &opened());
+    }
+
+    /// Connects the lane, and answers its announcement, which is returned.
+    pub(super) fn announce(&mut self, lane: Lane, opened: &Control) -> OpenPublisher {
         self.connect(lane);
         self.feed(lane, &welcome(lane.0));
-        assert!(self.sockets.taken(lane).contains(&FrameId::OpenPublisher));
-        self.tell(lane, &opened());
+        let Some(Control::OpenPublisher(announced)) = self.sockets.lane(lane).sent.pop() else {
+            panic!("{lane:?} does not announce the publisher");
+        };
+        self.tell(lane, opened);
+        announced
     }
 
     pub(super) fn submit(&mut self, number: u64) {
+        self.submit_unseen(number);
+        self.drain();
+    }
+
+    /// Before any lane's driver looks at the core again.
+    pub(super) fn submit_unseen(&mut self, number: u64) {
         let mut builder = BatchBuilder::new(Vec::new(), 4096);
         builder.try_push(None, &[], b"message").expect("fits");
         let bytes = builder.seal(SealFields {
             sequence: number,
+            append_time: WallNs(number),
             ..SealFields::default()
         });
         let sealed = SealedBatch {
@@ -152,20 +171,22 @@ impl Script {
             bytes: Arc::new(bytes),
         };
         self.core.submit(sealed, self.now);
-        self.drain();
     }
 
     /// What the reactor has on this lane: batch number, and whether it is marked.
     pub(super) fn sending(&self, lane: Lane) -> Option<(u64, bool)> {
-        let header = self
-            .batches
-            .get(&lane)?
-            .with_unsent(|_, batch| BatchHeader::parse(batch, MAX_BATCH_BYTES))
-            .expect("a good header");
+        let header = self.header(lane)?;
         Some((
-            header.sequence(),
+            header.append_time().0,
             header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE),
         ))
+    }
+
+    /// The header of the batch that the reactor has on this lane.
+    pub(super) fn header(&self, lane: Lane) -> Option<BatchHeader> {
+        let batch = self.batches.get(&lane)?;
+        let header = batch.with_unsent(|_, batch| BatchHeader::parse(batch, MAX_BATCH_BYTES));
+        Some(header.expect("a good header"))
     }
 
     pub(super) fn sent(&mut self, lane: Lane) {
@@ -180,6 +201,12 @@ impl Script {
     pub(super) fn ack(&mut self, lane: Lane, first: u64, offsets: &[u64]) {
         let mut bytes = Vec::new();
         encode_ack(first, None, offsets, &mut bytes);
+        self.feed(lane, &bytes);
+    }
+
+    pub(super) fn refuse(&mut self, lane: Lane, first: u64, code: ErrorCode, marks: &[u64]) {
+        let mut bytes = Vec::new();
+        encode_ack(first, Some(code), marks, &mut bytes);
         self.feed(lane, &bytes);
     }
 
@@ -211,9 +238,11 @@ pub(super) fn opened() -> Control {
         topic_id: 9,
         max_batch_bytes: 1 << 20,
         max_message_bytes: 1 << 19,
+        ..PublisherOpened::default()
     })
 }
 
 pub(super) fn stored(broker: u32, offset: u64) -> Outcome {
+    let broker = Some(broker);
     Outcome::Stored(Position { broker, offset })
 }

@@ -13,12 +13,13 @@ use crate::error::Error;
 /// Where to start reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// At the first message each broker retains.
+    /// At the first message each broker retains, or that is retained in the one order of all.
     Earliest,
     /// At the next message that arrives. On a broker that was gone when the subscription began: at the next one after
     /// its return.
     Latest,
-    /// Where another subscriber stood; brokers it says nothing of are read from their first message.
+    /// Where another subscriber stood; brokers it says nothing of are read from their first message. With one order over
+    /// all brokers it is one number: [`Positions::at`].
     Positions(Positions),
 }
 
@@ -47,7 +48,7 @@ pub struct SubscriberConfig {
     /// What to do after an eviction.
     pub on_evicted: OnEvicted,
     /// A broker that is away for longer ends the subscription; so does one that was gone from the start, if
-    /// `until_end` is set or `start` names it.
+    /// `until_end` is set or `start` names it. On topics of order 2 and 5 only the absence of all of them does.
     pub loss_timeout: Duration,
     /// A connection on which nothing is heard for this long while the subscriber reads, not even the answer to a
     /// heartbeat, counts as dead. Zero: there is no limit, and there are no heartbeats.
@@ -56,7 +57,7 @@ pub struct SubscriberConfig {
     pub open_timeout: Duration,
     /// Batches of one broker in memory, at least 2.
     pub buffers_per_broker: usize,
-    /// Seed of the backoff jitter.
+    /// Seed of the backoff jitter, and of the choice of a broker where one serves all messages.
     pub seed: u64,
 }
 
@@ -68,6 +69,17 @@ impl SubscriberConfig {
             Start::Earliest | Start::Latest => false,
         };
         self.until_end || named
+    }
+
+    /// Where to start on whichever broker, in the one order of all of them.
+    pub(super) fn start_in_order(&self) -> StartAt {
+        match &self.start {
+            Start::Earliest => StartAt::Earliest,
+            Start::Latest => StartAt::Latest,
+            Start::Positions(positions) => positions
+                .position()
+                .map_or(StartAt::Earliest, StartAt::Offset),
+        }
     }
 
     /// Where to start on a broker; `was_there` when the subscription began.
@@ -88,8 +100,10 @@ impl SubscriberConfig {
 pub struct Delivered {
     /// The lane it came on.
     pub lane: Lane,
-    /// The broker.
+    /// The broker it came from.
     pub broker: u32,
+    /// Its offsets are places in the one order of all brokers.
+    pub ordered: bool,
     /// Checked.
     pub header: BatchHeader,
     /// Checked too; only the first [`BatchHeader::payload_len`] bytes belong to the batch.
@@ -98,15 +112,23 @@ pub struct Delivered {
     pub skip: u32,
 }
 
+impl Delivered {
+    /// The broker that counts its offsets; `None` where there is one order over all of them.
+    pub fn owner(&self) -> Option<u32> {
+        (!self.ordered).then_some(self.broker)
+    }
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
-    /// Every broker that is ready was tried and at least one serves this subscriber. Comes once.
+    /// Every broker that is ready was tried and at least one serves this subscriber; where one serves all messages, it
+    /// does. Comes once.
     Opened,
     /// A broker's messages will be delivered from this offset on.
     Started {
-        /// The broker.
-        broker: u32,
+        /// The broker; `None` where there is one order over all of them.
+        broker: Option<u32>,
         /// The first offset.
         start: u64,
     },
@@ -114,14 +136,14 @@ pub enum Event {
     Deliver(Delivered),
     /// Messages were evicted before they were read.
     Skipped {
-        /// The broker.
-        broker: u32,
+        /// The broker; `None` where there is one order over all of them.
+        broker: Option<u32>,
         /// The next offset.
         to: u64,
         /// Offsets skipped.
         messages: u64,
     },
-    /// A broker is away, or was so when the subscription began.
+    /// A broker is away, or was so when the subscription began and its messages are missed.
     LaneLost {
         /// The broker.
         broker: u32,

@@ -1,0 +1,126 @@
+//! Reading ordered topics: the header of each batch is made anew, with its position, and its payload
+//! is sent from wherever it lies.
+
+use embar_fabric::canary::{Canary, sings};
+use embar_fabric::geometry::cell_of;
+use embar_fabric::memory::Memory;
+use embar_transport::{Payload, Pieces};
+use embar_wire::batch::BatchHeader;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+
+use super::ordered::Entry;
+use super::{Log, Read};
+
+impl<M: Memory> Log<M> {
+    /// As [`Log::read`], for ordered topics.
+    pub(super) fn read_ordered(
+        &self,
+        topic: u32,
+        from: u64,
+        max_bytes: usize,
+        pieces: impl FnOnce() -> Box<Pieces<M>>,
+    ) -> Read<M> {
+        let Some(ordered) = self.ordered.get(&topic) else {
+            return Read::UnknownTopic;
+        };
+        if from < ordered.first {
+            return Read::Evicted {
+                first: ordered.first,
+            };
+        }
+        if from >= ordered.next {
+            return Read::End;
+        }
+        let mut pieces = pieces();
+        let mut foreign: Vec<(u16, u64)> = Vec::new();
+        let mut next = from;
+        for entry in ordered.batches_from(from) {
+            let full = pieces.len() + entry.len as usize > max_bytes;
+            if !pieces.is_empty() && (full || pieces.is_full()) {
+                break;
+            }
+            let Some((header, payload)) = self.piece(topic, entry) else {
+                if pieces.is_empty() {
+                    return self.why_not(topic, entry);
+                }
+                break;
+            };
+            if entry.span.is_none() {
+                match foreign.iter_mut().find(|(row, _)| *row == entry.row) {
+                    Some((_, lowest)) => *lowest = entry.base.min(*lowest),
+                    None => foreign.push((entry.row, entry.base)),
+                }
+            }
+            pieces.push(header, payload);
+            next = entry.end();
+        }
+        Read::Pieces {
+            pieces,
+            next,
+            foreign,
+        }
+    }
+
+    /// A batch with its position, or `None` when something else is in its place.
+    fn piece(
+        &self,
+        topic: u32,
+        entry: &Entry<M>,
+    ) -> Option<([u8; BATCH_HEADER_BYTES], Payload<M>)> {
+        let mut bytes = [0; BATCH_HEADER_BYTES];
+        let payload = match &entry.span {
+            Some(span) => {
+                span.with_bytes(|all| bytes.copy_from_slice(&all[..BATCH_HEADER_BYTES]));
+                Payload::Own(span.slice(BATCH_HEADER_BYTES..span.len()))
+            }
+            None => {
+                let len = entry.len.checked_sub(BATCH_HEADER_BYTES as u32)?;
+                let head = BATCH_HEADER_BYTES as u32;
+                let header = self.region.foreign(entry.row, entry.blog_at, head)?;
+                header.invalidate();
+                header.copy_to(0, &mut bytes);
+                let at = entry.blog_at + u64::from(head);
+                Payload::Foreign(self.region.foreign(entry.row, at, len)?)
+            }
+        };
+        let mut header = BatchHeader::parse(&bytes, MAX_BATCH_BYTES).ok()?;
+        let found = (header.producer(), header.sequence(), header.topic());
+        let lengths = (header.frame_len(), header.message_count());
+        let same =
+            found == (entry.producer, entry.sequence, topic) && lengths == (entry.len, entry.count);
+        let append_time = header.append_time();
+        header.stamp(entry.base, append_time);
+        same.then_some((*header.as_bytes(), payload))
+    }
+
+    /// Why a batch is not where the order says it is.
+    fn why_not(&self, topic: u32, entry: &Entry<M>) -> Read<M> {
+        match self.first_of(entry.row, topic) {
+            Some(first) if first > entry.base => Read::Evicted { first },
+            _ => {
+                tracing::error!(
+                    topic,
+                    position = entry.base,
+                    broker = entry.row,
+                    "a batch of the order is not where its record says: memory is damaged"
+                );
+                Read::Damaged
+            }
+        }
+    }
+
+    fn first_of(&self, row: u16, topic: u32) -> Option<u64> {
+        let window = self.region.window(row, cell_of(topic))?;
+        (window.chain == topic).then_some(window.first)
+    }
+
+    /// Whether bytes that were taken from other brokers' memory were still theirs: to be asked after
+    /// they were taken. `foreign` is what [`Read::Pieces`] said.
+    pub fn was_kept(&self, topic: u32, foreign: &[(u16, u64)]) -> bool {
+        let kept = |(row, base): &(u16, u64)| {
+            self.first_of(*row, topic)
+                .is_none_or(|first| first <= *base)
+        };
+        foreign.iter().all(kept) || sings(Canary::LookAfterSending)
+    }
+}

@@ -1,0 +1,502 @@
+//! Batches of ordered topics: submitted to the sequencer, followed in the order, read from wherever
+//! they lie.
+//!
+//! Invariants
+//! - A batch on its way always finds room in its lane: it is admitted only while there is some for it
+//!   and for all others that are on their way.
+//! - Every submission is answered once, by [`Log::take_settled`] of its lane.
+
+use std::collections::VecDeque;
+
+use embar_fabric::memory::Memory;
+use embar_fabric::owner::Claim;
+use embar_fabric::records::{PbrKind, PbrRecord};
+use embar_fabric::region::Region;
+use embar_fabric::{NoticeKind, Span};
+use embar_meter::profile::Recorder;
+use embar_order::participant::Verdict;
+use embar_order::{Event, Participant, Reign};
+use embar_wire::ack::POSITION_UNKNOWN;
+use embar_wire::batch::BatchHeader;
+use embar_wire::control::ErrorCode;
+use embar_wire::time::WallNs;
+
+use super::ordered::{Entry, Ordered};
+use super::{Claimed, Log, NoRoom, Place};
+use crate::profile::Stage;
+use crate::topics::Topic;
+
+/// Whose submission it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The lane, and so the thread, it came by.
+    pub lane: u16,
+    /// The connection, as its reactor names it.
+    pub connection: u64,
+    /// The batch's number among those of the connection; none if a session was asked for.
+    pub batch: Option<u64>,
+}
+
+/// What became of a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The batch is in the order, with its first message at this position, or
+    /// [`POSITION_UNKNOWN`].
+    Stored(u64),
+    /// The batch has no place. The mark is that of the session, when its epoch is over.
+    Refused(ErrorCode, u64),
+    /// The session is open.
+    Opened {
+        /// Its place in the sequencer's table.
+        session: u32,
+        /// Its epoch.
+        epoch: u32,
+        /// Number of the batch that is expected next.
+        mark: u64,
+    },
+    /// The session is closed.
+    Closed,
+}
+
+/// A submission that is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Which one.
+    pub ticket: Ticket,
+    /// What became of it.
+    pub answer: Answer,
+}
+
+/// What the participant gives back with a settled submission.
+pub(super) enum Tag<M: Memory> {
+    Batch {
+        ticket: Ticket,
+        place: Place,
+        span: Span<M>,
+    },
+    Session(Ticket),
+}
+
+/// See the module.
+pub(super) struct Ordering<M: Memory> {
+    participant: Participant<M, Tag<M>>,
+    events: Vec<Event<Tag<M>>>,
+    /// By lane.
+    settled: Vec<VecDeque<Settled>>,
+    /// Topics that grew since they were last asked for.
+    grown: Vec<u32>,
+    /// Batches of ordered topics admitted and neither submitted nor abandoned.
+    on_their_way: usize,
+    /// Admitted by the sequencer, and all memory that the order points to is kept.
+    entered: Entered,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entered {
+    NotYet,
+    Admitted,
+    Done,
+}
+
+impl<M: Memory> Ordering<M> {
+    pub fn new(region: &Region<M>, claim: &Claim) -> Self {
+        let lanes = usize::from(region.geometry().lanes);
+        Self {
+            participant: Participant::new(region, claim),
+            events: Vec::new(),
+            settled: (0..lanes).map(|_| VecDeque::new()).collect(),
+            grown: Vec::new(),
+            on_their_way: 0,
+            entered: Entered::NotYet,
+        }
+    }
+
+    /// Whether a lane takes one more, besides those on their way.
+    fn has_room(&self, lane: u16) -> bool {
+        self.participant.in_use(lane) + self.on_their_way < self.participant.capacity()
+    }
+
+    pub fn begun(&mut self) {
+        self.on_their_way += 1;
+    }
+
+    pub fn ended(&mut self) {
+        self.on_their_way -= 1;
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        self.settled[usize::from(ticket.lane)].push_back(Settled { ticket, answer });
+    }
+}
+
+impl<M: Memory> Log<M> {
+    /// Takes up work in the order again, where this row's owner before left it. To be called until
+    /// it is true, before anything else; it waits for nobody, but a sequencer must be active for it
+    /// to come true.
+    pub fn rejoin(&mut self) -> bool {
+        let more = self.poll_order();
+        match self.ordering.entered {
+            Entered::NotYet if self.ordering.participant.enter() => {
+                self.ordering.entered = Entered::Admitted;
+                false
+            }
+            // Everything that was ordered before we were admitted has been seen now.
+            Entered::Admitted if !more => {
+                self.adopt_ordered();
+                self.ordering.entered = Entered::Done;
+                true
+            }
+            Entered::NotYet | Entered::Admitted => false,
+            Entered::Done => true,
+        }
+    }
+
+    /// The sequencer that submissions go to; none before the first was met.
+    pub fn reign(&self) -> Option<Reign> {
+        self.ordering.participant.reign()
+    }
+
+    /// Whether submissions of a lane wait for their answer.
+    pub fn waits_for_order(&self, lane: u16) -> bool {
+        self.ordering.participant.in_use(lane) > 0
+    }
+
+    pub(super) fn open_ordered(&mut self, topic: &Topic) {
+        if self.ordered.contains_key(&topic.id) {
+            return;
+        }
+        let rows = self.region.geometry().data_rows();
+        let windows = rows.filter_map(|row| self.region.window(row, topic.cell()));
+        let of_topic = windows.filter(|window| window.chain == topic.id);
+        let first = of_topic.map(|window| window.first).max().unwrap_or(0);
+        let window = self.region.window_writer(&self.claim, topic.cell());
+        let named = (topic.id, topic.order);
+        let ordered = Ordered::new(named, topic.retention_bytes, first, window);
+        self.ordered.insert(topic.id, ordered);
+        self.ordering.participant.open_chain(topic.id, first);
+    }
+
+    pub(super) fn close_ordered(&mut self, topic: u32) {
+        if self.ordered.remove(&topic).is_none() {
+            return;
+        }
+        for (_, tag) in self.ordering.participant.close_chain(topic) {
+            let ticket = self.forget(tag);
+            let gone = Answer::Refused(ErrorCode::UnknownTopic, 0);
+            self.ordering.answer(ticket, gone);
+        }
+    }
+
+    /// Room in some lane for one batch more, until it is submitted or abandoned.
+    pub(super) fn promise_lane(&self) -> Result<(), NoRoom> {
+        let lanes = 0..self.region.geometry().lanes;
+        let full = |lane| !self.ordering.has_room(lane);
+        if lanes.into_iter().any(full) {
+            return Err(NoRoom::Congested);
+        }
+        Ok(())
+    }
+
+    /// Orders 2 and 5: hands a received and checked batch to the sequencer. False when the topic was
+    /// deleted meanwhile.
+    pub fn submit(
+        &mut self,
+        claimed: Claimed<M>,
+        mut header: BatchHeader,
+        session: u32,
+        ticket: Ticket,
+        wall: WallNs,
+        meter: &Recorder,
+    ) -> bool {
+        let Claimed {
+            mut reservation,
+            place,
+        } = claimed;
+        self.ordering.ended();
+        let Some(topic) = self.ordered.get(&place.topic) else {
+            self.reserved_bytes -= u64::from(place.len);
+            return false;
+        };
+        let mut lap = meter.start();
+        // Its position is not known yet; whoever sends it to a subscriber fills it in.
+        header.stamp(0, wall);
+        reservation.write(0, header.as_bytes());
+        let record = PbrRecord {
+            blog_at: reservation.at(),
+            producer: header.producer(),
+            sequence: header.sequence(),
+            chain: place.topic,
+            len: place.len,
+            count: header.message_count(),
+            payload_crc: header.payload_crc(),
+            session_epoch: header.epoch(),
+            session,
+            incarnation: self.claim.incarnation(),
+            flags: header.flags().bits(),
+            kind: PbrKind::Batch as u8,
+            orders: PbrRecord::pack_orders(place.order, topic.order),
+        };
+        let span = reservation.commit();
+        meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
+        let tag = Tag::Batch {
+            ticket,
+            place,
+            span,
+        };
+        let submitted = self.ordering.participant.submit(ticket.lane, record, tag);
+        assert!(
+            submitted.is_ok(),
+            "admit keeps room in the lane for every batch on its way"
+        );
+        meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
+        true
+    }
+
+    /// Asks the sequencer to open a session, or its next epoch, or to close it.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the lane is full, or the topic is not there or not ordered.
+    pub fn submit_session(
+        &mut self,
+        topic: u32,
+        request: SessionRequest,
+        ticket: Ticket,
+    ) -> Result<(), NoRoom> {
+        let order = self.ordered.get(&topic).ok_or(NoRoom::UnknownTopic)?.order;
+        if !self.ordering.has_room(ticket.lane) {
+            return Err(NoRoom::Congested);
+        }
+        let record = PbrRecord {
+            chain: topic,
+            incarnation: self.claim.incarnation(),
+            orders: PbrRecord::pack_orders(0, order),
+            ..request.record()
+        };
+        let submitted = self
+            .ordering
+            .participant
+            .submit(ticket.lane, record, Tag::Session(ticket));
+        submitted.map_err(|_| NoRoom::Congested)
+    }
+
+    /// Takes in what was ordered and what the sequencer told. True when there was something, or may be
+    /// more.
+    pub fn poll_order(&mut self) -> bool {
+        let mut events = std::mem::take(&mut self.ordering.events);
+        let more = self.ordering.participant.poll(&mut events);
+        let news = more || !events.is_empty();
+        for event in events.drain(..) {
+            match event {
+                Event::Ordered {
+                    chain,
+                    record,
+                    mine,
+                } => {
+                    let (ticket, place, span) = match mine {
+                        Some((
+                            _,
+                            Tag::Batch {
+                                ticket,
+                                place,
+                                span,
+                            },
+                        )) => {
+                            self.reserved_bytes -= u64::from(place.len);
+                            (Some(ticket), Some(place), Some(span))
+                        }
+                        _ => (None, None, None),
+                    };
+                    let topic = self.ordered.get_mut(&chain);
+                    let topic = topic.expect("closed topics are followed no more");
+                    topic.append(Entry::new(&record, span), place.as_ref());
+                    if self.ordering.grown.last() != Some(&chain) {
+                        self.ordering.grown.push(chain);
+                    }
+                    if let Some(ticket) = ticket {
+                        self.ordering.answer(ticket, Answer::Stored(record.base));
+                    }
+                }
+                Event::Told {
+                    tag,
+                    record,
+                    notice,
+                    ..
+                } => {
+                    let answer = self.answer_to(&record, &notice);
+                    let ticket = self.forget(tag);
+                    self.ordering.answer(ticket, answer);
+                }
+                Event::Skipped { chain, first } => {
+                    if let Some(topic) = self.ordered.get_mut(&chain) {
+                        topic.skip_to(first);
+                        self.evictions += 1;
+                    }
+                }
+            }
+        }
+        self.ordering.events = events;
+        self.retain_ordered();
+        news
+    }
+
+    /// Evicts what is above the retention of its topic.
+    fn retain_ordered(&mut self) {
+        let above = |(id, topic): (&u32, &Ordered<M>)| topic.exceeds_retention().then_some(*id);
+        while let Some(id) = self.ordered.iter().find_map(above) {
+            self.evict_from(id);
+        }
+    }
+
+    /// Takes in what other brokers have evicted: the same positions are gone here.
+    pub fn refresh_windows(&mut self) {
+        let rows: Vec<u16> = self.region.geometry().data_rows().collect();
+        for (id, topic) in &mut self.ordered {
+            let cell = embar_fabric::geometry::cell_of(*id);
+            let windows = rows.iter().filter_map(|row| self.region.window(*row, cell));
+            let of_topic = windows.filter(|window| window.chain == *id);
+            let first = of_topic.map(|window| window.first).max().unwrap_or(0);
+            // Of what lies ahead of us the follower hears by itself.
+            if first > topic.first && first <= topic.next {
+                topic.raise_first(first);
+                self.evictions += 1;
+            }
+        }
+    }
+
+    /// A submission that was not ordered: its memory is free with its extent.
+    fn forget(&mut self, tag: Tag<M>) -> Ticket {
+        match tag {
+            Tag::Session(ticket) => ticket,
+            Tag::Batch { ticket, place, .. } => {
+                self.reserved_bytes -= u64::from(place.len);
+                if let Ok(extents) = self.extents_of(place.topic) {
+                    extents.forget(&place);
+                }
+                ticket
+            }
+        }
+    }
+
+    fn answer_to(&self, record: &PbrRecord, notice: &Verdict) -> Answer {
+        let refused = |code| Answer::Refused(code, notice.mark);
+        match notice.kind {
+            NoticeKind::Opened => Answer::Opened {
+                session: notice.session,
+                epoch: notice.session_epoch,
+                mark: notice.mark,
+            },
+            NoticeKind::Closed => Answer::Closed,
+            NoticeKind::Duplicate => {
+                let topic = self.ordered.get(&record.chain);
+                let position = topic.and_then(|t| t.position_of(record.producer, record.sequence));
+                Answer::Stored(position.unwrap_or(POSITION_UNKNOWN))
+            }
+            NoticeKind::Fenced => refused(ErrorCode::Fenced),
+            NoticeKind::UnknownSession => refused(ErrorCode::UnknownSession),
+            NoticeKind::BeyondWindow => refused(ErrorCode::BeyondWindow),
+            NoticeKind::HeldFull => refused(ErrorCode::HeldFull),
+            NoticeKind::SessionsFull => refused(ErrorCode::ClusterFull),
+            NoticeKind::TakenOver => refused(ErrorCode::SessionTaken),
+            NoticeKind::Malformed => refused(ErrorCode::InvalidArgument),
+        }
+    }
+
+    /// Whether any topic is ordered.
+    pub fn has_ordered(&self) -> bool {
+        !self.ordered.is_empty()
+    }
+
+    /// Whether a topic is.
+    pub fn is_ordered(&self, topic: u32) -> bool {
+        self.ordered.contains_key(&topic)
+    }
+
+    /// Appends the topics that grew since the last call.
+    pub fn take_grown(&mut self, topics: &mut Vec<u32>) {
+        topics.append(&mut self.ordering.grown);
+    }
+
+    /// Answers for a lane's connections, in the order in which they came to be known.
+    pub fn take_settled(&mut self, lane: u16) -> Option<Settled> {
+        self.ordering.settled[usize::from(lane)].pop_front()
+    }
+
+    /// Whether there are answers for any other lane.
+    pub fn has_settled_besides(&self, lane: u16) -> bool {
+        let mut lanes = self.ordering.settled.iter().enumerate();
+        lanes.any(|(other, settled)| other != usize::from(lane) && !settled.is_empty())
+    }
+}
+
+/// What a session asks of the sequencer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionRequest {
+    /// To be opened, for the first time or by another connection of the same client.
+    Open {
+        /// Identity of the publisher.
+        producer: u64,
+        /// The client's instance.
+        instance: u64,
+        /// Whether this instance was answered before: then it takes the identity over from nobody.
+        resumes: bool,
+    },
+    /// The next epoch.
+    Renew {
+        /// Identity of the publisher.
+        producer: u64,
+        /// The client's instance.
+        instance: u64,
+        /// The epoch that is over.
+        gives_up: u32,
+    },
+    /// To be closed for good.
+    Close {
+        /// Identity of the publisher.
+        producer: u64,
+        /// The session's place.
+        session: u32,
+        /// Its epoch.
+        epoch: u32,
+    },
+}
+
+impl SessionRequest {
+    fn record(self) -> PbrRecord {
+        match self {
+            Self::Open {
+                producer,
+                instance,
+                resumes,
+            } => PbrRecord {
+                kind: PbrKind::Open as u8,
+                producer,
+                blog_at: instance,
+                // No epoch is given up, and none taken over.
+                sequence: if resumes { u64::MAX } else { 0 },
+                ..PbrRecord::default()
+            },
+            Self::Renew {
+                producer,
+                instance,
+                gives_up,
+            } => PbrRecord {
+                kind: PbrKind::Open as u8,
+                producer,
+                blog_at: instance,
+                sequence: gives_up.into(),
+                ..PbrRecord::default()
+            },
+            Self::Close {
+                producer,
+                session,
+                epoch,
+            } => PbrRecord {
+                kind: PbrKind::Close as u8,
+                producer,
+                session,
+                session_epoch: epoch,
+                ..PbrRecord::default()
+            },
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A topic of order 2 or 5, as this broker has seen it ordered: where each batch lies, whose broker's
+//! memory it is, and the extents of those that lie here.
+//!
+//! Invariants
+//! - Positions `[first, next)` are readable and dense; `first` only grows.
+//! - This broker's window says `first` before memory of a batch below it is used again, so whoever
+//!   took bytes from here without holding them finds out.
+
+use embar_fabric::canary::{Canary, sings};
+use std::collections::VecDeque;
+
+use embar_fabric::GoiRecord;
+use embar_fabric::blog::{Extent, Span};
+use embar_fabric::memory::Memory;
+use embar_fabric::window::WindowWriter;
+
+use super::Place;
+use super::extents::{self, Extents};
+
+/// Most batches looked at, from the newest on, to find the position of a duplicate's original.
+const SEARCHED_MAX: usize = 1 << 16;
+
+/// One batch of the order.
+pub(super) struct Entry<M: Memory> {
+    pub base: u64,
+    pub producer: u64,
+    pub sequence: u64,
+    pub blog_at: u64,
+    pub count: u32,
+    /// Bytes, header included.
+    pub len: u32,
+    /// Whose payload file it lies in.
+    pub row: u16,
+    /// Order of its extent: 64 KiB << order.
+    pub extent_order: u8,
+    /// Its bytes, if they are this broker's. The log's only lasting pin on them.
+    pub span: Option<Span<M>>,
+}
+
+impl<M: Memory> Entry<M> {
+    pub fn new(record: &GoiRecord, span: Option<Span<M>>) -> Self {
+        Self {
+            base: record.base,
+            producer: record.producer,
+            sequence: record.sequence,
+            blog_at: record.blog_at,
+            count: record.count,
+            len: record.len,
+            row: record.row.into(),
+            extent_order: record.extent_order(),
+            span,
+        }
+    }
+
+    /// Position after its last message.
+    pub fn end(&self) -> u64 {
+        self.base + u64::from(self.count)
+    }
+}
+
+/// See the module.
+pub(super) struct Ordered<M: Memory> {
+    pub id: u32,
+    pub order: u8,
+    pub first: u64,
+    pub next: u64,
+    /// Bytes of readable batches in this broker's memory.
+    pub bytes: u64,
+    /// Those batches.
+    pub batches: u64,
+    retention_bytes: u64,
+    window: WindowWriter<M>,
+    pub extents: Extents<M>,
+    entries: VecDeque<Entry<M>>,
+}
+
+impl<M: Memory> Ordered<M> {
+    /// A topic that is followed from position `first` on.
+    pub fn new(
+        (id, order): (u32, u8),
+        retention_bytes: u64,
+        first: u64,
+        window: WindowWriter<M>,
+    ) -> Self {
+        let mut topic = Self {
+            id,
+            order,
+            first,
+            next: first,
+            bytes: 0,
+            batches: 0,
+            retention_bytes,
+            window,
+            extents: Extents::new(id, true),
+            entries: VecDeque::new(),
+        };
+        topic.publish_window();
+        topic
+    }
+
+    fn publish_window(&mut self) {
+        self.window.reset(self.id, self.first, self.next);
+    }
+
+    pub fn wanted_extent_bytes(&self, len: u32) -> u32 {
+        extents::wanted_bytes(self.bytes, self.retention_bytes, len)
+    }
+
+    /// The next batch of the order; `place` is that of one of this broker's own.
+    pub fn append(&mut self, entry: Entry<M>, place: Option<&Place>) {
+        assert_eq!(entry.base, self.next, "positions are dense");
+        self.next = entry.end();
+        if let Some(place) = place {
+            self.bytes += u64::from(entry.len);
+            self.batches += 1;
+            self.extents.complete(place, entry.end(), entry.len.into());
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// Positions below `first` were released before they were seen here.
+    pub fn skip_to(&mut self, first: u64) -> Vec<Extent<M>> {
+        self.next = self.next.max(first);
+        self.raise_first(first)
+    }
+
+    /// Nothing below `first` is to be read any more: elsewhere its memory is used again. Gives back
+    /// what this broker kept of it.
+    pub fn raise_first(&mut self, first: u64) -> Vec<Extent<M>> {
+        if first <= self.first {
+            return Vec::new();
+        }
+        self.drop_below(first);
+        self.extents.take_below(self.first)
+    }
+
+    fn drop_below(&mut self, first: u64) {
+        self.first = first;
+        // Whoever reads in our memory looks at this before the memory is used again.
+        if !sings(Canary::OrderedWindowRaise) {
+            self.publish_window();
+        }
+        while let Some(entry) = self.entries.pop_front_if(|e| e.base < first) {
+            if entry.span.is_some() {
+                self.bytes -= u64::from(entry.len);
+                self.batches -= 1;
+            }
+        }
+    }
+
+    /// Takes the oldest extent that nobody is filling and no batch waits in; what lies in it, and
+    /// everything below, is gone for all brokers.
+    pub fn evict_oldest(&mut self) -> Option<Vec<Extent<M>>> {
+        let oldest = self.extents.oldest()?;
+        if oldest.end > self.first {
+            self.drop_below(oldest.end);
+        }
+        let mut gone: Vec<_> = self.extents.take_oldest().into_iter().collect();
+        gone.append(&mut self.extents.take_below(self.first));
+        Some(gone)
+    }
+
+    /// Whether the oldest extent can go and still leave what is to be retained on this broker.
+    pub fn exceeds_retention(&self) -> bool {
+        if self.retention_bytes == 0 || self.extents.len() < 2 {
+            return false;
+        }
+        let oldest = self.extents.oldest();
+        oldest.is_some_and(|oldest| self.bytes >= self.retention_bytes + oldest.bytes)
+    }
+
+    /// The batches from the one that contains `from` on; `from` lies in `[first, next)`.
+    pub fn batches_from(&self, from: u64) -> impl Iterator<Item = &Entry<M>> {
+        let start = self.entries.partition_point(|e| e.end() <= from);
+        self.entries.range(start..)
+    }
+
+    /// Where the batch of this number was ordered, if it is still known.
+    pub fn position_of(&self, producer: u64, sequence: u64) -> Option<u64> {
+        let newest = self.entries.iter().rev().take(SEARCHED_MAX);
+        let mut found = newest.filter(|e| e.producer == producer && e.sequence == sequence);
+        found.next().map(|entry| entry.base)
+    }
+
+    /// Recovery: gives the entries of this broker their bytes.
+    pub fn adopt_spans(&mut self, row: u16, span: impl Fn(&Entry<M>) -> Option<Span<M>>) {
+        for entry in self.entries.iter_mut().filter(|e| e.row == row) {
+            entry.span = span(entry);
+            if entry.span.is_some() {
+                self.bytes += u64::from(entry.len);
+                self.batches += 1;
+            }
+        }
+    }
+
+    /// Recovery: the entries of this broker, whose bytes are to be kept.
+    pub fn own(&self, row: u16) -> impl Iterator<Item = &Entry<M>> {
+        self.entries.iter().filter(move |e| e.row == row)
+    }
+}

@@ -1,0 +1,52 @@
+//! Which broker of a cluster to be, and of what region.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use embar_fabric::memory::Coherence;
+
+/// Which broker of a cluster to be.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// The one that creates the region, owns the topics, and sequences first. It takes no data,
+    /// unless it is alone.
+    Head {
+        /// Directory of the region; made if it is not there.
+        dir: PathBuf,
+        /// The region to create, or what one that is there must match.
+        region: RegionSpec,
+    },
+    /// One that takes data.
+    Follower {
+        /// Address of the head.
+        head: SocketAddr,
+        /// The row to take; `None` takes one whose owner is dead, or a free one.
+        id: Option<u16>,
+        /// How processes see each other's stores: as at the head.
+        coherence: Coherence,
+    },
+    /// One that takes no data, and sequences when nobody else does.
+    Standby {
+        /// Address of the head.
+        head: SocketAddr,
+        /// The row to take; `None` takes one whose owner is dead, or a free one.
+        id: Option<u16>,
+        /// How processes see each other's stores: as at the head.
+        coherence: Coherence,
+    },
+}
+
+/// The region that a head wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Bytes of shared memory in all; at least 32 MiB for each data broker.
+    pub bytes: u64,
+    /// Brokers that take data; with none the head is alone and takes it itself.
+    pub data_brokers: u16,
+    /// Brokers that stand by to sequence.
+    pub standbys: u16,
+    /// Throw a stale region away instead of taking it over with its data.
+    pub fresh: bool,
+    /// How processes see each other's stores.
+    pub coherence: Coherence,
+}

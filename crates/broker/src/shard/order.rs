@@ -1,0 +1,251 @@
+//! What the sequencer is asked on behalf of connections, and what it answers.
+
+use embar_fabric::memory::Memory;
+use embar_transport::Token;
+use embar_wire::control::{
+    Control, ErrorCode, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionOpened,
+};
+
+use super::{Action, At, Shard, refusal};
+use crate::connection::{Asked, Peer, Session};
+use crate::log::{Answer, NoRoom, SessionRequest, Settled, Ticket};
+use crate::topics::Topic;
+
+impl<M: Memory> Shard<M> {
+    /// Takes in what was ordered, and what the sequencer answered. True when there was something, or
+    /// may be more.
+    pub(super) fn poll_order(&mut self, at: At, out: &mut Vec<Action<M>>) -> bool {
+        if !self.node.takes_data() {
+            return false;
+        }
+        let mut log = self.node.log();
+        if !log.has_ordered() {
+            return false;
+        }
+        let news = log.poll_order();
+        log.take_grown(&mut self.touched);
+        if log.has_settled_besides(self.lane) {
+            out.push(Action::WakeOthers);
+        }
+        drop(log);
+        loop {
+            let settled = self.node.log().take_settled(self.lane);
+            let Some(settled) = settled else { break };
+            self.settled(&settled, at);
+        }
+        news
+    }
+
+    /// Whether the sequencer may have something to tell this thread.
+    pub fn waits_for_order(&self) -> bool {
+        self.node.takes_data() && {
+            let log = self.node.log();
+            log.has_ordered()
+                && (log.waits_for_order(self.lane)
+                    || self.waiting.keys().any(|topic| log.is_ordered(*topic)))
+        }
+    }
+
+    fn settled(&mut self, settled: &Settled, at: At) {
+        let token = Token::from_bits(settled.ticket.connection);
+        // Whoever asked may be gone.
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let (status, offset) = match settled.answer {
+            Answer::Stored(base) => (None, base),
+            Answer::Refused(code, mark) => (Some(code), mark),
+            Answer::Opened {
+                session,
+                epoch,
+                mark,
+            } => {
+                let opened = SessionOpened {
+                    session,
+                    session_epoch: epoch,
+                    mark,
+                };
+                return self.session_opened(token, &opened, at);
+            }
+            Answer::Closed => {
+                connection.asked = None;
+                self.reply(token, &Control::Done, at);
+                return self.finish_if_done(token, at);
+            }
+        };
+        let Some(number) = settled.ticket.batch else {
+            let code = status.unwrap_or(ErrorCode::Internal);
+            return self.session_refused(token, code, at);
+        };
+        if !connection.answers.has_ready() {
+            self.to_flush.push(token);
+        }
+        connection.answers.settle(number, status, offset);
+        self.ready.push(token);
+    }
+
+    fn session_opened(&mut self, token: Token, opened: &SessionOpened, at: At) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        let max_batch_bytes = self.limits.max_batch_bytes;
+        let reply = match connection.asked.take() {
+            Some(Asked::Open {
+                topic,
+                max_message_bytes,
+                producer,
+                instance,
+            }) => {
+                connection.peer = Peer::Publisher {
+                    topic,
+                    acks: true,
+                    max_message_bytes,
+                    session: Some(Session {
+                        producer,
+                        instance,
+                        slot: opened.session,
+                        epoch: opened.session_epoch,
+                    }),
+                };
+                let topic = self.node.topics().by_id(topic).cloned();
+                Control::PublisherOpened(PublisherOpened {
+                    topic_id: topic.as_ref().map_or(0, |topic| topic.id),
+                    max_batch_bytes,
+                    max_message_bytes,
+                    order: topic.map_or(0, |topic| topic.order.into()),
+                    session: opened.session,
+                    session_epoch: opened.session_epoch,
+                    mark: opened.mark,
+                    window: self.node.config.session_window,
+                })
+            }
+            Some(Asked::Renew | Asked::Close) => {
+                if let Peer::Publisher {
+                    session: Some(session),
+                    ..
+                } = &mut connection.peer
+                {
+                    session.slot = opened.session;
+                    session.epoch = opened.session_epoch;
+                }
+                Control::SessionOpened(opened.clone())
+            }
+            None => return,
+        };
+        self.reply(token, &reply, at);
+        self.finish_if_done(token, at);
+    }
+
+    fn session_refused(&mut self, token: Token, code: ErrorCode, at: At) {
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.asked = None;
+        }
+        let what = match code {
+            ErrorCode::SessionTaken => {
+                "another client has opened this producer since: give each client a producer of its own"
+            }
+            ErrorCode::ClusterFull => {
+                "the sequencer knows as many sessions as it has room for, and none is idle: close some publishers"
+            }
+            ErrorCode::UnknownTopic => "the topic was deleted",
+            _ => "the sequencer does not know this session",
+        };
+        self.refuse(token, refusal(code, what.into()), at);
+    }
+
+    /// Asks the sequencer for the session of a publisher.
+    pub(super) fn open_session(
+        &mut self,
+        token: Token,
+        open: &OpenPublisher,
+        topic: &Topic,
+        max_message_bytes: u32,
+    ) -> Result<(), ErrorReply> {
+        if open.acks != 1 {
+            let what = "order 2 and 5 need acks 1: what got lost without anybody knowing would stop all that follows";
+            return Err(refusal(ErrorCode::InvalidArgument, what.into()));
+        }
+        let request = SessionRequest::Open {
+            producer: open.producer,
+            instance: open.instance,
+            resumes: open.resumes,
+        };
+        let asked = Asked::Open {
+            topic: topic.id,
+            max_message_bytes,
+            producer: open.producer,
+            instance: open.instance,
+        };
+        self.ask_sequencer(token, topic.id, request, asked)
+    }
+
+    /// Asks the sequencer for the next epoch of a publisher's session.
+    pub(super) fn renew_session(
+        &mut self,
+        token: Token,
+        open: &OpenSession,
+    ) -> Result<(), ErrorReply> {
+        let (topic, session) = self.session_of(token)?;
+        let request = SessionRequest::Renew {
+            producer: session.producer,
+            instance: session.instance,
+            gives_up: open.gives_up,
+        };
+        self.ask_sequencer(token, topic, request, Asked::Renew)
+    }
+
+    /// Asks the sequencer to forget a publisher's session.
+    pub(super) fn close_session(&mut self, token: Token) -> Result<(), ErrorReply> {
+        let (topic, session) = self.session_of(token)?;
+        let request = SessionRequest::Close {
+            producer: session.producer,
+            session: session.slot,
+            epoch: session.epoch,
+        };
+        self.ask_sequencer(token, topic, request, Asked::Close)
+    }
+
+    fn session_of(&self, token: Token) -> Result<(u32, Session), ErrorReply> {
+        match self.connections.get(&token).map(|c| &c.peer) {
+            Some(Peer::Publisher {
+                topic,
+                session: Some(session),
+                ..
+            }) => Ok((*topic, *session)),
+            _ => Err(refusal(
+                ErrorCode::BadFrame,
+                "there is no session on this connection: open a publisher of an ordered topic first"
+                    .into(),
+            )),
+        }
+    }
+
+    fn ask_sequencer(
+        &mut self,
+        token: Token,
+        topic: u32,
+        request: SessionRequest,
+        asked: Asked,
+    ) -> Result<(), ErrorReply> {
+        let ticket = Ticket {
+            lane: self.lane,
+            connection: token.bits(),
+            batch: None,
+        };
+        let submitted = self.node.log().submit_session(topic, request, ticket);
+        submitted.map_err(|why| match why {
+            NoRoom::UnknownTopic => {
+                refusal(ErrorCode::UnknownTopic, "the topic was deleted".into())
+            }
+            NoRoom::Congested | NoRoom::Full => refusal(
+                ErrorCode::Backpressure,
+                "too much waits for the sequencer: try again later".into(),
+            ),
+        })?;
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.asked = Some(asked);
+        }
+        self.submitted = true;
+        Ok(())
+    }
+}

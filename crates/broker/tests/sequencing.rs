@@ -1,0 +1,313 @@
+//! Who gives positions: the head, and a standby when the head is gone.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use embar_broker::{BrokerConfig, Cluster, RegionSpec, Role, Server};
+use embar_fabric::memory::{Coherence, Mapped};
+use embar_fabric::region::Region;
+use embar_order::Throne;
+use embar_wire::batch::{BatchFlags, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::control::{
+    Control, CreateTopic, ErrorCode, OpenPublisher, PublisherOpened, StartAt,
+};
+use embar_wire::time::WallNs;
+use support::{Peer, data, eventually};
+
+const TOPIC: &str = "ordered";
+/// The row of the only standby beside a head and one data broker.
+const STANDBY: u16 = 2;
+
+/// A directory for a region. Time is measured here, so the tests of this file take turns.
+fn directory() -> ((tempfile::TempDir, MutexGuard<'static, ()>), PathBuf) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let parent = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let dir = parent.path().join("region");
+    ((parent, turn), dir)
+}
+
+fn start(dir: &Path, standbys: u16) -> Cluster {
+    let builder = Cluster::builder().brokers(2).standbys(standbys);
+    let builder = builder.region_bytes(128 << 20).region_dir(dir);
+    builder.start().expect("a small cluster starts")
+}
+
+fn look_into(dir: &Path) -> Region<Mapped> {
+    Region::open(dir, Coherence::Coherent).expect("a region")
+}
+
+fn create_ordered(head: SocketAddr) -> Control {
+    Peer::greet(head).ask(&Control::CreateTopic(CreateTopic {
+        name: TOPIC.into(),
+        order: 5,
+        retention_bytes: 0,
+        max_message_bytes: 0,
+    }))
+}
+
+/// A publisher of one session, one batch with one message at a time.
+struct Publisher {
+    peer: Peer,
+    opened: PublisherOpened,
+    next: u64,
+}
+
+impl Publisher {
+    fn open(broker: SocketAddr) -> Self {
+        let mut peer = Peer::greet(broker);
+        let open = OpenPublisher {
+            topic: TOPIC.into(),
+            producer: 7,
+            acks: 1,
+            instance: 1,
+            resumes: false,
+        };
+        match peer.ask(&Control::OpenPublisher(open)) {
+            Control::PublisherOpened(opened) => Self {
+                next: opened.mark,
+                peer,
+                opened,
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn send(&mut self, value: &[u8]) {
+        let mut builder = BatchBuilder::new(Vec::new(), value.len() + 512);
+        builder.try_push(None, &[], value).expect("it fits");
+        self.peer.send_bytes(&builder.seal(SealFields {
+            producer: 7,
+            sequence: self.next,
+            topic: self.opened.topic_id,
+            epoch: self.opened.session_epoch,
+            append_time: WallNs(1),
+            flags: BatchFlags::default(),
+        }));
+        self.next += 1;
+    }
+
+    /// Its position.
+    fn publish(&mut self, value: &[u8]) -> u64 {
+        self.send(value);
+        self.peer.expect_acks(1)[0]
+    }
+}
+
+fn read(broker: SocketAddr, count: usize) -> Vec<(u64, Vec<u8>)> {
+    let mut peer = Peer::greet(broker);
+    peer.subscribe(TOPIC, StartAt::Earliest);
+    peer.read(count)
+}
+
+fn numbered(count: u64) -> Vec<(u64, Vec<u8>)> {
+    (0..count).map(|n| (n, n.to_le_bytes().to_vec())).collect()
+}
+
+#[test]
+fn candidates_die_and_come_back_and_the_order_goes_on_within_half_a_second() {
+    let (_parent, dir) = directory();
+    let mut cluster = start(&dir, 1);
+    create_ordered(cluster.bootstrap());
+    let region = look_into(&dir);
+    let active = || Throne::observe(&region).reign.map(|reign| reign.area);
+    assert_eq!(active(), Some(0), "the head sequences when it is ready");
+
+    let mut publisher = Publisher::open(data(&cluster));
+    assert_eq!(publisher.publish(&0u64.to_le_bytes()), 0);
+    let mut took = Vec::new();
+    for n in 1..=5u64 {
+        let (dies, takes_over) = if n % 2 == 1 { (0, 1) } else { (STANDBY, 0) };
+        let died = Instant::now();
+        cluster.crash_broker(dies);
+        assert_eq!(publisher.publish(&n.to_le_bytes()), n);
+        took.push(died.elapsed());
+        assert_eq!(active(), Some(takes_over));
+        cluster.restart_broker(dies).expect("it comes back");
+        // Who comes back stands by.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(active(), Some(takes_over));
+    }
+    assert_eq!(Throne::observe(&region).highest, 6);
+    took.sort_unstable();
+    assert!(took[2] < Duration::from_millis(500), "{took:?}");
+    assert_eq!(read(data(&cluster), 6), numbered(6));
+}
+
+#[test]
+fn a_sequencer_that_sleeps_is_woken_and_wakes_who_waits_for_it() {
+    let (_parent, dir) = directory();
+    let cluster = start(&dir, 0);
+    create_ordered(cluster.bootstrap());
+    let mut publisher = Publisher::open(data(&cluster));
+    let mut took: Vec<Duration> = (0..11)
+        .map(|_| {
+            // Longer than anybody stays awake, and no whole part of how often anybody looks.
+            std::thread::sleep(Duration::from_millis(37));
+            let sent = Instant::now();
+            publisher.publish(b"x");
+            sent.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    // Without bells each would look again only every 100 ms.
+    assert!(took[5] < Duration::from_millis(20), "{took:?}");
+}
+
+#[test]
+fn a_head_that_comes_back_is_found_where_it_was_and_owns_the_topics_again() {
+    let (_parent, dir) = directory();
+    let mut cluster = start(&dir, 1);
+    let standby = cluster.broker(STANDBY).expect("it runs").address();
+    cluster.crash_broker(0);
+    let Control::Error(refused) = create_ordered(standby) else {
+        panic!("only the head creates topics")
+    };
+    assert_eq!(refused.code, ErrorCode::NotHead);
+    cluster.restart_broker(0).expect("it comes back");
+    let created = create_ordered(cluster.bootstrap());
+    assert!(matches!(created, Control::TopicCreated(_)), "{created:?}");
+    assert_eq!(Publisher::open(data(&cluster)).publish(b"x"), 0);
+}
+
+#[test]
+fn a_standby_takes_no_data_and_no_other_row() {
+    let (_parent, dir) = directory();
+    let mut cluster = start(&dir, 1);
+    create_ordered(cluster.bootstrap());
+    let standby = cluster.broker(STANDBY).expect("it runs").address();
+    let open = OpenPublisher {
+        topic: TOPIC.into(),
+        producer: 7,
+        acks: 1,
+        instance: 1,
+        resumes: false,
+    };
+    let Control::Error(refused) = Peer::greet(standby).ask(&Control::OpenPublisher(open)) else {
+        panic!("it takes no data")
+    };
+    assert_eq!(refused.code, ErrorCode::NotData);
+    cluster.crash_broker(STANDBY);
+    let join = |id| {
+        let role = Role::Standby {
+            head: cluster.bootstrap(),
+            id,
+            coherence: Coherence::Coherent,
+        };
+        Server::start(role, BrokerConfig::default(), &|_| ())
+    };
+    let refused = join(Some(1)).err().expect("a data row").to_string();
+    assert!(refused.contains("not one of 2 to 2"), "{refused}");
+    let joined = join(None).expect("the row is free");
+    assert_eq!(joined.id(), STANDBY);
+    let refused = join(None).err().expect("it has joined").to_string();
+    assert!(refused.contains("--standbys"), "{refused}");
+}
+
+#[test]
+fn a_cluster_that_ended_under_its_standby_goes_on_under_its_head() {
+    let (_parent, dir) = directory();
+    let mut cluster = start(&dir, 1);
+    create_ordered(cluster.bootstrap());
+    let mut publisher = Publisher::open(data(&cluster));
+    publisher.publish(&0u64.to_le_bytes());
+    cluster.crash_broker(0);
+    publisher.publish(&1u64.to_le_bytes());
+    cluster.restart_broker(0).expect("it comes back");
+    cluster.crash_broker(0);
+    drop(cluster);
+
+    let cluster = start(&dir, 1);
+    let throne = Throne::observe(&look_into(&dir));
+    assert_eq!(throne.reign.map(|reign| reign.area), Some(0));
+    let mut publisher = Publisher::open(data(&cluster));
+    assert_eq!(publisher.next, 2, "the session is known");
+    assert_eq!(publisher.publish(&2u64.to_le_bytes()), 2);
+    assert_eq!(read(data(&cluster), 3), numbered(3));
+}
+
+/// Leaves a batch in the lane of a dead broker that no sequencer has seen, has `damage` done to the
+/// payload file, and returns what a restarted cluster has in order.
+fn with_leftovers(damage: impl FnOnce(&mut Vec<u8>)) -> Vec<(u64, Vec<u8>)> {
+    let (_parent, dir) = directory();
+    let mut cluster = start(&dir, 0);
+    create_ordered(cluster.bootstrap());
+    let mut publisher = Publisher::open(data(&cluster));
+    publisher.publish(b"first");
+    cluster.crash_broker(0);
+    publisher.send(&[77; 3000]);
+    let mut lane = look_into(&dir).lane_reader(1, 0);
+    eventually("it is in the lane", || {
+        while lane.next().is_some() {}
+        lane.position() == 3
+    });
+    cluster.crash_broker(1);
+    let blog = dir.join("blog-1");
+    let mut bytes = std::fs::read(&blog).expect("the payload");
+    damage(&mut bytes);
+    std::fs::write(&blog, &bytes).expect("it is ours");
+
+    cluster.restart_broker(0).expect("the head comes back");
+    cluster.restart_broker(1).expect("the broker comes back");
+    let mut publisher = Publisher::open(data(&cluster));
+    let ordered = publisher.next;
+    let last = publisher.publish(b"last");
+    assert_eq!(last, ordered);
+    read(data(&cluster), last as usize + 1)
+}
+
+#[test]
+fn what_a_dead_broker_had_received_whole_is_ordered() {
+    let ordered = with_leftovers(|_| ());
+    let values: Vec<_> = ordered.into_iter().map(|(_, value)| value).collect();
+    assert_eq!(
+        values,
+        [b"first".to_vec(), vec![77; 3000], b"last".to_vec()]
+    );
+}
+
+#[test]
+fn what_a_dead_broker_left_damaged_is_not_ordered() {
+    let ordered = with_leftovers(|bytes| {
+        let at = bytes.windows(3000).position(|w| w == [77; 3000]);
+        bytes[at.expect("the batch") + 2999] ^= 1;
+    });
+    let values: Vec<_> = ordered.into_iter().map(|(_, value)| value).collect();
+    assert_eq!(values, [b"first".to_vec(), b"last".to_vec()]);
+}
+
+#[test]
+fn a_head_that_is_alone_orders_what_it_takes() {
+    let (_parent, dir) = directory();
+    let start = || {
+        let role = Role::Head {
+            dir: dir.clone(),
+            region: RegionSpec {
+                bytes: 64 << 20,
+                data_brokers: 0,
+                standbys: 0,
+                fresh: false,
+                coherence: Coherence::Coherent,
+            },
+        };
+        Server::start(role, BrokerConfig::default(), &|_| ()).expect("it starts")
+    };
+    let alone = start();
+    create_ordered(alone.address());
+    assert_eq!(
+        Publisher::open(alone.address()).publish(&0u64.to_le_bytes()),
+        0
+    );
+    drop(alone);
+    let alone = start();
+    assert_eq!(
+        Publisher::open(alone.address()).publish(&1u64.to_le_bytes()),
+        1
+    );
+    assert_eq!(read(alone.address(), 2), numbered(2));
+}

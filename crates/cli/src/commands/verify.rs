@@ -1,0 +1,149 @@
+//! `embar verify`: whether the log keeps its promises.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::bench::cluster::sweep;
+use crate::context::Context;
+use crate::size::{Size, parse_duration};
+use crate::verify::faults::{Action, Fault, Span, Victim};
+use crate::verify::plan::VerifyPlan;
+use crate::verify::run;
+
+/// Verify that the log keeps its promises while its processes are killed and stopped
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub struct VerifyArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    Order(OrderArgs),
+}
+
+/// Publish and read a topic, and check its order, with faults
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar verify order                                          a minute without faults
+  embar verify order --kill sequencer --every 2s              takeovers
+  embar verify order --kill broker --kill publisher --duration 10m
+  embar verify order --pause sequencer --pause broker --pause-for 500ms..3s
+  embar verify order --order 2 --publishers 32 --rate 100000 --batch-size 1KiB --json
+
+It starts a cluster of its own on free ports and removes it. Publishers are processes, and send
+messages that carry who sent them, their number and a checksum. Every interval each of the faults
+hits one process: a killed one is started again, a stopped one goes on after a while. The first
+subscriber sees everything, the others begin anywhere and come back.
+
+It checks that all subscribers see the same message at each position, that positions have no hole,
+that every acknowledged message is where its publisher was told, that each publisher's messages
+come once (order 2 and 5) and in their order (order 5), that nothing is damaged or was never sent,
+and that nobody waits longer than 30 s. Messages that a killed publisher was not acknowledged may
+be there or not. Orders 0 and 1 are held to what they promise: each broker's own order, and
+messages at least once.
+
+A wait for an acknowledgement counts from the fault, if it began after it and before the next one.
+
+JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up,
+subscribers[] with messages and repeated, read_at_the_end, faults, missed_faults, failed_starts,
+first_epoch, last_epoch, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
+{median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, kept.
+Exit code 1 if a promise was broken.")]
+struct OrderArgs {
+    /// Publishing processes
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    publishers: u32,
+    /// Subscribers
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    subscribers: u32,
+    /// Order level of the topic: 0, 1, 2 or 5
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = crate::bench::plan::parse_order)]
+    order: u32,
+    /// 0: nothing is acknowledged, for order 0 and 1; 1: what is readable is
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1))]
+    acks: u32,
+    /// Bytes of one message
+    #[arg(short, long, value_name = "SIZE", default_value = "200")]
+    message_size: Size,
+    /// Bytes of a batch
+    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
+    batch_size: Size,
+    /// Messages per second in all
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    rate: u32,
+    /// How long to publish
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    duration: Duration,
+    /// Kill one of these in each interval; may be given several times
+    #[arg(long, value_name = "WHO", value_enum)]
+    kill: Vec<Victim>,
+    /// Stop one of these for a while in each interval: sequencer or broker; may be given several times
+    #[arg(long, value_name = "WHO", value_enum)]
+    pause: Vec<Victim>,
+    /// The interval of faults
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    every: Duration,
+    /// How long a process is stopped: one time, or from one to another
+    #[arg(long, value_name = "TIME", default_value = "500ms..3s")]
+    pause_for: Span,
+    /// Brokers, the head included; the head only sequences
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=32))]
+    brokers: u16,
+    /// Brokers beside these that sequence when the head cannot
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=7))]
+    standbys: u16,
+    /// Bytes of shared memory in all
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    region_size: Size,
+    /// Where random choices begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs it and prints the report.
+pub fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
+    let What::Order(args) = &args.what;
+    sweep(context);
+    let plan = plan(args)?;
+    plan.validate()?;
+    context
+        .output
+        .say(format_args!("verify: {}", plan.describe()))?;
+    run::run(&plan, context)?.print(context)
+}
+
+fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
+    let all = |action, victims: &[Victim]| -> Vec<Fault> {
+        let faults = victims.iter().map(|victim| Fault {
+            action,
+            victim: *victim,
+        });
+        faults.collect()
+    };
+    Ok(VerifyPlan {
+        order: args.order,
+        acks: args.acks,
+        publishers: args.publishers,
+        subscribers: args.subscribers,
+        message_bytes: args.message_size.to_u32("--message-size")?,
+        batch_bytes: args.batch_size.to_u32("--batch-size")?,
+        rate: args.rate,
+        duration: args.duration,
+        brokers: args.brokers,
+        standbys: args.standbys,
+        region_bytes: args.region_size.0,
+        faults: [
+            all(Action::Kill, &args.kill),
+            all(Action::Pause, &args.pause),
+        ]
+        .concat(),
+        every: args.every,
+        pause_for: args.pause_for,
+        seed: args.seed,
+    })
+}

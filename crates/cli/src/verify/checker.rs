@@ -1,0 +1,263 @@
+//! All checks together. It is told what publishers were told and what readers see, in whatever order that comes in, and
+//! says in the end which promises were broken.
+//!
+//! The chief is the reader that begins before anything is published and sees everything: what was acknowledged is looked
+//! for in what it saw. The others must see what it saw.
+
+use std::collections::BTreeMap;
+
+use super::ledger::{Ledger, Run, Wrong};
+use super::ranges::Ranges;
+use super::stamp::{Origin, Stamp};
+use super::trail::{Begin, Place, Promise, Trail};
+use super::truth::Truth;
+use super::violation::{Kind, Violations};
+
+/// The reader that sees everything.
+pub const CHIEF: usize = 0;
+
+/// What is known of one publishing process.
+#[derive(Debug, Default)]
+struct Told {
+    /// Numbers below may have been published.
+    announced: u64,
+    /// It ended in good order after so many messages.
+    ended: Option<u64>,
+    /// Acknowledged.
+    acknowledged: Ranges,
+    /// Certainly not stored, or nobody knows.
+    given_up: Ranges,
+}
+
+/// Of one topic.
+#[derive(Debug)]
+pub struct Checker {
+    promise: Promise,
+    /// Whether publishers are told where their messages are.
+    acknowledging: bool,
+    truths: BTreeMap<Option<u32>, Truth>,
+    ledgers: BTreeMap<Option<u32>, Ledger>,
+    trails: Vec<Trail>,
+    told: BTreeMap<Origin, Told>,
+    violations: Violations,
+}
+
+impl Checker {
+    /// For a new topic of this order level, with a chief.
+    pub fn new(order: u32, acknowledging: bool) -> Self {
+        Self {
+            promise: Promise::of(order),
+            acknowledging,
+            truths: BTreeMap::new(),
+            ledgers: BTreeMap::new(),
+            trails: vec![Trail::new("subscriber 0", Begin::AtZero)],
+            told: BTreeMap::new(),
+            violations: Violations::default(),
+        }
+    }
+
+    /// One more reader; its index.
+    pub fn add_reader(&mut self, name: impl Into<String>) -> usize {
+        self.trails.push(Trail::new(name, Begin::Anywhere));
+        self.trails.len() - 1
+    }
+
+    /// A reader begins anew.
+    pub fn begin(&mut self, reader: usize, begin: Begin) {
+        self.trails[reader].begin(begin);
+    }
+
+    /// A reader was given these messages, in this order; those without a valid stamp have none.
+    pub fn read(&mut self, reader: usize, messages: &[(Place, Option<Stamp>)]) {
+        let trail = &mut self.trails[reader];
+        for (place, stamp) in messages {
+            let truth = self.truths.entry(place.broker).or_default();
+            trail.step(self.promise, *place, *stamp, truth, &mut self.violations);
+            if let (CHIEF, true, Some(stamp)) = (reader, self.acknowledging, stamp) {
+                let ledger = self.ledgers.entry(place.broker).or_default();
+                ledger.see(place.offset, *stamp);
+            }
+        }
+        if reader == CHIEF {
+            for (broker, ledger) in &mut self.ledgers {
+                for wrong in ledger.settle_seen() {
+                    tell_wrong(*broker, wrong, &mut self.violations);
+                }
+            }
+        }
+    }
+
+    /// From now on messages with numbers below `below` may be published.
+    pub fn announced(&mut self, origin: Origin, below: u64) {
+        let told = self.told.entry(origin).or_default();
+        told.announced = told.announced.max(below);
+    }
+
+    /// The publisher was told that these messages are stored, and where unless nobody knows any more.
+    pub fn acknowledged(&mut self, run: Run, place: Option<Place>) {
+        let told = self.told.entry(run.origin).or_default();
+        if !told.acknowledged.insert(run.number, run.count) {
+            self.violations.add(
+                Kind::Acknowledgement,
+                format_args!(
+                    "messages {} to {} of {} were acknowledged twice",
+                    run.number,
+                    run.number + run.count - 1,
+                    run.origin
+                ),
+            );
+        }
+        if let Some(place) = place {
+            let ledger = self.ledgers.entry(place.broker).or_default();
+            if let Err(wrong) = ledger.acknowledge(place.offset, run) {
+                tell_wrong(place.broker, wrong, &mut self.violations);
+            }
+        }
+    }
+
+    /// The publisher was told that these messages are not stored, or may not be.
+    pub fn given_up(&mut self, run: Run) {
+        let told = self.told.entry(run.origin).or_default();
+        told.given_up.insert(run.number, run.count);
+    }
+
+    /// The publisher ended in good order after `published` messages.
+    pub fn ended(&mut self, origin: Origin, published: u64) {
+        self.told.entry(origin).or_default().ended = Some(published);
+    }
+
+    /// Something that is no check failed.
+    pub fn fail(&mut self, kind: Kind, text: impl std::fmt::Display) {
+        self.violations.add(kind, text);
+    }
+
+    /// Behind the highest position that anybody saw of each stream.
+    pub fn ends(&self) -> impl Iterator<Item = (Option<u32>, u64)> + '_ {
+        let ends = self.truths.iter();
+        ends.map(|(broker, truth)| (*broker, truth.end()))
+    }
+
+    /// Messages that a reader was given, and those of them that were repeated although that is allowed.
+    pub fn messages(&self, reader: usize) -> (u64, u64) {
+        let trail = &self.trails[reader];
+        (trail.messages(), trail.repeated())
+    }
+
+    /// Whether the chief saw everything that was acknowledged, and everything of those who ended.
+    pub fn is_complete(&self) -> bool {
+        self.told
+            .iter()
+            .all(|(origin, told)| self.missing(*origin, told).is_empty())
+    }
+
+    /// What of one origin must be there and was not seen by the chief.
+    fn missing(&self, origin: Origin, told: &Told) -> Vec<(u64, u64)> {
+        let chief = self.trails[CHIEF].seen(origin);
+        let mut expected = told.acknowledged.clone();
+        // Without acknowledgements nobody is promised that a message outlives the broker that it was sent to.
+        if let (true, Some(published)) = (self.acknowledging, told.ended) {
+            let open = told.given_up.missing_in(0, published);
+            open.into_iter()
+                .for_each(|(first, end)| expected.merge(&Ranges::of(first, end)));
+        }
+        let mut missing = Vec::new();
+        for (first, end) in expected.iter() {
+            match chief {
+                Some(seen) => missing.extend(seen.missing_in(first, end)),
+                None => missing.push((first, end)),
+            }
+        }
+        missing
+    }
+
+    /// Judges what can be judged only at the end. `last` is a reader that read everything retained after all was
+    /// published; its end must be everybody's.
+    pub fn finish(&mut self, last: Option<usize>) {
+        let mut found = Violations::default();
+        for (broker, ledger) in &self.ledgers {
+            for wrong in ledger.unseen() {
+                tell_wrong(*broker, wrong, &mut found);
+            }
+        }
+        for (origin, told) in &self.told {
+            for (first, end) in self.missing(*origin, told) {
+                let text = format!("messages {first} to {} of {origin} are not there", end - 1);
+                found.add(Kind::Lost, text);
+            }
+        }
+        self.judge_origins(&mut found);
+        if let Some(last) = last {
+            for (broker, end) in self.ends() {
+                let next = self.trails[last].next(broker);
+                if next < end {
+                    let of =
+                        broker.map_or_else(String::new, |broker| format!(" of broker {broker}"));
+                    found.add(
+                        Kind::Lost,
+                        format_args!(
+                            "in the end only positions below {next}{of} are there, and {} was seen before",
+                            end - 1
+                        ),
+                    );
+                }
+            }
+        }
+        self.violations.absorb(found);
+    }
+
+    /// What the chief saw of each origin: nothing that was never sent, and no hole in what promises none.
+    fn judge_origins(&self, found: &mut Violations) {
+        for (origin, seen) in self.trails[CHIEF].origins() {
+            let told = self.told.get(origin);
+            let announced = told.map_or(0, |told| told.announced);
+            if seen.end() > announced {
+                found.add(
+                    Kind::NeverSent,
+                    format_args!(
+                        "message {} of {origin} is there, which published none above {announced}",
+                        seen.end() - 1
+                    ),
+                );
+            }
+            let (Some(told), true) = (told, self.promise.publishers) else {
+                continue;
+            };
+            // One that ended was looked at as a whole.
+            if told.ended.is_some() {
+                continue;
+            }
+            for (first, end) in seen.missing_in(0, seen.end()) {
+                for (first, end) in told.given_up.missing_in(first, end) {
+                    let text = format!(
+                        "messages {first} to {} of {origin} are left out, and later ones are there",
+                        end - 1
+                    );
+                    found.add(Kind::Lost, text);
+                }
+            }
+        }
+    }
+
+    /// What was found so far.
+    pub fn violations(&self) -> &Violations {
+        &self.violations
+    }
+}
+
+fn tell_wrong(broker: Option<u32>, wrong: Wrong, violations: &mut Violations) {
+    let Wrong { offset, run } = wrong;
+    violations.add(
+        Kind::Acknowledgement,
+        format_args!(
+            "messages {} to {} of {} were acknowledged at {}, and are not there",
+            run.number,
+            run.number + run.count - 1,
+            run.origin,
+            Place { broker, offset }
+        ),
+    );
+}
+
+#[cfg(test)]
+#[path = "checker/tests.rs"]
+mod tests;

@@ -1,0 +1,266 @@
+//! A good history passes, and each way to spoil it is found.
+
+use super::*;
+
+const ONE: Origin = Origin {
+    publisher: 1,
+    instance: 0,
+};
+const TWO: Origin = Origin {
+    publisher: 2,
+    instance: 0,
+};
+
+fn run(origin: Origin, number: u64, count: u64) -> Run {
+    Run {
+        origin,
+        number,
+        count,
+    }
+}
+
+fn at(offset: u64) -> Place {
+    Place {
+        broker: None,
+        offset,
+    }
+}
+
+type Seen = Vec<(Place, Option<Stamp>)>;
+
+/// Two publishers' messages by turns, as they are in the log from position 0.
+fn log(messages: u64) -> Seen {
+    (0..messages)
+        .map(|offset| {
+            let origin = if offset % 2 == 0 { ONE } else { TWO };
+            let number = offset / 2;
+            (at(offset), Some(Stamp { origin, number }))
+        })
+        .collect()
+}
+
+/// The same log at order `order`, all of it acknowledged, published in good order.
+fn checker(order: u32, messages: u64) -> Checker {
+    let mut checker = Checker::new(order, true);
+    for origin in [ONE, TWO] {
+        checker.announced(origin, messages / 2);
+        checker.ended(origin, messages / 2);
+    }
+    for (place, stamp) in log(messages) {
+        let stamp = stamp.expect("a stamp");
+        checker.acknowledged(run(stamp.origin, stamp.number, 1), Some(place));
+    }
+    checker
+}
+
+fn found(mut checker: Checker) -> Violations {
+    checker.finish(None);
+    checker.violations().clone()
+}
+
+/// What is found when the chief sees `seen` instead of the log.
+fn found_in(order: u32, seen: &Seen) -> Violations {
+    let mut checker = checker(order, 20);
+    checker.read(CHIEF, seen);
+    found(checker)
+}
+
+#[test]
+fn a_good_history_passes() {
+    for order in [0, 1, 2, 5] {
+        let mut checker = checker(order, 20);
+        let other = checker.add_reader("other");
+        let last = checker.add_reader("last");
+        checker.begin(other, Begin::At(7));
+        checker.read(other, &log(20)[7..]);
+        checker.read(CHIEF, &log(20)[..11]);
+        assert!(!checker.is_complete());
+        checker.read(CHIEF, &log(20)[11..]);
+        checker.begin(other, Begin::Anywhere);
+        checker.read(other, &log(20)[3..]);
+        checker.read(last, &log(20));
+        assert!(checker.is_complete());
+        checker.finish(Some(last));
+        assert_eq!(checker.violations().total, 0, "{:?}", checker.violations());
+        assert_eq!(checker.messages(other), (30, 0));
+    }
+}
+
+#[test]
+fn a_swapped_pair_is_out_of_order_and_not_where_it_was_acknowledged() {
+    let mut seen = log(20);
+    let (a, b) = (seen[4].1, seen[6].1);
+    (seen[4].1, seen[6].1) = (b, a);
+    let of_five = found_in(5, &seen);
+    assert_eq!(of_five.of(Kind::OutOfOrder), 1, "{of_five:?}");
+    assert_eq!(of_five.of(Kind::Acknowledgement), 2, "{of_five:?}");
+    assert!(
+        of_five.first[0].contains("message 2 of publisher 1.0 at position 6"),
+        "{of_five:?}"
+    );
+    let of_two = found_in(2, &seen);
+    assert_eq!(
+        (
+            of_two.of(Kind::OutOfOrder),
+            of_two.of(Kind::Acknowledgement)
+        ),
+        (0, 2)
+    );
+}
+
+#[test]
+fn a_lost_message_is_found_once_it_was_acknowledged_or_its_publisher_ended() {
+    let mut seen = log(20);
+    seen.truncate(19);
+    let violations = found_in(5, &seen);
+    assert_eq!(
+        (
+            violations.of(Kind::Acknowledgement),
+            violations.of(Kind::Lost)
+        ),
+        (1, 1),
+        "{violations:?}"
+    );
+    let mut unacknowledged = Checker::new(2, true);
+    unacknowledged.announced(ONE, 3);
+    unacknowledged.read(CHIEF, &log(1)[..1]);
+    let mut killed = Checker::new(2, true);
+    killed.announced(ONE, 3);
+    killed.read(CHIEF, &log(1)[..1]);
+    unacknowledged.ended(ONE, 3);
+    assert_eq!(found(unacknowledged).of(Kind::Lost), 1);
+    assert_eq!(found(killed).total, 0, "a killed one promised nothing");
+}
+
+#[test]
+fn what_was_stored_somewhere_must_be_there() {
+    let mut checker = Checker::new(5, true);
+    checker.announced(ONE, 4);
+    checker.acknowledged(run(ONE, 0, 4), None);
+    checker.read(CHIEF, &[(at(0), Some(stamp(ONE, 0)))]);
+    let violations = found(checker);
+    assert_eq!(violations.of(Kind::Lost), 1);
+    assert!(violations.first[0].contains("1 to 3"), "{violations:?}");
+}
+
+#[test]
+fn a_duplicate_is_found_where_none_may_be() {
+    let mut seen = log(20);
+    seen.push((at(20), seen[3].1));
+    assert_eq!(found_in(5, &seen).of(Kind::Duplicate), 1);
+    assert_eq!(found_in(2, &seen).of(Kind::Duplicate), 1);
+    assert_eq!(found_in(0, &seen).total, 0, "at least once");
+    let mut checker = checker(0, 20);
+    checker.read(CHIEF, &seen);
+    assert_eq!(checker.messages(CHIEF), (21, 1));
+}
+
+#[test]
+fn a_hole_is_found_and_also_at_the_beginning() {
+    let mut seen = log(20);
+    seen.remove(9);
+    for order in [0, 1, 2, 5] {
+        assert_eq!(found_in(order, &seen).of(Kind::Hole), 1);
+    }
+    let mut checker = checker(5, 20);
+    let other = checker.add_reader("other");
+    checker.begin(other, Begin::At(4));
+    checker.read(other, &log(20)[5..]);
+    assert_eq!(checker.violations().of(Kind::Hole), 1);
+    checker.read(CHIEF, &log(20)[1..]);
+    assert_eq!(checker.violations().of(Kind::Hole), 2);
+}
+
+#[test]
+fn readers_that_disagree_are_found_near_and_far() {
+    let mut checker = checker(5, 20);
+    let other = checker.add_reader("other");
+    checker.read(CHIEF, &log(20));
+    let mut seen = log(20);
+    (seen[10].1, seen[11].1) = (seen[11].1, seen[10].1);
+    checker.read(other, &seen);
+    assert_eq!(checker.violations().of(Kind::Disagreement), 2);
+    let many = super::super::truth::BLOCK * (super::super::truth::EXACT_BLOCKS as u64 + 2);
+    let mut checker = Checker::new(5, false);
+    let other = checker.add_reader("other");
+    checker.read(CHIEF, &log(many));
+    let mut seen = log(many);
+    (seen[10].1, seen[11].1) = (seen[11].1, seen[10].1);
+    checker.read(other, &seen);
+    assert_eq!(checker.violations().of(Kind::Disagreement), 1);
+}
+
+#[test]
+fn a_log_that_is_shorter_in_the_end_is_found() {
+    let mut checker = checker(5, 20);
+    let last = checker.add_reader("last");
+    checker.read(CHIEF, &log(20));
+    checker.read(last, &log(20)[..18]);
+    checker.finish(Some(last));
+    assert_eq!(checker.violations().of(Kind::Lost), 1);
+}
+
+#[test]
+fn damage_and_messages_that_were_never_sent_are_found() {
+    let mut seen = log(20);
+    seen[8].1 = None;
+    let violations = found_in(5, &seen);
+    assert_eq!(violations.of(Kind::Damaged), 1);
+    let mut seen = log(20);
+    seen.push((at(20), Some(stamp(ONE, 10))));
+    assert_eq!(found_in(5, &seen).of(Kind::NeverSent), 1);
+    let stranger = Origin {
+        publisher: 9,
+        instance: 0,
+    };
+    seen[20].1 = Some(stamp(stranger, 0));
+    assert_eq!(found_in(5, &seen).of(Kind::NeverSent), 1);
+}
+
+#[test]
+fn a_killed_publishers_messages_have_no_hole_and_do_not_come_after_its_successors() {
+    let next = Origin { instance: 1, ..ONE };
+    let history = |numbers: &[(Origin, u64)]| {
+        let mut checker = Checker::new(5, true);
+        checker.announced(ONE, 100);
+        checker.announced(next, 100);
+        for (offset, (origin, number)) in (0..).zip(numbers) {
+            checker.read(CHIEF, &[(at(offset), Some(stamp(*origin, *number)))]);
+        }
+        found(checker)
+    };
+    let good = history(&[(ONE, 0), (ONE, 1), (next, 0), (next, 1)]);
+    assert_eq!(good.total, 0, "{good:?}");
+    assert_eq!(
+        history(&[(ONE, 0), (next, 0), (ONE, 1)]).of(Kind::Deposed),
+        1
+    );
+    assert_eq!(history(&[(ONE, 0), (ONE, 2)]).of(Kind::Lost), 1);
+}
+
+#[test]
+fn what_was_given_up_may_be_missing() {
+    let mut checker = Checker::new(5, true);
+    checker.announced(ONE, 3);
+    checker.given_up(run(ONE, 1, 1));
+    checker.ended(ONE, 3);
+    checker.read(
+        CHIEF,
+        &[(at(0), Some(stamp(ONE, 0))), (at(1), Some(stamp(ONE, 2)))],
+    );
+    assert!(checker.is_complete());
+    assert_eq!(found(checker).total, 0);
+}
+
+#[test]
+fn only_the_first_violations_are_told() {
+    let mut seen = log(20);
+    seen.iter_mut().for_each(|(_, stamp)| *stamp = None);
+    let violations = found_in(5, &seen);
+    assert!(violations.total > 20);
+    assert_eq!(violations.first.len(), super::super::violation::TOLD_MAX);
+}
+
+fn stamp(origin: Origin, number: u64) -> Stamp {
+    Stamp { origin, number }
+}

@@ -1,0 +1,281 @@
+//! The subscribers, each a thread of this process: the first follows the topic from its first message on, the others come
+//! and go and begin where chance has it. In the end one more reads everything that is retained.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use embar_client::{Error, Positions, Start, Subscriber};
+use embar_meter::random::SplitMix64;
+
+use super::books::Books;
+use super::checker::CHIEF;
+use super::faults::Span;
+use super::plan::{TOPIC, VerifyPlan};
+use super::publisher::passes;
+use super::stamp::{self, Stamp};
+use super::trail::{Begin, Place};
+use super::violation::Kind;
+use crate::interrupt::Interrupt;
+
+/// Messages handed to the checks at once.
+const CHUNK: usize = 256;
+/// Longest that a message waits for a chunk to fill.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Wait before opening is tried again: brokers die here.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How long a subscriber that comes and goes stays.
+const STAY: Span = Span {
+    shortest: Duration::from_millis(200),
+    longest: Duration::from_secs(3),
+};
+
+/// What every subscriber is opened with.
+#[derive(Clone)]
+pub struct Setting {
+    /// What is run.
+    pub plan: VerifyPlan,
+    /// Addresses of all brokers.
+    pub bootstrap: String,
+    /// Marks this run's messages.
+    pub run: u32,
+    /// Where what they see is entered.
+    pub books: Arc<Books>,
+}
+
+/// All of them, until they are stopped.
+pub struct Readers {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    /// Starts them.
+    pub fn start(setting: &Setting) -> Result<Self> {
+        let mut readers = Self {
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+        };
+        for number in 0..setting.plan.subscribers {
+            let index = match number {
+                0 => CHIEF,
+                number => {
+                    let name = format!("subscriber {number}");
+                    setting.books.checker().add_reader(name)
+                }
+            };
+            let mut reader = Reader {
+                setting: setting.clone(),
+                index,
+                stop: readers.stop.clone(),
+                random: SplitMix64::new(setting.plan.seed ^ u64::from(number) << 32),
+            };
+            let work = move || match index {
+                CHIEF => reader.follow(),
+                _ => reader.come_and_go(),
+            };
+            let thread = std::thread::Builder::new().name(format!("subscriber-{number}"));
+            readers.threads.push(thread.spawn(work)?);
+        }
+        Ok(readers)
+    }
+
+    /// Ends them.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // What a panicking thread said is on standard error; that it saw too little is found by the checks.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Reads everything that is retained, once; the reader's index, unless it could not.
+pub fn read_all(setting: &Setting, within: Duration, interrupt: &Interrupt) -> Option<usize> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    interrupt.on_raise(move || told.store(true, Ordering::Relaxed));
+    let books = &setting.books;
+    let reader = Reader {
+        setting: setting.clone(),
+        index: books.checker().add_reader("a subscriber at the end"),
+        stop,
+        random: SplitMix64::new(0),
+    };
+    let deadline = Instant::now() + within;
+    while !reader.stopped() && Instant::now() < deadline {
+        books.checker().begin(reader.index, Begin::Anywhere);
+        let read = reader
+            .open(Start::Earliest, true)
+            .and_then(|mut subscriber| reader.read(&mut subscriber, Some(deadline)));
+        match read {
+            Ok(()) if Instant::now() < deadline => return Some(reader.index),
+            Err(error) if !passes(&error) => {
+                reader.fail(&error);
+                return None;
+            }
+            _ => std::thread::sleep(AGAIN_AFTER),
+        }
+    }
+    books.checker().fail(
+        Kind::Liveness,
+        format_args!("what is retained could not be read within {within:?}"),
+    );
+    None
+}
+
+struct Reader {
+    setting: Setting,
+    index: usize,
+    stop: Arc<AtomicBool>,
+    random: SplitMix64,
+}
+
+impl Reader {
+    /// Sees every message from the first on.
+    fn follow(&mut self) {
+        let mut start = Start::Earliest;
+        while !self.stopped() {
+            let ended = match self.open(start.clone(), false) {
+                Err(error) => Err(error),
+                Ok(mut subscriber) => {
+                    let ended = self.read(&mut subscriber, None);
+                    let position = subscriber.position();
+                    if !position.is_empty() {
+                        start = Start::Positions(position);
+                    }
+                    ended
+                }
+            };
+            match ended {
+                Ok(()) => return,
+                Err(error) if passes(&error) => std::thread::sleep(AGAIN_AFTER),
+                Err(error @ Error::Evicted { .. }) => {
+                    let books = &self.setting.books;
+                    return books.give_up(anyhow!(
+                        "the subscriber that sees everything could not keep up ({error}): lower --rate or raise --region-size"
+                    ));
+                }
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    /// Opens the topic again and again.
+    fn come_and_go(&mut self) {
+        let mut position = Positions::new();
+        while !self.stopped() {
+            let (start, begin) = self.choose(&position);
+            if let Some(begin) = begin {
+                self.setting.books.checker().begin(self.index, begin);
+            }
+            let until = Instant::now() + STAY.draw(&mut self.random);
+            let ended = match self.open(start, false) {
+                Err(error) => {
+                    // It was nowhere, and goes on from nowhere.
+                    position = Positions::new();
+                    Err(error)
+                }
+                Ok(mut subscriber) => {
+                    let ended = self.read(&mut subscriber, Some(until));
+                    position = subscriber.position();
+                    ended
+                }
+            };
+            match ended {
+                Ok(()) => {}
+                Err(error) if passes(&error) => std::thread::sleep(AGAIN_AFTER),
+                Err(Error::Evicted { .. }) => position = Positions::new(),
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    /// Where it stood, at the first message, or anywhere; and what follows for the checks, unless it goes on.
+    fn choose(&mut self, position: &Positions) -> (Start, Option<Begin>) {
+        match self.random.below(4) {
+            0 if !position.is_empty() => (Start::Positions(position.clone()), None),
+            0 | 1 => (Start::Earliest, Some(Begin::Anywhere)),
+            _ => {
+                let ends: Vec<_> = self.setting.books.checker().ends().collect();
+                if self.setting.plan.order >= 2 {
+                    let end = ends.first().map_or(0, |(_, end)| *end);
+                    let at = self.random.below(end + 1);
+                    return (Start::Positions(Positions::at(at)), Some(Begin::At(at)));
+                }
+                let positions = ends.into_iter().filter_map(|(broker, end)| {
+                    let at = self.random.below(end + 1);
+                    Some((broker?, at))
+                });
+                (Start::Positions(positions.collect()), Some(Begin::Anywhere))
+            }
+        }
+    }
+
+    fn open(&self, start: Start, until_end: bool) -> Result<Subscriber, Error> {
+        Subscriber::builder(&self.setting.bootstrap)
+            .topic(TOPIC)
+            .from(start)
+            .until_end(until_end)
+            .metering(false)
+            .open()
+    }
+
+    /// Reads until the time is up, or it is stopped, or at the end.
+    fn read(&self, subscriber: &mut Subscriber, until: Option<Instant>) -> Result<(), Error> {
+        let plan = &self.setting.plan;
+        let mut chunk = Vec::with_capacity(CHUNK);
+        loop {
+            let ended = match subscriber.next_timeout(LOOK_EVERY) {
+                Ok(Some(message)) => {
+                    let place = Place {
+                        broker: message.broker,
+                        offset: message.offset,
+                    };
+                    let bytes = plan.message_bytes as usize;
+                    chunk.push((place, stamp::read(self.setting.run, bytes, message.value)));
+                    if chunk.len() < CHUNK {
+                        continue;
+                    }
+                    None
+                }
+                Ok(None) => Some(Ok(())),
+                Err(Error::TimedOut { .. }) => None,
+                Err(error) => Some(Err(error)),
+            };
+            self.enter(&mut chunk);
+            if let Some(ended) = ended {
+                return ended;
+            }
+            if self.stopped() || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn enter(&self, chunk: &mut Vec<(Place, Option<Stamp>)>) {
+        if !chunk.is_empty() {
+            self.setting.books.checker().read(self.index, chunk);
+            chunk.clear();
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self, error: &Error) {
+        self.setting.books.checker().fail(
+            Kind::Failure,
+            format_args!("subscriber {}: {error}", self.index),
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! What a run prints, and its JSON.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use embar_meter::table::{Table, grouped};
+use serde::Serialize;
+
+use super::faults::Fault;
+use super::gaps::GapReport;
+use super::plan::VerifyPlan;
+use super::violation::Violations;
+use crate::context::Context;
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was verified.
+    pub verify: &'static str,
+    /// What was run.
+    pub config: VerifyPlan,
+    /// From the first publish until the first subscriber had seen everything.
+    pub seconds: f64,
+    /// Messages that publishers published, those that were killed as far as they told.
+    pub published: u64,
+    /// Messages that were acknowledged; with acks 0 those that were sent.
+    pub acknowledged: u64,
+    /// Of them, those whose position nobody knew any more.
+    pub unplaced: u64,
+    /// Messages that publishers were told are not stored, or may not be.
+    pub given_up: u64,
+    /// By number; the first sees everything.
+    pub subscribers: Vec<SubscriberReport>,
+    /// Messages that were retained at the end, and read again; `None` if it did not come to that.
+    pub read_at_the_end: Option<u64>,
+    /// How often what was done.
+    pub faults: BTreeMap<Fault, u64>,
+    /// Faults that were due while there was nobody to hit.
+    pub missed_faults: u64,
+    /// Starts of brokers that failed because others were away.
+    pub failed_starts: u64,
+    /// The sequencer's epoch at the start.
+    pub first_epoch: u32,
+    /// And at the end.
+    pub last_epoch: u32,
+    /// Epochs between them.
+    pub takeovers: u32,
+    /// How long acknowledgements stayed away.
+    pub gaps: Vec<GapReport>,
+    /// Where the logs of brokers and publishers are kept, if something was broken.
+    pub logs: Option<PathBuf>,
+    /// What was broken.
+    pub violations: Violations,
+    /// Whether nothing was.
+    pub kept: bool,
+}
+
+/// One subscriber.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SubscriberReport {
+    /// Messages it was given in all.
+    pub messages: u64,
+    /// Of them, those that came more than once where that is allowed.
+    pub repeated: u64,
+}
+
+impl Report {
+    /// Prints it; an error if a promise was broken.
+    pub fn print(&self, context: &Context) -> Result<()> {
+        let output = &context.output;
+        output.json(self)?;
+        output.say(format_args!("\n{}", self.counts()))?;
+        if !self.gaps.is_empty() {
+            output.say(format_args!("\n{}", self.gaps_table()))?;
+        }
+        if self.kept {
+            return output.say(format_args!(
+                "\n{}: every promise of order {} was kept",
+                output.good("kept"),
+                self.config.order
+            ));
+        }
+        let violations = &self.violations;
+        output.say(format_args!(
+            "\n{}: {} violations",
+            output.bad("broken"),
+            grouped(violations.total)
+        ))?;
+        for (kind, count) in &violations.by_kind {
+            output.say(format_args!("  {kind:?}: {}", grouped(*count)))?;
+        }
+        output.say("the first of them:")?;
+        for violation in &violations.first {
+            output.say(format_args!("  {violation}"))?;
+        }
+        if let Some(logs) = &self.logs {
+            output.say(format_args!("logs       {}", logs.display()))?;
+        }
+        bail!(
+            "verification failed: {} violations of what order {} promises",
+            violations.total,
+            self.config.order
+        )
+    }
+
+    fn counts(&self) -> Table {
+        let mut table = Table::new(["messages", ""]);
+        let mut row = |name: String, count: u64| {
+            table.row([name, grouped(count)]);
+        };
+        row("published".into(), self.published);
+        let acknowledged = match self.config.acks {
+            0 => "sent",
+            _ => "acknowledged",
+        };
+        row(acknowledged.into(), self.acknowledged);
+        if self.unplaced > 0 {
+            row("  position unknown".into(), self.unplaced);
+        }
+        if self.given_up > 0 {
+            row("given up".into(), self.given_up);
+        }
+        for (number, subscriber) in self.subscribers.iter().enumerate() {
+            row(format!("seen by subscriber {number}"), subscriber.messages);
+            if subscriber.repeated > 0 {
+                row("  repeated".into(), subscriber.repeated);
+            }
+        }
+        if let Some(messages) = self.read_at_the_end {
+            row("read again at the end".into(), messages);
+        }
+        row(
+            format!(
+                "takeovers (epoch {} to {})",
+                self.first_epoch, self.last_epoch
+            ),
+            self.takeovers.into(),
+        );
+        for (fault, count) in &self.faults {
+            row(format!("{fault}, times"), *count);
+        }
+        if self.missed_faults > 0 {
+            row("faults without anybody to hit".into(), self.missed_faults);
+        }
+        if self.failed_starts > 0 {
+            row("failed starts of brokers".into(), self.failed_starts);
+        }
+        table
+    }
+
+    fn gaps_table(&self) -> Table {
+        let mut table = Table::new([
+            "longest wait for an ack (ms)",
+            "times",
+            "nobody: median",
+            "max",
+            "slowest publisher: median",
+            "max",
+        ]);
+        for gap in &self.gaps {
+            let ms = |ms: f64| format!("{ms:.0}");
+            table.row([
+                gap.fault.to_string(),
+                gap.faults.to_string(),
+                ms(gap.nobody_ms.median),
+                ms(gap.nobody_ms.max),
+                ms(gap.slowest_publisher_ms.median),
+                ms(gap.slowest_publisher_ms.max),
+            ]);
+        }
+        table
+    }
+}

@@ -1,0 +1,295 @@
+//! A whole run: a cluster, publishers and subscribers, faults, and the end of all of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use embar_client::{Admin, TopicSpec};
+use embar_meter::random::SplitMix64;
+use tempfile::TempDir;
+
+use super::books::Books;
+use super::brokers::Brokers;
+use super::checker::CHIEF;
+use super::crowd::{self, Crowd};
+use super::faults::{Fault, Schedule, Victim};
+use super::plan::{TOPIC, VerifyPlan};
+use super::readers::{self, Readers};
+use super::report::{Report, SubscriberReport};
+use super::violation::Kind;
+use crate::context::Context;
+use crate::output::Bar;
+use crate::regions;
+use crate::settings::BrokerSettings;
+use crate::size::Size;
+use crate::supervise::{Cluster, Plan, plan};
+
+/// A publisher that is acknowledged nothing for so long hangs.
+pub const STALL_MAX: Duration = Duration::from_secs(30);
+/// How long the subscriber that sees everything may take for the next message of those that it must see.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long reading everything at the end may take.
+const READ_ALL_WITHIN: Duration = Duration::from_secs(60);
+/// How long brokers that were killed last may take to come back.
+const SERVE_WITHIN: Duration = Duration::from_secs(30);
+/// How long a new cluster may take until somebody sequences.
+const REIGN_WITHIN: Duration = Duration::from_secs(10);
+/// Between two looks at what goes on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs it. What is broken is in the report; an error means that there is no verdict.
+pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
+    let logs = tempfile::Builder::new()
+        .prefix("embar-logs-")
+        .tempdir()
+        .context("cannot make a directory for the logs")?;
+    let cluster = Cluster::start(cluster_plan(plan, &logs)?, context)?;
+    let mut brokers = Brokers::new(cluster)?;
+    let bootstrap = brokers.bootstrap();
+    let spec = TopicSpec {
+        order: plan.order,
+        ..TopicSpec::new(TOPIC)
+    };
+    let admin = Admin::connect(&bootstrap)?;
+    let created = admin.create_topic(spec).wait();
+    created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
+    let books = Arc::new(Books::new(plan));
+    await_reign(&mut brokers, &books)?;
+    // Also runs of the same seed tell their messages apart.
+    let run = SplitMix64::new(plan.seed ^ u64::from(std::process::id())).next_u64() as u32;
+    let reading = readers::Setting {
+        plan: plan.clone(),
+        bootstrap: bootstrap.clone(),
+        run,
+        books: books.clone(),
+    };
+    let publishing = crowd::Setting {
+        exe: plan::own_exe()?,
+        plan: plan.clone(),
+        bootstrap,
+        run,
+        logs: logs.path().to_owned(),
+    };
+    let mut stage = Stage {
+        plan,
+        bar: context.output.bytes_bar("verifying", plan.bytes()),
+        first_epoch: brokers.epoch(),
+        readers: Readers::start(&reading)?,
+        crowd: Crowd::start(publishing, &books)?,
+        books,
+        brokers,
+        random: SplitMix64::new(plan.seed),
+        faults: BTreeMap::new(),
+        missed: 0,
+    };
+    let started = Instant::now();
+    let went_on = stage.publish(started)? && stage.wind_up()?;
+    stage.crowd.end();
+    stage.see_the_rest()?;
+    let seconds = started.elapsed().as_secs_f64();
+    stage.readers.stop();
+    let last = if went_on {
+        readers::read_all(&reading, READ_ALL_WITHIN, &context.interrupt)
+    } else {
+        None
+    };
+    context.interrupt.check()?;
+    let mut report = stage.report(seconds, last);
+    if !report.kept {
+        report.logs = Some(logs.keep());
+    }
+    Ok(report)
+}
+
+fn cluster_plan(plan: &VerifyPlan, logs: &TempDir) -> Result<Plan> {
+    Ok(Plan {
+        exe: plan::own_exe()?,
+        brokers: plan.brokers,
+        standbys: plan.standbys,
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        // A name that the next run sweeps away if this one is killed.
+        region: regions::temporary("bench-"),
+        region_bytes: plan.region_bytes,
+        fresh: true,
+        temporary: true,
+        log_dir: logs.path().to_owned(),
+        grace: Duration::from_secs(2),
+        settings: BrokerSettings {
+            max_batch_bytes: Some(Size(u64::from(plan.batch_bytes).max(2 << 20))),
+            ..BrokerSettings::default()
+        },
+    })
+}
+
+/// Takeovers are counted from the first reign on.
+fn await_reign(brokers: &mut Brokers, books: &Books) -> Result<()> {
+    let deadline = Instant::now() + REIGN_WITHIN;
+    while brokers.epoch() == 0 {
+        anyhow::ensure!(
+            Instant::now() < deadline,
+            "nobody sequences {REIGN_WITHIN:?} after the start"
+        );
+        brokers.watch(Instant::now() + LOOK_EVERY, books)?;
+    }
+    Ok(())
+}
+
+/// Everybody who takes part. They end in the order of the fields: publishers and subscribers before the brokers.
+struct Stage<'a> {
+    plan: &'a VerifyPlan,
+    bar: Bar,
+    crowd: Crowd,
+    readers: Readers,
+    brokers: Brokers,
+    books: Arc<Books>,
+    first_epoch: u32,
+    random: SplitMix64,
+    faults: BTreeMap<Fault, u64>,
+    /// Faults for which there was nobody at the time.
+    missed: u64,
+}
+
+impl Stage<'_> {
+    /// Publishers publish and faults happen until the time is up; false if it hangs.
+    fn publish(&mut self, started: Instant) -> Result<bool> {
+        let end = started + self.plan.duration;
+        let mut schedule = Schedule::new(&self.plan.faults, self.plan.every, started);
+        while Instant::now() < end {
+            let due = schedule.next().map_or(end, |due| due.min(end));
+            if !self.look(due)? {
+                return Ok(false);
+            }
+            for fault in schedule.take_due(Instant::now()) {
+                self.strike(fault)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Everybody goes on, and publishers end; false if it hangs.
+    fn wind_up(&mut self) -> Result<bool> {
+        self.brokers.resume_all();
+        self.crowd.stop();
+        while self.crowd.running() > 0 {
+            if !self.look(Instant::now() + LOOK_EVERY)? {
+                return Ok(false);
+            }
+        }
+        let deadline = Instant::now() + SERVE_WITHIN;
+        while !self.brokers.all_serve() {
+            if Instant::now() >= deadline {
+                self.books.checker().fail(
+                    Kind::Liveness,
+                    format_args!("not all brokers serve again after {SERVE_WITHIN:?}"),
+                );
+                return Ok(false);
+            }
+            self.look(Instant::now() + LOOK_EVERY)?;
+        }
+        Ok(true)
+    }
+
+    /// Waits until the first subscriber saw what it must see. What it does not is missed by the checks.
+    fn see_the_rest(&mut self) -> Result<()> {
+        let mut seen = (0, Instant::now());
+        while !self.books.checker().is_complete() && seen.1.elapsed() < SILENCE_MAX {
+            self.brokers
+                .watch(Instant::now() + LOOK_EVERY, &self.books)?;
+            let (messages, _) = self.books.checker().messages(CHIEF);
+            if messages != seen.0 {
+                seen = (messages, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches everybody for a moment, at most until `until`; false if nothing goes on.
+    fn look(&mut self, until: Instant) -> Result<bool> {
+        let due = self.brokers.next_due().map_or(until, |due| due.min(until));
+        let deadline = due.min(Instant::now() + LOOK_EVERY);
+        self.brokers.watch(deadline, &self.books)?;
+        self.crowd.running();
+        if let Some(trouble) = self.books.trouble() {
+            return Err(trouble);
+        }
+        let acknowledged = Books::count(&self.books.acknowledged);
+        let bytes = acknowledged.saturating_mul(self.plan.message_bytes.into());
+        self.bar.set(bytes);
+        let longest = self.books.gaps().longest_wait(Instant::now());
+        let Some((publisher, waited)) = longest.filter(|(_, waited)| *waited > STALL_MAX) else {
+            return Ok(true);
+        };
+        self.books.checker().fail(
+            Kind::Liveness,
+            format_args!("publisher {publisher} was acknowledged nothing for {waited:.0?}"),
+        );
+        Ok(false)
+    }
+
+    fn strike(&mut self, fault: Fault) -> Result<()> {
+        // From just before it is done: what comes after is its gap.
+        let now = Instant::now();
+        let done = match fault.victim {
+            Victim::Publisher => self.crowd.kill(self.random.next_u64())?,
+            Victim::Sequencer | Victim::Broker => {
+                let span = self.plan.pause_for;
+                self.brokers.strike(fault, span, &mut self.random)?
+            }
+        };
+        if done {
+            *self.faults.entry(fault).or_default() += 1;
+            self.books.gaps().fault(fault, now);
+        } else {
+            self.missed += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends everybody and says what was seen.
+    fn report(self, seconds: f64, last: Option<usize>) -> Report {
+        let Self {
+            plan,
+            crowd,
+            brokers,
+            books,
+            ..
+        } = self;
+        let published = crowd.published();
+        let last_epoch = brokers.epoch();
+        let failed_starts = brokers.failed_starts();
+        brokers.stop();
+        let gaps = match plan.acks {
+            0 => Vec::new(),
+            _ => books.gaps().report(),
+        };
+        let mut checker = books.checker();
+        checker.finish(last);
+        let subscribers = (0..plan.subscribers as usize).map(|index| {
+            let (messages, repeated) = checker.messages(index);
+            SubscriberReport { messages, repeated }
+        });
+        Report {
+            verify: "order",
+            config: plan.clone(),
+            seconds,
+            published,
+            acknowledged: Books::count(&books.acknowledged),
+            unplaced: Books::count(&books.unplaced),
+            given_up: Books::count(&books.given_up),
+            subscribers: subscribers.collect(),
+            read_at_the_end: last.map(|last| checker.messages(last).0),
+            faults: self.faults,
+            missed_faults: self.missed,
+            failed_starts,
+            first_epoch: self.first_epoch,
+            last_epoch,
+            takeovers: last_epoch.saturating_sub(self.first_epoch),
+            gaps,
+            logs: None,
+            kept: checker.violations().total == 0,
+            violations: checker.violations().clone(),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! One reader's way through a topic: no position is left out, and each publisher's messages come as they may.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::ranges::Ranges;
+use super::stamp::{Origin, Stamp};
+use super::truth::{BLOCK, Roll, Truth};
+use super::violation::{Kind, Violations};
+
+/// What an order level promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// One order over all brokers, in which nothing is repeated.
+    pub total: bool,
+    /// Each publisher's messages are in it as they were published.
+    pub publishers: bool,
+}
+
+impl Promise {
+    /// Of an order level.
+    pub fn of(order: u32) -> Self {
+        Self {
+            total: order >= 2,
+            publishers: order == 5,
+        }
+    }
+}
+
+/// Where a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The broker that counts; `None` where there is one order over all.
+    pub broker: Option<u32>,
+    /// The position.
+    pub offset: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.broker {
+            Some(broker) => write!(f, "offset {} of broker {broker}", self.offset),
+            None => write!(f, "position {}", self.offset),
+        }
+    }
+}
+
+/// Where a reader begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// With the first message there ever was.
+    AtZero,
+    /// With whatever is retained.
+    Anywhere,
+    /// At this position of the one order.
+    At(u64),
+}
+
+/// One reader.
+#[derive(Debug)]
+pub struct Trail {
+    name: String,
+    walks: BTreeMap<Option<u32>, Walk>,
+    begin: Begin,
+    origins: HashMap<Origin, Ranges>,
+    newest: HashMap<u32, u32>,
+    messages: u64,
+    repeated: u64,
+}
+
+/// Through one broker's offsets, or the one order.
+#[derive(Debug, Default)]
+struct Walk {
+    next: Option<u64>,
+    block: Roll,
+    in_block: u64,
+}
+
+impl Trail {
+    /// A reader of this name.
+    pub fn new(name: impl Into<String>, begin: Begin) -> Self {
+        Self {
+            name: name.into(),
+            walks: BTreeMap::new(),
+            begin,
+            origins: HashMap::new(),
+            newest: HashMap::new(),
+            messages: 0,
+            repeated: 0,
+        }
+    }
+
+    /// The reader opens the topic anew and begins elsewhere: it may see again what it saw.
+    pub fn begin(&mut self, begin: Begin) {
+        self.walks.clear();
+        self.origins.clear();
+        self.newest.clear();
+        self.begin = begin;
+    }
+
+    /// Messages in all.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Messages that came more than once where that is allowed.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    /// The position it comes to next.
+    pub fn next(&self, broker: Option<u32>) -> u64 {
+        self.walks
+            .get(&broker)
+            .and_then(|walk| walk.next)
+            .unwrap_or(0)
+    }
+
+    /// Numbers that it saw of one origin.
+    pub fn seen(&self, origin: Origin) -> Option<&Ranges> {
+        self.origins.get(&origin)
+    }
+
+    /// Everybody whose messages it saw.
+    pub fn origins(&self) -> impl Iterator<Item = (&Origin, &Ranges)> {
+        self.origins.iter()
+    }
+
+    /// Takes the next message; `None` is one without a valid stamp.
+    pub fn step(
+        &mut self,
+        promise: Promise,
+        place: Place,
+        stamp: Option<Stamp>,
+        truth: &mut Truth,
+        violations: &mut Violations,
+    ) {
+        self.messages += 1;
+        self.walk(place, stamp, truth, violations);
+        match stamp {
+            Some(stamp) => self.hear(promise, place, stamp, violations),
+            None => violations.add(
+                Kind::Damaged,
+                format_args!("{}: {place} is damaged, or of somebody else", self.name),
+            ),
+        }
+    }
+
+    fn walk(
+        &mut self,
+        place: Place,
+        stamp: Option<Stamp>,
+        truth: &mut Truth,
+        violations: &mut Violations,
+    ) {
+        let walk = self.walks.entry(place.broker).or_default();
+        let expected = walk.next.or(match self.begin {
+            Begin::AtZero => Some(0),
+            Begin::Anywhere => None,
+            Begin::At(offset) => Some(offset),
+        });
+        let block = place.offset / BLOCK;
+        let jumped = walk.next != Some(place.offset);
+        if let Some(expected) = expected
+            && expected != place.offset
+        {
+            violations.add(
+                Kind::Hole,
+                format_args!(
+                    "{}: {place} came where {expected} comes next{}",
+                    self.name,
+                    if walk.next.is_none() {
+                        ", at the beginning"
+                    } else {
+                        ""
+                    }
+                ),
+            );
+        }
+        walk.next = Some(place.offset.saturating_add(1));
+        if jumped || place.offset.is_multiple_of(BLOCK) {
+            (walk.block, walk.in_block) = (Roll::default(), 0);
+        }
+        let Some(stamp) = stamp else {
+            return;
+        };
+        if !truth.agrees(place.offset, stamp.digest()) {
+            violations.add(
+                Kind::Disagreement,
+                format_args!(
+                    "{}: {place} is {stamp}, and was something else before",
+                    self.name
+                ),
+            );
+        }
+        walk.block.add(stamp.digest());
+        walk.in_block += 1;
+        if walk.in_block == BLOCK && !truth.agrees_on_block(block, walk.block) {
+            violations.add(
+                Kind::Disagreement,
+                format_args!(
+                    "{}: positions {} to {} are not what others saw there",
+                    self.name,
+                    block * BLOCK,
+                    place.offset
+                ),
+            );
+        }
+    }
+
+    fn hear(&mut self, promise: Promise, place: Place, stamp: Stamp, violations: &mut Violations) {
+        let Stamp { origin, number } = stamp;
+        let newest = self
+            .newest
+            .entry(origin.publisher)
+            .or_insert(origin.instance);
+        if origin.instance < *newest && promise.total {
+            violations.add(
+                Kind::Deposed,
+                format_args!(
+                    "{}: {stamp} at {place} came after a message of its process {newest}",
+                    self.name
+                ),
+            );
+        }
+        *newest = origin.instance.max(*newest);
+        let seen = self.origins.entry(origin).or_default();
+        let end = seen.end();
+        if !seen.insert(number, 1) {
+            self.repeated += 1;
+            if promise.total {
+                violations.add(
+                    Kind::Duplicate,
+                    format_args!("{}: {stamp} came again at {place}", self.name),
+                );
+            }
+        } else if promise.publishers && end > number {
+            violations.add(
+                Kind::OutOfOrder,
+                format_args!(
+                    "{}: {stamp} at {place} came after its message {}",
+                    self.name,
+                    end - 1
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Promises that were not kept.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use serde::Serialize;
+
+/// Violations that are kept in words; the others are counted.
+pub const TOLD_MAX: usize = 10;
+
+/// Which promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Two readers saw different messages at one position.
+    Disagreement,
+    /// A reader was not given the next position.
+    Hole,
+    /// A publisher's messages came in another order than they were published in.
+    OutOfOrder,
+    /// A message came twice.
+    Duplicate,
+    /// A message of a publisher's older process came after one of a newer process.
+    Deposed,
+    /// What was acknowledged is not where it was said to be, or was acknowledged twice.
+    Acknowledgement,
+    /// What was acknowledged, or published to the end, is not there.
+    Lost,
+    /// A message is damaged, or is none of this run.
+    Damaged,
+    /// A message that was never published.
+    NeverSent,
+    /// A client or broker ended with an error that nobody caused.
+    Failure,
+    /// Nothing went on for too long.
+    Liveness,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Violations {
+    /// How many in all.
+    pub total: u64,
+    /// How many of which kind.
+    pub by_kind: BTreeMap<Kind, u64>,
+    /// The first of them in words.
+    pub first: Vec<String>,
+}
+
+impl Violations {
+    /// One more.
+    pub fn add(&mut self, kind: Kind, text: impl Display) {
+        self.total += 1;
+        *self.by_kind.entry(kind).or_default() += 1;
+        if self.first.len() < TOLD_MAX {
+            self.first.push(text.to_string());
+        }
+    }
+
+    /// All of another's, behind these.
+    pub fn absorb(&mut self, other: Self) {
+        self.total += other.total;
+        for (kind, count) in other.by_kind {
+            *self.by_kind.entry(kind).or_default() += count;
+        }
+        let room = TOLD_MAX - self.first.len();
+        self.first.extend(other.first.into_iter().take(room));
+    }
+
+    /// How many of this kind.
+    #[cfg(test)]
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.by_kind.get(&kind).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,192 @@
+//! `embar verify`, small: what it is told to do happens, and the log keeps its promises meanwhile.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{embar, end_of, eventually, is_running, names_in, output_of, run, signal, text};
+use serde_json::Value;
+
+/// A short run, which must find nothing.
+fn verify(more: &[&str]) -> Value {
+    let mut args = vec![
+        "--json",
+        "verify",
+        "order",
+        "--publishers",
+        "4",
+        "--rate",
+        "4000",
+        "--batch-size",
+        "4KiB",
+        "--region-size",
+        "128MiB",
+    ];
+    args.extend(more);
+    let output = run(&mut embar(&args));
+    let report = text(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{report}\n{}",
+        text(&output.stderr)
+    );
+    let report: Value = serde_json::from_str(&report).expect("one JSON object");
+    assert_eq!(
+        (&report["kept"], &report["violations"]["total"]),
+        (&true.into(), &0.into())
+    );
+    report
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+#[test]
+fn a_killed_sequencer_is_followed_by_another_and_nothing_is_lost() {
+    let report = verify(&["--duration", "5s", "--kill", "sequencer", "--every", "1s"]);
+    assert!(number(&report["faults"]["kill sequencer"]) >= 3, "{report}");
+    assert!(number(&report["takeovers"]) >= 3, "{report}");
+    // Nobody who published was killed, so everything was acknowledged and seen.
+    let published = number(&report["published"]);
+    assert!(published > 1000, "{report}");
+    for seen in [
+        &report["acknowledged"],
+        &report["subscribers"][0]["messages"],
+        &report["read_at_the_end"],
+    ] {
+        assert_eq!(number(seen), published, "{report}");
+    }
+    let gap = &report["gaps"][0];
+    assert_eq!(gap["fault"], "kill sequencer");
+    assert!(
+        gap["nobody_ms"]["max"].as_f64().is_some_and(|ms| ms > 1.0),
+        "{report}"
+    );
+}
+
+#[test]
+fn killed_and_stopped_brokers_lose_nothing() {
+    let report = verify(&[
+        "--duration",
+        "5s",
+        "--kill",
+        "broker",
+        "--pause",
+        "broker",
+        "--pause-for",
+        "100ms..500ms",
+        "--every",
+        "1s",
+    ]);
+    for fault in ["kill broker", "pause broker"] {
+        assert!(number(&report["faults"][fault]) >= 2, "{fault}: {report}");
+    }
+    assert_eq!(report["published"], report["read_at_the_end"]);
+}
+
+#[test]
+fn killed_publishers_break_no_promise_at_order_2() {
+    let report = verify(&[
+        "--order",
+        "2",
+        "--duration",
+        "2s",
+        "--kill",
+        "publisher",
+        "--every",
+        "500ms",
+    ]);
+    assert!(number(&report["faults"]["kill publisher"]) >= 2, "{report}");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_starts() {
+    for wrong in [
+        &["--order", "3"][..],
+        &["--acks", "0"],
+        &["--message-size", "8"],
+        &["--pause", "publisher"],
+        &["--pause-for", "3s..1s"],
+        &["--rate", "0"],
+    ] {
+        let output = run(embar(&["verify", "order"]).args(wrong));
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(!output.stderr.is_empty(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_leaves_no_process_and_no_memory() {
+    let mut child = embar(&["verify", "order", "--pause", "broker", "--every", "200ms"])
+        .args(["--region-size", "128MiB", "--rate", "1000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("embar starts");
+    let pid = child.id();
+    let mut family = Vec::new();
+    // A head, two data brokers, a standby, eight publishers.
+    eventually("everybody runs", || {
+        family = children_of(pid);
+        family.len() == 12
+    });
+    signal(pid, "INT");
+    assert_eq!(end_of(&mut child).code(), Some(130));
+    assert!(family.into_iter().all(|pid| !is_running(pid)));
+    assert!(!is_there(pid));
+}
+
+#[test]
+fn after_the_verifier_was_killed_nothing_runs() {
+    let child = embar(&[
+        "verify",
+        "order",
+        "--pause",
+        "sequencer",
+        "--every",
+        "200ms",
+    ])
+    .args(["--region-size", "128MiB", "--rate", "1000"])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .expect("embar starts");
+    let mut family = Vec::new();
+    eventually("everybody runs", || {
+        family = children_of(child.id());
+        family.len() == 12
+    });
+    let pid = child.id();
+    signal(pid, "KILL");
+    output_of(child);
+    eventually("all have ended", || {
+        family.iter().all(|pid| !is_running(*pid))
+    });
+    // The next run removes the memory, even one that cannot do anything else.
+    let next = run(&mut embar(&["verify", "order", "--message-size", "1"]));
+    assert!(!next.status.success());
+    assert!(!is_there(pid));
+}
+
+/// Whether the region of a verifier is there.
+fn is_there(verifier: u32) -> bool {
+    let root = format!("/dev/shm/embar-{}", rustix::process::getuid().as_raw());
+    let names = names_in(root.as_ref());
+    names.contains(&format!("bench-{verifier}"))
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    // Each thread has its own list of the children that it started.
+    names_in(format!("/proc/{pid}/task").as_ref())
+        .iter()
+        .filter_map(|task| {
+            std::fs::read_to_string(format!("/proc/{pid}/task/{task}/children")).ok()
+        })
+        .flat_map(|children| {
+            let pids = children.split_whitespace().map(str::to_owned);
+            pids.collect::<Vec<_>>()
+        })
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}

@@ -1,0 +1,237 @@
+//! Topics with one order over all brokers: numbers, what brokers answer to them, and the session's next epoch.
+//!
+//! Batches with a number that no connection has lie in `again`, by number, and go before those without. When an epoch
+//! ends, nothing is handed out until the next one is granted and no connection carries a number that it gives anew: so
+//! batches stay in the order in which they were published.
+
+use std::time::Duration;
+
+use embar_wire::control::{ErrorCode, PublisherOpened, SessionOpened};
+use embar_wire::time::Now;
+
+use super::super::flight::{Answered, Batch};
+use super::super::receipt::{Failure, Outcome, Position};
+use super::super::session::Session;
+use super::PublisherCore;
+use super::loss::is_transient;
+use crate::backoff::BackoffLimits;
+use crate::error::Error;
+
+/// Between the refusal of a batch for want of room and the next attempt.
+pub(super) const AGAIN: BackoffLimits = BackoffLimits {
+    first_ns: 4_000_000,
+    max_ns: 250_000_000,
+};
+
+impl PublisherCore {
+    /// Ends in good order: the sequencer may forget the session. Nothing happens if a batch is not resolved. Call
+    /// [`PublisherCore::stop`] next.
+    pub fn close_session(&mut self, now: Now) {
+        let is_idle = self.waiting.is_empty() && self.again.is_empty() && self.failed.is_none();
+        if is_idle
+            && self.session.as_ref().is_some_and(Session::is_idle)
+            && let Some(lane) = self.lanes.iter_mut().find(|lane| lane.takes_requests())
+        {
+            lane.close_session(now);
+        }
+    }
+
+    /// A broker announced this publisher to the sequencer.
+    pub(super) fn session_announced(&mut self, opened: &PublisherOpened, now: Now) {
+        match &mut self.session {
+            None => self.session = Some(Session::new(opened)),
+            Some(session) if session.slot() != opened.session => {
+                self.fail_session(ErrorCode::UnknownSession, now);
+            }
+            Some(session) if session.epoch() < opened.session_epoch => self.end_epoch(),
+            // It may have been on its way while the epoch changed.
+            Some(_) => {}
+        }
+    }
+
+    /// The next epoch, as a lane was told that asked for it.
+    pub(super) fn session_granted(&mut self, index: usize, granted: SessionOpened) {
+        if let Some(renewal) = self.session.as_mut().and_then(Session::renewal)
+            && renewal.asked == Some(index)
+        {
+            renewal.asked = None;
+            renewal.granted = Some(granted);
+        }
+    }
+
+    /// What is asked of a lane that is gone is asked of another.
+    pub(super) fn session_unasked(&mut self, index: usize) {
+        if let Some(renewal) = self.session.as_mut().and_then(Session::renewal) {
+            renewal.asked.take_if(|asked| *asked == index);
+        }
+    }
+
+    pub(super) fn take_answers(&mut self, index: usize, now: Now) {
+        // Batches that are refused together wait together.
+        let mut again_at = None;
+        while let Some(answered) = self.lanes[index].flight.next_answer() {
+            self.answered(answered, &mut again_at, now);
+        }
+    }
+
+    fn answered(&mut self, answered: Answered, again_at: &mut Option<Now>, now: Now) {
+        let (mut batch, waited_ns) = (answered.batch, answered.waited_ns);
+        let outcome = match answered.answer {
+            Ok(Some(offset)) => Outcome::Stored(Position {
+                broker: None,
+                offset,
+            }),
+            Ok(None) => Outcome::StoredSomewhere,
+            Err(code) => {
+                match code {
+                    code if is_transient(code) => {
+                        batch.again_at = *again_at.get_or_insert_with(|| {
+                            let wait = self.again_backoff.failed(&mut self.random);
+                            now.after(Duration::from_nanos(wait))
+                        });
+                    }
+                    ErrorCode::Fenced => self.fenced(&batch, now),
+                    ErrorCode::SessionTaken | ErrorCode::UnknownSession => {
+                        self.fail_session(code, now);
+                    }
+                    _ => {
+                        let message = "a batch was refused, and nothing behind it can be stored";
+                        let message = message.into();
+                        self.fail(Error::Refused { code, message }, Failure::Closed, now);
+                    }
+                }
+                self.recover(batch, None, now);
+                return;
+            }
+        };
+        if let (Some(session), Some(sequence)) = (&mut self.session, batch.sequence) {
+            session.settle(sequence.number);
+        }
+        self.again_backoff.succeeded();
+        batch.resolve(outcome, waited_ns, &mut self.events);
+    }
+
+    fn fenced(&mut self, batch: &Batch, now: Now) {
+        let epoch = self.session.as_ref().map(Session::epoch);
+        if batch.sequence.map(|sequence| sequence.epoch) == epoch {
+            self.end_epoch();
+            return;
+        }
+        // Of an older epoch only numbers are sent that are stored, as was said when the epoch changed.
+        let what = format!("{:?} was stored, and is not any more", batch.sequence);
+        self.fail_protocol(what, now);
+    }
+
+    /// Takes back what no connection has, and hands out nothing more for now.
+    fn end_epoch(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.end_epoch();
+        }
+        for index in 0..self.lanes.len() {
+            if let Some(batch) = self.lanes[index].assigned.take() {
+                self.send_again(batch);
+            }
+        }
+    }
+
+    /// Asks for the next epoch, or begins it, if the last one is over.
+    pub(super) fn renew_session(&mut self, now: Now) {
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        let epoch = session.epoch();
+        let Some(renewal) = session.renewal() else {
+            return;
+        };
+        let Some(granted) = renewal.granted.clone() else {
+            if renewal.asked.is_none() {
+                let mut lanes = self.lanes.iter_mut();
+                renewal.asked = lanes.position(|lane| {
+                    let able = lane.takes_requests();
+                    if able {
+                        lane.renew_session(epoch, now);
+                    }
+                    able
+                });
+            }
+            return;
+        };
+        let lanes = self.lanes.iter();
+        let mut carried = lanes.flat_map(|lane| lane.flight.sequences());
+        let is_carried = carried.any(|sequence| sequence.number >= granted.mark);
+        drop(carried);
+        if is_carried {
+            // Its answer, or the end of its connection, will come.
+            return;
+        }
+        if let Err(what) = session.renew(&granted) {
+            self.fail_protocol(what, now);
+            return;
+        }
+        for (_, mut batch) in self.again.split_off(&granted.mark) {
+            if batch.written && !session.is_in_sequence() {
+                batch.flag_as_possible_duplicate();
+            }
+            let sequence = session.give();
+            let sequence = sequence.expect("as many numbers are free as were taken back");
+            batch.place(sequence);
+            self.again.insert(sequence.number, batch);
+        }
+    }
+
+    /// The next batch to hand out, if there is one.
+    pub(super) fn next_batch(&mut self) -> Option<Batch> {
+        let Some(session) = &mut self.session else {
+            return self.waiting.pop_front();
+        };
+        if session.is_renewing() {
+            return None;
+        }
+        if !self.again.is_empty() {
+            let mut due = self.again.iter();
+            let (&number, _) = due.find(|(_, batch)| batch.again_at == Now(0))?;
+            return self.again.remove(&number);
+        }
+        self.waiting.front()?;
+        let sequence = session.give()?;
+        let mut batch = self.waiting.pop_front()?;
+        batch.place(sequence);
+        Some(batch)
+    }
+
+    pub(super) fn send_again(&mut self, batch: Batch) {
+        if let Some(sequence) = batch.sequence {
+            self.again.insert(sequence.number, batch);
+        }
+    }
+
+    /// Batches that waited for room are due.
+    pub(super) fn end_waits(&mut self, now: Now) {
+        for batch in self.again.values_mut() {
+            if batch.again_at <= now {
+                batch.again_at = Now(0);
+            }
+        }
+    }
+
+    pub(super) fn waits_end_at(&self) -> Option<Now> {
+        let waits = self.again.values().map(|batch| batch.again_at);
+        waits.filter(|at| *at > Now(0)).min()
+    }
+
+    pub(super) fn fail_session(&mut self, code: ErrorCode, now: Now) {
+        let topic = self.config.topic.clone();
+        let producer = self.config.producer;
+        let error = if code == ErrorCode::SessionTaken {
+            Error::SessionTaken { topic, producer }
+        } else {
+            Error::SessionLost { topic, producer }
+        };
+        self.fail(error, Failure::Closed, now);
+    }
+
+    fn fail_protocol(&mut self, what: String, now: Now) {
+        let peer = "the sequencer".into();
+        self.fail(Error::Protocol { peer, what }, Failure::Closed, now);
+    }
+}

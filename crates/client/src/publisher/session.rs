@@ -1,0 +1,231 @@
+//! The session of a publisher on a topic with one order over all brokers.
+//!
+//! A batch gets the session's next number when it is first handed to a connection, and keeps it however often it is
+//! sent: the sequencer stores a number once. When it ends the session's epoch, because a number did not come for too
+//! long, the next epoch begins at the number that it expects. What has a lower number is stored, and is sent again as it
+//! was, to learn where; what has that number or a higher one is not, and is numbered anew.
+//!
+//! Invariants:
+//! - A number is open from when it is given until its batch is resolved; at most `window` numbers from the lowest open
+//!   one on are given.
+//! - A number is given to another batch only after the sequencer said that it is not used, and while no connection
+//!   carries it.
+
+use std::collections::VecDeque;
+
+use embar_wire::control::{PublisherOpened, SessionOpened};
+
+/// From this order level on the sequencer stores the numbers of a session one after the other.
+const IN_SEQUENCE: u32 = 5;
+
+/// The place of a batch in its session, as its header says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sequence {
+    pub(super) epoch: u32,
+    pub(super) number: u64,
+}
+
+/// The change to the next epoch.
+#[derive(Debug, Default)]
+pub(super) struct Renewal {
+    /// The lane, by index, that was asked for the epoch and has not answered.
+    pub(super) asked: Option<usize>,
+    pub(super) granted: Option<SessionOpened>,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    order: u32,
+    slot: u32,
+    epoch: u32,
+    window: u64,
+    lowest: u64,
+    /// From `lowest` on: whether the number is open. The first one is.
+    open: VecDeque<bool>,
+    renewal: Option<Renewal>,
+}
+
+impl Session {
+    pub(super) fn new(opened: &PublisherOpened) -> Self {
+        Self {
+            order: opened.order,
+            slot: opened.session,
+            epoch: opened.session_epoch,
+            window: u64::from(opened.window.max(1)),
+            lowest: opened.mark,
+            open: VecDeque::new(),
+            renewal: None,
+        }
+    }
+
+    pub(super) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether a number at or above the mark of a new epoch is certainly not stored. Otherwise batches may be stored
+    /// ahead of their turn.
+    pub(super) fn is_in_sequence(&self) -> bool {
+        self.order >= IN_SEQUENCE
+    }
+
+    /// True if no number is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// The next number; `None` while the window is used up, or the epoch is over.
+    pub(super) fn give(&mut self) -> Option<Sequence> {
+        let given = self.open.len() as u64;
+        let number = self.lowest.checked_add(given)?;
+        if given >= self.window || self.renewal.is_some() {
+            return None;
+        }
+        self.open.push_back(true);
+        let epoch = self.epoch;
+        Some(Sequence { epoch, number })
+    }
+
+    /// The batch with this number is resolved.
+    pub(super) fn settle(&mut self, number: u64) {
+        let index = number.checked_sub(self.lowest);
+        if let Some(open) = index.and_then(|index| self.open.get_mut(index as usize)) {
+            *open = false;
+        }
+        while self.open.pop_front_if(|open| !*open).is_some() {
+            self.lowest = self.lowest.saturating_add(1);
+        }
+    }
+
+    /// The epoch is over: nothing is numbered before there is the next one.
+    pub(super) fn end_epoch(&mut self) {
+        self.renewal.get_or_insert_default();
+    }
+
+    /// The change to the next epoch, if there is one going on.
+    pub(super) fn renewal(&mut self) -> Option<&mut Renewal> {
+        self.renewal.as_mut()
+    }
+
+    pub(super) fn is_renewing(&self) -> bool {
+        self.renewal.is_some()
+    }
+
+    /// Begins the epoch that was granted; numbers go on at its mark.
+    ///
+    /// # Errors
+    /// If what was granted does not follow from what was acknowledged.
+    pub(super) fn renew(&mut self, granted: &SessionOpened) -> Result<(), String> {
+        let kept = granted.mark.checked_sub(self.lowest);
+        match kept.filter(|kept| *kept <= self.open.len() as u64) {
+            Some(kept) if granted.session == self.slot && granted.session_epoch > self.epoch => {
+                // A usize was compared with it.
+                self.open.truncate(kept as usize);
+                self.epoch = granted.session_epoch;
+                self.renewal = None;
+                Ok(())
+            }
+            _ => Err(format!(
+                "epoch {} of slot {} was granted from number {} on, after epoch {} of slot {} with {} numbers from {} on",
+                granted.session_epoch,
+                granted.session,
+                granted.mark,
+                self.epoch,
+                self.slot,
+                self.open.len(),
+                self.lowest
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(window: u32) -> Session {
+        Session::new(&PublisherOpened {
+            order: 5,
+            session: 3,
+            session_epoch: 1,
+            mark: 10,
+            window,
+            ..PublisherOpened::default()
+        })
+    }
+
+    fn granted(session_epoch: u32, mark: u64) -> SessionOpened {
+        SessionOpened {
+            session: 3,
+            session_epoch,
+            mark,
+        }
+    }
+
+    fn numbers(session: &mut Session) -> Vec<u64> {
+        std::iter::from_fn(|| session.give())
+            .map(|sequence| sequence.number)
+            .collect()
+    }
+
+    #[test]
+    fn the_lowest_open_number_holds_back_the_window() {
+        let mut session = session(3);
+        assert_eq!(numbers(&mut session), [10, 11, 12]);
+        session.settle(11);
+        session.settle(12);
+        assert_eq!(session.give(), None, "10 is open");
+        session.settle(10);
+        assert!(session.is_idle());
+        assert_eq!(numbers(&mut session), [13, 14, 15]);
+    }
+
+    #[test]
+    fn a_new_epoch_goes_on_at_its_mark() {
+        let mut session = session(4);
+        assert_eq!(numbers(&mut session), [10, 11, 12, 13]);
+        session.settle(10);
+        session.settle(12);
+        session.end_epoch();
+        assert_eq!(session.give(), None, "not before the epoch is granted");
+        session.renew(&granted(2, 13)).expect("it follows");
+        let next = Sequence {
+            epoch: 2,
+            number: 13,
+        };
+        assert_eq!(session.give(), Some(next));
+        session.settle(11);
+        session.settle(13);
+        assert!(session.is_idle());
+    }
+
+    #[test]
+    fn a_new_epoch_above_what_is_resolved_leaves_nothing_open() {
+        let mut session = session(4);
+        assert_eq!(numbers(&mut session).len(), 4);
+        session.settle(11);
+        session.settle(10);
+        session.end_epoch();
+        session.renew(&granted(2, 12)).expect("it follows");
+        assert!(session.is_idle());
+        assert_eq!(session.give().map(|sequence| sequence.number), Some(12));
+    }
+
+    #[test]
+    fn what_does_not_follow_is_refused() {
+        let mut session = session(4);
+        assert_eq!(numbers(&mut session).len(), 4);
+        session.settle(10);
+        session.end_epoch();
+        for wrong in [granted(1, 12), granted(2, 10), granted(2, 15)] {
+            assert!(session.renew(&wrong).is_err(), "{wrong:?}");
+        }
+        assert!(
+            session.renew(&granted(2, 14)).is_ok(),
+            "all of them are stored"
+        );
+    }
+}

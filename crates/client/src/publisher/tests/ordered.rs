@@ -1,0 +1,497 @@
+//! Topics with one order over all brokers: numbers, and what brokers answer to them.
+
+use embar_wire::ack::POSITION_UNKNOWN;
+use embar_wire::control::{OpenSession, PublisherOpened, SessionOpened};
+
+use super::super::receipt::Position;
+use super::script::opened;
+use super::*;
+
+const MILLISECOND: u64 = SECOND / 1_000;
+const SLOT: u32 = 4;
+
+fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
+    let Control::PublisherOpened(opened) = opened() else {
+        panic!("another answer");
+    };
+    PublisherOpened {
+        order: 5,
+        session: SLOT,
+        session_epoch: epoch,
+        mark,
+        window,
+        ..opened
+    }
+}
+
+fn answer(epoch: u32, mark: u64, window: u32) -> Control {
+    Control::PublisherOpened(announced(epoch, mark, window))
+}
+
+/// Epoch 7 from number 100 on.
+fn open(config: PublisherConfig) -> Script {
+    Script::open_with(config, &answer(7, 100, 64))
+}
+
+fn granted(session_epoch: u32, mark: u64) -> Control {
+    Control::SessionOpened(SessionOpened {
+        session: SLOT,
+        session_epoch,
+        mark,
+    })
+}
+
+/// Batch, epoch and number of what the reactor has on this lane, which must not be marked.
+fn sending(script: &Script, lane: Lane) -> Option<(u64, u32, u64)> {
+    let header = script.header(lane)?;
+    assert_eq!(header.flags().bits(), 0, "it is stored once, so unmarked");
+    Some((header.append_time().0, header.epoch(), header.sequence()))
+}
+
+/// Submits batches 0 and 1, which go to A and B, in whichever order; returns the lanes in that order.
+fn two_out(script: &mut Script) -> (Lane, Lane) {
+    script.submit(0);
+    let (first, second) = if script.sending(A).is_some() {
+        (A, B)
+    } else {
+        (B, A)
+    };
+    script.submit(1);
+    assert_eq!(sending(script, first), Some((0, 7, 100)));
+    assert_eq!(sending(script, second), Some((1, 7, 101)));
+    script.sent(first);
+    script.sent(second);
+    (first, second)
+}
+
+fn at(offset: u64) -> Outcome {
+    let broker = None;
+    Outcome::Stored(Position { broker, offset })
+}
+
+fn requests(script: &mut Script, lane: Lane) -> Vec<Control> {
+    std::mem::take(&mut script.sockets.lane(lane).sent)
+}
+
+fn asks_for_an_epoch(gives_up: u32) -> [Control; 1] {
+    [Control::OpenSession(OpenSession { gives_up })]
+}
+
+fn failure(script: &Script) -> Option<&Error> {
+    script.events.iter().find_map(|event| match event {
+        Event::Failed(error) => Some(error),
+        _ => None,
+    })
+}
+
+#[test]
+fn numbers_follow_the_mark_and_positions_have_no_broker() {
+    let mut script = open(config());
+    let (first, second) = two_out(&mut script);
+    script.ack(second, 0, &[POSITION_UNKNOWN]);
+    script.ack(first, 0, &[40]);
+    let stored = [(1, Outcome::StoredSomewhere), (0, at(40))];
+    assert_eq!(script.outcomes(), stored);
+    assert_eq!(script.core.next_tick(), None, "idle: nothing to wait for");
+}
+
+#[test]
+fn a_batch_has_no_number_before_a_connection_takes_it() {
+    let mut script = Script::open_with(config(), &answer(7, 100, 64));
+    script.lose(A);
+    script.lose(B);
+    script.submit(0);
+    script.tick_at(30 * SECOND);
+    let timed_out = Outcome::Failed(Failure::TimedOut);
+    assert_eq!(script.outcomes(), [(0, timed_out)]);
+    script.submit(1);
+    script.announce(B, &answer(7, 100, 64));
+    assert_eq!(
+        sending(&script, B),
+        Some((1, 7, 100)),
+        "no number is missing"
+    );
+}
+
+#[test]
+fn lost_batches_go_again_by_number_before_new_ones_and_are_never_in_doubt() {
+    let mut script = open(PublisherConfig {
+        on_broker_loss: OnBrokerLoss::InDoubt,
+        ..config()
+    });
+    let (first, second) = two_out(&mut script);
+    script.submit(2);
+    script.submit(3);
+    assert_eq!(sending(&script, first), Some((2, 7, 102)));
+    script.sent(second);
+    script.lose(first);
+    script.tick_at(31 * SECOND);
+    assert_eq!(script.outcomes(), [], "not given up in time either");
+    script.submit(4);
+    // Nothing was heard of the second lane for too long, too.
+    script.lose(second);
+    script.tick_at(32 * SECOND);
+    script.announce(second, &answer(7, 100, 64));
+    for expected in 0..2 {
+        let (batch, _, number) = sending(&script, second).expect("the next one");
+        assert_eq!((batch, number), (expected, 100 + expected));
+        script.sent(second);
+    }
+    script.ack(second, 0, &[0, 1]);
+    for expected in 2..4 {
+        let (batch, _, number) = sending(&script, second).expect("the next one");
+        assert_eq!((batch, number), (expected, 100 + expected));
+        script.sent(second);
+    }
+    script.ack(second, 2, &[2, 3]);
+    assert_eq!(sending(&script, second), Some((4, 7, 104)), "then new ones");
+}
+
+#[test]
+fn a_connection_that_comes_back_resumes_as_the_same_instance() {
+    let mut script = Script::new(config());
+    script.tell_cluster(2);
+    let a = script.announce(A, &answer(7, 100, 64));
+    let b = script.announce(B, &answer(7, 100, 64));
+    assert!(!a.resumes);
+    assert_eq!((a.instance, a.producer), (b.instance, b.producer));
+    script.lose(B);
+    script.tick_at(SECOND);
+    let again = script.announce(B, &answer(7, 100, 64));
+    assert_eq!((again.instance, again.resumes), (a.instance, true));
+}
+
+#[test]
+fn the_window_is_counted_from_the_lowest_number_without_an_answer() {
+    let mut script = Script::open_with(config(), &answer(7, 100, 2));
+    let (first, second) = two_out(&mut script);
+    script.submit(2);
+    script.ack(second, 0, &[1]);
+    assert_eq!((script.sending(A), script.sending(B)), (None, None));
+    script.ack(first, 0, &[0]);
+    let sent = [A, B].map(|lane| sending(&script, lane));
+    assert!(sent.contains(&Some((2, 7, 102))), "{sent:?}");
+}
+
+#[test]
+fn what_finds_no_room_is_sent_again_soon_on_a_connection_that_stays() {
+    for code in [
+        ErrorCode::HeldFull,
+        ErrorCode::BeyondWindow,
+        ErrorCode::NoSequencer,
+    ] {
+        let mut script = open(PublisherConfig {
+            batches_in_flight: 4,
+            ..config()
+        });
+        let (_, second) = two_out(&mut script);
+        script.submit(2);
+        let lane = if script.sending(A).is_some() { A } else { B };
+        script.sent(lane);
+        script.refuse(second, 0, code, &[0]);
+        script.submit(3);
+        assert_eq!((script.sending(A), script.sending(B)), (None, None));
+        let again = script.core.next_tick().expect("soon");
+        assert!(again <= Now(5 * MILLISECOND), "{again:?}");
+        script.tick_at(again.0);
+        let sent = [A, B].map(|lane| sending(&script, lane));
+        assert!(sent.contains(&Some((1, 7, 101))), "{sent:?}");
+        assert!(sent.contains(&Some((3, 7, 103))), "{sent:?}");
+        let open = [A, B].map(|lane| !script.sockets.lane(lane).closing);
+        assert_eq!(open, [true, true], "{code}");
+        assert_eq!(script.outcomes(), []);
+    }
+}
+
+#[test]
+fn an_answer_faster_than_the_reactor_waits_for_it() {
+    let mut script = open(config());
+    script.submit(0);
+    let lane = if script.sending(A).is_some() { A } else { B };
+    script.refuse(lane, 0, ErrorCode::Fenced, &[100]);
+    let other = if lane == A { B } else { A };
+    let asked = [A, B].map(|lane| requests(&mut script, lane)).concat();
+    assert_eq!(
+        asked,
+        [],
+        "the reactor still reads the batch: nothing is known of it"
+    );
+    script.sent(lane);
+    assert_eq!(
+        requests(&mut script, lane).len() + requests(&mut script, other).len(),
+        1
+    );
+}
+
+#[test]
+fn a_new_epoch_numbers_what_is_not_stored_and_leaves_what_is() {
+    let mut script = open(config());
+    let (first, second) = two_out(&mut script);
+    script.submit(2);
+    script.submit(3);
+    script.sent(first);
+    assert_eq!(sending(&script, second), Some((3, 7, 103)));
+    script.submit(4);
+    // The answers of 0 and 2 are lost; 0 is stored.
+    script.lose(first);
+    script.refuse(second, 0, ErrorCode::Fenced, &[101]);
+    script.sent(second);
+    assert_eq!(requests(&mut script, second), asks_for_an_epoch(7));
+    script.tell(second, &granted(8, 101));
+    assert_eq!(script.sending(second), None, "103 has no answer yet");
+    script.refuse(second, 1, ErrorCode::Fenced, &[101]);
+    let mut sent = Vec::new();
+    for acked in 2.. {
+        let Some(seen) = sending(&script, second) else {
+            break;
+        };
+        sent.push(seen);
+        script.sent(second);
+        script.ack(second, acked, &[50 + acked]);
+    }
+    // Number 100 only has to be told where it is.
+    let expected = [
+        (0, 7, 100),
+        (1, 8, 101),
+        (2, 8, 102),
+        (3, 8, 103),
+        (4, 8, 104),
+    ];
+    assert_eq!(sent, expected);
+    let stored: Vec<_> = (0..5).map(|batch| (batch, at(52 + batch))).collect();
+    assert_eq!(script.outcomes(), stored);
+}
+
+#[test]
+fn what_no_connection_has_yet_waits_for_the_new_epoch() {
+    let mut script = open(config());
+    assert_eq!(two_out(&mut script), (B, A));
+    script.submit_unseen(2);
+    script.refuse(A, 0, ErrorCode::Fenced, &[100]);
+    assert_eq!((script.sending(A), script.sending(B)), (None, None));
+    script.tell(A, &granted(8, 100));
+    script.refuse(B, 0, ErrorCode::Fenced, &[100]);
+    let sent = [A, B].map(|lane| sending(&script, lane));
+    assert!(sent.contains(&Some((0, 8, 100))), "{sent:?}");
+    assert!(sent.contains(&Some((1, 8, 101))), "{sent:?}");
+}
+
+#[test]
+fn a_lost_connection_holds_up_no_new_epoch() {
+    let mut script = open(config());
+    assert_eq!(two_out(&mut script), (B, A));
+    script.refuse(A, 0, ErrorCode::Fenced, &[100]);
+    assert_eq!(requests(&mut script, A), asks_for_an_epoch(7));
+    script.lose(A);
+    assert_eq!(
+        requests(&mut script, B),
+        asks_for_an_epoch(7),
+        "then another one"
+    );
+    script.tell(B, &granted(8, 100));
+    assert_eq!(script.sending(B), None, "number 100 has no answer yet");
+    script.refuse(B, 0, ErrorCode::Fenced, &[100]);
+    assert_eq!(sending(&script, B), Some((0, 8, 100)));
+    script.sent(B);
+    assert_eq!(sending(&script, B), Some((1, 8, 101)));
+}
+
+#[test]
+fn an_epoch_that_is_not_granted_in_time_is_asked_for_elsewhere() {
+    let mut script = open(config());
+    let (_, second) = two_out(&mut script);
+    script.refuse(second, 0, ErrorCode::Fenced, &[100]);
+    assert_eq!(requests(&mut script, A), asks_for_an_epoch(7));
+    script.tick_at(3 * SECOND);
+    assert!(script.sockets.lane(A).closing);
+    script.lose(A);
+    assert_eq!(requests(&mut script, B), asks_for_an_epoch(7));
+}
+
+#[test]
+fn a_later_epoch_in_an_announcement_ends_the_one_at_hand() {
+    let mut script = open(config());
+    let (first, second) = two_out(&mut script);
+    script.lose(second);
+    script.tick_at(SECOND);
+    // As when the answer to another connection's request was lost with it.
+    script.announce(second, &answer(8, 102, 64));
+    let asked = [A, B].map(|lane| requests(&mut script, lane)).concat();
+    assert_eq!(asked, asks_for_an_epoch(7));
+    script.tell(A, &granted(8, 102));
+    script.ack(first, 0, &[30]);
+    let sent = [A, B].map(|lane| sending(&script, lane));
+    assert!(sent.contains(&Some((1, 7, 101))), "{sent:?}");
+}
+
+#[test]
+fn another_user_of_the_producer_ends_this_one() {
+    let told = |script: &Script| {
+        let taken = matches!(
+            failure(script),
+            Some(Error::SessionTaken { producer: 7, .. })
+        );
+        assert!(taken, "{:?}", script.events);
+    };
+    let in_doubt = Outcome::Failed(Failure::InDoubt);
+
+    let mut script = open(config());
+    two_out(&mut script);
+    script.lose(B);
+    script.tick_at(SECOND);
+    script.connect(B);
+    script.feed(B, &welcome(2));
+    script.tell(B, &refusal(ErrorCode::SessionTaken, false, None));
+    script.lose(B);
+    told(&script);
+    script.lose(A);
+    let mut outcomes = script.outcomes();
+    outcomes.sort_by_key(|(batch, _)| *batch);
+    assert_eq!(outcomes, [(0, in_doubt), (1, in_doubt)]);
+
+    let mut script = open(config());
+    let (first, _) = two_out(&mut script);
+    script.refuse(first, 0, ErrorCode::Fenced, &[100]);
+    script.tell(A, &refusal(ErrorCode::SessionTaken, false, None));
+    script.lose(A);
+    told(&script);
+}
+
+#[test]
+fn a_session_that_is_forgotten_ends_the_publisher() {
+    let mut script = open(config());
+    let (first, _) = two_out(&mut script);
+    script.refuse(first, 0, ErrorCode::UnknownSession, &[0]);
+    assert!(matches!(failure(&script), Some(Error::SessionLost { .. })));
+    assert_eq!(
+        script.outcomes(),
+        [(0, Outcome::Failed(Failure::InDoubt))],
+        "an earlier attempt may have been stored"
+    );
+
+    let mut script = open(config());
+    script.lose(B);
+    script.tick_at(SECOND);
+    let elsewhere = PublisherOpened {
+        session: SLOT + 1,
+        ..announced(1, 0, 64)
+    };
+    script.announce(B, &Control::PublisherOpened(elsewhere));
+    assert!(matches!(failure(&script), Some(Error::SessionLost { .. })));
+}
+
+#[test]
+fn a_sequencer_that_loses_what_it_acknowledged_ends_the_publisher() {
+    let mut script = open(config());
+    let (first, second) = two_out(&mut script);
+    script.ack(first, 0, &[0]);
+    script.refuse(second, 0, ErrorCode::Fenced, &[100]);
+    script.tell(A, &granted(8, 100));
+    assert!(matches!(failure(&script), Some(Error::Protocol { .. })));
+}
+
+#[test]
+fn a_batch_that_is_refused_again_and_again_ends_the_publisher() {
+    let mut script = open(config());
+    script.lose(B);
+    script.submit(0);
+    for attempt in 0..8 {
+        assert!(failure(&script).is_none(), "attempt {attempt}");
+        assert_eq!(sending(&script, A), Some((0, 7, 100)));
+        script.sent(A);
+        script.tell(A, &refusal(ErrorCode::BadFrame, false, None));
+        script.lose(A);
+        if failure(&script).is_none() {
+            script.tick_at(script.now.0 + 2 * SECOND);
+            script.announce(A, &answer(7, 100, 64));
+        }
+    }
+    let code = ErrorCode::BadFrame;
+    assert!(matches!(failure(&script), Some(Error::Refused { code: told, .. }) if *told == code));
+}
+
+#[test]
+fn hostile_answers_never_panic_and_every_batch_is_resolved_once() {
+    let mut random = Random::new(11);
+    let codes = ErrorCode::ALL;
+    for _ in 0..500 {
+        let number = |random: &mut Random| match random.next_bits() % 4 {
+            0 => u64::MAX - random.next_bits() % 3,
+            1 => random.next_bits() % 4,
+            _ => 100 + random.next_bits() % 6,
+        };
+        let (mark, window) = (number(&mut random), random.next_bits() % 5);
+        let mut script = Script::open_with(config(), &answer(7, mark, window as u32));
+        for batch in 0..4 {
+            script.submit(batch);
+        }
+        let mut acked = [0, 0];
+        for _ in 0..12 {
+            let index = (random.next_bits() % 2) as usize;
+            let lane = [A, B][index];
+            if script.sending(lane).is_some() {
+                script.sent(lane);
+            }
+            match random.next_bits() % 3 {
+                0 => script.ack(lane, acked[index], &[number(&mut random)]),
+                1 => {
+                    let code = codes[(random.next_bits() % codes.len() as u64) as usize];
+                    let code = if random.next_bits().is_multiple_of(2) {
+                        ErrorCode::Fenced
+                    } else {
+                        code
+                    };
+                    script.refuse(lane, acked[index], code, &[number(&mut random)]);
+                }
+                _ => {
+                    let epoch = 7 + (random.next_bits() % 3) as u32;
+                    script.tell(lane, &granted(epoch, number(&mut random)));
+                }
+            }
+            acked[index] += 1;
+            script.tick_at(script.now.0 + 10 * MILLISECOND);
+        }
+        script.core.stop(Error::Closed, script.now);
+        script.drain();
+        script.lose(A);
+        script.lose(B);
+        let outcomes = script.outcomes();
+        let mut resolved: Vec<u64> = outcomes.into_iter().map(|(batch, _)| batch).collect();
+        resolved.sort_unstable();
+        assert_eq!(resolved, [0, 1, 2, 3], "each exactly once");
+    }
+}
+
+#[test]
+fn a_topic_of_such_order_needs_acknowledgements() {
+    let mut script = Script::new(PublisherConfig {
+        acks: Acks::None,
+        ..config()
+    });
+    script.tell_cluster(1);
+    script.connect(A);
+    script.feed(A, &welcome(1));
+    script.tell(A, &refusal(ErrorCode::InvalidArgument, false, None));
+    script.lose(A);
+    assert!(
+        matches!(failure(&script), Some(Error::Refused { message, .. }) if message == "InvalidArgument")
+    );
+}
+
+#[test]
+fn the_session_is_closed_when_everything_is_answered_and_not_before() {
+    let mut script = open(config());
+    let (first, second) = two_out(&mut script);
+    script.ack(first, 0, &[0]);
+    script.core.close_session(script.now);
+    script.drain();
+    assert_eq!([A, B].map(|lane| requests(&mut script, lane)).concat(), []);
+    script.ack(second, 0, &[1]);
+    script.core.close_session(script.now);
+    script.drain();
+    let said = [A, B].map(|lane| requests(&mut script, lane)).concat();
+    assert_eq!(said, [Control::CloseSession]);
+    script.core.stop(Error::Closed, script.now);
+    script.drain();
+    script.tell(A, &Control::Done);
+}

@@ -1,0 +1,66 @@
+//! Topics with one order over all brokers: each broker has all of it, so one serves this subscriber, and another one goes
+//! on when the connection ends.
+
+use embar_wire::time::Now;
+use embar_wire::topic::is_totally_ordered;
+
+use super::{Start, SubscriberCore};
+use crate::error::Error;
+use crate::peer::Phase;
+
+impl SubscriberCore {
+    /// Whether there is one order over all brokers; `None` before it is known, and then it is asked for.
+    pub(super) fn learn_order(&mut self, now: Now) -> Option<bool> {
+        if self.ordered.is_none() {
+            let Some(order) = self.directory.topic_order() else {
+                // The broker that was asked may be slow to hear of the topic. The head knows.
+                self.directory.wish_topic(false, now);
+                return None;
+            };
+            let ordered = is_totally_ordered(order);
+            if let Err(error) = self.check_start(ordered) {
+                self.fail(error, now);
+                return None;
+            }
+            self.ordered = Some(ordered);
+        }
+        self.ordered
+    }
+
+    fn check_start(&self, ordered: bool) -> Result<(), Error> {
+        let Start::Positions(positions) = &self.config.start else {
+            return Ok(());
+        };
+        if positions.is_empty() || positions.position().is_some() == ordered {
+            return Ok(());
+        }
+        let topic = &self.config.topic;
+        let rule = if ordered {
+            format!("topic {topic:?} has one order over all brokers: give one number")
+        } else {
+            format!("each broker of topic {topic:?} counts its own offsets: give BROKER:OFFSET,...")
+        };
+        Err(Error::setting("from", positions, rule))
+    }
+
+    /// Subscribes at a broker that is ready, where the last one stood, if there is no connection.
+    pub(super) fn choose_broker(&mut self, now: Now) {
+        let is_served = self.lanes.iter().any(|it| it.peer.phase != Phase::Parked);
+        if self.ordered != Some(true) || self.ended.is_some() || is_served {
+            return;
+        }
+        let lanes = self.lanes.iter().enumerate();
+        let ready = lanes.filter(|(_, lane)| lane.peer.is_ready());
+        let next = ready.min_by_key(|(_, lane)| (lane.peer.rests_until().max(now), lane.rank));
+        let Some((next, _)) = next else { return };
+        if let Some(last) = self.chosen.replace(next)
+            && let Ok([from, to]) = self.lanes.get_disjoint_mut([last, next])
+        {
+            to.take_over(from);
+        }
+        let lane = &mut self.lanes[next];
+        lane.lost_since.get_or_insert(now);
+        lane.peer.choose(now);
+        lane.peer.tick(now);
+    }
+}

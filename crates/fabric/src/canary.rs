@@ -1,0 +1,121 @@
+//! Rules broken on purpose, one at a time, to prove that the simulator's checkers notice.
+//!
+//! Without the feature `canary` none can be broken, and nothing is left of the question.
+
+macro_rules! canaries {
+    ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
+        /// A step that is left out, or a look that is believed without being taken.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Canary { $( $(#[doc = $doc])* $name, )* }
+
+        impl Canary {
+            /// All of them.
+            pub const ALL: &[Self] = &[$( Self::$name, )*];
+
+            /// What it is called.
+            pub fn name(self) -> &'static str {
+                match self { $( Self::$name => stringify!($name), )* }
+            }
+
+            /// What it leaves out.
+            pub fn what(self) -> &'static str {
+                match self { $( Self::$name => concat!($($doc),*), )* }
+            }
+        }
+    };
+}
+
+canaries! {
+    /// The write-back of a published record.
+    SlotWriteBack,
+    /// The fence behind a published record.
+    SlotFence,
+    /// The invalidation before a record is looked at.
+    SlotInvalidate,
+    /// The write-back of a batch's bytes.
+    CommitWriteBack,
+    /// The fence behind a batch's bytes.
+    CommitFence,
+    /// The invalidation before another broker's bytes are read.
+    ForeignInvalidate,
+    /// The invalidation before a broker reads what its predecessor stored.
+    SpanInvalidate,
+    /// The write-back of a topic's cell.
+    CellWriteBack,
+    /// The invalidation before a topic's cell is looked at.
+    CellInvalidate,
+    /// The window of orders 0 and 1, before memory below it is used again.
+    WindowRaise,
+    /// The window of orders 2 and 5, before memory below it is used again.
+    OrderedWindowRaise,
+    /// The look at the owner's window after another broker's bytes were sent.
+    LookAfterSending,
+    /// The fence between places in the order and what is told of them.
+    GoiFence,
+    /// The session's row before the notice that speaks of it.
+    SessionRowFirst,
+    /// The higher epoch before the predecessor's memory is read.
+    RaiseFirst,
+    /// The look at the epoch after the order was followed.
+    LastsAfterFollow,
+    /// The look at the epoch after notices and grants were read.
+    LastsAfterNotices,
+    /// Following the order to a reign's start before lanes are begun for it.
+    FollowToStart,
+    /// Submitting again, to a successor, what is not settled.
+    Resubmission,
+    /// The end of an older epoch where the successor cut it.
+    CutAtStart,
+    /// The cut at the end of what is dense.
+    DenseCut,
+    /// The look whether the bytes of what a dead broker left are whole.
+    LeftIntact,
+    /// The word that an incarnation was admitted.
+    AdmittedFlag,
+    /// The look at the epoch after that word.
+    AdmittedLasts,
+    /// Forgetting what is held of an older incarnation.
+    DropIncarnation,
+    /// The grant, before a lane's slots are used again.
+    ConsumedGrant,
+    /// The bound on the steps of the lease's clock.
+    LeaseClamp,
+    /// The share of held batches that one session leaves to others.
+    HeldReserve,
+    /// The look whether a batch is placed already.
+    Dedupe,
+    /// Session rows before the records that they cover are given up.
+    CoverBeforeRelease,
+}
+
+#[cfg(feature = "canary")]
+mod singing {
+    use std::cell::Cell;
+
+    use super::Canary;
+
+    thread_local! {
+        static SINGING: Cell<Option<Canary>> = const { Cell::new(None) };
+    }
+
+    /// Breaks a rule in this thread, or none.
+    pub fn sing(canary: Option<Canary>) {
+        SINGING.set(canary);
+    }
+
+    /// Whether a rule is broken.
+    #[inline]
+    pub fn sings(canary: Canary) -> bool {
+        SINGING.get() == Some(canary)
+    }
+}
+
+#[cfg(feature = "canary")]
+pub use singing::{sing, sings};
+
+/// Whether a rule is broken: never.
+#[cfg(not(feature = "canary"))]
+#[inline(always)]
+pub const fn sings(_: Canary) -> bool {
+    false
+}

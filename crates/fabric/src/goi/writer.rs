@@ -1,0 +1,342 @@
+//! Appends to an area's GOI and gives back what nobody may read any more.
+
+use crate::canary::{Canary, sings};
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{LINK_SLOT, PAGE_RECORDS, PageRef, Pages};
+use crate::memory::Memory;
+use crate::records::{GoiPage, GoiRecord, GoiRoot, Record};
+use crate::rows::RowWriter;
+use crate::slot::{self, commit_word};
+
+/// No page is free: release something first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the order index is full: release ordered batches, or create the region with more of it")]
+pub struct GoiFull;
+
+/// Writes the GOI of one area in one epoch; its sequencer has the only one.
+#[derive(Debug)]
+pub struct GoiWriter<M> {
+    pages: Pages<M>,
+    area: u16,
+    epoch: u32,
+    chains: BTreeMap<u32, Chain<M>>,
+    /// Pages of older epochs of this area that may still be read.
+    old: Vec<Old>,
+    /// Highest last, so that the lowest is used first.
+    free: Vec<u32>,
+    /// The generation that each page is in.
+    generations: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Chain<M> {
+    row: RowWriter<M, GoiRoot>,
+    root: GoiRoot,
+    pages: VecDeque<Page>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Page {
+    page: u32,
+    records: u32,
+    end: u64,
+}
+
+/// A page of an older epoch.
+#[derive(Debug)]
+struct Old {
+    page: u32,
+    chain: u32,
+    end: u64,
+}
+
+impl<M: Memory> GoiWriter<M> {
+    pub(crate) fn attach(pages: Pages<M>, area: u16, epoch: u32) -> Self {
+        let generations = (0..pages.pages)
+            .map(|page| pages.generation(page))
+            .collect();
+        let mut writer = Self {
+            pages,
+            area,
+            epoch,
+            chains: BTreeMap::new(),
+            old: Vec::new(),
+            free: Vec::new(),
+            generations,
+        };
+        for page in (0..writer.pages.pages).rev() {
+            match writer.old_page(page) {
+                Some(old) => writer.old.push(old),
+                None => writer.free.push(page),
+            }
+        }
+        writer
+    }
+
+    fn old_page(&self, page: u32) -> Option<Old> {
+        let (generation, header) = self.pages.header(page)?;
+        if header.in_use != 1 {
+            return None;
+        }
+        // Stale records may lie beyond the end of their epoch: then the page is kept for longer.
+        let records = (0..PAGE_RECORDS).map_while(|slot| self.pages.slot(page, slot, generation));
+        let end = records.last().map_or(header.start, |last| last.end());
+        Some(Old {
+            page,
+            chain: header.chain,
+            end,
+        })
+    }
+
+    /// Begins a chain in this epoch: its first position, and the page before it.
+    ///
+    /// # Panics
+    /// When it was begun already.
+    pub fn begin(
+        &mut self,
+        chain: u32,
+        row: RowWriter<M, GoiRoot>,
+        order: u16,
+        start: u64,
+        first: u64,
+        before: Option<PageRef>,
+    ) {
+        assert!(!self.has(chain), "chain {chain} was begun already");
+        let root = GoiRoot {
+            chain,
+            epoch: self.epoch,
+            start,
+            first,
+            head: 0,
+            before: before.map_or(0, |page| page.page + 1),
+            before_generation: before.map_or(0, |page| page.generation),
+            before_area: before.map_or(0, |page| page.area),
+            order,
+            reserved: [0; 16],
+        };
+        let mut chain_here = Chain {
+            row,
+            root,
+            pages: VecDeque::new(),
+            next: start,
+        };
+        chain_here.row.store(&root);
+        self.chains.insert(chain, chain_here);
+        // What lies beyond was never part of the order, and nobody waits for it to be given up.
+        let of_chain = self.old.iter_mut().filter(|old| old.chain == chain);
+        of_chain.for_each(|old| old.end = old.end.min(start));
+    }
+
+    /// Says which of a chain's pages of older epochs the order still leads to, and up to where: what
+    /// lies beyond, and in any other page, was never part of it, and nobody waits for it to be given
+    /// up.
+    pub fn clip_old(&mut self, chain: u32, read: &[(u32, u64)]) {
+        for old in self.old.iter_mut().filter(|old| old.chain == chain) {
+            let until = read.iter().find(|(page, _)| *page == old.page);
+            old.end = until.map_or(0, |(_, until)| old.end.min(*until));
+        }
+    }
+
+    /// Whether the chain was begun.
+    pub fn has(&self, chain: u32) -> bool {
+        self.chains.contains_key(&chain)
+    }
+
+    /// Appends a record. It is sure to be seen only after [`GoiWriter::fence`], and may be before.
+    ///
+    /// # Panics
+    /// When the chain was not begun, or the record does not start where the last one ended.
+    pub fn append(&mut self, chain: u32, record: &GoiRecord) -> Result<(), GoiFull> {
+        let known = self.chains.get(&chain).expect("a chain is begun first");
+        assert_eq!(record.base, known.next, "positions of {chain} are dense");
+        if known
+            .pages
+            .back()
+            .is_none_or(|page| page.records == PAGE_RECORDS)
+        {
+            self.open(chain)?;
+        }
+        let known = self.chains.get_mut(&chain).expect("it was there just now");
+        let page = known.pages.back_mut().expect("one was opened");
+        let commit = commit_word(self.pages.nonce, self.generations[page.page as usize]);
+        let at = self.pages.slot_at(page.page, page.records);
+        slot::publish_later(&*self.pages.memory, at, &record.to_body(), commit);
+        page.records += 1;
+        page.end = record.end();
+        known.next = record.end();
+        Ok(())
+    }
+
+    /// When this returns, every record appended before is seen by whoever looks.
+    pub fn fence(&self) {
+        if !sings(Canary::GoiFence) {
+            self.pages.memory.fence();
+        }
+    }
+
+    fn open(&mut self, chain: u32) -> Result<(), GoiFull> {
+        let page = self.free.pop().ok_or(GoiFull)?;
+        let known = self.chains.get_mut(&chain).expect("the caller looked");
+        let last = known.pages.back().map(|last| last.page);
+        let (before, before_area, before_generation) = match last {
+            Some(last) => (last + 1, self.area, self.generations[last as usize]),
+            None => {
+                let GoiRoot {
+                    before,
+                    before_area,
+                    before_generation,
+                    ..
+                } = known.root;
+                (before, before_area, before_generation)
+            }
+        };
+        let start = known.next;
+        known.pages.push_back(Page {
+            page,
+            records: 0,
+            end: start,
+        });
+        self.publish_header(
+            page,
+            GoiPage {
+                chain,
+                epoch: self.epoch,
+                start,
+                before,
+                before_generation,
+                before_area,
+                in_use: 1,
+                ..Default::default()
+            },
+        );
+        match last {
+            Some(last) => self.link(last, page, start),
+            None => {
+                let known = self.chains.get_mut(&chain).expect("the caller looked");
+                known.root.head = page + 1;
+                known.row.store(&known.root);
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&self, from: u32, to: u32, base: u64) {
+        let link = GoiRecord {
+            base,
+            blog_at: to.into(),
+            ..Default::default()
+        };
+        let commit = commit_word(self.pages.nonce, self.generations[from as usize]);
+        let at = self.pages.slot_at(from, LINK_SLOT);
+        slot::publish(&*self.pages.memory, at, &link.to_body(), commit);
+    }
+
+    /// Raises the first position that this sequencer keeps of a chain: the pages below are wanted
+    /// for something else.
+    pub fn raise_first(&mut self, chain: u32, first: u64) {
+        if let Some(known) = self.chains.get_mut(&chain)
+            && first > known.root.first
+        {
+            known.root.first = first;
+            known.row.store(&known.root);
+        }
+    }
+
+    /// Gives back the pages of a chain all of whose positions lie below `first`, which was raised
+    /// before; calls `leaving` with each record of this epoch's before it goes. The newest page
+    /// stays.
+    pub fn release_before(&mut self, chain: u32, first: u64, mut leaving: impl FnMut(&GoiRecord)) {
+        self.release_old(chain, first);
+        loop {
+            let Some(known) = self.chains.get_mut(&chain) else {
+                return;
+            };
+            if known.pages.len() < 2 || known.pages[0].end > first {
+                return;
+            }
+            let page = known.pages.pop_front().expect("there are two");
+            let generation = self.generations[page.page as usize];
+            (0..page.records)
+                .filter_map(|slot| self.pages.slot(page.page, slot, generation))
+                .for_each(|record| leaving(&record));
+            known.root.head = known.pages[0].page + 1;
+            known.row.store(&known.root);
+            self.retire(chain, page.page);
+        }
+    }
+
+    fn release_old(&mut self, chain: u32, first: u64) {
+        let mut gone = Vec::new();
+        self.old.retain(|old| {
+            let goes = old.chain == chain && old.end <= first;
+            if goes {
+                gone.push(old.page);
+            }
+            !goes
+        });
+        gone.into_iter().for_each(|page| self.retire(chain, page));
+    }
+
+    /// Gives back every page of chains for which `exists` is false, and forgets them.
+    pub fn retain_chains(&mut self, exists: impl Fn(u32) -> bool) {
+        let chains = self.chains.keys().copied();
+        let old = self.old.iter().map(|old| old.chain);
+        let mut gone: Vec<u32> = chains.chain(old).filter(|chain| !exists(*chain)).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        for chain in gone {
+            self.release_old(chain, u64::MAX);
+            if let Some(mut known) = self.chains.remove(&chain) {
+                known.row.store(&GoiRoot::default());
+                for page in known.pages {
+                    self.retire(chain, page.page);
+                }
+            }
+        }
+    }
+
+    fn retire(&mut self, chain: u32, page: u32) {
+        self.publish_header(
+            page,
+            GoiPage {
+                chain,
+                in_use: 0,
+                ..Default::default()
+            },
+        );
+        self.free.push(page);
+    }
+
+    /// Starts the page's next generation.
+    fn publish_header(&mut self, page: u32, header: GoiPage) {
+        let generation = &mut self.generations[page as usize];
+        *generation += 1;
+        let commit = commit_word(self.pages.nonce, *generation);
+        let at = self.pages.header_at(page);
+        slot::publish(&*self.pages.memory, at, &header.to_body(), commit);
+    }
+
+    /// Pages that no chain uses, and pages in all.
+    pub fn space(&self) -> (u32, u32) {
+        (self.free.len() as u32, self.pages.pages)
+    }
+
+    /// The chain that holds most pages of this epoch, and the end of its oldest one: what to give
+    /// up first when no page is free.
+    pub fn largest(&self) -> Option<(u32, u64)> {
+        let chains = self
+            .chains
+            .iter()
+            .filter(|(_, known)| known.pages.len() > 1);
+        let (chain, known) = chains.max_by_key(|(_, known)| known.pages.len())?;
+        Some((*chain, known.pages[0].end))
+    }
+
+    /// Chains with pages of older epochs of this area, and the end of the oldest of these.
+    pub fn oldest_of_before(&self) -> Option<(u32, u64)> {
+        let old = self.old.iter().min_by_key(|old| old.end)?;
+        Some((old.chain, old.end))
+    }
+}

@@ -1,0 +1,277 @@
+//! What the sequencer and the brokers tell each other about ordered chains.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Field, PbrRecord, Record};
+use crate::slot::BODY_BYTES;
+
+records! {
+    /// What a candidate for sequencing says of itself.
+    SequencerRow {
+        /// The highest epoch it has raised.
+        0 epoch: u32,
+        /// The epoch before it that was active; 0 before the first.
+        4 predecessor: u32,
+        /// A [`SequencerState`].
+        8 state: u32,
+        /// Incarnation of the process that wrote the row.
+        12 incarnation: u32,
+        /// Grows while it lives: whoever sees it stand still for the length of a lease may take over.
+        16 beat: u64,
+        /// Process id.
+        24 pid: u32,
+        /// The candidate's row that was active in the epoch before.
+        28 predecessor_row: u16,
+        /// Zero.
+        30 reserved: [u8; 26],
+    }
+
+    /// Where the order of one chain goes on in one epoch.
+    GoiRoot {
+        /// The chain.
+        0 chain: u32,
+        /// The epoch.
+        4 epoch: u32,
+        /// First position of this epoch: records of older epochs end before it.
+        8 start: u64,
+        /// Positions below may be gone, as the sequencer needed their pages.
+        16 first: u64,
+        /// One above the first page of this epoch that is still there; 0 = none.
+        24 head: u32,
+        /// One above the page that holds what comes before `start`; 0 = none.
+        28 before: u32,
+        /// Generation of that page.
+        32 before_generation: u32,
+        /// Area of that page.
+        36 before_area: u16,
+        /// Order level of the chain.
+        38 order: u16,
+        /// Zero.
+        40 reserved: [u8; 16],
+    }
+
+    /// The first line of a GOI page: whose it is, and its neighbours.
+    GoiPage {
+        /// The chain.
+        0 chain: u32,
+        /// Epoch in which it was opened.
+        4 epoch: u32,
+        /// Position of its first record.
+        8 start: u64,
+        /// One above the page that comes before; 0 = none.
+        16 before: u32,
+        /// Generation of that page.
+        20 before_generation: u32,
+        /// Area of that page.
+        24 before_area: u16,
+        /// 1 while the page is in use, 0 once it was released.
+        26 in_use: u16,
+        /// Zero.
+        28 reserved: [u8; 28],
+    }
+
+    /// An ordered batch: positions `base..base + count` are the messages at `blog_at..blog_at + len`
+    /// of the payload file of `row`.
+    GoiRecord {
+        /// Position of the first message.
+        0 base: u64,
+        /// Offset of the batch in its broker's payload file.
+        8 blog_at: u64,
+        /// Identity of the publisher.
+        16 producer: u64,
+        /// The batch's number in its session.
+        24 sequence: u64,
+        /// Low half of the number of the record in its lane.
+        32 lane_number: u32,
+        /// Bytes, batch header included.
+        36 len: u32,
+        /// Messages in it.
+        40 count: u32,
+        /// Epoch of the session.
+        44 session_epoch: u32,
+        /// The session's place in the session table.
+        48 session: u32,
+        /// Low half of the incarnation of the broker whose lane it came by.
+        52 incarnation: u16,
+        /// The broker's row, at most 31.
+        54 row: u8,
+        /// The lane in the low 4 bits, the order of its extent (64 KiB << order) in the high 4.
+        55 lane_and_order: u8,
+    }
+
+    /// From which number on a lane is written for which epoch.
+    LaneStart {
+        /// The first number of the epoch.
+        0 start: u64,
+        /// The sequencer's epoch; 0 while no record of the lane is for any.
+        8 epoch: u32,
+        /// Incarnation of the broker.
+        12 incarnation: u32,
+        /// 1 = this incarnation was admitted: what older ones left in the lane was taken, and their
+        /// memory may be in use for something else.
+        16 admitted: u32,
+        /// Zero.
+        20 reserved: [u32; 9],
+    }
+
+    /// How far the sequencer of one epoch has taken a lane.
+    LaneGrant {
+        /// Records below this number were taken: their slots may be used again.
+        0 consumed: u64,
+        /// Number of the lane's first notice of this epoch.
+        8 notices: u64,
+        /// The epoch.
+        16 epoch: u32,
+        /// The newest incarnation of the lane's broker that the sequencer knows: nothing of older
+        /// ones will be ordered any more.
+        20 incarnation: u32,
+        /// Zero.
+        24 reserved: [u8; 32],
+    }
+
+    /// What became of a record that was not ordered.
+    Notice {
+        /// The record's number in its lane.
+        0 lane_number: u64,
+        /// The expected batch of a session that opened or was fenced.
+        8 mark: u64,
+        /// A [`NoticeKind`].
+        16 kind: u32,
+        /// Epoch of a session that opened.
+        20 session_epoch: u32,
+        /// Place of a session that opened.
+        24 session: u32,
+        /// The sequencer's epoch.
+        28 epoch: u32,
+        /// Zero.
+        32 reserved: [u8; 24],
+    }
+
+    /// A session, as the sequencer's successor has to know it.
+    SessionRow {
+        /// Identity of the publisher.
+        0 producer: u64,
+        /// Order 5: the batch expected next. Order 2: the lowest number that is not ordered.
+        8 expected: u64,
+        /// The client's instance.
+        16 instance: u64,
+        /// Order 2: bit `i` = batch `expected + 1 + i` is ordered. Order 5: in the first 8 bytes the
+        /// number with which the epoch began.
+        24 ordered: [u8; 16],
+        /// The chain.
+        40 chain: u32,
+        /// The session's epoch.
+        44 epoch: u32,
+        /// 1 = in use, 0 = free.
+        48 in_use: u16,
+        /// 1 = the epoch is fenced.
+        50 fenced: u16,
+        /// Order level of the chain.
+        52 order: u16,
+        /// Zero.
+        54 reserved: u16,
+    }
+}
+
+macro_rules! numbered {
+    ($( $(#[$doc:meta])* $name:ident: $type:ty { $( $(#[$value_doc:meta])* $value:ident = $number:literal, )* } )*) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum $name { $( $(#[$value_doc])* $value = $number, )* }
+
+        impl $name {
+            /// The value of a number that was found in shared memory.
+            pub fn from_number(number: $type) -> Option<Self> {
+                match number { $( $number => Some(Self::$value), )* _ => None }
+            }
+        }
+    )* };
+}
+
+numbered! {
+    /// What a lane's record is.
+    PbrKind: u8 {
+        /// A complete batch.
+        Batch = 0,
+        /// A session opens: it is answered by a notice.
+        Open = 1,
+        /// A session ends for good.
+        Close = 2,
+    }
+
+    /// What a candidate does.
+    SequencerState: u32 {
+        /// Nothing; another one may be active.
+        Standby = 0,
+        /// It has raised its epoch and reads what was left.
+        Raised = 1,
+        /// It sequences.
+        Active = 2,
+    }
+
+    /// What became of a record that was not ordered.
+    NoticeKind: u32 {
+        /// The session is open: place, epoch and mark are given.
+        Opened = 1,
+        /// The same batch is ordered already.
+        Duplicate = 2,
+        /// The session's epoch is over: `mark` is the batch that is expected of the next one.
+        Fenced = 3,
+        /// No such session is open: it was never opened, or is forgotten.
+        UnknownSession = 4,
+        /// The batch is too far ahead of what is ordered: it may be sent again later.
+        BeyondWindow = 5,
+        /// A predecessor is missing and there is no room to wait for it: it may be sent again later.
+        HeldFull = 6,
+        /// All sessions are in use.
+        SessionsFull = 7,
+        /// The session is closed.
+        Closed = 8,
+        /// The record makes no sense: a field holds what no broker writes.
+        Malformed = 9,
+        /// Another instance of the client has opened the session since.
+        TakenOver = 10,
+    }
+}
+
+impl PbrRecord {
+    /// Order of the extent that the batch lies in: 64 KiB << order.
+    pub fn extent_order(&self) -> u8 {
+        self.orders & 0x0F
+    }
+
+    /// Order level of the chain.
+    pub fn order_level(&self) -> u8 {
+        self.orders >> 4
+    }
+
+    /// Packs both into the field [`PbrRecord::orders`].
+    pub fn pack_orders(extent_order: u8, order_level: u8) -> u8 {
+        debug_assert!(extent_order < 16 && order_level < 16);
+        extent_order & 0x0F | order_level << 4
+    }
+}
+
+impl GoiRecord {
+    /// The lane that the batch came by.
+    pub fn lane(&self) -> u16 {
+        u16::from(self.lane_and_order & 0x0F)
+    }
+
+    /// Order of the extent that the batch lies in: 64 KiB << order.
+    pub fn extent_order(&self) -> u8 {
+        self.lane_and_order >> 4
+    }
+
+    /// Packs both into the field [`GoiRecord::lane_and_order`].
+    pub fn pack_lane_and_order(lane: u16, extent_order: u8) -> u8 {
+        debug_assert!(lane < 16 && extent_order < 16);
+        (lane & 0x0F) as u8 | extent_order << 4
+    }
+
+    /// One above its last position.
+    pub fn end(&self) -> u64 {
+        self.base.saturating_add(self.count.into())
+    }
+}

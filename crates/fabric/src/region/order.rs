@@ -1,0 +1,167 @@
+//! The way to what the sequencer and the brokers share.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Region;
+use crate::blog::Foreign;
+use crate::goi::{self, GoiReader, GoiWriter};
+use crate::lane::{LaneReader, LaneWriter};
+use crate::memory::Memory;
+use crate::notice::{NoticeReader, NoticeWriter};
+use crate::owner::Claim;
+use crate::records::{GoiRoot, LaneGrant, LaneStart, SequencerRow, SessionRow};
+use crate::ring::Ring;
+use crate::rows::RowWriter;
+use crate::sessions::SessionTable;
+use crate::sleeper::Sleeper;
+use crate::slot::PAIR_BYTES;
+use crate::sync::fence;
+
+impl<M: Memory> Region<M> {
+    fn ring(&self, slots_at: u64) -> Ring<M> {
+        Ring {
+            memory: Arc::clone(&self.parts.control),
+            slots_at,
+            slots: self.geometry().lane_slots,
+            nonce: self.parts.nonce,
+        }
+    }
+
+    /// The area of the claimed row.
+    ///
+    /// # Panics
+    /// When the row is not a candidate's.
+    fn area(&self, claim: &Claim) -> u16 {
+        let area = self.geometry().area_of(claim.row());
+        area.expect("only candidates have an area")
+    }
+
+    /// The writing end of a lane of the claimed row, for one thread.
+    pub fn lane_writer(&self, claim: &Claim, lane: u16) -> LaneWriter<M> {
+        let row = claim.row();
+        LaneWriter::attach(
+            self.ring(self.parts.layout.lane_slots(row, lane)),
+            self.row_writer(self.parts.layout.lane_start(row, lane)),
+            self.lane_start(row, lane),
+            claim.incarnation(),
+        )
+    }
+
+    /// The reading end of a lane, at number 0.
+    pub fn lane_reader(&self, row: u16, lane: u16) -> LaneReader<M> {
+        LaneReader::attach(self.ring(self.parts.layout.lane_slots(row, lane)))
+    }
+
+    /// From which number on a lane is meant for which epoch; `None` before it was used.
+    pub fn lane_start(&self, row: u16, lane: u16) -> Option<LaneStart> {
+        self.read_row(self.parts.layout.lane_start(row, lane))
+    }
+
+    /// The claimed candidate's row of a lane.
+    pub fn lane_grant_writer(&self, claim: &Claim, row: u16, lane: u16) -> RowWriter<M, LaneGrant> {
+        self.row_writer(self.parts.layout.lane_grant(self.area(claim), row, lane))
+    }
+
+    /// How far the sequencer of an area has taken a lane; `None` before it said so. It says of
+    /// which epoch.
+    pub fn lane_grant(&self, area: u16, row: u16, lane: u16) -> Option<LaneGrant> {
+        self.read_row(self.parts.layout.lane_grant(area, row, lane))
+    }
+
+    /// The claimed candidate's notices to a lane.
+    pub fn notice_writer(&self, claim: &Claim, row: u16, lane: u16) -> NoticeWriter<M> {
+        let at = self.parts.layout.notices(self.area(claim), row, lane);
+        NoticeWriter::attach(self.ring(at))
+    }
+
+    /// An area's notices to a lane, from number `from` on.
+    pub fn notice_reader(&self, area: u16, row: u16, lane: u16, from: u64) -> NoticeReader<M> {
+        let at = self.parts.layout.notices(area, row, lane);
+        NoticeReader::attach(self.ring(at), from)
+    }
+
+    /// The claimed candidate's row.
+    pub fn sequencer_row_writer(&self, claim: &Claim) -> RowWriter<M, SequencerRow> {
+        self.row_writer(self.parts.layout.sequencer(self.area(claim)))
+    }
+
+    /// What the candidate of an area says of itself; `None` before it does.
+    ///
+    /// What was read before this call, and is not of an epoch below the one found, is also read by
+    /// whoever raises a higher one later.
+    pub fn sequencer_row(&self, area: u16) -> Option<SequencerRow> {
+        // Partner: the fence in `RowWriter::raise`.
+        fence(Ordering::SeqCst);
+        self.read_row(self.parts.layout.sequencer(area))
+    }
+
+    /// The claimed candidate's GOI, for an epoch.
+    pub fn goi_writer(&self, claim: &Claim, epoch: u32) -> GoiWriter<M> {
+        let area = self.area(claim);
+        GoiWriter::attach(self.goi_pages(area), area, epoch)
+    }
+
+    /// The claimed candidate's root of the chain in a topic's cell.
+    pub fn goi_root_writer(&self, claim: &Claim, topic: u16) -> RowWriter<M, GoiRoot> {
+        self.row_writer(self.parts.layout.goi_root(self.area(claim), topic))
+    }
+
+    /// An area's root of the chain in a topic's cell; `None` before there is one. It says of which
+    /// chain and epoch.
+    pub fn goi_root(&self, area: u16, topic: u16) -> Option<GoiRoot> {
+        self.read_row(self.parts.layout.goi_root(area, topic))
+    }
+
+    /// An area's GOI pages.
+    pub fn goi_reader(&self, area: u16) -> GoiReader<M> {
+        GoiReader::new(self.goi_pages(area))
+    }
+
+    fn goi_pages(&self, area: u16) -> goi::Pages<M> {
+        goi::Pages {
+            memory: Arc::clone(&self.parts.control),
+            at: self.parts.layout.goi_pages(area),
+            pages: self.geometry().goi_pages,
+            nonce: self.parts.nonce,
+        }
+    }
+
+    /// The claimed candidate's session table.
+    pub fn session_table(&self, claim: &Claim) -> SessionTable<M> {
+        SessionTable::attach(
+            Arc::clone(&self.parts.control),
+            self.parts.layout.sessions(self.area(claim)),
+            self.parts.nonce,
+            self.geometry().sessions,
+        )
+    }
+
+    /// A row of an area's session table; `None` before it was first stored.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn session_row(&self, area: u16, slot: u32) -> Option<SessionRow> {
+        assert!(slot < self.geometry().sessions, "no session {slot}");
+        self.read_row(self.parts.layout.sessions(area) + u64::from(slot) * PAIR_BYTES)
+    }
+
+    /// Bytes of the payload file of another row. All numbers may come from shared memory: `None` when
+    /// there is no such row, or they are outside of its file.
+    pub fn foreign(&self, row: u16, at: u64, len: u32) -> Option<Foreign<M>> {
+        let takes_data = self.geometry().takes_data(row);
+        takes_data.then(|| Foreign::over(self.blog_memory(row), at, len as usize))?
+    }
+
+    /// The word with which a thread of a row says that it sleeps: a lane's number, or for the
+    /// sequencer's thread [`Region::sequencer_sleeper`].
+    pub fn sleeper(&self, row: u16, number: u16) -> Sleeper<M> {
+        let at = self.parts.layout.sleeper(row, number);
+        Sleeper::new(Arc::clone(&self.parts.control), at)
+    }
+
+    /// The number of the sequencer's thread among the sleepers of a row.
+    pub fn sequencer_sleeper(&self) -> u16 {
+        self.geometry().lanes
+    }
+}

@@ -1,0 +1,67 @@
+//! Rings of records: record number `n`, counted from 0 over the life of the region, lies in slot
+//! `n % slots` with lap `n / slots + 1`.
+//!
+//! Laps have 32 bits, so a ring of 1024 slots is good for 4·10^12 records over the life of its
+//! region. Neither end keeps a shared tail: the reader looks whether the slot of the next number
+//! holds its lap. Whoever writes keeps from overwriting what was not read: how, is not known here.
+
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use crate::slot::{self, Body, SLOT_BYTES, commit_word};
+
+/// Where one ring lies.
+#[derive(Debug)]
+pub(crate) struct Ring<M> {
+    pub memory: Arc<M>,
+    pub slots_at: u64,
+    pub slots: u32,
+    pub nonce: u32,
+}
+
+impl<M: Memory> Ring<M> {
+    fn place(&self, number: u64) -> (u64, u64) {
+        let slots = u64::from(self.slots);
+        let at = self.slots_at + number % slots * SLOT_BYTES;
+        (at, commit_word(self.nonce, (number / slots + 1) as u32))
+    }
+
+    /// Publishes a record; on return every reader sees it.
+    #[inline]
+    pub fn publish(&self, number: u64, body: &Body) {
+        let (at, commit) = self.place(number);
+        slot::publish(&*self.memory, at, body, commit);
+    }
+
+    /// The record with this number, while the ring holds it.
+    #[inline]
+    pub fn observe(&self, number: u64) -> Option<Body> {
+        let (at, commit) = self.place(number);
+        slot::observe(&*self.memory, at, commit)
+    }
+
+    /// The number of the record in each slot that holds one.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        let slots = u64::from(self.slots);
+        (0..slots).filter_map(move |i| {
+            let (lap, _) = slot::peek(&*self.memory, self.slots_at + i * SLOT_BYTES, self.nonce)?;
+            Some(u64::from(lap.checked_sub(1)?) * slots + i)
+        })
+    }
+
+    /// One above the highest number that any record in the ring carries; 0 when there is none.
+    pub fn above_all(&self) -> u64 {
+        self.numbers().max().map_or(0, |newest| newest + 1)
+    }
+
+    /// The lowest number from which on the ring holds every record up to the newest.
+    pub fn oldest(&self) -> u64 {
+        let end = self.above_all();
+        let oldest = end.saturating_sub(self.slots.into());
+        (oldest..end)
+            .rev()
+            .take_while(|number| self.observe(*number).is_some())
+            .last()
+            .unwrap_or(end)
+    }
+}

@@ -1,0 +1,178 @@
+//! The order index: pages are given back, and used again.
+
+use embar_fabric::{Geometry, GoiFull, GoiRoot};
+
+use crate::common::small;
+use crate::follow::Follower;
+use crate::goi::{PER_PAGE, append, bases, begin, follow, record};
+use crate::setup::Setup;
+
+/// Two topics on eight pages.
+fn few() -> Geometry {
+    Geometry {
+        topics: 2,
+        goi_pages: 8,
+        ..small()
+    }
+}
+
+pub fn a_full_index_names_what_to_give_up<S: Setup>() {
+    let setup = S::new(&few());
+    let (here, there) = (setup.host(), setup.host());
+    let head = here.claim_unlocked(0);
+    let mut goi = here.goi_writer(&head, 1);
+    assert_eq!((goi.space(), goi.largest()), ((8, 8), None));
+    begin(&mut goi, (&here, &head), 0, 0, None);
+    begin(&mut goi, (&here, &head), 1, 0, None);
+    append(&mut goi, 1, 0, PER_PAGE);
+    assert_eq!(goi.largest(), None, "each chain keeps its newest page");
+    let end = append(&mut goi, 0, 0, 7 * PER_PAGE);
+    assert_eq!(goi.space(), (0, 8));
+    for _ in 0..2 {
+        assert_eq!(goi.append(0, &record(end)), Err(GoiFull));
+        assert_eq!(goi.append(1, &record(2 * PER_PAGE)), Err(GoiFull));
+    }
+    assert_eq!(goi.largest(), Some((0, 2 * PER_PAGE)));
+    goi.release_before(0, 2 * PER_PAGE - 1, |_| panic!("one record holds the page"));
+    assert_eq!(goi.space(), (0, 8));
+    goi.release_before(0, 2 * PER_PAGE, |_| {});
+    assert_eq!(
+        (goi.space(), goi.largest()),
+        ((1, 8), Some((0, 4 * PER_PAGE)))
+    );
+    append(&mut goi, 1, 2 * PER_PAGE, 1);
+    let mut first = Follower::new(&there, 0, 0);
+    assert_eq!(follow(&mut first), bases(2 * PER_PAGE, 6 * PER_PAGE));
+    let mut second = Follower::new(&there, 0, 1);
+    assert_eq!(
+        follow(&mut second),
+        bases(0, PER_PAGE + 1),
+        "refusals left no trace"
+    );
+}
+
+pub fn given_up_records_are_named_once<S: Setup>() {
+    let setup = S::new(&few());
+    let (here, there) = (setup.host(), setup.host());
+    let head = here.claim_unlocked(0);
+    let mut goi = here.goi_writer(&head, 1);
+    begin(&mut goi, (&here, &head), 0, 0, None);
+    let mut left = Vec::new();
+    let mut end = 0;
+    for _ in 0..30 {
+        end = append(&mut goi, 0, end, 40);
+        let first = end.saturating_sub(150);
+        goi.raise_first(0, first);
+        goi.release_before(0, first, |gone| {
+            assert_eq!(*gone, record(gone.base));
+            left.push(gone.base);
+        });
+        let kept = follow(&mut Follower::new(&there, 0, 0));
+        assert!(kept[0] <= first && first - kept[0] < 2 * PER_PAGE);
+        let all: Vec<u64> = left.iter().chain(&kept).copied().collect();
+        assert_eq!(all, bases(0, end / 2), "all of them are here or were named");
+    }
+    goi.release_before(0, u64::MAX, |gone| left.push(gone.base));
+    let kept = follow(&mut Follower::new(&there, 0, 0));
+    assert_eq!(left.len() + kept.len(), 1200, "the newest page stays");
+    assert!(!kept.is_empty());
+    assert_eq!(goi.space(), (7, 8));
+    goi.release_before(9, u64::MAX, |_| panic!("there is no such chain"));
+}
+
+pub fn older_epochs_keep_their_pages<S: Setup>() {
+    let setup = S::new(&few());
+    let there = setup.host();
+    let first = setup.host();
+    let head = first.claim_unlocked(0);
+    let mut goi = first.goi_writer(&head, 1);
+    begin(&mut goi, (&first, &head), 0, 0, None);
+    let end = append(&mut goi, 0, 0, 2 * PER_PAGE + 5);
+    let mut old = Follower::new(&there, 0, 0);
+    drop(goi);
+
+    let second = setup.host();
+    let head = second.claim_unlocked(0);
+    let mut goi = second.goi_writer(&head, 3);
+    assert_eq!((goi.space(), goi.has(0)), ((5, 8), false));
+    assert_eq!(follow(&mut old), bases(0, 2 * PER_PAGE + 5));
+    assert_eq!(goi.oldest_of_before(), Some((0, 2 * PER_PAGE)));
+    begin(&mut goi, (&second, &head), 0, end, None);
+    append(&mut goi, 0, end, 1);
+    assert_eq!(goi.space(), (4, 8));
+    assert_eq!(
+        goi.largest(),
+        None,
+        "pages of older epochs are not of this one"
+    );
+    goi.release_before(1, u64::MAX, |_| {});
+    goi.release_before(0, 2 * PER_PAGE - 1, |_| {});
+    assert_eq!(goi.space(), (4, 8), "somebody may read them");
+    goi.release_before(0, 2 * PER_PAGE, |_| {});
+    assert_eq!(goi.oldest_of_before(), Some((0, 4 * PER_PAGE)));
+    goi.release_before(0, end, |_| {});
+    assert_eq!((goi.space(), goi.oldest_of_before()), ((7, 8), None));
+    let mut new = Follower::new(&there, 0, 0);
+    assert_eq!(follow(&mut new), [end], "the epoch's own stays");
+}
+
+pub fn chains_that_are_gone_leave_nothing<S: Setup>() {
+    let setup = S::new(&few());
+    let there = setup.host();
+    for epoch in 1..4 {
+        let here = setup.host();
+        let head = here.claim_unlocked(0);
+        let mut goi = here.goi_writer(&head, epoch);
+        if epoch > 1 {
+            assert_eq!(goi.space(), (7, 8), "chain 1 left a page");
+            goi.retain_chains(|chain| chain != 1);
+            assert_eq!((goi.space(), goi.oldest_of_before()), ((8, 8), None));
+        }
+        begin(&mut goi, (&here, &head), 0, 0, None);
+        begin(&mut goi, (&here, &head), 1, 0, None);
+        append(&mut goi, 0, 0, 2 * PER_PAGE);
+        append(&mut goi, 1, 0, 3);
+        goi.retain_chains(|_| true);
+        assert_eq!(goi.space(), (5, 8));
+        goi.retain_chains(|chain| chain == 1);
+        assert_eq!((goi.has(0), goi.has(1)), (false, true));
+        assert_eq!(goi.space(), (7, 8));
+        assert_eq!(there.goi_root(0, 0), Some(GoiRoot::default()));
+        assert_eq!(follow(&mut Follower::new(&there, 0, 0)), []);
+        assert_eq!(follow(&mut Follower::new(&there, 0, 1)), bases(0, 3));
+    }
+}
+
+pub fn a_used_page_shows_nothing_of_its_past<S: Setup>() {
+    let setup = S::new(&few());
+    let (here, there) = (setup.host(), setup.host());
+    let head = here.claim_unlocked(0);
+    let mut goi = here.goi_writer(&head, 1);
+    begin(&mut goi, (&here, &head), 0, 0, None);
+    append(&mut goi, 0, 0, PER_PAGE + 1);
+    let reader = there.goi_reader(0);
+    let page = there.goi_root(0, 0).expect("begun").head - 1;
+    let (before, _) = reader.page(page).expect("in use");
+    let next = reader.link(page, before).expect("linked");
+    goi.release_before(0, 2 * PER_PAGE, |_| {});
+    let (released, header) = reader.page(page).expect("released");
+    assert_eq!((released > before, header.in_use), (true, 0));
+    assert_eq!(
+        (
+            reader.record(page, released, 0),
+            reader.link(page, released)
+        ),
+        (None, None)
+    );
+    // Whoever reads it still may go on, as long as nobody has used it again.
+    assert_eq!(reader.record(page, before, 5), Some(record(10)));
+    begin(&mut goi, (&here, &head), 1, 0, None);
+    append(&mut goi, 1, 0, 1);
+    let (used, header) = reader.page(page).expect("in use again");
+    assert_eq!((header.chain, header.in_use), (1, 1));
+    assert_eq!(reader.record(page, before, 0), None);
+    assert_eq!(reader.record(page, used, 1), None, "an older record");
+    assert_eq!(reader.link(page, before), Some(next));
+    assert_eq!(reader.link(page, used), None, "an older link");
+    assert_eq!(reader.page(8), None, "there is no such page");
+}

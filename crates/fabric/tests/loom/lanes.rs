@@ -1,0 +1,157 @@
+//! Lanes, notices, and who sleeps.
+
+use embar_fabric::layout::TableId;
+use embar_fabric::{LaneGrant, LaneReader, Notice, PbrRecord};
+use loom::sync::{Arc, Notify};
+
+use crate::memory::{Modelled, entry, explore_region, record as record_at, row, words};
+
+/// A record that shows when it is torn.
+fn record(n: u64) -> PbrRecord {
+    PbrRecord {
+        blog_at: n + 1,
+        incarnation: n as u32 + 1,
+        ..Default::default()
+    }
+}
+
+/// Takes the next record, if it is there, and checks that it is the one and whole.
+fn take(reader: &mut LaneReader<Modelled>) -> Option<u64> {
+    let expected = reader.position();
+    let (number, found) = reader.next()?;
+    assert_eq!((number, found), (expected, record(number)));
+    Some(number)
+}
+
+fn notice(n: u64) -> Notice {
+    Notice {
+        lane_number: n + 1,
+        reserved: [n as u8 + 1; 24],
+        ..Default::default()
+    }
+}
+
+/// The writer overwrites what was granted and nothing else, and the grant is a row of memory.
+#[test]
+fn no_record_is_overwritten_before_it_is_granted() {
+    explore_region(
+        |layout| {
+            let slots = entry(layout, TableId::LaneSlots, 2);
+            let slots = [slots, slots + 64].into_iter();
+            let grant = entry(layout, TableId::LaneGrants, 1);
+            let slots = slots.flat_map(record_at);
+            slots.chain(row(grant, &[0]))
+        },
+        |region| {
+            let mut writer = region.lane_writer(&region.claim_unlocked(1), 0);
+            for n in 0..2 {
+                assert_eq!(writer.publish(0, &record(n)), n);
+            }
+            assert!(!writer.has_room(0));
+            let mut grant = region.lane_grant_writer(&region.claim_unlocked(0), 1, 0);
+            grant.store(&LaneGrant::default());
+            let there = region.clone();
+            let thread = loom::thread::spawn(move || {
+                for _ in 0..2 {
+                    let granted = there.lane_grant(0, 1, 0).map_or(0, |grant| grant.consumed);
+                    while writer.has_room(granted) {
+                        writer.publish(granted, &record(writer.next()));
+                    }
+                }
+                writer.next()
+            });
+            let mut reader = region.lane_reader(1, 0);
+            for _ in 0..2 {
+                let taken = take(&mut reader);
+                assert!(taken.is_some(), "overwritten before it was granted");
+                grant.store(&LaneGrant {
+                    consumed: reader.position(),
+                    ..Default::default()
+                });
+            }
+            let published = thread.join().unwrap();
+            while reader.position() < published {
+                assert!(take(&mut reader).is_some(), "a record is lost");
+            }
+            assert_eq!(take(&mut reader), None);
+        },
+    );
+}
+
+/// A notice answers a record, and the next record needs an answer read: so the ring of notices
+/// never overflows, although nobody says how far it was read.
+#[test]
+fn no_notice_is_overwritten_before_it_is_read() {
+    explore_region(
+        |layout| {
+            let lane = record_at(entry(layout, TableId::LaneSlots, 2));
+            let notices = record_at(entry(layout, TableId::Notices, 2));
+            lane.chain(notices)
+        },
+        |region| {
+            let (broker, head) = (region.claim_unlocked(1), region.claim_unlocked(0));
+            let mut lane = region.lane_writer(&broker, 0);
+            let mut notices = region.notice_writer(&head, 1, 0);
+            for n in 0..2 {
+                lane.publish(0, &record(n));
+                notices.publish(&notice(n));
+            }
+            let mut told = region.notice_reader(0, 1, 0, 0);
+            let thread = loom::thread::spawn(move || {
+                assert_eq!(told.peek(), Some(notice(0)), "answered and not read yet");
+                told.advance();
+                lane.publish(2, &record(2));
+                assert_eq!(told.peek(), Some(notice(1)));
+                told.advance();
+                told
+            });
+            let mut reader = region.lane_reader(1, 0);
+            reader.seek(2);
+            let mut answered = 2;
+            for _ in 0..2 {
+                if let Some(number) = take(&mut reader) {
+                    notices.publish(&notice(number));
+                    answered += 1;
+                }
+            }
+            let mut told = thread.join().unwrap();
+            for n in 2..answered {
+                assert_eq!(told.peek(), Some(notice(n)));
+                told.advance();
+            }
+            assert_eq!(told.peek(), None);
+        },
+    );
+}
+
+/// A wake-up that got lost leaves the sleeper in `wait`, which the model checker reports.
+#[test]
+fn no_wake_up_is_lost() {
+    explore_region(
+        |layout| {
+            let lane = record_at(entry(layout, TableId::LaneSlots, 2));
+            // Row 0 has two sleepers: its lane's thread and the sequencer.
+            let asleep = words(entry(layout, TableId::Sleepers, 1), &[0]);
+            lane.chain(asleep)
+        },
+        |region| {
+            let bell = Arc::new(Notify::new());
+            let mut lane = region.lane_writer(&region.claim_unlocked(1), 0);
+            let sequencer = || region.sleeper(0, region.sequencer_sleeper());
+            let (waker, ring) = (sequencer(), Arc::clone(&bell));
+            let thread = loom::thread::spawn(move || {
+                lane.publish(0, &record(0));
+                if waker.is_asleep() {
+                    ring.notify();
+                }
+            });
+            let (sleeper, mut reader) = (sequencer(), region.lane_reader(1, 0));
+            sleeper.set(true);
+            while take(&mut reader).is_none() {
+                bell.wait();
+            }
+            sleeper.set(false);
+            thread.join().unwrap();
+        },
+    );
+}

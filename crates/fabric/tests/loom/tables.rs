@@ -1,0 +1,97 @@
+//! Cells, windows and index pages.
+
+use std::sync::Arc;
+
+use embar_fabric::layout::TableId;
+use embar_fabric::{IndexRecord, Memory, Region};
+
+use crate::memory::{Modelled, entry, explore_region, row, spawn_roomy, words};
+
+#[test]
+fn a_cell_is_whole() {
+    explore_region(
+        |layout| {
+            let cell = entry(layout, TableId::Cells, 0);
+            // Of each copy: commit word, length and checksum, payload, commit word.
+            words(cell, &[0, 1, 2, 63, 64, 65, 66, 127])
+        },
+        |region| spawn_roomy(move || two_stores(&region)).join().unwrap(),
+    );
+}
+
+fn two_stores(region: &Region<Modelled>) {
+    let mut writer = region.cell_writer(&region.claim_unlocked(0));
+    writer.store(0, &[1; 8]).expect("it fits");
+    let cells = region.cells();
+    let thread = spawn_roomy(move || {
+        writer.store(0, &[2; 8]).expect("it fits");
+        writer.store(0, &[3; 8]).expect("it fits");
+    });
+    if let Some((version, payload)) = cells.load(0) {
+        assert_eq!(payload, [version as u8; 8], "torn");
+    }
+    thread.join().unwrap();
+    assert_eq!(cells.load(0), Some((3, vec![3; 8])));
+}
+
+/// Whoever copied bytes of another's memory and finds them in the window afterwards has what they
+/// were before the window left them behind.
+#[test]
+fn reused_bytes_are_never_taken_for_retained_ones() {
+    explore_region(
+        // Row 1, topic 0: the first offset.
+        |layout| row(entry(layout, TableId::Windows, 1), &[1]),
+        |region| {
+            let mut window = region.window_writer(&region.claim_unlocked(1), 0);
+            window.reset(7, 0, 2);
+            let blog = Modelled::slots(1);
+            blog.write(0, &[1; 8]);
+            let owned = Arc::clone(&blog);
+            let thread = loom::thread::spawn(move || {
+                window.raise_first(1);
+                owned.write(0, &[2; 8]);
+            });
+            let mut copied = [0; 8];
+            blog.read(0, &mut copied);
+            if region.window(1, 0).is_some_and(|window| window.first == 0) {
+                assert_eq!(copied, [1; 8], "overwritten");
+            }
+            thread.join().unwrap();
+        },
+    );
+}
+
+#[test]
+fn an_index_shows_a_run_without_holes() {
+    fn indexed(base: u64) -> IndexRecord {
+        IndexRecord {
+            base,
+            count: 1,
+            reserved: [base as u8; 5],
+            ..Default::default()
+        }
+    }
+    explore_region(
+        |layout| {
+            let page = entry(layout, TableId::IndexPages, 0);
+            let header = words(page, &[0, 1, 7]);
+            let records = words(page + 64, &[0, 6, 7, 8, 14, 15]);
+            header.chain(records)
+        },
+        |region| {
+            let mut index = region.index_writer(&region.claim_unlocked(1));
+            let reader = region.index_reader(1);
+            let thread = loom::thread::spawn(move || {
+                for base in 0..2 {
+                    index.append(7, &indexed(base)).expect("room");
+                }
+            });
+            for (chain, records) in reader.scan() {
+                let run: Vec<_> = (0..records.len() as u64).map(indexed).collect();
+                assert_eq!((chain, records), (7, run));
+            }
+            thread.join().unwrap();
+            assert_eq!(reader.scan(), [(7, vec![indexed(0), indexed(1)])]);
+        },
+    );
+}

@@ -1,0 +1,64 @@
+//! When to take over: a candidate's watch over the one that is active.
+//!
+//! Two things tell that it is gone: its process has ended, which the membership knows at once, or its
+//! beat stands still for the length of a lease. The second is only a guess. A wrong guess costs a
+//! takeover and never an order, so the lease may be short; time in which the watcher itself did not
+//! run does not count, so that a busy machine is not taken for a dead sequencer.
+
+use embar_fabric::{Memory, Region};
+
+use crate::reign;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Candidate {
+    lease_ns: u64,
+    /// Epoch and beat as last seen.
+    seen: (u32, u64),
+    /// Time since the beat last changed, as far as it was watched.
+    silent_ns: u64,
+    looked_at: u64,
+}
+
+/// Looks in one lease: time between two looks counts up to such a part of it.
+const LOOKS_PER_LEASE: u64 = 8;
+
+impl Candidate {
+    /// A watch that begins now.
+    pub fn new(lease_ns: u64, now: u64) -> Self {
+        Self {
+            lease_ns,
+            seen: (0, 0),
+            silent_ns: 0,
+            looked_at: now,
+        }
+    }
+
+    /// How often to call [`Candidate::should_take_over`], in nanoseconds, for its time to count.
+    pub fn look_every_ns(&self) -> u64 {
+        self.lease_ns / LOOKS_PER_LEASE
+    }
+
+    /// Looks at the one that has the highest epoch. `alive` tells of a row whether its process
+    /// lives.
+    pub fn should_take_over<M: Memory>(
+        &mut self,
+        region: &Region<M>,
+        now: u64,
+        alive: &dyn Fn(u16) -> bool,
+    ) -> bool {
+        let passed = now.saturating_sub(self.looked_at);
+        self.looked_at = now;
+        let Some((area, row)) = reign::rows(region).max_by_key(|(_, row)| row.epoch) else {
+            return true;
+        };
+        if (row.epoch, row.beat) != self.seen {
+            self.seen = (row.epoch, row.beat);
+            self.silent_ns = 0;
+        } else {
+            self.silent_ns += passed.min(self.look_every_ns());
+        }
+        let candidate = region.geometry().candidates().nth(area.into());
+        self.silent_ns >= self.lease_ns || !candidate.is_some_and(alive)
+    }
+}

@@ -1,0 +1,172 @@
+//! The core: what becomes of each record.
+
+mod batch;
+mod identity;
+mod rebuild;
+
+use std::hint::black_box;
+
+use embar_fabric::{NoticeKind, PbrKind, SessionRow};
+
+use crate::chains::Chains;
+use crate::clock::LeaseClock;
+use crate::figures::Figures;
+use crate::gaps::Gaps;
+use crate::held::Held;
+use crate::limits::{Limits, LimitsError};
+use crate::sessions::Sessions;
+use crate::verdict::{Arrival, Source, Told, Verdict};
+
+pub use rebuild::RestoreError;
+
+/// Decides what becomes of records; see the [crate's documentation](crate).
+///
+/// ```
+/// use embar_fabric::{PbrKind, PbrRecord};
+/// use embar_order::{Arrival, Core, Limits, Source, Verdict};
+///
+/// let mut core = Core::new(Limits::default())?;
+/// let arrival = |number, record| Arrival {
+///     source: Source { row: 1, lane: 0, incarnation: 1, number },
+///     record,
+/// };
+/// let orders = PbrRecord::pack_orders(0, 5);
+/// let open = PbrRecord { kind: PbrKind::Open as u8, producer: 7, orders, ..Default::default() };
+/// let mut verdicts = Vec::new();
+/// core.arrive(&[arrival(0, open)], 0, &mut verdicts);
+/// let [Verdict::Save { .. }, Verdict::Tell { told, .. }] = verdicts[..] else { panic!() };
+///
+/// let (session, session_epoch) = (told.session, told.session_epoch);
+/// let batch = PbrRecord { kind: PbrKind::Batch as u8, session, session_epoch, count: 3, ..open };
+/// verdicts.clear();
+/// core.arrive(&[arrival(1, batch)], 0, &mut verdicts);
+/// assert_eq!(verdicts, [Verdict::Place { arrival: arrival(1, batch), base: 0 }]);
+/// assert_eq!(core.chain_next(0), Some(3));
+/// # Ok::<(), embar_order::LimitsError>(())
+/// ```
+#[derive(Debug)]
+pub struct Core {
+    limits: Limits,
+    clock: LeaseClock,
+    chains: Chains,
+    sessions: Sessions,
+    held: Held,
+    gaps: Gaps,
+    figures: Figures,
+}
+
+/// Records whose sessions are brought into the cache together.
+const RUN: usize = 64;
+
+impl Core {
+    /// A core that knows nothing. It takes its memory now: about 200 bytes for each session, and
+    /// 100 for each batch that may be held.
+    pub fn new(limits: Limits) -> Result<Self, LimitsError> {
+        limits.check()?;
+        Ok(Self {
+            clock: LeaseClock::new(limits.gap_lease_ns),
+            chains: Chains::new(limits.chains),
+            sessions: Sessions::new(limits.sessions),
+            held: Held::new(limits.held, limits.sessions),
+            gaps: Gaps::new(limits.sessions),
+            figures: Figures::default(),
+            limits,
+        })
+    }
+
+    /// Decides on records, in their order, and appends what is to be done to `out`. `now` is in
+    /// nanoseconds of any clock.
+    ///
+    /// Many records at once are faster than one by one when they are of many sessions.
+    pub fn arrive(&mut self, arrivals: &[Arrival], now: u64, out: &mut Vec<Verdict>) {
+        self.clock.advance(now);
+        for run in arrivals.chunks(RUN) {
+            self.look_ahead(run);
+            for arrival in run {
+                match PbrKind::from_number(arrival.record.kind) {
+                    Some(PbrKind::Batch) => self.batch(arrival, out),
+                    Some(PbrKind::Open) => self.open(arrival, out),
+                    Some(PbrKind::Close) => self.close(arrival, out),
+                    None => self.tell(arrival.source, Told::only(NoticeKind::Malformed), out),
+                }
+            }
+        }
+    }
+
+    /// Ends the epochs whose missing batch did not come in time. To be called in each round, also
+    /// when there is much to do, and after what arrived: what came in time then counts.
+    pub fn elapse(&mut self, now: u64, out: &mut Vec<Verdict>) {
+        self.clock.advance(now);
+        while let Some((session, since)) = self.gaps.longest() {
+            if self.clock.now() - since < self.limits.gap_lease_ns {
+                break;
+            }
+            self.figures.gaps += 1;
+            self.fence(session, out);
+        }
+    }
+
+    /// In how many nanoseconds [`Core::elapse`] is to be called at the latest, or `None` while nobody
+    /// waits for a missing batch. At most a quarter of the lease, as longer steps do not count.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let (_, since) = self.gaps.longest()?;
+        let left =
+            self.limits.gap_lease_ns - (self.clock.now() - since).min(self.limits.gap_lease_ns);
+        Some(left.min(self.clock.step()))
+    }
+
+    /// The next position of a chain, if it is known.
+    pub fn chain_next(&self, chain: u32) -> Option<u64> {
+        Some(self.chains.get(chain)?.next)
+    }
+
+    /// The chains that are known: number, order level and next position.
+    pub fn chains(&self) -> impl Iterator<Item = (u32, u8, u64)> {
+        self.chains.iter().map(|it| (it.id, it.order, it.next))
+    }
+
+    /// The row that says what is at a place of the session table now, also when nothing is.
+    ///
+    /// It counts all batches placed so far: it may be written back only when their records are
+    /// visible, that is when all verdicts were carried out.
+    ///
+    /// # Panics
+    /// When there is no such place.
+    pub fn session_row(&self, session: u32) -> SessionRow {
+        let it = self.sessions.get(session).expect("a place of the table");
+        match self.chains.at(it.chain) {
+            Some(chain) if it.in_use => it.row(chain.id, chain.order),
+            _ => it.free_row(),
+        }
+    }
+
+    /// What the core has and did.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            sessions: self.sessions.len(),
+            chains: self.chains.len(),
+            held: self.held.len(),
+            ..self.figures
+        }
+    }
+
+    /// Loads what is at the sessions' places before any of it is used, so that the memory is asked
+    /// for all of them at the same time.
+    #[inline]
+    fn look_ahead(&self, run: &[Arrival]) {
+        let sessions = run
+            .iter()
+            .filter_map(|it| self.sessions.get(it.record.session));
+        black_box(sessions.fold(0, |sum, session| sum ^ session.epoch));
+    }
+
+    fn tell(&mut self, source: Source, told: Told, out: &mut Vec<Verdict>) {
+        self.figures.count(told.kind);
+        out.push(Verdict::Tell { source, told });
+    }
+
+    fn save(&mut self, session: u32, out: &mut Vec<Verdict>) {
+        let row = self.session_row(session);
+        out.push(Verdict::Save { session, row });
+    }
+}

@@ -1,0 +1,172 @@
+//! Batches, and those that wait for a predecessor.
+
+use embar_fabric::canary::{Canary, sings};
+use embar_fabric::{NoticeKind, PbrRecord};
+
+use super::Core;
+use crate::chains::Chain;
+use crate::protocol::Admission;
+use crate::session::Session;
+use crate::verdict::{Arrival, Told, Verdict};
+
+impl Core {
+    #[inline]
+    pub(super) fn batch(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) {
+        if let Err(told) = self.admit(arrival, out) {
+            self.tell(arrival.source, told, out);
+        }
+    }
+
+    #[inline]
+    fn admit(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) -> Result<(), Told> {
+        let record = &arrival.record;
+        // Above the last number there is none to expect.
+        if record.count == 0 || record.sequence == u64::MAX {
+            return Err(Told::only(NoticeKind::Malformed));
+        }
+        let unknown = || Told::only(NoticeKind::UnknownSession);
+        let session = self.sessions.get_mut(record.session).ok_or_else(unknown)?;
+        let chain = self.chains.at_mut(session.chain).ok_or_else(unknown)?;
+        owns(session, chain, record)?;
+        if record.session_epoch != session.epoch || session.fenced {
+            return Err(over(session, chain, record));
+        }
+        session.active = self.clock.now();
+        let window = self.limits.window;
+        match chain
+            .protocol
+            .admit(&session.progress, record.sequence, window)
+        {
+            Admission::Place => {
+                let base = chain
+                    .claim(record.count)
+                    .ok_or(Told::only(NoticeKind::Malformed))?;
+                chain.protocol.place(&mut session.progress, record.sequence);
+                self.figures.placed += 1;
+                out.push(Verdict::Place {
+                    arrival: *arrival,
+                    base,
+                });
+                if session.held > 0 {
+                    self.place_held(record.session, record.sequence, out);
+                }
+                Ok(())
+            }
+            Admission::Hold => {
+                // Nobody takes the last room from the others.
+                let kept = session.held >= self.held.room() && !sings(Canary::HeldReserve);
+                if kept || self.held.room() == 0 {
+                    return Err(Told::only(NoticeKind::HeldFull));
+                }
+                self.held.insert(arrival);
+                session.held += 1;
+                if session.held == 1 {
+                    self.gaps.begin(record.session, self.clock.now());
+                }
+                Ok(())
+            }
+            Admission::Duplicate => Err(Told::only(NoticeKind::Duplicate)),
+            Admission::BeyondWindow => Err(Told::only(NoticeKind::BeyondWindow)),
+        }
+    }
+
+    /// Number `placed` of a session that holds batches was placed: what waited for that is, too.
+    fn place_held(&mut self, place: u32, mut placed: u64, out: &mut Vec<Verdict>) {
+        loop {
+            while let Some(other) = self.take_held(place, placed) {
+                self.tell(other.source, Told::only(NoticeKind::Duplicate), out);
+            }
+            let expected = self.sessions.at(place).progress.mark;
+            let Some(arrival) = self.take_held(place, expected) else {
+                break;
+            };
+            let session = self.sessions.at(place);
+            let chain = self.chains.at_mut(session.chain);
+            let chain = chain.expect("a session's chain stays as long as the session");
+            let Some(base) = chain.claim(arrival.record.count) else {
+                self.tell(arrival.source, Told::only(NoticeKind::Malformed), out);
+                break;
+            };
+            chain.protocol.place(&mut session.progress, expected);
+            self.figures.placed += 1;
+            out.push(Verdict::Place { arrival, base });
+            placed = expected;
+        }
+        // What is missing now is another batch, and it has a lease of its own.
+        self.gaps.end(place);
+        if self.sessions.at(place).held > 0 {
+            self.gaps.begin(place, self.clock.now());
+        }
+    }
+
+    fn take_held(&mut self, place: u32, number: u64) -> Option<Arrival> {
+        let session = self.sessions.at(place);
+        if session.held == 0 {
+            return None;
+        }
+        let arrival = self.held.take(place, number)?;
+        session.held -= 1;
+        Some(arrival)
+    }
+
+    /// The session's current epoch is over: it waits for none of its batches any more.
+    pub(super) fn fence(&mut self, place: u32, out: &mut Vec<Verdict>) {
+        let session = self.sessions.at(place);
+        session.fenced = true;
+        let told = Told::fenced(session.progress.mark);
+        self.save(place, out);
+        self.tell_held(place, told, out);
+    }
+
+    /// Tells all that a session holds the same, in no order.
+    pub(super) fn tell_held(&mut self, place: u32, told: Told, out: &mut Vec<Verdict>) {
+        let session = self.sessions.at(place);
+        if session.held == 0 {
+            return;
+        }
+        session.active = self.clock.now();
+        while let Some(number) = self.held.any(place)
+            && let Some(arrival) = self.take_held(place, number)
+        {
+            self.tell(arrival.source, told, out);
+        }
+        self.gaps.end(place);
+    }
+}
+
+/// Whether the record belongs to the session that it names.
+#[inline]
+pub(super) fn owns(session: &Session, chain: &Chain, record: &PbrRecord) -> Result<(), Told> {
+    if !session.in_use || session.producer != record.producer || chain.id != record.chain {
+        return Err(Told::only(NoticeKind::UnknownSession));
+    }
+    if chain.order != record.order_level() {
+        return Err(Told::only(NoticeKind::Malformed));
+    }
+    Ok(())
+}
+
+/// Whether the epoch that the record names was ever one of this place.
+pub(super) fn was_granted(session: &Session, record: &PbrRecord) -> bool {
+    (1..=session.epoch).contains(&record.session_epoch)
+}
+
+/// What becomes of a batch of an epoch that is not current, or is fenced.
+#[cold]
+fn over(session: &Session, chain: &Chain, record: &PbrRecord) -> Told {
+    if !was_granted(session, record) {
+        return Told::only(NoticeKind::UnknownSession);
+    }
+    let (protocol, progress) = (chain.protocol, &session.progress);
+    // A number of an older epoch may since have been given to another batch. Only what is known of
+    // this very epoch says that this batch is placed.
+    let placed = match session.epoch - record.session_epoch {
+        0 => protocol.is_placed(progress, record.sequence),
+        1 => protocol.was_placed(progress, record.sequence),
+        _ => false,
+    };
+    if placed {
+        return Told::only(NoticeKind::Duplicate);
+    }
+    Told::fenced(progress.mark)
+}

@@ -1,0 +1,177 @@
+//! A successor rebuilds what its predecessor knew; brokers and chains go.
+
+use embar_fabric::{GoiRecord, NoticeKind, SessionRow};
+
+use super::Core;
+use crate::chains::NoChain;
+use crate::protocol;
+use crate::session::{self, Session};
+use crate::verdict::{Told, Verdict};
+
+/// Why a row or a chain that a predecessor left cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// There is no such place in the session table.
+    #[error(
+        "the session table has no place {session}: start with at least as many sessions as before"
+    )]
+    NoPlace {
+        /// The place.
+        session: u32,
+    },
+    /// A session without an epoch.
+    #[error(
+        "the session at place {session} has no epoch: the region is damaged; discard it with --fresh"
+    )]
+    NoEpoch {
+        /// The place.
+        session: u32,
+    },
+    /// There is no such order level, or the chain has another.
+    #[error(
+        "chain {chain} cannot have order {order}: the region is damaged; discard it with --fresh"
+    )]
+    Order {
+        /// The chain.
+        chain: u32,
+        /// The order level.
+        order: u16,
+    },
+    /// There are more chains than the limit says.
+    #[error(
+        "too many chains, {chain} is one more: start with a limit that is at least as high as before"
+    )]
+    Chains {
+        /// The chain.
+        chain: u32,
+    },
+}
+
+impl Core {
+    /// The place `session` of the table was as `row` says. Once for each place, by place, before
+    /// anything is replayed or arrives. No row counts as saved by that: the successor has a table of
+    /// its own, and stores all rows there, those of free places with an epoch, too.
+    ///
+    /// # Panics
+    /// When there is a session at the place.
+    pub fn restore_session(&mut self, session: u32, row: &SessionRow) -> Result<(), RestoreError> {
+        let it = self.sessions.get_mut(session);
+        let it = it.ok_or(RestoreError::NoPlace { session })?;
+        assert!(!it.in_use, "a place is restored once");
+        it.epoch = row.epoch;
+        if row.in_use == 0 {
+            return Ok(());
+        }
+        if row.epoch == 0 {
+            return Err(RestoreError::NoEpoch { session });
+        }
+        // A deposed predecessor that goes on while its rows are read may close a session whose row was
+        // read already and open it at another place. Nobody was told of that.
+        if self.sessions.find(row.chain, row.producer).is_some() {
+            return Ok(());
+        }
+        let it = Session {
+            producer: row.producer,
+            progress: session::progress(row),
+            active: self.clock.now(),
+            instance: row.instance,
+            chain: self.restored_chain(row.chain, row.order)?,
+            epoch: row.epoch,
+            held: 0,
+            in_use: true,
+            fenced: row.fenced != 0,
+        };
+        self.sessions.put(session, row.chain, it);
+        Ok(())
+    }
+
+    /// The chain goes on at position `next`, or above it when it is known to.
+    pub fn restore_chain(&mut self, chain: u32, order: u8, next: u64) -> Result<(), RestoreError> {
+        let place = self.restored_chain(chain, order.into())?;
+        if let Some(chain) = self.chains.at_mut(place) {
+            chain.next = chain.next.max(next);
+        }
+        Ok(())
+    }
+
+    fn restored_chain(&mut self, chain: u32, order: u16) -> Result<u32, RestoreError> {
+        let level = u8::try_from(order).map_err(|_| RestoreError::Order { chain, order })?;
+        self.chains.place(chain, level).map_err(|no| match no {
+            NoChain::Order => RestoreError::Order { chain, order },
+            NoChain::Full => RestoreError::Chains { chain },
+        })
+    }
+
+    /// The predecessor placed a batch of a chain that was restored. To be called for all records of
+    /// the chain that are there, by position, when all sessions were restored; what the sessions'
+    /// rows count already changes nothing.
+    pub fn replay(&mut self, chain: u32, record: &GoiRecord) {
+        let place = self.chains.find(chain);
+        let chain = place.and_then(|place| self.chains.at_mut(place));
+        let (Some(place), Some(chain)) = (place, chain) else {
+            return;
+        };
+        chain.next = chain.next.max(record.end());
+        let Some(session) = self.sessions.get_mut(record.session) else {
+            return;
+        };
+        // Rows are saved before anybody hears of their epoch: a batch of another one is an older one.
+        let same = session.in_use
+            && session.chain == place
+            && session.producer == record.producer
+            && session.epoch == record.session_epoch;
+        if same && !chain.protocol.is_placed(&session.progress, record.sequence) {
+            chain.protocol.place(&mut session.progress, record.sequence);
+        }
+    }
+
+    /// A row was written back: one of [`Core::session_row`] or of a [`Verdict::Save`].
+    pub fn saved(&mut self, session: u32, row: &SessionRow) {
+        self.sessions.set_saved(session, row);
+    }
+
+    /// Whether a successor that never sees this record, but the row that was last saved of its
+    /// session, knows all that it needs of it.
+    pub fn is_covered(&self, record: &GoiRecord) -> bool {
+        let Some(row) = self.sessions.saved(record.session) else {
+            return true;
+        };
+        if row.epoch != record.session_epoch || row.in_use == 0 {
+            return row.epoch >= record.session_epoch;
+        }
+        let protocol = u8::try_from(row.order).ok().and_then(protocol::of_order);
+        protocol.is_none_or(|it| it.is_placed(&session::progress(row), record.sequence))
+    }
+
+    /// A broker came back: batches of its incarnations below `older_than` that wait for a predecessor
+    /// are forgotten, unanswered. They were never acknowledged, and their publishers send them again.
+    pub fn drop_incarnation(&mut self, row: u16, older_than: u32) {
+        let (sessions, gaps, now) = (&mut self.sessions, &mut self.gaps, self.clock.now());
+        self.held.retain(|arrival| {
+            let source = &arrival.source;
+            if source.row != row || source.incarnation >= older_than {
+                return true;
+            }
+            let session = sessions.at(arrival.record.session);
+            session.held -= 1;
+            if session.held == 0 {
+                session.active = now;
+                gaps.end(arrival.record.session);
+            }
+            false
+        });
+    }
+
+    /// A chain was deleted: it goes with its sessions, and what they hold is refused.
+    pub fn drop_chain(&mut self, chain: u32, out: &mut Vec<Verdict>) {
+        let Some(place) = self.chains.find(chain) else {
+            return;
+        };
+        for session in self.sessions.of_chain(place) {
+            self.tell_held(session, Told::only(NoticeKind::UnknownSession), out);
+            self.sessions.remove(session, chain);
+            self.save(session, out);
+        }
+        self.chains.remove(chain);
+    }
+}

@@ -1,0 +1,278 @@
+//! Follows the order of one chain through pages, areas and epochs.
+//!
+//! A follower only ever takes the next position: its records are dense, whatever it finds. Of an
+//! epoch that is over it takes what lies below the start of the page that follows in the order of
+//! the present reign; what a deposed sequencer wrote beyond that is not there for it.
+//!
+//! What it read counts only after [`Reign::lasts`]; until then [`Follower::mark`] and
+//! [`Follower::back_to`] undo it.
+
+use embar_fabric::canary::{Canary, sings};
+use embar_fabric::geometry::cell_of;
+use embar_fabric::goi::PAGE_RECORDS;
+use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Memory, Region};
+
+use crate::reign::Reign;
+
+/// A place in the order. See [`Follower::mark`].
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    next: u64,
+    place: Option<Place>,
+}
+
+/// The page that holds the next position, or will.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// The reign for which it was found.
+    epoch: u32,
+    area: u16,
+    page: u32,
+    generation: u32,
+    slot: u32,
+    /// Where the next page starts, if the page's epoch is over.
+    until: Option<u64>,
+}
+
+/// What [`Follower::read`] came upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// All there is, for now.
+    End,
+    /// As many records as were wanted; there may be more.
+    More,
+    /// The next position is no longer kept: go on at this one, the first that is.
+    Gone {
+        /// First position that is kept.
+        first: u64,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Follower<M> {
+    region: Region<M>,
+    /// By area.
+    pages: Vec<GoiReader<M>>,
+    chain: u32,
+    next: u64,
+    place: Option<Place>,
+}
+
+impl<M: Memory> Follower<M> {
+    /// Follows `chain` from position `next` on.
+    pub fn new(region: &Region<M>, chain: u32, next: u64) -> Self {
+        let areas = 0..region.geometry().areas();
+        Self {
+            pages: areas.map(|area| region.goi_reader(area)).collect(),
+            region: region.clone(),
+            chain,
+            next,
+            place: None,
+        }
+    }
+
+    /// The position that comes next.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Goes on at another position.
+    pub fn seek(&mut self, next: u64) {
+        self.next = next;
+        self.place = None;
+    }
+
+    /// Where it is, to come back to.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            next: self.next,
+            place: self.place,
+        }
+    }
+
+    /// Forgets what was read since.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.next = mark.next;
+        self.place = mark.place;
+    }
+
+    /// The first position of this reign, where the cut through the one before was made; `None`
+    /// while the reign does not know the chain.
+    pub fn start_of(&self, reign: Reign) -> Option<u64> {
+        self.root(reign).map(|root| root.start)
+    }
+
+    /// Appends records that follow each other from the next position on, at most `limit`.
+    pub fn read(&mut self, reign: Reign, limit: usize, out: &mut Vec<GoiRecord>) -> Found {
+        let end = out.len() + limit;
+        loop {
+            let place = match self.place {
+                Some(place) if place.epoch == reign.epoch => place,
+                _ => match self.locate(reign) {
+                    Located::Here(place) => *self.place.insert(place),
+                    Located::NotYet => return Found::End,
+                    Located::Gone { first } => return Found::Gone { first },
+                },
+            };
+            if out.len() == end {
+                return Found::More;
+            }
+            if place.until == Some(self.next) {
+                self.place = None;
+                continue;
+            }
+            if !self.read_page(place, end, out) {
+                return Found::End;
+            }
+        }
+    }
+
+    /// Reads on in a page; false when there is nothing more for now.
+    fn read_page(&mut self, mut place: Place, end: usize, out: &mut Vec<GoiRecord>) -> bool {
+        let pages = &self.pages[usize::from(place.area)];
+        let from = place.slot;
+        let mut damaged = false;
+        while place.slot < PAGE_RECORDS && out.len() < end && place.until != Some(self.next) {
+            let Some(record) = pages.record(place.page, place.generation, place.slot) else {
+                break;
+            };
+            place.slot += 1;
+            if record.end() <= self.next && self.next > record.base {
+                continue;
+            }
+            if record.base < self.next && self.next < record.end() {
+                // Whoever began inside of a batch gets all of it.
+                self.next = record.base;
+            }
+            let fits = record.count > 0 && place.until.is_none_or(|until| record.end() <= until);
+            if record.base != self.next || !fits {
+                // Never what a sequencer writes: memory is damaged here, and the order ends.
+                place.slot -= 1;
+                damaged = true;
+                break;
+            }
+            self.next = record.end();
+            out.push(record);
+        }
+        self.place = Some(place);
+        if place.slot > from {
+            pages.keep(place.page, from..place.slot);
+        }
+        if damaged {
+            return false;
+        }
+        if out.len() == end || place.until == Some(self.next) {
+            return true;
+        }
+        if place.slot == PAGE_RECORDS
+            && let Some(next) = pages.link(place.page, place.generation)
+            && let Some((generation, header)) = pages.page(next)
+            && header.chain == self.chain
+            && header.start == self.next
+        {
+            self.place = Some(Place {
+                page: next,
+                generation,
+                slot: 0,
+                ..place
+            });
+            return true;
+        }
+        // Nothing yet, or the page was given back while we were elsewhere.
+        let still = pages
+            .page(place.page)
+            .is_some_and(|(generation, _)| generation == place.generation);
+        if !still {
+            self.place = None;
+        }
+        !still
+    }
+
+    fn root(&self, reign: Reign) -> Option<GoiRoot> {
+        let root = self.region.goi_root(reign.area, cell_of(self.chain))?;
+        (root.chain == self.chain && root.epoch == reign.epoch).then_some(root)
+    }
+
+    /// The page of the next position, in the order as this reign has it.
+    fn locate(&self, reign: Reign) -> Located {
+        let Some(root) = self.root(reign) else {
+            return Located::NotYet;
+        };
+        if self.next < root.first {
+            return Located::Gone { first: root.first };
+        }
+        if self.next < root.start {
+            return self.locate_before(reign, &root);
+        }
+        let Some(mut page) = root.head.checked_sub(1) else {
+            return Located::NotYet;
+        };
+        let pages = &self.pages[usize::from(reign.area)];
+        let Some((mut generation, header)) = self.page(reign.area, page) else {
+            return Located::NotYet;
+        };
+        if self.next < header.start {
+            return Located::Gone {
+                first: header.start,
+            };
+        }
+        while let Some(next) = pages.link(page, generation)
+            && let Some((its, header)) = self.page(reign.area, next)
+            && header.start <= self.next
+        {
+            (page, generation) = (next, its);
+        }
+        Located::Here(Place {
+            epoch: reign.epoch,
+            area: reign.area,
+            page,
+            generation,
+            slot: 0,
+            until: None,
+        })
+    }
+
+    /// Walks from the start of the reign back to the page of an older epoch.
+    fn locate_before(&self, reign: Reign, root: &GoiRoot) -> Located {
+        let mut until = root.start;
+        let mut before = (root.before, root.before_area, root.before_generation);
+        loop {
+            let (page, area, generation) = before;
+            let found = page
+                .checked_sub(1)
+                .filter(|_| usize::from(area) < self.pages.len());
+            let found = found.and_then(|page| Some((page, self.page(area, page)?)));
+            let Some((page, (its, header))) = found else {
+                return Located::Gone { first: until };
+            };
+            if its != generation || header.start >= until {
+                return Located::Gone { first: until };
+            }
+            if header.start <= self.next {
+                return Located::Here(Place {
+                    epoch: reign.epoch,
+                    area,
+                    page,
+                    generation,
+                    slot: 0,
+                    until: Some(until).filter(|_| !sings(Canary::CutAtStart)),
+                });
+            }
+            until = header.start;
+            before = (header.before, header.before_area, header.before_generation);
+        }
+    }
+
+    /// A page that is in use by this chain.
+    fn page(&self, area: u16, page: u32) -> Option<(u32, GoiPage)> {
+        let found = self.pages[usize::from(area)].page(page)?;
+        (found.1.in_use == 1 && found.1.chain == self.chain).then_some(found)
+    }
+}
+
+enum Located {
+    Here(Place),
+    NotYet,
+    Gone { first: u64 },
+}

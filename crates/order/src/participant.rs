@@ -1,0 +1,352 @@
+//! A data broker's part in ordering: it submits batches to the sequencer, follows what was ordered,
+//! and comes to know what became of each of its own.
+//!
+//! Call order: [`Participant::open_chain`] for every ordered chain, [`Participant::submit`] as
+//! batches complete, [`Participant::poll`] whenever there may be news. Nothing here waits.
+//!
+//! Invariants
+//! - Each submission is settled exactly once: by its GOI record ([`Event::Ordered`] with its tag) or by
+//!   a notice ([`Event::Told`]).
+//! - Records of a chain are reported dense and in order, and only those that count (see
+//!   [`reign`](crate::reign)).
+//! - Before anything is submitted to a new sequencer, everything that its predecessor ordered was
+//!   reported: what is still unsettled then was not ordered.
+
+mod lane;
+
+use embar_fabric::canary::{Canary, sings};
+use std::collections::{BTreeMap, BTreeSet};
+
+use embar_fabric::geometry::cell_of;
+use embar_fabric::{Claim, GoiRecord, Memory, NoticeKind, PbrRecord, Region};
+
+use crate::follower::{Follower, Found};
+use crate::reign::{Reign, Throne};
+use lane::Lane;
+
+/// Most records that one chain gives in one poll.
+const RECORDS_PER_POLL: usize = 1024;
+
+/// What came of a poll.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<T> {
+    /// The next batch of a chain.
+    Ordered {
+        /// The chain.
+        chain: u32,
+        /// The batch: where it is, and where its bytes are.
+        record: GoiRecord,
+        /// Lane and tag, if it was submitted here.
+        mine: Option<(u16, T)>,
+    },
+    /// A submission was not ordered.
+    Told {
+        /// The lane that it was submitted to.
+        lane: u16,
+        /// Its tag.
+        tag: T,
+        /// What it was.
+        record: PbrRecord,
+        /// Why, or what instead.
+        notice: Verdict,
+    },
+    /// Positions of a chain were released before they were read here; it goes on at `first`.
+    ///
+    /// What was submitted to the chain and is not settled may be among them, or may not: nobody here
+    /// will ever know. A broker that has such batches ends, and its next incarnation goes on.
+    Skipped {
+        /// The chain.
+        chain: u32,
+        /// First position that is kept.
+        first: u64,
+    },
+}
+
+/// What a notice says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// What became of the record.
+    pub kind: NoticeKind,
+    /// The batch expected next of a session that opened or is fenced.
+    pub mark: u64,
+    /// Epoch of a session that opened.
+    pub session_epoch: u32,
+    /// Place of a session that opened.
+    pub session: u32,
+}
+
+/// The lane's ring is full of what is not settled: submit again after a poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lane is full of batches that wait for their place in the order")]
+pub struct LaneFull;
+
+/// See the module. `T` is whatever the broker wants back with a settled submission.
+#[derive(Debug)]
+pub struct Participant<M, T> {
+    region: Region<M>,
+    row: u16,
+    incarnation: u32,
+    /// The reign whose sequencer the lanes are begun for.
+    reign: Option<Reign>,
+    entry: Entry,
+    lanes: Vec<Lane<M, T>>,
+    chains: BTreeMap<u32, Follower<M>>,
+    /// Chains that were closed, until nothing of them takes slots of lanes any more.
+    closed: BTreeSet<u32>,
+    /// Of the chain being read; kept for its memory.
+    read: Vec<GoiRecord>,
+}
+
+/// How far an incarnation is on its way in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// What older ones left may still be ordered.
+    Asked,
+    /// It will not be, but what was is not reported yet.
+    Admitted,
+    /// All of it is reported.
+    Done,
+}
+
+impl<M: Memory, T> Participant<M, T> {
+    /// The part of the claimed row.
+    pub fn new(region: &Region<M>, claim: &Claim) -> Self {
+        // All lanes, as older incarnations may have used more than this one will.
+        let lanes =
+            (0..region.geometry().lanes).map(|lane| Lane::new(region.lane_writer(claim, lane)));
+        Self {
+            row: claim.row(),
+            incarnation: claim.incarnation(),
+            reign: None,
+            entry: Entry::Asked,
+            lanes: lanes.collect(),
+            chains: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            read: Vec::new(),
+            region: region.clone(),
+        }
+    }
+
+    /// Begins to follow a chain from a position on, unless it is followed already.
+    pub fn open_chain(&mut self, chain: u32, from: u64) {
+        self.chains
+            .entry(chain)
+            .or_insert_with(|| Follower::new(&self.region, chain, from));
+    }
+
+    /// Follows a chain no more, as it was deleted. Gives back what was submitted to it and is not
+    /// settled: it never will be.
+    pub fn close_chain(&mut self, chain: u32) -> Vec<(u16, T)> {
+        self.chains.remove(&chain);
+        self.closed.insert(chain);
+        let mut left = Vec::new();
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let tags = lane.close_chain(chain).into_iter();
+            left.extend(tags.map(|tag| (number as u16, tag)));
+        }
+        left
+    }
+
+    /// The position that comes next of a chain, if it is followed.
+    pub fn next(&self, chain: u32) -> Option<u64> {
+        self.chains.get(&chain).map(Follower::next)
+    }
+
+    /// The sequencer that submissions go to; none before the first was met.
+    pub fn reign(&self) -> Option<Reign> {
+        self.reign
+    }
+
+    /// Asks to be admitted, to be called between polls until it is true: then nothing of this broker's
+    /// older incarnations will be ordered any more, under this or any later sequencer, and all that
+    /// was has been reported. Memory that no record points to is free then. Nothing is submitted
+    /// before.
+    pub fn enter(&mut self) -> bool {
+        if self.entry == Entry::Asked && self.is_admitted() {
+            self.entry = Entry::Admitted;
+        }
+        self.entry == Entry::Done
+    }
+
+    fn is_admitted(&mut self) -> bool {
+        let Some(reign) = self.reign else {
+            return false;
+        };
+        let admitted = |lane: u16| {
+            let grant = self.region.lane_grant(reign.area, self.row, lane);
+            grant.is_some_and(|g| g.epoch == reign.epoch && g.incarnation == self.incarnation)
+        };
+        // All lanes, whichever of them older incarnations have used.
+        if !(0..self.lanes.len() as u16).all(admitted) {
+            return false;
+        }
+        if !sings(Canary::AdmittedFlag) {
+            self.lanes
+                .iter_mut()
+                .for_each(|lane| lane.set_admitted(true));
+        }
+        // A successor that raises its epoch from here on sees that we are.
+        let lasts = reign.lasts(&self.region) || sings(Canary::AdmittedLasts);
+        if !lasts {
+            self.lanes
+                .iter_mut()
+                .for_each(|lane| lane.set_admitted(false));
+        }
+        lasts
+    }
+
+    /// Submissions of a lane that are not settled, or not even taken yet; at [`Participant::capacity`]
+    /// the lane is full.
+    pub fn in_use(&self, lane: u16) -> usize {
+        self.lanes[usize::from(lane)].in_use()
+    }
+
+    /// Submissions that a lane has room for.
+    pub fn capacity(&self) -> usize {
+        self.region.geometry().lane_slots as usize
+    }
+
+    /// Submits a record to the sequencer; what becomes of it comes with a later poll.
+    ///
+    /// # Errors
+    /// [`LaneFull`]; the tag is given back.
+    pub fn submit(&mut self, lane: u16, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {
+        self.lanes[usize::from(lane)].submit(record, tag)
+    }
+
+    /// Takes in all news. True when there is more than one call takes in.
+    pub fn poll(&mut self, events: &mut Vec<Event<T>>) -> bool {
+        let throne = Throne::observe(&self.region);
+        let Some(next) = throne.reign else {
+            return false;
+        };
+        if self.reign != Some(next) {
+            return self.adopt(next, events);
+        }
+        let row = self.row;
+        let unknown = self.unknown(next);
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            if lane.in_use() > 0 {
+                lane.look(&self.region, next, (row, self.incarnation), number as u16);
+            }
+        }
+        let Some(more) = self.follow(next, events) else {
+            return true;
+        };
+        // Whatever a notice speaks of was ordered before it: it must have been seen first.
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            if more {
+                lane.forget_look();
+            } else {
+                lane.accept(number as u16, events);
+            }
+        }
+        if !more {
+            for chain in unknown {
+                let mut more_of_it = false;
+                for lane in &mut self.lanes {
+                    more_of_it |= lane.give_up(chain);
+                }
+                if !more_of_it {
+                    self.closed.remove(&chain);
+                }
+            }
+        }
+        if !more && self.entry == Entry::Admitted {
+            self.entry = Entry::Done;
+        }
+        more
+    }
+
+    /// Closed chains that the sequencer does not know any more, or not yet. It makes a chain's root
+    /// before it takes the first record that makes the chain known, and answers all that it holds
+    /// before the root goes: whatever it had taken before is answered, or was ordered.
+    fn unknown(&self, reign: Reign) -> Vec<u32> {
+        let is_unknown = |chain: &u32| {
+            let root = self.region.goi_root(reign.area, cell_of(*chain));
+            root.is_none_or(|it| (it.chain, it.epoch) != (*chain, reign.epoch))
+        };
+        self.closed.iter().copied().filter(is_unknown).collect()
+    }
+
+    /// Reads on in every chain. `None` when what was read does not count.
+    fn follow(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> Option<bool> {
+        let mut more = false;
+        for (chain, follower) in &mut self.chains {
+            let mark = follower.mark();
+            self.read.clear();
+            let found = follower.read(reign, RECORDS_PER_POLL, &mut self.read);
+            if self.read.is_empty() && found == Found::End {
+                continue;
+            }
+            if !reign.lasts(&self.region) && !sings(Canary::LastsAfterFollow) {
+                follower.back_to(mark);
+                self.lanes.iter_mut().for_each(Lane::forget_look);
+                return None;
+            }
+            for record in self.read.drain(..) {
+                let mine = settle(&mut self.lanes, self.row, self.incarnation, &record);
+                events.push(Event::Ordered {
+                    chain: *chain,
+                    record,
+                    mine,
+                });
+            }
+            match found {
+                Found::End => {}
+                Found::More => more = true,
+                Found::Gone { first } => {
+                    more = true;
+                    follower.seek(first);
+                    events.push(Event::Skipped {
+                        chain: *chain,
+                        first,
+                    });
+                }
+            }
+        }
+        if !reign.lasts(&self.region) && !sings(Canary::LastsAfterNotices) {
+            self.lanes.iter_mut().for_each(Lane::forget_look);
+            return None;
+        }
+        Some(more)
+    }
+
+    /// Takes in what was ordered before this reign, then submits to it all that was not.
+    fn adopt(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> bool {
+        if !sings(Canary::FollowToStart) && !self.follow_to_start(reign, events) {
+            return true;
+        }
+        for lane in &mut self.lanes {
+            lane.begin(reign.epoch);
+        }
+        self.closed.clear();
+        self.reign = Some(reign);
+        true
+    }
+
+    /// Whether all that was ordered before this reign is taken in.
+    fn follow_to_start(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> bool {
+        if self.follow(reign, events) != Some(false) {
+            return false;
+        }
+        let behind = |follower: &Follower<M>| {
+            follower
+                .start_of(reign)
+                .is_some_and(|start| follower.next() < start)
+        };
+        !self.chains.values().any(behind)
+    }
+}
+
+/// Finds the submission that a record of the GOI is the place of.
+fn settle<M: Memory, T>(
+    lanes: &mut [Lane<M, T>],
+    row: u16,
+    incarnation: u32,
+    record: &GoiRecord,
+) -> Option<(u16, T)> {
+    let ours = u16::from(record.row) == row && record.incarnation == incarnation as u16;
+    let lane = lanes.get_mut(usize::from(record.lane())).filter(|_| ours)?;
+    Some((record.lane(), lane.place(record)?))
+}

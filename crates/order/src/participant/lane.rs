@@ -1,0 +1,270 @@
+//! One lane: what was submitted and not settled, in order.
+
+use embar_fabric::canary::{Canary, sings};
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+
+use embar_fabric::{
+    GoiRecord, LaneWriter, Memory, Notice, NoticeKind, NoticeReader, PbrRecord, Region,
+};
+
+use super::{Event, LaneFull, Verdict};
+use crate::reign::Reign;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Lane<M, T> {
+    writer: LaneWriter<M>,
+    epoch: u32,
+    /// Numbers below may be overwritten.
+    consumed: u64,
+    /// The newest, by number, without gaps.
+    submissions: VecDeque<Submission<T>>,
+    /// Unsettled ones that so many others were submitted behind: they wait for a predecessor.
+    waiting: BTreeMap<u64, Submission<T>>,
+    unsettled: usize,
+    notices: Option<NoticeReader<M>>,
+    /// Read and not yet known to count.
+    looked: Looked,
+}
+
+#[derive(Debug)]
+struct Submission<T> {
+    number: u64,
+    record: PbrRecord,
+    state: State<T>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Open(T),
+    /// Its chain was closed: nobody asks for it, but its answer still takes a slot.
+    Closed,
+    Settled,
+}
+
+impl<T> Submission<T> {
+    fn is_settled(&self) -> bool {
+        matches!(self.state, State::Settled)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Looked {
+    consumed: u64,
+    /// What was known to be consumed before.
+    before: u64,
+    notices: Vec<Notice>,
+}
+
+impl<M: Memory, T> Lane<M, T> {
+    pub fn new(writer: LaneWriter<M>) -> Self {
+        Self {
+            consumed: writer.next(),
+            writer,
+            epoch: 0,
+            submissions: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            unsettled: 0,
+            notices: None,
+            looked: Looked::default(),
+        }
+    }
+
+    /// Submissions that are not settled, or not taken yet by the sequencer.
+    pub fn in_use(&self) -> usize {
+        let untaken = self.writer.next().saturating_sub(self.consumed) as usize;
+        self.unsettled.max(untaken)
+    }
+
+    pub fn submit(&mut self, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {
+        // As many answers as the ring of notices has slots may be outstanding, and no more.
+        let slots = self.writer.slots() as usize;
+        if self.unsettled >= slots || !self.writer.has_room(self.consumed) {
+            return Err((LaneFull, tag));
+        }
+        while self.submissions.len() >= slots
+            && let Some(oldest) = self.submissions.pop_front()
+        {
+            if !oldest.is_settled() {
+                self.waiting.insert(oldest.number, oldest);
+            }
+        }
+        let number = if self.epoch == 0 {
+            // No sequencer was met yet: it is published when one is.
+            self.submissions
+                .back()
+                .map_or(self.writer.next(), |last| last.number + 1)
+        } else {
+            self.writer.publish(self.consumed, &record)
+        };
+        self.submissions.push_back(Submission {
+            number,
+            record,
+            state: State::Open(tag),
+        });
+        self.unsettled += 1;
+        Ok(())
+    }
+
+    /// Begins anew for another sequencer, and submits again what is not settled.
+    pub fn begin(&mut self, epoch: u32) {
+        self.writer.begin(epoch);
+        self.epoch = epoch;
+        self.consumed = self.writer.next();
+        self.notices = None;
+        self.forget_look();
+        while let Some((_, oldest)) = self.waiting.pop_last() {
+            self.submissions.push_front(oldest);
+        }
+        self.submissions
+            .retain(|submission| matches!(submission.state, State::Open(_)));
+        self.unsettled = self.submissions.len();
+        for submission in &mut self.submissions {
+            if !sings(Canary::Resubmission) {
+                submission.number = self.writer.publish(self.consumed, &submission.record);
+            }
+        }
+    }
+
+    /// Says whether this incarnation was admitted.
+    pub fn set_admitted(&mut self, admitted: bool) {
+        self.writer.set_admitted(admitted);
+    }
+
+    /// Takes the tags of what was submitted to a chain.
+    pub fn close_chain(&mut self, chain: u32) -> Vec<T> {
+        let mut tags = Vec::new();
+        for submission in self.of_chain(chain) {
+            match mem::replace(&mut submission.state, State::Closed) {
+                State::Open(tag) => tags.push(tag),
+                other => submission.state = other,
+            }
+        }
+        tags
+    }
+
+    /// The sequencer does not know a chain that was closed: what it had taken before the last look is
+    /// answered, or was ordered. Whether there is more of it.
+    pub fn give_up(&mut self, chain: u32) -> bool {
+        let consumed = self.looked.before;
+        let closed = self.of_chain(chain).filter(|submission| {
+            submission.number < consumed && matches!(submission.state, State::Closed)
+        });
+        let numbers: Vec<u64> = closed.map(|submission| submission.number).collect();
+        for number in numbers {
+            self.take(number);
+        }
+        self.of_chain(chain)
+            .any(|submission| matches!(submission.state, State::Closed))
+    }
+
+    fn of_chain(&mut self, chain: u32) -> impl Iterator<Item = &mut Submission<T>> {
+        let all = self.submissions.iter_mut().chain(self.waiting.values_mut());
+        all.filter(move |submission| submission.record.chain == chain)
+    }
+
+    /// Reads grant and notices; they count only when [`Lane::accept`] is called.
+    pub fn look(&mut self, region: &Region<M>, reign: Reign, of: (u16, u32), lane: u16) {
+        let (row, incarnation) = of;
+        self.looked.consumed = self.consumed;
+        self.looked.before = self.consumed;
+        let Some(grant) = region.lane_grant(reign.area, row, lane) else {
+            return;
+        };
+        // Until it names this incarnation, its notices are for an older one.
+        if (grant.epoch, grant.incarnation) != (reign.epoch, incarnation) {
+            return;
+        }
+        self.looked.consumed = if sings(Canary::ConsumedGrant) {
+            self.writer.next()
+        } else {
+            grant.consumed.clamp(self.consumed, self.writer.next())
+        };
+        let notices = self
+            .notices
+            .get_or_insert_with(|| region.notice_reader(reign.area, row, lane, grant.notices));
+        let read = self.looked.notices.len();
+        while let Some(notice) = notices.peek()
+            && self.looked.notices.len() - read < self.unsettled
+        {
+            notices.advance();
+            self.looked.notices.push(notice);
+        }
+    }
+
+    /// What was looked at does not count, or not yet: it is looked at again.
+    pub fn forget_look(&mut self) {
+        if let Some(notices) = &mut self.notices {
+            notices.back(self.looked.notices.len() as u64);
+        }
+        self.looked.notices.clear();
+    }
+
+    /// What was looked at counts.
+    pub fn accept(&mut self, lane: u16, events: &mut Vec<Event<T>>) {
+        self.consumed = self.looked.consumed.max(self.consumed);
+        let mut notices = mem::take(&mut self.looked.notices);
+        for notice in notices.drain(..) {
+            let Some(kind) = NoticeKind::from_number(notice.kind) else {
+                continue;
+            };
+            let Some((record, tag)) = self.take(notice.lane_number) else {
+                continue;
+            };
+            events.push(Event::Told {
+                lane,
+                tag,
+                record,
+                notice: Verdict {
+                    kind,
+                    mark: notice.mark,
+                    session_epoch: notice.session_epoch,
+                    session: notice.session,
+                },
+            });
+        }
+        self.looked.notices = notices;
+    }
+
+    /// The submission that was ordered as `record`.
+    pub fn place(&mut self, record: &GoiRecord) -> Option<T> {
+        let is_it = |s: &Submission<T>| {
+            let same = (s.record.blog_at, s.record.len) == (record.blog_at, record.len);
+            same && !s.is_settled()
+        };
+        // Nearly always under its number; under another one if an older sequencer ordered it.
+        let first = self.submissions.front().map_or(0, |first| first.number);
+        let offset = record.lane_number.wrapping_sub(first as u32) as usize;
+        let found = self.submissions.get(offset).filter(|s| is_it(s));
+        let mut all = self.submissions.iter().chain(self.waiting.values());
+        let number = found.or_else(|| all.find(|s| is_it(s)))?.number;
+        self.take(number).map(|(_, tag)| tag)
+    }
+
+    /// Settles a submission; its tag, if it is still asked for.
+    fn take(&mut self, number: u64) -> Option<(PbrRecord, T)> {
+        let (record, state) = match self.waiting.remove(&number) {
+            Some(waited) => (waited.record, waited.state),
+            None => {
+                let first = self.submissions.front()?.number;
+                let index = usize::try_from(number.checked_sub(first)?).ok()?;
+                let submission = self.submissions.get_mut(index)?;
+                let state = mem::replace(&mut submission.state, State::Settled);
+                (submission.record, state)
+            }
+        };
+        if !matches!(state, State::Settled) {
+            self.unsettled -= 1;
+        }
+        while self
+            .submissions
+            .pop_front_if(|submission| submission.is_settled())
+            .is_some()
+        {}
+        match state {
+            State::Open(tag) => Some((record, tag)),
+            State::Closed | State::Settled => None,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Who sequences, as the candidates' rows tell it.
+//!
+//! *Read, then look.* What anybody read in the area of a reign counts only if afterwards no row
+//! shows a higher epoch. A successor raises its epoch before it reads what was left, so whatever
+//! counted for somebody was in memory before the raise, and the successor has it. What is read and
+//! does not count is forgotten, and read again from the successor.
+
+use embar_fabric::{Memory, Region, SequencerRow, SequencerState};
+
+/// One epoch of one sequencer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reign {
+    /// Its number; each is higher than all before.
+    pub epoch: u32,
+    /// The area in which its sequencer writes.
+    pub area: u16,
+}
+
+/// What all candidates' rows say together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Throne {
+    /// The highest epoch that anybody has raised; 0 when nobody has.
+    pub highest: u32,
+    /// The reign of that epoch; none while its candidate still reads what was left.
+    pub reign: Option<Reign>,
+}
+
+impl Throne {
+    /// Looks at all rows.
+    pub fn observe<M: Memory>(region: &Region<M>) -> Self {
+        let rows = rows(region).max_by_key(|(_, row)| row.epoch);
+        rows.map_or_else(Self::default, |(area, row)| Self {
+            highest: row.epoch,
+            reign: is_active(&row).then_some(Reign {
+                epoch: row.epoch,
+                area,
+            }),
+        })
+    }
+}
+
+impl Reign {
+    /// Whether nobody has raised a higher epoch: what was read before this call counts.
+    pub fn lasts<M: Memory>(self, region: &Region<M>) -> bool {
+        rows(region).all(|(_, row)| row.epoch <= self.epoch)
+    }
+}
+
+pub(crate) fn is_active(row: &SequencerRow) -> bool {
+    SequencerState::from_number(row.state) == Some(SequencerState::Active)
+}
+
+/// The rows that were ever written, by area.
+pub(crate) fn rows<M: Memory>(region: &Region<M>) -> impl Iterator<Item = (u16, SequencerRow)> {
+    let areas = 0..region.geometry().areas();
+    areas.filter_map(|area| Some((area, region.sequencer_row(area)?)))
+}

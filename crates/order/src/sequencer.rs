@@ -1,0 +1,255 @@
+//! The active sequencer: takes records from all lanes, lets the core decide, and publishes what it
+//! decided, in the area of its candidate.
+//!
+//! Call order: [`Sequencer::take_over`] once, then [`Sequencer::step`] as often as there may be work, and
+//! [`Sequencer::beat`] every so often. It never waits for anybody, and nothing that it does depends on
+//! another process doing anything.
+//!
+//! Invariants
+//! - A GOI record is visible before any notice, grant or session row that follows from it.
+//! - The row of a session is stored before a notice that speaks of it, and before the last GOI record
+//!   that shows it otherwise is released.
+//! - It writes nothing outside of its candidate's area.
+//! - Pages that brokers still keep are given up only after the root said so and then no higher epoch
+//!   was seen: a successor leads readers to our pages, and knows which of them are gone.
+//! - What is held of a chain is answered before the chain's root goes.
+
+mod lanes;
+mod room;
+mod takeover;
+
+use embar_fabric::canary::{Canary, sings};
+use std::sync::Arc;
+
+use embar_fabric::geometry::cell_of;
+use embar_fabric::{
+    Claim, GoiRecord, GoiRoot, GoiWriter, Memory, Notice, NoticeKind, Region, RowWriter,
+    SequencerRow, SessionRow, SessionTable,
+};
+
+use crate::core::Core;
+use crate::reign;
+use crate::verdict::{Arrival, Source, Told, Verdict};
+pub use lanes::Intact;
+use lanes::Lanes;
+pub use takeover::TakeoverError;
+
+/// Most records taken in one step.
+const RECORDS_PER_STEP: usize = 4096;
+/// Most records taken of one lane in one step.
+const RECORDS_PER_LANE: usize = 256;
+
+/// What a step came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Records taken from lanes.
+    pub taken: usize,
+    /// Batches that got their place.
+    pub ordered: usize,
+    /// Rows (bit by bit) whose brokers were told something of their lanes.
+    pub told: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Sequencer<M> {
+    region: Region<M>,
+    claim: Arc<Claim>,
+    row: RowWriter<M, SequencerRow>,
+    said: SequencerRow,
+    /// Of each cell the newest chain that was ordered.
+    newest: Vec<Option<u32>>,
+    core: Core,
+    goi: GoiWriter<M>,
+    sessions: SessionTable<M>,
+    lanes: Lanes<M>,
+    arrivals: Vec<Arrival>,
+    verdicts: Vec<Verdict>,
+    notices: Vec<(Source, Told)>,
+}
+
+impl<M: Memory> Sequencer<M> {
+    /// The epoch.
+    pub fn epoch(&self) -> u32 {
+        self.said.epoch
+    }
+
+    /// What decides, and what it has counted.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Takes what is in the lanes, orders it and tells whose it was. `now` is in nanoseconds of any
+    /// clock.
+    pub fn step(&mut self, now: u64) -> Step {
+        self.arrivals.clear();
+        let most = self.make_room();
+        if most == 0 {
+            return Step::default();
+        }
+        self.lanes.take(&self.region, most, &mut self.arrivals);
+        self.refuse_older_chains();
+        self.core.arrive(&self.arrivals, now, &mut self.verdicts);
+        self.core.elapse(now, &mut self.verdicts);
+        let step = Step {
+            taken: self.arrivals.len(),
+            ordered: self.carry_out(),
+            told: self.tell(),
+        };
+        self.lanes.grant(&mut self.core);
+        step
+    }
+
+    /// A chain that has a newer one in its cell was deleted: what is still under way to it must not
+    /// take the cell's root from the newer one.
+    fn refuse_older_chains(&mut self) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        arrivals.retain(|arrival| {
+            let chain = arrival.record.chain;
+            let known = self.newest.get(usize::from(cell_of(chain))).copied();
+            match known {
+                Some(Some(newest)) if newest == chain => true,
+                Some(newest) if newest.is_none_or(|newest| newest < chain) => {
+                    self.newest[usize::from(cell_of(chain))] = Some(chain);
+                    if let Some(older) = newest {
+                        self.drop_chain(older);
+                    }
+                    true
+                }
+                _ => {
+                    let told = Told::only(NoticeKind::UnknownSession);
+                    self.notices.push((arrival.source, told));
+                    false
+                }
+            }
+        });
+        self.arrivals = arrivals;
+    }
+
+    /// A chain goes. What is held of it is answered before its root goes: brokers rely on that.
+    fn drop_chain(&mut self, chain: u32) {
+        self.core.drop_chain(chain, &mut self.verdicts);
+        self.carry_out();
+        self.tell();
+        self.goi.retain_chains(|other| other != chain);
+    }
+
+    /// Does what the core decided, but for its notices; returns how many batches were ordered.
+    fn carry_out(&mut self) -> usize {
+        let (mut ordered, mut fenced) = (0, 0);
+        let mut verdicts = std::mem::take(&mut self.verdicts);
+        for verdict in verdicts.drain(..) {
+            match verdict {
+                Verdict::Place { arrival, base } => {
+                    self.place(&arrival, base);
+                    ordered += 1;
+                }
+                Verdict::Save { session, row } => {
+                    // The row counts what was placed before it.
+                    if std::mem::replace(&mut fenced, ordered) != ordered {
+                        self.goi.fence();
+                    }
+                    self.save(session, &row);
+                }
+                Verdict::Tell { source, told } => self.notices.push((source, told)),
+            }
+        }
+        self.verdicts = verdicts;
+        if fenced != ordered {
+            self.goi.fence();
+        }
+        ordered
+    }
+
+    fn save(&mut self, session: u32, row: &SessionRow) {
+        if row.in_use == 1 {
+            // A chain is known from its first session on, and brokers see that it is.
+            self.begin(row.chain, row.order);
+        }
+        if !sings(Canary::SessionRowFirst) {
+            self.sessions.store(session, row);
+        }
+        self.core.saved(session, row);
+    }
+
+    /// Makes the root of a chain that has none yet, as nothing of it was ever ordered.
+    fn begin(&mut self, chain: u32, order: u16) {
+        if !self.goi.has(chain) {
+            let row = self.root_writer(chain);
+            self.goi.begin(chain, row, order, 0, 0, None);
+        }
+    }
+
+    fn place(&mut self, arrival: &Arrival, base: u64) {
+        let Arrival { source, record } = arrival;
+        let chain = record.chain;
+        self.begin(chain, record.order_level().into());
+        let ordered = GoiRecord {
+            base,
+            blog_at: record.blog_at,
+            producer: record.producer,
+            sequence: record.sequence,
+            lane_number: source.number as u32,
+            len: record.len,
+            count: record.count,
+            session_epoch: record.session_epoch,
+            session: record.session,
+            incarnation: source.incarnation as u16,
+            row: source.row as u8,
+            lane_and_order: GoiRecord::pack_lane_and_order(source.lane, record.extent_order()),
+        };
+        let appended = self.goi.append(chain, &ordered);
+        appended.expect("room is made before records are taken");
+    }
+
+    fn root_writer(&self, chain: u32) -> RowWriter<M, GoiRoot> {
+        self.region.goi_root_writer(&self.claim, cell_of(chain))
+    }
+
+    /// Publishes the notices of this step; returns whose they were.
+    fn tell(&mut self) -> u32 {
+        let mut rows = 0;
+        for (source, told) in self.notices.drain(..) {
+            let notice = Notice {
+                lane_number: source.number,
+                mark: told.mark,
+                kind: told.kind as u32,
+                session_epoch: told.session_epoch,
+                session: told.session,
+                epoch: self.said.epoch,
+                reserved: [0; 24],
+            };
+            if self.lanes.tell(&source, &notice) {
+                rows |= 1 << source.row;
+            }
+        }
+        rows
+    }
+
+    /// Says that it lives, looks after brokers that came or went, and gives back what nobody reads
+    /// any more. False when a successor has raised a higher epoch: then nothing that this sequencer
+    /// does is seen by anybody, and it should end.
+    pub fn beat(&mut self, alive: &dyn Fn(u16) -> bool) -> bool {
+        if self.is_deposed() {
+            return false;
+        }
+        self.said.beat += 1;
+        self.row.store(&self.said);
+        self.lanes.look_after(&self.region, alive);
+        self.release();
+        true
+    }
+
+    fn is_deposed(&self) -> bool {
+        reign::rows(&self.region).any(|(_, row)| row.epoch > self.said.epoch)
+    }
+
+    /// Forgets chains that do not exist any more, and gives back their pages.
+    pub fn retain_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
+        let chains = self.core.chains().map(|(chain, ..)| chain);
+        let gone: Vec<u32> = chains.filter(|chain| !exists(*chain)).collect();
+        gone.into_iter().for_each(|chain| self.drop_chain(chain));
+        // Old pages of chains that nobody opened in this epoch.
+        self.goi.retain_chains(exists);
+    }
+}

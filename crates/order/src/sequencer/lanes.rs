@@ -1,0 +1,242 @@
+//! The lanes as the sequencer sees them: who writes them, and how far they were taken.
+
+use embar_fabric::canary::{Canary, sings};
+use std::fmt;
+
+use embar_fabric::{
+    Claim, LaneGrant, LaneReader, LaneStart, Memory, Notice, NoticeWriter, PbrKind, PbrRecord,
+    Region, RowWriter,
+};
+
+use super::RECORDS_PER_LANE;
+use crate::core::Core;
+use crate::verdict::{Arrival, Source};
+
+/// All lanes of all data brokers, by row and number.
+pub(super) struct Lanes<M> {
+    epoch: u32,
+    first_row: u16,
+    per_row: u16,
+    lanes: Vec<Lane<M>>,
+    /// The lane that is looked at first: no lane is always the last one.
+    turn: usize,
+    intact: Intact,
+}
+
+/// Whether a record's bytes, in the payload file of this row, are still those that it speaks of.
+pub type Intact = Box<dyn Fn(u16, &PbrRecord) -> bool + Send>;
+
+#[derive(Debug)]
+struct Lane<M> {
+    row: u16,
+    lane: u16,
+    reader: LaneReader<M>,
+    grants: RowWriter<M, LaneGrant>,
+    notices: NoticeWriter<M>,
+    granted: LaneGrant,
+    stage: Stage,
+    /// Where its writer began it for this epoch.
+    start: LaneStart,
+    /// Records below were published before this epoch. A predecessor may have answered them.
+    left_below: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its broker has not begun it for this epoch.
+    Waiting,
+    /// Its broker will never begin it: what it left is taken.
+    Dead,
+    /// Its broker has begun it for this epoch. What dead incarnations left below is taken, too.
+    Begun,
+}
+
+impl<M> fmt::Debug for Lanes<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes")
+            .field("epoch", &self.epoch)
+            .field("lanes", &self.lanes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Memory> Lanes<M> {
+    /// All lanes, none of them begun: says so to their brokers.
+    pub fn new(region: &Region<M>, claim: &Claim, epoch: u32, intact: Intact) -> Self {
+        let geometry = region.geometry();
+        let rows = geometry.data_rows();
+        let all = rows.flat_map(|row| (0..geometry.lanes).map(move |lane| (row, lane)));
+        Self {
+            epoch,
+            first_row: geometry.data_rows().next().unwrap_or(0),
+            per_row: geometry.lanes,
+            lanes: all
+                .map(|(row, lane)| Lane::new(region, claim, epoch, row, lane))
+                .collect(),
+            turn: 0,
+            intact,
+        }
+    }
+
+    /// Takes up to `most` records, no more than a share of any lane.
+    pub fn take(&mut self, region: &Region<M>, most: usize, arrivals: &mut Vec<Arrival>) {
+        let count = self.lanes.len();
+        self.turn = (self.turn + 1) % count.max(1);
+        for i in 0..count {
+            let lane = &mut self.lanes[(self.turn + i) % count];
+            let limit = (most - arrivals.len()).min(RECORDS_PER_LANE);
+            if limit == 0 {
+                return;
+            }
+            let before = arrivals.len();
+            lane.take(limit, &self.intact, arrivals);
+            if arrivals.len() == before && lane.look(region, self.epoch) {
+                lane.take(limit, &self.intact, arrivals);
+            }
+        }
+    }
+
+    /// Lets the writers of the lanes use what was taken, and admits new incarnations once all that
+    /// older ones left was.
+    pub fn grant(&mut self, core: &mut Core) {
+        for lane in &mut self.lanes {
+            let taken = lane.reader.position();
+            let mut granted = lane.granted;
+            if lane.stage != Stage::Waiting {
+                granted.consumed = taken;
+            }
+            if lane.stage == Stage::Begun
+                && taken >= lane.start.start
+                && granted.incarnation != lane.start.incarnation
+            {
+                if !sings(Canary::DropIncarnation) {
+                    core.drop_incarnation(lane.row, lane.start.incarnation);
+                }
+                granted.incarnation = lane.start.incarnation;
+            }
+            if granted != lane.granted {
+                lane.granted = granted;
+                lane.grants.store(&granted);
+            }
+        }
+    }
+
+    /// Publishes a notice, if the incarnation that it is for still reads it.
+    pub fn tell(&mut self, source: &Source, notice: &Notice) -> bool {
+        let row = usize::from(source.row - self.first_row);
+        let index = row * usize::from(self.per_row) + usize::from(source.lane);
+        let lane = &mut self.lanes[index];
+        let reads = lane.stage == Stage::Begun && source.incarnation == lane.start.incarnation;
+        if reads {
+            lane.notices.publish(notice);
+        }
+        reads
+    }
+
+    /// Notices brokers that died before they began their lanes.
+    pub fn look_after(&mut self, region: &Region<M>, alive: &dyn Fn(u16) -> bool) {
+        let waiting = |lane: &&mut Lane<M>| lane.stage == Stage::Waiting;
+        let mut known: Option<(u16, bool)> = None;
+        for lane in self.lanes.iter_mut().filter(waiting) {
+            let lives = match known {
+                Some((row, lives)) if row == lane.row => lives,
+                _ => alive(lane.row),
+            };
+            known = Some((lane.row, lives));
+            // It may have begun the lane before it died.
+            if !lives && !lane.look(region, self.epoch) {
+                lane.stage = Stage::Dead;
+                lane.left_below = u64::MAX;
+                lane.reader.seek_oldest();
+            }
+        }
+    }
+}
+
+impl<M: Memory> Lane<M> {
+    fn new(region: &Region<M>, claim: &Claim, epoch: u32, row: u16, lane: u16) -> Self {
+        let notices = region.notice_writer(claim, row, lane);
+        let granted = LaneGrant {
+            notices: notices.next(),
+            epoch,
+            ..LaneGrant::default()
+        };
+        let mut grants = region.lane_grant_writer(claim, row, lane);
+        grants.store(&granted);
+        Self {
+            row,
+            lane,
+            reader: region.lane_reader(row, lane),
+            grants,
+            notices,
+            granted,
+            stage: Stage::Waiting,
+            start: LaneStart::default(),
+            left_below: 0,
+        }
+    }
+
+    fn take(&mut self, limit: usize, intact: &Intact, arrivals: &mut Vec<Arrival>) {
+        if self.stage == Stage::Waiting {
+            return;
+        }
+        for _ in 0..limit {
+            let Some((number, record)) = self.reader.next() else {
+                return;
+            };
+            if number >= self.left_below || self.is_left(&record, intact) {
+                arrivals.push(Arrival {
+                    source: Source {
+                        row: self.row,
+                        lane: self.lane,
+                        incarnation: record.incarnation,
+                        number,
+                    },
+                    record,
+                });
+            }
+        }
+    }
+
+    /// Whether a record of before this epoch is to be ordered. What a broker that lives wrote it
+    /// submits again itself. What a dead one wrote may have been refused, and its memory used again;
+    /// and whoever wanted to open or close a session asks again.
+    fn is_left(&self, record: &PbrRecord, intact: &Intact) -> bool {
+        let again = self.stage == Stage::Begun && record.incarnation == self.start.incarnation;
+        !again
+            && PbrKind::from_number(record.kind) == Some(PbrKind::Batch)
+            && (intact(self.row, record) || sings(Canary::LeftIntact))
+    }
+
+    /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch.
+    fn look(&mut self, region: &Region<M>, epoch: u32) -> bool {
+        let Some(start) = region.lane_start(self.row, self.lane) else {
+            return false;
+        };
+        if start.epoch != epoch || start == self.start {
+            return false;
+        }
+        if self.stage == Stage::Waiting {
+            self.reader.seek_oldest();
+            let oldest = self.reader.position().min(start.start);
+            // Of one that was admitted nothing is left but what it submits again.
+            let first = if start.admitted == 1 {
+                start.start
+            } else {
+                oldest
+            };
+            self.reader.seek(first);
+        } else if self.reader.position() < start.start {
+            // Numbers have no gaps. Where memory is damaged all the same, a record is missing.
+            self.reader.seek(start.start);
+        }
+        if start.incarnation != self.granted.incarnation {
+            // Notices until now were for others, and may be overwritten.
+            self.granted.notices = self.notices.next();
+        }
+        self.stage = Stage::Begun;
+        self.start = start;
+        self.left_below = start.start;
+        true
+    }
+}

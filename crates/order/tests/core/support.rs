@@ -1,0 +1,216 @@
+//! A core, and records for it.
+
+use embar_fabric::{GoiRecord, NoticeKind, PbrKind, PbrRecord};
+use embar_order::{Arrival, Core, Limits, Source, Told, Verdict};
+
+/// What came out, in short. Records are named by the number in their lane, which is the number of
+/// records before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// A record's position.
+    Placed(u64, u64),
+    /// What became of a record.
+    Told(u64, NoticeKind),
+    /// The epoch is over, and what is expected of the next.
+    Fenced(u64, u64),
+    /// The row of a place was to be saved.
+    Saved(u32),
+}
+
+/// Limits that are soon reached.
+pub fn small() -> Limits {
+    Limits {
+        sessions: 4,
+        chains: 2,
+        held: 8,
+        window: 16,
+        gap_lease_ns: 1000,
+        session_idle_ns: 10_000,
+    }
+}
+
+/// A session, as its publisher knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    pub producer: u64,
+    pub instance: u64,
+    pub chain: u32,
+    pub order: u8,
+    pub place: u32,
+    pub epoch: u32,
+    pub mark: u64,
+}
+
+impl Session {
+    fn record(&self, kind: PbrKind) -> PbrRecord {
+        PbrRecord {
+            producer: self.producer,
+            chain: self.chain,
+            count: 1,
+            session_epoch: self.epoch,
+            session: self.place,
+            kind: kind as u8,
+            orders: PbrRecord::pack_orders(3, self.order),
+            ..Default::default()
+        }
+    }
+
+    /// A batch of one message.
+    pub fn batch(&self, sequence: u64) -> PbrRecord {
+        PbrRecord {
+            sequence,
+            blog_at: sequence * 64,
+            ..self.record(PbrKind::Batch)
+        }
+    }
+
+    pub fn opening(&self, gives_up: u32) -> PbrRecord {
+        PbrRecord {
+            sequence: gives_up.into(),
+            blog_at: self.instance,
+            ..self.record(PbrKind::Open)
+        }
+    }
+
+    pub fn closing(&self) -> PbrRecord {
+        self.record(PbrKind::Close)
+    }
+}
+
+/// A publisher that has no session yet.
+pub fn publisher(producer: u64, order: u8) -> Session {
+    Session {
+        producer,
+        instance: 1,
+        chain: order.into(),
+        order,
+        place: 0,
+        epoch: 0,
+        mark: 0,
+    }
+}
+
+pub struct Scene {
+    pub core: Core,
+    pub now: u64,
+    /// Number of the next record.
+    pub next: u64,
+    /// Row and incarnation of the broker that sends.
+    pub broker: (u16, u32),
+    /// Everything that came out.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Scene {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            core: Core::new(limits).unwrap(),
+            now: 0,
+            next: 0,
+            broker: (1, 1),
+            verdicts: Vec::new(),
+        }
+    }
+
+    pub fn small() -> Self {
+        Self::new(small())
+    }
+
+    fn since(&self, from: usize) -> Vec<Said> {
+        self.verdicts[from..].iter().map(said).collect()
+    }
+
+    /// Records arrive, all at once.
+    pub fn send(&mut self, records: impl IntoIterator<Item = PbrRecord>) -> Vec<Said> {
+        let numbered = (self.next..).zip(records);
+        let arrivals: Vec<_> = numbered
+            .map(|(number, record)| Arrival {
+                source: Source {
+                    row: self.broker.0,
+                    lane: 0,
+                    incarnation: self.broker.1,
+                    number,
+                },
+                record,
+            })
+            .collect();
+        self.next += arrivals.len() as u64;
+        let from = self.verdicts.len();
+        self.core.arrive(&arrivals, self.now, &mut self.verdicts);
+        self.since(from)
+    }
+
+    /// Batches of one message arrive.
+    pub fn batches(
+        &mut self,
+        session: &Session,
+        numbers: impl IntoIterator<Item = u64>,
+    ) -> Vec<Said> {
+        let records: Vec<_> = numbers.into_iter().map(|it| session.batch(it)).collect();
+        self.send(records)
+    }
+
+    /// Time passes, in steps that all count.
+    pub fn pass(&mut self, nanoseconds: u64) -> Vec<Said> {
+        let from = self.verdicts.len();
+        let end = self.now + nanoseconds;
+        while self.now < end {
+            self.now = (self.now + 100).min(end);
+            self.core.elapse(self.now, &mut self.verdicts);
+        }
+        self.since(from)
+    }
+
+    /// Opens a session; whoever is refused hears why.
+    pub fn try_open(&mut self, session: Session, gives_up: u32) -> Result<Session, NoticeKind> {
+        self.send([session.opening(gives_up)]);
+        let Some(Verdict::Tell { told, .. }) = self.verdicts.last() else {
+            panic!("an opening is answered at once");
+        };
+        let Told {
+            kind,
+            session: place,
+            session_epoch: epoch,
+            mark,
+        } = *told;
+        match kind {
+            NoticeKind::Opened => Ok(Session {
+                place,
+                epoch,
+                mark,
+                ..session
+            }),
+            kind => Err(kind),
+        }
+    }
+
+    /// Opens the first session of a publisher, or another of the same instance.
+    pub fn open(&mut self, session: Session) -> Session {
+        self.try_open(session, 0).unwrap()
+    }
+}
+
+fn said(verdict: &Verdict) -> Said {
+    match verdict {
+        Verdict::Place { arrival, base } => Said::Placed(arrival.source.number, *base),
+        Verdict::Save { session, .. } => Said::Saved(*session),
+        Verdict::Tell { source, told } if told.kind == NoticeKind::Fenced => {
+            Said::Fenced(source.number, told.mark)
+        }
+        Verdict::Tell { source, told } => Said::Told(source.number, told.kind),
+    }
+}
+
+/// The record that a sequencer publishes for a placed batch.
+pub fn ordered(arrival: &Arrival, base: u64) -> GoiRecord {
+    let record = &arrival.record;
+    GoiRecord {
+        base,
+        producer: record.producer,
+        sequence: record.sequence,
+        count: record.count,
+        session_epoch: record.session_epoch,
+        session: record.session,
+        ..Default::default()
+    }
+}

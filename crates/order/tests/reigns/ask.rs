@@ -1,0 +1,135 @@
+//! What actors ask of the world. It is borrowed only for the answer.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::mem;
+
+use embar_fabric::{GoiRecord, Outage};
+
+use crate::books::Books;
+use crate::plan::Plan;
+use crate::publisher::{Answer, Request};
+use crate::world::with;
+
+pub fn plan<R>(f: impl FnOnce(&Plan) -> R) -> R {
+    with(|world| f(&world.plan))
+}
+
+/// Tells what happens, if somebody wants to know.
+pub fn note(line: impl FnOnce() -> String) {
+    with(|world| world.note(line));
+}
+
+pub fn now() -> u64 {
+    with(|world| world.now)
+}
+
+pub fn below(n: u64) -> u64 {
+    with(|world| world.random.below(n))
+}
+
+/// Never while nothing fails any more, unless it is a common thing.
+pub fn one_in(n: u64) -> bool {
+    with(|world| world.random.one_in(n))
+}
+
+pub fn saw(what: &'static str) {
+    saw_many(what, 1);
+}
+
+pub fn saw_many(what: &'static str, count: u64) {
+    with(|world| world.saw(what, count));
+}
+
+/// The chains that exist, and how long they are.
+pub fn chains() -> BTreeMap<u32, u64> {
+    with(|world| {
+        world
+            .books
+            .chains
+            .iter()
+            .map(|(chain, order)| (*chain, order.end))
+            .collect()
+    })
+}
+
+pub fn exists(chain: u32) -> bool {
+    with(|world| world.books.chains.contains_key(&chain))
+}
+
+/// Whether the process of a row lives.
+pub fn alive(row: u16) -> bool {
+    with(|world| {
+        world
+            .slots
+            .iter()
+            .any(|slot| slot.row() == Some(row) && slot.lives())
+    })
+}
+
+/// Takes the lock for takeovers.
+pub fn lock(row: u16) -> bool {
+    let holder = with(|world| world.lock);
+    if holder.is_some_and(alive) {
+        return false;
+    }
+    with(|world| {
+        world.lock = Some(row);
+        world.plan_interruption();
+    });
+    true
+}
+
+/// Plans, now and then, that the one who takes over does not live to reign.
+pub fn perhaps_fail(row: u16) {
+    with(|world| {
+        let place = world.slots.iter().position(|slot| slot.row() == Some(row));
+        let host = place.and_then(|place| world.slots[place].host.clone());
+        if let Some(host) = host
+            && world.rough
+            && host.power.failed().is_none()
+            && world.random.one_in(world.plan.crash.min(8))
+        {
+            let outage = world.random.pick(&[Outage::Host, Outage::Process]);
+            host.power.fail_after(world.random.below(3000), outage);
+        }
+    });
+}
+
+pub fn unlock(row: u16) {
+    with(|world| {
+        if world.lock == Some(row) {
+            world.lock = None;
+        }
+    });
+}
+
+/// The requests that have reached a broker.
+pub fn requests(row: u16) -> Vec<Request> {
+    with(|world| world.requests.get_mut(&row).map_or(Vec::new(), mem::take))
+}
+
+/// A broker answers.
+pub fn answer(request: &Request, answer: Answer) {
+    with(|world| {
+        world.note(|| format!("{answer:?} to {request:?}"));
+        let publisher = &mut world.publishers[request.publisher];
+        publisher.inbox.push_back((*request, answer));
+    });
+}
+
+/// Somebody saw a record of the order.
+pub fn saw_record(who: &str, chain: u32, record: &GoiRecord) {
+    with(|world| {
+        (chain, record.base, record.producer, record.sequence).hash(&mut world.trace);
+        world.note(|| format!("{who} sees of {chain}: {record:?}"));
+        if world.books.chains.contains_key(&chain) {
+            world.books.see(who, chain, record);
+        }
+    });
+}
+
+/// For the checker.
+pub fn books<R>(f: impl FnOnce(&mut Books, u64) -> R) -> R {
+    with(|world| f(&mut world.books, world.step))
+}

@@ -1,0 +1,414 @@
+//! A data broker: it keeps batches in extents of its payload memory, submits them, follows the order,
+//! and gives memory back when nobody may read it any more.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use embar_fabric::geometry::cell_of;
+use embar_fabric::{
+    Blog, Claim, Extent, GoiRecord, NoticeKind, Outage, PbrKind, PbrRecord, Power, Region,
+    WindowWriter,
+};
+use embar_order::{Event, Participant};
+
+use crate::ask;
+use crate::bytes::{batch, checksum};
+use crate::memory::Tapped;
+use crate::publisher::{Answer, Ask, Request};
+
+/// Batches of one extent: few, so that memory is used again soon.
+const BATCHES_PER_EXTENT: usize = 3;
+
+/// Which batch lies where.
+#[derive(Debug, Clone, Copy)]
+pub struct Tag {
+    request: Request,
+    at: u64,
+}
+
+struct Block {
+    extent: Extent<Tapped>,
+    chain: u32,
+    batches: usize,
+    /// Batches that are neither placed nor refused.
+    pending: BTreeSet<u64>,
+    /// One above the last position in it, by chain. What a dead incarnation left may lie between
+    /// what it put there later.
+    ends: BTreeMap<u32, u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The sequencer still takes what older incarnations left.
+    Entering,
+    Ready,
+}
+
+/// See the module.
+pub struct Broker {
+    row: u16,
+    incarnation: u32,
+    power: Power,
+    region: Region<Tapped>,
+    blog: Blog<Tapped>,
+    participant: Participant<Tapped, Tag>,
+    windows: BTreeMap<u32, WindowWriter<Tapped>>,
+    claim: Claim,
+    blocks: BTreeMap<u64, Block>,
+    phase: Phase,
+    pub inbox: VecDeque<Request>,
+    lanes: u64,
+}
+
+impl Broker {
+    /// The next incarnation of a row.
+    pub fn start(region: Region<Tapped>, row: u16, power: Power) -> Self {
+        let claim = region.claim_unlocked(row);
+        let participant = Participant::new(&region, &claim);
+        Self {
+            row,
+            incarnation: claim.incarnation(),
+            power,
+            blog: region.blog(&claim),
+            lanes: region.geometry().lanes.into(),
+            participant,
+            region,
+            windows: BTreeMap::new(),
+            claim,
+            blocks: BTreeMap::new(),
+            phase: Phase::Entering,
+            inbox: VecDeque::new(),
+        }
+    }
+
+    pub fn step(&mut self) {
+        self.look_at_topics();
+        self.inbox.extend(ask::requests(self.row));
+        match self.phase {
+            Phase::Entering => {
+                self.poll();
+                if self.participant.enter() {
+                    self.phase = Phase::Ready;
+                    ask::note(|| format!("broker {} enters", self.row));
+                    ask::saw("brokers ready");
+                }
+            }
+            Phase::Ready => {
+                for _ in 0..ask::below(4) {
+                    self.take();
+                }
+                if !ask::one_in(3) {
+                    self.poll();
+                }
+                if ask::one_in(ask::plan(|plan| plan.retire)) {
+                    self.retire();
+                }
+            }
+        }
+    }
+
+    /// What is not settled.
+    pub fn busy(&self) -> bool {
+        let unsettled = self.blocks.values().any(|block| !block.pending.is_empty());
+        self.phase != Phase::Ready || unsettled || !self.inbox.is_empty()
+    }
+
+    pub fn state(&self) -> String {
+        let nexts = self.windows.keys().map(|chain| self.next(*chain));
+        let pending = self.blocks.values().map(|block| block.pending.len());
+        format!(
+            "{:?}, {} requests, {} pending, {:?}",
+            self.phase,
+            self.inbox.len(),
+            pending.sum::<usize>(),
+            nexts.collect::<Vec<_>>()
+        )
+    }
+
+    pub fn next(&self, chain: u32) -> u64 {
+        self.participant.next(chain).unwrap_or(0)
+    }
+
+    fn look_at_topics(&mut self) {
+        let chains = ask::chains();
+        for chain in chains.keys() {
+            if self.windows.contains_key(chain) {
+                continue;
+            }
+            let mut window = self.region.window_writer(&self.claim, cell_of(*chain));
+            if window.window().chain != *chain {
+                window.reset(*chain, 0, 0);
+            }
+            self.participant.open_chain(*chain, window.window().first);
+            self.windows.insert(*chain, window);
+        }
+        let gone: Vec<u32> = self
+            .windows
+            .keys()
+            .copied()
+            .filter(|it| !chains.contains_key(it))
+            .collect();
+        for chain in gone {
+            self.windows.remove(&chain);
+            self.participant.close_chain(chain);
+            self.inbox.retain(|request| request.chain != chain);
+            // What is in the lanes may still be ordered, for nobody.
+            for block in self.blocks.values_mut() {
+                block.ends.remove(&chain);
+                if block.chain == chain {
+                    block.pending.clear();
+                    block.batches = BATCHES_PER_EXTENT;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self) {
+        let Some(request) = self.inbox.pop_front() else {
+            return;
+        };
+        if !self.windows.contains_key(&request.chain) {
+            return;
+        }
+        let mut record = PbrRecord {
+            blog_at: request.instance,
+            producer: request.producer,
+            chain: request.chain,
+            session: request.place,
+            session_epoch: request.epoch,
+            incarnation: self.incarnation,
+            orders: PbrRecord::pack_orders(0, request.level),
+            ..PbrRecord::default()
+        };
+        match request.ask {
+            Ask::Open { give_up } => {
+                record.kind = PbrKind::Open as u8;
+                record.sequence = give_up;
+            }
+            Ask::Close => record.kind = PbrKind::Close as u8,
+            Ask::Batch { number, .. } => {
+                record.kind = PbrKind::Batch as u8;
+                record.sequence = number;
+                if !self.store(&request, &mut record) {
+                    self.inbox.push_back(request);
+                    return;
+                }
+            }
+        }
+        let lane = ask::below(self.lanes) as u16;
+        let tag = Tag {
+            request,
+            at: record.blog_at,
+        };
+        ask::note(|| format!("broker {} submits to lane {lane}: {record:?}", self.row));
+        if let Err((_, tag)) = self.participant.submit(lane, record, tag) {
+            ask::saw("lanes full");
+            self.settled(&tag);
+            self.inbox.push_front(tag.request);
+        }
+    }
+
+    /// Writes a batch to payload memory; false when there is no room.
+    fn store(&mut self, request: &Request, record: &mut PbrRecord) -> bool {
+        let bytes = batch(record);
+        let open = self
+            .blocks
+            .iter()
+            .find(|(_, block)| block.chain == request.chain && block.batches < BATCHES_PER_EXTENT);
+        let at = match open {
+            Some((at, _)) => *at,
+            None => {
+                if self.blog.free_bytes() == 0 {
+                    ask::saw("payload full");
+                    self.retire();
+                }
+                let Some(extent) = self.blog.allocate(64 << 10) else {
+                    return false;
+                };
+                let at = extent.at();
+                let block = Block {
+                    extent,
+                    chain: request.chain,
+                    batches: 0,
+                    pending: BTreeSet::new(),
+                    ends: BTreeMap::new(),
+                };
+                self.blocks.insert(at, block);
+                at
+            }
+        };
+        let block = self.blocks.get_mut(&at).expect("it was found or made");
+        let mut reservation = block
+            .extent
+            .reserve(bytes.len() as u32)
+            .expect("batches are small");
+        reservation.write(0, &bytes);
+        let span = reservation.commit();
+        record.blog_at = span.at();
+        record.len = bytes.len() as u32;
+        record.count = 1 + (record.sequence % 3) as u32;
+        record.payload_crc = checksum(&bytes);
+        record.orders = PbrRecord::pack_orders(block.extent.order(), request.level);
+        block.batches += 1;
+        block.pending.insert(span.at());
+        true
+    }
+
+    fn poll(&mut self) -> bool {
+        let mut events = Vec::new();
+        let more = self.participant.poll(&mut events);
+        if self.power.failed().is_some() {
+            // Nobody hears of what the dead believe to see.
+            return true;
+        }
+        for event in events {
+            match event {
+                Event::Ordered {
+                    chain,
+                    record,
+                    mine,
+                } => {
+                    ask::saw_record("a broker", chain, &record);
+                    self.ordered(chain, &record, mine);
+                }
+                Event::Told { tag, notice, .. } => {
+                    self.settled(&tag);
+                    ask::saw(match notice.kind {
+                        NoticeKind::Duplicate => "told duplicate",
+                        NoticeKind::Fenced => "told fenced",
+                        NoticeKind::BeyondWindow => "told beyond the window",
+                        NoticeKind::HeldFull => "told that too many are held",
+                        NoticeKind::UnknownSession => "told of an unknown session",
+                        NoticeKind::SessionsFull => "told that sessions are full",
+                        NoticeKind::TakenOver => "told of a newer instance",
+                        _ => "told opened or closed",
+                    });
+                    let answer = Answer::Told {
+                        kind: notice.kind,
+                        place: notice.session,
+                        epoch: notice.session_epoch,
+                        mark: notice.mark,
+                    };
+                    ask::answer(&tag.request, answer);
+                }
+                Event::Skipped { chain, first } => {
+                    ask::saw("positions skipped");
+                    let in_doubt = |it: &Block| it.chain == chain && !it.pending.is_empty();
+                    if self.blocks.values().any(in_doubt) {
+                        ask::saw("brokers ended as they came too late");
+                        self.power.fail_after(0, Outage::Process);
+                        return true;
+                    }
+                    self.raise(chain, first);
+                }
+            }
+        }
+        more
+    }
+
+    fn ordered(&mut self, chain: u32, record: &GoiRecord, mine: Option<(u16, Tag)>) {
+        self.raise(chain, record.end());
+        if u16::from(record.row) != self.row {
+            assert!(
+                mine.is_none(),
+                "a batch of another broker settled one of ours"
+            );
+            return;
+        }
+        let ours = record.incarnation == self.incarnation as u16;
+        assert_eq!(
+            mine.is_some(),
+            ours,
+            "broker {} of incarnation {} came upon {record:?}",
+            self.row,
+            self.incarnation
+        );
+        if let Some((_, tag)) = mine {
+            let same = tag.at == record.blog_at && tag.request.producer == record.producer;
+            assert!(same, "{record:?} settled {tag:?}");
+            self.settled(&tag);
+            ask::answer(&tag.request, Answer::Placed { base: record.base });
+        } else {
+            assert_ne!(
+                self.phase,
+                Phase::Ready,
+                "what an older incarnation left was ordered after the broker went on: {record:?}"
+            );
+        }
+        self.keep(chain, record);
+    }
+
+    /// The memory of a placed batch stays as long as its positions.
+    fn keep(&mut self, chain: u32, record: &GoiRecord) {
+        let first = self
+            .windows
+            .get(&chain)
+            .map_or(0, |window| window.window().first);
+        if record.end() <= first {
+            return;
+        }
+        let order = record.extent_order();
+        let (start, _) = Blog::<Tapped>::locate(record.blog_at, record.len, order)
+            .expect("a sequencer copies what a broker wrote");
+        let block = self.blocks.entry(start).or_insert_with(|| Block {
+            extent: self
+                .blog
+                .allocate_at(start, order)
+                .expect("nobody else has this memory"),
+            chain,
+            batches: BATCHES_PER_EXTENT,
+            pending: BTreeSet::new(),
+            ends: BTreeMap::new(),
+        });
+        let end = block.ends.entry(chain).or_default();
+        *end = record.end().max(*end);
+    }
+
+    fn settled(&mut self, tag: &Tag) {
+        let holds =
+            |at: u64, block: &Block| (at..at + u64::from(block.extent.len())).contains(&tag.at);
+        if matches!(tag.request.ask, Ask::Batch { .. })
+            && let Some((at, block)) = self.blocks.range_mut(..=tag.at).next_back()
+            && holds(*at, block)
+        {
+            assert!(block.pending.remove(&tag.at), "{tag:?} was settled before");
+        }
+    }
+
+    fn raise(&mut self, chain: u32, next: u64) {
+        if let Some(window) = self.windows.get_mut(&chain)
+            && next > window.window().next
+        {
+            window.raise_next(next);
+        }
+    }
+
+    /// Gives up positions, also those that others gave up, and then the memory of all below them.
+    fn retire(&mut self) {
+        for (chain, window) in &mut self.windows {
+            let rows = self.region.geometry().data_rows();
+            let others = rows.filter_map(|row| self.region.window(row, cell_of(*chain)));
+            let first = others
+                .filter(|it| it.chain == *chain)
+                .map(|it| it.first)
+                .max();
+            let mine = window.window();
+            let wanted = mine.first + ask::below(mine.next - mine.first + 1);
+            let first = first.unwrap_or(0).max(wanted).min(mine.next);
+            if first > mine.first {
+                ask::note(|| format!("broker {} keeps of {chain} from {first} on", self.row));
+                window.raise_first(first);
+                ask::saw("windows raised");
+            }
+        }
+        let windows = &self.windows;
+        self.blocks.retain(|_, block| {
+            let first = |chain| windows.get(chain).map_or(u64::MAX, |it| it.window().first);
+            let kept = block.ends.iter().any(|(chain, end)| *end > first(chain));
+            let keep = kept || !block.pending.is_empty();
+            if !keep {
+                ask::saw("extents given back");
+            }
+            keep
+        });
+    }
+}

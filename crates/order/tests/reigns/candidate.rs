@@ -1,0 +1,101 @@
+//! A candidate: it watches the sequencer, takes over, and sequences until it is deposed.
+
+use std::sync::Arc;
+
+use embar_fabric::{Claim, PbrRecord, Region};
+use embar_order::sequencer::Intact;
+use embar_order::{Candidate, Sequencer, TakeoverError};
+
+use crate::ask;
+use crate::bytes::checksum;
+use crate::memory::Tapped;
+
+/// See the module.
+pub struct Seat {
+    row: u16,
+    claim: Arc<Claim>,
+    region: Region<Tapped>,
+    watch: Candidate,
+    sequencer: Option<Sequencer<Tapped>>,
+    /// It takes over at its next step, whoever reigns.
+    pub usurp: bool,
+}
+
+impl Seat {
+    /// The next incarnation of a row.
+    pub fn start(region: Region<Tapped>, row: u16) -> Self {
+        Self {
+            row,
+            claim: Arc::new(region.claim_unlocked(row)),
+            region,
+            watch: Candidate::new(ask::plan(|plan| plan.lease_ns), ask::now()),
+            sequencer: None,
+            usurp: false,
+        }
+    }
+
+    pub fn step(&mut self) {
+        let Some(sequencer) = &mut self.sequencer else {
+            let (region, now) = (&self.region, ask::now());
+            if self.watch.should_take_over(region, now, &ask::alive) || self.usurp {
+                self.take_over();
+            }
+            return;
+        };
+        if ask::one_in(3) && !sequencer.beat(&ask::alive) {
+            ask::saw("sequencers deposed");
+            ask::note(|| format!("candidate {} is deposed", self.row));
+            self.sequencer = None;
+            return;
+        }
+        if ask::one_in(10) {
+            sequencer.retain_chains(&ask::exists);
+        }
+        let step = sequencer.step(ask::now());
+        ask::saw_many("batches ordered", step.ordered as u64);
+    }
+
+    fn take_over(&mut self) {
+        if !ask::lock(self.row) {
+            return;
+        }
+        ask::note(|| format!("candidate {} takes over", self.row));
+        ask::perhaps_fail(self.row);
+        let region = self.region.clone();
+        let intact: Intact = Box::new(move |row, record| is_intact(&region, row, record));
+        let limits = ask::plan(|plan| plan.limits.clone());
+        let sequencer =
+            Sequencer::take_over(&self.region, &self.claim, &limits, &ask::exists, intact);
+        if !ask::alive(self.row) {
+            // Its lock went with it, and nobody hears of what the dead believe to reign.
+            return ask::saw("takeovers that died");
+        }
+        ask::unlock(self.row);
+        match sequencer {
+            Ok(sequencer) => {
+                ask::note(|| format!("candidate {} reigns: {}", self.row, sequencer.epoch()));
+                ask::saw("takeovers");
+                self.sequencer = Some(sequencer);
+                self.usurp = false;
+            }
+            Err(TakeoverError::Overtaken) => ask::saw("takeovers overtaken"),
+            Err(error) => panic!("candidate {}: {error}", self.row),
+        }
+    }
+}
+
+fn is_intact(region: &Region<Tapped>, row: u16, record: &PbrRecord) -> bool {
+    let Some(foreign) = region.foreign(row, record.blog_at, record.len) else {
+        return false;
+    };
+    let mut bytes = vec![0; foreign.len()];
+    foreign.invalidate();
+    foreign.copy_to(0, &mut bytes);
+    let intact = checksum(&bytes) == record.payload_crc;
+    ask::saw(if intact {
+        "left and intact"
+    } else {
+        "left and used again"
+    });
+    intact
+}

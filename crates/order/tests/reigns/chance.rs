@@ -1,0 +1,106 @@
+//! What time and chance do to the world, and what publishers do in it.
+
+use embar_fabric::Outage;
+
+use crate::plan::STEP_NS;
+use crate::publisher::Publisher;
+use crate::slot::{Actor, Kind};
+use crate::world::World;
+
+impl World {
+    /// Time passes, chance strikes, and publishers do something.
+    pub fn tick(&mut self) {
+        self.step += 1;
+        self.now += self.random.below(2 * STEP_NS);
+        if self.rough {
+            self.strike();
+        }
+        let mut sends = Vec::new();
+        let brokers = self.brokers();
+        for _ in 0..2 {
+            let chosen = self.random.below(self.publishers.len() as u64) as usize;
+            let publisher = &mut self.publishers[chosen];
+            publisher.step(&brokers, &mut self.books, &mut self.random, &mut sends);
+        }
+        for (to, request) in sends {
+            let row = self.slots[to].row().expect("brokers have rows");
+            let queue = self.requests.entry(row).or_default();
+            // Connections are not ordered among each other.
+            let at = self.random.below(queue.len() as u64 + 1) as usize;
+            queue.insert(at, request);
+        }
+    }
+
+    /// Brokers that publishers can reach: place and life.
+    fn brokers(&self) -> Vec<(usize, u64)> {
+        let slots = self.slots.iter().enumerate();
+        let brokers = slots.filter(|(_, it)| matches!(it.kind, Kind::Broker(_)) && it.lives());
+        brokers.map(|(place, slot)| (place, slot.life)).collect()
+    }
+
+    fn strike(&mut self) {
+        let count = self.slots.len() as u64;
+        if self.random.one_in(self.plan.crash) {
+            let place = self.random.below(count) as usize;
+            let outage = self.random.pick(&[Outage::Host, Outage::Process]);
+            let accesses = self.random.below(3000);
+            if let Some(host) = &self.slots[place].host
+                && self.slots[place].lives()
+            {
+                host.power.fail_after(accesses, outage);
+            }
+        }
+        if self.random.one_in(self.plan.pause) {
+            let place = self.random.below(count) as usize;
+            self.slots[place].paused_until = self.step + self.random.between(5, 150);
+            self.saw("pauses", 1);
+        }
+        if self.random.one_in(self.plan.usurp) {
+            let place = self.random.below(count) as usize;
+            if let Some(Actor::Seat(seat)) = self.slots[place].actor.as_mut() {
+                seat.usurp = true;
+            }
+        }
+        if self.random.one_in(self.plan.restart_client) {
+            let chosen = self.random.below(self.publishers.len() as u64) as usize;
+            if self.publishers[chosen].restart(&mut self.random) {
+                self.saw("clients restarted", 1);
+                self.note(|| format!("publisher {chosen} restarts"));
+            }
+        }
+        if self.random.one_in(self.plan.delete) && self.books.chains.len() > 1 {
+            self.delete_chain();
+        }
+    }
+
+    /// A chain goes, and another takes its cell.
+    fn delete_chain(&mut self) {
+        let chains: Vec<(u32, u8)> = self
+            .books
+            .chains
+            .iter()
+            .map(|(chain, order)| (*chain, order.level))
+            .collect();
+        let (chain, level) = self.random.pick(&chains);
+        self.books.chains.remove(&chain);
+        let publishers = self.publishers.iter_mut().filter(|it| it.chain == chain);
+        publishers.for_each(Publisher::stop);
+        self.make_chain((chain + (1 << 12), level));
+        self.saw("chains deleted", 1);
+        self.note(|| format!("chain {chain} is deleted"));
+    }
+
+    /// From here on nothing fails.
+    pub fn calm_down(&mut self) {
+        self.rough = false;
+        self.plan_interruption();
+        for slot in &mut self.slots {
+            slot.paused_until = 0;
+            if let Some(host) = &slot.host
+                && host.power.failed().is_none()
+            {
+                host.power.fail_after(u64::MAX, Outage::Host);
+            }
+        }
+    }
+}

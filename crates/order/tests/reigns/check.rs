@@ -1,0 +1,120 @@
+//! What must hold after every step, looked at on the devices themselves.
+
+use std::collections::BTreeMap;
+
+use embar_fabric::geometry::cell_of;
+use embar_fabric::{Region, Simulated};
+use embar_order::follower::Found;
+use embar_order::reign::Reign;
+use embar_order::{Follower, Throne};
+
+use crate::ask;
+use crate::bytes::is_batch;
+
+/// Steps between looks at all of the order, and not only what is new.
+const ALL_EVERY: u64 = 32;
+
+/// See the module.
+pub struct Checker {
+    region: Region<Simulated>,
+    followers: BTreeMap<u32, Follower<Simulated>>,
+}
+
+impl Checker {
+    pub fn new(region: Region<Simulated>) -> Self {
+        Self {
+            region,
+            followers: BTreeMap::new(),
+        }
+    }
+
+    pub fn step(&mut self) {
+        let Some(reign) = Throne::observe(&self.region).reign else {
+            return;
+        };
+        let chains = ask::chains();
+        self.followers.retain(|chain, _| chains.contains_key(chain));
+        for chain in chains.keys() {
+            let region = &self.region;
+            let follower = self.followers.entry(*chain);
+            let follower = follower.or_insert_with(|| Follower::new(region, *chain, 0));
+            read(*chain, reign, follower);
+        }
+        if ask::books(|_, step| step.is_multiple_of(ALL_EVERY)) {
+            self.all();
+        }
+    }
+
+    /// All that is kept is where it was, and points to its bytes.
+    pub fn all(&mut self) {
+        let Some(reign) = Throne::observe(&self.region).reign else {
+            return;
+        };
+        for (chain, end) in ask::chains() {
+            let first = self.first(reign, chain);
+            let mut follower = Follower::new(&self.region, chain, first);
+            read(chain, reign, &mut follower);
+            let next = follower.next();
+            assert!(
+                next >= end || reign_knows_less(&follower, reign, end),
+                "positions {next}..{end} of chain {chain} are lost in {reign:?}, first is {first}"
+            );
+            self.bytes(chain, first);
+        }
+        ask::books(|books, _| books.are_in_order());
+    }
+
+    /// The first position of a chain that is kept.
+    fn first(&self, reign: Reign, chain: u32) -> u64 {
+        let rows = self.region.geometry().data_rows();
+        let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)));
+        let windows = windows.filter(|window| window.chain == chain);
+        let first = windows.map(|window| window.first).max().unwrap_or(0);
+        let root = self.region.goi_root(reign.area, cell_of(chain));
+        let root = root.filter(|root| root.chain == chain);
+        root.map_or(first, |root| first.max(root.first))
+    }
+
+    fn bytes(&self, chain: u32, first: u64) {
+        ask::books(|books, _| {
+            let Some(order) = books.chains.get(&chain) else {
+                return;
+            };
+            for record in order.records.range(first..).map(|(_, record)| record) {
+                let foreign = self
+                    .region
+                    .foreign(record.row.into(), record.blog_at, record.len);
+                let foreign = foreign.expect("a batch lies in its broker's file");
+                let mut bytes = vec![0; foreign.len()];
+                foreign.copy_to(0, &mut bytes);
+                assert!(
+                    is_batch(chain, record, &bytes),
+                    "{record:?} points to other bytes, first is {first}"
+                );
+            }
+        });
+    }
+}
+
+/// A reign that has not ordered anything of a chain yet, of which nothing was left to it either.
+fn reign_knows_less(follower: &Follower<Simulated>, reign: Reign, end: u64) -> bool {
+    follower.start_of(reign).is_none() && end == 0
+}
+
+fn read(chain: u32, reign: Reign, follower: &mut Follower<Simulated>) {
+    let mut records = Vec::new();
+    loop {
+        let found = follower.read(reign, usize::MAX >> 1, &mut records);
+        for record in records.drain(..) {
+            ask::saw_record("the devices", chain, &record);
+        }
+        match found {
+            Found::Gone { first } => {
+                assert!(first > follower.next(), "it goes on where it is: {first}");
+                follower.seek(first);
+                ask::books(|books, _| books.reaches(chain, first));
+            }
+            Found::End | Found::More => return,
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A publisher of one session: opens it, sends batches by any broker, sends again what is not
+//! answered, and gives up its epoch when that is fenced.
+//!
+//! It is no process and has no memory in the region: requests and replies are handed over.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use embar_fabric::NoticeKind;
+
+use crate::books::{Books, Logical};
+use crate::random::Random;
+
+/// What a publisher asks a broker for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    Open { give_up: u64 },
+    Batch { number: u64, logical: Logical },
+    Close,
+}
+
+/// A request, on its way or with a broker.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    pub publisher: usize,
+    pub chain: u32,
+    pub level: u8,
+    pub producer: u64,
+    pub instance: u64,
+    pub place: u32,
+    pub epoch: u32,
+    pub ask: Ask,
+}
+
+/// What a broker answers.
+#[derive(Debug, Clone, Copy)]
+pub enum Answer {
+    Placed {
+        base: u64,
+    },
+    Told {
+        kind: NoticeKind,
+        place: u32,
+        epoch: u32,
+        mark: u64,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It opens its session next, or again; it does not have this epoch, or gives it up.
+    Opening {
+        give_up: u64,
+        asked: bool,
+    },
+    Open,
+    Closing {
+        asked: bool,
+    },
+    Done,
+}
+
+#[derive(Debug)]
+pub struct Publisher {
+    id: usize,
+    pub chain: u32,
+    level: u8,
+    producer: u64,
+    instance: u64,
+    place: u32,
+    epoch: u32,
+    state: State,
+    /// The first number of the epoch, and the batch that it and each behind it was given to.
+    mark: u64,
+    numbered: Vec<u64>,
+    /// By batch.
+    acknowledged: Vec<bool>,
+    ahead: u64,
+    /// The brokers (slot, life) that an unanswered request was sent to.
+    flights: BTreeMap<u64, Vec<(usize, u64)>>,
+    asked_of: Option<(usize, u64)>,
+    /// Sessions may be forgotten, and this one with them.
+    pub forgettable: bool,
+    pub gave_up: bool,
+    pub inbox: VecDeque<(Request, Answer)>,
+}
+
+impl Publisher {
+    pub fn new(id: usize, chain: (u32, u8), batches: u64, ahead: u64, random: &mut Random) -> Self {
+        Self {
+            id,
+            chain: chain.0,
+            level: chain.1,
+            producer: random.bits(),
+            instance: random.bits(),
+            place: 0,
+            epoch: 0,
+            state: State::Opening {
+                give_up: 0,
+                asked: false,
+            },
+            mark: 0,
+            numbered: Vec::new(),
+            acknowledged: vec![false; batches as usize],
+            ahead,
+            flights: BTreeMap::new(),
+            asked_of: None,
+            forgettable: false,
+            gave_up: false,
+            inbox: VecDeque::new(),
+        }
+    }
+
+    pub fn state(&self) -> String {
+        let open: Vec<u64> = self.unacknowledged().collect();
+        let Self {
+            id,
+            chain,
+            place,
+            epoch,
+            state,
+            mark,
+            numbered,
+            flights,
+            ..
+        } = self;
+        format!(
+            "publisher {id} of {chain}: {state:?}, place {place}, epoch {epoch}, mark {mark}, {} numbered, not acknowledged {open:?}, sent {flights:?}",
+            numbered.len()
+        )
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Its chain is gone, or its session.
+    pub fn stop(&mut self) {
+        self.state = State::Done;
+    }
+
+    /// The process ends and another takes over its identity, knowing its batches, and not what
+    /// became of them. Order 2 does not say that, so there it never happens.
+    pub fn restart(&mut self, random: &mut Random) -> bool {
+        if self.level != 5 || matches!(self.state, State::Done | State::Closing { .. }) {
+            return false;
+        }
+        self.instance = random.bits();
+        self.open(0);
+        true
+    }
+
+    fn open(&mut self, give_up: u64) {
+        self.state = State::Opening {
+            give_up,
+            asked: false,
+        };
+        self.flights.clear();
+        self.asked_of = None;
+    }
+
+    /// Takes one answer, and sends what is to be sent to any of `brokers`.
+    pub fn step(
+        &mut self,
+        brokers: &[(usize, u64)],
+        books: &mut Books,
+        random: &mut Random,
+        sends: &mut Vec<(usize, Request)>,
+    ) {
+        if let Some((request, answer)) = self.inbox.pop_front() {
+            self.answered(&request, &answer, books);
+        }
+        self.look_after(brokers, random);
+        if brokers.is_empty() {
+            return;
+        }
+        let to = random.pick(brokers);
+        let ask = match self.state {
+            State::Opening {
+                give_up,
+                asked: false,
+            } => {
+                self.state = State::Opening {
+                    give_up,
+                    asked: true,
+                };
+                self.asked_of = Some(to);
+                Some(Ask::Open { give_up })
+            }
+            State::Open => self.next_batch(to, books, random),
+            State::Closing { asked: false } => {
+                self.state = State::Closing { asked: true };
+                self.asked_of = Some(to);
+                Some(Ask::Close)
+            }
+            _ => None,
+        };
+        if let Some(ask) = ask {
+            sends.push((to.0, self.request(ask)));
+        }
+    }
+
+    fn request(&self, ask: Ask) -> Request {
+        Request {
+            publisher: self.id,
+            chain: self.chain,
+            level: self.level,
+            producer: self.producer,
+            instance: self.instance,
+            place: self.place,
+            epoch: self.epoch,
+            ask,
+        }
+    }
+
+    /// Forgets flights to brokers that died, and now and then one that may only be slow.
+    fn look_after(&mut self, brokers: &[(usize, u64)], random: &mut Random) {
+        for sent_to in self.flights.values_mut() {
+            sent_to.retain(|to| brokers.contains(to));
+        }
+        let lost = self.asked_of.is_some_and(|to| !brokers.contains(&to));
+        if lost || random.one_in(100) {
+            self.state = match self.state {
+                State::Opening { give_up, .. } => State::Opening {
+                    give_up,
+                    asked: false,
+                },
+                State::Closing { .. } => State::Closing { asked: false },
+                other => other,
+            };
+        }
+    }
+
+    fn next_batch(
+        &mut self,
+        to: (usize, u64),
+        books: &mut Books,
+        random: &mut Random,
+    ) -> Option<Ask> {
+        let open: Vec<u64> = self.unacknowledged().collect();
+        if open.is_empty() && self.numbered.len() as u64 + self.first_logical() == self.batches() {
+            self.state = State::Closing { asked: false };
+            return None;
+        }
+        let lost = |number: &u64| self.flights.get(number).is_none_or(Vec::is_empty);
+        let again = open.iter().copied().find(lost);
+        let again = match again {
+            None if random.one_in(40) && !open.is_empty() => Some(random.pick(&open)),
+            other => other,
+        };
+        let number = match again {
+            Some(number) => number,
+            None if (open.len() as u64) < self.ahead => {
+                let logical = self.first_logical() + self.numbered.len() as u64;
+                if logical == self.batches() {
+                    return None;
+                }
+                self.give_number(logical, books)
+            }
+            None => return None,
+        };
+        self.flights.entry(number).or_default().push(to);
+        let index = self.logical(number)?;
+        let logical = Logical {
+            publisher: self.id,
+            index,
+        };
+        Some(Ask::Batch { number, logical })
+    }
+
+    fn batches(&self) -> u64 {
+        self.acknowledged.len() as u64
+    }
+
+    /// The first batch that has no number of this epoch because it was placed in an older one.
+    fn first_logical(&self) -> u64 {
+        // Order 5 places a prefix; order 2 has one epoch.
+        match self.numbered.first() {
+            Some(first) => *first,
+            None => self.acknowledged.iter().take_while(|it| **it).count() as u64,
+        }
+    }
+
+    fn give_number(&mut self, logical: u64, books: &mut Books) -> u64 {
+        let number = self.mark + self.numbered.len() as u64;
+        self.numbered.push(logical);
+        let key = (self.chain, self.place, self.epoch, number);
+        books.number(
+            key,
+            Logical {
+                publisher: self.id,
+                index: logical,
+            },
+        );
+        number
+    }
+
+    fn logical(&self, number: u64) -> Option<u64> {
+        let index = number.checked_sub(self.mark)?;
+        self.numbered.get(usize::try_from(index).ok()?).copied()
+    }
+
+    fn unacknowledged(&self) -> impl Iterator<Item = u64> + '_ {
+        let numbers = (self.mark..).zip(&self.numbered);
+        numbers
+            .filter(|(_, logical)| !self.acknowledged[**logical as usize])
+            .map(|(number, _)| number)
+    }
+
+    fn answered(&mut self, request: &Request, answer: &Answer, books: &mut Books) {
+        if self.is_done() {
+            return;
+        }
+        let current = request.instance == self.instance;
+        match (request.ask, *answer) {
+            (Ask::Batch { logical, .. }, Answer::Placed { base }) => {
+                books.acknowledge(self.chain, logical, Some(base));
+                self.acknowledged[logical.index as usize] = true;
+            }
+            (
+                Ask::Batch { logical, .. },
+                Answer::Told {
+                    kind: NoticeKind::Duplicate,
+                    ..
+                },
+            ) => {
+                assert!(
+                    books.may_be_placed(self.chain, logical),
+                    "{logical:?} is told to be placed already and nobody saw it: {request:?}"
+                );
+                books.acknowledge(self.chain, logical, None);
+                self.acknowledged[logical.index as usize] = true;
+            }
+            (Ask::Batch { number, .. }, Answer::Told { kind, .. }) => {
+                let same = current && request.epoch == self.epoch && request.place == self.place;
+                if same && self.state == State::Open {
+                    self.refused(number, kind);
+                }
+            }
+            (
+                Ask::Open { give_up },
+                Answer::Told {
+                    kind,
+                    place,
+                    epoch,
+                    mark,
+                },
+            ) if current => {
+                if matches!(self.state, State::Opening { give_up: now, .. } if now == give_up) {
+                    self.opened(kind, (place, epoch, mark), books);
+                }
+            }
+            (Ask::Close, Answer::Told { kind, .. }) if current => match kind {
+                NoticeKind::BeyondWindow => self.state = State::Closing { asked: false },
+                _ => self.stop(),
+            },
+            _ => {}
+        }
+    }
+
+    fn refused(&mut self, number: u64, kind: NoticeKind) {
+        match kind {
+            NoticeKind::HeldFull | NoticeKind::BeyondWindow => {
+                self.flights.remove(&number);
+            }
+            NoticeKind::Fenced => {
+                assert_eq!(self.level, 5, "nobody has fenced this");
+                self.open(self.epoch.into());
+            }
+            NoticeKind::UnknownSession => self.forgotten(),
+            other => panic!("batch {number} of {self:?} was told {other:?}"),
+        }
+    }
+
+    fn forgotten(&mut self) {
+        assert!(self.forgettable, "an open session was forgotten: {self:?}");
+        self.gave_up = true;
+        self.stop();
+    }
+
+    fn opened(&mut self, kind: NoticeKind, as_told: (u32, u32, u64), books: &mut Books) {
+        let (place, epoch, mark) = as_told;
+        match kind {
+            NoticeKind::Opened => {}
+            NoticeKind::SessionsFull => return self.again(),
+            NoticeKind::TakenOver => {
+                // By what an older instance of it sent: its own instance is new, then.
+                self.instance = self.instance.wrapping_add(1);
+                return self.open(0);
+            }
+            NoticeKind::UnknownSession => return self.forgotten(),
+            other => panic!("opening {self:?} was told {other:?}"),
+        }
+        books.begins((self.chain, place, self.producer), epoch, mark);
+        if self.level == 5 {
+            for (number, logical) in (self.mark..).zip(&self.numbered) {
+                let placed = number < mark;
+                let known = &mut self.acknowledged[*logical as usize];
+                assert!(
+                    placed || !*known,
+                    "number {number} was acknowledged, and the next epoch begins at {mark}"
+                );
+                if placed && !*known {
+                    *known = true;
+                    let logical = Logical {
+                        publisher: self.id,
+                        index: *logical,
+                    };
+                    books.acknowledge(self.chain, logical, None);
+                }
+            }
+        } else {
+            assert!(self.numbered.is_empty(), "an open session was opened");
+        }
+        (self.place, self.epoch, self.mark) = (place, epoch, mark);
+        self.numbered.clear();
+        self.flights.clear();
+        self.asked_of = None;
+        self.state = State::Open;
+    }
+
+    fn again(&mut self) {
+        if let State::Opening { give_up, .. } = self.state {
+            self.open(give_up);
+        }
+    }
+}

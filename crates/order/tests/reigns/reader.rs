@@ -1,0 +1,95 @@
+//! Somebody who reads the order and the bytes, from a host of its own.
+
+use std::collections::BTreeMap;
+
+use embar_fabric::geometry::cell_of;
+use embar_fabric::{Power, Region};
+use embar_order::follower::Found;
+use embar_order::{Follower, Throne};
+
+use crate::ask;
+use crate::bytes::is_batch;
+use crate::memory::Tapped;
+
+/// Records of one read.
+const LIMIT: usize = 16;
+
+/// See the module.
+pub struct Reader {
+    region: Region<Tapped>,
+    power: Power,
+    followers: BTreeMap<u32, Follower<Tapped>>,
+}
+
+impl Reader {
+    pub fn new(region: Region<Tapped>, power: Power) -> Self {
+        Self {
+            region,
+            power,
+            followers: BTreeMap::new(),
+        }
+    }
+
+    pub fn next(&self, chain: u32) -> u64 {
+        self.followers.get(&chain).map_or(0, Follower::next)
+    }
+
+    pub fn step(&mut self) {
+        let chains = ask::chains();
+        self.followers.retain(|chain, _| chains.contains_key(chain));
+        for (chain, end) in chains {
+            let region = &self.region;
+            let follower = self.followers.entry(chain).or_insert_with(|| {
+                // It may begin inside of a batch.
+                Follower::new(region, chain, ask::below(end + 1))
+            });
+            if ask::one_in(50) {
+                follower.seek(ask::below(end + 1));
+            }
+            read(region, chain, follower, &self.power);
+        }
+    }
+}
+
+fn read(region: &Region<Tapped>, chain: u32, follower: &mut Follower<Tapped>, power: &Power) {
+    let Some(reign) = Throne::observe(region).reign else {
+        return;
+    };
+    let mark = follower.mark();
+    let mut records = Vec::new();
+    let found = follower.read(reign, LIMIT, &mut records);
+    if !reign.lasts(region) {
+        ask::saw("reads that did not count");
+        follower.back_to(mark);
+        return;
+    }
+    for record in &records {
+        if power.failed().is_some() {
+            // Nobody hears of what the dead believe to see.
+            return;
+        }
+        ask::saw_record("a reader", chain, record);
+        let foreign = region.foreign(record.row.into(), record.blog_at, record.len);
+        let foreign = foreign.expect("a batch lies in its broker's file");
+        let mut bytes = vec![0; foreign.len()];
+        foreign.invalidate();
+        foreign.copy_to(0, &mut bytes);
+        let rows = region.geometry().data_rows();
+        let windows = rows.filter_map(|row| region.window(row, cell_of(chain)));
+        let windows = windows.filter(|window| window.chain == chain);
+        let first = windows.map(|window| window.first).max().unwrap_or(0);
+        let root = region.goi_root(reign.area, cell_of(chain));
+        let first = root.map_or(first, |root| first.max(root.first));
+        let gone = first > record.base || !ask::exists(chain);
+        assert!(
+            gone || is_batch(chain, record, &bytes)
+                || !reign.lasts(region)
+                || power.failed().is_some(),
+            "a reader: {record:?} points to other bytes, first is {first}"
+        );
+    }
+    if let Found::Gone { first } = found {
+        ask::saw("readers too late");
+        follower.seek(first);
+    }
+}

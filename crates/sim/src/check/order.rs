@@ -1,0 +1,198 @@
+//! The topics of orders 2 and 5, as any other host could read them at this moment: from the devices
+//! alone.
+//!
+//! What the present reign's order shows on the devices is what a successor will find there, so it
+//! counts, and never changes.
+
+use std::collections::BTreeMap;
+
+use embar_broker::topics::Topic;
+use embar_fabric::{GoiRecord, Region, Simulated};
+use embar_order::follower::Found;
+use embar_order::{Follower, Reign, Throne};
+
+use super::bytes::Blogs;
+use crate::books::{Books, History, Visible};
+use crate::host::Devices;
+use crate::violation::{Check, Invariant, Violation, ensure};
+
+/// Records read at once.
+const RECORDS: usize = 4096;
+
+/// See the module.
+pub struct OrderInspector {
+    raw: Region<Simulated>,
+    blogs: Blogs,
+    epoch: u32,
+    followers: BTreeMap<u32, Follower<Simulated>>,
+    /// By topic: where the reign of an epoch starts.
+    starts: BTreeMap<u32, (u32, u64)>,
+}
+
+impl OrderInspector {
+    /// An inspector of freshly formatted devices.
+    pub fn new(devices: &Devices) -> Self {
+        let raw = devices.raw();
+        let first_row = raw.geometry().data_rows().next().unwrap_or(0);
+        Self {
+            blogs: Blogs::new(devices, first_row),
+            raw,
+            epoch: 0,
+            followers: BTreeMap::new(),
+            starts: BTreeMap::new(),
+        }
+    }
+
+    /// Checks what is visible now, and enters what is new into the books.
+    pub fn look(&mut self, topics: &[Topic], books: &mut Books) -> Check {
+        let throne = Throne::observe(&self.raw);
+        ensure(Invariant::I1, throne.highest >= self.epoch, || {
+            format!("epoch {} after {}", throne.highest, self.epoch)
+        })?;
+        self.epoch = throne.highest;
+        for topic in topics.iter().filter(|topic| topic.is_ordered()) {
+            let mut history = books
+                .histories
+                .remove(&(topic.id, None))
+                .unwrap_or_default();
+            let checked = match throne.reign {
+                Some(reign) => self.follow(topic, reign, &mut history, books),
+                None => Ok(()),
+            };
+            let first = self.first(topic, throne.reign);
+            history.first = history.first.max(first.unwrap_or(0));
+            books.histories.insert((topic.id, None), history);
+            checked?;
+        }
+        Ok(())
+    }
+
+    /// The first position that everybody may still ask for.
+    fn first(&self, topic: &Topic, reign: Option<Reign>) -> Option<u64> {
+        let rows = self.raw.geometry().data_rows();
+        let windows = rows.filter_map(|row| self.raw.window(row, topic.cell()));
+        let kept = windows.filter(|w| w.chain == topic.id).map(|w| w.first);
+        let root = reign.and_then(|reign| self.raw.goi_root(reign.area, topic.cell()));
+        let ordered = root
+            .filter(|root| root.chain == topic.id)
+            .map(|root| root.first);
+        kept.chain(ordered).max()
+    }
+
+    fn follow(
+        &mut self,
+        topic: &Topic,
+        reign: Reign,
+        history: &mut History,
+        books: &Books,
+    ) -> Check {
+        let follower = self
+            .followers
+            .entry(topic.id)
+            .or_insert_with(|| Follower::new(&self.raw, topic.id, 0));
+        // A cut below what was seen before takes back what somebody may have been told.
+        if let Some(start) = follower.start_of(reign)
+            && self.starts.insert(topic.id, (reign.epoch, start)) != Some((reign.epoch, start))
+        {
+            ensure(Invariant::I6, start >= history.next, || {
+                format!(
+                    "{}: epoch {} starts at {start}, and {} positions were seen",
+                    topic.name, reign.epoch, history.next
+                )
+            })?;
+        }
+        let mut records = Vec::new();
+        while let Found::Gone { first } = follower.read(reign, RECORDS, &mut records) {
+            let next = follower.next();
+            history.unseen.push((next, first));
+            history.next = first;
+            follower.seek(first);
+        }
+        for record in &records {
+            self.enter(topic, record, history, books)?;
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &self,
+        topic: &Topic,
+        record: &GoiRecord,
+        history: &mut History,
+        books: &Books,
+    ) -> Check {
+        let name = &topic.name;
+        ensure(Invariant::I3, record.base == history.next, || {
+            format!(
+                "{name}: {record:?} where position {} comes next",
+                history.next
+            )
+        })?;
+        history.next = record.end();
+        let place = (u16::from(record.row), record.blog_at);
+        let mut visible = Visible {
+            name: None,
+            numbered: (record.producer, record.sequence),
+            count: record.count,
+            place,
+            len: record.len,
+            flags: 0,
+            session_epoch: record.session_epoch,
+        };
+        if self.is_kept(topic, record.base, &visible) {
+            let (name, flags) =
+                self.bytes_of(topic, record.base, &visible, books, Invariant::I2)?;
+            (visible.name, visible.flags) = (Some(name), flags);
+        }
+        history.batches.insert(record.base, visible);
+        Ok(())
+    }
+
+    /// Whether the memory of a batch may not have been used again.
+    fn is_kept(&self, topic: &Topic, base: u64, visible: &Visible) -> bool {
+        let window = self.raw.window(visible.place.0, topic.cell());
+        window.is_some_and(|window| window.chain == topic.id && window.first <= base)
+    }
+
+    fn bytes_of(
+        &self,
+        topic: &Topic,
+        base: u64,
+        visible: &Visible,
+        books: &Books,
+        invariant: Invariant,
+    ) -> Result<((u64, u64), u16), Violation> {
+        let found = self.blogs.batch(visible.place, visible.len, books);
+        if let Ok((header, Some(name))) = &found
+            && header.topic() == topic.id
+            && (header.producer(), header.sequence()) == visible.numbered
+            && header.message_count() == visible.count
+            && header.epoch() == visible.session_epoch
+            && visible.name.is_none_or(|before| before == *name)
+        {
+            return Ok((*name, header.flags().bits()));
+        }
+        Err(Violation {
+            invariant,
+            what: format!(
+                "{}: {visible:?} at position {base}, but {found:?} is on the device",
+                topic.name
+            ),
+        })
+    }
+
+    /// Checks all bytes that are retained: they never change.
+    pub fn reread(&self, topics: &[Topic], books: &Books) -> Check {
+        for topic in topics.iter().filter(|topic| topic.is_ordered()) {
+            let Some(history) = books.histories.get(&(topic.id, None)) else {
+                continue;
+            };
+            for (base, visible) in history.batches.range(history.first..) {
+                if self.is_kept(topic, *base, visible) {
+                    self.bytes_of(topic, *base, visible, books, Invariant::I7)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

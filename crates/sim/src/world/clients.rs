@@ -1,0 +1,127 @@
+//! The clients' part of the world.
+
+use embar_client::Start;
+use embar_client::sim_api::Lane;
+use embar_wire::time::Now;
+
+use super::World;
+use crate::actor::{PublisherActor, Scene, SubscriberActor, Vandal, Wish};
+use crate::host::{address, row_at};
+use crate::network::NearEvent;
+use crate::violation::Check;
+
+impl World {
+    /// Addresses that a client starts from, in any order.
+    pub(super) fn bootstrap(&mut self) -> Vec<std::net::SocketAddr> {
+        let mut addresses: Vec<_> = self.rows().map(address).collect();
+        self.random.shuffle(&mut addresses);
+        addresses
+    }
+
+    pub(super) fn enter_actors(&mut self) {
+        let now = Now(self.now);
+        for (i, plan) in self.plan.publishers.clone().into_iter().enumerate() {
+            let (bootstrap, random) = (self.bootstrap(), self.random.fork());
+            let topic = &self.topics[plan.topic];
+            let named = (topic.name.as_str(), topic.is_ordered());
+            let publisher = PublisherActor::new(plan, named, i as u64 + 1, bootstrap, random, now);
+            self.actors.push(Box::new(publisher));
+        }
+        for (i, plan) in self.plan.subscribers.clone().into_iter().enumerate() {
+            let (bootstrap, random) = (self.bootstrap(), self.random.fork());
+            let start = if self.random.one_in(2) {
+                Start::Earliest
+            } else {
+                Start::Latest
+            };
+            let topic = &self.topics[plan.topic];
+            let named = (topic.name.as_str(), topic.id);
+            let subscriber = SubscriberActor::new(plan, i, named, start, bootstrap, random, now);
+            self.actors.push(Box::new(subscriber));
+        }
+        for i in 0..self.plan.vandals {
+            let (addresses, random) = (self.bootstrap(), self.random.fork());
+            let topic = &self.topics[i % self.topics.len()];
+            let vandal = Vandal::new(i as u64, topic, addresses, random, now);
+            self.actors.push(Box::new(vandal));
+        }
+    }
+
+    pub(super) fn actor_is_able(&self, actor: usize) -> bool {
+        let due = self.actors[actor]
+            .next_at()
+            .is_some_and(|at| at.0 <= self.now);
+        due || !self.network.near_ready(actor, self.now).is_empty()
+    }
+
+    pub(super) fn actor_turn(&mut self, i: usize) -> Check {
+        let now = Now(self.now);
+        let mut ready = self.network.near_ready(i, self.now);
+        self.random.shuffle(&mut ready);
+        ready.truncate(self.random.between(1, 3) as usize);
+        for id in ready {
+            let Some((_, lane)) = self.network.owner(id) else {
+                continue;
+            };
+            let actor = &mut self.actors[i];
+            match self.network.near_event(id, self.now) {
+                None => {}
+                Some(NearEvent::Connected) => actor.connected(lane, now),
+                Some(NearEvent::Received(buf, result)) => {
+                    actor.received(lane, buf, &result, now);
+                }
+                Some(NearEvent::Sent(buf, result)) => actor.sent(lane, buf, &result, now),
+                Some(NearEvent::Ended(cause)) => {
+                    self.connections.remove(&(i, lane));
+                    actor.disconnected(lane, &cause, now);
+                }
+            }
+        }
+        let mut scene = Scene {
+            now,
+            books: &mut self.books,
+            trace: &mut self.trace,
+            figures: &mut self.figures,
+            damages: self.plan.weather.damage_one_in > 0,
+            forgets_sessions: self.plan.forgets_sessions(),
+        };
+        self.actors[i].work(&mut scene)?;
+        self.dismiss_if_moved(i);
+        while let Some((lane, wish)) = self.actors[i].wish(now) {
+            self.grant(i, lane, wish);
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, actor: usize, lane: Lane, wish: Wish) {
+        if let Wish::Connect(address) = wish {
+            let id = self.network.connect(actor, lane, row_at(address), self.now);
+            self.connections.insert((actor, lane), id);
+            return;
+        }
+        // Without a connection the actor was told so already.
+        let Some(id) = self.connections.get(&(actor, lane)).copied() else {
+            return;
+        };
+        match wish {
+            Wish::Connect(_) => {}
+            Wish::Send(buf) => self.network.client_send(id, buf),
+            Wish::Receive(buf) => self.network.client_recv(id, buf),
+            Wish::ShutdownWrite => self.network.client_shutdown(id, self.now),
+            Wish::Close => self.network.client_close(id, self.now),
+        }
+    }
+
+    /// An actor that begins anew must not hear of what it left.
+    pub(super) fn dismiss_if_moved(&mut self, actor: usize) {
+        if self.actors[actor].has_moved() {
+            self.dismiss(actor);
+        }
+    }
+
+    /// The connections of an actor are no more, without its being told.
+    pub(super) fn dismiss(&mut self, actor: usize) {
+        self.network.client_died(actor, self.now);
+        self.connections.retain(|(owner, _), _| *owner != actor);
+    }
+}

@@ -1,0 +1,153 @@
+//! Births and deaths of hosts.
+
+use std::sync::Arc;
+
+use embar_broker::node::HEAD;
+use embar_fabric::{Outage, Power};
+
+use super::looks::claims;
+use super::{World, is_alive, set_alive, with};
+use crate::check::device::Moment;
+use crate::host::{Broker, Host};
+use crate::seat::Seat;
+use crate::violation::{Check, Invariant, ensure};
+
+/// Accesses to memory after which an outage strikes at the latest.
+pub(super) const FUSE_MAX: u64 = 20_000;
+/// A host that is dead comes back within this, in nanoseconds.
+const BACK_WITHIN_NS: u64 = 3_000_000_000;
+
+/// All start, and the head creates the topics: the others are to hear of them.
+pub(super) fn begin() -> Check {
+    for row in with(|world| world.rows()) {
+        start(row)?;
+    }
+    let (head, plan, wall) = with(|world| {
+        let head = world.host_mut(HEAD).and_then(|host| host.broker.take());
+        let head = head.expect("it has just started");
+        (head, world.plan.clone(), world.at().wall)
+    });
+    let topics = head.create_topics(&plan, wall);
+    if head.node.takes_data() {
+        let mut log = head.node.log();
+        topics.iter().for_each(|topic| log.open_topic(topic));
+    }
+    with(|world| {
+        for topic in &topics {
+            world.books.orders.insert(topic.id, topic.order);
+        }
+        world.topics = topics;
+        if let Some(host) = world.host_mut(HEAD) {
+            host.broker = Some(head);
+        }
+    });
+    Ok(())
+}
+
+/// A new incarnation of a row. It may die while it recovers.
+pub(super) fn start(row: u16) -> Check {
+    let power = Power::default();
+    let (region, memories, plan, at) = with(|world| {
+        let dies = !world.topics.is_empty() && !world.healed && world.plan.faults.crash > 0;
+        if dies && world.random.one_in(6) {
+            let (fuse, outage) = (world.random.size(FUSE_MAX), world.any_outage());
+            power.fail_after(fuse, outage);
+        }
+        let seed = world.random.bits();
+        let (region, memories) = world.devices.host(seed, &power);
+        (region, memories, world.plan.clone(), world.at())
+    });
+    set_alive(row, true);
+    with(|world| {
+        let mut host = Host::new(power.clone(), memories);
+        host.busy = 1;
+        world.hosts[usize::from(row)] = Some(host);
+    });
+    let claim = Arc::new(region.claim_unlocked(row));
+    let seat = region.geometry().area_of(row).map(|_| {
+        let limits = plan.config.order_limits();
+        let lease = plan.config.sequencer_lease;
+        Seat::new(&region, &claim, limits, lease, at.now.0)
+    });
+    let broker = Broker::start(region, &claim, &plan, is_alive, at.wall);
+    with(|world| {
+        let claimed = claims(&broker, &world.topics);
+        let recovered = broker.recovered;
+        let Some(host) = world.host_mut(row) else {
+            return Ok(());
+        };
+        host.busy -= 1;
+        host.broker = Some(Box::new(broker));
+        host.seat = seat.map(Box::new);
+        host.claimed = claimed;
+        if !host.lives() {
+            return Ok(());
+        }
+        world.note(format_args!(
+            "incarnation {} of broker {row} starts: {recovered:?}",
+            claim.incarnation()
+        ));
+        ensure(Invariant::I6, recovered.damaged == 0, || {
+            format!("recovery of broker {row} finds damage: {recovered:?}")
+        })?;
+        world.look(row, Moment::Birth)?;
+        world.agree(row, false)
+    })?;
+    bury_the_dead()
+}
+
+/// Hosts whose power has failed, and that are in the middle of nothing any more, go.
+pub(super) fn bury_the_dead() -> Check {
+    for row in with(|world| world.rows()) {
+        let dead = with(|world| {
+            let host = world.host(row)?;
+            let over = !host.lives() && host.busy == 0;
+            over.then(|| world.hosts[usize::from(row)].take())?
+        });
+        if let Some(host) = dead {
+            bury(row, host)?;
+        }
+    }
+    Ok(())
+}
+
+fn bury(row: u16, mut host: Host) -> Check {
+    let (broker, seat) = (host.broker.take(), host.seat.take());
+    with(|world| {
+        // The buffers that the network holds point into its memory.
+        let now = world.now;
+        world.network.broker_died(row, now);
+    });
+    // What it cached settles before anybody can know that it is gone.
+    let outage = host.end();
+    drop((broker, seat));
+    set_alive(row, false);
+    with(|world| {
+        let takes_data = world.plan.geometry.takes_data(row);
+        let figures = &mut world.figures;
+        *match (takes_data, outage) {
+            (true, Outage::Host) => &mut figures.broker_host_crashes,
+            (true, Outage::Process) => &mut figures.broker_process_crashes,
+            (false, Outage::Host) => &mut figures.candidate_host_crashes,
+            (false, Outage::Process) => &mut figures.candidate_process_crashes,
+        } += 1;
+        if world.lock == Some(row) {
+            world.lock = None;
+        }
+        world.restart_at[usize::from(row)] = world.now + world.random.size(BACK_WITHIN_NS);
+        world.note(format_args!("broker {row} dies: {outage:?}"));
+        world.look(row, Moment::Death)?;
+        world.look_at_order()?;
+        world.reread()
+    })
+}
+
+impl World {
+    pub(super) fn any_outage(&mut self) -> Outage {
+        if self.random.one_in(2) {
+            Outage::Host
+        } else {
+            Outage::Process
+        }
+    }
+}

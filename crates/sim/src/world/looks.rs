@@ -1,0 +1,103 @@
+//! What is looked at, and when.
+
+use super::World;
+use crate::check::bounds;
+use crate::check::device::Moment;
+use crate::host::Broker;
+use crate::violation::{Check, Invariant, ensure};
+
+/// The index is looked at at least every so many turns, even if the broker claims that nothing changed.
+const LOOK_EVERY: u64 = 16;
+/// All retained bytes are looked at every so many turns.
+const REREAD_EVERY: u64 = 256;
+
+/// What a broker says of each topic: first and next offset.
+pub(super) fn claims(broker: &Broker, topics: &[embar_broker::topics::Topic]) -> Vec<(u64, u64)> {
+    if !broker.node.takes_data() {
+        return Vec::new();
+    }
+    let log = broker.node.log();
+    let kept = topics.iter().map(|t| log.kept(t.id).unwrap_or_default());
+    kept.map(|kept| (kept.first, kept.next)).collect()
+}
+
+impl World {
+    /// Looks at a row's own topics.
+    pub(super) fn look(&mut self, row: u16, moment: Moment) -> Check {
+        match self.inspectors.get_mut(&row) {
+            Some(inspector) => inspector.look(&self.topics, &mut self.books, moment),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at what is ordered.
+    pub(super) fn look_at_order(&mut self) -> Check {
+        self.orders.look(&self.topics, &mut self.books)
+    }
+
+    /// Looks at a row after something that may have changed it.
+    pub(super) fn look_if_changed(&mut self, row: u16, claimed: Vec<(u64, u64)>) -> Check {
+        let Some(host) = self.host_mut(row) else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut host.claimed, claimed) == host.claimed {
+            return Ok(());
+        }
+        self.look(row, Moment::Turn)
+    }
+
+    pub(super) fn look_after_turn(&mut self, row: u16, broker: &Broker) -> Check {
+        if broker.node.takes_data() {
+            bounds::broker(broker, &self.plan)?;
+        }
+        self.look_at_order()?;
+        self.look_if_changed(row, claims(broker, &self.topics))?;
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOK_EVERY) {
+            self.look(row, Moment::Turn)?;
+        }
+        if self.looks.is_multiple_of(REREAD_EVERY) {
+            self.reread()?;
+        }
+        self.agree(row, broker.serves)
+    }
+
+    /// All bytes that are kept.
+    pub(super) fn reread(&self) -> Check {
+        for inspector in self.inspectors.values() {
+            inspector.reread(&self.topics, &self.books)?;
+        }
+        self.orders.reread(&self.topics, &self.books)
+    }
+
+    /// What a broker serves its own readers is what other hosts find on the device; of what is ordered
+    /// it may not have seen all.
+    pub(super) fn agree(&self, row: u16, serves: bool) -> Check {
+        let Some(host) = self.host(row) else {
+            return Ok(());
+        };
+        for (topic, (first, next)) in self.topics.iter().zip(&host.claimed) {
+            let counted = self.books.counted(topic.id, row);
+            let seen = self.books.histories.get(&counted);
+            let seen = seen.map_or((0, 0), |h| (h.first, h.next));
+            let ordered = counted.1.is_none();
+            let agrees = if ordered {
+                *next <= seen.1 && *first <= seen.0
+            } else {
+                seen == (*first, *next) || (!serves && next == first)
+            };
+            let invariant = if ordered {
+                Invariant::I8
+            } else {
+                Invariant::I7
+            };
+            ensure(invariant, agrees, || {
+                format!(
+                    "{}: broker {row} keeps {first}..{next}, the device says {seen:?}",
+                    topic.name
+                )
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,355 @@
+//! What a host does in one turn, and what others do in the middle of it.
+
+use embar_broker::shard::{Action, At, TICK};
+use embar_fabric::{Simulated, interrupt_after};
+use embar_order::Step;
+
+use super::looks::claims;
+use super::{WORLD, World, any_moment, hosts, is_alive, lock, raise, unlock, with};
+use crate::check::bounds;
+use crate::host::Broker;
+use crate::network::FarEvent;
+use crate::random::Random;
+use crate::seat::{Membership, Seat, Turn};
+use crate::violation::Check;
+
+/// Accesses after which an interruption is tried again that came where there is no turn.
+const NOT_NOW: u64 = 1000;
+/// Turns in the middle of something at once.
+const NESTED_MAX: u32 = 3;
+/// A rung bell is heard within this, in nanoseconds.
+const HEARD_WITHIN_NS: u64 = 100_000;
+/// Between two looks of a broker that nobody rings, in nanoseconds.
+const LOOK_EVERY_NS: u64 = TICK.as_nanos() as u64;
+
+const MEMBERSHIP: Membership = Membership {
+    alive: is_alive,
+    lock,
+    unlock,
+};
+
+/// Lets other hosts take turns in the middle of one.
+fn interruption() {
+    // A copy for the network is not part of a turn.
+    if WORLD.with(|world| world.try_borrow_mut().is_err()) {
+        return interrupt_after(NOT_NOW, interruption);
+    }
+    let turns = with(|world| {
+        world.plan_interruption();
+        if world.nested >= NESTED_MAX || world.nested == 0 {
+            return 0;
+        }
+        world.figures.interruptions += 1;
+        world.random.size(24)
+    });
+    for _ in 0..turns {
+        if let Err(violation) = any_host() {
+            raise(violation);
+        }
+    }
+}
+
+fn any_host() -> Check {
+    let (row, seat) = with(|world| {
+        let row = world.random.below(world.plan.geometry.brokers.into()) as u16;
+        world.now += any_moment(&mut world.random);
+        let usurps = !world.healed && world.random.one_in(world.plan.faults.usurp.min(6));
+        if usurps
+            && let Some(seat) = world.host_mut(row).and_then(|host| host.seat.as_mut())
+            && seat.sequencer().is_none()
+        {
+            seat.usurps = true;
+        }
+        (row, world.random.one_in(2))
+    });
+    if seat { self::seat(row) } else { broker(row) }
+}
+
+/// A turn of a broker, if it can have one.
+pub(super) fn broker(row: u16) -> Check {
+    let taken = with(|world| {
+        let now = world.now;
+        let host = world.host_mut(row)?;
+        if host.paused_until > now || !host.lives() {
+            return None;
+        }
+        let broker = host.broker.take()?;
+        host.busy += 1;
+        host.broker_at = now + LOOK_EVERY_NS;
+        world.nested += 1;
+        Some(broker)
+    });
+    let Some(mut broker) = taken else {
+        return Ok(());
+    };
+    let result = broker_turn(row, &mut broker);
+    let checked = with(|world| {
+        world.nested -= 1;
+        let lives = world.host(row).is_some_and(crate::host::Host::lives);
+        let checked = match result {
+            Ok(()) if lives => world.look_after_turn(row, &broker),
+            other => other,
+        };
+        if let Some(host) = world.host_mut(row) {
+            host.busy -= 1;
+            host.broker = Some(broker);
+        }
+        checked
+    });
+    checked?;
+    hosts::bury_the_dead()
+}
+
+fn has_died(row: u16) -> bool {
+    with(|world| world.host(row).is_none_or(|host| !host.lives()))
+}
+
+fn broker_turn(row: u16, broker: &mut Broker) -> Check {
+    let undone = std::mem::take(&mut broker.undone);
+    carry_out(undone)?;
+    let at = with(|world| world.at());
+    if !broker.serves {
+        let serves = broker.take_up() && !has_died(row);
+        with(|world| {
+            let now = world.now;
+            if serves {
+                let incarnation = broker.node.incarnation;
+                world.network.broker_up(row, incarnation);
+                world.note(format_args!("broker {row} serves"));
+            } else if let Some(host) = world.host_mut(row) {
+                host.broker_at = now + 1_000_000;
+            }
+        });
+        return Ok(());
+    }
+    let ready = with(|world| {
+        let mut ready = world.network.far_ready(row, world.now);
+        world.random.shuffle(&mut ready);
+        ready.truncate(world.random.between(1, 6) as usize);
+        ready
+    });
+    let mut actions = Vec::new();
+    for id in ready {
+        let event = with(|world| world.network.far_event(id, world.now));
+        if let Some(event) = event {
+            hears(broker, event, at, &mut actions);
+        }
+        if has_died(row) {
+            break;
+        }
+        // Right away: the next event may evict what this one appended.
+        with(|world| {
+            let claimed = claims(broker, &world.topics);
+            world.look_if_changed(row, claimed)
+        })?;
+    }
+    let tick_due = with(|world| {
+        let now = world.now;
+        let host = world.host_mut(row)?;
+        let due = host.next_tick <= now;
+        if due {
+            host.next_tick = now + LOOK_EVERY_NS;
+        }
+        Some(due)
+    });
+    if tick_due == Some(true) {
+        broker.shard.tick(at);
+        broker.node.refresh_topics();
+    }
+    let news = broker.shard.settle(at, &mut actions);
+    if has_died(row) {
+        // Whatever it still did, nobody saw.
+        drop(actions);
+        with(|world| world.figures.crashes_midway += 1);
+        return Ok(());
+    }
+    let pauses = with(|world| {
+        let now = world.now;
+        if news && let Some(host) = world.host_mut(row) {
+            host.broker_at = now;
+        }
+        world.pauses_midway(row)
+    });
+    if pauses {
+        broker.undone = actions;
+        return Ok(());
+    }
+    carry_out(actions)
+}
+
+fn hears(broker: &mut Broker, event: FarEvent, at: At, actions: &mut Vec<Action<Simulated>>) {
+    let shard = &mut broker.shard;
+    match event {
+        FarEvent::Accepted(token) => shard.opened(token, None, at, actions),
+        FarEvent::Received(token, buf, result) => {
+            shard.received(token, buf, &result, 0, at, actions);
+        }
+        FarEvent::Sent(token, buf, result) => shard.sent(token, buf, &result, at),
+    }
+}
+
+fn carry_out(actions: Vec<Action<Simulated>>) -> Check {
+    for action in actions {
+        with(|world| world.carry_out(action))?;
+    }
+    Ok(())
+}
+
+/// A turn of a candidate, if it can have one.
+pub(super) fn seat(row: u16) -> Check {
+    let taken = with(|world| {
+        let now = world.now;
+        let host = world.host_mut(row)?;
+        if host.paused_until > now || !host.lives() {
+            return None;
+        }
+        let seat = host.seat.take()?;
+        host.busy += 1;
+        world.nested += 1;
+        Some((seat, now))
+    });
+    let Some((mut seat, now)) = taken else {
+        return Ok(());
+    };
+    let before = seat.sequencer().map(|s| s.core().figures());
+    let turn = seat.turn(now, MEMBERSHIP);
+    with(|world| {
+        world.nested -= 1;
+        world.told_by(row, turn)?;
+        world.count_orders(before, &seat);
+        let next = seat.next_at(world.now);
+        if let Some(host) = world.host_mut(row) {
+            host.busy -= 1;
+            if host.seat_at <= now {
+                host.seat_at = next;
+            }
+            host.seat = Some(seat);
+        }
+        world.look_at_order()
+    })?;
+    hosts::bury_the_dead()
+}
+
+impl World {
+    /// The next interruption of a turn.
+    pub(super) fn plan_interruption(&mut self) {
+        let every = self.plan.faults.interrupt;
+        let after = if every == 0 || self.healed {
+            0
+        } else {
+            self.random.between(1, 2 * every)
+        };
+        interrupt_after(after, interruption);
+    }
+
+    fn carry_out(&mut self, action: Action<Simulated>) -> Check {
+        match action {
+            Action::Recv(token, buf) => {
+                bounds::receive(&buf, &self.plan)?;
+                self.network.broker_recv(token, buf);
+            }
+            Action::Send(token, buf) => {
+                bounds::send(&buf)?;
+                self.network.broker_send(token, buf);
+            }
+            Action::ShutdownWrite(token) => self.network.broker_shutdown(token, self.now),
+            Action::Close(token) => self.network.broker_close(token, self.now),
+            // Here a broker has one thread.
+            Action::WakeOthers => {}
+            Action::Submitted => self.ring_seats(),
+        }
+        Ok(())
+    }
+
+    fn ring_seats(&mut self) {
+        let at = self.now + self.random.below(HEARD_WITHIN_NS);
+        for host in self.hosts.iter_mut().flatten() {
+            host.seat_at = host.seat_at.min(at);
+        }
+    }
+
+    fn ring_brokers(&mut self, rows: u32) {
+        let at = self.now + self.random.below(HEARD_WITHIN_NS);
+        for (row, host) in self.hosts.iter_mut().enumerate() {
+            if let Some(host) = host
+                && rows >> row & 1 == 1
+            {
+                host.broker_at = host.broker_at.min(at);
+            }
+        }
+    }
+
+    fn told_by(&mut self, row: u16, turn: Turn) -> Check {
+        let lives = self.host(row).is_some_and(crate::host::Host::lives);
+        match turn {
+            Turn::Watched | Turn::Locked => {}
+            Turn::TookOver(_) | Turn::Failed(_) if !lives => self.figures.takeovers_failed += 1,
+            Turn::Broke(violation) if lives => return Err(violation),
+            Turn::Broke(_) => {}
+            Turn::TookOver(epoch) => {
+                self.note(format_args!("broker {row} sequences in epoch {epoch}"));
+                self.figures.takeovers += 1;
+                // Whoever waits for an answer of a predecessor is to submit again.
+                self.ring_brokers(u32::MAX);
+                if let Some(host) = self.host_mut(row) {
+                    host.seat_at = 0;
+                }
+            }
+            Turn::Failed(error) => {
+                self.note(format_args!("broker {row} cannot take over: {error}"));
+                self.figures.takeovers_failed += 1;
+            }
+            Turn::Deposed => {
+                self.note(format_args!("broker {row} is deposed"));
+                self.figures.deposed += 1;
+            }
+            Turn::Stepped(step) => {
+                let Step {
+                    taken,
+                    ordered,
+                    told,
+                } = step;
+                if taken + ordered > 0 || told != 0 {
+                    self.note(format_args!("broker {row}: {step:?}"));
+                    let now = self.now;
+                    if let Some(host) = self.host_mut(row) {
+                        host.seat_at = now;
+                    }
+                }
+                self.ring_brokers(if ordered > 0 { u32::MAX } else { told });
+            }
+        }
+        Ok(())
+    }
+
+    fn count_orders(&mut self, before: Option<embar_order::Figures>, seat: &Seat) {
+        let (Some(sequencer), Some(before)) = (seat.sequencer(), before) else {
+            return;
+        };
+        let now = sequencer.core().figures();
+        let figures = &mut self.figures;
+        figures.gaps += now.gaps.saturating_sub(before.gaps);
+        figures.fenced += now.fenced.saturating_sub(before.fenced);
+        figures.duplicates += now.duplicates.saturating_sub(before.duplicates);
+        figures.forgotten += now.forgotten.saturating_sub(before.forgotten);
+    }
+
+    /// Whether the host of a turn stands still before it does what it decided.
+    fn pauses_midway(&mut self, row: u16) -> bool {
+        if self.healed || !self.random.one_in(self.plan.faults.pause_midway) {
+            return false;
+        }
+        let until = self.now + any_pause(&mut self.random);
+        self.note(format_args!("broker {row} pauses midway until {until}"));
+        self.figures.pauses_midway += 1;
+        if let Some(host) = self.host_mut(row) {
+            host.paused_until = until;
+        }
+        true
+    }
+}
+
+/// How long a host stands still, in nanoseconds.
+pub(super) fn any_pause(random: &mut Random) -> u64 {
+    random.size(6_000_000_000)
+}

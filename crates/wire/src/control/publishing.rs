@@ -1,0 +1,67 @@
+//! Messages of a publisher: to open its stream of batches, and to renew and end its session.
+//!
+//! Topics of orders 2 and 5 know a session for each producer. It has a slot and an epoch, and
+//! numbers its batches with one counter, over all of the producer's connections. A broker answers
+//! only when the sequencer has spoken.
+
+use super::field::message;
+
+message! {
+    /// Announces batches for one topic on this connection.
+    OpenPublisher as OpenPublisherView {
+        /// Name of the topic.
+        topic: String,
+        /// Identity of the publishing session.
+        producer: u64,
+        /// 0 none, 1 readable, 2 on disk of enough replicas.
+        acks: u32,
+        /// Drawn by the client, the same on all of its connections: tells two users of one producer
+        /// apart. The one that opens last has the producer.
+        instance: u64,
+        /// Whether this instance was answered before. Then it takes the producer over from nobody: if
+        /// another instance has it by now, the answer is [`ErrorCode::SessionTaken`](super::ErrorCode).
+        resumes: bool,
+    }
+}
+
+message! {
+    /// Answer to [`OpenPublisher`].
+    PublisherOpened as PublisherOpenedView {
+        /// Number to put into batch headers.
+        topic_id: u32,
+        /// Largest batch frame the topic takes, in bytes.
+        max_batch_bytes: u32,
+        /// Largest message the topic takes, in bytes: headers, key and value.
+        max_message_bytes: u32,
+        /// Order level of the topic. Below 2 there is no session, and what follows is 0.
+        order: u32,
+        /// Slot of the session.
+        session: u32,
+        /// Epoch to put into batch headers.
+        session_epoch: u32,
+        /// Number of the batch that is expected next.
+        mark: u64,
+        /// Numbers below the lowest unacknowledged one plus this may be sent.
+        window: u32,
+    }
+}
+
+message! {
+    /// Asks for the session's next epoch, on a connection that a publisher has opened.
+    OpenSession as OpenSessionView {
+        /// The epoch that is over for the publisher.
+        gives_up: u32,
+    }
+}
+
+message! {
+    /// Answer to [`OpenSession`].
+    SessionOpened as SessionOpenedView {
+        /// Slot of the session.
+        session: u32,
+        /// Epoch to put into batch headers from now on.
+        session_epoch: u32,
+        /// Number of the batch that is expected next.
+        mark: u64,
+    }
+}
