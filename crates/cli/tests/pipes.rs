@@ -215,7 +215,7 @@ fn bad_arguments_and_absent_clusters_have_their_own_exit_codes() {
         &["produce"],
         &["produce", "t", "--key-separator", ""],
         &["bench", "publish", "-m", "0"],
-        &["bench", "publish", "-o", "5"],
+        &["bench", "publish", "-o", "3"],
         &["bench", "read", "-m", "8"],
         &["no-such-command"],
     ] {

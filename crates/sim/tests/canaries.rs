@@ -17,10 +17,13 @@ fn the_quick_ones_are_noticed() {
 }
 
 #[test]
-fn what_nobody_can_notice_is_no_quick_one() {
-    for canary in canaries::QUICK {
-        assert_eq!(canaries::expected(*canary), Expected::Noticed);
-    }
+fn every_canary_has_a_name_of_its_own() {
     let names: std::collections::BTreeSet<&str> = Canary::ALL.iter().map(|c| c.name()).collect();
     assert_eq!(names.len(), Canary::ALL.len());
+    let quick = canaries::QUICK.iter();
+    assert!(
+        quick
+            .copied()
+            .all(|c| canaries::expected(c) == Expected::Noticed)
+    );
 }

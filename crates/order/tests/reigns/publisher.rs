@@ -363,7 +363,10 @@ impl Publisher {
                 self.flights.remove(&number);
             }
             NoticeKind::Fenced => {
-                assert_eq!(self.level, 5, "nobody has fenced this");
+                if self.level != 5 {
+                    // Forgotten, and opened again by an old request of its own.
+                    return self.forgotten();
+                }
                 self.open(self.epoch.into());
             }
             NoticeKind::UnknownSession => self.forgotten(),
@@ -389,6 +392,11 @@ impl Publisher {
             }
             NoticeKind::UnknownSession => return self.forgotten(),
             other => panic!("opening {self:?} was told {other:?}"),
+        }
+        let lost =
+            |(number, logical): (u64, &u64)| number >= mark && self.acknowledged[*logical as usize];
+        if self.forgettable && (self.mark..).zip(&self.numbered).any(lost) {
+            return self.forgotten();
         }
         books.begins((self.chain, place, self.producer), epoch, mark);
         if self.level == 5 {

@@ -17,6 +17,8 @@ use crate::violation::Check;
 const NOT_NOW: u64 = 1000;
 /// Turns in the middle of something at once.
 const NESTED_MAX: u32 = 3;
+/// A takeover comes in one of so many interruptions, where there are any.
+const COUP_ONE_IN: u64 = 6;
 /// A rung bell is heard within this, in nanoseconds.
 const HEARD_WITHIN_NS: u64 = 100_000;
 /// Between two looks of a broker that nobody rings, in nanoseconds.
@@ -42,27 +44,26 @@ fn interruption() {
         world.figures.interruptions += 1;
         world.random.size(24)
     });
-    for _ in 0..turns {
-        if let Err(violation) = any_host() {
-            raise(violation);
+    let others = || {
+        for row in with(World::coup) {
+            seat(row)?;
         }
+        (0..turns).try_for_each(|_| any_host())
+    };
+    if turns > 0
+        && let Err(violation) = others()
+    {
+        raise(violation);
     }
 }
 
 fn any_host() -> Check {
-    let (row, seat) = with(|world| {
-        let row = world.random.below(world.plan.geometry.brokers.into()) as u16;
+    let (row, is_seat) = with(|world| {
         world.now += any_moment(&mut world.random);
-        let usurps = !world.healed && world.random.one_in(world.plan.faults.usurp.min(6));
-        if usurps
-            && let Some(seat) = world.host_mut(row).and_then(|host| host.seat.as_mut())
-            && seat.sequencer().is_none()
-        {
-            seat.usurps = true;
-        }
+        let row = world.random.below(world.plan.geometry.brokers.into()) as u16;
         (row, world.random.one_in(2))
     });
-    if seat { self::seat(row) } else { broker(row) }
+    if is_seat { seat(row) } else { broker(row) }
 }
 
 /// A turn of a broker, if it can have one.
@@ -240,6 +241,29 @@ impl World {
             self.random.between(1, 2 * every)
         };
         interrupt_after(after, interruption);
+    }
+
+    /// At times a candidate takes over in the middle of another's turn, and the one that sequenced goes
+    /// on as if it had not: those whose turn it is then.
+    fn coup(&mut self) -> Vec<u16> {
+        if self.healed || !self.random.one_in(self.plan.faults.usurp.min(COUP_ONE_IN)) {
+            return Vec::new();
+        }
+        let mut rows: Vec<u16> = self.plan.geometry.candidates().collect();
+        self.random.shuffle(&mut rows);
+        let usurper = rows.iter().position(|row| {
+            let seat = self.host(*row).and_then(|host| host.seat.as_ref());
+            seat.is_some_and(|seat| seat.sequencer().is_none())
+        });
+        let Some(usurper) = usurper else {
+            return Vec::new();
+        };
+        rows.swap(0, usurper);
+        let seat = self.host_mut(rows[0]).and_then(|host| host.seat.as_mut());
+        if let Some(seat) = seat {
+            seat.usurps = true;
+        }
+        rows
     }
 
     fn carry_out(&mut self, action: Action<Simulated>) -> Check {
