@@ -53,7 +53,7 @@ JSON, one object: verify, config, seconds, published, acknowledged, unplaced, gi
 subscribers[] with messages and repeated, read_at_the_end, faults, missed_faults, failed_starts,
 first_epoch, last_epoch, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
 {median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, kept.
-Exit code 1 if a promise was broken.")]
+Exit code 4 if a promise was broken.")]
 struct OrderArgs {
     /// Publishing processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use embar_meter::table::{Table, grouped};
 use serde::Serialize;
 
@@ -12,6 +12,7 @@ use super::gaps::GapReport;
 use super::plan::VerifyPlan;
 use super::violation::Violations;
 use crate::context::Context;
+use crate::exit::data;
 
 /// All of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -97,11 +98,10 @@ impl Report {
         if let Some(logs) = &self.logs {
             output.say(format_args!("logs       {}", logs.display()))?;
         }
-        bail!(
+        Err(data(format!(
             "verification failed: {} violations of what order {} promises",
-            violations.total,
-            self.config.order
-        )
+            violations.total, self.config.order
+        )))
     }
 
     fn counts(&self) -> Table {
