@@ -16,6 +16,7 @@
 mod chain;
 mod export;
 mod extents;
+mod intact;
 mod order;
 mod ordered;
 mod recover;
@@ -39,6 +40,7 @@ use crate::profile::Stage;
 use crate::topics::Topic;
 use chain::{Chain, Entry};
 use extents::Extents;
+pub use intact::is_intact;
 use order::Ordering;
 pub use order::{Answer, SessionRequest, Settled, Ticket};
 use ordered::Ordered;

@@ -2,7 +2,6 @@
 //! the standbys a thread that sequences or stands by to.
 
 mod bells;
-mod intact;
 mod join;
 mod membership;
 mod place;

@@ -18,15 +18,10 @@ mod writer;
 pub use reader::GoiReader;
 pub use writer::{GoiFull, GoiWriter};
 
-use std::sync::Arc;
-
-use crate::geometry::INDEX_PAGE_BYTES;
-use crate::memory::Memory;
-use crate::records::{GoiPage, GoiRecord, Record};
-use crate::slot::{self, SLOT_BYTES, commit_word};
+use crate::pages::PAGE_SLOTS;
 
 /// Records of a GOI page.
-pub const PAGE_RECORDS: u32 = (INDEX_PAGE_BYTES / SLOT_BYTES) as u32 - 2;
+pub const PAGE_RECORDS: u32 = PAGE_SLOTS - 1;
 /// The slot of a page's link.
 const LINK_SLOT: u32 = PAGE_RECORDS;
 
@@ -39,44 +34,4 @@ pub struct PageRef {
     pub page: u32,
     /// Which use of it.
     pub generation: u32,
-}
-
-/// Where one area's pages lie.
-#[derive(Debug)]
-pub(crate) struct Pages<M> {
-    pub memory: Arc<M>,
-    pub at: u64,
-    pub pages: u32,
-    pub nonce: u32,
-}
-
-impl<M: Memory> Pages<M> {
-    fn header_at(&self, page: u32) -> u64 {
-        self.at + u64::from(page) * INDEX_PAGE_BYTES
-    }
-
-    fn slot_at(&self, page: u32, slot: u32) -> u64 {
-        self.header_at(page) + u64::from(slot + 1) * SLOT_BYTES
-    }
-
-    fn header(&self, page: u32) -> Option<(u32, GoiPage)> {
-        let (generation, body) = slot::peek(&*self.memory, self.header_at(page), self.nonce)?;
-        Some((generation, GoiPage::from_body(&body)))
-    }
-
-    /// A record, or in the last slot the link.
-    fn slot(&self, page: u32, slot: u32, generation: u32) -> Option<GoiRecord> {
-        let commit = commit_word(self.nonce, generation);
-        let body = slot::observe(&*self.memory, self.slot_at(page, slot), commit)?;
-        Some(GoiRecord::from_body(&body))
-    }
-
-    /// The generation a page is in. Where its owner died while it wrote the header, the records
-    /// tell: the generation it was starting has none yet.
-    fn generation(&self, page: u32) -> u32 {
-        let lap_at = |at: u64| slot::peek(&*self.memory, at, self.nonce).map(|(lap, _)| lap);
-        let slots = (0..=LINK_SLOT).filter_map(|slot| lap_at(self.slot_at(page, slot)));
-        let header = lap_at(self.header_at(page));
-        slots.chain(header).max().unwrap_or(0)
-    }
 }

@@ -17,24 +17,13 @@ pub use reader::IndexReader;
 pub use writer::{IndexFull, IndexWriter};
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::geometry::INDEX_PAGE_BYTES;
 use crate::memory::Memory;
-use crate::records::{IndexRecord, PageHeader, Record};
-use crate::slot::{self, SLOT_BYTES, commit_word};
+use crate::pages::{PAGE_SLOTS, Pages};
+use crate::records::{IndexRecord, PageHeader};
 
 /// Records of a page.
-pub const PAGE_RECORDS: u32 = (INDEX_PAGE_BYTES / SLOT_BYTES) as u32 - 1;
-
-/// Where one broker's pages lie.
-#[derive(Debug)]
-pub(crate) struct Pages<M> {
-    pub memory: Arc<M>,
-    pub at: u64,
-    pub pages: u32,
-    pub nonce: u32,
-}
+pub const PAGE_RECORDS: u32 = PAGE_SLOTS;
 
 /// A page in use, as it was found.
 #[derive(Debug, Clone, Copy)]
@@ -55,30 +44,11 @@ struct Chain {
 }
 
 impl<M: Memory> Pages<M> {
-    fn header_at(&self, page: u32) -> u64 {
-        self.at + u64::from(page) * INDEX_PAGE_BYTES
-    }
-
-    fn record_at(&self, page: u32, slot: u32) -> u64 {
-        self.header_at(page) + u64::from(slot + 1) * SLOT_BYTES
-    }
-
-    fn header(&self, page: u32) -> Option<(u32, PageHeader)> {
-        let (generation, body) = slot::peek(&*self.memory, self.header_at(page), self.nonce)?;
-        Some((generation, PageHeader::from_body(&body)))
-    }
-
-    fn record(&self, page: u32, slot: u32, generation: u32) -> Option<IndexRecord> {
-        let commit = commit_word(self.nonce, generation);
-        let body = slot::observe(&*self.memory, self.record_at(page, slot), commit)?;
-        Some(IndexRecord::from_body(&body))
-    }
-
     /// All pages in use, by chain, in the order of their numbers.
     fn in_use(&self) -> BTreeMap<u32, Vec<Found>> {
         let mut chains: BTreeMap<u32, Vec<Found>> = BTreeMap::new();
         for page in 0..self.pages {
-            if let Some((generation, header)) = self.header(page)
+            if let Some((generation, header)) = self.header::<PageHeader>(page)
                 && header.in_use == 1
             {
                 let found = Found {
@@ -121,7 +91,7 @@ impl<M: Memory> Pages<M> {
     /// each other.
     fn read_page(&self, found: Found, records: &mut Vec<IndexRecord>) -> (u32, bool) {
         for slot in 0..PAGE_RECORDS {
-            let Some(record) = self.record(found.page, slot, found.generation) else {
+            let Some(record) = self.slot::<IndexRecord>(found.page, slot, found.generation) else {
                 return (slot, true);
             };
             let end_of_last = records.last().map(|last| last.base + u64::from(last.count));

@@ -48,6 +48,7 @@ pub mod layout;
 pub mod memory;
 pub mod notice;
 pub mod owner;
+mod pages;
 mod prefault;
 pub mod records;
 pub mod region;

@@ -6,11 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_broker::log::is_intact;
 use embar_broker::topics::TopicTable;
 use embar_fabric::{Claim, PbrRecord, Region, Simulated};
 use embar_order::{Candidate, Figures, Limits, Sequencer, Step, TakeoverError};
-use embar_wire::batch::Batch;
-use embar_wire::limits::MAX_BATCH_BYTES;
 
 use crate::violation::{Check, Invariant, Violation, ensure};
 
@@ -207,22 +206,4 @@ fn exists(topics: &Rc<RefCell<TopicTable<Simulated>>>) -> impl Fn(u32) -> bool {
         }
         topics.by_id(chain).is_some()
     }
-}
-
-/// Whether the bytes of a batch are still those that its record speaks of.
-fn is_intact(region: &Region<Simulated>, row: u16, record: &PbrRecord) -> bool {
-    let Some(foreign) = region.foreign(row, record.blog_at, record.len) else {
-        return false;
-    };
-    foreign.invalidate();
-    let mut bytes = vec![0; foreign.len()];
-    foreign.copy_to(0, &mut bytes);
-    let Ok((batch, _)) = Batch::split_first(&bytes, MAX_BATCH_BYTES) else {
-        return false;
-    };
-    let header = batch.header();
-    (header.topic(), header.producer(), header.sequence())
-        == (record.chain, record.producer, record.sequence)
-        && (header.epoch(), header.message_count(), header.payload_crc())
-            == (record.session_epoch, record.count, record.payload_crc)
 }

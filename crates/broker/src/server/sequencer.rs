@@ -18,11 +18,11 @@ use embar_order::{Candidate, Limits, Sequencer, Step, TakeoverError};
 use embar_transport::{Epoll, Reactor, Waker};
 
 use super::bells::{Bed, ToBrokers};
-use super::intact::is_intact;
 use super::{StopWord, stop};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
+use crate::log::is_intact;
 use crate::topics::TopicTable;
 
 /// How often a watch looks whether the one that sequences lives, at least.

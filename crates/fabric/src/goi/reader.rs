@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::{LINK_SLOT, PAGE_RECORDS, Pages};
+use super::{LINK_SLOT, PAGE_RECORDS};
 use crate::memory::Memory;
+use crate::pages::Pages;
 use crate::records::{GoiPage, GoiRecord};
 use crate::slot::SLOT_BYTES;
 
@@ -20,7 +21,7 @@ impl<M: Memory> GoiReader<M> {
 
     /// A page's generation and header; `None` when there is no such page, or it was never used.
     pub fn page(&self, page: u32) -> Option<(u32, GoiPage)> {
-        (page < self.pages.pages).then(|| self.pages.header(page))?
+        (page < self.pages.pages).then(|| self.pages.header::<GoiPage>(page))?
     }
 
     /// Record `slot` of a page in this generation, if it is there.
@@ -30,7 +31,7 @@ impl<M: Memory> GoiReader<M> {
     #[inline]
     pub fn record(&self, page: u32, generation: u32, slot: u32) -> Option<GoiRecord> {
         assert!(slot < PAGE_RECORDS && page < self.pages.pages);
-        self.pages.slot(page, slot, generation)
+        self.pages.slot::<GoiRecord>(page, slot, generation)
     }
 
     /// Makes sure that records which were seen are in memory, and not only in a cache that this host
@@ -49,7 +50,7 @@ impl<M: Memory> GoiReader<M> {
     /// The page that follows in the same epoch, if it is linked.
     pub fn link(&self, page: u32, generation: u32) -> Option<u32> {
         assert!(page < self.pages.pages);
-        let link = self.pages.slot(page, LINK_SLOT, generation)?;
+        let link = self.pages.slot::<GoiRecord>(page, LINK_SLOT, generation)?;
         u32::try_from(link.blog_at)
             .ok()
             .filter(|page| *page < self.pages.pages)

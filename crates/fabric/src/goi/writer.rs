@@ -3,8 +3,9 @@
 use crate::canary::{Canary, sings};
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{LINK_SLOT, PAGE_RECORDS, PageRef, Pages};
+use super::{LINK_SLOT, PAGE_RECORDS, PageRef};
 use crate::memory::Memory;
+use crate::pages::Pages;
 use crate::records::{GoiPage, GoiRecord, GoiRoot, Record};
 use crate::rows::RowWriter;
 use crate::slot::{self, commit_word};
@@ -76,12 +77,13 @@ impl<M: Memory> GoiWriter<M> {
     }
 
     fn old_page(&self, page: u32) -> Option<Old> {
-        let (generation, header) = self.pages.header(page)?;
+        let (generation, header) = self.pages.header::<GoiPage>(page)?;
         if header.in_use != 1 {
             return None;
         }
         // Stale records may lie beyond the end of their epoch: then the page is kept for longer.
-        let records = (0..PAGE_RECORDS).map_while(|slot| self.pages.slot(page, slot, generation));
+        let records = (0..PAGE_RECORDS)
+            .map_while(|slot| self.pages.slot::<GoiRecord>(page, slot, generation));
         let end = records.last().map_or(header.start, |last| last.end());
         Some(Old {
             page,
@@ -259,7 +261,7 @@ impl<M: Memory> GoiWriter<M> {
             let page = known.pages.pop_front().expect("there are two");
             let generation = self.generations[page.page as usize];
             (0..page.records)
-                .filter_map(|slot| self.pages.slot(page.page, slot, generation))
+                .filter_map(|slot| self.pages.slot::<GoiRecord>(page.page, slot, generation))
                 .for_each(|record| leaving(&record));
             known.root.head = known.pages[0].page + 1;
             known.row.store(&known.root);

@@ -1,7 +1,7 @@
 //! Reads a broker's index, from any process.
 
-use super::Pages;
 use crate::memory::Memory;
+use crate::pages::Pages;
 use crate::records::IndexRecord;
 
 /// Reads the index of one broker.

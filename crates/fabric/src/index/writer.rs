@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Found, PAGE_RECORDS, Pages};
+use super::{Found, PAGE_RECORDS};
 use crate::memory::Memory;
+use crate::pages::Pages;
 use crate::records::{IndexRecord, PageHeader, Record};
 use crate::slot::{self, commit_word};
 
@@ -46,7 +47,7 @@ impl<M: Memory> IndexWriter<M> {
     /// each in a fresh page.
     pub(crate) fn attach(pages: Pages<M>) -> Self {
         let generations = (0..pages.pages)
-            .map(|page| generation_of(&pages, page))
+            .map(|page| pages.generation(page))
             .collect();
         let free = (0..pages.pages).collect();
         let mut writer = Self {
@@ -114,7 +115,7 @@ impl<M: Memory> IndexWriter<M> {
         let entry = self.chains.get_mut(&chain).expect("it has a page");
         let page = entry.pages.back_mut().expect("it has a page");
         let commit = commit_word(self.pages.nonce, self.generations[page.page as usize]);
-        let at = self.pages.record_at(page.page, page.records);
+        let at = self.pages.slot_at(page.page, page.records);
         slot::publish(&*self.pages.memory, at, &record.to_body(), commit);
         page.records += 1;
         page.end = record.base + u64::from(record.count);
@@ -215,10 +216,10 @@ impl<M: Memory> IndexWriter<M> {
         for slot in (from..PAGE_RECORDS).rev() {
             if self
                 .pages
-                .record(found.page, slot, found.generation)
+                .slot::<IndexRecord>(found.page, slot, found.generation)
                 .is_some()
             {
-                slot::withdraw(&*self.pages.memory, self.pages.record_at(found.page, slot));
+                slot::withdraw(&*self.pages.memory, self.pages.slot_at(found.page, slot));
             }
         }
     }
@@ -248,18 +249,4 @@ impl<M: Memory> IndexWriter<M> {
             commit,
         );
     }
-}
-
-/// The generation a page is in. Where an owner died while it wrote the header, the records tell:
-/// the generation it was starting has none yet.
-fn generation_of<M: Memory>(pages: &Pages<M>, page: u32) -> u32 {
-    let lap_at = |at: u64| slot::peek(&*pages.memory, at, pages.nonce).map(|(lap, _)| lap);
-    let records = (0..PAGE_RECORDS)
-        .filter_map(|slot| lap_at(pages.record_at(page, slot)))
-        .max();
-    lap_at(pages.header_at(page))
-        .into_iter()
-        .chain(records)
-        .max()
-        .unwrap_or(0)
 }

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::Region;
 use crate::blog::Foreign;
-use crate::goi::{self, GoiReader, GoiWriter};
+use crate::goi::{GoiReader, GoiWriter};
 use crate::lane::{LaneReader, LaneWriter};
 use crate::memory::Memory;
 use crate::notice::{NoticeReader, NoticeWriter};
 use crate::owner::Claim;
+use crate::pages::Pages;
 use crate::records::{GoiRoot, LaneGrant, LaneStart, SequencerRow, SessionRow};
 use crate::ring::Ring;
 use crate::rows::RowWriter;
@@ -118,8 +119,8 @@ impl<M: Memory> Region<M> {
         GoiReader::new(self.goi_pages(area))
     }
 
-    fn goi_pages(&self, area: u16) -> goi::Pages<M> {
-        goi::Pages {
+    fn goi_pages(&self, area: u16) -> Pages<M> {
+        Pages {
             memory: Arc::clone(&self.parts.control),
             at: self.parts.layout.goi_pages(area),
             pages: self.geometry().goi_pages,

@@ -15,7 +15,7 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Reads the batch that `record` points to in the payload file of `row`.
-pub(super) fn is_intact<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) -> bool {
+pub fn is_intact<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) -> bool {
     let Some(batch) = region.foreign(row, record.blog_at, record.len) else {
         return false;
     };
