@@ -45,7 +45,8 @@ enum Chore {
     Loom(loom::Arguments),
     /// Feed hostile bytes to the decoders for a long time
     Fuzz(fuzz::Arguments),
-    /// Run the simulator: `cargo xtask sim -- --seeds 1000 --from 0`
+    /// Run the simulator: `cargo xtask sim --seeds 1000`, `cargo xtask sim --canary DenseCut`
+    #[command(disable_help_flag = true)]
     Sim(sim::Arguments),
 }
 
@@ -73,11 +74,22 @@ fn run(chore: Chore) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::Arguments;
-    use clap::CommandFactory;
+    use super::{Arguments, Chore};
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_the_simulator_takes_is_passed_on_as_it_is() {
+        for line in ["--seeds 10000", "--canary DenseCut --from 7", "--help"] {
+            let words = ["cargo xtask", "sim"].into_iter().chain(line.split(' '));
+            match Arguments::parse_from(words).chore {
+                Chore::Sim(arguments) => assert_eq!(arguments.words().join(" "), line),
+                _ => panic!("{line} runs something else"),
+            }
+        }
     }
 }

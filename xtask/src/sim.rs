@@ -10,15 +10,23 @@ const SEEDS: u32 = 40;
 /// `cargo xtask sim`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Passed on to the simulator; `-- --help` lists what it takes
+    /// Passed on to the simulator; `--help` lists what it takes
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<String>,
+    words: Vec<String>,
+}
+
+impl Arguments {
+    /// What is passed on.
+    #[cfg(test)]
+    pub fn words(&self) -> &[String] {
+        &self.words
+    }
 }
 
 /// Runs the simulator with the arguments given, optimised: for many seeds.
 pub fn run(workspace: &Workspace, arguments: Arguments) -> anyhow::Result<()> {
     Call::cargo("run --locked --quiet --profile checked -p embar-sim --")
-        .args(arguments.arguments)
+        .args(arguments.words)
         .run(workspace)
 }
 

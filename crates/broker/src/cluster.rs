@@ -1,25 +1,31 @@
 //! A head and data brokers inside this process, for tests and for embedding.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_fabric::geometry::ROWS_MAX;
 use embar_fabric::memory::Coherence;
 use embar_fabric::region::Region;
 
 use crate::config::BrokerConfig;
-use crate::error::StartError;
+use crate::error::{RemoveError, StartError};
 use crate::server::{RegionSpec, Role, Server, Shutdown};
 
 /// How long brokers wait for their peers when the cluster shuts down.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long a broker may take to leave: its peers have a grace of some seconds.
+const LEAVES_WITHIN: Duration = Duration::from_secs(15);
+/// How often a broker that leaves is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What to start. Made by [`Cluster::builder`].
 #[derive(Clone, Debug)]
 pub struct ClusterBuilder {
     brokers: u16,
+    spares: u16,
     standbys: u16,
     region_bytes: u64,
     region_dir: Option<PathBuf>,
@@ -37,7 +43,8 @@ pub struct ClusterBuilder {
 /// # Ok::<(), embar_broker::StartError>(())
 /// ```
 pub struct Cluster {
-    /// By id, the standbys last; `None` for a broker that was stopped.
+    /// By id: the head, those that take data, the spares, the standbys; `None` for a broker that was
+    /// stopped, and for a spare that nobody was added in.
     brokers: Vec<Option<Server>>,
     builder: ClusterBuilder,
     bootstrap: SocketAddr,
@@ -51,6 +58,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Brokers that may be added later with [`Cluster::add_broker`]; their ids come after those of the
+    /// others that take data. Default 0.
+    pub fn spares(mut self, spares: u16) -> Self {
+        self.spares = spares;
+        self
+    }
+
     /// Brokers beside these that take no data, and sequence when the head cannot; their ids come
     /// last. Default 0: while the head is gone, topics of order 2 and 5 stand still.
     pub fn standbys(mut self, standbys: u16) -> Self {
@@ -59,7 +73,7 @@ impl ClusterBuilder {
     }
 
     /// Shared memory in all, in bytes; at least about 32 MiB for each broker
-    /// that takes data. Default 256 MiB.
+    /// that takes data. The payload of one that is added later comes on top. Default 256 MiB.
     pub fn region_bytes(mut self, bytes: u64) -> Self {
         self.region_bytes = bytes;
         self
@@ -96,8 +110,9 @@ impl ClusterBuilder {
             return Err(StartError::Config(what.into()));
         }
         let dir = self.region_dir.clone().unwrap_or_else(private_dir);
-        if self.brokers.saturating_add(self.standbys) > ROWS_MAX {
-            let what = format!("brokers and standbys together are more than {ROWS_MAX}");
+        let rows = u32::from(self.brokers) + u32::from(self.spares) + u32::from(self.standbys);
+        if rows > ROWS_MAX.into() {
+            let what = format!("brokers, spares and standbys together are more than {ROWS_MAX}");
             return Err(StartError::Config(what));
         }
         let mut cluster = Cluster {
@@ -110,14 +125,24 @@ impl ClusterBuilder {
         cluster.bootstrap = head.address();
         cluster.brokers.push(Some(head));
         for id in 1..cluster.builder.rows() {
-            let broker = cluster.start_broker(id)?;
-            cluster.brokers.push(Some(broker));
+            let is_spare = cluster.builder.spare_range().contains(&id);
+            let broker = (!is_spare).then(|| cluster.start_broker(id)).transpose()?;
+            cluster.brokers.push(broker);
         }
         Ok(cluster)
     }
 
+    /// Those that take data, the spares included.
+    fn data_range(&self) -> Range<u16> {
+        1..self.brokers + self.spares
+    }
+
+    fn spare_range(&self) -> Range<u16> {
+        self.brokers..self.brokers + self.spares
+    }
+
     fn rows(&self) -> u16 {
-        self.brokers + self.standbys
+        self.brokers + self.spares + self.standbys
     }
 }
 
@@ -139,6 +164,7 @@ impl Cluster {
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder {
             brokers: 4,
+            spares: 0,
             standbys: 0,
             region_bytes: 256 << 20,
             region_dir: None,
@@ -181,7 +207,67 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_broker(&self, id: u16) -> Result<Server, StartError> {
+    /// Starts one broker more that takes data, in a place that is free: that of one that was removed
+    /// or stopped, whose data it takes over, or a spare. Returns its id. Clients that are connected
+    /// hear of it.
+    ///
+    /// # Errors
+    /// As for [`Server::start`]; [`StartError::Join`] when all places are taken.
+    pub fn add_broker(&mut self) -> Result<u16, StartError> {
+        let data = self.builder.data_range();
+        let is_free = |id: &u16| self.broker(*id).is_none_or(Server::has_left);
+        let free = data.into_iter().find(is_free);
+        if let Some(id) = free {
+            // An administrator may have let it leave.
+            self.crash_broker(id);
+        }
+        // Without a place the head says best why not.
+        let mut config = self.config_of(free.unwrap_or_default());
+        if free.is_none() {
+            config.listen.set_port(0);
+        }
+        let broker = Server::start(self.follower(free), config, &|_| ())?;
+        let id = broker.id();
+        self.brokers[usize::from(id)] = Some(broker);
+        Ok(id)
+    }
+
+    /// Lets one broker that takes data leave for good, and returns when it has left: it takes nothing
+    /// new, its peers go elsewhere, what was submitted is settled. Others can read what it has of
+    /// orders 2 and 5. With `force` it leaves also when it has something of orders 0 and 1, which
+    /// can then be read only when a broker has taken its place again.
+    ///
+    /// # Errors
+    /// [`RemoveError`]; it stays then.
+    pub fn remove_broker(&mut self, id: u16, force: bool) -> Result<(), RemoveError> {
+        let broker = self
+            .broker(id)
+            .filter(|_| self.builder.data_range().contains(&id));
+        let broker = broker.ok_or(RemoveError::NotThere { id })?;
+        broker
+            .leave(force)
+            .map_err(|retained| RemoveError::Retains { id, retained })?;
+        let deadline = Instant::now() + LEAVES_WITHIN;
+        while !broker.has_left() {
+            if Instant::now() >= deadline {
+                let waited = LEAVES_WITHIN;
+                return Err(RemoveError::Slow { id, waited });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.crash_broker(id);
+        Ok(())
+    }
+
+    fn follower(&self, id: Option<u16>) -> Role {
+        Role::Follower {
+            head: self.bootstrap,
+            id,
+            coherence: self.builder.coherence,
+        }
+    }
+
+    fn config_of(&self, id: u16) -> BrokerConfig {
         let mut config = self.builder.config.clone();
         let port = config.listen.port();
         if id == 0 {
@@ -190,7 +276,11 @@ impl Cluster {
         } else if port != 0 {
             config.listen.set_port(port + id);
         }
-        let (head, coherence) = (self.bootstrap, self.builder.coherence);
+        config
+    }
+
+    fn start_broker(&self, id: u16) -> Result<Server, StartError> {
+        let coherence = self.builder.coherence;
         let role = if id == 0 {
             Role::Head {
                 dir: self.dir.clone(),
@@ -198,31 +288,28 @@ impl Cluster {
                     bytes: self.builder.region_bytes,
                     data_brokers: self.builder.brokers - 1,
                     standbys: self.builder.standbys,
+                    spares: self.builder.spares,
                     fresh: false,
                     coherence,
                 },
             }
-        } else if id < self.builder.brokers {
-            Role::Follower {
-                head,
-                id: Some(id),
-                coherence,
-            }
+        } else if self.builder.data_range().contains(&id) {
+            self.follower(Some(id))
         } else {
             Role::Standby {
-                head,
+                head: self.bootstrap,
                 id: Some(id),
                 coherence,
             }
         };
-        Server::start(role, config, &|_| ())
+        Server::start(role, self.config_of(id), &|_| ())
     }
 
     /// Stops every broker in good order: those that take data, then those that may sequence for
     /// them, the head last.
     pub fn shutdown(mut self) {
-        let data = 1..self.builder.brokers;
-        let standbys = self.builder.brokers..self.builder.rows();
+        let data = self.builder.data_range();
+        let standbys = data.end..self.builder.rows();
         for id in data.chain(standbys).chain([0]) {
             self.stop_broker(id);
         }

@@ -127,6 +127,8 @@ pub(crate) struct Connection<M: Memory> {
     pub answers: Answers,
     pub asked: Option<Asked>,
     pub long_reply: Option<LongReply>,
+    /// The brokers as this peer knows them: [`crate::node::Node::roster`].
+    pub roster: u64,
     /// The peer said goodbye, and the session ends with the acknowledgement of its last batch.
     pub leaving: bool,
 }
@@ -142,6 +144,7 @@ impl<M: Memory> Connection<M> {
             answers: Answers::default(),
             asked: None,
             long_reply: None,
+            roster: 0,
             leaving: false,
         }
     }

@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use embar_fabric::error::RegionError;
+use embar_fabric::geometry::Geometry;
 use embar_transport::socket::SocketError;
 use embar_wire::control::ErrorCode;
 use embar_wire::error::NameError;
+
+use crate::node::Retained;
 
 /// Why a broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +26,7 @@ pub enum StartError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// A region is there, of another size or for another number of brokers.
-    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_brokers} brokers and {found_standbys} standbys: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
+    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_brokers} brokers, {found_spares} spares and {found_standbys} standbys: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
     OtherShape {
         /// The region's directory.
         dir: PathBuf,
@@ -33,6 +36,8 @@ pub enum StartError {
         found_brokers: u16,
         /// Its standbys.
         found_standbys: u16,
+        /// The places it keeps for brokers that join.
+        found_spares: u16,
     },
     /// Nobody orders what a broker that takes data is given.
     #[error(
@@ -53,6 +58,35 @@ pub enum StartError {
     /// A thread, an epoll set or an event counter could not be made.
     #[error("cannot start the network threads: {0}")]
     Io(#[from] io::Error),
+}
+
+/// Why a broker was not removed from its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// Only brokers that run and take data can be removed.
+    #[error("no broker {id} runs here that takes data")]
+    NotThere {
+        /// The id asked for.
+        id: u16,
+    },
+    /// It has what no other broker has.
+    #[error(
+        "broker {id} retains messages of orders 0 and 1 that no other broker has, of {} topic(s): delete these topics if they are read, or force it", .retained.len()
+    )]
+    Retains {
+        /// The broker.
+        id: u16,
+        /// What would be missing.
+        retained: Vec<Retained>,
+    },
+    /// It leaves, and has not left yet.
+    #[error("broker {id} leaves and has not left after {waited:?}: its log says what it waits for")]
+    Slow {
+        /// The broker.
+        id: u16,
+        /// How long it was waited for.
+        waited: Duration,
+    },
 }
 
 /// Why a topic could not be created, found or deleted.
@@ -113,4 +147,18 @@ impl TopicError {
             Self::TableFull { .. } => ErrorCode::ClusterFull,
         }
     }
+}
+
+/// Why nobody can join, and what to do about it.
+pub(crate) fn no_place(geometry: &Geometry, takes_data: bool) -> String {
+    if !takes_data {
+        return format!(
+            "all {} places of standbys are taken: start the cluster with more --standbys",
+            geometry.standbys
+        );
+    }
+    let places = geometry.data_rows().count();
+    format!(
+        "all {places} places of brokers that take data are taken, spares included: let one leave with `embar drain ID`, or start the cluster with more --spares"
+    )
 }

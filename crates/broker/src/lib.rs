@@ -25,6 +25,6 @@ pub mod topics;
 
 pub use cluster::{Cluster, ClusterBuilder};
 pub use config::BrokerConfig;
-pub use error::StartError;
+pub use error::{RemoveError, StartError};
 pub use log::Recovered;
 pub use server::{Progress, RegionSpec, Role, Server, Shutdown};

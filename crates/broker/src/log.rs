@@ -14,12 +14,16 @@
 //!   by more than one batch (I9).
 
 mod chain;
+mod doubt;
 mod export;
 mod extents;
 mod intact;
+mod leftovers;
 mod order;
 mod ordered;
 mod recover;
+mod request;
+mod share;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,9 +46,10 @@ use chain::{Chain, Entry};
 use extents::Extents;
 pub use intact::is_intact;
 use order::Ordering;
-pub use order::{Answer, SessionRequest, Settled, Ticket};
+pub use order::{Answer, Rejoin, Settled, Ticket};
 use ordered::Ordered;
 pub use recover::Recovered;
+pub use request::SessionRequest;
 
 /// Shares of the log that batches on their way may hold.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +92,8 @@ pub enum NoRoom {
     Full,
     /// The topic was deleted.
     UnknownTopic,
+    /// The topic's order is damaged: nothing more can be stored.
+    Damaged,
 }
 
 /// What a reader gets.
@@ -109,7 +116,7 @@ pub enum Read<M: Memory> {
     },
     /// Nothing there yet.
     End,
-    /// What the order tells of is not there: memory is damaged.
+    /// The order cannot be followed here, or what it tells of is not there: memory is damaged.
     Damaged,
     /// The offset was evicted.
     Evicted {
@@ -150,6 +157,7 @@ pub struct Log<M: Memory> {
     on_their_way: u32,
     congested: bool,
     evictions: u64,
+    recovered: Recovered,
 }
 
 fn bytes_of<M: Memory>(extents: &[Extent<M>]) -> u64 {
@@ -232,6 +240,9 @@ impl<M: Memory> Log<M> {
     /// Finds room for a batch of `len` bytes, header included, evicting the
     /// oldest batches of the topic that holds most if it must.
     pub fn admit(&mut self, topic: u32, len: u32) -> Result<Claimed<M>, NoRoom> {
+        if self.is_damaged(topic) {
+            return Err(NoRoom::Damaged);
+        }
         if self.is_congested() {
             return Err(NoRoom::Congested);
         }

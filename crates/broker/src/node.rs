@@ -1,11 +1,13 @@
 //! What all network threads of one broker share.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
+use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
 use embar_meter::profile::Profile;
 use embar_order::Reign;
@@ -20,6 +22,38 @@ pub const HEAD: u16 = 0;
 
 /// Most looks at what was ordered in one refresh.
 const POLLS_PER_REFRESH: u32 = 64;
+
+/// Whether a broker stays in its cluster.
+mod stay {
+    pub const STAYS: u8 = 0;
+    /// It has nothing of orders 0 and 1, and takes nothing of them any more.
+    pub const LEAVES_EMPTY: u8 = 1;
+    /// It leaves with what it has.
+    pub const LEAVES: u8 = 2;
+    pub const LEFT: u8 = 3;
+}
+
+/// A place that a broker may join in, those that are missed most first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FreePlace {
+    /// Its broker is dead, and what it has cannot be read everywhere.
+    Dead,
+    /// Its broker was removed.
+    Left,
+    /// Nobody ever joined there.
+    Spare,
+}
+
+/// Messages of a topic that no other broker can send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// The topic.
+    pub topic: String,
+    /// Its order level.
+    pub order: u8,
+    /// How many messages.
+    pub messages: u64,
+}
 
 /// Whether a live process holds a row.
 pub type Alive = Box<dyn Fn(u16) -> bool + Send + Sync>;
@@ -44,6 +78,7 @@ pub struct Node<M: Memory> {
     connections: AtomicUsize,
     paused: AtomicUsize,
     appends: AtomicU64,
+    stay: AtomicU8,
 }
 
 impl<M: Memory> Node<M> {
@@ -72,6 +107,7 @@ impl<M: Memory> Node<M> {
             connections: AtomicUsize::new(0),
             paused: AtomicUsize::new(0),
             appends: AtomicU64::new(0),
+            stay: AtomicU8::new(stay::STAYS),
         }
     }
 
@@ -128,9 +164,102 @@ impl<M: Memory> Node<M> {
         }
     }
 
+    /// Whether this broker is to end: see [`Log::is_overtaken`].
+    pub fn is_overtaken(&self) -> bool {
+        self.takes_data() && self.log().is_overtaken()
+    }
+
+    /// Begins to leave the cluster for good, unless it has what nobody else has and is not forced.
+    /// Whoever drives this node sees it by [`Node::is_leaving`] and lets its peers go elsewhere.
+    ///
+    /// # Errors
+    /// What would be missing.
+    pub fn leave(&self, force: bool) -> Result<(), Vec<Retained>> {
+        let topics = self.topics();
+        // Under the log's lock: nothing of orders 0 and 1 is appended after the look.
+        let log = self.log();
+        if self.is_leaving() {
+            return Ok(());
+        }
+        let retained: Vec<Retained> = topics
+            .iter()
+            .filter(|topic| !topic.is_ordered())
+            .filter_map(|topic| {
+                let kept = log.kept(topic.id).filter(|kept| kept.batches > 0)?;
+                Some(Retained {
+                    topic: topic.name.clone(),
+                    order: topic.order,
+                    messages: kept.next - kept.first,
+                })
+            })
+            .collect();
+        let leaves = match (retained.is_empty(), force) {
+            (_, true) => stay::LEAVES,
+            (true, false) => stay::LEAVES_EMPTY,
+            (false, false) => return Err(retained),
+        };
+        // Relaxed: the log's lock orders it for those who append, and for those who ask this.
+        self.stay.store(leaves, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether this broker leaves the cluster, or has left it.
+    pub fn is_leaving(&self) -> bool {
+        self.stay.load(Ordering::Relaxed) != stay::STAYS
+    }
+
+    /// Whether this broker has left the cluster for good.
+    pub fn has_left(&self) -> bool {
+        self.stay.load(Ordering::Acquire) == stay::LEFT
+    }
+
+    /// All that is to be said of this broker was said: it has left.
+    pub fn set_left(&self) {
+        self.stay.store(stay::LEFT, Ordering::Release);
+    }
+
+    /// Whether batches of orders 0 and 1 are refused. To be asked with the log locked.
+    pub fn leaves_empty(&self) -> bool {
+        self.stay.load(Ordering::Relaxed) == stay::LEAVES_EMPTY
+    }
+
+    /// Whether the sequencer has answered all that this broker submitted.
+    pub fn is_settled(&self) -> bool {
+        let lanes = 0..self.region.geometry().lanes;
+        !self.takes_data() || {
+            let mut log = self.log();
+            log.poll_order();
+            !lanes.into_iter().any(|lane| log.waits_for_order(lane))
+        }
+    }
+
+    /// Another number when a broker that takes data has come, gone or moved. Rows that nobody ever
+    /// claimed cost one load.
+    pub fn roster(&self) -> u64 {
+        let mut roster = DefaultHasher::new();
+        for row in self.region.geometry().data_rows() {
+            if self.region.incarnation(row) > 0
+                && let Some(found) = self.region.broker_row(row)
+            {
+                (row, found.state, found.incarnation, found.address()).hash(&mut roster);
+            }
+        }
+        roster.finish()
+    }
+
     /// The sequencer that this broker submits to, if it takes data and has met one.
     pub fn reign(&self) -> Option<Reign> {
         self.takes_data().then(|| self.log().reign())?
+    }
+
+    /// What a row that nobody holds is to one that joins.
+    pub fn place_of(&self, row: u16) -> FreePlace {
+        let state = self.region.broker_row(row).and_then(|it| it.broker_state());
+        match (self.region.incarnation(row), state) {
+            (0, _) => FreePlace::Spare,
+            (_, Some(BrokerState::Left)) => FreePlace::Left,
+            _ => FreePlace::Dead,
+        }
     }
 
     /// Whether a live process holds a row.

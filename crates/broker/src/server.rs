@@ -9,24 +9,24 @@ mod role;
 mod sequencer;
 mod setup;
 mod thread;
+mod threads;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_meter::snapshot::Snapshot;
-use embar_transport::{Waker, socket};
+use embar_transport::socket;
 
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
 use crate::log::Recovered;
-use crate::node::Node;
+use crate::node::{Node, Retained};
 use crate::shard::Shard;
 use bells::Bed;
 use membership::Membership;
@@ -34,6 +34,7 @@ pub use role::{RegionSpec, Role};
 use sequencer::Sequencing;
 use setup::Joined;
 use thread::Plan;
+use threads::Threads;
 
 /// What a start is busy with; it can take seconds for large regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +74,7 @@ pub struct Server {
     address: SocketAddr,
     recovered: Recovered,
     stop: Arc<StopWord>,
-    wakers: Vec<Waker>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Arc<Threads>,
     membership: Option<Membership>,
     /// Of a candidate; ends after the network threads, which it orders for.
     _sequencing: Option<Sequencing>,
@@ -169,22 +169,22 @@ impl Server {
                 format!("embar-net-{}-{number}", node.id),
             )?);
         }
-        let (wakers, threads_running) = thread::introduce(started);
+        let (wakers, running) = thread::introduce(started);
         let mut server = Self {
             node,
             _claim: claim,
             address,
             recovered,
+            threads: Arc::new(Threads::new(Arc::clone(&stop), wakers, running)),
             stop,
-            wakers,
-            threads: threads_running,
             membership: None,
             _sequencing: sequencing,
         };
         announcement.announce(BrokerState::Ready, address, threads, clock.at());
         let (node, watch) = (Arc::clone(&server.node), server.stop.watch());
         // From here on an error drops the server, which stops its threads.
-        server.membership = Some(announcement.keep(node, watch, clock)?);
+        let running = Arc::clone(&server.threads);
+        server.membership = Some(announcement.keep(node, running, watch, clock)?);
         progress(Progress::Ready);
         let (id, incarnation) = (server.id(), server.node.incarnation);
         tracing::info!(id, %address, incarnation, "ready");
@@ -217,15 +217,32 @@ impl Server {
         self.stop.failed.load(Ordering::Acquire)
     }
 
+    /// Begins to leave the cluster for good: takes nothing new, lets its peers go elsewhere, settles
+    /// what was submitted, and says so in its row. [`Server::has_left`] tells when it did; then it is
+    /// to be dropped. What it has of orders 2 and 5 others can read.
+    ///
+    /// # Errors
+    /// What it has of orders 0 and 1, which others cannot; not when it is forced.
+    ///
+    /// # Panics
+    /// At a broker that takes no data.
+    pub fn leave(&self, force: bool) -> Result<(), Vec<Retained>> {
+        self.node.refresh_topics();
+        self.node.leave(force)
+    }
+
+    /// Whether it has left its cluster for good, because it was asked to: by [`Server::leave`], or by
+    /// an administrator. It does nothing any more.
+    pub fn has_left(&self) -> bool {
+        self.node.has_left()
+    }
+
     /// Tells peers to go elsewhere, waits for them at most `grace`, and stops.
     pub fn shutdown(mut self, grace: Duration) -> Shutdown {
-        if let Some(membership) = &mut self.membership {
+        if let Some(membership) = &self.membership {
             membership.set_state(BrokerState::Draining);
         }
-        self.say(stop::DRAIN);
-        let drained = self.wait_until(Instant::now() + grace);
-        self.say(stop::CUT);
-        self.join();
+        let drained = self.threads.drain(grace);
         if let Some(membership) = self.membership.take() {
             membership.leave();
         }
@@ -239,36 +256,10 @@ impl Server {
             Shutdown::Cut
         }
     }
-
-    fn say(&self, word: u8) {
-        self.stop.say(word);
-        self.wakers.iter().for_each(Waker::wake);
-    }
-
-    /// Whether every thread ended by itself before `end`.
-    fn wait_until(&self, end: Instant) -> bool {
-        while self.threads.iter().any(|thread| !thread.is_finished()) {
-            if Instant::now() >= end {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        true
-    }
-
-    fn join(&mut self) {
-        // A thread that panicked has said so on stderr.
-        self.threads
-            .drain(..)
-            .for_each(|thread| drop(thread.join()));
-    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if !self.threads.is_empty() {
-            self.say(stop::CUT);
-            self.join();
-        }
+        self.threads.cut();
     }
 }

@@ -21,6 +21,7 @@ mod ending;
 mod exchange;
 mod export;
 mod ingest;
+mod members;
 mod order;
 
 use std::collections::BTreeMap;
@@ -292,10 +293,10 @@ fn link_config(config: &BrokerConfig, limits: Limits) -> LinkConfig {
 
 /// Why a request or a batch is refused.
 fn refusal(code: ErrorCode, message: String) -> ErrorReply {
-    use ErrorCode::{Backpressure, ChecksumMismatch, ClusterFull, Draining, Timeout};
+    use ErrorCode::{Backpressure, ChecksumMismatch, ClusterFull, Draining, NoSequencer, Timeout};
     let retryable = matches!(
         code,
-        Backpressure | ChecksumMismatch | ClusterFull | Draining | Timeout
+        Backpressure | ChecksumMismatch | ClusterFull | Draining | NoSequencer | Timeout
     );
     ErrorReply {
         code,

@@ -196,8 +196,9 @@ impl<M: Memory> TopicTable<M> {
         if self.by_name.contains_key(&name) {
             return Err(TopicError::Exists { name });
         }
-        let free = self.by_cell.iter().position(Option::is_none);
-        let cell = free.ok_or(TopicError::TableFull {
+        let free = (0..self.by_cell.len()).filter(|cell| self.by_cell[*cell].is_none());
+        let mut ids = free.filter_map(|cell| Some((cell, next_id(self.versions[cell], cell)?)));
+        let (cell, id) = ids.next().ok_or(TopicError::TableFull {
             limit: self.by_cell.len(),
         })?;
         let max_message_bytes = match spec.max_message_bytes {
@@ -205,7 +206,7 @@ impl<M: Memory> TopicTable<M> {
             asked => asked,
         };
         let topic = Topic {
-            id: self.next_id(cell),
+            id,
             name,
             order: spec.order as u8,
             retention_bytes: spec.retention_bytes,
@@ -226,10 +227,26 @@ impl<M: Memory> TopicTable<M> {
         self.store(topic.cell(), None);
         Ok(topic)
     }
+}
 
-    /// Each store raises the cell's version, so (version, cell) is new every time.
-    fn next_id(&self, cell: usize) -> u32 {
-        let creation = self.versions[cell].wrapping_add(1);
-        (creation << CELL_BITS) | cell as u32
+/// The id of a topic created in a cell of this version; `None` when the cell has had as many as there
+/// are ids. Each store raises the version, so (version, cell) is new every time.
+fn next_id(version: u32, cell: usize) -> Option<u32> {
+    let creation = version.checked_add(1)?;
+    let id = creation.checked_mul(1 << CELL_BITS)?;
+    Some(id | cell as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_id_is_given_twice() {
+        let last = u32::MAX >> CELL_BITS;
+        let ids = [0, 1, last - 1].map(|version| next_id(version, 3).expect("there are more"));
+        assert!(ids.is_sorted() && ids.iter().all(|id| cell_of(*id) == 3));
+        assert_eq!(next_id(last, 3), None);
+        assert_eq!(next_id(u32::MAX, 3), None);
     }
 }

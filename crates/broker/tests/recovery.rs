@@ -180,6 +180,7 @@ fn a_damaged_region_can_be_discarded_on_request() {
             bytes: 64 << 20,
             data_brokers: 1,
             standbys: 0,
+            spares: 0,
             fresh,
             coherence: embar_fabric::memory::Coherence::Coherent,
         };

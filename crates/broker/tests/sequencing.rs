@@ -14,7 +14,7 @@ use embar_order::Throne;
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{
-    Control, CreateTopic, ErrorCode, OpenPublisher, PublisherOpened, StartAt,
+    Control, CreateTopic, DeleteTopic, ErrorCode, OpenPublisher, PublisherOpened, StartAt,
 };
 use embar_wire::time::WallNs;
 use support::{Peer, data, eventually};
@@ -60,21 +60,27 @@ struct Publisher {
 
 impl Publisher {
     fn open(broker: SocketAddr) -> Self {
-        let mut peer = Peer::greet(broker);
-        let open = OpenPublisher {
+        let open = Control::OpenPublisher(OpenPublisher {
             topic: TOPIC.into(),
             producer: 7,
             acks: 1,
             instance: 1,
             resumes: false,
-        };
-        match peer.ask(&Control::OpenPublisher(open)) {
-            Control::PublisherOpened(opened) => Self {
-                next: opened.mark,
-                peer,
-                opened,
-            },
-            other => panic!("{other:?}"),
+        });
+        loop {
+            let mut peer = Peer::greet(broker);
+            match peer.ask(&open) {
+                Control::PublisherOpened(opened) => {
+                    return Self {
+                        next: opened.mark,
+                        peer,
+                        opened,
+                    };
+                }
+                // The one that was asked has ended.
+                Control::Error(error) if error.code == ErrorCode::NoSequencer => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 
@@ -133,7 +139,7 @@ fn candidates_die_and_come_back_and_the_order_goes_on_within_half_a_second() {
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(active(), Some(takes_over));
     }
-    assert_eq!(Throne::observe(&region).highest, 6);
+    assert_eq!(Throne::observe(&region).turns, 6);
     took.sort_unstable();
     assert!(took[2] < Duration::from_millis(500), "{took:?}");
     assert_eq!(read(data(&cluster), 6), numbered(6));
@@ -291,6 +297,7 @@ fn a_head_that_is_alone_orders_what_it_takes() {
                 bytes: 64 << 20,
                 data_brokers: 0,
                 standbys: 0,
+                spares: 0,
                 fresh: false,
                 coherence: Coherence::Coherent,
             },
@@ -310,4 +317,27 @@ fn a_head_that_is_alone_orders_what_it_takes() {
         1
     );
     assert_eq!(read(alone.address(), 2), numbered(2));
+}
+
+#[test]
+fn what_waits_for_its_place_is_answered_when_its_topic_is_deleted_though_it_is_the_last() {
+    let (_parent, dir) = directory();
+    let cluster = start(&dir, 0);
+    create_ordered(cluster.bootstrap());
+    let mut publisher = Publisher::open(data(&cluster));
+    publisher.next += 1;
+    publisher.send(b"waits for the one before");
+    // The answer comes when the batch is taken in.
+    publisher.peer.ask(&Control::Status);
+    let deleted = Peer::greet(cluster.bootstrap())
+        .ask(&Control::DeleteTopic(DeleteTopic { name: TOPIC.into() }));
+    assert_eq!(deleted, Control::TopicDeleted);
+    // Now the data broker knows.
+    Peer::greet(data(&cluster)).ask(&Control::ListTopics);
+    let answers = publisher.peer.expect_answers(1);
+    let gone = [ErrorCode::UnknownTopic, ErrorCode::UnknownSession];
+    assert!(
+        matches!(answers[..], [Err((code, 0))] if gone.contains(&code)),
+        "the broker's word, or the sequencer's: {answers:?}"
+    );
 }

@@ -6,6 +6,7 @@ use crate::bench::wall::receiver::ReceiverArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::broker::BrokerArgs;
 use crate::commands::consume::ConsumeArgs;
+use crate::commands::drain::DrainArgs;
 use crate::commands::layout::LayoutArgs;
 use crate::commands::produce::ProduceArgs;
 use crate::commands::profile::ProfileArgs;
@@ -74,6 +75,7 @@ pub enum Command {
     Quickstart(QuickstartArgs),
     Up(UpArgs),
     Broker(Box<BrokerArgs>),
+    Drain(DrainArgs),
     Topic(TopicArgs),
     Produce(ProduceArgs),
     Consume(ConsumeArgs),

@@ -60,6 +60,7 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Quickstart(args) => commands::quickstart::run(args, &context),
         Command::Up(args) => commands::up::run(args, &context),
         Command::Broker(args) => commands::broker::run(args, &context),
+        Command::Drain(args) => commands::drain::run(args, &context),
         Command::Topic(args) => commands::topic::run(args, &context),
         Command::Produce(args) => commands::produce::run(args, &context),
         Command::Consume(args) => commands::consume::run(args, &context),

@@ -2,10 +2,10 @@
 //!
 //! Read [`plan`] (what is run), [`stamp`] (messages that say who sent them), then the checks, which know neither time nor
 //! processes: [`violation`], [`ranges`], [`truth`] (all readers see the same), [`trail`] (one reader's way), [`ledger`]
-//! (what was acknowledged is where it was said to be), [`checker`] (all together). Around them: [`record`] and
-//! [`publisher`] (the publishing processes), [`books`] (what all threads share), [`crowd`] (the publishers' parent),
-//! [`readers`], [`faults`] and [`gaps`], [`brokers`] (whom faults hit, and who comes back), [`run`] (a whole run),
-//! [`report`].
+//! (what was acknowledged is where it was said to be), [`room`] (what must still be there), [`checker`] (all together).
+//! Around them: [`record`] and [`publisher`] (the publishing processes), [`books`] (what all threads share), [`crowd`] (the
+//! publishers' parent) and [`listener`] (what they tell it), [`readers`] and their [`patience`], [`faults`] and [`gaps`],
+//! [`brokers`] (whom faults hit, and who comes back), [`run`] (a whole run), [`report`].
 
 pub mod books;
 pub mod brokers;
@@ -14,12 +14,15 @@ pub mod crowd;
 pub mod faults;
 pub mod gaps;
 pub mod ledger;
+pub mod listener;
+pub mod patience;
 pub mod plan;
 pub mod publisher;
 pub mod ranges;
 pub mod readers;
 pub mod record;
 pub mod report;
+pub mod room;
 pub mod run;
 pub mod stamp;
 pub mod trail;

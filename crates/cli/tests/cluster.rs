@@ -141,15 +141,24 @@ fn a_standby_is_started_beside_the_brokers_and_restarted_when_it_dies() {
     let role = |id: usize| up.ready["brokers"][id]["role"].as_str().map(str::to_owned);
     assert_eq!(role(0).as_deref(), Some("head"));
     assert_eq!(role(3).as_deref(), Some("standby"));
-    let standby = |field: &str| {
+    let status = || -> serde_json::Value {
         let status = run(&mut up.embar(&["--json", "status"]));
-        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
-        status["brokers"][3][field].clone()
+        serde_json::from_slice(&status.stdout).unwrap_or_default()
     };
+    let standby = |field: &str| status()["brokers"][3][field].clone();
     assert_eq!(standby("role"), "standby");
     signal(up.pids()[3], "KILL");
     eventually("the standby serves again", || {
         standby("incarnation") == 2 && standby("state") == "ready"
+    });
+    assert_eq!(
+        status()["sequencer"],
+        0,
+        "the head sequences while it lives"
+    );
+    signal(up.pids()[0], "KILL");
+    eventually("the standby sequences", || {
+        status()["sequencer"] == standby("id")
     });
     up.stop();
 }
@@ -180,7 +189,7 @@ fn a_head_that_hangs_is_succeeded_by_its_standby_and_does_no_harm_later() {
         .filter_map(|line| line.parse().ok())
         .collect();
     assert_eq!(numbers, (0..3000).collect::<Vec<_>>());
-    let log = std::fs::read_to_string(space.dir.join("logs/broker-3.log")).expect("its log");
+    let log = std::fs::read_to_string(space.dir.join("logs/broker-4.log")).expect("its log");
     assert!(log.contains("sequences"), "{log}");
     up.stop();
 }

@@ -57,6 +57,64 @@ fn latency_of_an_ordered_topic_is_measured() {
 }
 
 #[test]
+fn acknowledgements_are_timed_beside_a_bare_round_trip() {
+    let report = bench(&[
+        "latency",
+        "--orders",
+        "0,5",
+        "--iterations",
+        "50",
+        "--load",
+        "0.25",
+        "--duration",
+        "300ms",
+        "--trials",
+        "2",
+        "--warmup",
+        "0",
+    ]);
+    let lines = |of: &str| report[of].as_array().expect("lines").clone();
+    let orders = |of: &str| -> Vec<_> { lines(of).iter().map(|it| it["order"].as_u64()).collect() };
+    assert_eq!(orders("alone"), [None, Some(0), Some(5)]);
+    assert_eq!(orders("loaded"), [Some(0), Some(5)]);
+    for line in lines("alone") {
+        assert_eq!(line["samples"], 100, "{line}");
+        assert!(line["latency_us"]["p50"].as_f64() > Some(0.0), "{line}");
+    }
+    for line in lines("loaded") {
+        assert!(line["samples"].as_u64() > Some(0), "{line}");
+        assert!(line["messages_per_s"].as_f64() > Some(0.0), "{line}");
+    }
+    let alone = bench(&[
+        "latency",
+        "--orders",
+        "5",
+        "--iterations",
+        "10",
+        "--load",
+        "0",
+        "--trials",
+        "1",
+    ]);
+    assert_eq!(alone["loaded"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn latencies_that_cannot_be_measured_are_a_matter_of_usage() {
+    for wrong in [
+        &["--orders", "5,5"][..],
+        &["--orders", "3"],
+        &["--iterations", "0"],
+        &["--load", "1"],
+        &["--load", "-0.1"],
+        &["--duration", "0s"],
+    ] {
+        let output = run(embar(&["bench", "latency"]).args(wrong));
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_compared_is_a_matter_of_usage() {
     for wrong in [
         &["--compare", "order=0"][..],

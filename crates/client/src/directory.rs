@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use embar_session::Closed;
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::control::{ClusterMetadata, Control, CreateTopic, ErrorCode, ErrorReply, Metadata};
+use embar_wire::control::{
+    BrokerState, ClusterMetadata, Control, CreateTopic, ErrorCode, ErrorReply, Metadata,
+};
 use embar_wire::time::Now;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
@@ -42,7 +44,7 @@ enum Step {
     Waiting(Now),
     /// Asking; give up at the deadline.
     Busy(Now),
-    /// Told the link to close; go on when it is down.
+    /// Told the link to close; go on when it is down, elsewhere and after a wait if it failed.
     Ending { failed: bool },
 }
 
@@ -62,6 +64,9 @@ pub(crate) struct Directory {
     peer: Option<u32>,
     /// The attempt goes to the address the cluster gives for its head.
     to_head: bool,
+    /// The last attempt went there, and failed: another broker may know a new head.
+    head_failed: bool,
+    /// Counts the others that failed.
     turn: usize,
     backoff: Backoff,
     random: Random,
@@ -88,7 +93,8 @@ impl Directory {
             topic: topic.to_string(),
             topic_wish: None,
             peer: None,
-            to_head: true,
+            to_head: false,
+            head_failed: false,
             turn: 0,
             backoff: Backoff::new(BackoffLimits::default()),
             random: Random::new(seed),
@@ -115,6 +121,12 @@ impl Directory {
     /// When the cluster was last heard of.
     pub(crate) fn refreshed_at(&self) -> Option<Now> {
         self.refreshed_at
+    }
+
+    /// A broker told of the cluster, unasked.
+    pub(crate) fn told(&mut self, cluster: ClusterMetadata, now: Now) {
+        self.cluster = Some(cluster);
+        self.refreshed_at = Some(now);
     }
 
     /// Asks for the cluster, soon.
@@ -261,7 +273,9 @@ impl Directory {
                 "the address of the head leads to another broker".into(),
                 now,
             ),
-            _ => self.end(false, now),
+            // Only the head can do it, and was not asked.
+            Some(_) => self.end(true, now),
+            None => self.end(false, now),
         }
         Ok(())
     }
@@ -341,15 +355,10 @@ impl Directory {
                 .find(|broker| broker.id == cluster.head)?;
             head.address.parse().ok()
         });
-        let (to_head, target) = match head {
-            // After a failure the others have their turn: the cluster may have another head by now.
-            Some(head) if self.topic_wish.is_some() && self.turn.is_multiple_of(2) => (true, head),
-            _ => {
-                let addresses = self.addresses();
-                (false, addresses[self.turn % addresses.len()])
-            }
-        };
-        self.to_head = to_head;
+        let head = head.filter(|_| self.topic_wish.is_some() && !self.head_failed);
+        let addresses = self.addresses();
+        self.to_head = head.is_some();
+        let target = head.unwrap_or_else(|| addresses[self.turn % addresses.len()]);
         self.peer = None;
         self.step = Step::Busy(now.after(ANSWER_TIMEOUT));
         self.link.connect(target);
@@ -370,10 +379,14 @@ impl Directory {
 
     fn settle(&mut self, failed: bool, now: Now) {
         if failed {
-            self.turn = self.turn.wrapping_add(1);
+            self.head_failed = self.to_head;
+            if !self.to_head {
+                self.turn = self.turn.wrapping_add(1);
+            }
             let wait = self.backoff.failed(&mut self.random);
             self.step = Step::Waiting(now.after(Duration::from_nanos(wait)));
         } else {
+            self.head_failed = false;
             self.backoff.succeeded();
             self.step = Step::Idle;
             self.start(now);
@@ -384,7 +397,8 @@ impl Directory {
     fn addresses(&self) -> Vec<SocketAddr> {
         let mut addresses = self.bootstrap.clone();
         let brokers = self.cluster.iter().flat_map(|cluster| &cluster.brokers);
-        for address in brokers.filter_map(|broker| broker.address.parse().ok()) {
+        let members = brokers.filter(|broker| broker.state != BrokerState::Left);
+        for address in members.filter_map(|broker| broker.address.parse().ok()) {
             if !addresses.contains(&address) {
                 addresses.push(address);
             }

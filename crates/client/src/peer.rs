@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_session::{CloseReason, Closed, Side};
-use embar_wire::control::{BrokerInfo, BrokerState, ErrorCode, ErrorReply, Welcome};
+use embar_wire::control::{
+    BrokerInfo, BrokerState, ClusterMetadata, ErrorCode, ErrorReply, Welcome,
+};
+use embar_wire::limits::MAX_BROKERS;
 use embar_wire::time::Now;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
@@ -49,6 +52,8 @@ pub(crate) struct Peer {
     pub(crate) link: Link,
     /// Opened, or failed to, at least once.
     pub(crate) settled: bool,
+    /// The cluster has changed, as the broker says.
+    pub(crate) news: Option<ClusterMetadata>,
     /// Since when the broker does not know the topic.
     unknown_since: Option<Now>,
     /// Why the broker ends this connection.
@@ -70,6 +75,7 @@ impl Peer {
             phase: Phase::Parked,
             link: Link::new(settings),
             settled: false,
+            news: None,
             unknown_since: None,
             refusal: None,
             last_error: None,
@@ -99,7 +105,9 @@ impl Peer {
             Phase::Parked if self.is_ready() && self.absence != Absence::Choose => {
                 self.phase = Phase::Waiting(now);
             }
-            Phase::Waiting(_) if self.absence != Absence::Retry && !self.is_ready() => {
+            Phase::Waiting(_)
+                if self.has_left() || (self.absence != Absence::Retry && !self.is_ready()) =>
+            {
                 self.phase = Phase::Parked;
             }
             Phase::Waiting(_) if renewed => {
@@ -118,6 +126,11 @@ impl Peer {
             Absence::Retry => matches!(self.state, BrokerState::Ready | BrokerState::Draining),
         };
         serves && self.address.is_some()
+    }
+
+    /// Whether it was removed from the cluster: nothing of it is waited for.
+    pub(crate) fn has_left(&self) -> bool {
+        self.state == BrokerState::Left
     }
 
     /// Connects as soon as it may after the last failure.
@@ -252,7 +265,9 @@ impl Peer {
 
     pub(crate) fn next_tick(&self) -> Option<Now> {
         let own = match self.phase {
-            Phase::Waiting(at) | Phase::Opening(at) => Some(at),
+            // There is nothing to do before the cluster says where it is.
+            Phase::Waiting(at) => self.address.map(|_| at),
+            Phase::Opening(at) => Some(at),
             _ => None,
         };
         own.into_iter().chain(self.link.next_tick()).min()
@@ -273,7 +288,7 @@ impl Peer {
         }
         self.settled = true;
         self.phase = Phase::Parked;
-        if self.absence != Absence::Avoid || self.is_ready() {
+        if !self.has_left() && (self.absence != Absence::Avoid || self.is_ready()) {
             let wait = self.backoff.failed(random);
             self.rests_until = now.after(Duration::from_nanos(wait));
             if self.absence != Absence::Choose {
@@ -299,6 +314,12 @@ impl Peer {
             self.phase = Phase::Waiting(now);
         }
     }
+}
+
+/// The brokers that take data. Others than a cluster can have are left out: each that is heard of costs memory.
+pub(crate) fn data_brokers(cluster: &ClusterMetadata) -> impl Iterator<Item = &BrokerInfo> {
+    let brokers = cluster.brokers.iter();
+    brokers.filter(|broker| broker.takes_data && (broker.id as usize) < MAX_BROKERS)
 }
 
 /// Whether every broker that is ready was tried.

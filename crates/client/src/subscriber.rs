@@ -29,7 +29,7 @@ pub use self::position::{ParsePositionsError, Positions};
 pub use self::reading::{Message, OwnedMessage};
 pub use self::stream::MessageStream;
 
-use self::queue::{Item, Queue, Taken};
+use self::queue::{Item, Moved, Queue, Taken};
 use self::reading::Reading;
 use crate::error::Error;
 use crate::wake::block_on;
@@ -194,14 +194,7 @@ impl Subscriber {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Taken::End) => return Poll::Ready(Ok(false)),
                 Poll::Ready(Taken::Failed(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Taken::Item(Item::Moved {
-                    broker,
-                    next,
-                    skipped,
-                })) => {
-                    self.positions.advance(broker, next);
-                    self.skipped += skipped;
-                }
+                Poll::Ready(Taken::Item(Item::Moved(moved))) => self.moved(moved),
                 Poll::Ready(Taken::Item(Item::Batch(delivered))) => match Reading::new(delivered) {
                     Ok(reading) => self.reading = Some(reading),
                     Err(error) => {
@@ -211,6 +204,18 @@ impl Subscriber {
                 },
             }
         }
+    }
+
+    /// Makes [`Subscriber::position`] tell where brokers begin, before anything is read.
+    fn take_starts(&mut self) {
+        for moved in self.queue.take_starts() {
+            self.moved(moved);
+        }
+    }
+
+    fn moved(&mut self, moved: Moved) {
+        self.positions.advance(moved.broker, moved.next);
+        self.skipped += moved.skipped;
     }
 
     fn end(&mut self) {

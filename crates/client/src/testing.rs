@@ -138,13 +138,22 @@ pub(crate) fn cluster_without(data: u32, gone: Option<u32>) -> Control {
 
 /// As [`cluster_without`], with a topic of this order, if there is one.
 pub(crate) fn cluster_with(data: u32, gone: Option<u32>, topic_order: Option<u32>) -> Control {
+    let state = |id| match Some(id) == gone {
+        true => BrokerState::Gone,
+        false => BrokerState::Ready,
+    };
+    cluster_of(data, state, topic_order)
+}
+
+/// As a broker tells it unasked.
+pub(crate) fn cluster_now(data: u32, state: impl Fn(u32) -> BrokerState) -> Control {
+    cluster_of(data, state, None)
+}
+
+fn cluster_of(data: u32, state: impl Fn(u32) -> BrokerState, topic_order: Option<u32>) -> Control {
     let broker = |id| BrokerInfo {
         id,
-        state: if Some(id) == gone {
-            BrokerState::Gone
-        } else {
-            BrokerState::Ready
-        },
+        state: state(id),
         address: format!("127.0.0.1:{}", 9400 + id),
         incarnation: 1,
         role: if id == 0 {
@@ -158,6 +167,7 @@ pub(crate) fn cluster_with(data: u32, gone: Option<u32>, topic_order: Option<u32
         head: 0,
         brokers: (0..=data).map(broker).collect(),
         topic_order,
+        sequencer: None,
     })
 }
 

@@ -56,6 +56,18 @@ pub enum RegionError {
         /// The directory that was asked for.
         dir: PathBuf,
     },
+    /// The file system cannot hold the payload of a broker that joins. The place is free as before.
+    #[error("no space for broker {row} in {}: its payload needs {} MiB, {} MiB are available; free or enlarge that file system (containers: --shm-size)", .dir.display(), .needed.div_ceil(1 << 20), .available >> 20)]
+    NoSpaceForBroker {
+        /// The row that was claimed.
+        row: u16,
+        /// Bytes that its payload file needs.
+        needed: u64,
+        /// Bytes the file system has.
+        available: u64,
+        /// The region's directory.
+        dir: PathBuf,
+    },
     /// It belongs to another user.
     #[error("no permission for {}: regions are private to their user; run as that user, or use another --region", .path.display())]
     Permissions {

@@ -65,6 +65,9 @@ pub struct Geometry {
     pub blog_bytes: u64,
     /// Rows, the last ones, that take no data and sequence when the head cannot.
     pub standbys: u16,
+    /// Data rows, the last of them, for brokers that join later: their payload files are made when
+    /// they are first claimed.
+    pub spares: u16,
     /// Pages of 4 KiB of each candidate's order index.
     pub goi_pages: u32,
     /// Sessions that each candidate has rows for.
@@ -82,6 +85,7 @@ impl Default for Geometry {
             index_pages: 4096,
             blog_bytes: 1 << 30,
             standbys: 0,
+            spares: 0,
             goi_pages: 4096,
             sessions: SESSIONS,
         }
@@ -91,22 +95,28 @@ impl Default for Geometry {
 impl Geometry {
     /// A head, `data_brokers` others and `standbys` that together use at most `region_bytes`,
     /// control file included. With 0 data brokers the head is alone and takes the data itself.
+    /// `spares` more may join later: their tables are among these bytes, and their payload, as much
+    /// as each other's, is not.
     pub fn for_cluster(
         region_bytes: u64,
         data_brokers: u16,
         standbys: u16,
+        spares: u16,
     ) -> Result<Self, RegionError> {
-        if data_brokers.saturating_add(standbys) >= ROWS_MAX || standbys > STANDBYS_MAX {
+        let members = data_brokers.saturating_add(standbys).saturating_add(spares);
+        if members >= ROWS_MAX || standbys > STANDBYS_MAX {
             return Err(invalid(format!(
-                "{data_brokers} data brokers and {standbys} standbys; at most {} in all, and {STANDBYS_MAX} standbys",
+                "{data_brokers} data brokers, {spares} spares and {standbys} standbys; at most {} in all, and {STANDBYS_MAX} standbys",
                 ROWS_MAX - 1
             )));
         }
         let mut geometry = Self {
-            brokers: data_brokers + standbys + 1,
+            brokers: members + 1,
             standbys,
+            spares,
             ..Self::default()
         };
+        geometry.check_spares()?;
         let sharers = u64::from(data_brokers.max(1));
         let mut blocks = region_bytes.min(BLOG_BYTES_MAX) / sharers / BLOCK_BYTES_MAX;
         // The index grows with the payload, so step down to what fits beside it.
@@ -115,9 +125,9 @@ impl Geometry {
             geometry.index_pages = u32::try_from(geometry.blog_bytes / BLOG_BYTES_PER_INDEX_PAGE)
                 .unwrap_or(INDEX_PAGES_MAX)
                 .clamp(INDEX_PAGES_MIN, INDEX_PAGES_MAX);
-            // As many records as all brokers' indexes together.
+            // As many records as all brokers' indexes together, those that join included.
             let fewest = u64::from(geometry.topics) * GOI_PAGES_PER_TOPIC_MIN;
-            let goi_pages = u64::from(geometry.index_pages) * sharers;
+            let goi_pages = u64::from(geometry.index_pages) * (sharers + u64::from(spares));
             geometry.goi_pages = goi_pages.clamp(fewest, GOI_PAGES_MAX.into()) as u32;
             let total = geometry.total_bytes();
             if total <= region_bytes {
@@ -141,6 +151,12 @@ impl Geometry {
         self.data_range()
     }
 
+    /// Whether a row's payload file is made when the row is first claimed.
+    pub fn is_spare(&self, row: u16) -> bool {
+        let end = self.data_range().end;
+        (end - self.spares..end).contains(&row)
+    }
+
     fn data_range(&self) -> Range<u16> {
         let end = self.brokers - self.standbys;
         u16::from(end > 1)..end
@@ -162,10 +178,21 @@ impl Geometry {
         1 + self.standbys
     }
 
-    /// Bytes of all files together.
+    /// Bytes of all files that are made with the region.
     pub fn total_bytes(&self) -> u64 {
-        let blogs = self.data_rows().count() as u64;
+        let blogs = self.data_rows().filter(|row| !self.is_spare(*row)).count() as u64;
         crate::layout::Layout::new(self).control_bytes() + blogs * self.blog_bytes
+    }
+
+    fn check_spares(&self) -> Result<(), RegionError> {
+        let rows = self.brokers - self.standbys;
+        if self.spares == 0 || self.spares < rows.saturating_sub(1) {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "{} spares and no data broker beside them: a head that is alone takes the data itself, and nobody can join it to do so",
+            self.spares
+        )))
     }
 
     /// Checks every number against its limits.
@@ -196,6 +223,7 @@ impl Geometry {
         within("blog_bytes", self.blog_bytes, UNIT_BYTES, BLOG_BYTES_MAX)?;
         let most = STANDBYS_MAX.min(self.brokers - 1);
         within("standbys", self.standbys.into(), 0, most.into())?;
+        self.check_spares()?;
         // Each topic keeps one page and may need another at any time, while others are given up.
         let fewest = u64::from(self.topics) * GOI_PAGES_PER_TOPIC_MIN;
         within(
@@ -242,7 +270,7 @@ mod tests {
             (256 << 20, 0, 0),
             (8 << 30, 30, 1),
         ] {
-            let geometry = Geometry::for_cluster(bytes, data, standbys).unwrap();
+            let geometry = Geometry::for_cluster(bytes, data, standbys, 0).unwrap();
             geometry.validate().unwrap();
             let total = geometry.total_bytes();
             assert!(total <= bytes, "{total} > {bytes}");
@@ -256,9 +284,33 @@ mod tests {
 
     #[test]
     fn too_little_is_refused() {
-        assert!(Geometry::for_cluster(32 << 20, 3, 0).is_err());
-        assert!(Geometry::for_cluster(1 << 30, 32, 0).is_err());
-        assert!(Geometry::for_cluster(8 << 30, 31, 1).is_err());
+        assert!(Geometry::for_cluster(32 << 20, 3, 0, 0).is_err());
+        assert!(Geometry::for_cluster(1 << 30, 32, 0, 0).is_err());
+        assert!(Geometry::for_cluster(8 << 30, 31, 1, 0).is_err());
+        assert!(Geometry::for_cluster(8 << 30, 20, 1, 11).is_err());
+    }
+
+    #[test]
+    fn spares_are_the_last_data_rows_and_have_no_payload_yet() {
+        let geometry = Geometry::for_cluster(1 << 30, 3, 1, 2).unwrap();
+        geometry.validate().unwrap();
+        assert_eq!(geometry.data_rows().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        let spares = (0..geometry.brokers).filter(|row| geometry.is_spare(*row));
+        assert_eq!(spares.collect::<Vec<_>>(), [4, 5]);
+        assert_eq!(geometry.candidates().collect::<Vec<_>>(), [0, 6]);
+        assert!(geometry.total_bytes() <= 1 << 30);
+        let without = Geometry::for_cluster(1 << 30, 3, 1, 0).unwrap();
+        let lost = 1.0 - geometry.blog_bytes as f64 / without.blog_bytes as f64;
+        assert!(
+            lost < 0.16,
+            "two spares cost the others {lost} of their payload"
+        );
+    }
+
+    #[test]
+    fn nobody_joins_a_head_that_is_alone() {
+        let refused = Geometry::for_cluster(1 << 30, 0, 1, 1).unwrap_err();
+        assert!(refused.to_string().contains("alone"), "{refused}");
     }
 
     #[test]
@@ -296,6 +348,14 @@ mod tests {
             },
             Geometry {
                 standbys: 2,
+                ..good.clone()
+            },
+            Geometry {
+                spares: 1,
+                ..good.clone()
+            },
+            Geometry {
+                spares: u16::MAX,
                 ..good.clone()
             },
             Geometry {

@@ -326,8 +326,8 @@ impl fmt::Display for Layout {
         )?;
         writeln!(
             f,
-            "{} rows ({} of them standbys), {} topics, {} lanes of {} slots, {} index pages per data broker",
-            g.brokers, g.standbys, g.topics, g.lanes, g.lane_slots, g.index_pages
+            "{} rows ({} of them spares, {} standbys), {} topics, {} lanes of {} slots, {} index pages per data broker",
+            g.brokers, g.spares, g.standbys, g.topics, g.lanes, g.lane_slots, g.index_pages
         )?;
         writeln!(
             f,
@@ -367,6 +367,13 @@ impl fmt::Display for Layout {
             g.blog_bytes,
             UNIT_BYTES << ORDER_MAX
         )?;
+        if g.spares > 0 {
+            let spare = last + 1 - g.spares;
+            writeln!(
+                f,
+                "blog-{spare} to blog-{last} are of spares: made, and these bytes taken, when a broker first joins there; the tables above have room for them"
+            )?;
+        }
         writeln!(
             f,
             "\nslot: body 0..{BODY_BYTES}, commit word {BODY_BYTES}..{SLOT_BYTES} = nonce << 32 | lap"
@@ -414,6 +421,7 @@ mod tests {
             index_pages: 1,
             blog_bytes: 65536,
             standbys: 0,
+            spares: 0,
             goi_pages: 4,
             sessions: 1,
         };

@@ -218,15 +218,17 @@ pub enum BrokerState {
     Ready = 2,
     /// It finishes what it has and takes nothing new.
     Draining = 3,
-    /// It left in good order.
+    /// It ended in good order, and may come back.
     Gone = 4,
+    /// It was removed from the cluster: nobody waits for it.
+    Left = 5,
 }
 
 impl BrokerRow {
     /// The state, or `None` when the row holds an unknown one.
     pub fn broker_state(&self) -> Option<BrokerState> {
-        use BrokerState::{Draining, Free, Gone, Ready, Starting};
-        [Free, Starting, Ready, Draining, Gone]
+        use BrokerState::{Draining, Free, Gone, Left, Ready, Starting};
+        [Free, Starting, Ready, Draining, Gone, Left]
             .into_iter()
             .find(|state| *state as u32 == self.state)
     }

@@ -3,11 +3,11 @@
 mod files;
 mod order;
 
-pub use files::{Probe, TakeoverLock};
+pub use files::Probe;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use crate::blog::Blog;
 use crate::cell::{CellAt, CellReader, CellWriter};
@@ -41,14 +41,26 @@ impl<M> Clone for Region<M> {
 #[derive(Debug)]
 struct Parts<M> {
     control: Arc<M>,
-    /// By data row, in order.
-    blogs: Vec<Arc<M>>,
+    /// By data row, in order. That of a spare is there once somebody has claimed it.
+    blogs: Vec<OnceLock<Arc<M>>>,
     layout: Layout,
     nonce: u32,
     created: u64,
     /// None for a region that lives in no directory.
-    dir: Option<PathBuf>,
+    home: Option<Home<M>>,
 }
+
+/// Where a region's files are.
+#[derive(Debug)]
+struct Home<M> {
+    dir: PathBuf,
+    /// Maps the payload file of a row that had none when the region was opened.
+    find_blog: FindBlog<M>,
+}
+
+/// Memory like the control file's, of a file of so many bytes in the directory; `None` when the row
+/// has no such file.
+type FindBlog<M> = fn(&M, &Path, u16, u64) -> Option<Arc<M>>;
 
 impl<M: Memory> Region<M> {
     /// Makes a region out of memory of any content. `nonce` is random and not zero; `created` is
@@ -62,6 +74,16 @@ impl<M: Memory> Region<M> {
         nonce: u32,
         created: u64,
     ) -> Result<Self, RegionError> {
+        Self::write_tables(&*control, geometry, nonce, created)?;
+        Self::from_parts(control, blogs)
+    }
+
+    fn write_tables(
+        control: &M,
+        geometry: &Geometry,
+        nonce: u32,
+        created: u64,
+    ) -> Result<(), RegionError> {
         geometry.validate()?;
         assert_ne!(nonce, 0, "a region's nonce is never zero");
         let layout = Layout::new(geometry);
@@ -74,35 +96,40 @@ impl<M: Memory> Region<M> {
                 ),
             });
         }
-        clear_words(&*control, &layout);
+        clear_words(control, &layout);
         // Last: a superblock says that all the rest is in order.
         Superblock {
             nonce,
             created,
             geometry: geometry.clone(),
         }
-        .store(&*control);
-        Self::attach(control, blogs, None)
+        .store(control);
+        Ok(())
     }
 
     /// Opens a region whose memory is at hand: validates the superblock and every length.
     pub fn from_parts(control: Arc<M>, blogs: Vec<Arc<M>>) -> Result<Self, RegionError> {
-        Self::attach(control, blogs, None)
+        Self::attach(control, blogs.into_iter().map(Some), None)
     }
 
+    /// Payload files by data row, in order; only those of spares may be missing.
     fn attach(
         control: Arc<M>,
-        blogs: Vec<Arc<M>>,
-        dir: Option<PathBuf>,
+        blogs: impl IntoIterator<Item = Option<Arc<M>>>,
+        home: Option<Home<M>>,
     ) -> Result<Self, RegionError> {
-        let named = dir.clone().unwrap_or_default();
-        let block = Superblock::load(&*control).map_err(|e| invalid(&named, e))?;
+        let named = home.as_ref().map_or(Path::new(""), |it| &it.dir);
+        let block = Superblock::load(&*control).map_err(|e| invalid(named, e))?;
         let layout = Layout::new(&block.geometry);
+        let geometry = &block.geometry;
+        let blogs: Vec<Option<Arc<M>>> = blogs.into_iter().collect();
+        let fits = |(row, blog): (u16, &Option<Arc<M>>)| match blog {
+            Some(blog) => blog.len() >= geometry.blog_bytes,
+            None => geometry.is_spare(row),
+        };
         let lengths_fit = control.len() >= layout.control_bytes()
-            && blogs.len() == block.geometry.data_rows().count()
-            && blogs
-                .iter()
-                .all(|blog| blog.len() >= block.geometry.blog_bytes);
+            && blogs.len() == geometry.data_rows().count()
+            && geometry.data_rows().zip(&blogs).all(fits);
         if !lengths_fit {
             return Err(RegionError::damaged(
                 named,
@@ -110,14 +137,15 @@ impl<M: Memory> Region<M> {
             ));
         }
         let (nonce, created) = (block.nonce, block.created);
+        let cell = |blog: Option<Arc<M>>| blog.map_or_else(OnceLock::new, OnceLock::from);
         Ok(Self {
             parts: Arc::new(Parts {
                 control,
-                blogs,
+                blogs: blogs.into_iter().map(cell).collect(),
                 layout,
                 nonce,
                 created,
-                dir,
+                home,
             }),
         })
     }
@@ -144,7 +172,7 @@ impl<M: Memory> Region<M> {
 
     /// The directory it lives in, if any.
     pub fn dir(&self) -> Option<&Path> {
-        self.parts.dir.as_deref()
+        self.parts.home.as_ref().map(|home| home.dir.as_path())
     }
 
     /// Incarnation of the last owner of a row; 0 before the first.
@@ -270,11 +298,12 @@ impl<M: Memory> Region<M> {
     pub fn blog(&self, claim: &Claim) -> Blog<M> {
         let lock = claim.lock_of(self.parts.nonce);
         assert!(
-            self.parts.dir.is_none() || lock.is_some(),
+            self.parts.home.is_none() || lock.is_some(),
             "the blog of a region in a directory needs a claim made by that region"
         );
+        let memory = self.blog_memory(claim.row());
         Blog::over(
-            self.blog_memory(claim.row()),
+            memory.expect("the row takes data, and has its payload file since it was claimed"),
             self.geometry().blog_bytes,
             lock.cloned(),
         )
@@ -283,19 +312,24 @@ impl<M: Memory> Region<M> {
     /// The memory that the process of a row uses most: the control file and its own blog.
     pub(crate) fn memories_of(&self, row: u16) -> Vec<&M> {
         let mut memories = vec![&*self.parts.control];
-        if self.geometry().takes_data(row) {
-            memories.push(&**self.blog_memory(row));
+        if let Some(blog) = self.blog_memory(row) {
+            memories.push(&**blog);
         }
         memories
     }
 
-    fn blog_memory(&self, row: u16) -> &Arc<M> {
-        assert!(
-            self.geometry().takes_data(row),
-            "row {row} takes no data and has no blog"
-        );
-        let i = self.geometry().data_rows().position(|data| data == row);
-        &self.parts.blogs[i.expect("a row that takes data is a data row")]
+    /// The payload file of a row; `None` when the row takes no data, or is a spare that nobody has
+    /// claimed yet.
+    fn blog_memory(&self, row: u16) -> Option<&Arc<M>> {
+        let first = self.geometry().data_rows().next()?;
+        let cell = self.parts.blogs.get(usize::from(row.checked_sub(first)?))?;
+        if let Some(blog) = cell.get() {
+            return Some(blog);
+        }
+        let home = self.parts.home.as_ref()?;
+        let bytes = self.geometry().blog_bytes;
+        let found = (home.find_blog)(&self.parts.control, &home.dir, row, bytes)?;
+        Some(cell.get_or_init(|| found))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::layout::{Layout, TABLES};
 use crate::memory::{LINE_BYTES, Memory};
 
 /// Version of everything in the region. Whoever changes a layout raises it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes set aside for the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
 
@@ -45,11 +45,13 @@ struct Raw {
     blog_bytes: u64,
     goi_pages: u32,
     sessions: u32,
+    spares: u16,
+    reserved: [u8; 6],
     tables: [TableEntry; TABLES],
 }
 
 const RAW_BYTES: usize = size_of::<Raw>();
-const _: () = assert!(RAW_BYTES as u64 <= SUPERBLOCK_BYTES && RAW_BYTES == 64 + 32 * TABLES);
+const _: () = assert!(RAW_BYTES as u64 <= SUPERBLOCK_BYTES && RAW_BYTES == 72 + 32 * TABLES);
 const _: () = assert!(std::mem::offset_of!(Raw, version) == 8);
 const _: () = assert!(std::mem::offset_of!(Raw, crc) == 12);
 const _: () = assert!(std::mem::offset_of!(Raw, created) == 24);
@@ -90,6 +92,7 @@ impl Superblock {
         raw.standbys = g.standbys;
         raw.goi_pages = g.goi_pages;
         raw.sessions = g.sessions;
+        raw.spares = g.spares;
         raw.tables = tables_of(g);
         raw.crc = crc32c(raw.as_bytes());
         raw.as_bytes().to_vec()
@@ -122,6 +125,7 @@ impl Superblock {
             standbys: raw.standbys,
             goi_pages: raw.goi_pages,
             sessions: raw.sessions,
+            spares: raw.spares,
         };
         if let Err(error) = geometry.validate() {
             return Err(Invalid::Damaged(error.to_string()));

@@ -68,6 +68,7 @@ suite! {
     goi_room::a_full_index_names_what_to_give_up,
     goi_room::given_up_records_are_named_once,
     goi_room::older_epochs_keep_their_pages,
+    goi_room::older_pages_are_kept_only_as_far_as_they_count,
     goi_room::chains_that_are_gone_leave_nothing,
     goi_room::a_used_page_shows_nothing_of_its_past,
     sequencer::a_candidate_is_seen_by_all,

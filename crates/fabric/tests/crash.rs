@@ -164,6 +164,7 @@ fn geometry() -> Geometry {
     Geometry {
         brokers: 2,
         standbys: 0,
+        spares: 0,
         index_pages: 5,
         ..small()
     }

@@ -17,6 +17,7 @@ fn small() -> Geometry {
         index_pages: 4,
         blog_bytes: 256 << 10,
         standbys: 0,
+        spares: 0,
         goi_pages: 16,
         sessions: 4,
     }
@@ -366,18 +367,84 @@ fn prefault_reports_every_byte() {
     }
 }
 
+/// Two data rows, the second of them a spare.
+fn with_a_spare() -> Geometry {
+    Geometry {
+        spares: 1,
+        ..small()
+    }
+}
+
 #[test]
-fn one_candidate_takes_over_at_a_time() {
+fn a_spare_gets_its_payload_file_when_it_is_first_claimed() {
     let tmp = scratch();
     let dir = tmp.path().join("region");
-    let region = create(&dir);
-    let other = open(&dir).expect("complete");
-    let lock = region.try_takeover().expect("a file can be made");
-    assert!(lock.is_some());
-    assert!(other.try_takeover().expect("the file is there").is_none());
-    drop(lock);
-    assert!(other.try_takeover().expect("the file is there").is_some());
+    let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
+    let other = open(&dir).expect("complete without it");
+    assert!(!listing(&dir).contains(&"blog-2".to_owned()));
+    assert!(!region.owner_alive(2).expect("ours"));
+    assert!(
+        other.foreign(2, 0, 64).is_none() && other.foreign(1, 0, 64).is_some(),
+        "nothing can be read where there is no file"
+    );
+    // Somebody died while making it.
+    fs::write(dir.join("blog-2.new"), b"half").expect("ours");
+    let claim = region.claim(2).expect("free");
+    assert_eq!((claim.incarnation(), region.incarnation(2)), (1, 1));
+    let file = fs::metadata(dir.join("blog-2")).expect("there");
+    assert_eq!(file.len(), with_a_spare().blog_bytes);
+    assert!(!listing(&dir).contains(&"blog-2.new".to_owned()));
+    let mut extent = region
+        .blog(&claim)
+        .allocate(64 << 10)
+        .expect("all of it is free");
+    let mut written = extent.reserve(64).expect("room");
+    written.write(0, &[7; 64]);
+    let at = written.at();
+    let span = written.commit();
+    // Whoever opened the region before finds it now.
+    let foreign = other.foreign(2, at, 64).expect("there");
+    let mut bytes = [0; 64];
+    foreign.copy_to(0, &mut bytes);
+    assert_eq!(bytes, [7; 64]);
+    assert!(other.owner_alive(2).expect("ours"));
+    // It keeps what it has when it is claimed again.
+    drop((span, extent, claim));
+    let again = open(&dir).expect("complete").claim(2).expect("free");
+    assert_eq!(again.incarnation(), 2);
+    drop(again);
+    drop((foreign, other, region));
     assert!(matches!(Region::probe(&dir), Probe::Stale { .. }));
-    Region::remove(&dir).expect("its lock is the region's own");
+    Region::remove(&dir).expect("nobody holds it");
+}
+
+#[test]
+fn a_spare_that_finds_no_space_stays_free() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let huge = Geometry {
+        brokers: 2,
+        spares: 1,
+        blog_bytes: 1 << 44,
+        ..small()
+    };
+    let refused = Region::create(&dir, &huge, Coherence::Coherent);
+    assert!(refused.is_err(), "a spare beside nobody is refused");
+    let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
+    // No name is left for a file that is to be made.
+    fs::create_dir(dir.join("blog-2.new")).expect("ours");
+    assert!(matches!(region.claim(2), Err(RegionError::Io { .. })));
+    assert_eq!(region.incarnation(2), 0);
+    fs::remove_dir(dir.join("blog-2.new")).expect("ours");
+    region.claim(2).expect("free as before");
+}
+
+#[test]
+fn an_unfinished_payload_file_is_removed_with_its_region() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    drop(Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room"));
+    fs::write(dir.join("blog-2.new"), b"half").expect("ours");
+    Region::remove(&dir).expect("nobody holds it");
     assert!(!dir.exists());
 }

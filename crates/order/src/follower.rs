@@ -1,8 +1,9 @@
 //! Follows the order of one chain through pages, areas and epochs.
 //!
 //! A follower only ever takes the next position: its records are dense, whatever it finds. Of an
-//! epoch that is over it takes what lies below the start of the page that follows in the order of
-//! the present reign; what a deposed sequencer wrote beyond that is not there for it.
+//! epoch that is over it takes what lies below the start of the one that follows in the order of the
+//! present reign; what a deposed sequencer wrote beyond that is not there for it. All that lies below
+//! was seen by the successor: if it is not there, memory is damaged.
 //!
 //! What it read counts only after [`Reign::lasts`]; until then [`Follower::mark`] and
 //! [`Follower::back_to`] undo it.
@@ -30,7 +31,7 @@ struct Place {
     page: u32,
     generation: u32,
     slot: u32,
-    /// Where the next page starts, if the page's epoch is over.
+    /// Where the next epoch starts, if the page's is over.
     until: Option<u64>,
 }
 
@@ -57,6 +58,7 @@ pub struct Follower<M> {
     chain: u32,
     next: u64,
     place: Option<Place>,
+    damaged: bool,
 }
 
 impl<M: Memory> Follower<M> {
@@ -69,7 +71,14 @@ impl<M: Memory> Follower<M> {
             chain,
             next,
             place: None,
+            damaged: false,
         }
+    }
+
+    /// Whether the last read found something at the next position that no sequencer writes there:
+    /// memory is damaged, and the order ends here, at least in this reign.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
     }
 
     /// The position that comes next.
@@ -106,6 +115,7 @@ impl<M: Memory> Follower<M> {
     /// Appends records that follow each other from the next position on, at most `limit`.
     pub fn read(&mut self, reign: Reign, limit: usize, out: &mut Vec<GoiRecord>) -> Found {
         let end = out.len() + limit;
+        self.damaged = false;
         loop {
             let place = match self.place {
                 Some(place) if place.epoch == reign.epoch => place,
@@ -122,17 +132,29 @@ impl<M: Memory> Follower<M> {
                 self.place = None;
                 continue;
             }
-            if !self.read_page(place, end, out) {
-                return Found::End;
+            match self.read_page(place, end, out) {
+                Step::On => {}
+                Step::End => return Found::End,
+                Step::Lost => match self.locate(reign) {
+                    Located::Here(again) if again.is_in(&place) && again.until.is_some() => {
+                        self.damaged = true;
+                        return Found::End;
+                    }
+                    Located::Here(other) => self.place = Some(other),
+                    Located::NotYet => {
+                        self.place = None;
+                        return Found::End;
+                    }
+                    Located::Gone { first } => return Found::Gone { first },
+                },
             }
         }
     }
 
-    /// Reads on in a page; false when there is nothing more for now.
-    fn read_page(&mut self, mut place: Place, end: usize, out: &mut Vec<GoiRecord>) -> bool {
+    /// Reads on in a page.
+    fn read_page(&mut self, mut place: Place, end: usize, out: &mut Vec<GoiRecord>) -> Step {
         let pages = &self.pages[usize::from(place.area)];
         let from = place.slot;
-        let mut damaged = false;
         while place.slot < PAGE_RECORDS && out.len() < end && place.until != Some(self.next) {
             let Some(record) = pages.record(place.page, place.generation, place.slot) else {
                 break;
@@ -147,9 +169,8 @@ impl<M: Memory> Follower<M> {
             }
             let fits = record.count > 0 && place.until.is_none_or(|until| record.end() <= until);
             if record.base != self.next || !fits {
-                // Never what a sequencer writes: memory is damaged here, and the order ends.
                 place.slot -= 1;
-                damaged = true;
+                self.damaged = true;
                 break;
             }
             self.next = record.end();
@@ -159,11 +180,11 @@ impl<M: Memory> Follower<M> {
         if place.slot > from {
             pages.keep(place.page, from..place.slot);
         }
-        if damaged {
-            return false;
+        if self.damaged {
+            return Step::End;
         }
         if out.len() == end || place.until == Some(self.next) {
-            return true;
+            return Step::On;
         }
         if place.slot == PAGE_RECORDS
             && let Some(next) = pages.link(place.page, place.generation)
@@ -177,16 +198,16 @@ impl<M: Memory> Follower<M> {
                 slot: 0,
                 ..place
             });
-            return true;
+            return Step::On;
+        }
+        if place.until.is_some() {
+            return Step::Lost;
         }
         // Nothing yet, or the page was given back while we were elsewhere.
         let still = pages
             .page(place.page)
             .is_some_and(|(generation, _)| generation == place.generation);
-        if !still {
-            self.place = None;
-        }
-        !still
+        if still { Step::End } else { Step::Lost }
     }
 
     fn root(&self, reign: Reign) -> Option<GoiRoot> {
@@ -212,16 +233,17 @@ impl<M: Memory> Follower<M> {
         let Some((mut generation, header)) = self.page(reign.area, page) else {
             return Located::NotYet;
         };
-        if self.next < header.start {
-            return Located::Gone {
-                first: header.start,
-            };
+        let mut start = header.start;
+        if self.next < start {
+            return Located::Gone { first: start };
         }
+        // Starts grow, or damaged links would lead around for ever.
         while let Some(next) = pages.link(page, generation)
             && let Some((its, header)) = self.page(reign.area, next)
+            && start < header.start
             && header.start <= self.next
         {
-            (page, generation) = (next, its);
+            (page, generation, start) = (next, its, header.start);
         }
         Located::Here(Place {
             epoch: reign.epoch,
@@ -235,7 +257,9 @@ impl<M: Memory> Follower<M> {
 
     /// Walks from the start of the reign back to the page of an older epoch.
     fn locate_before(&self, reign: Reign, root: &GoiRoot) -> Located {
-        let mut until = root.start;
+        // Where the page behind starts, and its epoch.
+        let (mut start, mut epoch) = (root.start, root.epoch);
+        let mut until = start;
         let mut before = (root.before, root.before_area, root.before_generation);
         loop {
             let (page, area, generation) = before;
@@ -244,10 +268,13 @@ impl<M: Memory> Follower<M> {
                 .filter(|_| usize::from(area) < self.pages.len());
             let found = found.and_then(|page| Some((page, self.page(area, page)?)));
             let Some((page, (its, header))) = found else {
-                return Located::Gone { first: until };
+                return Located::Gone { first: start };
             };
-            if its != generation || header.start >= until {
-                return Located::Gone { first: until };
+            if its != generation || header.start >= start {
+                return Located::Gone { first: start };
+            }
+            if header.epoch != epoch {
+                (until, epoch) = (start, header.epoch);
             }
             if header.start <= self.next {
                 return Located::Here(Place {
@@ -259,7 +286,7 @@ impl<M: Memory> Follower<M> {
                     until: Some(until).filter(|_| !sings(Canary::CutAtStart)),
                 });
             }
-            until = header.start;
+            start = header.start;
             before = (header.before, header.before_area, header.before_generation);
         }
     }
@@ -269,6 +296,24 @@ impl<M: Memory> Follower<M> {
         let found = self.pages[usize::from(area)].page(page)?;
         (found.1.in_use == 1 && found.1.chain == self.chain).then_some(found)
     }
+}
+
+impl Place {
+    /// Whether it is the same page as the other's, in the same use.
+    fn is_in(&self, other: &Self) -> bool {
+        let page = |it: &Self| (it.area, it.page, it.generation);
+        page(self) == page(other)
+    }
+}
+
+/// What came of reading on in a page.
+enum Step {
+    /// There may be more.
+    On,
+    /// There is nothing more for now.
+    End,
+    /// Something must be there, unless the page was given back while we were elsewhere.
+    Lost,
 }
 
 enum Located {

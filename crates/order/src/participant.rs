@@ -5,8 +5,8 @@
 //! batches complete, [`Participant::poll`] whenever there may be news. Nothing here waits.
 //!
 //! Invariants
-//! - Each submission is settled exactly once: by its GOI record ([`Event::Ordered`] with its tag) or by
-//!   a notice ([`Event::Told`]).
+//! - Each submission is settled exactly once: by its GOI record ([`Event::Ordered`] with its tag), by
+//!   a notice ([`Event::Told`]), or by its return ([`Event::Withdrawn`]).
 //! - Records of a chain are reported dense and in order, and only those that count (see
 //!   [`reign`](crate::reign)).
 //! - Before anything is submitted to a new sequencer, everything that its predecessor ordered was
@@ -50,6 +50,13 @@ pub enum Event<T> {
         /// Why, or what instead.
         notice: Verdict,
     },
+    /// The sequencer ended before it answered whoever opens a session and takes it over from another
+    /// instance. Its successor is not asked for that: time has passed, a third instance may have taken
+    /// the session since, and whoever asked may be gone. If not, it asks again.
+    Withdrawn {
+        /// Its tag.
+        tag: T,
+    },
     /// Positions of a chain were released before they were read here; it goes on at `first`.
     ///
     /// What was submitted to the chain and is not settled may be among them, or may not: nobody here
@@ -75,6 +82,21 @@ pub struct Verdict {
     pub session: u32,
 }
 
+/// What the sequencer holds of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holding {
+    by_lane: Vec<usize>,
+    /// Bytes in all.
+    pub bytes: u64,
+}
+
+impl Holding {
+    /// Batches that were submitted to a lane.
+    pub fn in_lane(&self, lane: u16) -> usize {
+        self.by_lane[usize::from(lane)]
+    }
+}
+
 /// The lane's ring is full of what is not settled: submit again after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the lane is full of batches that wait for their place in the order")]
@@ -93,6 +115,8 @@ pub struct Participant<M, T> {
     chains: BTreeMap<u32, Follower<M>>,
     /// Chains that were closed, until nothing of them takes slots of lanes any more.
     closed: BTreeSet<u32>,
+    /// Whether some chain cannot be followed any further.
+    damaged: bool,
     /// Of the chain being read; kept for its memory.
     read: Vec<GoiRecord>,
 }
@@ -122,6 +146,7 @@ impl<M: Memory, T> Participant<M, T> {
             lanes: lanes.collect(),
             chains: BTreeMap::new(),
             closed: BTreeSet::new(),
+            damaged: false,
             read: Vec::new(),
             region: region.clone(),
         }
@@ -139,12 +164,26 @@ impl<M: Memory, T> Participant<M, T> {
     pub fn close_chain(&mut self, chain: u32) -> Vec<(u16, T)> {
         self.chains.remove(&chain);
         self.closed.insert(chain);
+        self.disown(chain)
+    }
+
+    /// Gives back what was submitted to a chain and is not settled, and asks for it no more: what
+    /// becomes of it cannot be known. In lanes it takes its slots until the next reign.
+    pub fn disown(&mut self, chain: u32) -> Vec<(u16, T)> {
         let mut left = Vec::new();
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let tags = lane.close_chain(chain).into_iter();
             left.extend(tags.map(|tag| (number as u16, tag)));
         }
         left
+    }
+
+    /// The chains that cannot be followed any further, as the order is damaged where they are. What was
+    /// submitted to them is to be disowned: no new sequencer is submitted to before.
+    pub fn damaged(&self) -> impl Iterator<Item = u32> {
+        let damaged = |(chain, it): (&u32, &Follower<M>)| it.is_damaged().then_some(*chain);
+        let chains = self.damaged.then(|| self.chains.iter().filter_map(damaged));
+        chains.into_iter().flatten()
     }
 
     /// The position that comes next of a chain, if it is followed.
@@ -180,25 +219,42 @@ impl<M: Memory, T> Participant<M, T> {
         if !(0..self.lanes.len() as u16).all(admitted) {
             return false;
         }
+        // Whoever sequences when this incarnation next begins its lanes reads there that it takes nothing of
+        // what was left; and a poll of the same reign, which lasts, is to follow before anything is used.
         if !sings(Canary::AdmittedFlag) {
-            self.lanes
-                .iter_mut()
-                .for_each(|lane| lane.set_admitted(true));
+            self.lanes.iter_mut().for_each(Lane::set_admitted);
         }
-        // A successor that raises its epoch from here on sees that we are.
-        let lasts = reign.lasts(&self.region) || sings(Canary::AdmittedLasts);
-        if !lasts {
-            self.lanes
-                .iter_mut()
-                .for_each(|lane| lane.set_admitted(false));
-        }
-        lasts
+        true
     }
 
     /// Submissions of a lane that are not settled, or not even taken yet; at [`Participant::capacity`]
     /// the lane is full.
     pub fn in_use(&self, lane: u16) -> usize {
         self.lanes[usize::from(lane)].in_use()
+    }
+
+    /// Submissions of a lane that the sequencer holds: batches that wait for a predecessor.
+    pub fn held(&self, lane: u16) -> usize {
+        self.lanes[usize::from(lane)].held()
+    }
+
+    /// What the sequencer holds of a session. Looks at all that is not settled.
+    pub fn held_of(&self, chain: u32, session: u32) -> Holding {
+        let mut holding = Holding::default();
+        for lane in &self.lanes {
+            let (mut batches, mut bytes) = (0, 0);
+            for record in lane.held_of(chain, session) {
+                (batches, bytes) = (batches + 1, bytes + u64::from(record.len));
+            }
+            holding.by_lane.push(batches);
+            holding.bytes += bytes;
+        }
+        holding
+    }
+
+    /// Whether there are batches of a chain that were submitted and are not settled.
+    pub fn awaits_places(&self, chain: u32) -> bool {
+        self.lanes.iter().any(|lane| lane.awaits_places(chain))
     }
 
     /// Submissions that a lane has room for.
@@ -271,11 +327,12 @@ impl<M: Memory, T> Participant<M, T> {
 
     /// Reads on in every chain. `None` when what was read does not count.
     fn follow(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> Option<bool> {
-        let mut more = false;
+        let (mut more, mut damaged) = (false, false);
         for (chain, follower) in &mut self.chains {
             let mark = follower.mark();
             self.read.clear();
             let found = follower.read(reign, RECORDS_PER_POLL, &mut self.read);
+            damaged |= follower.is_damaged();
             if self.read.is_empty() && found == Found::End {
                 continue;
             }
@@ -309,6 +366,7 @@ impl<M: Memory, T> Participant<M, T> {
             self.lanes.iter_mut().for_each(Lane::forget_look);
             return None;
         }
+        self.damaged = damaged;
         Some(more)
     }
 
@@ -318,24 +376,27 @@ impl<M: Memory, T> Participant<M, T> {
             return true;
         }
         for lane in &mut self.lanes {
-            lane.begin(reign.epoch);
+            let withdrawn = lane.begin(reign.epoch).into_iter();
+            events.extend(withdrawn.map(|tag| Event::Withdrawn { tag }));
         }
         self.closed.clear();
         self.reign = Some(reign);
         true
     }
 
-    /// Whether all that was ordered before this reign is taken in.
+    /// Whether all that was ordered before this reign is taken in, or never will be, as it is damaged,
+    /// and nothing that was submitted waits for it any more.
     fn follow_to_start(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> bool {
         if self.follow(reign, events) != Some(false) {
             return false;
         }
-        let behind = |follower: &Follower<M>| {
+        let behind = |(chain, follower): (&u32, &Follower<M>)| {
             follower
                 .start_of(reign)
                 .is_some_and(|start| follower.next() < start)
+                && (!follower.is_damaged() || self.awaits_places(*chain))
         };
-        !self.chains.values().any(behind)
+        !self.chains.iter().any(behind)
     }
 }
 

@@ -52,6 +52,11 @@ pub trait Protocol: std::fmt::Debug + Sync {
     /// The order level that chains with this protocol have.
     fn order(&self) -> u8;
 
+    /// How many numbers from the mark on it can take, where `most` are allowed.
+    fn window(&self, most: u32) -> u32 {
+        most
+    }
+
     /// What becomes of the batch of this number; `window` numbers from the mark on are taken.
     fn admit(&self, progress: &Progress, number: u64, window: u32) -> Admission;
 

@@ -21,6 +21,9 @@ pub struct Reign {
 pub struct Throne {
     /// The highest epoch that anybody has raised; 0 when nobody has.
     pub highest: u32,
+    /// How many epochs were raised one after the other. Each is above a further multiple of the number of
+    /// areas, by the area of its candidate, so that no two candidates ever raise the same.
+    pub turns: u32,
     /// The reign of that epoch; none while its candidate still reads what was left.
     pub reign: Option<Reign>,
 }
@@ -31,6 +34,7 @@ impl Throne {
         let rows = rows(region).max_by_key(|(_, row)| row.epoch);
         rows.map_or_else(Self::default, |(area, row)| Self {
             highest: row.epoch,
+            turns: row.epoch / u32::from(region.geometry().areas()),
             reign: is_active(&row).then_some(Reign {
                 epoch: row.epoch,
                 area,

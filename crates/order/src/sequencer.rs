@@ -66,6 +66,8 @@ pub struct Sequencer<M> {
     arrivals: Vec<Arrival>,
     verdicts: Vec<Verdict>,
     notices: Vec<(Source, Told)>,
+    /// Rows that were told something since the last step.
+    told: u32,
 }
 
 impl<M: Memory> Sequencer<M> {
@@ -80,36 +82,40 @@ impl<M: Memory> Sequencer<M> {
     }
 
     /// Takes what is in the lanes, orders it and tells whose it was. `now` is in nanoseconds of any
-    /// clock.
-    pub fn step(&mut self, now: u64) -> Step {
+    /// clock; `exists` says whether a chain does, and is asked of chains that were not heard of before.
+    pub fn step(&mut self, now: u64, exists: &dyn Fn(u32) -> bool) -> Step {
         self.arrivals.clear();
         let most = self.make_room();
         if most == 0 {
             return Step::default();
         }
-        self.lanes.take(&self.region, most, &mut self.arrivals);
-        self.refuse_older_chains();
+        let taken = self
+            .lanes
+            .take(&self.region, &self.core, most, &mut self.arrivals);
+        self.refuse_other_chains(exists);
         self.core.arrive(&self.arrivals, now, &mut self.verdicts);
         self.core.elapse(now, &mut self.verdicts);
+        let ordered = self.carry_out();
+        self.tell();
         let step = Step {
-            taken: self.arrivals.len(),
-            ordered: self.carry_out(),
-            told: self.tell(),
+            taken,
+            ordered,
+            told: std::mem::take(&mut self.told),
         };
         self.lanes.grant(&mut self.core);
         step
     }
 
     /// A chain that has a newer one in its cell was deleted: what is still under way to it must not
-    /// take the cell's root from the newer one.
-    fn refuse_older_chains(&mut self) {
+    /// take the cell's root from the newer one. Nor must one that never was, where memory is damaged.
+    fn refuse_other_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
         let mut arrivals = std::mem::take(&mut self.arrivals);
         arrivals.retain(|arrival| {
             let chain = arrival.record.chain;
             let known = self.newest.get(usize::from(cell_of(chain))).copied();
             match known {
                 Some(Some(newest)) if newest == chain => true,
-                Some(newest) if newest.is_none_or(|newest| newest < chain) => {
+                Some(newest) if newest.is_none_or(|newest| newest < chain) && exists(chain) => {
                     self.newest[usize::from(cell_of(chain))] = Some(chain);
                     if let Some(older) = newest {
                         self.drop_chain(older);
@@ -206,9 +212,8 @@ impl<M: Memory> Sequencer<M> {
         self.region.goi_root_writer(&self.claim, cell_of(chain))
     }
 
-    /// Publishes the notices of this step; returns whose they were.
-    fn tell(&mut self) -> u32 {
-        let mut rows = 0;
+    /// Publishes the notices of this step.
+    fn tell(&mut self) {
         for (source, told) in self.notices.drain(..) {
             let notice = Notice {
                 lane_number: source.number,
@@ -220,10 +225,9 @@ impl<M: Memory> Sequencer<M> {
                 reserved: [0; 24],
             };
             if self.lanes.tell(&source, &notice) {
-                rows |= 1 << source.row;
+                self.told |= 1 << source.row;
             }
         }
-        rows
     }
 
     /// Says that it lives, looks after brokers that came or went, and gives back what nobody reads

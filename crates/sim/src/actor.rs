@@ -4,6 +4,7 @@ mod publisher;
 mod subscriber;
 mod vandal;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 
@@ -59,6 +60,8 @@ pub struct Scene<'a> {
     pub figures: &'a mut Figures,
     /// The network damages batches.
     pub damages: bool,
+    /// Rows of the brokers that go on with this client's connections.
+    pub served: BTreeSet<u16>,
     /// Sessions may be forgotten while their publishers live.
     pub forgets_sessions: bool,
 }

@@ -10,11 +10,15 @@ macro_rules! figures {
         pub struct Figures { $($(#[$doc])* pub $name: u64,)* }
 
         impl Figures {
+            /// What is counted, and how often it was.
+            pub fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+
             /// What never happened.
             pub fn missing(&self) -> Vec<&'static str> {
-                let all = [$((stringify!($name), self.$name),)*];
-                let never = all.into_iter().filter(|(_, count)| *count == 0);
-                never.map(|(name, _)| name).collect()
+                let all = self.all().into_iter();
+                all.filter(|(_, count)| *count == 0).map(|(name, _)| name).collect()
             }
         }
 
@@ -26,9 +30,9 @@ macro_rules! figures {
 
         impl fmt::Debug for Figures {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let all = [$((stringify!($name), self.$name),)*];
+                let all = self.all().into_iter();
                 let text = all.map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
-                f.write_str(&text.join(", "))
+                f.write_str(&text.collect::<Vec<_>>().join(", "))
             }
         }
     };
@@ -53,6 +57,8 @@ figures! {
     candidate_process_crashes,
     /// Of all of them, those in the middle of something.
     crashes_midway,
+    /// Times a process started on the host of an earlier one, whose caches still held something.
+    warm_starts,
     /// Times a host stood still.
     pauses,
     /// Times one stood still between what it decided and what it did.
@@ -71,6 +77,10 @@ figures! {
     half_open,
     /// Connections that stood still.
     stalls,
+    /// Times a sequencer was late.
+    late_sequencers,
+    /// Bells that nobody heard.
+    lost_bells,
     /// Batches damaged by the network.
     damaged,
     /// Batches that a publisher sent again.

@@ -4,17 +4,19 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use embar_broker::log::{Log, Recovered, Watermarks};
+use embar_broker::log::{Log, Recovered, Rejoin, Watermarks};
 use embar_broker::node::{HEAD, Node};
 use embar_broker::shard::{Action, Shard};
 use embar_broker::topics::{Topic, TopicTable};
+use embar_fabric::layout::TableId;
 use embar_fabric::{
-    BrokerRow, BrokerState, Claim, Device, Faults, Layout, Outage, Power, Region, RowWriter,
-    Simulated,
+    BrokerRow, BrokerState, Claim, Device, Faults, Geometry, Layout, Outage, Power, Region,
+    RowWriter, Simulated,
 };
 use embar_wire::control::CreateTopic;
 use embar_wire::time::WallNs;
 
+use crate::network::Id;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::seat::Seat;
@@ -44,11 +46,10 @@ impl Devices {
     /// Devices full of garbage, with a fresh region on them.
     pub fn format(plan: &Plan, random: &mut Random) -> Self {
         let geometry = &plan.geometry;
-        let control_bytes = Layout::new(geometry).control_bytes();
         let blog = |_| Device::new(geometry.blog_bytes, random.bits());
         let blogs: Vec<Device> = geometry.data_rows().map(blog).collect();
         let devices = Self {
-            control: Device::new(control_bytes, random.bits()),
+            control: control_file(geometry, random),
             blogs,
         };
         let control = Arc::new(devices.control.host(random.bits()));
@@ -65,23 +66,72 @@ impl Devices {
             .expect("the superblock was formatted")
     }
 
-    /// The region as a fresh host sees it, and that host's memories.
-    pub fn host(&self, seed: u64, power: &Power) -> (Region<Simulated>, Vec<Arc<Simulated>>) {
+    /// The memories of a fresh host.
+    pub fn host(&self, seed: u64, power: &Power) -> Memories {
         let mut random = Random::new(seed);
         let files = std::iter::once(&self.control).chain(&self.blogs);
         let memory =
             |file: &Device| Arc::new(file.host_on(random.bits(), Faults::default(), power));
-        let memories: Vec<Arc<Simulated>> = files.map(memory).collect();
-        let region = Region::from_parts(Arc::clone(&memories[0]), memories[1..].to_vec())
-            .expect("the superblock is never written again");
-        (region, memories)
+        Memories(files.map(memory).collect())
     }
+}
+
+/// A control file full of garbage. Where it says who sequences, and for whom lanes are begun, what
+/// others do between two accesses matters most.
+pub fn control_file(geometry: &Geometry, random: &mut Random) -> Device {
+    let layout = Layout::new(geometry);
+    let mut control = Device::new(layout.control_bytes(), random.bits());
+    let tables = layout.tables().iter();
+    let decisive = tables.filter(|table| {
+        let id = table.id;
+        matches!(
+            id,
+            TableId::Sequencers | TableId::LaneStarts | TableId::LaneGrants
+        )
+    });
+    control.watch(decisive.map(|table| table.offset..table.offset + table.bytes()));
+    control
+}
+
+/// All files as one host sees them.
+#[derive(Clone)]
+pub struct Memories(Vec<Arc<Simulated>>);
+
+impl Memories {
+    /// The region in them.
+    pub fn region(&self) -> Region<Simulated> {
+        Region::from_parts(Arc::clone(&self.0[0]), self.0[1..].to_vec())
+            .expect("the superblock is never written again")
+    }
+
+    /// Those of the next process on the same host.
+    pub fn next_process(&self, seed: u64, power: &Power) -> Self {
+        let mut random = Random::new(seed);
+        let memories = self.0.iter();
+        let next = memories.map(|memory| Arc::new(memory.next_process(random.bits(), power)));
+        Self(next.collect())
+    }
+
+    /// An outage that struck acts on all of them.
+    pub fn settle_outage(&self) {
+        self.0.iter().for_each(|memory| memory.settle_outage());
+    }
+}
+
+/// One of a broker's threads.
+pub struct Thread {
+    /// Its connections.
+    pub shard: Shard<Simulated>,
+    /// When it looks after them.
+    pub next_tick: u64,
+    /// It was woken.
+    pub is_due: bool,
 }
 
 /// The broker of a living host.
 pub struct Broker {
-    /// Its connections.
-    pub shard: Shard<Simulated>,
+    /// As many as there are lanes.
+    pub threads: Vec<Thread>,
     /// What its threads share.
     pub node: Arc<Node<Simulated>>,
     /// What it found when it started.
@@ -118,8 +168,8 @@ impl Broker {
         let log = region.geometry().takes_data(row).then(|| {
             let known: Vec<Topic> = topics.iter().cloned().collect();
             let marks = Watermarks::of(region.geometry().blog_bytes, &plan.config);
-            let (log, found) = Log::open(&region, claim, marks, &known);
-            recovered = found;
+            let log = Log::open(&region, claim, marks, &known);
+            recovered = log.recovered();
             log
         });
         let node = Arc::new(Node::new(
@@ -131,8 +181,13 @@ impl Broker {
             log,
             wall,
         ));
+        let thread = |lane| Thread {
+            shard: Shard::new(Arc::clone(&node), lane).expect("rings can be made here"),
+            next_tick: 0,
+            is_due: true,
+        };
         Self {
-            shard: Shard::new(Arc::clone(&node), 0).expect("rings can be made here"),
+            threads: (0..node.region.geometry().lanes).map(thread).collect(),
             node,
             recovered,
             serves: false,
@@ -143,7 +198,7 @@ impl Broker {
 
     /// Takes up its work where the incarnation before left it. To be called until it is true.
     pub fn take_up(&mut self) -> bool {
-        if self.node.takes_data() && !self.node.log().rejoin() {
+        if self.node.takes_data() && self.node.log().rejoin() != Rejoin::Done {
             return false;
         }
         let (writer, said) = &mut self.row;
@@ -151,6 +206,29 @@ impl Broker {
         writer.store(said);
         self.serves = true;
         true
+    }
+
+    /// The thread that has a connection.
+    pub fn thread_of(&self, connection: Id) -> usize {
+        connection as usize % self.threads.len()
+    }
+
+    /// All threads but one have something to look at.
+    pub fn wake_others(&mut self, than: usize) {
+        let threads = self.threads.iter_mut().enumerate();
+        let others = threads.filter(|(other, _)| *other != than);
+        others.for_each(|(_, thread)| thread.is_due = true);
+    }
+
+    /// Whether nobody is connected, and nobody waits for the sequencer.
+    pub fn is_idle(&self) -> bool {
+        let mut threads = self.threads.iter();
+        threads.all(|thread| thread.shard.is_empty() && !thread.shard.waits_for_order())
+    }
+
+    /// Connections of all threads.
+    pub fn connections(&self) -> usize {
+        self.threads.iter().map(|thread| thread.shard.len()).sum()
     }
 
     /// Creates the plan's topics; returns them.
@@ -176,7 +254,9 @@ impl Broker {
 pub struct Host {
     /// What ends it, in the middle of anything.
     pub power: Power,
-    memories: Vec<Arc<Simulated>>,
+    /// Which of the row's two hosts it is.
+    pub machine: usize,
+    memories: Memories,
     /// None while it is in the middle of a turn.
     pub broker: Option<Box<Broker>>,
     /// Of a candidate; none while it is in the middle of a turn.
@@ -189,17 +269,18 @@ pub struct Host {
     pub broker_at: u64,
     /// When its sequencer does.
     pub seat_at: u64,
-    /// When the broker looks after its connections.
-    pub next_tick: u64,
+    /// Nobody wakes its sequencer before.
+    pub seat_late_until: u64,
     /// What its broker said of its log.
     pub claimed: Vec<(u64, u64)>,
 }
 
 impl Host {
     /// A host whose parts are about to start.
-    pub fn new(power: Power, memories: Vec<Arc<Simulated>>) -> Self {
+    pub fn new(power: Power, machine: usize, memories: Memories) -> Self {
         Self {
             power,
+            machine,
             memories,
             broker: None,
             seat: None,
@@ -207,7 +288,7 @@ impl Host {
             paused_until: 0,
             broker_at: 0,
             seat_at: 0,
-            next_tick: 0,
+            seat_late_until: 0,
             claimed: Vec::new(),
         }
     }
@@ -217,14 +298,14 @@ impl Host {
         self.power.failed().is_none()
     }
 
-    /// It dies now, unless it has already: what it cached settles before anything of it goes.
-    pub fn end(self) -> Outage {
+    /// It dies now, unless it has already: what it cached settles before anything of it goes. Gives
+    /// what its caches still hold to the next process there.
+    pub fn end(self) -> (Outage, Memories) {
         if self.lives() {
             self.power.fail_after(0, Outage::Process);
         }
-        self.memories
-            .iter()
-            .for_each(|memory| memory.settle_outage());
-        self.power.failed().unwrap_or(Outage::Process)
+        self.memories.settle_outage();
+        let outage = self.power.failed().unwrap_or(Outage::Process);
+        (outage, self.memories)
     }
 }

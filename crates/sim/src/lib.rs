@@ -22,13 +22,16 @@ pub mod canaries;
 pub mod check;
 pub mod figures;
 pub mod host;
+pub mod lease;
 pub mod network;
 pub mod plan;
+pub mod protocol;
 pub mod random;
 pub mod run;
+pub mod search;
 pub mod seat;
 pub mod trace;
 pub mod violation;
 pub mod world;
 
-pub use run::{Options, Report, run};
+pub use run::{Options, Part, Report, run};

@@ -2,56 +2,80 @@
 //! which seed noticed.
 #![forbid(unsafe_code)]
 
+mod progress;
+mod tell;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use embar_fabric::canary::Canary;
-use embar_sim::canaries::{self, Expected};
-use embar_sim::figures::Figures;
-use embar_sim::{Options, Report, run};
+use embar_sim::search::{Search, Sums};
+use embar_sim::{Options, Part, canaries, run};
 
-/// Seeds after which everything that can happen must have happened.
-const COVERED_AFTER: u64 = 300;
+use progress::Progress;
+
 /// Seeds to run.
 const SEEDS: u64 = 100;
-/// Seeds within which a broken rule is to be noticed.
-const CANARY_SEEDS: u64 = 600;
-/// Lines of the trace that a failure prints.
-const LAST_LINES: usize = 60;
 
-/// Simulates a whole cluster from seeds; every run is repeatable.
+/// Simulates a whole cluster, and its protocol alone, from seeds; every run is repeatable.
 #[derive(Parser)]
-#[command(name = "embar-sim", version)]
+#[command(name = "embar-sim", bin_name = "cargo xtask sim", version)]
 struct Arguments {
-    /// Seeds to run: 100, or with a canary at most 600, unless told otherwise.
+    /// Seeds to run: 100, or with a canary at most 2000, unless told otherwise
     #[arg(long)]
     seeds: Option<u64>,
-    /// The first of them.
+    /// The first of them
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Steps of each run before everything heals.
+    /// Steps of each cluster before everything heals
     #[arg(long, default_value_t = 2000)]
     steps: u64,
-    /// Run only this seed, and print everything that happens.
+    /// Only in this world
+    #[arg(long)]
+    only: Option<Only>,
+    /// Run only this seed, and print everything that happens
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Break this rule: a seed must fail, and so does the program.
+    /// Go on behind a seed that fails
+    #[arg(long)]
+    keep_going: bool,
+    /// Break this rule: a seed must fail, and so does the program
     #[arg(long, value_parser = canary)]
     canary: Option<Canary>,
-    /// Break each rule in turn: every one must be noticed.
-    #[arg(long, conflicts_with_all = ["canary", "seed"])]
+    /// Break each rule in turn: every one must be noticed
+    #[arg(long, conflicts_with_all = ["canary", "seed", "keep_going"])]
     canaries: bool,
-    /// With `--canaries`: only those of the quick selection.
-    #[arg(long, requires = "canaries")]
-    quick: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// The whole cluster, with its clients
+    Cluster,
+    /// The protocol of ordering
+    Protocol,
 }
 
 impl Arguments {
-    fn seeds(&self) -> u64 {
-        let breaks = self.canaries || self.canary.is_some();
-        let usual = if breaks { CANARY_SEEDS } else { SEEDS };
-        self.seeds.unwrap_or(usual)
+    fn parts(&self) -> &'static [Part] {
+        match self.only {
+            None => &Part::ALL,
+            Some(Only::Cluster) => &[Part::Cluster],
+            Some(Only::Protocol) => &[Part::Protocol],
+        }
+    }
+
+    fn search(&self, canary: Option<Canary>) -> Search {
+        let usual = canary.map_or(SEEDS, |_| canaries::SEEDS);
+        Search {
+            from: self.from,
+            seeds: self.seeds.unwrap_or(usual),
+            parts: self.parts(),
+            steps: self.steps,
+            canary,
+            keeps_going: self.keep_going,
+        }
     }
 }
 
@@ -70,8 +94,10 @@ fn main() -> ExitCode {
     let mut out = io::stdout().lock();
     let done = if arguments.canaries {
         all_canaries(&arguments, &mut out)
+    } else if let Some(seed) = arguments.seed {
+        one(&arguments, seed, &mut out)
     } else {
-        simulate(&arguments, &mut out)
+        many(&arguments, &mut out)
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -82,95 +108,88 @@ fn main() -> ExitCode {
     }
 }
 
-fn simulate(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
-    let (from, seeds) = arguments
-        .seed
-        .map_or((arguments.from, arguments.seeds()), |seed| (seed, 1));
-    let mut sum = Figures::default();
-    for seed in from..from.saturating_add(seeds) {
+/// One seed, and all that happens in it.
+fn one(arguments: &Arguments, seed: u64, out: &mut impl Write) -> io::Result<bool> {
+    for part in arguments.parts() {
         let options = Options {
             seed,
+            part: *part,
             steps: arguments.steps,
             canary: arguments.canary,
-            verbose: arguments.seed.is_some(),
+            verbose: true,
         };
         let report = run(options);
         for line in &report.lines {
             writeln!(out, "{line}")?;
         }
-        if !tell(out, &options, &report)? {
+        if let Err(violation) = &report.result {
+            tell::failure(out, &options, violation)?;
             return Ok(false);
         }
-        sum += report.figures;
-    }
-    writeln!(
-        out,
-        "{seeds} seeds from {from} on: no rule was broken\n{sum:?}"
-    )?;
-    let missing = sum.missing();
-    if seeds >= COVERED_AFTER && !missing.is_empty() {
-        writeln!(out, "never happened: {}", missing.join(", "))?;
-        return Ok(false);
+        let mut sums = Sums::default();
+        sums += &report;
+        let (part, hash) = (part.name(), report.hash);
+        writeln!(out, "seed {seed}, {part}: ok, trace {hash:016x}")?;
+        tell::sums(out, &sums)?;
     }
     Ok(true)
 }
 
-fn tell(out: &mut impl Write, options: &Options, report: &Report) -> io::Result<bool> {
-    let Report { hash, figures, .. } = report;
-    let Options { seed, steps, .. } = options;
-    let Err(violation) = &report.result else {
-        writeln!(out, "seed {seed}: ok, trace {hash:016x}, {figures:?}")?;
-        return Ok(true);
-    };
-    if !options.verbose {
-        let again = run(Options {
-            verbose: true,
-            ..*options
-        });
-        let skipped = again.lines.len().saturating_sub(LAST_LINES);
-        for line in &again.lines[skipped..] {
-            writeln!(out, "{line}")?;
-        }
+fn many(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
+    let search = arguments.search(arguments.canary);
+    let begin = Instant::now();
+    let progress = Progress::new(search.runs());
+    let (sums, failures) = search.run(|sums| progress.show(sums));
+    progress.end();
+    for failure in &failures {
+        tell::story(out, &failure.options)?;
+        tell::failure(out, &failure.options, &failure.violation)?;
     }
+    let seconds = begin.elapsed().as_secs_f32();
+    let (runs, from, seeds) = (sums.runs, search.from, search.seeds);
     writeln!(
         out,
-        "seed {seed}: FAILED, trace {hash:016x}, {figures:?}\n{violation}"
+        "\n{runs} runs of {seeds} seeds from {from} on, in {seconds:.1} s"
     )?;
-    let canary = options
-        .canary
-        .map_or_else(String::new, |canary| format!(" --canary {}", canary.name()));
-    writeln!(
-        out,
-        "run it again: cargo xtask sim --seed {seed} --steps {steps}{canary}"
-    )?;
-    Ok(false)
+    tell::sums(out, &sums)?;
+    if !failures.is_empty() {
+        writeln!(out, "{} runs broke a rule: see above", failures.len())?;
+        return Ok(false);
+    }
+    writeln!(out, "no rule was broken")?;
+    let missing = search.missing(&sums);
+    if !missing.is_empty() {
+        writeln!(out, "never happened: {}", missing.join(", "))?;
+    }
+    Ok(missing.is_empty())
 }
 
 fn all_canaries(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
-    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds());
-    let mut as_expected = true;
+    let mut unnoticed = Vec::new();
     for canary in Canary::ALL {
-        let expected = canaries::expected(*canary);
-        if arguments.quick && !canaries::QUICK.contains(canary) {
-            continue;
-        }
-        if let Expected::Redundant(why) = expected {
-            writeln!(out, "{:<20} cannot be noticed: {why}", canary.name())?;
-            continue;
-        }
-        match canaries::first_to_notice(*canary, seeds.clone(), arguments.steps) {
-            Some((seed, violation)) => {
-                writeln!(out, "{:<20} seed {seed}: {violation}", canary.name())?;
-            }
-            None if let Expected::Rarely(why) = expected => {
-                writeln!(out, "{:<20} not noticed: {why}", canary.name())?;
+        let search = arguments.search(Some(*canary));
+        let begin = Instant::now();
+        let progress = Progress::new(search.runs());
+        let (_, failures) = search.run(|sums| progress.show(sums));
+        progress.end();
+        let (name, seconds) = (canary.name(), begin.elapsed().as_secs_f32());
+        match failures.first() {
+            Some(failure) => {
+                let Options { seed, part, .. } = failure.options;
+                let what = tell::first_line(&failure.violation);
+                let part = part.name();
+                writeln!(out, "{name:<20}{seconds:>6.1} s  {part} {seed}: {what}")?;
             }
             None => {
-                as_expected = false;
-                writeln!(out, "{:<20} NOT NOTICED: {}", canary.name(), canary.what())?;
+                unnoticed.push(name);
+                let what = canary.what();
+                writeln!(out, "{name:<20}{seconds:>6.1} s  NOT NOTICED:{what}")?;
             }
         }
         out.flush()?;
     }
-    Ok(as_expected)
+    if !unnoticed.is_empty() {
+        writeln!(out, "not noticed: {}", unnoticed.join(", "))?;
+    }
+    Ok(unnoticed.is_empty())
 }

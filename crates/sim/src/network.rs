@@ -30,6 +30,8 @@ pub struct Weather {
     pub delay_ns: u64,
     /// Pieces have at most this many bytes.
     pub piece_bytes: u64,
+    /// Bytes that one direction of a connection holds at most.
+    pub window_bytes: usize,
     /// One in so many batches is damaged on its way; 0 = none.
     pub damage_one_in: u64,
 }
@@ -154,7 +156,9 @@ impl Network {
     pub fn half_open(&mut self, id: Id, now: u64) {
         let at = self.soon(now);
         let near = self.random.one_in(2);
-        if let Some(c) = self.connections.get_mut(&id).filter(|c| c.deaf.is_none()) {
+        // Of an end that it has seen already an end cannot be kept from hearing.
+        let stands = |c: &&mut Connection| c.deaf.is_none() && !c.is_ending();
+        if let Some(c) = self.connections.get_mut(&id).filter(stands) {
             let (heard, unheard) = if near {
                 c.deaf = Some(Deaf::Near);
                 (&mut c.up, &mut c.down)
@@ -167,6 +171,13 @@ impl Network {
         }
     }
 
+    /// Clients' connections whose brokers serve them as if nothing had happened.
+    pub fn served(&self, client: usize) -> impl Iterator<Item = u16> {
+        let all = self.connections.values();
+        let served = all.filter(move |c| c.client == client && c.is_served());
+        served.map(|c| c.row)
+    }
+
     /// Nothing arrives on one direction of a connection for a while.
     pub fn stall(&mut self, id: Id, until: u64) {
         let up = self.random.one_in(2);
@@ -175,9 +186,14 @@ impl Network {
         }
     }
 
-    /// No stalls, no damage from now on.
+    /// No stalls, no damage, and no splinters from now on.
     pub fn calm(&mut self) {
-        self.weather.damage_one_in = 0;
+        self.weather = Weather {
+            damage_one_in: 0,
+            piece_bytes: 64 << 10,
+            window_bytes: 96 << 10,
+            ..self.weather
+        };
         for c in self.connections.values_mut() {
             c.up.stall(0);
             c.down.stall(0);

@@ -3,6 +3,8 @@
 //! Each seed has a mix of its own (some faults often, some never), because a run in which
 //! everything fails all the time never gets into interesting states.
 
+mod theme;
+
 use std::time::Duration;
 
 use embar_broker::BrokerConfig;
@@ -80,6 +82,12 @@ pub struct Faults {
     pub usurp: u64,
     /// Accesses to memory between two at which other hosts run in the middle of a turn.
     pub interrupt: u64,
+    /// How many of them one counts for where it is said who sequences.
+    pub watched: u64,
+    /// Nobody hears a bell: one in so many.
+    pub lost_bell: u64,
+    /// The sequencer is late by up to the lease of a gap: one turn in so many.
+    pub late_sequencer: u64,
     /// A subscriber goes away and another takes its place, from anywhere.
     pub resubscribe: u64,
 }
@@ -121,7 +129,7 @@ impl Plan {
         let config = config(random, max_batch_bytes);
         // Where nobody is forgotten there is room for all.
         let sessions = if is_forgetful(&config) { 2 } else { 32 };
-        Self {
+        let plan = Self {
             geometry: Geometry {
                 sessions,
                 ..geometry(random, topics.len() as u16)
@@ -133,7 +141,8 @@ impl Plan {
             vandals: random.below(3) as usize,
             weather: weather(random),
             faults: faults(random),
-        }
+        };
+        theme::bend(plan, random)
     }
 
     /// Whether a session may be forgotten while its publisher lives.
@@ -161,6 +170,7 @@ fn geometry(random: &mut Random, topics: u16) -> Geometry {
         index_pages: random.between(8, 24) as u32,
         blog_bytes: random.between(5, 12) * (64 << 10),
         standbys,
+        spares: 0,
         goi_pages: 4 * u32::from(topics) + random.below(8) as u32,
         sessions: 0,
     };
@@ -245,7 +255,8 @@ fn subscriber(random: &mut Random, topics: usize) -> SubscriberPlan {
 fn weather(random: &mut Random) -> Weather {
     Weather {
         delay_ns: *random.pick(&[MS / 20, MS / 2, 5 * MS]),
-        piece_bytes: *random.pick(&[1 << 10, 16 << 10, 64 << 10]),
+        piece_bytes: *random.pick(&[1 << 10, 16 << 10, 616 << 10]),
+        window_bytes: *random.pick(&[96 << 10, 96 << 10, 16 << 10]),
         damage_one_in: *random.pick(&[0, 0, 40, 120]),
     }
 }
@@ -260,6 +271,9 @@ fn faults(random: &mut Random) -> Faults {
         pause_midway: *random.pick(&[0, 100, 500]),
         usurp: *random.pick(&[0, 0, 300, 1000]),
         interrupt: *random.pick(&[0, 20_000, 3000, 500]),
+        watched: *random.pick(&[1, 5, 20]),
+        lost_bell: *random.pick(&[0, 0, 5, 50]),
+        late_sequencer: *random.pick(&[0, 0, 100]),
         resubscribe: *random.pick(&[0, 200, 800]),
     }
 }

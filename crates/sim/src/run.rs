@@ -1,19 +1,45 @@
 //! One seed from beginning to end.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use embar_fabric::canary::Canary;
 
 use crate::figures::Figures;
-use crate::violation::{Invariant, Violation};
-use crate::world;
+use crate::violation::Violation;
+use crate::{protocol, world};
+
+/// Which of the two worlds of a seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// The whole cluster, with its clients.
+    #[default]
+    Cluster,
+    /// The protocol of ordering alone.
+    Protocol,
+}
+
+impl Part {
+    /// All that a seed is run in; the quick one first.
+    pub const ALL: [Self; 2] = [Self::Protocol, Self::Cluster];
+
+    /// As the command line calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Protocol => "protocol",
+        }
+    }
+}
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The seed; equal options give equal runs.
     pub seed: u64,
-    /// Steps before everything heals.
+    /// The world.
+    pub part: Part,
+    /// Steps of a cluster before everything heals.
     pub steps: u64,
     /// A rule to break on purpose.
     pub canary: Option<Canary>,
@@ -26,8 +52,10 @@ pub struct Options {
 pub struct Report {
     /// Equal for equal runs.
     pub hash: u64,
-    /// What the run went through.
+    /// What the run of a cluster went through.
     pub figures: Figures,
+    /// What the run of a protocol went through.
+    pub seen: BTreeMap<&'static str, u64>,
     /// The first broken rule.
     pub result: Result<(), Violation>,
     /// The trace, if it was asked for.
@@ -36,6 +64,13 @@ pub struct Report {
 
 /// Runs a seed.
 pub fn run(options: Options) -> Report {
+    match options.part {
+        Part::Cluster => cluster(options),
+        Part::Protocol => protocol::run(options),
+    }
+}
+
+fn cluster(options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| {
         world::begin(options.seed, options.canary, options.verbose)?;
         for _ in 0..options.steps {
@@ -43,30 +78,19 @@ pub fn run(options: Options) -> Report {
         }
         world::finish()
     }));
-    let result = ran.unwrap_or_else(|panic| {
-        let panic = match panic.downcast::<Violation>() {
-            Ok(violation) => return Err(*violation),
-            Err(panic) => panic,
-        };
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Violation {
-            invariant: Invariant::Panic,
-            what: text.unwrap_or("a panic without words").into(),
-        })
-    });
-    match world::end() {
-        Some(remains) => Report {
-            hash: remains.trace.hash(),
-            figures: remains.figures,
-            result,
-            lines: remains.trace.into_lines(),
-        },
-        None => Report {
-            hash: 0,
-            figures: Figures::default(),
-            result,
-            lines: Vec::new(),
-        },
+    let result = ran.unwrap_or_else(|panic| Err(Violation::of_panic(panic)));
+    let (hash, figures, lines) = match world::end() {
+        Some(remains) => {
+            let hash = remains.trace.hash();
+            (hash, remains.figures, remains.trace.into_lines())
+        }
+        None => Default::default(),
+    };
+    Report {
+        hash,
+        figures,
+        seen: BTreeMap::new(),
+        result,
+        lines,
     }
 }

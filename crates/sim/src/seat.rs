@@ -9,24 +9,21 @@ use std::time::Duration;
 use embar_broker::log::is_intact;
 use embar_broker::topics::TopicTable;
 use embar_fabric::{Claim, PbrRecord, Region, Simulated};
-use embar_order::{Candidate, Figures, Limits, Sequencer, Step, TakeoverError};
+use embar_order::{Candidate, Limits, Sequencer, Step, TakeoverError};
 
-use crate::violation::{Check, Invariant, Violation, ensure};
+use crate::lease::Patience;
+use crate::violation::Violation;
 
 /// Between two looks for topics that were deleted, in nanoseconds.
 const SWEEP_EVERY_NS: u64 = 250_000_000;
 /// Beats in the lease after which others take over.
 const BEATS_PER_LEASE: u64 = 10;
-/// Looks at what came before a lease ends, at least.
-const LOOKS_PER_LEASE: u32 = 4;
 
 /// What a turn came to.
 #[derive(Debug)]
 pub enum Turn {
     /// It watches.
     Watched,
-    /// Another one is taking over.
-    Locked,
     /// It sequences from now on.
     TookOver(u32),
     /// Its takeover failed.
@@ -51,8 +48,7 @@ pub struct Seat {
     sequencer: Option<Box<Sequencer<Simulated>>>,
     next_beat: u64,
     next_sweep: u64,
-    /// Steps in a row after which batches waited for others.
-    looks: u32,
+    patience: Patience,
     /// It takes over at its next turn, whoever reigns.
     pub usurps: bool,
 }
@@ -62,10 +58,6 @@ pub struct Seat {
 pub struct Membership {
     /// Whether the process of a row lives.
     pub alive: fn(u16) -> bool,
-    /// Takes the lock for takeovers.
-    pub lock: fn(u16) -> bool,
-    /// Gives it back.
-    pub unlock: fn(u16),
 }
 
 impl Seat {
@@ -89,7 +81,7 @@ impl Seat {
             sequencer: None,
             next_beat: 0,
             next_sweep: 0,
-            looks: 0,
+            patience: Patience::default(),
             usurps: false,
         }
     }
@@ -128,34 +120,12 @@ impl Seat {
             self.next_sweep = now + SWEEP_EVERY_NS;
         }
         let before = sequencer.core().figures();
-        let step = sequencer.step(now);
+        let step = sequencer.step(now, &exists(&self.topics));
         let after = sequencer.core().figures();
-        match self.judge(before, after) {
+        match self.patience.judge(before, after, self.limits.held) {
             Ok(()) => Turn::Stepped(step),
             Err(violation) => Turn::Broke(violation),
         }
-    }
-
-    /// A lease ends only after batches were looked for again and again, however the time passed. And
-    /// one session alone never takes more than half of the room for those that wait.
-    fn judge(&mut self, before: Figures, after: Figures) -> Check {
-        let looks = std::mem::take(&mut self.looks);
-        ensure(
-            Invariant::I5,
-            after.gaps == before.gaps || looks >= LOOKS_PER_LEASE,
-            || format!("a session was fenced after {looks} looks"),
-        )?;
-        if after.held > 0 {
-            self.looks = looks + 1;
-        }
-        let alone = after.sessions == 1 && before.sessions == 1;
-        let half = 2 * after.held <= self.limits.held + 1;
-        ensure(Invariant::I9, !alone || half, || {
-            format!(
-                "one session holds {} batches of {}",
-                after.held, self.limits.held
-            )
-        })
     }
 
     fn watch(&mut self, now: u64, membership: Membership) -> Turn {
@@ -166,23 +136,13 @@ impl Seat {
         if !due && !self.usurps {
             return Turn::Watched;
         }
-        if !(membership.lock)(me) {
-            return Turn::Locked;
-        }
-        let taken = if self.usurps || self.watch.should_take_over(&self.region, now, &alive) {
-            Some(self.take_over())
-        } else {
-            None
-        };
-        (membership.unlock)(me);
-        match taken {
-            None => Turn::Watched,
-            Some(Err(error)) => Turn::Failed(error),
-            Some(Ok(sequencer)) => {
+        match self.take_over() {
+            Err(error) => Turn::Failed(error),
+            Ok(sequencer) => {
                 let epoch = sequencer.epoch();
                 self.sequencer = Some(Box::new(sequencer));
                 (self.next_beat, self.next_sweep, self.usurps) = (0, 0, false);
-                self.looks = 0;
+                self.patience = Patience::default();
                 Turn::TookOver(epoch)
             }
         }

@@ -1,5 +1,6 @@
 //! What a checker found.
 
+use std::any::Any;
 use std::fmt;
 
 /// The rule that was broken; I1 to I9 are those of the architecture.
@@ -44,6 +45,22 @@ pub struct Violation {
 impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Violation {
+    /// What a panic of the code under test, or of what watches it, says.
+    pub fn of_panic(panic: Box<dyn Any + Send>) -> Self {
+        let panic = match panic.downcast::<Self>() {
+            Ok(violation) => return *violation,
+            Err(panic) => panic,
+        };
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Self {
+            invariant: Invariant::Panic,
+            what: text.unwrap_or("a panic without words").into(),
+        }
     }
 }
 

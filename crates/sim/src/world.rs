@@ -25,7 +25,7 @@ use crate::books::Books;
 use crate::check::device::Inspector;
 use crate::check::order::OrderInspector;
 use crate::figures::Figures;
-use crate::host::{Devices, Host};
+use crate::host::{Devices, Host, Memories};
 use crate::network::{Id, Network};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -53,12 +53,14 @@ pub struct World {
     orders: OrderInspector,
     /// By row: the hosts that live.
     hosts: Vec<Option<Host>>,
+    /// By row: what the processes before left in the caches of its two hosts.
+    machines: Vec<[Option<Memories>; 2]>,
     /// By row: when a host that is dead comes back.
     restart_at: Vec<u64>,
-    /// The row that takes over.
-    lock: Option<u16>,
     /// Turns that are in the middle of something.
     nested: u32,
+    /// Times others were let in since the last step began.
+    interruptions: u32,
     looks: u64,
     topics: Vec<Topic>,
     network: Network,
@@ -104,9 +106,10 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         trace,
         devices,
         hosts: (0..rows).map(|_| None).collect(),
+        machines: (0..rows).map(|_| [None, None]).collect(),
         restart_at: vec![0; rows],
-        lock: None,
         nested: 0,
+        interruptions: 0,
         looks: 0,
         topics: Vec::new(),
         actors: Vec::new(),
@@ -127,7 +130,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
 
 /// Ends a run, wherever it is.
 pub fn end() -> Option<Remains> {
-    interrupt_after(0, || {});
+    interrupt_after(0, 0, || {});
     canary::sing(None);
     // One that panicked in the middle may have left it borrowed, but then it was unwound.
     let world = WORLD.take()?;
@@ -148,6 +151,9 @@ enum Able {
 pub fn step() -> Check {
     with(|world| {
         world.figures.steps += 1;
+        if std::mem::take(&mut world.interruptions) > 0 {
+            world.plan_interruption();
+        }
         if !world.healed {
             world.inject();
         }
@@ -272,25 +278,6 @@ fn set_alive(row: u16, alive: bool) {
         ALIVE.get() | bit
     } else {
         ALIVE.get() & !bit
-    });
-}
-
-/// Takes the lock for takeovers, unless somebody has it.
-fn lock(row: u16) -> bool {
-    with(|world| {
-        if world.lock.is_some() {
-            return false;
-        }
-        world.lock = Some(row);
-        true
-    })
-}
-
-fn unlock(row: u16) {
-    with(|world| {
-        if world.lock == Some(row) {
-            world.lock = None;
-        }
     });
 }
 

@@ -2,16 +2,15 @@
 //! `cargo xtask sim --canaries` tries all of them.
 
 use embar_fabric::canary::Canary;
-use embar_sim::canaries::{self, Expected};
+use embar_sim::canaries;
 
 /// Seeds within which a quick one is noticed.
 const SEEDS: u64 = 12;
-const STEPS: u64 = 2000;
 
 #[test]
 fn the_quick_ones_are_noticed() {
     for canary in canaries::QUICK {
-        let noticed = canaries::first_to_notice(*canary, 1..SEEDS, STEPS);
+        let noticed = canaries::first_to_notice(*canary, SEEDS);
         assert!(noticed.is_some(), "{}", canary.name());
     }
 }
@@ -20,10 +19,4 @@ fn the_quick_ones_are_noticed() {
 fn every_canary_has_a_name_of_its_own() {
     let names: std::collections::BTreeSet<&str> = Canary::ALL.iter().map(|c| c.name()).collect();
     assert_eq!(names.len(), Canary::ALL.len());
-    let quick = canaries::QUICK.iter();
-    assert!(
-        quick
-            .copied()
-            .all(|c| canaries::expected(c) == Expected::Noticed)
-    );
 }

@@ -15,7 +15,7 @@ use buffa::{DecodeOptions, MessageView, SizeCache, ViewEncode};
 
 pub use self::cluster::{
     BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Join, Joined, Metadata,
-    ProfileReply, SetMetering, StatusReply,
+    ProfileReply, RemoveBroker, SetMetering, StatusReply,
 };
 pub use self::handshake::{ErrorCode, ErrorReply, Hello, Role, Welcome};
 pub use self::publishing::{OpenPublisher, OpenSession, PublisherOpened, SessionOpened};
@@ -163,6 +163,8 @@ control! {
         ProfileReply(ProfileReply),
         /// Switches metering on or off; answered by Done.
         SetMetering(SetMetering),
+        /// Asks a broker to leave the cluster for good; answered by Done.
+        RemoveBroker(RemoveBroker),
         /// A broker asks the head for its row.
         Join(Join),
         /// Answer to Join.

@@ -105,6 +105,8 @@ frame_ids! {
     SetMetering = 70,
     /// Done, with nothing to tell.
     Done = 71,
+    /// Asks a broker to leave the cluster for good; answered by Done.
+    RemoveBroker = 72,
     /// A broker asks the head for its row.
     Join = 80,
     /// Answer to Join.

@@ -84,6 +84,7 @@ fn one_of_each() -> Vec<Control> {
         Control::ClusterMetadata(ClusterMetadata {
             head: 0,
             topic_order: Some(0),
+            sequencer: Some(4),
             brokers: vec![BrokerInfo {
                 id: 1,
                 state: BrokerState::Ready,
@@ -116,6 +117,10 @@ fn one_of_each() -> Vec<Control> {
             json: b"{}\xFF".to_vec(),
         }),
         Control::SetMetering(SetMetering { on: true }),
+        Control::RemoveBroker(RemoveBroker {
+            broker: 1,
+            force: true,
+        }),
         Control::Join(Join {
             pid: 1,
             address: "127.0.0.1:9".into(),

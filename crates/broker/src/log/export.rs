@@ -1,12 +1,10 @@
 //! Reading ordered topics: the header of each batch is made anew, with its position, and its payload
 //! is sent from wherever it lies.
 
-use embar_fabric::canary::{Canary, sings};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::memory::Memory;
 use embar_transport::{Payload, Pieces};
-use embar_wire::batch::BatchHeader;
-use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::ordered::Entry;
 use super::{Log, Read};
@@ -29,7 +27,11 @@ impl<M: Memory> Log<M> {
             };
         }
         if from >= ordered.next {
-            return Read::End;
+            return if self.is_damaged(topic) {
+                Read::Damaged
+            } else {
+                Read::End
+            };
         }
         let mut pieces = pieces();
         let mut foreign: Vec<(u16, u64)> = Vec::new();
@@ -83,14 +85,10 @@ impl<M: Memory> Log<M> {
                 Payload::Foreign(self.region.foreign(entry.row, at, len)?)
             }
         };
-        let mut header = BatchHeader::parse(&bytes, MAX_BATCH_BYTES).ok()?;
-        let found = (header.producer(), header.sequence(), header.topic());
-        let lengths = (header.frame_len(), header.message_count());
-        let same =
-            found == (entry.producer, entry.sequence, topic) && lengths == (entry.len, entry.count);
+        let mut header = entry.header_in(&bytes, topic)?;
         let append_time = header.append_time();
         header.stamp(entry.base, append_time);
-        same.then_some((*header.as_bytes(), payload))
+        Some((*header.as_bytes(), payload))
     }
 
     /// Why a batch is not where the order says it is.
@@ -119,8 +117,8 @@ impl<M: Memory> Log<M> {
     pub fn was_kept(&self, topic: u32, foreign: &[(u16, u64)]) -> bool {
         let kept = |(row, base): &(u16, u64)| {
             self.first_of(*row, topic)
-                .is_none_or(|first| first <= *base)
+                .is_some_and(|first| first <= *base)
         };
-        foreign.iter().all(kept) || sings(Canary::LookAfterSending)
+        foreign.iter().all(kept)
     }
 }

@@ -88,10 +88,12 @@ impl<M: Memory> Extents<M> {
         });
     }
 
-    /// Recovery: an extent that holds batches up to `end`, oldest first.
-    pub fn adopt(&mut self, extent: Extent<M>, end: u64) {
+    /// Recovery: an extent that holds `bytes` of batches up to `end`, oldest first. It is never evicted
+    /// if nobody knows where batches in it are, or were, in the order.
+    pub fn adopt(&mut self, extent: Extent<M>, end: u64, bytes: u64, unknown: bool) {
         self.push(extent);
-        self.links.back_mut().expect("just pushed").end = end;
+        let link = self.links.back_mut().expect("just pushed");
+        (link.end, link.bytes, link.pending) = (end, bytes, unknown.into());
     }
 
     fn link_mut(&mut self, place: &Place) -> &mut Link<M> {

@@ -25,6 +25,15 @@ pub fn is_intact<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) ->
     })
 }
 
+/// Whether the header of the batch is there that `record` points to.
+pub(super) fn has_header<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) -> bool {
+    let Some(batch) = region.foreign(row, record.blog_at, record.len) else {
+        return false;
+    };
+    batch.invalidate();
+    header_of(&batch).is_some_and(|header| says_the_same(&header, record))
+}
+
 fn header_of<M: Memory>(batch: &Foreign<M>) -> Option<BatchHeader> {
     let mut header = [0; BATCH_HEADER_BYTES];
     if batch.len() < header.len() {

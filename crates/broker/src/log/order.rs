@@ -4,27 +4,50 @@
 //! Invariants
 //! - A batch on its way always finds room in its lane: it is admitted only while there is some for it
 //!   and for all others that are on their way.
-//! - Every submission is answered once, by [`Log::take_settled`] of its lane.
+//! - Every submission is answered once, by [`Log::take_settled`] of its lane, unless this broker is
+//!   overtaken: see [`Log::is_overtaken`].
+//! - A batch that got no place is whole no more when that is told and its memory may be used again: no
+//!   later sequencer takes it for one that nobody was told of.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
+use embar_fabric::geometry::cell_of;
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_fabric::region::Region;
-use embar_fabric::{NoticeKind, Span};
+use embar_fabric::{NoticeKind, Reservation};
 use embar_meter::profile::Recorder;
 use embar_order::participant::Verdict;
 use embar_order::{Event, Participant, Reign};
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::ErrorCode;
+use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::WallNs;
 
 use super::ordered::{Entry, Ordered};
+use super::request::SessionRequest;
+use super::share::Expected;
 use super::{Claimed, Log, NoRoom, Place};
 use crate::profile::Stage;
 use crate::topics::Topic;
+
+/// Batches that may be looked at for the position of a duplicate's original...
+const LOOKS_MAX: usize = 1 << 16;
+/// ...and how many more with each poll: whoever repeats old numbers must not keep the log busy.
+const LOOKS_PER_POLL: usize = 1 << 10;
+
+/// What came of [`Log::rejoin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejoin {
+    /// It has taken up its work.
+    Done,
+    /// It has taken in some of what is there already.
+    GoesOn,
+    /// The sequencer has nothing to tell, yet.
+    Waits,
+}
 
 /// Whose submission it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,23 +95,33 @@ pub(super) enum Tag<M: Memory> {
     Batch {
         ticket: Ticket,
         place: Place,
-        span: Span<M>,
+        /// Written back; it is written on only if the batch gets no place.
+        reservation: Reservation<M>,
     },
     Session(Ticket),
 }
 
 /// See the module.
 pub(super) struct Ordering<M: Memory> {
-    participant: Participant<M, Tag<M>>,
+    pub(super) participant: Participant<M, Tag<M>>,
+    /// What the sequencer was last known to expect.
+    pub(super) expected: Expected,
     events: Vec<Event<Tag<M>>>,
     /// By lane.
     settled: Vec<VecDeque<Settled>>,
     /// Topics that grew since they were last asked for.
-    grown: Vec<u32>,
+    pub(super) grown: Vec<u32>,
     /// Batches of ordered topics admitted and neither submitted nor abandoned.
-    on_their_way: usize,
+    pub(super) on_their_way: usize,
+    /// News taken in so far.
+    seen: u64,
+    /// Batches that may still be looked at for the positions of duplicates.
+    looks: usize,
     /// Admitted by the sequencer, and all memory that the order points to is kept.
     entered: Entered,
+    pub(super) overtaken: bool,
+    /// Topics whose order cannot be followed any further.
+    pub(super) damaged: BTreeSet<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +139,13 @@ impl<M: Memory> Ordering<M> {
             events: Vec::new(),
             settled: (0..lanes).map(|_| VecDeque::new()).collect(),
             grown: Vec::new(),
+            expected: Expected::new(region.geometry().sessions),
             on_their_way: 0,
+            seen: 0,
+            looks: 0,
             entered: Entered::NotYet,
+            overtaken: false,
+            damaged: BTreeSet::new(),
         }
     }
 
@@ -124,30 +162,37 @@ impl<M: Memory> Ordering<M> {
         self.on_their_way -= 1;
     }
 
-    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+    pub fn answer(&mut self, ticket: Ticket, answer: Answer) {
         self.settled[usize::from(ticket.lane)].push_back(Settled { ticket, answer });
     }
 }
 
 impl<M: Memory> Log<M> {
     /// Takes up work in the order again, where this row's owner before left it. To be called until
-    /// it is true, before anything else; it waits for nobody, but a sequencer must be active for it
-    /// to come true.
-    pub fn rejoin(&mut self) -> bool {
+    /// it is done, before anything else; it waits for nobody, but a sequencer must be active for it
+    /// to come about.
+    pub fn rejoin(&mut self) -> Rejoin {
+        let before = self.ordering.seen;
         let more = self.poll_order();
+        let came = if self.ordering.seen > before {
+            Rejoin::GoesOn
+        } else {
+            Rejoin::Waits
+        };
         match self.ordering.entered {
             Entered::NotYet if self.ordering.participant.enter() => {
                 self.ordering.entered = Entered::Admitted;
-                false
+                came
             }
             // Everything that was ordered before we were admitted has been seen now.
             Entered::Admitted if !more => {
+                self.void_leftovers();
                 self.adopt_ordered();
                 self.ordering.entered = Entered::Done;
-                true
+                Rejoin::Done
             }
-            Entered::NotYet | Entered::Admitted => false,
-            Entered::Done => true,
+            Entered::NotYet | Entered::Admitted => came,
+            Entered::Done => Rejoin::Done,
         }
     }
 
@@ -177,24 +222,19 @@ impl<M: Memory> Log<M> {
     }
 
     pub(super) fn close_ordered(&mut self, topic: u32) {
-        if self.ordered.remove(&topic).is_none() {
+        let Some(mut closed) = self.ordered.remove(&topic) else {
             return;
+        };
+        // Whoever still reads it elsewhere takes bytes from the memory that goes.
+        let window = self.region.window(self.claim.row(), cell_of(topic));
+        if window.is_some_and(|window| window.chain == topic) {
+            closed.close();
         }
         for (_, tag) in self.ordering.participant.close_chain(topic) {
             let ticket = self.forget(tag);
             let gone = Answer::Refused(ErrorCode::UnknownTopic, 0);
             self.ordering.answer(ticket, gone);
         }
-    }
-
-    /// Room in some lane for one batch more, until it is submitted or abandoned.
-    pub(super) fn promise_lane(&self) -> Result<(), NoRoom> {
-        let lanes = 0..self.region.geometry().lanes;
-        let full = |lane| !self.ordering.has_room(lane);
-        if lanes.into_iter().any(full) {
-            return Err(NoRoom::Congested);
-        }
-        Ok(())
     }
 
     /// Orders 2 and 5: hands a received and checked batch to the sequencer. False when the topic was
@@ -208,6 +248,12 @@ impl<M: Memory> Log<M> {
         wall: WallNs,
         meter: &Recorder,
     ) -> bool {
+        if self.takes_too_much(&header, session, ticket.lane) {
+            self.abandon(claimed);
+            let later = Answer::Refused(ErrorCode::HeldFull, 0);
+            self.ordering.answer(ticket, later);
+            return true;
+        }
         let Claimed {
             mut reservation,
             place,
@@ -236,13 +282,17 @@ impl<M: Memory> Log<M> {
             kind: PbrKind::Batch as u8,
             orders: PbrRecord::pack_orders(place.order, topic.order),
         };
-        let span = reservation.commit();
+        reservation.write_back();
         meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
         let tag = Tag::Batch {
             ticket,
             place,
-            span,
+            reservation,
         };
+        if self.ordering.damaged.contains(&place.topic) {
+            self.refuse_damaged(tag);
+            return true;
+        }
         let submitted = self.ordering.participant.submit(ticket.lane, record, tag);
         assert!(
             submitted.is_ok(),
@@ -284,9 +334,19 @@ impl<M: Memory> Log<M> {
     pub fn poll_order(&mut self) -> bool {
         let mut events = std::mem::take(&mut self.ordering.events);
         let more = self.ordering.participant.poll(&mut events);
-        let news = more || !events.is_empty();
+        let mut news = more || !events.is_empty();
+        self.ordering.seen += events.len() as u64;
+        self.ordering.looks = (self.ordering.looks + LOOKS_PER_POLL).min(LOOKS_MAX);
         for event in events.drain(..) {
             match event {
+                Event::Ordered { chain, record, .. } if !self.continues(chain, &record) => {
+                    self.ordering.overtaken = true;
+                    tracing::error!(
+                        topic = chain,
+                        position = record.base,
+                        "the order is not the one that was read before: memory is damaged"
+                    );
+                }
                 Event::Ordered {
                     chain,
                     record,
@@ -298,14 +358,17 @@ impl<M: Memory> Log<M> {
                             Tag::Batch {
                                 ticket,
                                 place,
-                                span,
+                                reservation,
                             },
                         )) => {
                             self.reserved_bytes -= u64::from(place.len);
-                            (Some(ticket), Some(place), Some(span))
+                            (Some(ticket), Some(place), Some(reservation.seal()))
                         }
                         _ => (None, None, None),
                     };
+                    let (session, epoch) = (record.session, record.session_epoch);
+                    let behind = record.sequence.saturating_add(1);
+                    self.ordering.expected.learn(session, epoch, behind);
                     let topic = self.ordered.get_mut(&chain);
                     let topic = topic.expect("closed topics are followed no more");
                     topic.append(Entry::new(&record, span), place.as_ref());
@@ -326,15 +389,16 @@ impl<M: Memory> Log<M> {
                     let ticket = self.forget(tag);
                     self.ordering.answer(ticket, answer);
                 }
-                Event::Skipped { chain, first } => {
-                    if let Some(topic) = self.ordered.get_mut(&chain) {
-                        topic.skip_to(first);
-                        self.evictions += 1;
-                    }
+                Event::Withdrawn { tag } => {
+                    let ticket = self.forget(tag);
+                    let again = Answer::Refused(ErrorCode::NoSequencer, 0);
+                    self.ordering.answer(ticket, again);
                 }
+                Event::Skipped { chain, first } => self.skipped(chain, first),
             }
         }
         self.ordering.events = events;
+        news |= self.look_for_damage();
         self.retain_ordered();
         news
     }
@@ -347,14 +411,27 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    /// Takes in what other brokers have evicted: the same positions are gone here.
+    /// Takes in what other brokers have evicted, and what the sequencer has given up: the same
+    /// positions are gone here.
     pub fn refresh_windows(&mut self) {
+        let reign = self.reign();
+        let region = self.region.clone();
+        let lasts = || reign.is_some_and(|reign| reign.lasts(&region));
         let rows: Vec<u16> = self.region.geometry().data_rows().collect();
         for (id, topic) in &mut self.ordered {
-            let cell = embar_fabric::geometry::cell_of(*id);
+            let cell = cell_of(*id);
             let windows = rows.iter().filter_map(|row| self.region.window(*row, cell));
             let of_topic = windows.filter(|window| window.chain == *id);
             let first = of_topic.map(|window| window.first).max().unwrap_or(0);
+            let given_up = reign.and_then(|reign| {
+                let root = self.region.goi_root(reign.area, cell)?;
+                (root.chain == *id && root.epoch == reign.epoch).then_some(root.first)
+            });
+            let first = match given_up {
+                // What a sequencer says counts while it is the one.
+                Some(given_up) if given_up > first && lasts() => given_up,
+                _ => first,
+            };
             // Of what lies ahead of us the follower hears by itself.
             if first > topic.first && first <= topic.next {
                 topic.raise_first(first);
@@ -364,10 +441,15 @@ impl<M: Memory> Log<M> {
     }
 
     /// A submission that was not ordered: its memory is free with its extent.
-    fn forget(&mut self, tag: Tag<M>) -> Ticket {
+    pub(super) fn forget(&mut self, tag: Tag<M>) -> Ticket {
         match tag {
             Tag::Session(ticket) => ticket,
-            Tag::Batch { ticket, place, .. } => {
+            Tag::Batch {
+                ticket,
+                place,
+                reservation,
+            } => {
+                void(reservation);
                 self.reserved_bytes -= u64::from(place.len);
                 if let Ok(extents) = self.extents_of(place.topic) {
                     extents.forget(&place);
@@ -377,18 +459,24 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    fn answer_to(&self, record: &PbrRecord, notice: &Verdict) -> Answer {
+    fn answer_to(&mut self, record: &PbrRecord, notice: &Verdict) -> Answer {
         let refused = |code| Answer::Refused(code, notice.mark);
         match notice.kind {
-            NoticeKind::Opened => Answer::Opened {
-                session: notice.session,
-                epoch: notice.session_epoch,
-                mark: notice.mark,
-            },
+            NoticeKind::Opened => {
+                let (session, epoch, mark) = (notice.session, notice.session_epoch, notice.mark);
+                self.ordering.expected.learn(session, epoch, mark);
+                Answer::Opened {
+                    session,
+                    epoch,
+                    mark,
+                }
+            }
             NoticeKind::Closed => Answer::Closed,
             NoticeKind::Duplicate => {
                 let topic = self.ordered.get(&record.chain);
-                let position = topic.and_then(|t| t.position_of(record.producer, record.sequence));
+                let original = (record.producer, record.sequence);
+                let looks = &mut self.ordering.looks;
+                let position = topic.and_then(|topic| topic.position_of(original, looks));
                 Answer::Stored(position.unwrap_or(POSITION_UNKNOWN))
             }
             NoticeKind::Fenced => refused(ErrorCode::Fenced),
@@ -401,9 +489,11 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    /// Whether any topic is ordered.
+    /// Whether any topic is ordered, or was and the sequencer has not answered all that was submitted:
+    /// until then that takes slots of the lanes.
     pub fn has_ordered(&self) -> bool {
-        !self.ordered.is_empty()
+        let lanes = 0..self.region.geometry().lanes;
+        !self.ordered.is_empty() || lanes.into_iter().any(|lane| self.waits_for_order(lane))
     }
 
     /// Whether a topic is.
@@ -428,75 +518,8 @@ impl<M: Memory> Log<M> {
     }
 }
 
-/// What a session asks of the sequencer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionRequest {
-    /// To be opened, for the first time or by another connection of the same client.
-    Open {
-        /// Identity of the publisher.
-        producer: u64,
-        /// The client's instance.
-        instance: u64,
-        /// Whether this instance was answered before: then it takes the identity over from nobody.
-        resumes: bool,
-    },
-    /// The next epoch.
-    Renew {
-        /// Identity of the publisher.
-        producer: u64,
-        /// The client's instance.
-        instance: u64,
-        /// The epoch that is over.
-        gives_up: u32,
-    },
-    /// To be closed for good.
-    Close {
-        /// Identity of the publisher.
-        producer: u64,
-        /// The session's place.
-        session: u32,
-        /// Its epoch.
-        epoch: u32,
-    },
-}
-
-impl SessionRequest {
-    fn record(self) -> PbrRecord {
-        match self {
-            Self::Open {
-                producer,
-                instance,
-                resumes,
-            } => PbrRecord {
-                kind: PbrKind::Open as u8,
-                producer,
-                blog_at: instance,
-                // No epoch is given up, and none taken over.
-                sequence: if resumes { u64::MAX } else { 0 },
-                ..PbrRecord::default()
-            },
-            Self::Renew {
-                producer,
-                instance,
-                gives_up,
-            } => PbrRecord {
-                kind: PbrKind::Open as u8,
-                producer,
-                blog_at: instance,
-                sequence: gives_up.into(),
-                ..PbrRecord::default()
-            },
-            Self::Close {
-                producer,
-                session,
-                epoch,
-            } => PbrRecord {
-                kind: PbrKind::Close as u8,
-                producer,
-                session,
-                session_epoch: epoch,
-                ..PbrRecord::default()
-            },
-        }
-    }
+/// Makes a batch that has no place one that nobody takes for whole.
+pub(super) fn void<M: Memory>(mut reservation: Reservation<M>) {
+    reservation.write(0, &[0; BATCH_HEADER_BYTES]);
+    drop(reservation.commit());
 }

@@ -13,12 +13,11 @@ use embar_fabric::GoiRecord;
 use embar_fabric::blog::{Extent, Span};
 use embar_fabric::memory::Memory;
 use embar_fabric::window::WindowWriter;
+use embar_wire::batch::BatchHeader;
+use embar_wire::limits::MAX_BATCH_BYTES;
 
 use super::Place;
 use super::extents::{self, Extents};
-
-/// Most batches looked at, from the newest on, to find the position of a duplicate's original.
-const SEARCHED_MAX: usize = 1 << 16;
 
 /// One batch of the order.
 pub(super) struct Entry<M: Memory> {
@@ -55,6 +54,16 @@ impl<M: Memory> Entry<M> {
     /// Position after its last message.
     pub fn end(&self) -> u64 {
         self.base + u64::from(self.count)
+    }
+
+    /// The header that `bytes` begin with, if it is that of this batch.
+    pub fn header_in(&self, bytes: &[u8], topic: u32) -> Option<BatchHeader> {
+        let header = BatchHeader::parse(bytes, MAX_BATCH_BYTES).ok()?;
+        let found = (header.producer(), header.sequence(), header.topic());
+        let lengths = (header.frame_len(), header.message_count());
+        let same =
+            found == (self.producer, self.sequence, topic) && lengths == (self.len, self.count);
+        same.then_some(header)
     }
 }
 
@@ -106,8 +115,19 @@ impl<M: Memory> Ordered<M> {
         extents::wanted_bytes(self.bytes, self.retention_bytes, len)
     }
 
+    /// Whether a record is the next one. The first one may have begun before: then somebody's window
+    /// begins inside of it.
+    pub fn continues(&self, record: &GoiRecord) -> bool {
+        let begins = self.entries.is_empty() && (record.base..record.end()).contains(&self.next);
+        record.base == self.next || begins
+    }
+
     /// The next batch of the order; `place` is that of one of this broker's own.
     pub fn append(&mut self, entry: Entry<M>, place: Option<&Place>) {
+        if self.entries.is_empty() && entry.base < self.next {
+            (self.first, self.next) = (entry.base, entry.base);
+            self.publish_window();
+        }
         assert_eq!(entry.base, self.next, "positions are dense");
         self.next = entry.end();
         if let Some(place) = place {
@@ -116,6 +136,11 @@ impl<M: Memory> Ordered<M> {
             self.extents.complete(place, entry.end(), entry.len.into());
         }
         self.entries.push_back(entry);
+    }
+
+    /// The topic is no more: nothing of it is to be read anywhere, before its memory goes.
+    pub fn close(&mut self) {
+        self.drop_below(self.next);
     }
 
     /// Positions below `first` were released before they were seen here.
@@ -175,11 +200,17 @@ impl<M: Memory> Ordered<M> {
         self.entries.range(start..)
     }
 
-    /// Where the batch of this number was ordered, if it is still known.
-    pub fn position_of(&self, producer: u64, sequence: u64) -> Option<u64> {
-        let newest = self.entries.iter().rev().take(SEARCHED_MAX);
-        let mut found = newest.filter(|e| e.producer == producer && e.sequence == sequence);
-        found.next().map(|entry| entry.base)
+    /// Where the batch of this producer and number was ordered, if so many looks find it; those that
+    /// were taken are gone.
+    pub fn position_of(&self, batch: (u64, u64), looks: &mut usize) -> Option<u64> {
+        let newest = self.entries.iter().rev().take(*looks);
+        for entry in newest {
+            *looks -= 1;
+            if (entry.producer, entry.sequence) == batch {
+                return Some(entry.base);
+            }
+        }
+        None
     }
 
     /// Recovery: gives the entries of this broker their bytes.
@@ -196,5 +227,54 @@ impl<M: Memory> Ordered<M> {
     /// Recovery: the entries of this broker, whose bytes are to be kept.
     pub fn own(&self, row: u16) -> impl Iterator<Item = &Entry<M>> {
         self.entries.iter().filter(move |e| e.row == row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use embar_fabric::{Device, Geometry, Layout, Region, Simulated};
+
+    use super::*;
+
+    fn followed_from(first: u64) -> Ordered<Simulated> {
+        let geometry = Geometry {
+            brokers: 2,
+            topics: 1,
+            lanes: 1,
+            lane_slots: 16,
+            index_pages: 16,
+            blog_bytes: 64 << 10,
+            goi_pages: 4,
+            sessions: 1,
+            ..Geometry::default()
+        };
+        let file = |bytes, seed| Arc::new(Device::new(bytes, seed).host(1));
+        let control = file(Layout::new(&geometry).control_bytes(), 1);
+        let blogs = vec![file(geometry.blog_bytes, 2)];
+        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        let window = region.window_writer(&region.claim_unlocked(1), 0);
+        Ordered::new((0, 5), 0, first, window)
+    }
+
+    fn record(base: u64, count: u32) -> GoiRecord {
+        GoiRecord {
+            base,
+            count,
+            ..GoiRecord::default()
+        }
+    }
+
+    #[test]
+    fn who_begins_inside_of_a_batch_gets_all_of_it() {
+        let mut topic = followed_from(5);
+        assert!(!topic.continues(&record(2, 3)) && !topic.continues(&record(6, 1)));
+        let whole = record(3, 4);
+        assert!(topic.continues(&whole));
+        topic.append(Entry::new(&whole, None), None);
+        assert_eq!((topic.first, topic.next), (3, 7));
+        assert!(!topic.continues(&whole), "only the first one");
+        assert!(topic.continues(&record(7, 1)));
     }
 }

@@ -10,15 +10,15 @@ use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 
 use embar_fabric::blog::{Blog, Extent};
-use embar_fabric::geometry::UNIT_BYTES;
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
-use embar_fabric::records::{IndexRecord, Window};
+use embar_fabric::records::{IndexRecord, PbrRecord, Window};
 use embar_fabric::region::Region;
 use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES};
 
 use super::chain::{Chain, Entry};
+use super::extents::Extents;
 use super::order::Ordering;
 use super::{Log, Watermarks};
 use crate::topics::Topic;
@@ -32,19 +32,20 @@ pub struct Recovered {
     pub batches: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Batches whose record and bytes did not match, and all before them.
+    /// Batches whose record and bytes did not match, and all before them in topics that are not
+    /// ordered.
     pub damaged: u64,
 }
 
 impl<M: Memory> Log<M> {
     /// Opens the log of a claimed row over whatever the region holds for it. `topics` are those that
-    /// exist. Ordered topics are there after [`Log::rejoin`].
+    /// exist. What lies in ordered ones is there after [`Log::rejoin`].
     pub fn open(
         region: &Region<M>,
         claim: &Arc<Claim>,
         marks: Watermarks,
         topics: &[Topic],
-    ) -> (Self, Recovered) {
+    ) -> Self {
         let row = claim.row();
         let mut recovered = Recovered::default();
         let mut found: BTreeMap<u32, Vec<IndexRecord>> =
@@ -85,53 +86,115 @@ impl<M: Memory> Log<M> {
             on_their_way: 0,
             congested: false,
             evictions: 0,
+            recovered,
         };
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
             log.open_ordered(topic);
         }
-        (log, recovered)
+        log
+    }
+
+    /// What was found; that of ordered topics is counted by [`Log::rejoin`].
+    pub fn recovered(&self) -> Recovered {
+        self.recovered
     }
 
     /// Keeps the memory of the batches that lie here and were ordered, for this broker's older
     /// incarnations. Nothing was allocated since [`Log::open`].
     pub(super) fn adopt_ordered(&mut self) {
-        let row = self.claim.row();
-        for topic in self.ordered.values_mut() {
-            let mut extents: BTreeMap<u64, Found<M>> = BTreeMap::new();
-            for entry in topic.own(row) {
-                let located = Blog::<M>::locate(entry.blog_at, entry.len, entry.extent_order);
-                let Some((start, used)) = located else {
-                    continue;
-                };
-                let found = match extents.entry(start) {
-                    Slot::Occupied(found) => found.into_mut(),
-                    Slot::Vacant(vacant) => {
-                        let Some(extent) = self.blog.allocate_at(start, entry.extent_order) else {
-                            continue;
-                        };
-                        vacant.insert(Found {
-                            extent,
-                            oldest: entry.base,
-                            end: 0,
-                            used: 0,
-                        })
-                    }
-                };
-                found.used = found.used.max(used);
-                found.extent.set_cursor(found.used);
-                found.end = entry.end();
-            }
-            topic.adopt_spans(row, |entry| {
-                let (start, _) = Blog::<M>::locate(entry.blog_at, entry.len, entry.extent_order)?;
-                extents.get(&start)?.extent.span(entry.blog_at, entry.len)
-            });
-            let mut extents: Vec<Found<M>> = extents.into_values().collect();
-            extents.sort_unstable_by_key(|found| found.oldest);
-            for found in extents {
-                topic.extents.adopt(found.extent, found.end);
-            }
+        let ids: Vec<u32> = self.ordered.keys().copied().collect();
+        let (damaged, whole): (Vec<u32>, _) = ids.into_iter().partition(|id| self.is_damaged(*id));
+        // What may be left of damaged ones comes last: it must not lie in anybody's way.
+        for id in whole {
+            self.adopt_topic(id, &[]);
+        }
+        for id in damaged {
+            let left = self.left_of(id);
+            self.adopt_topic(id, &left);
         }
     }
+
+    /// Keeps the memory of one topic: of its batches, and of what may be a batch beyond those that can
+    /// be read.
+    fn adopt_topic(&mut self, id: u32, left: &[PbrRecord]) {
+        let row = self.claim.row();
+        let Some(topic) = self.ordered.get_mut(&id) else {
+            return;
+        };
+        let mut extents: BTreeMap<u64, Found<M>> = BTreeMap::new();
+        for entry in topic.own(row) {
+            let at = (entry.blog_at, entry.len, entry.extent_order);
+            if let Some(found) = find(&self.blog, &mut extents, at, entry.base) {
+                found.end = entry.end();
+                found.bytes += u64::from(entry.len);
+            }
+        }
+        topic.adopt_spans(row, |entry| {
+            let order = entry.extent_order;
+            let (start, _) = Blog::<M>::locate(entry.blog_at, entry.len, order)?;
+            let found = extents
+                .get(&start)
+                .filter(|it| it.extent.order() == order)?;
+            let span = found.extent.span(entry.blog_at, entry.len)?;
+            span.with_bytes(|bytes| entry.header_in(bytes, id).is_some())
+                .then_some(span)
+        });
+        for record in left {
+            let at = (record.blog_at, record.len, record.extent_order());
+            if let Some(found) = find(&self.blog, &mut extents, at, u64::MAX) {
+                found.unknown = true;
+            }
+        }
+        self.recovered.topics += u64::from(topic.batches > 0);
+        self.recovered.batches += topic.batches;
+        self.recovered.bytes += topic.bytes;
+        self.recovered.damaged += topic.own(row).count() as u64 - topic.batches;
+        adopt(&mut topic.extents, extents);
+    }
+}
+
+/// Extents with batches, the one with the oldest first.
+fn adopt<M: Memory>(extents: &mut Extents<M>, found: BTreeMap<u64, Found<M>>) {
+    let mut found: Vec<Found<M>> = found.into_values().collect();
+    found.sort_unstable_by_key(|found| found.oldest);
+    for Found {
+        extent,
+        end,
+        bytes,
+        unknown,
+        ..
+    } in found
+    {
+        extents.adopt(extent, end, bytes, unknown);
+    }
+}
+
+/// The extent of a batch, with room up to its end. `None` when it is not where an extent can be, or
+/// others are.
+fn find<'a, M: Memory>(
+    blog: &Blog<M>,
+    extents: &'a mut BTreeMap<u64, Found<M>>,
+    (at, len, order): (u64, u32, u8),
+    base: u64,
+) -> Option<&'a mut Found<M>> {
+    let (start, used) = Blog::<M>::locate(at, len, order)?;
+    let found = match extents.entry(start) {
+        Slot::Occupied(found) => found.into_mut(),
+        Slot::Vacant(vacant) => vacant.insert(Found {
+            extent: blog.allocate_at(start, order)?,
+            oldest: base,
+            end: 0,
+            bytes: 0,
+            used: 0,
+            unknown: false,
+        }),
+    };
+    if found.extent.order() != order {
+        return None;
+    }
+    found.used = found.used.max(used);
+    found.extent.set_cursor(found.used);
+    Some(found)
 }
 
 fn restore<M: Memory>(
@@ -158,11 +221,7 @@ fn restore<M: Memory>(
         recovered.bytes += entry.span.len() as u64;
         chain.adopt_entry(entry);
     }
-    let mut extents: Vec<Found<M>> = run.extents.into_values().collect();
-    extents.sort_unstable_by_key(|found| found.oldest);
-    for found in extents {
-        chain.extents.adopt(found.extent, found.end);
-    }
+    adopt(&mut chain.extents, run.extents);
     recovered.topics += u64::from(chain.batches() > 0);
     // The window may know of offsets whose batches were all evicted or damaged.
     let next = window
@@ -184,7 +243,11 @@ struct Found<M: Memory> {
     /// Offset of the first batch found in it: extents are chained in this order.
     oldest: u64,
     end: u64,
+    /// Of all batches found in it.
+    bytes: u64,
     used: u32,
+    /// Whether it holds what may be batches, nobody knows where in the order.
+    unknown: bool,
 }
 
 impl<M: Memory> Default for Run<M> {
@@ -206,31 +269,15 @@ impl<M: Memory> Run<M> {
         {
             return false;
         }
-        let size = UNIT_BYTES << record.extent_order.min(8);
-        let start = record.blog_at & !(size - 1);
-        let used = (record.blog_at - start).saturating_add(record.len.into());
         let whole_lines =
             (record.blog_at | u64::from(record.len)).is_multiple_of(LINE_BYTES as u64);
-        if used > size || record.extent_order > 8 || !whole_lines {
+        if !whole_lines {
             return false;
         }
-        let found = match self.extents.entry(start) {
-            Slot::Occupied(found) => found.into_mut(),
-            Slot::Vacant(vacant) => {
-                let Some(extent) = blog.allocate_at(start, record.extent_order) else {
-                    return false;
-                };
-                vacant.insert(Found {
-                    extent,
-                    oldest: record.base,
-                    end: 0,
-                    used: 0,
-                })
-            }
+        let at = (record.blog_at, record.len, record.extent_order);
+        let Some(found) = find(blog, &mut self.extents, at, record.base) else {
+            return false;
         };
-        let used = (found.used).max(used as u32);
-        found.extent.set_cursor(used);
-        found.used = used;
         let Some(span) = found.extent.span(record.blog_at, record.len) else {
             return false;
         };
@@ -238,6 +285,7 @@ impl<M: Memory> Run<M> {
             return false;
         }
         found.end = end(record);
+        found.bytes += u64::from(record.len);
         self.entries.push(Entry {
             base: record.base,
             count: record.count,

@@ -1,11 +1,12 @@
 //! What a broker says of itself in the region, and the small thread that keeps
-//! saying it: heartbeat, topics that were deleted, the profile in the log.
+//! saying it: heartbeat, topics that were deleted, the profile in the log, and the end of a broker that
+//! leaves its cluster.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
@@ -15,12 +16,18 @@ use embar_fabric::rows::RowWriter;
 use embar_meter::snapshot::Snapshot;
 
 use super::Watch;
+use super::threads::Threads;
 use crate::clock::Clock;
 use crate::node::Node;
 use crate::shard::At;
 
 /// How often a heartbeat is stored and deleted topics are looked for.
 const BEAT: Duration = Duration::from_millis(250);
+
+/// How often a broker that leaves is looked at.
+const LEAVING_BEAT: Duration = Duration::from_millis(10);
+/// How long the peers of a broker that leaves have to go elsewhere.
+const LEAVING_GRACE: Duration = Duration::from_secs(5);
 
 struct Rows {
     broker: RowWriter<Mapped, BrokerRow>,
@@ -77,14 +84,12 @@ impl Membership {
         }
     }
 
+    /// One that has left has said its last.
     pub fn set_state(&self, state: BrokerState) {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        rows.row.set_broker_state(state);
-        let row = rows.row;
-        rows.broker.store(&row);
+        set_state(&self.rows, state);
     }
 
-    /// Stops the heartbeat and says that this broker left in good order.
+    /// Stops the heartbeat and says that this broker ended in good order.
     pub fn leave(mut self) {
         self.stop();
         self.set_state(BrokerState::Gone);
@@ -95,6 +100,47 @@ impl Membership {
         if let Some(beat) = self.beat.take() {
             drop(beat.join());
         }
+    }
+}
+
+fn set_state(rows: &Mutex<Rows>, state: BrokerState) {
+    let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+    if rows.row.broker_state() == Some(BrokerState::Left) {
+        return;
+    }
+    rows.row.set_broker_state(state);
+    let row = rows.row;
+    rows.broker.store(&row);
+}
+
+/// The end of a broker that leaves its cluster for good, step by step between its heartbeats.
+struct Departure {
+    rows: Arc<Mutex<Rows>>,
+    threads: Arc<Threads>,
+    /// Once it has begun: when its peers are cut.
+    cut_at: Option<Instant>,
+}
+
+impl Departure {
+    /// How soon to look again.
+    fn step(&mut self, node: &Node<Mapped>) -> Duration {
+        if !node.is_leaving() || node.has_left() {
+            return BEAT;
+        }
+        let cut_at = *self.cut_at.get_or_insert_with(|| {
+            set_state(&self.rows, BrokerState::Draining);
+            self.threads.begin_to_drain();
+            Instant::now() + LEAVING_GRACE
+        });
+        let is_over = self.threads.have_ended() && node.is_settled();
+        if !is_over && Instant::now() < cut_at {
+            return LEAVING_BEAT;
+        }
+        self.threads.cut();
+        set_state(&self.rows, BrokerState::Left);
+        node.set_left();
+        tracing::info!(id = node.id, "has left the cluster");
+        BEAT
     }
 }
 
@@ -121,6 +167,7 @@ impl Announcement {
     pub fn keep(
         self,
         node: Arc<Node<Mapped>>,
+        threads: Arc<Threads>,
         watch: Watch,
         clock: Clock,
     ) -> std::io::Result<Membership> {
@@ -128,14 +175,25 @@ impl Announcement {
         let rows = Arc::new(Mutex::new(self.rows));
         let mut pulse = self.pulse;
         let mut reporter = Reporter::new(&node, clock.at());
+        let mut departure = Departure {
+            rows: Arc::clone(&rows),
+            threads,
+            cut_at: None,
+        };
         let beat = std::thread::Builder::new().name(format!("embar-beat-{}", node.id));
         let beat = beat.spawn(move || {
             let _watch = watch;
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(BEAT) {
+            let mut beat = BEAT;
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(beat) {
                 let at = clock.at();
                 pulse.beat(at);
                 node.refresh_topics();
+                if node.is_overtaken() {
+                    tracing::error!("this broker was overtaken: it ends, to be started again");
+                    return;
+                }
                 reporter.report(&node, at);
+                beat = departure.step(&node);
             }
         })?;
         Ok(Membership {

@@ -11,7 +11,7 @@ use embar_fabric::region::{Probe, Region};
 
 use super::{Progress, RegionSpec, join};
 use crate::config::BrokerConfig;
-use crate::error::StartError;
+use crate::error::{StartError, no_place};
 use crate::node::HEAD;
 
 /// What every region's directory holds.
@@ -23,7 +23,14 @@ pub(super) fn lead(
     spec: RegionSpec,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(Region<Mapped>, Claim), StartError> {
-    let geometry = Geometry::for_cluster(spec.bytes, spec.data_brokers, spec.standbys)?;
+    let RegionSpec {
+        bytes,
+        data_brokers,
+        standbys,
+        spares,
+        ..
+    } = spec;
+    let geometry = Geometry::for_cluster(bytes, data_brokers, standbys, spares)?;
     let region = match Region::probe(dir) {
         Probe::Stale { .. } if !spec.fresh => {
             tracing::info!(dir = %dir.display(), "taking over the region of a cluster that is gone");
@@ -92,8 +99,9 @@ fn take(dir: &Path, wanted: &Geometry, coherence: Coherence) -> Result<Region<Ma
     Err(StartError::OtherShape {
         dir: dir.to_owned(),
         found_mib: found.total_bytes() >> 20,
-        found_brokers: found.brokers - found.standbys,
+        found_brokers: found.brokers - found.standbys - found.spares,
         found_standbys: found.standbys,
+        found_spares: found.spares,
     })
 }
 
@@ -124,15 +132,6 @@ impl Place {
         rows.filter(|row| *row != HEAD && geometry.takes_data(*row) == self.takes_data)
             .collect()
     }
-
-    /// Why one of its rows cannot be had.
-    fn option(&self) -> &'static str {
-        if self.takes_data {
-            "--brokers"
-        } else {
-            "--standbys"
-        }
-    }
 }
 
 /// The part of one that joins: the region that the head names, and a row of it whose owner, if it
@@ -159,10 +158,7 @@ pub(super) fn follow(
                 (Some(first), Some(last)) => {
                     format!("broker id {id} is not one of {first} to {last}")
                 }
-                _ => format!(
-                    "the cluster has no such place: start it with more {}",
-                    place.option()
-                ),
+                _ => "the cluster has no such place: start it with --standbys".into(),
             }));
         }
         let claim = region.claim(id)?;
@@ -178,8 +174,5 @@ pub(super) fn follow(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(fail(format!(
-        "all its rows are taken: start the cluster with more {}",
-        place.option()
-    )))
+    Err(fail(no_place(region.geometry(), place.takes_data)))
 }

@@ -45,6 +45,9 @@ pub struct RegionSpec {
     pub data_brokers: u16,
     /// Brokers that stand by to sequence.
     pub standbys: u16,
+    /// Brokers that may join later and take data. Their payload comes on top of `bytes`, as much as
+    /// that of each other one, and is taken when they join.
+    pub spares: u16,
     /// Throw a stale region away instead of taking it over with its data.
     pub fresh: bool,
     /// How processes see each other's stores.

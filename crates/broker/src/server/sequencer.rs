@@ -10,10 +10,10 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use embar_fabric::Sleeper;
 use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
-use embar_fabric::{RegionError, Sleeper};
 use embar_order::{Candidate, Limits, Sequencer, Step, TakeoverError};
 use embar_transport::{Epoll, Reactor, Waker};
 
@@ -35,6 +35,11 @@ const BEATS_PER_LEASE: u32 = 10;
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// Steps without work after which the thread sleeps: sleeping and being woken costs about as much.
 const EMPTY_STEPS: u32 = 8;
+/// Records in one step that show that more are on their way.
+const BUSY_RECORDS: usize = 2;
+/// How long a busy sequencer lets records gather before it looks again. It takes them with one step
+/// then, nobody has to wake it, and brokers are woken once for many.
+const GATHER: Duration = Duration::from_micros(50);
 /// All rows' bits.
 const EVERYBODY: u32 = u32::MAX;
 
@@ -123,16 +128,6 @@ impl Chains {
     }
 }
 
-/// Why a takeover failed.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-enum Failed {
-    /// Its lock could not be had.
-    Lock(#[from] RegionError),
-    /// What was left could not be gone on with.
-    Takeover(#[from] TakeoverError),
-}
-
 /// See the module.
 struct Thread {
     region: Region<Mapped>,
@@ -171,9 +166,10 @@ impl Thread {
         let mut not_before = Instant::now();
         while !self.is_over() {
             if Instant::now() >= not_before && self.should_take_over(&mut candidate) {
-                match self.take_over(&mut candidate) {
-                    Ok(Some(sequencer)) => return Some(sequencer),
-                    Ok(None) => {}
+                match self.take_over() {
+                    Ok(sequencer) => return Some(sequencer),
+                    // Another candidate was faster.
+                    Err(TakeoverError::Overtaken) => {}
                     Err(error) => {
                         tracing::error!("cannot take over as the sequencer: {error}");
                         not_before = Instant::now() + self.lease;
@@ -192,17 +188,7 @@ impl Thread {
         candidate.should_take_over(&self.region, self.now(), &alive)
     }
 
-    /// `None` when another candidate takes over, or was faster.
-    fn take_over(
-        &mut self,
-        candidate: &mut Candidate,
-    ) -> Result<Option<Sequencer<Mapped>>, Failed> {
-        let Some(_lock) = self.region.try_takeover()? else {
-            return Ok(None);
-        };
-        if !self.should_take_over(candidate) {
-            return Ok(None);
-        }
+    fn take_over(&mut self) -> Result<Sequencer<Mapped>, TakeoverError> {
         let began = Instant::now();
         let region = self.region.clone();
         let sequencer = Sequencer::take_over(
@@ -220,7 +206,7 @@ impl Thread {
             took = ?began.elapsed(),
             "sequences"
         );
-        Ok(Some(sequencer))
+        Ok(sequencer)
     }
 
     /// Sequences until a successor has taken over, or the thread is to end.
@@ -247,7 +233,11 @@ impl Thread {
                 sequencer.retain_chains(&|chain| self.chains.exists(chain));
                 next_sweep = now + nanos(SWEEP_EVERY);
             }
-            if self.step(&mut sequencer, now) {
+            let taken = self.step(&mut sequencer, now);
+            if taken >= BUSY_RECORDS {
+                self.sleep(GATHER);
+            }
+            if taken > 0 {
                 empty = 0;
                 continue;
             }
@@ -262,25 +252,25 @@ impl Thread {
         }
     }
 
-    /// True when there was something to do.
-    fn step(&mut self, sequencer: &mut Sequencer<Mapped>, now: u64) -> bool {
+    /// How many records were taken, or notices told.
+    fn step(&mut self, sequencer: &mut Sequencer<Mapped>, now: u64) -> usize {
         let Step {
             taken,
             ordered,
             told,
-        } = sequencer.step(now);
+        } = sequencer.step(now, &|chain| self.chains.exists(chain));
         // What was ordered is news for all who export it.
         let whom = if ordered > 0 { EVERYBODY } else { told };
         if whom != 0 {
             self.brokers.ring(whom);
         }
-        taken > 0 || whom != 0
+        taken.max(usize::from(whom != 0))
     }
 
     /// Sleeps until somebody rings, a lease of the core's ends, or `most` nanoseconds have passed.
     fn rest(&mut self, sequencer: &mut Sequencer<Mapped>, most: u64) {
         self.sleeper.set(true);
-        if !self.step(sequencer, self.now()) {
+        if self.step(sequencer, self.now()) == 0 {
             let deadline = sequencer.core().next_deadline().unwrap_or(most);
             self.sleep(Duration::from_nanos(most.min(deadline)));
         }

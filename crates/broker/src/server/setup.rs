@@ -16,11 +16,11 @@ use super::{Progress, Role, StopWord};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{Log, Recovered, Watermarks};
+use crate::log::{Log, Recovered, Rejoin, Watermarks};
 use crate::node::{HEAD, Node};
 use crate::topics::TopicTable;
 
-/// How long a broker that takes data waits for a sequencer.
+/// How long a broker that takes data waits for a sequencer that has nothing to tell.
 const SEQUENCED_WITHIN: Duration = Duration::from_secs(60);
 /// How often it looks meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -90,8 +90,9 @@ pub(super) fn join(
     let (log, recovered) = if region.geometry().takes_data(row) {
         let known: Vec<_> = topics.iter().cloned().collect();
         let marks = Watermarks::of(region.geometry().blog_bytes, &config);
-        let (mut log, recovered) = Log::open(&region, &claim, marks, &known);
+        let mut log = Log::open(&region, &claim, marks, &known);
         await_sequencer(&mut log)?;
+        let recovered = log.recovered();
         (Some(log), recovered)
     } else {
         (None, Recovered::default())
@@ -116,13 +117,16 @@ pub(super) fn join(
 
 /// Until it has taken what this row's owner before left, its order is not known.
 fn await_sequencer(log: &mut Log<Mapped>) -> Result<(), StartError> {
-    let deadline = Instant::now() + SEQUENCED_WITHIN;
-    while !log.rejoin() {
-        if Instant::now() >= deadline {
-            let waited = SEQUENCED_WITHIN;
-            return Err(StartError::NoSequencer { waited });
+    let mut waits_since = Instant::now();
+    loop {
+        match log.rejoin() {
+            Rejoin::Done => return Ok(()),
+            Rejoin::GoesOn => waits_since = Instant::now(),
+            Rejoin::Waits if waits_since.elapsed() >= SEQUENCED_WITHIN => {
+                let waited = SEQUENCED_WITHIN;
+                return Err(StartError::NoSequencer { waited });
+            }
+            Rejoin::Waits => std::thread::sleep(LOOK_EVERY),
         }
-        std::thread::sleep(LOOK_EVERY);
     }
-    Ok(())
 }

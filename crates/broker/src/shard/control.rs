@@ -1,26 +1,24 @@
 //! Requests: which topics, open a stream, who is there.
 
 use embar_fabric::memory::Memory;
-use embar_fabric::records::BrokerState as RowState;
 use embar_meter::kernel::ProcessReading;
 use embar_session::SendError;
 use embar_transport::Token;
 use embar_wire::control::{
-    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic,
-    DeleteTopic, DescribeTopic, ErrorCode, ErrorReply, Joined, OpenPublisher, Partition,
-    ProfileReply, PublisherOpened, SetMetering, StartAt, StatusReply, Subscribe, Subscribed,
-    TopicCreated, TopicDescription, Topics,
+    BrokerStatus, Control, CreateTopic, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply,
+    OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt, StatusReply,
+    Subscribe, Subscribed, TopicCreated, TopicDescription, Topics,
 };
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_HEADER_BYTES};
 
-use super::{At, Shard, refusal};
+use super::{At, Shard, members, refusal};
 use crate::connection::{Cursor, NotSent, Peer};
 use crate::node::{HEAD, Node};
 use crate::profile::Counter;
 use crate::topics::Topic;
 
 /// Either the answer, or why there is none.
-type Answer = Result<Control, ErrorReply>;
+pub(super) type Answer = Result<Control, ErrorReply>;
 
 impl<M: Memory> Shard<M> {
     /// Answers a request.
@@ -71,7 +69,7 @@ impl<M: Memory> Shard<M> {
     fn ask(&mut self, message: Control, at: At) -> Answer {
         let node = &*self.node;
         match message {
-            Control::Metadata(asked) => Ok(metadata(node, asked.topic.as_deref())),
+            Control::Metadata(asked) => Ok(members::metadata(node, asked.topic.as_deref())),
             Control::Status => Ok(self.status(at)),
             Control::Profile => profile(node),
             Control::SetMetering(SetMetering { on }) => {
@@ -82,7 +80,8 @@ impl<M: Memory> Shard<M> {
             Control::DescribeTopic(DescribeTopic { name }) => describe(node, &name),
             Control::CreateTopic(spec) => create(node, &spec, at),
             Control::DeleteTopic(DeleteTopic { name }) => delete(node, &name),
-            Control::Join(asked) => join(node, asked.takes_data),
+            Control::Join(asked) => members::join(node, asked.takes_data),
+            Control::RemoveBroker(asked) => members::remove(node, &asked),
             other => {
                 let what = format!("{:?} is not a request that a broker answers", other.id());
                 Err(refusal(ErrorCode::BadFrame, what))
@@ -224,8 +223,8 @@ impl<M: Memory> Shard<M> {
 /// Whether a connection can go on after this error.
 fn stays_open(code: ErrorCode) -> bool {
     use ErrorCode::{
-        ClusterFull, InvalidArgument, InvalidName, NotData, NotHead, OffsetOutOfRange, TopicExists,
-        UnknownTopic,
+        ClusterFull, InvalidArgument, InvalidName, NotData, NotHead, OffsetOutOfRange, RetainsData,
+        TopicExists, UnknownTopic,
     };
     matches!(
         code,
@@ -235,6 +234,7 @@ fn stays_open(code: ErrorCode) -> bool {
             | NotData
             | NotHead
             | OffsetOutOfRange
+            | RetainsData
             | TopicExists
             | UnknownTopic
     )
@@ -301,7 +301,7 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Answer {
     }))
 }
 
-fn must_be_head<M: Memory>(node: &Node<M>) -> Result<(), ErrorReply> {
+pub(super) fn must_be_head<M: Memory>(node: &Node<M>) -> Result<(), ErrorReply> {
     if node.is_head() {
         return Ok(());
     }
@@ -338,73 +338,8 @@ fn delete<M: Memory>(node: &Node<M>, name: &str) -> Answer {
     Ok(Control::TopicDeleted)
 }
 
-fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Answer {
-    if node.takes_data() {
-        // A standby knows as much as the head, and a data broker is busy.
-        must_be_head(node)?;
-    }
-    // The first row that nobody holds; whoever claims it first has it.
-    let geometry = node.region.geometry();
-    let (free, more) = if takes_data {
-        (
-            geometry.data_rows().find(|row| !node.alive(*row)),
-            "brokers",
-        )
-    } else {
-        let mut standbys = geometry.candidates().skip(1);
-        (standbys.find(|row| !node.alive(*row)), "standbys")
-    };
-    let free = free.ok_or_else(|| {
-        refusal(
-            ErrorCode::ClusterFull,
-            format!("all rows are taken: start the cluster with more --{more}"),
-        )
-    })?;
-    Ok(Control::Joined(Joined {
-        broker_id: free.into(),
-        region_dir: node.region_dir().to_string_lossy().into_owned(),
-        nonce: node.region.nonce().into(),
-    }))
-}
-
 fn profile<M: Memory>(node: &Node<M>) -> Answer {
     let json = serde_json::to_vec(&node.profile.snapshot());
     let json = json.map_err(|e| refusal(ErrorCode::Internal, e.to_string()))?;
     Ok(Control::ProfileReply(ProfileReply { json }))
-}
-
-/// Every row that was ever used, and whether its owner lives.
-fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Control {
-    let topic_order = topic.and_then(|name| {
-        node.refresh_topics();
-        node.topics().by_name(name).map(|topic| topic.order.into())
-    });
-    let brokers = (0..node.region.geometry().brokers).filter_map(|id| {
-        let row = node.region.broker_row(id)?;
-        let state = match row.broker_state()? {
-            RowState::Free => return None,
-            _ if !node.alive(id) => BrokerState::Gone,
-            RowState::Starting => BrokerState::Starting,
-            RowState::Ready => BrokerState::Ready,
-            RowState::Draining => BrokerState::Draining,
-            RowState::Gone => BrokerState::Gone,
-        };
-        Some(BrokerInfo {
-            id: id.into(),
-            state,
-            address: row.address().map_or_else(String::new, |a| a.to_string()),
-            incarnation: row.incarnation,
-            role: if id == HEAD {
-                BrokerRole::Head
-            } else {
-                BrokerRole::Member
-            },
-            takes_data: node.region.geometry().takes_data(id),
-        })
-    });
-    Control::ClusterMetadata(ClusterMetadata {
-        head: HEAD.into(),
-        brokers: brokers.collect(),
-        topic_order,
-    })
 }

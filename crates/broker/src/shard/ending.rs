@@ -66,8 +66,10 @@ impl<M: Memory> Shard<M> {
         (!config.idle_timeout.is_zero()).then(|| reply.since.after(config.idle_timeout))
     }
 
-    /// Ends what has taken too long, and lets links send their heartbeats.
+    /// Ends what has taken too long, lets links send their heartbeats, and tells streams which brokers
+    /// came and went.
     pub fn tick(&mut self, at: At) {
+        self.tell_roster(at);
         let due = |c: &Connection<M>| self.deadline_of(c).is_some_and(|d| d <= at.now);
         let due: Vec<Token> = self
             .connections

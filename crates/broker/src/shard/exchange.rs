@@ -119,6 +119,8 @@ impl<M: Memory> Shard<M> {
                 let Some(connection) = self.connections.get_mut(&token) else {
                     return;
                 };
+                // Who connects has just asked who is there.
+                connection.roster = self.node.roster();
                 if let Err(error) = connection.link.welcome(&welcome.to_greeting(), at.now) {
                     let text = error.to_string();
                     connection.link.fail(CloseReason::BadMessage, &text, at.now);

@@ -50,7 +50,7 @@ impl<M: Memory> Shard<M> {
             }
             Read::Damaged => {
                 let what = format!(
-                    "position {} cannot be read: memory of the cluster is damaged; what lies above it can be",
+                    "position {} cannot be read: memory of the cluster is damaged; what can be read of the rest begins above it",
                     cursor.next
                 );
                 self.refuse(token, refusal(ErrorCode::Internal, what), at);

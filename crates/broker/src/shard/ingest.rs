@@ -86,6 +86,10 @@ impl<M: Memory> Shard<M> {
             Err(NoRoom::UnknownTopic) => {
                 self.refuse_batch(token, topic_is_gone(), at);
             }
+            Err(NoRoom::Damaged) => {
+                let what = "the topic's order is damaged, so nothing can be stored behind it: publish to another topic";
+                self.refuse_batch(token, refusal(ErrorCode::Internal, what.into()), at);
+            }
             Err(NoRoom::Congested | NoRoom::Full) => {
                 if !matches!(connection.input, Input::Paused { .. }) {
                     link.hold(true, at.now);
@@ -202,10 +206,15 @@ impl<M: Memory> Shard<M> {
                 log.submit(claimed, header, session.slot, ticket, at.wall, &self.meter)
             }
             _ => {
-                let appended = self
-                    .node
-                    .log()
-                    .append(claimed, header, at.wall, &self.meter);
+                let mut log = self.node.log();
+                if self.node.leaves_empty() {
+                    log.abandon(claimed);
+                    drop(log);
+                    self.refuse_batch(token, refusal(ErrorCode::Draining, LEAVES.into()), at);
+                    return;
+                }
+                let appended = log.append(claimed, header, at.wall, &self.meter);
+                drop(log);
                 self.touched.push(header.topic());
                 if let Some(base) = appended {
                     self.acknowledge(token, base);
@@ -300,6 +309,9 @@ impl<M: Memory> Shard<M> {
         self.to_flush = tokens;
     }
 }
+
+/// What a publisher is told whose batch would be all that keeps a broker from leaving.
+const LEAVES: &str = "this broker leaves the cluster: publish to another";
 
 /// On an ordered topic a connection carries the batches of one producer.
 fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), ErrorReply> {

@@ -12,18 +12,24 @@ use crate::log::{Answer, NoRoom, SessionRequest, Settled, Ticket};
 use crate::topics::Topic;
 
 impl<M: Memory> Shard<M> {
-    /// Takes in what was ordered, and what the sequencer answered. True when there was something, or
+    /// Takes in what was ordered, and answers whoever is to be told. True when there was something, or
     /// may be more.
     pub(super) fn poll_order(&mut self, at: At, out: &mut Vec<Action<M>>) -> bool {
         if !self.node.takes_data() {
             return false;
         }
         let mut log = self.node.log();
-        if !log.has_ordered() {
-            return false;
+        let mut news = false;
+        if log.has_ordered() {
+            let before = log.reign();
+            news = log.poll_order();
+            if log.reign() != before {
+                // What was unsettled was submitted again.
+                out.push(Action::Submitted);
+            }
+            log.take_grown(&mut self.touched);
         }
-        let news = log.poll_order();
-        log.take_grown(&mut self.touched);
+        // What was submitted to a topic is answered when it is deleted, be it the last one.
         if log.has_settled_besides(self.lane) {
             out.push(Action::WakeOthers);
         }
@@ -108,6 +114,10 @@ impl<M: Memory> Shard<M> {
                     }),
                 };
                 let topic = self.node.topics().by_id(topic).cloned();
+                let protocol = topic
+                    .as_ref()
+                    .and_then(|it| embar_order::protocol::of_order(it.order));
+                let window = self.node.config.session_window;
                 Control::PublisherOpened(PublisherOpened {
                     topic_id: topic.as_ref().map_or(0, |topic| topic.id),
                     max_batch_bytes,
@@ -116,7 +126,8 @@ impl<M: Memory> Shard<M> {
                     session: opened.session,
                     session_epoch: opened.session_epoch,
                     mark: opened.mark,
-                    window: self.node.config.session_window,
+                    // A client that went further would be refused.
+                    window: protocol.map_or(window, |it| it.window(window)),
                 })
             }
             Some(Asked::Renew | Asked::Close) => {
@@ -148,6 +159,9 @@ impl<M: Memory> Shard<M> {
                 "the sequencer knows as many sessions as it has room for, and none is idle: close some publishers"
             }
             ErrorCode::UnknownTopic => "the topic was deleted",
+            ErrorCode::NoSequencer => {
+                "the sequencer ended before it answered: open the publisher again"
+            }
             _ => "the sequencer does not know this session",
         };
         self.refuse(token, refusal(code, what.into()), at);
@@ -237,7 +251,7 @@ impl<M: Memory> Shard<M> {
             NoRoom::UnknownTopic => {
                 refusal(ErrorCode::UnknownTopic, "the topic was deleted".into())
             }
-            NoRoom::Congested | NoRoom::Full => refusal(
+            NoRoom::Congested | NoRoom::Full | NoRoom::Damaged => refusal(
                 ErrorCode::Backpressure,
                 "too much waits for the sequencer: try again later".into(),
             ),

@@ -44,6 +44,7 @@ pub enum Frame {
     Control(Control),
     Ack {
         first: u64,
+        refused: Option<ErrorCode>,
         bases: Vec<u64>,
     },
     Batch {
@@ -156,6 +157,7 @@ impl Peer {
                     let ack = Ack::parse(message.payload()).expect("a good ack");
                     Frame::Ack {
                         first: ack.first(),
+                        refused: ack.refused(),
                         bases: ack.base_offsets().collect(),
                     }
                 }
@@ -281,7 +283,11 @@ impl Peer {
 
     pub fn expect_ack(&mut self) -> (u64, Vec<u64>) {
         match self.receive().expect("an ack") {
-            Frame::Ack { first, bases } => (first, bases),
+            Frame::Ack {
+                first,
+                refused: None,
+                bases,
+            } => (first, bases),
             other => panic!("{other:?} instead of an ack"),
         }
     }
@@ -294,6 +300,27 @@ impl Peer {
             assert_eq!(first, self.acked, "acks are cumulative");
             self.acked += bases.len() as u64;
             all.extend(bases);
+        }
+        all
+    }
+
+    /// What became of `count` batches: where they are, or why not and the session's mark.
+    pub fn expect_answers(&mut self, count: usize) -> Vec<Result<u64, (ErrorCode, u64)>> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            match self.receive().expect("an ack") {
+                Frame::Ack {
+                    first,
+                    refused,
+                    bases,
+                } => {
+                    assert_eq!(first, self.acked, "acks are cumulative");
+                    self.acked += bases.len() as u64;
+                    let answer = |base| refused.map_or(Ok(base), |code| Err((code, base)));
+                    all.extend(bases.into_iter().map(answer));
+                }
+                other => panic!("{other:?} instead of an ack"),
+            }
         }
         all
     }
@@ -387,25 +414,34 @@ pub fn messages(header: &BatchHeader, payload: &[u8]) -> Vec<(u64, Vec<u8>)> {
 
 /// A sealed batch of these values.
 pub fn batch(topic: u32, sequence: u64, values: &[&[u8]]) -> Vec<u8> {
+    batch_of(7, 0, topic, sequence, values)
+}
+
+/// A sealed batch of a producer's session.
+pub fn batch_of(producer: u64, epoch: u32, topic: u32, sequence: u64, values: &[&[u8]]) -> Vec<u8> {
     let bytes: usize = values.iter().map(|v| v.len() + 64).sum();
     let mut builder = BatchBuilder::new(Vec::new(), (bytes + 256).next_multiple_of(64));
     for value in values {
         builder.try_push(None, &[], value).expect("it fits");
     }
     builder.seal(SealFields {
-        producer: 7,
+        producer,
         sequence,
         topic,
-        epoch: 0,
+        epoch,
         append_time: WallNs(1),
         flags: BatchFlags::default(),
     })
 }
 
 pub fn create_topic(cluster: &Cluster, name: &str, retention_bytes: u64) {
+    create_topic_of_order(cluster, name, 0, retention_bytes);
+}
+
+pub fn create_topic_of_order(cluster: &Cluster, name: &str, order: u32, retention_bytes: u64) {
     let spec = CreateTopic {
         name: name.into(),
-        order: 0,
+        order,
         retention_bytes,
         max_message_bytes: 0,
     };

@@ -35,6 +35,7 @@ impl Private {
         let plan = Plan {
             exe: plan::own_exe()?,
             brokers: plan.brokers,
+            spares: 0,
             standbys: 0,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             region: regions::temporary(prefix),

@@ -65,7 +65,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    /// Of nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
         let micros = |ns: u64| ns as f64 / 1000.0;
         let at = |quantile| micros(histogram.value_at_quantile(quantile));
         Self {

@@ -1,6 +1,7 @@
 //! `embar bench`: what the log does, and what the machine allows.
 
 mod e2e;
+mod latency;
 mod metering;
 mod publish;
 mod read;
@@ -33,6 +34,7 @@ enum Bench {
     Publish(publish::PublishArgs),
     Read(read::ReadArgs),
     E2e(e2e::E2eArgs),
+    Latency(latency::LatencyArgs),
     Wall(wall::WallArgs),
     Metering(metering::MeteringArgs),
     Session(Box<session::SessionArgs>),
@@ -46,6 +48,7 @@ pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
         Bench::Publish(args) => publish::run(args, context),
         Bench::Read(args) => read::run(args, context),
         Bench::E2e(args) => e2e::run(args, context),
+        Bench::Latency(args) => latency::run(args, context),
         Bench::Wall(args) => wall::run(args, context),
         Bench::Metering(args) => metering::run(args, context),
         Bench::Session(args) => session::run(args, context),

@@ -33,14 +33,15 @@ const DYING_WITHIN: Duration = Duration::from_secs(3);
 #[command(after_help = "\
 Examples:
   embar broker --head --listen 127.0.0.1:9400 --region-size 2GiB
-  embar broker --follower 127.0.0.1:9400
+  embar broker --follower 127.0.0.1:9400            # also while the cluster runs
   embar broker --follower 127.0.0.1:9400 --id 2     # take over the row of a broker that died
   embar broker --standby 127.0.0.1:9400             # sequence when the head cannot
 
 Standard output carries one line once the broker serves:
   ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0
 Logs go to standard error. SIGTERM and Ctrl-C drain: what was received is acknowledged, then
-the broker ends.")]
+the broker ends. `embar drain ID` does the same for good; the line then is
+  left id=1")]
 pub struct BrokerArgs {
     /// Create the region, or take over one that was left, and lead the cluster
     #[arg(long, conflicts_with = "member", required_unless_present = "member")]
@@ -72,6 +73,10 @@ pub struct BrokerArgs {
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "member",
           value_parser = clap::value_parser!(u16).range(1..=32))]
     pub brokers: u16,
+    /// Places beside these for data brokers that join later; each takes its memory then
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "member",
+          value_parser = clap::value_parser!(u16).range(0..=30))]
+    pub spares: u16,
     /// Standbys the region has room for beside them
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "member",
           value_parser = clap::value_parser!(u16).range(0..=7))]
@@ -160,6 +165,10 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
                 "a thread of this broker died (see its log): start it again, what it acknowledged is kept"
             );
         }
+        if server.has_left() {
+            say(&Report::Left { id: server.id() })?;
+            return Ok(());
+        }
     }
     tracing::info!("draining");
     let outcome = server.shutdown(args.grace);
@@ -214,6 +223,7 @@ fn role(args: &BrokerArgs) -> Role {
                 bytes: args.region_size.0,
                 data_brokers: args.brokers - 1,
                 standbys: args.standbys,
+                spares: args.spares,
                 fresh: args.fresh,
                 coherence,
             },

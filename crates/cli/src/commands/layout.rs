@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::size::Size;
+use crate::supervise::plan;
 
 /// Print the layout of a region, from the definitions the brokers use
 #[derive(Args, Debug)]
@@ -15,9 +16,12 @@ use crate::size::Size;
 Examples:
   embar layout
   embar layout --brokers 4 --region-size 2GiB
+  embar layout --brokers 4 --spares 4          what room for four more brokers costs
 
-JSON: control_bytes, total_bytes, blog_bytes, tables[] with name, writer, offset, entry_bytes,
-entries")]
+Each spare costs its part of the tables now, and blog_bytes more once a broker joins there.
+
+JSON: control_bytes, total_bytes, blog_bytes, spares, tables[] with name, writer, offset,
+entry_bytes, entries; total_bytes is what the region takes before anybody has joined a spare")]
 pub struct LayoutArgs {
     /// The head and the brokers that take data
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
@@ -25,6 +29,9 @@ pub struct LayoutArgs {
     /// Standbys beside them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=7))]
     standbys: u16,
+    /// Brokers that may join later [default: 1, or 0 for a head that is alone]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=30))]
+    spares: Option<u16>,
     /// Bytes of the region
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     region_size: Size,
@@ -44,12 +51,16 @@ struct Region {
     control_bytes: u64,
     blog_bytes: u64,
     total_bytes: u64,
+    spares: u16,
     tables: Vec<Table>,
 }
 
 /// Prints it.
 pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
-    let geometry = Geometry::for_cluster(args.region_size.0, args.brokers - 1, args.standbys)
+    let spares = args.spares;
+    let spares = spares.unwrap_or_else(|| plan::default_spares(args.brokers, args.standbys));
+    let data = args.brokers - 1;
+    let geometry = Geometry::for_cluster(args.region_size.0, data, args.standbys, spares)
         .map_err(|error| crate::exit::usage(error.to_string()))?;
     let layout = Layout::new(&geometry);
     let tables = layout
@@ -67,6 +78,7 @@ pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
         control_bytes: layout.control_bytes(),
         blog_bytes: geometry.blog_bytes,
         total_bytes: geometry.total_bytes(),
+        spares: geometry.spares,
         tables,
     })?;
     context.output.say(layout)

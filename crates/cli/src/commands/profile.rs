@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use embar_client::Admin;
 use embar_meter::Snapshot;
+use embar_wire::control::BrokerState;
 use serde::Serialize;
 
 use crate::bench::report::{Derived, profile_text};
@@ -65,7 +66,7 @@ pub fn run(args: &ProfileArgs, context: &Context) -> Result<()> {
             .wait()?
             .brokers
             .iter()
-            .filter(|broker| broker.takes_data)
+            .filter(|broker| broker.takes_data && broker.state != BrokerState::Left)
             .map(|broker| broker.id)
             .collect(),
     };

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use embar_client::Error;
+use embar_client::admin::Request;
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{BrokerInfo, BrokerRole, BrokerState, BrokerStatus};
 use serde::Serialize;
@@ -19,8 +21,8 @@ Examples:
   embar status
   embar --json status --bootstrap 127.0.0.1:9400
 
-JSON, one object: head, brokers[] with id, role, state, address, incarnation, takes_data and,
-unless it does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches,
+JSON, one object: head, sequencer (null while nobody sequences), brokers[] with id, role, state, address, incarnation, takes_data and,
+unless it has left or does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches,
 messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults,
 peak_memory_bytes, heartbeat_age_s. Exit code 1 if a broker does not answer.")]
 pub struct StatusArgs {
@@ -31,6 +33,7 @@ pub struct StatusArgs {
 #[derive(Serialize)]
 struct Report {
     head: u32,
+    sequencer: Option<u32>,
     brokers: Vec<Broker>,
 }
 
@@ -92,17 +95,20 @@ pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let admin = args.connect.admin()?;
     let cluster = admin.metadata().wait()?;
     // All are asked before the first answer is waited for: one that hangs does not hide the others for long.
+    // Nobody expects an answer of one that left for good.
+    let ask = |info: &BrokerInfo| (info.state != BrokerState::Left).then(|| admin.status(info.id));
     let asked: Vec<_> = cluster
         .brokers
         .iter()
-        .map(|info| (info, admin.status(info.id)))
+        .map(|info| (info, ask(info)))
         .collect();
     let brokers = asked
         .into_iter()
-        .map(|(info, request)| broker(info, request.wait().map_err(|error| error.to_string())))
+        .map(|(info, request)| broker(info, request.map(Request::wait)))
         .collect();
     let report = Report {
         head: cluster.head,
+        sequencer: cluster.sequencer,
         brokers,
     };
     context.output.json(&report)?;
@@ -125,6 +131,7 @@ fn state(state: BrokerState) -> &'static str {
         BrokerState::Ready => "ready",
         BrokerState::Draining => "draining",
         BrokerState::Gone => "gone",
+        BrokerState::Left => "left",
         // Of a later version.
         _ => "unknown",
     }
@@ -139,7 +146,8 @@ fn role(info: &BrokerInfo) -> &'static str {
     }
 }
 
-fn broker(info: &BrokerInfo, status: Result<BrokerStatus, String>) -> Broker {
+fn broker(info: &BrokerInfo, status: Option<Result<BrokerStatus, Error>>) -> Broker {
+    let status = status.map(|answer| answer.map_err(|error| error.to_string()));
     Broker {
         id: info.id,
         role: role(info),
@@ -147,8 +155,8 @@ fn broker(info: &BrokerInfo, status: Result<BrokerStatus, String>) -> Broker {
         address: info.address.clone(),
         incarnation: info.incarnation,
         takes_data: info.takes_data,
-        counters: status.as_ref().ok().map(Counters::from),
-        error: status.err(),
+        counters: status.iter().flatten().next().map(Counters::from),
+        error: status.and_then(Result::err),
     }
 }
 
@@ -171,7 +179,11 @@ fn table(report: &Report) -> Table {
     for broker in &report.brokers {
         let mut row = vec![
             broker.id.to_string(),
-            broker.role.into(),
+            if report.sequencer == Some(broker.id) {
+                format!("{}, sequences", broker.role)
+            } else {
+                broker.role.into()
+            },
             broker.state.into(),
             broker.address.clone(),
         ];
@@ -187,7 +199,8 @@ fn table(report: &Report) -> Table {
                 format!("{:.2}", counters.cpu_s),
                 format!("{:.0}", counters.uptime_s),
             ]),
-            None => row.push("no answer".into()),
+            None if broker.error.is_some() => row.push("no answer".into()),
+            None => {}
         }
         table.row(row);
     }

@@ -6,6 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use embar_fabric::Region;
+use embar_fabric::memory::Coherence;
+use embar_fabric::records::BrokerState;
 
 use super::child::{Child, Event, tail};
 use super::plan::{Plan, Role};
@@ -48,6 +51,11 @@ pub enum Happening {
     },
     /// A broker that was restarted serves again.
     Serves(Broker),
+    /// A broker was asked to leave the cluster for good, and has.
+    Left {
+        /// Its row.
+        id: u16,
+    },
     /// This process was told to stop.
     Interrupted,
     /// [`Waker::wake`] was called.
@@ -65,6 +73,8 @@ pub(super) struct Slot {
     address: Option<SocketAddr>,
     broker: Option<Broker>,
     failure: Option<(u8, String)>,
+    /// It has left the cluster, or is about to end for that.
+    left: bool,
 }
 
 /// Wakes [`Cluster::wait`] from another thread.
@@ -111,11 +121,26 @@ impl Cluster {
             .bytes_bar("reserving memory", cluster.plan.region_bytes);
         cluster.spawn(0)?;
         cluster.await_ready(&bar)?;
-        for id in 1..cluster.plan.rows() {
+        let unused = cluster.unused_spares()?;
+        for id in (1..cluster.plan.rows()).filter(|id| !unused.contains(id)) {
             cluster.spawn(id)?;
         }
         cluster.await_ready(&bar)?;
         Ok(cluster)
+    }
+
+    /// Spares that nobody joined in a region that was taken over, or that were left since.
+    fn unused_spares(&self) -> Result<Vec<u16>> {
+        let rows = self.plan.spare_rows();
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let region = Region::open(&self.plan.region, Coherence::Coherent)?;
+        let is_unused = |row: &u16| {
+            let state = region.broker_row(*row).and_then(|row| row.broker_state());
+            region.incarnation(*row) == 0 || state == Some(BrokerState::Left)
+        };
+        Ok(rows.filter(is_unused).collect())
     }
 
     /// What was asked for.
@@ -171,6 +196,7 @@ impl Cluster {
         };
         slot.life += 1;
         slot.failure = None;
+        slot.left = false;
         let place = (usize::from(id), slot.life);
         slot.child = Some(Child::start(
             (&self.plan.exe, &args),
@@ -195,7 +221,8 @@ impl Cluster {
                 );
             };
             match self.digest(event, Some(bar)) {
-                None | Some(Happening::Serves(_) | Happening::TimedOut) => {}
+                None
+                | Some(Happening::Serves(_) | Happening::Left { .. } | Happening::TimedOut) => {}
                 Some(Happening::Interrupted) => return Err(Problem::Interrupted.into()),
                 Some(Happening::Died { id, how }) => return Err(self.start_failure(id, how)),
                 Some(other @ Happening::Woken) => self.postponed.push_back(other),
@@ -252,6 +279,11 @@ impl Cluster {
                 }
                 None
             }
+            Report::Left { id } => {
+                self.slots[slot].left = true;
+                self.slots[slot].broker = None;
+                Some(Happening::Left { id })
+            }
             Report::Failed { code, message } => {
                 self.slots[slot].failure = Some((code, message));
                 None
@@ -282,10 +314,14 @@ impl Cluster {
     fn ended(&mut self, slot: usize) -> Option<Happening> {
         let place = &mut self.slots[slot];
         let mut child = place.child.take()?;
+        let left = place.left;
         // It closed its output a moment before it is gone.
         let deadline = Instant::now() + EXIT_WITHIN;
         while child.try_wait().is_none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
+        }
+        if left {
+            return None;
         }
         let how = match &place.failure {
             Some((_, message)) => format!("failed: {message}"),

@@ -1,10 +1,12 @@
 //! What cluster to start, and the arguments of its processes.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use embar_fabric::geometry::ROWS_MAX;
 
 use crate::settings::BrokerSettings;
 use crate::size::show_duration;
@@ -16,6 +18,8 @@ pub struct Plan {
     pub exe: PathBuf,
     /// The head and the brokers that take data; at least 1.
     pub brokers: u16,
+    /// Places for data brokers that join later; their rows come after those of the others.
+    pub spares: u16,
     /// Brokers beside these that sequence when the head cannot; their rows come last.
     pub standbys: u16,
     /// Address of the head. The others follow on the next ports, or take any free one if its port is 0.
@@ -47,6 +51,12 @@ pub fn own_exe() -> Result<PathBuf> {
     })
 }
 
+/// Places for brokers that join, unless told otherwise: one, where there is room for it.
+pub fn default_spares(brokers: u16, standbys: u16) -> u16 {
+    let room = ROWS_MAX.saturating_sub(brokers.saturating_add(standbys));
+    u16::from(brokers > 1).min(room)
+}
+
 /// What a broker is in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -62,14 +72,24 @@ pub enum Role {
 impl Plan {
     /// All rows.
     pub fn rows(&self) -> u16 {
-        self.brokers.saturating_add(self.standbys)
+        self.data_end().saturating_add(self.standbys)
+    }
+
+    /// The first row behind those of data brokers and spares.
+    pub fn data_end(&self) -> u16 {
+        self.brokers.saturating_add(self.spares)
+    }
+
+    /// Rows that nobody is started for, unless they hold data.
+    pub fn spare_rows(&self) -> Range<u16> {
+        self.brokers..self.data_end()
     }
 
     /// What the broker of row `id` is.
     pub fn role(&self, id: u16) -> Role {
         match id {
             0 => Role::Head,
-            id if id < self.brokers => Role::Data,
+            id if id < self.data_end() => Role::Data,
             _ => Role::Standby,
         }
     }
@@ -81,6 +101,7 @@ impl Plan {
         args.push(format!("--region={}", self.region.display()));
         args.push(format!("--region-size={}", self.region_bytes));
         args.push(format!("--brokers={}", self.brokers));
+        args.push(format!("--spares={}", self.spares));
         args.push(format!("--standbys={}", self.standbys));
         if self.fresh && before.is_none() {
             args.push("--fresh".into());
@@ -140,6 +161,7 @@ mod tests {
         Plan {
             exe: "/bin/embar".into(),
             brokers: 3,
+            spares: 0,
             standbys: 1,
             listen: SocketAddr::from(([127, 0, 0, 1], port)),
             region: "/dev/shm/r".into(),

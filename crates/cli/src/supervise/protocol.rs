@@ -27,6 +27,11 @@ pub enum Report {
         /// Batches found in the region.
         batches: u64,
     },
+    /// It has left the cluster for good, and ends.
+    Left {
+        /// Its row.
+        id: u16,
+    },
     /// It ends with an error; the code is that of the process.
     Failed {
         /// Exit code.
@@ -50,6 +55,7 @@ impl fmt::Display for Report {
                 f,
                 "ready id={id} address={address} pid={pid} topics={topics} batches={batches}"
             ),
+            Self::Left { id } => write!(f, "left id={id}"),
             Self::Failed { code, message } => write!(
                 f,
                 "failed code={code} message={}",
@@ -80,6 +86,9 @@ impl FromStr for Report {
                 pid: fields.parse("pid")?,
                 topics: fields.parse("topics")?,
                 batches: fields.parse("batches")?,
+            }),
+            "left" => Ok(Self::Left {
+                id: fields.parse("id")?,
             }),
             "failed" => {
                 let (_, message) = fields.0.split_once("message=").ok_or(Unknown)?;
@@ -122,7 +131,8 @@ mod tests {
             code: 2,
             message: "port in use: choose another code=9".into(),
         };
-        for report in [ready, failed, Report::Prefault { done: 1, total: 2 }] {
+        let left = Report::Left { id: 2 };
+        for report in [ready, failed, left, Report::Prefault { done: 1, total: 2 }] {
             assert_eq!(report.to_string().parse::<Report>(), Ok(report));
         }
     }

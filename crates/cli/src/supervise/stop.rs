@@ -16,11 +16,11 @@ impl Cluster {
     /// clients where to go; the head last. Returns the rows of those that did not end in time and were killed.
     pub fn stop(mut self) -> Vec<u16> {
         let patience = self.plan.grace + BEYOND_GRACE;
-        let brokers = self.plan.brokers;
+        let data_end = self.plan.data_end();
         let (head, others) = self.slots.split_at_mut(1);
-        let (data, standbys) = others.split_at_mut(usize::from(brokers) - 1);
+        let (data, standbys) = others.split_at_mut(usize::from(data_end) - 1);
         let mut killed = drain(data, 1, patience);
-        killed.extend(drain(standbys, brokers, patience));
+        killed.extend(drain(standbys, data_end, patience));
         killed.extend(drain(head, 0, patience));
         killed
     }

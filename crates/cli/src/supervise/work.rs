@@ -69,15 +69,16 @@ impl Cluster {
             match self.wait(None) {
                 Happening::Interrupted => break Problem::Interrupted.into(),
                 Happening::Died { id, how } => break anyhow!("broker {id} {how}"),
-                Happening::Woken | Happening::Serves(_) | Happening::TimedOut => {
-                    match receive.try_recv() {
-                        Ok(result) => return result,
-                        Err(std::sync::mpsc::TryRecvError::Disconnected) => {
-                            break anyhow!("the work panicked");
-                        }
-                        Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                Happening::Woken
+                | Happening::Serves(_)
+                | Happening::Left { .. }
+                | Happening::TimedOut => match receive.try_recv() {
+                    Ok(result) => return result,
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                        break anyhow!("the work panicked");
                     }
-                }
+                    Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                },
             }
         };
         abort.set();

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::checker::Checker;
 use super::gaps::Gaps;
 use super::plan::VerifyPlan;
+use super::room::Room;
 
 /// Locks are held for moments only, and never two of them.
 pub struct Books {
@@ -24,9 +25,9 @@ pub struct Books {
 
 impl Books {
     /// Empty ones.
-    pub fn new(plan: &VerifyPlan) -> Self {
+    pub fn new(plan: &VerifyPlan, room: Room) -> Self {
         Self {
-            checker: Mutex::new(Checker::new(plan.order, plan.acks > 0)),
+            checker: Mutex::new(Checker::new(plan.order, plan.acks > 0, room)),
             gaps: Mutex::new(Gaps::new(plan.publishers, Instant::now())),
             trouble: Mutex::new(None),
             acknowledged: AtomicU64::new(0),

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use embar_fabric::Region;
 use embar_fabric::memory::{Coherence, Mapped};
+use embar_fabric::{Geometry, Region};
 use embar_meter::random::SplitMix64;
 use embar_order::Throne;
 use rustix::process::{Pid, Signal, kill_process};
@@ -62,9 +62,14 @@ impl Brokers {
         addresses.join(",")
     }
 
-    /// The highest epoch of a sequencer so far.
-    pub fn epoch(&self) -> u32 {
-        Throne::observe(&self.region).highest
+    /// The shape of their memory.
+    pub fn geometry(&self) -> &Geometry {
+        self.region.geometry()
+    }
+
+    /// How many epochs sequencers have raised so far.
+    pub fn reigns(&self) -> u32 {
+        Throne::observe(&self.region).turns
     }
 
     /// Starts that failed because others were away.
@@ -96,7 +101,7 @@ impl Brokers {
             Happening::Serves(broker) => {
                 self.serving.insert(broker.id, broker.pid);
             }
-            Happening::Woken | Happening::TimedOut => {}
+            Happening::Woken | Happening::Left { .. } | Happening::TimedOut => {}
         }
         let now = Instant::now();
         for row in due(&self.due, now, |at| *at) {

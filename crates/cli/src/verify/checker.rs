@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::ledger::{Ledger, Run, Wrong};
 use super::ranges::Ranges;
+use super::room::Room;
 use super::stamp::{Origin, Stamp};
 use super::trail::{Begin, Place, Promise, Trail};
 use super::truth::Truth;
@@ -39,12 +40,13 @@ pub struct Checker {
     ledgers: BTreeMap<Option<u32>, Ledger>,
     trails: Vec<Trail>,
     told: BTreeMap<Origin, Told>,
+    room: Room,
     violations: Violations,
 }
 
 impl Checker {
     /// For a new topic of this order level, with a chief.
-    pub fn new(order: u32, acknowledging: bool) -> Self {
+    pub fn new(order: u32, acknowledging: bool, room: Room) -> Self {
         Self {
             promise: Promise::of(order),
             acknowledging,
@@ -52,6 +54,7 @@ impl Checker {
             ledgers: BTreeMap::new(),
             trails: vec![Trail::new("subscriber 0", Begin::AtZero)],
             told: BTreeMap::new(),
+            room,
             violations: Violations::default(),
         }
     }
@@ -64,15 +67,18 @@ impl Checker {
 
     /// A reader begins anew.
     pub fn begin(&mut self, reader: usize, begin: Begin) {
-        self.trails[reader].begin(begin);
+        let known = self.ends().map(|(_, end)| end).sum();
+        self.trails[reader].begin(begin, known);
     }
 
     /// A reader was given these messages, in this order; those without a valid stamp have none.
     pub fn read(&mut self, reader: usize, messages: &[(Place, Option<Stamp>)]) {
         let trail = &mut self.trails[reader];
+        let kept_from = self.room.kept_from();
         for (place, stamp) in messages {
             let truth = self.truths.entry(place.broker).or_default();
-            trail.step(self.promise, *place, *stamp, truth, &mut self.violations);
+            let violations = &mut self.violations;
+            trail.step(self.promise, (*place, *stamp), kept_from, truth, violations);
             if let (CHIEF, true, Some(stamp)) = (reader, self.acknowledging, stamp) {
                 let ledger = self.ledgers.entry(place.broker).or_default();
                 ledger.see(place.offset, *stamp);
@@ -85,6 +91,35 @@ impl Checker {
                 }
             }
         }
+    }
+
+    /// A reader that comes to `next` was told that everything below `first` is gone; false if that must not be.
+    pub fn evicted(&mut self, reader: usize, next: u64, first: u64) -> bool {
+        let kept_from = self.room.kept_from();
+        if first <= kept_from {
+            return true;
+        }
+        self.violations.add(
+            Kind::Lost,
+            format_args!(
+                "{}: {} to {} are gone, and there was room for everything from {kept_from} on",
+                self.trails[reader].name(),
+                next.max(kept_from),
+                first - 1
+            ),
+        );
+        false
+    }
+
+    /// Whether there is something for a reader to read. The chief is to see also what others did not see yet.
+    pub fn is_behind(&self, reader: usize) -> bool {
+        let acknowledged = || self.ledgers.values().any(Ledger::is_waiting);
+        self.trails[reader].is_behind(self.ends()) || reader == CHIEF && acknowledged()
+    }
+
+    /// A publisher began a batch, `messages` after the one before.
+    pub fn begun(&mut self, messages: u64) {
+        self.room.begun(messages);
     }
 
     /// From now on messages with numbers below `below` may be published.
@@ -141,6 +176,11 @@ impl Checker {
     pub fn messages(&self, reader: usize) -> (u64, u64) {
         let trail = &self.trails[reader];
         (trail.messages(), trail.repeated())
+    }
+
+    /// Whether a reader began with the first message there ever was.
+    pub fn is_whole(&self, reader: usize) -> bool {
+        self.trails[reader].is_whole()
     }
 
     /// Whether the chief saw everything that was acknowledged, and everything of those who ended.

@@ -1,24 +1,20 @@
 //! The publishing processes, as their parent sees them.
 
-use std::collections::HashMap;
 use std::fs::OpenOptions;
-use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use rustix::process::Signal;
 
 use super::books::Books;
-use super::ledger::Run;
+use super::listener::{Heard, Listener};
 use super::plan::{TOPIC, VerifyPlan};
-use super::record::{RECORD_BYTES, Record};
 use super::stamp::Origin;
-use super::trail::Place;
 use super::violation::Kind;
 use crate::supervise::child::tail;
 
@@ -55,15 +51,6 @@ struct Process {
     child: Child,
     leash: ChildStdin,
     listener: JoinHandle<Heard>,
-}
-
-/// What a listener heard in all.
-#[derive(Clone, Copy, Debug, Default)]
-struct Heard {
-    /// Messages published, as far as it was told.
-    published: u64,
-    /// Whether the publisher ended in good order.
-    ended: bool,
 }
 
 impl Crowd {
@@ -116,16 +103,11 @@ impl Crowd {
             .with_context(|| format!("cannot start {}", setting.exe.display()))?;
         let leash = child.stdin.take().context("standard input is a pipe")?;
         let output = child.stdout.take().context("standard output is a pipe")?;
-        let listener = Listener {
-            origin: Origin {
-                publisher,
-                instance,
-            },
-            books: self.books.clone(),
-            began: HashMap::new(),
-            early: HashMap::new(),
-            heard: Heard::default(),
+        let origin = Origin {
+            publisher,
+            instance,
         };
+        let listener = Listener::new(origin, self.books.clone());
         let listener = std::thread::Builder::new()
             .name("publisher-output".into())
             .spawn(move || listener.listen(output))?;
@@ -143,6 +125,8 @@ impl Crowd {
 
     /// Kills one that runs, the `choice`th of them, and starts its successor; false if none runs.
     pub fn kill(&mut self, choice: u64) -> Result<bool> {
+        // Those that ended before are told of, and are no victims.
+        self.running();
         let running: Vec<usize> = (0..self.seats.len())
             .filter(|seat| self.seats[*seat].process.is_some())
             .collect();
@@ -150,9 +134,7 @@ impl Crowd {
             return Ok(false);
         };
         let publisher = running[(choice % count) as usize];
-        if let Some(process) = self.seats[publisher].process.take() {
-            self.published += process.kill().published;
-        }
+        self.kill_in(publisher);
         let instance = self.seats[publisher].instance + 1;
         let process = self.spawn(publisher as u32, instance)?;
         self.seats[publisher] = Seat {
@@ -172,7 +154,7 @@ impl Crowd {
 
     /// Looks who ended; how many still run. One that ended by itself is a violation.
     pub fn running(&mut self) -> usize {
-        let mut running = 0;
+        let (mut running, mut failures) = (0, Vec::new());
         for (publisher, seat) in (0..).zip(&mut self.seats) {
             let Some(process) = &mut seat.process else {
                 continue;
@@ -189,27 +171,43 @@ impl Crowd {
             self.published += heard.published;
             self.books.gaps().ended(publisher);
             if !heard.ended {
-                let log = self.setting.logs.join(format!("publisher-{publisher}.log"));
-                self.books.checker().fail(
-                    Kind::Failure,
-                    format_args!(
-                        "publisher {publisher}.{} ended by itself ({status}):{}",
-                        seat.instance,
-                        tail(&log)
-                    ),
-                );
+                failures.push((publisher, seat.instance, status));
             }
+        }
+        for (publisher, instance, status) in failures {
+            self.fail(publisher, instance, status);
         }
         running
     }
 
     /// Kills those that still run.
     pub fn end(&mut self) {
-        for seat in &mut self.seats {
-            if let Some(process) = seat.process.take() {
-                self.published += process.kill().published;
-            }
+        (0..self.seats.len()).for_each(|seat| self.kill_in(seat));
+    }
+
+    /// Kills whoever is in this seat. One that had ended by itself a moment before is a violation.
+    fn kill_in(&mut self, seat: usize) {
+        let Some(process) = self.seats[seat].process.take() else {
+            return;
+        };
+        let (heard, status) = process.kill();
+        self.published += heard.published;
+        if let Some(status) = status
+            && !heard.ended
+            && status.signal() != Some(Signal::KILL.as_raw())
+        {
+            self.fail(seat as u32, self.seats[seat].instance, status);
         }
+    }
+
+    fn fail(&self, publisher: u32, instance: u32, status: ExitStatus) {
+        self.books.checker().fail(
+            Kind::Failure,
+            format_args!(
+                "publisher {publisher}.{instance} ended by itself ({status}):{}",
+                tail(&self.log(publisher))
+            ),
+        );
     }
 
     /// Messages published by processes that are gone; of those that were killed, as far as they told.
@@ -225,99 +223,17 @@ impl Drop for Crowd {
 }
 
 impl Process {
-    fn kill(mut self) -> Heard {
+    /// What it said, and how it ended.
+    fn kill(mut self) -> (Heard, Option<ExitStatus>) {
         // It may have ended, which is what the signal is for.
         let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-        self.hear_out()
+        let status = self.child.wait().ok();
+        (self.hear_out(), status)
     }
 
     /// What it said until its end.
     fn hear_out(self) -> Heard {
+        // One that panicked has told the books.
         self.listener.join().unwrap_or_default()
-    }
-}
-
-/// Hears one process and enters what it says.
-struct Listener {
-    origin: Origin,
-    books: Arc<Books>,
-    /// The number of the first message of batches whose outcome is not known.
-    began: HashMap<u64, u64>,
-    /// Outcomes that came before it was said what is in the batch: two threads write.
-    early: HashMap<u64, Record>,
-    heard: Heard,
-}
-
-impl Listener {
-    fn listen(mut self, mut output: ChildStdout) -> Heard {
-        let mut bytes = [0; RECORD_BYTES];
-        while output.read_exact(&mut bytes).is_ok() {
-            match Record::from_bytes(&bytes) {
-                Some(record) => self.enter(record),
-                None => self.books.checker().fail(
-                    Kind::Failure,
-                    format_args!("{} wrote something else than records", self.origin),
-                ),
-            }
-        }
-        self.heard
-    }
-
-    fn enter(&mut self, record: Record) {
-        match record {
-            Record::Announced { below } => self.books.checker().announced(self.origin, below),
-            Record::Began { batch, number } => {
-                self.heard.published = number + 1;
-                self.began.insert(batch, number);
-                if let Some(outcome) = self.early.remove(&batch) {
-                    self.enter(outcome);
-                }
-            }
-            Record::Acknowledged {
-                batch, messages, ..
-            }
-            | Record::Sent { batch, messages }
-            | Record::GivenUp { batch, messages } => match self.began.remove(&batch) {
-                None => drop(self.early.insert(batch, record)),
-                Some(number) => self.settle(
-                    record,
-                    Run {
-                        origin: self.origin,
-                        number,
-                        count: messages.into(),
-                    },
-                ),
-            },
-            Record::Ended { published } => {
-                self.heard = Heard {
-                    published,
-                    ended: true,
-                };
-                self.books.checker().ended(self.origin, published);
-            }
-        }
-    }
-
-    fn settle(&self, outcome: Record, run: Run) {
-        let books = &self.books;
-        if let Record::GivenUp { .. } = outcome {
-            books.given_up.fetch_add(run.count, Ordering::Relaxed);
-            books.checker().given_up(run);
-            return;
-        }
-        books.acknowledged.fetch_add(run.count, Ordering::Relaxed);
-        let publisher = self.origin.publisher;
-        books.gaps().acknowledged(publisher, Instant::now());
-        if let Record::Acknowledged { position, .. } = outcome {
-            if position.is_none() {
-                books.unplaced.fetch_add(run.count, Ordering::Relaxed);
-            }
-            let place = position.map(|position| Place {
-                broker: position.broker,
-                offset: position.offset,
-            });
-            books.checker().acknowledged(run, place);
-        }
     }
 }

@@ -91,6 +91,11 @@ impl Ledger {
         wrong
     }
 
+    /// Whether something was acknowledged and is not seen yet.
+    pub fn is_waiting(&self) -> bool {
+        !self.acknowledged.is_empty()
+    }
+
     /// What was acknowledged and never seen.
     pub fn unseen(&self) -> impl Iterator<Item = Wrong> + '_ {
         let open = self.acknowledged.iter();

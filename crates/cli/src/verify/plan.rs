@@ -143,10 +143,11 @@ impl VerifyPlan {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn plan() -> VerifyPlan {
+    /// A plan that is valid.
+    pub fn plan() -> VerifyPlan {
         VerifyPlan {
             order: 5,
             acks: 1,

@@ -13,8 +13,10 @@ use embar_meter::random::SplitMix64;
 use super::books::Books;
 use super::checker::CHIEF;
 use super::faults::Span;
+use super::patience::Patience;
 use super::plan::{TOPIC, VerifyPlan};
 use super::publisher::passes;
+use super::run::STALL_MAX;
 use super::stamp::{self, Stamp};
 use super::trail::{Begin, Place};
 use super::violation::Kind;
@@ -24,6 +26,8 @@ use crate::interrupt::Interrupt;
 const CHUNK: usize = 256;
 /// Longest that a message waits for a chunk to fill.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Between two looks at whether a subscriber that is given nothing should be.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// Wait before opening is tried again: brokers die here.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// How long a subscriber that comes and goes stays.
@@ -47,6 +51,7 @@ pub struct Setting {
 
 /// All of them, until they are stopped.
 pub struct Readers {
+    books: Arc<Books>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -55,6 +60,7 @@ impl Readers {
     /// Starts them.
     pub fn start(setting: &Setting) -> Result<Self> {
         let mut readers = Self {
+            books: setting.books.clone(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
         };
@@ -66,12 +72,8 @@ impl Readers {
                     setting.books.checker().add_reader(name)
                 }
             };
-            let mut reader = Reader {
-                setting: setting.clone(),
-                index,
-                stop: readers.stop.clone(),
-                random: SplitMix64::new(setting.plan.seed ^ u64::from(number) << 32),
-            };
+            let seed = setting.plan.seed ^ u64::from(number) << 32;
+            let mut reader = Reader::new(setting, index, &readers.stop, seed);
             let work = move || match index {
                 CHIEF => reader.follow(),
                 _ => reader.come_and_go(),
@@ -86,8 +88,15 @@ impl Readers {
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // What a panicking thread said is on standard error; that it saw too little is found by the checks.
-            let _ended = thread.join();
+            let name = thread.thread().name().unwrap_or_default().to_owned();
+            if thread.join().is_err() {
+                // What it said is on standard error.
+                let mut checker = self.books.checker();
+                checker.fail(
+                    Kind::Failure,
+                    format_args!("{name} of the verifier panicked"),
+                );
+            }
         }
     }
 }
@@ -104,22 +113,17 @@ pub fn read_all(setting: &Setting, within: Duration, interrupt: &Interrupt) -> O
     let told = stop.clone();
     interrupt.on_raise(move || told.store(true, Ordering::Relaxed));
     let books = &setting.books;
-    let reader = Reader {
-        setting: setting.clone(),
-        index: books.checker().add_reader("a subscriber at the end"),
-        stop,
-        random: SplitMix64::new(0),
-    };
+    let index = books.checker().add_reader("a subscriber at the end");
+    let mut reader = Reader::new(setting, index, &stop, 0);
     let deadline = Instant::now() + within;
     while !reader.stopped() && Instant::now() < deadline {
-        books.checker().begin(reader.index, Begin::Anywhere);
+        books.checker().begin(reader.index, Begin::Earliest);
         let read = reader
             .open(Start::Earliest, true)
             .and_then(|mut subscriber| reader.read(&mut subscriber, Some(deadline)));
         match read {
             Ok(()) if Instant::now() < deadline => return Some(reader.index),
-            Err(error) if !passes(&error) => {
-                reader.fail(&error);
+            Err(error) if !passes(&error) && reader.judge(&error) != Verdict::Overtaken => {
                 return None;
             }
             _ => std::thread::sleep(AGAIN_AFTER),
@@ -132,18 +136,41 @@ pub fn read_all(setting: &Setting, within: Duration, interrupt: &Interrupt) -> O
     None
 }
 
+/// What ended a reader's reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// What it came to had to make room.
+    Overtaken,
+    /// What it came to is gone and must not be.
+    Lost,
+    /// It cannot go on.
+    Failed,
+}
+
 struct Reader {
     setting: Setting,
     index: usize,
     stop: Arc<AtomicBool>,
     random: SplitMix64,
+    patience: Patience,
 }
 
 impl Reader {
+    fn new(setting: &Setting, index: usize, stop: &Arc<AtomicBool>, seed: u64) -> Self {
+        Self {
+            setting: setting.clone(),
+            index,
+            stop: stop.clone(),
+            random: SplitMix64::new(seed),
+            patience: Patience::new(STALL_MAX, Instant::now()),
+        }
+    }
+
     /// Sees every message from the first on.
     fn follow(&mut self) {
         let mut start = Start::Earliest;
         while !self.stopped() {
+            self.look();
             let ended = match self.open(start.clone(), false) {
                 Err(error) => Err(error),
                 Ok(mut subscriber) => {
@@ -158,13 +185,14 @@ impl Reader {
             match ended {
                 Ok(()) => return,
                 Err(error) if passes(&error) => std::thread::sleep(AGAIN_AFTER),
-                Err(error @ Error::Evicted { .. }) => {
-                    let books = &self.setting.books;
-                    return books.give_up(anyhow!(
-                        "the subscriber that sees everything could not keep up ({error}): lower --rate or raise --region-size"
-                    ));
+                Err(error) => {
+                    if self.judge(&error) == Verdict::Overtaken {
+                        self.setting.books.give_up(anyhow!(
+                            "the subscriber that sees everything could not keep up ({error}): lower --rate or raise --region-size"
+                        ));
+                    }
+                    return;
                 }
-                Err(error) => return self.fail(&error),
             }
         }
     }
@@ -173,6 +201,8 @@ impl Reader {
     fn come_and_go(&mut self) {
         let mut position = Positions::new();
         while !self.stopped() {
+            // What it waited for is where it began before.
+            self.look();
             let (start, begin) = self.choose(&position);
             if let Some(begin) = begin {
                 self.setting.books.checker().begin(self.index, begin);
@@ -193,17 +223,21 @@ impl Reader {
             match ended {
                 Ok(()) => {}
                 Err(error) if passes(&error) => std::thread::sleep(AGAIN_AFTER),
-                Err(Error::Evicted { .. }) => position = Positions::new(),
-                Err(error) => return self.fail(&error),
+                Err(error) => match self.judge(&error) {
+                    Verdict::Failed => return,
+                    Verdict::Overtaken | Verdict::Lost => position = Positions::new(),
+                },
             }
         }
     }
 
-    /// Where it stood, at the first message, or anywhere; and what follows for the checks, unless it goes on.
+    /// Where it stood, at the first message, at the next one to come, or anywhere; and what follows for the checks, unless
+    /// it goes on.
     fn choose(&mut self, position: &Positions) -> (Start, Option<Begin>) {
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 if !position.is_empty() => (Start::Positions(position.clone()), None),
-            0 | 1 => (Start::Earliest, Some(Begin::Anywhere)),
+            0 | 1 => (Start::Earliest, Some(Begin::Earliest)),
+            2 => (Start::Latest, Some(Begin::Anywhere)),
             _ => {
                 let ends: Vec<_> = self.setting.books.checker().ends().collect();
                 if self.setting.plan.order >= 2 {
@@ -230,8 +264,8 @@ impl Reader {
     }
 
     /// Reads until the time is up, or it is stopped, or at the end.
-    fn read(&self, subscriber: &mut Subscriber, until: Option<Instant>) -> Result<(), Error> {
-        let plan = &self.setting.plan;
+    fn read(&mut self, subscriber: &mut Subscriber, until: Option<Instant>) -> Result<(), Error> {
+        let (run, bytes) = (self.setting.run, self.setting.plan.message_bytes as usize);
         let mut chunk = Vec::with_capacity(CHUNK);
         loop {
             let ended = match subscriber.next_timeout(LOOK_EVERY) {
@@ -240,8 +274,7 @@ impl Reader {
                         broker: message.broker,
                         offset: message.offset,
                     };
-                    let bytes = plan.message_bytes as usize;
-                    chunk.push((place, stamp::read(self.setting.run, bytes, message.value)));
+                    chunk.push((place, stamp::read(run, bytes, message.value)));
                     if chunk.len() < CHUNK {
                         continue;
                     }
@@ -252,6 +285,9 @@ impl Reader {
                 Err(error) => Some(Err(error)),
             };
             self.enter(&mut chunk);
+            if self.patience.unwatched(Instant::now()) >= WATCH_EVERY {
+                self.look();
+            }
             if let Some(ended) = ended {
                 return ended;
             }
@@ -261,21 +297,74 @@ impl Reader {
         }
     }
 
-    fn enter(&self, chunk: &mut Vec<(Place, Option<Stamp>)>) {
+    fn enter(&mut self, chunk: &mut Vec<(Place, Option<Stamp>)>) {
         if !chunk.is_empty() {
+            self.patience.fed(Instant::now());
             self.setting.books.checker().read(self.index, chunk);
             chunk.clear();
+        }
+    }
+
+    /// Looks whether it is given what there is.
+    fn look(&mut self) {
+        let mut checker = self.setting.books.checker();
+        let is_behind = checker.is_behind(self.index);
+        if let Some(waited) = self.patience.look(Instant::now(), is_behind) {
+            checker.fail(
+                Kind::Liveness,
+                format_args!(
+                    "subscriber {} was given nothing for {waited:.0?}, and there was something to read",
+                    self.index
+                ),
+            );
+        }
+    }
+
+    /// Says of an error that does not pass what it means, and enters what is a violation.
+    fn judge(&self, error: &Error) -> Verdict {
+        let mut checker = self.setting.books.checker();
+        match *error {
+            Error::Evicted {
+                position,
+                first_available,
+                ..
+            } if checker.evicted(self.index, position, first_available) => Verdict::Overtaken,
+            Error::Evicted { .. } => Verdict::Lost,
+            _ => {
+                let text = format_args!("subscriber {}: {error}", self.index);
+                checker.fail(Kind::Failure, text);
+                Verdict::Failed
+            }
         }
     }
 
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+}
 
-    fn fail(&self, error: &Error) {
-        self.setting.books.checker().fail(
-            Kind::Failure,
-            format_args!("subscriber {}: {error}", self.index),
-        );
+#[cfg(test)]
+mod tests {
+    use super::super::room::Room;
+    use super::*;
+
+    #[test]
+    fn a_subscriber_that_panics_is_a_violation() {
+        let plan = super::super::plan::tests::plan();
+        let books = Arc::new(Books::new(&plan, Room::new(1, 1, 1)));
+        let spawn = |work: fn()| std::thread::Builder::new().name("one".into()).spawn(work);
+        let mut readers = Readers {
+            books: books.clone(),
+            stop: Arc::default(),
+            threads: vec![
+                spawn(|| {}).expect("starts"),
+                spawn(|| panic!("as a test")).expect("starts"),
+            ],
+        };
+        readers.stop();
+        let checker = books.checker();
+        assert_eq!(checker.violations().of(Kind::Failure), 1);
+        let told = &checker.violations().first[0];
+        assert!(told.contains("one of the verifier panicked"), "{told}");
     }
 }

@@ -35,17 +35,19 @@ pub struct Report {
     pub subscribers: Vec<SubscriberReport>,
     /// Messages that were retained at the end, and read again; `None` if it did not come to that.
     pub read_at_the_end: Option<u64>,
+    /// Whether these were all from the first one on; otherwise older ones had to make room.
+    pub read_from_the_first: Option<bool>,
     /// How often what was done.
     pub faults: BTreeMap<Fault, u64>,
     /// Faults that were due while there was nobody to hit.
     pub missed_faults: u64,
     /// Starts of brokers that failed because others were away.
     pub failed_starts: u64,
-    /// The sequencer's epoch at the start.
-    pub first_epoch: u32,
+    /// Reigns of sequencers until the start, the one at that time included.
+    pub first_reign: u32,
     /// And at the end.
-    pub last_epoch: u32,
-    /// Epochs between them.
+    pub last_reign: u32,
+    /// Reigns between them.
     pub takeovers: u32,
     /// How long acknowledgements stayed away.
     pub gaps: Vec<GapReport>,
@@ -128,12 +130,16 @@ impl Report {
             }
         }
         if let Some(messages) = self.read_at_the_end {
-            row("read again at the end".into(), messages);
+            let from = match self.read_from_the_first {
+                Some(true) => "from the first on",
+                _ => "older ones had to make room",
+            };
+            row(format!("read again at the end, {from}"), messages);
         }
         row(
             format!(
-                "takeovers (epoch {} to {})",
-                self.first_epoch, self.last_epoch
+                "takeovers (reign {} to {})",
+                self.first_reign, self.last_reign
             ),
             self.takeovers.into(),
         );

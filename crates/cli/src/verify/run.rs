@@ -18,6 +18,7 @@ use super::faults::{Fault, Schedule, Victim};
 use super::plan::{TOPIC, VerifyPlan};
 use super::readers::{self, Readers};
 use super::report::{Report, SubscriberReport};
+use super::room::Room;
 use super::violation::Kind;
 use crate::context::Context;
 use crate::output::Bar;
@@ -55,7 +56,8 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     let admin = Admin::connect(&bootstrap)?;
     let created = admin.create_topic(spec).wait();
     created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
-    let books = Arc::new(Books::new(plan));
+    let room = Room::of(brokers.geometry(), plan);
+    let books = Arc::new(Books::new(plan, room));
     await_reign(&mut brokers, &books)?;
     // Also runs of the same seed tell their messages apart.
     let run = SplitMix64::new(plan.seed ^ u64::from(std::process::id())).next_u64() as u32;
@@ -75,7 +77,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     let mut stage = Stage {
         plan,
         bar: context.output.bytes_bar("verifying", plan.bytes()),
-        first_epoch: brokers.epoch(),
+        first_reign: brokers.reigns(),
         readers: Readers::start(&reading)?,
         crowd: Crowd::start(publishing, &books)?,
         books,
@@ -107,6 +109,7 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir) -> Result<Plan> {
     Ok(Plan {
         exe: plan::own_exe()?,
         brokers: plan.brokers,
+        spares: 0,
         standbys: plan.standbys,
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         // A name that the next run sweeps away if this one is killed.
@@ -126,7 +129,7 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir) -> Result<Plan> {
 /// Takeovers are counted from the first reign on.
 fn await_reign(brokers: &mut Brokers, books: &Books) -> Result<()> {
     let deadline = Instant::now() + REIGN_WITHIN;
-    while brokers.epoch() == 0 {
+    while brokers.reigns() == 0 {
         anyhow::ensure!(
             Instant::now() < deadline,
             "nobody sequences {REIGN_WITHIN:?} after the start"
@@ -144,7 +147,7 @@ struct Stage<'a> {
     readers: Readers,
     brokers: Brokers,
     books: Arc<Books>,
-    first_epoch: u32,
+    first_reign: u32,
     random: SplitMix64,
     faults: BTreeMap<Fault, u64>,
     /// Faults for which there was nobody at the time.
@@ -257,7 +260,7 @@ impl Stage<'_> {
             ..
         } = self;
         let published = crowd.published();
-        let last_epoch = brokers.epoch();
+        let last_reign = brokers.reigns();
         let failed_starts = brokers.failed_starts();
         brokers.stop();
         let gaps = match plan.acks {
@@ -280,12 +283,13 @@ impl Stage<'_> {
             given_up: Books::count(&books.given_up),
             subscribers: subscribers.collect(),
             read_at_the_end: last.map(|last| checker.messages(last).0),
+            read_from_the_first: last.map(|last| checker.is_whole(last)),
             faults: self.faults,
             missed_faults: self.missed,
             failed_starts,
-            first_epoch: self.first_epoch,
-            last_epoch,
-            takeovers: last_epoch.saturating_sub(self.first_epoch),
+            first_reign: self.first_reign,
+            last_reign,
+            takeovers: last_reign.saturating_sub(self.first_reign),
             gaps,
             logs: None,
             kept: checker.violations().total == 0,

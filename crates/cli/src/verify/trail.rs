@@ -49,7 +49,9 @@ impl std::fmt::Display for Place {
 pub enum Begin {
     /// With the first message there ever was.
     AtZero,
-    /// With whatever is retained.
+    /// With the first message that is retained.
+    Earliest,
+    /// Nobody can tell.
     Anywhere,
     /// At this position of the one order.
     At(u64),
@@ -61,6 +63,8 @@ pub struct Trail {
     name: String,
     walks: BTreeMap<Option<u32>, Walk>,
     begin: Begin,
+    /// Messages that were known of when it began, over all brokers.
+    known: u64,
     origins: HashMap<Origin, Ranges>,
     newest: HashMap<u32, u32>,
     messages: u64,
@@ -70,6 +74,7 @@ pub struct Trail {
 /// Through one broker's offsets, or the one order.
 #[derive(Debug, Default)]
 struct Walk {
+    first: u64,
     next: Option<u64>,
     block: Roll,
     in_block: u64,
@@ -82,6 +87,7 @@ impl Trail {
             name: name.into(),
             walks: BTreeMap::new(),
             begin,
+            known: 0,
             origins: HashMap::new(),
             newest: HashMap::new(),
             messages: 0,
@@ -89,12 +95,40 @@ impl Trail {
         }
     }
 
-    /// The reader opens the topic anew and begins elsewhere: it may see again what it saw.
-    pub fn begin(&mut self, begin: Begin) {
+    /// The reader opens the topic anew and begins elsewhere: it may see again what it saw. `known` messages were seen by
+    /// anybody until now.
+    pub fn begin(&mut self, begin: Begin, known: u64) {
         self.walks.clear();
         self.origins.clear();
         self.newest.clear();
-        self.begin = begin;
+        (self.begin, self.known) = (begin, known);
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether there is something for it to read, where streams end at `ends`.
+    pub fn is_behind(&self, mut ends: impl Iterator<Item = (Option<u32>, u64)>) -> bool {
+        if !self.walks.is_empty() {
+            return ends.any(|(broker, end)| {
+                let walk = self.walks.get(&broker);
+                walk.and_then(|walk| walk.next)
+                    .is_some_and(|next| next < end)
+            });
+        }
+        let ends: u64 = ends.map(|(_, end)| end).sum();
+        match self.begin {
+            Begin::AtZero | Begin::Earliest => ends > 0,
+            Begin::At(offset) => ends > offset,
+            Begin::Anywhere => ends > self.known,
+        }
+    }
+
+    /// Whether it began with the first message there ever was, of each stream that it saw.
+    pub fn is_whole(&self) -> bool {
+        self.walks.values().all(|walk| walk.first == 0)
     }
 
     /// Messages in all.
@@ -125,16 +159,17 @@ impl Trail {
         self.origins.iter()
     }
 
-    /// Takes the next message; `None` is one without a valid stamp.
+    /// Takes the next message; `None` is one without a valid stamp. Messages at `kept_from` and behind must be there.
     pub fn step(
         &mut self,
         promise: Promise,
-        place: Place,
-        stamp: Option<Stamp>,
+        (place, stamp): (Place, Option<Stamp>),
+        kept_from: u64,
         truth: &mut Truth,
         violations: &mut Violations,
     ) {
         self.messages += 1;
+        self.set_out(place, kept_from, violations);
         self.walk(place, stamp, truth, violations);
         match stamp {
             Some(stamp) => self.hear(promise, place, stamp, violations),
@@ -142,6 +177,24 @@ impl Trail {
                 Kind::Damaged,
                 format_args!("{}: {place} is damaged, or of somebody else", self.name),
             ),
+        }
+    }
+
+    /// Looks at the first message of a stream.
+    fn set_out(&mut self, place: Place, kept_from: u64, violations: &mut Violations) {
+        let walk = self.walks.entry(place.broker).or_default();
+        if walk.next.is_some() {
+            return;
+        }
+        walk.first = place.offset;
+        if self.begin == Begin::Earliest && place.offset > kept_from {
+            violations.add(
+                Kind::Lost,
+                format_args!(
+                    "{}: the earliest is {place}, and there was room for everything from {kept_from} on",
+                    self.name
+                ),
+            );
         }
     }
 
@@ -155,7 +208,7 @@ impl Trail {
         let walk = self.walks.entry(place.broker).or_default();
         let expected = walk.next.or(match self.begin {
             Begin::AtZero => Some(0),
-            Begin::Anywhere => None,
+            Begin::Earliest | Begin::Anywhere => None,
             Begin::At(offset) => Some(offset),
         });
         let block = place.offset / BLOCK;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use embar_meter::Snapshot;
 use embar_wire::control::{
     BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic, DeleteTopic, DescribeTopic,
-    ErrorCode, ErrorReply, Metadata, SetMetering, Topic, TopicDescription,
+    ErrorCode, ErrorReply, Metadata, RemoveBroker, SetMetering, Topic, TopicDescription,
 };
 
 use super::TopicSpec;
@@ -17,6 +17,8 @@ use crate::error::Error;
 
 /// A dead address must not use up the time that a living one could use.
 const CONNECT_SHARE: Duration = Duration::from_secs(1);
+/// How often is asked whether a broker has left.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The worker thread's state.
 pub(super) struct Worker {
@@ -174,6 +176,29 @@ impl Worker {
         }
     }
 
+    pub(super) fn remove_broker(&mut self, broker: u32, force: bool) -> Result<(), Error> {
+        let request = Control::RemoveBroker(RemoveBroker { broker, force });
+        let cluster = self.metadata()?;
+        if has_left(&cluster, broker) {
+            return Ok(());
+        }
+        match self.ask_broker(&cluster, broker, &request)? {
+            Control::Done => {}
+            other => return Err(unexpected(&format!("broker {broker}"), &other)),
+        }
+        while !has_left(&self.metadata()?, broker) {
+            if Instant::now() + LOOK_EVERY >= self.deadline {
+                return Err(Error::TimedOut {
+                    what: "the departure of a broker",
+                    limit: self.limit,
+                    hint: format!(": broker {broker} still leaves; look at the cluster's status"),
+                });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
     fn ask_head(&mut self, request: &Control) -> Result<Control, Error> {
         let cluster = self.metadata()?;
         self.ask_broker(&cluster, cluster.head, request)
@@ -253,6 +278,11 @@ impl Worker {
         }
         answer
     }
+}
+
+fn has_left(cluster: &ClusterMetadata, broker: u32) -> bool {
+    let mut brokers = cluster.brokers.iter();
+    brokers.any(|info| info.id == broker && info.state == BrokerState::Left)
 }
 
 fn is_idempotent(request: &Control) -> bool {

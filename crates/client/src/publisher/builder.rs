@@ -18,15 +18,20 @@ use crate::profile::publisher::SCHEMA;
 use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
 use crate::wake::block_on;
 
-/// Batch buffers for each connection, unless told otherwise: one on the wire, one behind it, two on their way back.
-const BUFFERS_PER_CONNECTION: usize = 4;
+/// Batches in flight on each connection, at least: one on the wire, one behind it, two on their way back.
+const IN_FLIGHT_MIN: usize = 4;
+/// Bytes in flight on each connection that keep it busy, if batches are so small that more of them are needed.
+const IN_FLIGHT_BYTES: usize = 1 << 20;
+/// Batches in flight on each connection, at most, unless told otherwise.
+const IN_FLIGHT_MAX: usize = 64;
 /// And these for the batches being filled.
 const BUFFERS_FILLING: usize = 2;
 
 /// How many batch buffers there are.
 #[derive(Debug, Clone, Copy)]
 enum Buffers {
-    PerConnection,
+    /// As many as may be in flight there, and some.
+    PerConnection(Option<usize>),
     Count(usize),
     Bytes(usize),
 }
@@ -42,7 +47,7 @@ pub struct PublisherBuilder {
     linger: Duration,
     threads_per_broker: u32,
     buffers: Buffers,
-    batches_in_flight: usize,
+    batches_in_flight: Option<usize>,
     on_broker_loss: OnBrokerLoss,
     auto_create: bool,
     producer_id: Option<u64>,
@@ -64,8 +69,8 @@ impl PublisherBuilder {
             batch_bytes: DEFAULT_BATCH_BYTES as usize,
             linger: Duration::from_millis(5),
             threads_per_broker: 1,
-            buffers: Buffers::PerConnection,
-            batches_in_flight: BUFFERS_PER_CONNECTION,
+            buffers: Buffers::PerConnection(None),
+            batches_in_flight: None,
             on_broker_loss: OnBrokerLoss::Resend,
             auto_create: true,
             producer_id: None,
@@ -90,7 +95,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// Bytes of a full batch, header included: 128 to 16 MiB, default 2 MiB. A multiple of 64 is used.
+    /// Bytes of a full batch, header included: 128 to 16 MiB, default 2 MiB. A multiple of 64 is used, and no more than
+    /// all brokers take when the publisher opens. One that comes later and takes less gets no batches.
     pub fn batch_bytes(mut self, bytes: usize) -> Self {
         self.batch_bytes = bytes;
         self
@@ -109,7 +115,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// Batch buffers in all, at least 2; publishing waits when none is free. Default: 4 for each connection, and 2.
+    /// Batch buffers in all, at least 2; publishing waits when none is free. Default: for each connection as many as it
+    /// has in flight, and 2.
     pub fn buffers(mut self, buffers: usize) -> Self {
         self.buffers = Buffers::Count(buffers);
         self
@@ -121,9 +128,12 @@ impl PublisherBuilder {
         self
     }
 
-    /// Unacknowledged batches that one connection carries, at most. Default 4.
+    /// Unacknowledged batches that one connection carries, at most. Default: 1 MiB of them, but 4 to 64.
     pub fn batches_in_flight(mut self, batches: usize) -> Self {
-        self.batches_in_flight = batches;
+        self.batches_in_flight = Some(batches);
+        if let Buffers::PerConnection(each) = &mut self.buffers {
+            *each = Some(batches);
+        }
         self
     }
 
@@ -223,8 +233,10 @@ impl PublisherBuilder {
             topic: self.topic.clone(),
             producer,
             acks: self.acks,
+            // Checked to be small.
+            batch_bytes: self.batch_bytes as u32,
             lanes_per_broker: self.threads_per_broker,
-            batches_in_flight: self.batches_in_flight,
+            batches_in_flight: self.in_flight(),
             on_broker_loss: self.on_broker_loss,
             auto_create: self.auto_create,
             delivery_timeout: self.delivery_timeout,
@@ -249,6 +261,11 @@ impl PublisherBuilder {
         shared.set_ready(allocate(opened, batch_bytes, buffers));
         publisher.ready(delivery_timeout);
         Ok(publisher)
+    }
+
+    fn in_flight(&self) -> usize {
+        let given = self.batches_in_flight;
+        given.unwrap_or_else(|| in_flight(self.batch_bytes))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -284,7 +301,7 @@ impl PublisherBuilder {
             1,
             64,
         )?;
-        in_range("batches_in_flight", self.batches_in_flight, 1, 4096)?;
+        in_range("batches_in_flight", self.in_flight(), 1, 4096)?;
         if let Buffers::Count(buffers) = self.buffers {
             in_range("buffers", buffers, 2, 65_536)?;
         }
@@ -292,10 +309,18 @@ impl PublisherBuilder {
     }
 }
 
+/// Batches of this size that are in flight on one connection, at most, unless told otherwise.
+fn in_flight(batch_bytes: usize) -> usize {
+    (IN_FLIGHT_BYTES / batch_bytes).clamp(IN_FLIGHT_MIN, IN_FLIGHT_MAX)
+}
+
 fn allocate(opened: Opened, batch_bytes: usize, buffers: Buffers) -> Ready {
     let batch_bytes = batch_bytes.min(opened.max_batch_bytes as usize);
     let count = match buffers {
-        Buffers::PerConnection => opened.lanes as usize * BUFFERS_PER_CONNECTION + BUFFERS_FILLING,
+        Buffers::PerConnection(each) => {
+            let each = each.unwrap_or_else(|| in_flight(batch_bytes));
+            opened.lanes as usize * each + BUFFERS_FILLING
+        }
         Buffers::Count(count) => count,
         Buffers::Bytes(bytes) => (bytes / batch_bytes).max(2),
     };
@@ -348,6 +373,21 @@ mod tests {
     }
 
     #[test]
+    fn the_smaller_the_batches_the_more_are_in_flight() {
+        for (batch_bytes, batches) in [
+            (16 << 20, 4),
+            (2 << 20, 4),
+            (128 << 10, 8),
+            (16 << 10, 64),
+            (128, 64),
+        ] {
+            let builder = Publisher::builder("127.0.0.1:1").batch_bytes(batch_bytes);
+            assert_eq!(builder.in_flight(), batches, "{batch_bytes}");
+            assert_eq!(builder.batches_in_flight(7).in_flight(), 7);
+        }
+    }
+
+    #[test]
     fn buffers_follow_connections_unless_they_are_counted() {
         let opened = Opened {
             topic_id: 1,
@@ -356,11 +396,12 @@ mod tests {
             lanes: 3,
         };
         assert_eq!(
-            allocate(opened, 1 << 20, Buffers::PerConnection).batch_bytes,
+            allocate(opened, 1 << 20, Buffers::PerConnection(None)).batch_bytes,
             4096
         );
         for (buffers, expected) in [
-            (Buffers::PerConnection, 14),
+            (Buffers::PerConnection(Some(4)), 14),
+            (Buffers::PerConnection(None), 3 * 64 + 2),
             (Buffers::Count(5), 5),
             (Buffers::Bytes(4096 * 7 + 1), 7),
             (Buffers::Bytes(0), 2),

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, ErrorCode, PublisherOpened};
-use embar_wire::limits::MAX_BATCH_BYTES;
+use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 use embar_wire::time::Now;
 use embar_wire::topic::is_totally_ordered;
 
@@ -33,7 +33,7 @@ pub use self::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 
 use super::dispatch;
 use super::flight::Batch;
-use super::lane::{Answer, PublishLane};
+use super::lane::{Answer, PublishLane, Terms};
 use super::receipt::{Failure, Outcome};
 use super::session::Session;
 use crate::backoff::{Backoff, Random};
@@ -44,7 +44,7 @@ use crate::peer::{self, Peer, Phase};
 
 /// Between two looks at a cluster that is not complete.
 const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
-/// Between two looks at the cluster while publishing, to find brokers that joined.
+/// Between two looks at the cluster while publishing: brokers tell who joins and leaves, but not while a connection opens.
 const REFRESH_ACTIVE: Duration = Duration::from_secs(10);
 
 /// See the [module](self).
@@ -153,9 +153,19 @@ impl PublisherCore {
     }
 
     fn read(&mut self, index: usize, now: Now) {
-        let resumes = self.session.is_some();
-        let answer = self.lanes[index].read(&self.config, resumes, now, &mut self.events);
+        let terms = Terms {
+            resumes: self.session.is_some(),
+            batch_bytes: match self.opened {
+                true => self.config.batch_bytes.min(self.max_batch_bytes),
+                false => MIN_BATCH_BYTES,
+            },
+        };
+        let answer = self.lanes[index].read(&self.config, terms, now, &mut self.events);
         self.take_answers(index, now);
+        if let Some(cluster) = self.lanes[index].peer.news.take() {
+            self.directory.told(cluster, now);
+            self.heard_of_cluster(now);
+        }
         match answer {
             Some(Answer::Publisher(opened)) => self.lane_opened(index, &opened, now),
             Some(Answer::Session(granted)) => self.session_granted(index, granted),
@@ -331,8 +341,9 @@ impl PublisherCore {
         let Some(cluster) = self.directory.cluster() else {
             return;
         };
-        let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
-        for info in data().filter(|info| info.state != BrokerState::Gone) {
+        let data = || peer::data_brokers(cluster);
+        let is_there = |state| !matches!(state, BrokerState::Gone | BrokerState::Left);
+        for info in data().filter(|info| is_there(info.state)) {
             if !self.lanes.iter().any(|lane| lane.peer.broker == info.id) {
                 let lane =
                     |_| PublishLane::new(info.id, &self.config, self.instance, self.link.clone());
@@ -346,6 +357,8 @@ impl PublisherCore {
                 lane.peer.heard_of(info, now);
             }
         }
+        // It may be gone whom opening waited for.
+        self.finish_opening();
     }
 
     fn lane_opened(&mut self, index: usize, opened: &PublisherOpened, now: Now) {
@@ -392,7 +405,12 @@ impl PublisherCore {
     fn pump(&mut self, now: Now) {
         self.renew_session(now);
         while !(self.waiting.is_empty() && self.again.is_empty()) {
-            let limit = self.config.batches_in_flight;
+            // Until what was lost is there, nothing behind it may be stored, and no acknowledgement makes room. There is no
+            // more of it than the session's window holds.
+            let limit = match self.again.is_empty() {
+                true => self.config.batches_in_flight,
+                false => usize::MAX,
+            };
             let able = self.lanes.iter().enumerate();
             let able = able.filter_map(|(index, lane)| Some((index, lane.load(limit)?)));
             let Some(index) = dispatch::choose(able, self.last_choice) else {

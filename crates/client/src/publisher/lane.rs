@@ -9,8 +9,9 @@ use embar_wire::control::{
     Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionOpened,
 };
 use embar_wire::time::Now;
+use embar_wire::topic::is_totally_ordered;
 
-use super::core::{Event, PublisherConfig};
+use super::core::{Acks, Event, PublisherConfig};
 use super::flight::{Batch, Flight};
 use crate::backoff::Random;
 use crate::connection::{Incoming, LinkAction, LinkSettings};
@@ -22,6 +23,32 @@ use crate::peer::{Absence, Peer, Phase};
 pub(super) enum Answer {
     Publisher(PublisherOpened),
     Session(SessionOpened),
+}
+
+/// What is settled between the publisher and all its brokers when one of them answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// There was an answer to an announcement before, on whichever lane.
+    pub(super) resumes: bool,
+    /// A broker is to take batches of this size.
+    pub(super) batch_bytes: u32,
+}
+
+impl Terms {
+    fn check(self, opened: &PublisherOpened, acks: Acks) -> Result<(), String> {
+        let (most, wanted) = (opened.max_batch_bytes, self.batch_bytes);
+        if most < wanted {
+            return Err(format!(
+                "it takes batches of at most {most} bytes, and this publisher's may have {wanted}: give all brokers the same --max-batch-bytes"
+            ));
+        }
+        if is_totally_ordered(opened.order) && acks == Acks::None {
+            return Err(
+                "it takes a publisher without acknowledgements on a topic of order 2 or 5".into(),
+            );
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -126,18 +153,17 @@ impl PublishLane {
         }
     }
 
-    /// Takes in all that came; the answer to a request is returned. `resumes`: there was one to an announcement before,
-    /// on whichever lane.
+    /// Takes in all that came; the answer to a request is returned.
     pub(super) fn read(
         &mut self,
         config: &PublisherConfig,
-        resumes: bool,
+        terms: Terms,
         now: Now,
         out: &mut VecDeque<Event>,
     ) -> Option<Answer> {
         let mut answer = None;
         loop {
-            match self.read_one(config, resumes, now, out, &mut answer) {
+            match self.read_one(config, terms, now, out, &mut answer) {
                 Ok(true) => {}
                 Ok(false) => break,
                 // Then the end of the link is to be read.
@@ -157,7 +183,7 @@ impl PublishLane {
     fn read_one(
         &mut self,
         config: &PublisherConfig,
-        resumes: bool,
+        terms: Terms,
         now: Now,
         out: &mut VecDeque<Event>,
         answer: &mut Option<Answer>,
@@ -183,7 +209,7 @@ impl PublishLane {
                     producer: config.producer,
                     acks: config.acks.level(),
                     instance: self.instance,
-                    resumes,
+                    resumes: terms.resumes,
                 }))?;
                 return Ok(true);
             }
@@ -201,6 +227,7 @@ impl PublishLane {
         };
         match message {
             Control::PublisherOpened(opened) if matches!(self.peer.phase, Phase::Opening(_)) => {
+                terms.check(&opened, config.acks)?;
                 self.peer.opened();
                 self.peer.succeeded();
                 *answer = Some(Answer::Publisher(opened));
@@ -209,6 +236,7 @@ impl PublishLane {
                 *answer = Some(Answer::Session(opened));
             }
             Control::Done if self.closing_session => {}
+            Control::ClusterMetadata(cluster) => self.peer.news = Some(cluster),
             Control::Error(refusal) => self.peer.refused(refusal, now),
             other => return Err(format!("{:?} was not asked for", other.id())),
         }

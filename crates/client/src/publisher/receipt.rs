@@ -183,10 +183,13 @@ impl Receipts {
             .and_then(|index| book.states.get(usize::try_from(index).ok()?).copied());
         match (state, &book.ended) {
             (None, _) => Poll::Ready(Err(Error::ForgottenTicket { kept: KEPT_BATCHES })),
-            (Some(State::Done(Outcome::Stored(base))), _) => Poll::Ready(Ok(Position {
-                broker: base.broker,
-                offset: base.offset + u64::from(ticket.index),
-            })),
+            (Some(State::Done(Outcome::Stored(base))), _) => {
+                // A broker may have said any number.
+                let offset = base.offset.checked_add(ticket.index.into());
+                let broker = base.broker;
+                let position = offset.map(|offset| Position { broker, offset });
+                Poll::Ready(position.ok_or(Error::PositionUnknown))
+            }
             (Some(State::Done(Outcome::StoredSomewhere)), _) => {
                 Poll::Ready(Err(Error::PositionUnknown))
             }
@@ -367,6 +370,15 @@ mod tests {
             ask(&receipts, 2, 0),
             Err(Error::ForgottenTicket { .. })
         ));
+    }
+
+    #[test]
+    fn a_position_that_cannot_be_is_not_told() {
+        let receipts = receipts();
+        let batch = receipts.open_batch();
+        receipts.resolve(batch, 2, stored(u64::MAX));
+        assert!(ask(&receipts, batch, 0).is_ok());
+        assert_eq!(ask(&receipts, batch, 1), Err(Error::PositionUnknown));
     }
 
     #[test]

@@ -114,6 +114,13 @@ impl Session {
         self.renewal.is_some()
     }
 
+    /// Whether another publisher had the session between this epoch and the granted one, and may have used its numbers.
+    /// However often this one asks for an epoch after its own, it is granted the same.
+    pub(super) fn was_taken(&self, granted: &SessionOpened) -> bool {
+        let is_unused = self.is_idle() && granted.mark == self.lowest;
+        u64::from(granted.session_epoch) > u64::from(self.epoch) + 1 && !is_unused
+    }
+
     /// Begins the epoch that was granted; numbers go on at its mark.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! The core against a scripted cluster: every step is taken by hand, so every order of events can be.
 
+mod brokers;
+mod members;
 mod ordered;
+mod ordered_faults;
 mod ordered_model;
 pub(super) mod script;
 

@@ -160,8 +160,9 @@ impl SubscriberBuilder {
         });
         let queue = Arc::new(Queue::default());
         let thread = driver::start(core, &queue, &profile)?;
-        let subscriber = Subscriber::new(queue, profile, thread, positions);
+        let mut subscriber = Subscriber::new(queue, profile, thread, positions);
         poll_fn(|context| subscriber.queue.poll_opened(context)).await?;
+        subscriber.take_starts();
         Ok(subscriber)
     }
 

@@ -11,7 +11,8 @@
 //!   breaks that, and only if the settings allow it, and it is reported with its size. Topics of order 2 and 5: this holds
 //!   for all brokers together, and one of them at a time serves all.
 //! - Memory is bounded: `buffers_per_broker` batches of each broker.
-//! - A broker that is away or slow holds back no other.
+//! - A broker that is away or slow holds back no other. One that was removed from the cluster is not waited for; if one
+//!   comes in its place, reading goes on where it stood.
 
 mod model;
 mod ordered;
@@ -35,7 +36,7 @@ use crate::peer::{self, Phase};
 
 /// Between two looks at a cluster that is not complete.
 const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
-/// Between two looks at the cluster, to find brokers that joined.
+/// Between two looks at the cluster: brokers tell who joins and leaves, but not while a connection opens.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// See the [module](self).
@@ -268,6 +269,10 @@ impl SubscriberCore {
         if self.ended.is_some() {
             return;
         }
+        if let Some(cluster) = self.lanes[index].peer.news.take() {
+            self.directory.told(cluster, now);
+            self.heard_of_cluster(now);
+        }
         self.finish_opening();
         self.finish_reading(index, now);
     }
@@ -288,8 +293,20 @@ impl SubscriberCore {
             return;
         }
         self.lanes[index].finish(now);
+        self.end_if_done(now);
+    }
+
+    /// Of brokers that left nothing more will come.
+    fn end_if_done(&mut self, now: Now) {
         let is_done = |lane: &SubscribeLane| lane.peer.phase == Phase::Done;
-        if self.opened && (self.ordered == Some(true) || self.lanes.iter().all(is_done)) {
+        let is_over = match self.ordered {
+            Some(true) => self.lanes.iter().any(is_done),
+            _ => {
+                let mut lanes = self.lanes.iter();
+                lanes.all(|lane| is_done(lane) || lane.peer.has_left())
+            }
+        };
+        if self.config.until_end && self.opened && self.ended.is_none() && is_over {
             self.events.push_back(Event::End);
             self.close_all(Error::Closed, now);
         }
@@ -320,11 +337,12 @@ impl SubscriberCore {
         else {
             return;
         };
-        let data = || cluster.brokers.iter().filter(|broker| broker.takes_data);
+        let data = || peer::data_brokers(cluster);
         for info in data() {
             let gone = info.state == BrokerState::Gone;
             let is_new_founder = !ordered && !self.opened && self.founders.insert(info.id);
-            if self.lanes.iter().any(|lane| lane.peer.broker == info.id) {
+            let is_known = self.lanes.iter().any(|lane| lane.peer.broker == info.id);
+            if is_known || info.state == BrokerState::Left {
                 continue;
             }
             if !gone || (is_new_founder && self.config.needs(info.id)) {
@@ -350,8 +368,13 @@ impl SubscriberCore {
         for lane in &mut self.lanes {
             let info = data().find(|info| info.id == lane.peer.broker);
             lane.peer.heard_of(info, now);
+            if !ordered && lane.has_left() {
+                let broker = lane.peer.broker;
+                self.events.push_back(Event::LaneLeft { broker });
+            }
         }
         self.choose_broker(now);
+        self.end_if_done(now);
     }
 
     /// A broker said why it ends the connection.
@@ -381,6 +404,14 @@ impl SubscriberCore {
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
                 self.fail(Error::Refused { code, message }, now);
+            }
+            // What comes next is damaged where the broker has it.
+            ErrorCode::Internal => {
+                if let Some(position) = lane.position
+                    && let Trouble::Fatal(error) = lane.damaged(position, message)
+                {
+                    self.fail(error, now);
+                }
             }
             _ => {}
         }
@@ -444,10 +475,11 @@ impl SubscriberCore {
         if !self.directory.is_idle() || self.ended.is_some() {
             return None;
         }
-        let is_in = |phase| self.lanes.iter().any(|lane| lane.peer.phase == phase);
+        let is_in = |lane: &SubscribeLane, phase| lane.peer.phase == phase;
+        let mut lanes = self.lanes.iter();
         let served = match self.ordered {
-            Some(true) => is_in(Phase::Open),
-            _ => !is_in(Phase::Parked),
+            Some(true) => lanes.any(|lane| is_in(lane, Phase::Open)),
+            _ => lanes.all(|lane| !is_in(lane, Phase::Parked) || lane.peer.has_left()),
         };
         let complete = self.opened && served;
         let wait = if complete {

@@ -9,7 +9,7 @@ use embar_meter::{Profile, Recorder};
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
 
 use super::core::{Event, SubscriberCore};
-use super::queue::{Item, Queue};
+use super::queue::{Item, Moved, Queue};
 use crate::clock::Clock;
 use crate::connection::{Lane, LinkAction};
 use crate::error::Error;
@@ -269,11 +269,11 @@ impl Driver {
                     self.recorder.count(BATCHES, 1);
                     self.recorder.count(MESSAGES, messages);
                 }
-                Event::Started { broker, start } => self.queue.push(Item::Moved {
+                Event::Started { broker, start } => self.queue.push(Item::Moved(Moved {
                     broker,
                     next: start,
                     skipped: 0,
-                }),
+                })),
                 Event::Skipped {
                     broker,
                     to,
@@ -285,16 +285,19 @@ impl Driver {
                         messages,
                         "skipped messages that were evicted before they were read"
                     );
-                    self.queue.push(Item::Moved {
+                    self.queue.push(Item::Moved(Moved {
                         broker,
                         next: to,
                         skipped: messages,
-                    });
+                    }));
                 }
                 Event::LaneLost { broker, cause } => {
                     if !self.stopping {
                         tracing::warn!(broker, cause, "a data broker is away");
                     }
+                }
+                Event::LaneLeft { broker } => {
+                    tracing::info!(broker, "a data broker was removed from the cluster");
                 }
                 Event::End => self.queue.end(Ok(())),
                 Event::Failed(error) => self.queue.end(Err(error)),

@@ -316,6 +316,10 @@ impl SubscribeLane {
                 }
                 self.subscribed(&subscribed, out)
             }
+            Control::ClusterMetadata(cluster) => {
+                self.peer.news = Some(cluster);
+                Ok(())
+            }
             Control::Error(refusal) => {
                 self.peer.refused(refusal, now);
                 Ok(())
@@ -397,7 +401,7 @@ impl SubscribeLane {
     }
 
     /// What comes at `offset` cannot be used: it is asked for again, for some time.
-    fn damaged(&mut self, offset: u64, cause: String) -> Trouble {
+    pub(super) fn damaged(&mut self, offset: u64, cause: String) -> Trouble {
         self.damaged += 1;
         let most = if self.ordered {
             MAX_DAMAGED_IN_ORDER
@@ -440,6 +444,11 @@ impl SubscribeLane {
     pub(super) fn reject(&mut self, violation: &str, now: Now) {
         self.peer.reject(violation, now);
         self.drop_arriving(now);
+    }
+
+    /// The broker left the cluster, with what is not read of it; true if that was not known.
+    pub(super) fn has_left(&mut self) -> bool {
+        self.peer.has_left() && self.lost_since.take().is_some()
     }
 
     /// Nothing is wanted any more.

@@ -2,7 +2,7 @@
 //!
 //! It needs no limit of its own: the core delivers only as many batches as there are buffers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -17,12 +17,15 @@ use crate::wake::WakeList;
 #[derive(Debug)]
 pub(super) enum Item {
     Batch(Delivered),
-    /// Offsets of a broker go on, or begin, here.
-    Moved {
-        broker: Option<u32>,
-        next: u64,
-        skipped: u64,
-    },
+    Moved(Moved),
+}
+
+/// Offsets of a broker go on, or begin, here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) broker: Option<u32>,
+    pub(super) next: u64,
+    pub(super) skipped: u64,
 }
 
 /// What [`Queue::poll_next`] finds.
@@ -63,6 +66,25 @@ impl Queue {
                 Poll::Pending
             }
         }
+    }
+
+    /// Takes what says where reading begins: of each broker whatever lies before its first batch.
+    pub(super) fn take_starts(&self) -> Vec<Moved> {
+        let (mut starts, mut delivering) = (Vec::new(), BTreeSet::new());
+        self.inner().items.retain(|item| {
+            match item {
+                Item::Moved(moved) if !delivering.contains(&moved.broker) => {
+                    starts.push(*moved);
+                    return false;
+                }
+                Item::Moved(_) => {}
+                Item::Batch(delivered) => {
+                    delivering.insert(delivered.owner());
+                }
+            }
+            true
+        });
+        starts
     }
 
     /// The next item; the end comes behind all items, and again and again.
@@ -176,15 +198,20 @@ mod tests {
     use std::future::poll_fn;
     use std::time::{Duration, Instant};
 
+    use super::super::reading::tests::{delivered, frame};
     use super::*;
     use crate::wake::block_on;
 
-    fn moved(next: u64) -> Item {
-        Item::Moved {
-            broker: Some(1),
+    fn of_broker(broker: u32, next: u64) -> Moved {
+        Moved {
+            broker: Some(broker),
             next,
             skipped: 0,
         }
+    }
+
+    fn moved(next: u64) -> Item {
+        Item::Moved(of_broker(1, next))
     }
 
     #[test]
@@ -202,9 +229,7 @@ mod tests {
         queue.end(Err(Error::Closed));
         queue.end(Ok(()));
         for expected in [1, 2] {
-            assert!(
-                matches!(next(), Some(Taken::Item(Item::Moved { next, .. })) if next == expected)
-            );
+            assert!(matches!(next(), Some(Taken::Item(Item::Moved(it))) if it.next == expected));
         }
         for _ in 0..2 {
             assert!(
@@ -212,6 +237,23 @@ mod tests {
                 "the first reason stays"
             );
         }
+    }
+
+    #[test]
+    fn where_brokers_begin_is_known_before_what_they_delivered_is_taken() {
+        let queue = Queue::default();
+        let batch = delivered(&frame(7, 1, &[b"a"]), 0);
+        let broker = batch.broker;
+        queue.push(Item::Moved(of_broker(broker, 7)));
+        queue.push(Item::Batch(batch));
+        queue.push(Item::Moved(of_broker(broker, 9)));
+        queue.push(Item::Moved(of_broker(broker + 1, 5)));
+        let starts = [of_broker(broker, 7), of_broker(broker + 1, 5)];
+        assert_eq!(queue.take_starts(), starts);
+        let next = || block_on(poll_fn(|context| queue.poll_next(context)), None);
+        assert!(matches!(next(), Some(Taken::Item(Item::Batch(_)))));
+        let skipped = of_broker(broker, 9);
+        assert!(matches!(next(), Some(Taken::Item(Item::Moved(it))) if it == skipped));
     }
 
     #[test]

@@ -184,7 +184,7 @@ pub(crate) mod tests {
         frame
     }
 
-    fn delivered(frame: &[u8], skip: u32) -> Delivered {
+    pub(crate) fn delivered(frame: &[u8], skip: u32) -> Delivered {
         let mut payload = frame[BATCH_HEADER_BYTES..].to_vec();
         // A buffer is longer than its batch, and holds bytes of an older one.
         payload.extend([0xAA; 256]);

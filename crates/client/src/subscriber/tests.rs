@@ -15,6 +15,7 @@ use crate::testing::{
     SECOND, Sockets, all_sent, bootstrap, cluster, cluster_without, frame, pong, refusal, welcome,
 };
 
+mod members;
 mod ordered;
 mod refusals;
 

@@ -175,6 +175,7 @@ impl FakeBroker {
                     takes_data: true,
                 }],
                 topic_order: log.topic.as_ref().map(|_| log.order),
+                sequencer: None,
             }),
             Control::CreateTopic(spec) => {
                 log.topic = Some(spec.name);

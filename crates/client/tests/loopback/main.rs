@@ -3,6 +3,7 @@
 mod conversation;
 mod fake_broker;
 mod ordered;
+mod positions;
 
 use std::io::Write;
 use std::net::TcpListener;

@@ -59,8 +59,9 @@ impl<M: Memory> Reservation<M> {
         unsafe { self.block.memory().with_bytes_mut(at, len, f) }
     }
 
-    /// Ends the writing: when this returns, a record that points here may be published.
-    pub fn commit(self) -> Span<M> {
+    /// When this returns, a record that points here may be published. Whoever does so writes on only
+    /// when nobody may follow that record any more.
+    pub fn write_back(&self) {
         let memory = self.block.memory();
         if !sings(Canary::CommitWriteBack) {
             memory.write_back(self.at, self.len as u64);
@@ -68,14 +69,17 @@ impl<M: Memory> Reservation<M> {
         if !sings(Canary::CommitFence) {
             memory.fence();
         }
+    }
+
+    /// Ends the writing of what was written back.
+    pub fn seal(self) -> Span<M> {
         Span::new(self.block, self.at, self.len)
     }
 
-    /// As [`Reservation::commit`], but forgets the write-back: for tests that prove that forgetting
-    /// it is noticed.
-    #[cfg(test)]
-    pub fn commit_unflushed(self) -> Span<M> {
-        Span::new(self.block, self.at, self.len)
+    /// Ends the writing: when this returns, a record that points here may be published.
+    pub fn commit(self) -> Span<M> {
+        self.write_back();
+        self.seal()
     }
 }
 
@@ -200,7 +204,7 @@ mod tests {
         let span = if flushed {
             reservation.commit()
         } else {
-            reservation.commit_unflushed()
+            reservation.seal()
         };
         span.with_bytes(|bytes| assert_eq!(bytes, [7; 4096], "its own host always reads it"));
         let there = Blog::over(&Arc::new(device.host(seed + 1)), 64 << 10, None);

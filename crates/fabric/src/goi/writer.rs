@@ -1,7 +1,7 @@
 //! Appends to an area's GOI and gives back what nobody may read any more.
 
 use crate::canary::{Canary, sings};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{LINK_SLOT, PAGE_RECORDS, PageRef};
 use crate::memory::Memory;
@@ -22,8 +22,8 @@ pub struct GoiWriter<M> {
     area: u16,
     epoch: u32,
     chains: BTreeMap<u32, Chain<M>>,
-    /// Pages of older epochs of this area that may still be read.
-    old: Vec<Old>,
+    /// Pages of older epochs of this area that may still be read, by chain, the oldest last.
+    old: BTreeMap<u32, Vec<Old>>,
     /// Highest last, so that the lowest is used first.
     free: Vec<u32>,
     /// The generation that each page is in.
@@ -49,7 +49,6 @@ struct Page {
 #[derive(Debug)]
 struct Old {
     page: u32,
-    chain: u32,
     end: u64,
 }
 
@@ -63,20 +62,21 @@ impl<M: Memory> GoiWriter<M> {
             area,
             epoch,
             chains: BTreeMap::new(),
-            old: Vec::new(),
+            old: BTreeMap::new(),
             free: Vec::new(),
             generations,
         };
         for page in (0..writer.pages.pages).rev() {
             match writer.old_page(page) {
-                Some(old) => writer.old.push(old),
+                Some((chain, old)) => writer.old.entry(chain).or_default().push(old),
                 None => writer.free.push(page),
             }
         }
+        writer.old.values_mut().for_each(|old| sort(old));
         writer
     }
 
-    fn old_page(&self, page: u32) -> Option<Old> {
+    fn old_page(&self, page: u32) -> Option<(u32, Old)> {
         let (generation, header) = self.pages.header::<GoiPage>(page)?;
         if header.in_use != 1 {
             return None;
@@ -85,11 +85,7 @@ impl<M: Memory> GoiWriter<M> {
         let records = (0..PAGE_RECORDS)
             .map_while(|slot| self.pages.slot::<GoiRecord>(page, slot, generation));
         let end = records.last().map_or(header.start, |last| last.end());
-        Some(Old {
-            page,
-            chain: header.chain,
-            end,
-        })
+        Some((header.chain, Old { page, end }))
     }
 
     /// Begins a chain in this epoch: its first position, and the page before it.
@@ -127,18 +123,24 @@ impl<M: Memory> GoiWriter<M> {
         chain_here.row.store(&root);
         self.chains.insert(chain, chain_here);
         // What lies beyond was never part of the order, and nobody waits for it to be given up.
-        let of_chain = self.old.iter_mut().filter(|old| old.chain == chain);
-        of_chain.for_each(|old| old.end = old.end.min(start));
+        if let Some(old) = self.old.get_mut(&chain) {
+            old.iter_mut().for_each(|old| old.end = old.end.min(start));
+        }
     }
 
     /// Says which of a chain's pages of older epochs the order still leads to, and up to where: what
     /// lies beyond, and in any other page, was never part of it, and nobody waits for it to be given
     /// up.
     pub fn clip_old(&mut self, chain: u32, read: &[(u32, u64)]) {
-        for old in self.old.iter_mut().filter(|old| old.chain == chain) {
-            let until = read.iter().find(|(page, _)| *page == old.page);
-            old.end = until.map_or(0, |(_, until)| old.end.min(*until));
+        let Some(pages) = self.old.get_mut(&chain) else {
+            return;
+        };
+        let read: BTreeMap<u32, u64> = read.iter().copied().collect();
+        for old in &mut *pages {
+            let until = read.get(&old.page);
+            old.end = until.map_or(0, |until| old.end.min(*until));
         }
+        sort(pages);
     }
 
     /// Whether the chain was begun.
@@ -270,21 +272,19 @@ impl<M: Memory> GoiWriter<M> {
     }
 
     fn release_old(&mut self, chain: u32, first: u64) {
-        let mut gone = Vec::new();
-        self.old.retain(|old| {
-            let goes = old.chain == chain && old.end <= first;
-            if goes {
-                gone.push(old.page);
+        while let Some(pages) = self.old.get_mut(&chain) {
+            match pages.pop_if(|oldest| oldest.end <= first) {
+                Some(gone) => self.retire(chain, gone.page),
+                None if pages.is_empty() => drop(self.old.remove(&chain)),
+                None => return,
             }
-            !goes
-        });
-        gone.into_iter().for_each(|page| self.retire(chain, page));
+        }
     }
 
     /// Gives back every page of chains for which `exists` is false, and forgets them.
     pub fn retain_chains(&mut self, exists: impl Fn(u32) -> bool) {
         let chains = self.chains.keys().copied();
-        let old = self.old.iter().map(|old| old.chain);
+        let old = self.old.keys().copied();
         let mut gone: Vec<u32> = chains.chain(old).filter(|chain| !exists(*chain)).collect();
         gone.sort_unstable();
         gone.dedup();
@@ -325,20 +325,26 @@ impl<M: Memory> GoiWriter<M> {
         (self.free.len() as u32, self.pages.pages)
     }
 
-    /// The chain that holds most pages of this epoch, and the end of its oldest one: what to give
-    /// up first when no page is free.
+    /// The chain that holds most pages, of this epoch and of older ones in this area, and the end of
+    /// the oldest of these: what to give up first when no page is free. A chain's last page stays, but
+    /// one that was never part of the order goes before all.
     pub fn largest(&self) -> Option<(u32, u64)> {
-        let chains = self
-            .chains
-            .iter()
-            .filter(|(_, known)| known.pages.len() > 1);
-        let (chain, known) = chains.max_by_key(|(_, known)| known.pages.len())?;
-        Some((*chain, known.pages[0].end))
+        let old = |chain: u32| self.old.get(&chain).map_or(&[][..], |old| &old[..]);
+        let of_now = |chain: u32| self.chains.get(&chain).map(|known| &known.pages);
+        let chains: BTreeSet<u32> = self.chains.keys().chain(self.old.keys()).copied().collect();
+        let sized = chains.into_iter().map(|chain| {
+            let oldest = old(chain).last().map(|oldest| oldest.end);
+            let of_now = of_now(chain).filter(|pages| !pages.is_empty());
+            let pages = old(chain).len() + of_now.map_or(0, VecDeque::len);
+            let pages = if oldest == Some(0) { usize::MAX } else { pages };
+            (pages, chain, oldest.or(of_now.map(|pages| pages[0].end)))
+        });
+        let (_, chain, end) = sized.filter(|(pages, ..)| *pages > 1).max()?;
+        Some((chain, end?))
     }
+}
 
-    /// Chains with pages of older epochs of this area, and the end of the oldest of these.
-    pub fn oldest_of_before(&self) -> Option<(u32, u64)> {
-        let old = self.old.iter().min_by_key(|old| old.end)?;
-        Some((old.chain, old.end))
-    }
+/// The oldest last.
+fn sort(old: &mut [Old]) {
+    old.sort_unstable_by_key(|old| std::cmp::Reverse(old.end));
 }

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::cache_line::{LINE_BYTES, lines};
@@ -27,6 +29,7 @@ const EVICTION_ONE_IN: u64 = 16;
 #[derive(Clone)]
 pub struct Device {
     lines: Arc<Mutex<Vec<Line>>>,
+    watched: Arc<[Range<u64>]>,
 }
 
 /// What may go wrong on purpose, to prove that the checkers notice.
@@ -54,7 +57,14 @@ impl Device {
             .collect();
         Self {
             lines: Arc::new(Mutex::new(lines)),
+            watched: Arc::new([]),
         }
+    }
+
+    /// Hosts are interrupted more often where they access these places: see
+    /// [`interrupt_after`](super::interrupt_after).
+    pub fn watch(&mut self, places: impl IntoIterator<Item = Range<u64>>) {
+        self.watched = places.into_iter().collect();
     }
 
     /// A host with an empty cache of its own, whose chance evictions follow `seed`.
@@ -76,6 +86,7 @@ impl Device {
             faults,
             power: power.clone(),
             off: false,
+            left: BTreeMap::new(),
         };
         self.with_mode(Mode::Cached(Mutex::new(cache)))
     }
@@ -146,8 +157,11 @@ struct Cache {
     power: Power,
     /// The power failed: nothing reaches the device any more.
     off: bool,
+    /// What the host still caches when the power failed, and only its process ended.
+    left: BTreeMap<u64, Held>,
 }
 
+#[derive(Clone)]
 struct Held {
     bytes: Line,
     dirty: bool,
@@ -162,7 +176,7 @@ impl Simulated {
         };
         let mut cache = cache.lock().expect("no access to a cache panics half-way");
         cache.held.clear();
-        let pending = std::mem::take(&mut cache.pending);
+        let pending = mem::take(&mut cache.pending);
         for (line, bytes) in pending {
             if cache.random.one_in(2) {
                 self.device.put(line, bytes);
@@ -179,10 +193,20 @@ impl Simulated {
         });
     }
 
+    /// The next process on the same host, whose process ended: it finds in the caches what the one
+    /// before left there, however old. One whose host failed leaves nothing.
+    pub fn next_process(&self, seed: u64, power: &Power) -> Self {
+        let left = self.with_cache(|cache| mem::take(&mut cache.left));
+        let next = self.device.host_on(seed, Faults::default(), power);
+        next.with_cache(|cache| cache.held = left.unwrap_or_default());
+        next
+    }
+
     /// Before each access that others may come between.
-    fn access(&self) {
+    fn access(&self, at: u64) {
         if let Mode::Cached(_) = self.mode {
-            interruption::count();
+            let mut watched = self.device.watched.iter();
+            interruption::count(watched.any(|place| place.contains(&at)));
         }
     }
 
@@ -198,7 +222,7 @@ impl Simulated {
     /// Copies out bytes that may start anywhere.
     fn copy_out(&self, at: u64, into: &mut [u8]) {
         check_range(at, into.len() as u64, self.len);
-        self.access();
+        self.access(at);
         for_each_line(at, into.len(), |line, within, range| {
             let bytes = self
                 .with_cache(|cache| {
@@ -213,7 +237,7 @@ impl Simulated {
     /// Copies in bytes that may start anywhere.
     fn copy_in(&self, at: u64, from: &[u8]) {
         check_range(at, from.len() as u64, self.len);
-        self.access();
+        self.access(at);
         for_each_line(at, from.len(), |line, within, range| {
             self.with_cache(|cache| {
                 cache.evict_by_chance(&self.device);
@@ -227,11 +251,7 @@ impl Simulated {
 }
 
 /// Calls `f(line, bytes within the line, bytes within the range)` for every line touched.
-fn for_each_line(
-    at: u64,
-    len: usize,
-    mut f: impl FnMut(u64, std::ops::Range<usize>, std::ops::Range<usize>),
-) {
+fn for_each_line(at: u64, len: usize, mut f: impl FnMut(u64, Range<usize>, Range<usize>)) {
     for line in lines(at, len as u64) {
         let from = line.max(at);
         let to = (line + LINE_BYTES).min(at + len as u64);
@@ -264,17 +284,21 @@ impl Cache {
 
     /// What this host cached stays readable to the code that still runs on it, and nobody else.
     fn go_off(&mut self, outage: Outage, device: &Device) {
-        if std::mem::replace(&mut self.off, true) {
+        if mem::replace(&mut self.off, true) {
             return;
         }
-        for (line, bytes) in std::mem::take(&mut self.pending) {
+        for (line, bytes) in mem::take(&mut self.pending) {
             if outage == Outage::Process || self.random.one_in(2) {
                 device.put(line, bytes);
             }
         }
         if outage == Outage::Process {
-            let dirty = self.held.iter().filter(|(_, held)| held.dirty);
-            dirty.for_each(|(line, held)| device.put(*line, held.bytes));
+            let dirty = self.held.iter_mut().filter(|(_, held)| held.dirty);
+            for (line, held) in dirty {
+                device.put(*line, held.bytes);
+                held.dirty = false;
+            }
+            self.left = self.held.clone();
         }
     }
 
@@ -306,6 +330,27 @@ impl Cache {
                 }
             }
         }
+    }
+
+    /// Completes some write-back; whether there are more.
+    fn complete_any(&mut self, device: &Device) -> bool {
+        let (first, last) = (self.pending.keys().next(), self.pending.keys().next_back());
+        let (Some(first), Some(last)) = (first, last) else {
+            return false;
+        };
+        let near = first + self.random.next() % (last - first + 1);
+        let chosen = if self.random.one_in(2) {
+            self.pending.range(near..).next()
+        } else {
+            self.pending.range(..=near).next_back()
+        };
+        let line = *chosen
+            .expect("the first and the last line are not beyond")
+            .0;
+        if let Some(bytes) = self.pending.remove(&line) {
+            device.put(line, bytes);
+        }
+        !self.pending.is_empty()
     }
 
     fn write_back(&mut self, line: u64) {
@@ -354,7 +399,7 @@ impl Memory for Simulated {
 
     fn write_back(&self, at: u64, len: u64) {
         check_range(at, len, self.len);
-        self.access();
+        self.access(at);
         self.with_cache(|cache| {
             if !cache.spend_power(&self.device) {
                 lines(at, len).for_each(|line| cache.write_back(line));
@@ -363,20 +408,19 @@ impl Memory for Simulated {
     }
 
     fn fence(&self) {
-        self.access();
-        self.with_cache(|cache| {
-            if cache.spend_power(&self.device) {
-                return;
-            }
-            for (line, bytes) in std::mem::take(&mut cache.pending) {
-                self.device.put(line, bytes);
-            }
-        });
+        self.access(u64::MAX);
+        let on = self.with_cache(|cache| !cache.spend_power(&self.device));
+        // Line by line, in any order, and seen by others one after the other: a moment as decisive as any.
+        while on == Some(true)
+            && self.with_cache(|cache| cache.complete_any(&self.device)) == Some(true)
+        {
+            interruption::count(true);
+        }
     }
 
     fn invalidate(&self, at: u64, len: u64) {
         check_range(at, len, self.len);
-        self.access();
+        self.access(at);
         self.with_cache(|cache| {
             if !cache.spend_power(&self.device) {
                 lines(at, len).for_each(|line| cache.evict(line, &self.device));

@@ -1,16 +1,16 @@
 //! Regions as directories of mapped files.
 //!
-//! `control`: superblock and tables. `blog-<row>`: payload of one data broker. `owner-<row>`: the
-//! lock of a row. The superblock is stored last, so a creation that was interrupted leaves
-//! something that no one takes for a region.
+//! `control`: superblock and tables. `blog-<row>`: payload of one data broker; of a spare row it is
+//! made by whoever claims the row first. `owner-<row>`: the lock of a row. The superblock is stored
+//! last, so a creation that was interrupted leaves something that no one takes for a region.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Region, invalid};
+use super::{Home, Region, invalid};
 use crate::bell::bell_name;
 use crate::error::RegionError;
 use crate::geometry::{Geometry, LANES_MAX, ROWS_MAX};
@@ -21,13 +21,17 @@ use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
 mod create;
 mod space;
+mod spare;
 
 const CONTROL: &str = "control";
-/// Locked by the candidate that is taking over.
-const TAKEOVER: &str = "takeover";
 
 fn blog_name(row: u16) -> String {
     format!("blog-{row}")
+}
+
+/// Of a payload file that is being made, and gets its name when it is whole.
+fn unfinished_blog_name(row: u16) -> String {
+    format!("blog-{row}.new")
 }
 
 fn owner_name(row: u16) -> String {
@@ -38,12 +42,10 @@ fn owner_name(row: u16) -> String {
 fn known_names() -> impl Iterator<Item = String> {
     let rows = (0..ROWS_MAX).flat_map(|row| {
         let bells = (0..=LANES_MAX).map(move |number| bell_name(row, number));
-        [blog_name(row), owner_name(row)].into_iter().chain(bells)
+        let blogs = [blog_name(row), unfinished_blog_name(row)];
+        blogs.into_iter().chain([owner_name(row)]).chain(bells)
     });
-    [CONTROL, TAKEOVER]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(rows)
+    std::iter::once(CONTROL.to_owned()).chain(rows)
 }
 
 /// What is found at a directory that may hold a region.
@@ -75,13 +77,6 @@ pub enum Probe {
     },
     /// Another user's: it cannot be looked at.
     Denied,
-}
-
-/// See [`Region::try_takeover`].
-#[derive(Debug)]
-pub struct TakeoverLock {
-    /// The lock ends with it.
-    _file: Option<File>,
 }
 
 /// How often a parent that vanishes is made again.
@@ -138,11 +133,13 @@ impl Region<Mapped> {
             .data_rows()
             .map(|row| {
                 let name = blog_name(row);
-                let file = open_file(dir, &name)?;
-                map(&file, dir, &name, geometry.blog_bytes, coherence)
+                if geometry.is_spare(row) && !dir.join(&name).exists() {
+                    return Ok(None);
+                }
+                map_blog(dir, row, geometry.blog_bytes, coherence).map(Some)
             })
-            .collect::<Result<_, _>>()?;
-        Self::attach(control, blogs, Some(dir.to_owned()))
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::attach(control, blogs, Some(Home::of(dir)))
     }
 
     /// Looks at what `dir` holds, without a lasting effect.
@@ -190,7 +187,8 @@ impl Region<Mapped> {
         fs::remove_dir(dir).map_err(|e| RegionError::io("removing", dir, e))
     }
 
-    /// Claims a row for this process, with the next incarnation.
+    /// Claims a row for this process, with the next incarnation. Who first claims a spare makes its
+    /// payload file, and reserves all of it.
     ///
     /// The claim holds the row's lock; dropping it, or dying, gives the row up.
     pub fn claim(&self, row: u16) -> Result<Claim, RegionError> {
@@ -225,6 +223,9 @@ impl Region<Mapped> {
             });
         }
         owner::write_pid(&file).map_err(io("writing"))?;
+        if self.geometry().is_spare(row) {
+            spare::make_blog(dir, row, self.geometry().blog_bytes, &space::reserve)?;
+        }
         Ok(Claim::locked(
             row,
             self.raise_incarnation(row),
@@ -233,28 +234,10 @@ impl Region<Mapped> {
         ))
     }
 
-    /// The right to take over as the sequencer, which one candidate at a time has, until it is
-    /// dropped or its process dies. `None` while another one has it.
-    pub fn try_takeover(&self) -> Result<Option<TakeoverLock>, RegionError> {
-        let Some(dir) = self.dir() else {
-            return Ok(Some(TakeoverLock { _file: None }));
-        };
-        let path = dir.join(TAKEOVER);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|e| RegionError::io("opening", &path, e))?;
-        let locked = owner::try_lock(&file).map_err(|e| RegionError::io("locking", path, e))?;
-        Ok(locked.then_some(TakeoverLock { _file: Some(file) }))
-    }
-
-    /// Whether a live process holds the row. False for a region without a directory.
+    /// Whether a live process holds the row. False for a region without a directory, and, at the
+    /// price of one load, for a row that nobody has claimed yet.
     pub fn owner_alive(&self, row: u16) -> Result<bool, RegionError> {
-        let Some(dir) = self.dir() else {
+        let Some(dir) = self.dir().filter(|_| self.incarnation(row) > 0) else {
             return Ok(false);
         };
         let name = owner_name(row);
@@ -299,6 +282,25 @@ fn map(
         ));
     }
     Ok(Arc::new(Mapped::map(file, len, coherence).map_err(io)?))
+}
+
+fn map_blog(
+    dir: &Path,
+    row: u16,
+    len: u64,
+    coherence: Coherence,
+) -> Result<Arc<Mapped>, RegionError> {
+    let name = blog_name(row);
+    map(&open_file(dir, &name)?, dir, &name, len, coherence)
+}
+
+impl Home<Mapped> {
+    fn of(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            find_blog: |control, dir, row, len| map_blog(dir, row, len, control.coherence()).ok(),
+        }
+    }
 }
 
 fn read_superblock(dir: &Path) -> Result<(File, Superblock), RegionError> {

@@ -150,8 +150,7 @@ impl<M: Memory> Region<M> {
     /// Bytes of the payload file of another row. All numbers may come from shared memory: `None` when
     /// there is no such row, or they are outside of its file.
     pub fn foreign(&self, row: u16, at: u64, len: u32) -> Option<Foreign<M>> {
-        let takes_data = self.geometry().takes_data(row);
-        takes_data.then(|| Foreign::over(self.blog_memory(row), at, len as usize))?
+        Foreign::over(self.blog_memory(row)?, at, len as usize)
     }
 
     /// The word with which a thread of a row says that it sleeps: a lane's number, or for the

@@ -17,6 +17,7 @@ pub fn small() -> Geometry {
         index_pages: 4,
         blog_bytes: 256 << 10,
         standbys: 1,
+        spares: 0,
         goi_pages: 16,
         sessions: 4,
     }

@@ -96,24 +96,67 @@ pub fn older_epochs_keep_their_pages<S: Setup>() {
     let mut goi = second.goi_writer(&head, 3);
     assert_eq!((goi.space(), goi.has(0)), ((5, 8), false));
     assert_eq!(follow(&mut old), bases(0, 2 * PER_PAGE + 5));
-    assert_eq!(goi.oldest_of_before(), Some((0, 2 * PER_PAGE)));
+    assert_eq!(goi.largest(), Some((0, 2 * PER_PAGE)));
     begin(&mut goi, (&second, &head), 0, end, None);
     append(&mut goi, 0, end, 1);
     assert_eq!(goi.space(), (4, 8));
-    assert_eq!(
-        goi.largest(),
-        None,
-        "pages of older epochs are not of this one"
-    );
     goi.release_before(1, u64::MAX, |_| {});
     goi.release_before(0, 2 * PER_PAGE - 1, |_| {});
     assert_eq!(goi.space(), (4, 8), "somebody may read them");
     goi.release_before(0, 2 * PER_PAGE, |_| {});
-    assert_eq!(goi.oldest_of_before(), Some((0, 4 * PER_PAGE)));
+    assert_eq!(goi.largest(), Some((0, 4 * PER_PAGE)));
     goi.release_before(0, end, |_| {});
-    assert_eq!((goi.space(), goi.oldest_of_before()), ((7, 8), None));
+    assert_eq!((goi.space(), goi.largest()), ((7, 8), None));
     let mut new = Follower::new(&there, 0, 0);
     assert_eq!(follow(&mut new), [end], "the epoch's own stays");
+}
+
+pub fn older_pages_are_kept_only_as_far_as_they_count<S: Setup>() {
+    let setup = S::new(&few());
+    let first = setup.host();
+    let head = first.claim_unlocked(0);
+    let mut goi = first.goi_writer(&head, 1);
+    begin(&mut goi, (&first, &head), 0, 0, None);
+    begin(&mut goi, (&first, &head), 1, 0, None);
+    append(&mut goi, 0, 0, 2 * PER_PAGE + 5);
+    append(&mut goi, 1, 0, 3);
+    let root = first.goi_root(0, 0).expect("begun");
+    let pages = first.goi_reader(0);
+    let whole = root.head - 1;
+    let (generation, _) = pages.page(whole).expect("in use");
+    let cut = pages.link(whole, generation).expect("linked");
+    drop(goi);
+
+    // Another candidate cut the order ten records into the second page, and went on in its own area.
+    let until = 2 * PER_PAGE + 20;
+    let second = setup.host();
+    let head = second.claim_unlocked(0);
+    let mut goi = second.goi_writer(&head, 3);
+    begin(&mut goi, (&second, &head), 0, 8 * PER_PAGE, None);
+    assert_eq!(
+        goi.largest(),
+        Some((0, 2 * PER_PAGE)),
+        "and not the quiet chain, whose positions are lower"
+    );
+    goi.clip_old(0, &[(whole, 7 * PER_PAGE), (cut, until)]);
+    assert_eq!(goi.space(), (4, 8));
+    assert_eq!(
+        goi.largest(),
+        Some((0, 0)),
+        "the third was never part of the order"
+    );
+    for (first, free) in [
+        (0, 5),
+        (2 * PER_PAGE - 1, 5),
+        (2 * PER_PAGE, 6),
+        (until - 1, 6),
+        (until, 7),
+        (u64::MAX, 7),
+    ] {
+        goi.release_before(0, first, |_| panic!("none of them is of this epoch"));
+        assert_eq!(goi.space(), (free, 8), "below {first}");
+    }
+    assert_eq!(goi.largest(), None, "another chain keeps its last page");
 }
 
 pub fn chains_that_are_gone_leave_nothing<S: Setup>() {
@@ -126,7 +169,7 @@ pub fn chains_that_are_gone_leave_nothing<S: Setup>() {
         if epoch > 1 {
             assert_eq!(goi.space(), (7, 8), "chain 1 left a page");
             goi.retain_chains(|chain| chain != 1);
-            assert_eq!((goi.space(), goi.oldest_of_before()), ((8, 8), None));
+            assert_eq!((goi.space(), goi.largest()), ((8, 8), None));
         }
         begin(&mut goi, (&here, &head), 0, 0, None);
         begin(&mut goi, (&here, &head), 1, 0, None);

@@ -159,6 +159,7 @@ fn tiny() -> Geometry {
         index_pages: 2,
         blog_bytes: 64 << 10,
         standbys: 1,
+        spares: 0,
         goi_pages: 4,
         sessions: 1,
     }

@@ -134,6 +134,21 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Whether the batch of a record may still get a place: one that has it already, or is of an epoch
+    /// that is over, never will.
+    pub fn may_place(&self, record: &PbrRecord) -> bool {
+        let session = self.sessions.get(record.session);
+        let known = session.and_then(|it| Some((it, self.chains.at(it.chain)?)));
+        known.is_some_and(|(session, chain)| {
+            owns(session, chain, record).is_ok()
+                && record.session_epoch == session.epoch
+                && !session.fenced
+                && !chain.protocol.is_placed(&session.progress, record.sequence)
+        })
+    }
+}
+
 /// Whether the record belongs to the session that it names.
 #[inline]
 pub(super) fn owns(session: &Session, chain: &Chain, record: &PbrRecord) -> Result<(), Told> {

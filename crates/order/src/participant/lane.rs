@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 
 use embar_fabric::{
-    GoiRecord, LaneWriter, Memory, Notice, NoticeKind, NoticeReader, PbrRecord, Region,
+    GoiRecord, LaneWriter, Memory, Notice, NoticeKind, NoticeReader, PbrKind, PbrRecord, Region,
 };
 
 use super::{Event, LaneFull, Verdict};
@@ -47,6 +47,11 @@ impl<T> Submission<T> {
     fn is_settled(&self) -> bool {
         matches!(self.state, State::Settled)
     }
+
+    /// Whether it opens a session whoever has it.
+    fn takes_over(&self) -> bool {
+        self.record.kind == PbrKind::Open as u8 && self.record.sequence == 0
+    }
 }
 
 #[derive(Debug, Default)]
@@ -73,8 +78,28 @@ impl<M: Memory, T> Lane<M, T> {
 
     /// Submissions that are not settled, or not taken yet by the sequencer.
     pub fn in_use(&self) -> usize {
-        let untaken = self.writer.next().saturating_sub(self.consumed) as usize;
-        self.unsettled.max(untaken)
+        self.unsettled.max(self.untaken())
+    }
+
+    fn untaken(&self) -> usize {
+        self.writer.next().saturating_sub(self.consumed) as usize
+    }
+
+    /// Submissions that the sequencer has taken and not answered: it holds them, but for a moment.
+    pub fn held(&self) -> usize {
+        self.unsettled.saturating_sub(self.untaken())
+    }
+
+    /// Batches of a session that the sequencer has taken and not answered.
+    pub fn held_of(&self, chain: u32, session: u32) -> impl Iterator<Item = &PbrRecord> {
+        let all = self.submissions.iter().chain(self.waiting.values());
+        let waits = move |it: &&Submission<T>| {
+            let named = (it.record.chain, it.record.session, it.record.kind);
+            named == (chain, session, PbrKind::Batch as u8)
+                && !it.is_settled()
+                && it.number < self.consumed
+        };
+        all.filter(waits).map(|submission| &submission.record)
     }
 
     pub fn submit(&mut self, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {
@@ -107,8 +132,10 @@ impl<M: Memory, T> Lane<M, T> {
         Ok(())
     }
 
-    /// Begins anew for another sequencer, and submits again what is not settled.
-    pub fn begin(&mut self, epoch: u32) {
+    /// Begins anew for another sequencer, and submits again what is not settled. Gives back what is
+    /// not to be asked for again (see [`Event::Withdrawn`]).
+    pub fn begin(&mut self, epoch: u32) -> Vec<T> {
+        let was_asked_for = self.epoch > 0;
         self.writer.begin(epoch);
         self.epoch = epoch;
         self.consumed = self.writer.next();
@@ -117,19 +144,27 @@ impl<M: Memory, T> Lane<M, T> {
         while let Some((_, oldest)) = self.waiting.pop_last() {
             self.submissions.push_front(oldest);
         }
-        self.submissions
-            .retain(|submission| matches!(submission.state, State::Open(_)));
+        let mut withdrawn = Vec::new();
+        for submission in mem::take(&mut self.submissions) {
+            let takes_over = submission.takes_over();
+            match submission.state {
+                State::Open(tag) if was_asked_for && takes_over => withdrawn.push(tag),
+                State::Open(_) => self.submissions.push_back(submission),
+                State::Closed | State::Settled => {}
+            }
+        }
         self.unsettled = self.submissions.len();
         for submission in &mut self.submissions {
             if !sings(Canary::Resubmission) {
                 submission.number = self.writer.publish(self.consumed, &submission.record);
             }
         }
+        withdrawn
     }
 
-    /// Says whether this incarnation was admitted.
-    pub fn set_admitted(&mut self, admitted: bool) {
-        self.writer.set_admitted(admitted);
+    /// Says that this incarnation was admitted.
+    pub fn set_admitted(&mut self) {
+        self.writer.set_admitted(true);
     }
 
     /// Takes the tags of what was submitted to a chain.
@@ -157,6 +192,16 @@ impl<M: Memory, T> Lane<M, T> {
         }
         self.of_chain(chain)
             .any(|submission| matches!(submission.state, State::Closed))
+    }
+
+    /// Whether batches of a chain are not settled.
+    pub fn awaits_places(&self, chain: u32) -> bool {
+        let mut all = self.submissions.iter().chain(self.waiting.values());
+        all.any(|submission| {
+            submission.record.chain == chain
+                && submission.record.kind == PbrKind::Batch as u8
+                && matches!(submission.state, State::Open(_))
+        })
     }
 
     fn of_chain(&mut self, chain: u32) -> impl Iterator<Item = &mut Submission<T>> {

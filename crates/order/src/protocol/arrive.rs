@@ -15,6 +15,10 @@ impl Protocol for Arrive {
         2
     }
 
+    fn window(&self, most: u32) -> u32 {
+        most.min(BITS)
+    }
+
     fn admit(&self, progress: &Progress, number: u64, window: u32) -> Admission {
         if self.is_placed(progress, number) {
             if sings(Canary::Dedupe) {
@@ -22,7 +26,7 @@ impl Protocol for Arrive {
             }
             return Admission::Duplicate;
         }
-        if number - progress.mark < window.min(BITS).into() {
+        if number - progress.mark < self.window(window).into() {
             return Admission::Place;
         }
         Admission::BeyondWindow

@@ -23,6 +23,20 @@ pub(super) struct Lanes<M> {
     intact: Intact,
 }
 
+/// Bytes of dead brokers that are checked in one step: a few hundredths of a second, which no lease notices.
+const CHECKED_PER_STEP: u64 = 64 << 20;
+
+/// What one step takes.
+struct Taking<'a> {
+    core: &'a Core,
+    intact: &'a Intact,
+    /// Checked so far.
+    bytes: u64,
+    most: usize,
+    taken: usize,
+    arrivals: &'a mut Vec<Arrival>,
+}
+
 /// Whether a record's bytes, in the payload file of this row, are still those that it speaks of.
 pub type Intact = Box<dyn Fn(u16, &PbrRecord) -> bool + Send>;
 
@@ -78,22 +92,43 @@ impl<M: Memory> Lanes<M> {
         }
     }
 
-    /// Takes up to `most` records, no more than a share of any lane.
-    pub fn take(&mut self, region: &Region<M>, most: usize, arrivals: &mut Vec<Arrival>) {
+    /// Takes up to `most` records, no more than a share of any lane. Returns how many; those of before this epoch that
+    /// are not to be ordered are no arrivals.
+    pub fn take(
+        &mut self,
+        region: &Region<M>,
+        core: &Core,
+        most: usize,
+        arrivals: &mut Vec<Arrival>,
+    ) -> usize {
         let count = self.lanes.len();
         self.turn = (self.turn + 1) % count.max(1);
+        let mut taking = Taking {
+            core,
+            intact: &self.intact,
+            bytes: 0,
+            most,
+            taken: 0,
+            arrivals,
+        };
+        // Lanes are begun seldom: one of them is asked in each step, and all when there is nothing else to do.
         for i in 0..count {
             let lane = &mut self.lanes[(self.turn + i) % count];
-            let limit = (most - arrivals.len()).min(RECORDS_PER_LANE);
-            if limit == 0 {
-                return;
-            }
-            let before = arrivals.len();
-            lane.take(limit, &self.intact, arrivals);
-            if arrivals.len() == before && lane.look(region, self.epoch) {
-                lane.take(limit, &self.intact, arrivals);
+            let drained = lane.take(&mut taking);
+            if i == 0 && drained && lane.look(region, self.epoch) {
+                lane.take(&mut taking);
             }
         }
+        for i in 1..count {
+            if taking.taken > 0 {
+                break;
+            }
+            let lane = &mut self.lanes[(self.turn + i) % count];
+            if lane.look(region, self.epoch) {
+                lane.take(&mut taking);
+            }
+        }
+        taking.taken
     }
 
     /// Lets the writers of the lanes use what was taken, and admits new incarnations once all that
@@ -176,16 +211,23 @@ impl<M: Memory> Lane<M> {
         }
     }
 
-    fn take(&mut self, limit: usize, intact: &Intact, arrivals: &mut Vec<Arrival>) {
+    /// Takes its share; true when nothing is left. What its broker left is taken before it is asked whether it has
+    /// begun.
+    fn take(&mut self, taking: &mut Taking<'_>) -> bool {
         if self.stage == Stage::Waiting {
-            return;
+            return true;
         }
-        for _ in 0..limit {
+        for _ in 0..RECORDS_PER_LANE {
+            let left = self.reader.position() < self.left_below;
+            if taking.taken >= taking.most || left && taking.bytes >= CHECKED_PER_STEP {
+                return false;
+            }
             let Some((number, record)) = self.reader.next() else {
-                return;
+                return true;
             };
-            if number >= self.left_below || self.is_left(&record, intact) {
-                arrivals.push(Arrival {
+            taking.taken += 1;
+            if number >= self.left_below || self.is_left(&record, taking) {
+                taking.arrivals.push(Arrival {
                     source: Source {
                         row: self.row,
                         lane: self.lane,
@@ -196,16 +238,22 @@ impl<M: Memory> Lane<M> {
                 });
             }
         }
+        false
     }
 
     /// Whether a record of before this epoch is to be ordered. What a broker that lives wrote it
     /// submits again itself. What a dead one wrote may have been refused, and its memory used again;
     /// and whoever wanted to open or close a session asks again.
-    fn is_left(&self, record: &PbrRecord, intact: &Intact) -> bool {
+    fn is_left(&self, record: &PbrRecord, taking: &mut Taking<'_>) -> bool {
         let again = self.stage == Stage::Begun && record.incarnation == self.start.incarnation;
-        !again
-            && PbrKind::from_number(record.kind) == Some(PbrKind::Batch)
-            && (intact(self.row, record) || sings(Canary::LeftIntact))
+        if again
+            || PbrKind::from_number(record.kind) != Some(PbrKind::Batch)
+            || !taking.core.may_place(record)
+        {
+            return false;
+        }
+        taking.bytes += u64::from(record.len);
+        (taking.intact)(self.row, record) || sings(Canary::LeftIntact)
     }
 
     /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch.

@@ -23,7 +23,7 @@ impl<M: Memory> Sequencer<M> {
         let a_step = (RECORDS_PER_STEP / per_page).min(self.goi.space().1 as usize / 8);
         let wanted = fixed + a_step.max(1);
         while (self.goi.space().0 as usize) < wanted
-            && let Some((chain, end)) = self.oldest()
+            && let Some((chain, end)) = self.goi.largest()
         {
             self.goi.raise_first(chain, end);
             // Successors lead readers to our pages. One that raises its epoch after this look sees
@@ -35,12 +35,6 @@ impl<M: Memory> Sequencer<M> {
         }
         let free = self.goi.space().0 as usize;
         (free.saturating_sub(fixed) * per_page).clamp(1, RECORDS_PER_STEP)
-    }
-
-    /// The chain that gives up its oldest page next, and the end of that.
-    fn oldest(&self) -> Option<(u32, u64)> {
-        let oldest = self.goi.oldest_of_before();
-        oldest.or_else(|| self.goi.largest())
     }
 
     /// Gives back pages below what brokers keep.

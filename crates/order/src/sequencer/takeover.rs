@@ -1,12 +1,17 @@
 //! Becoming the sequencer: raise, cut, rebuild, and only then begin.
 //!
 //! 1. *Raise*: the candidate's row shows an epoch above all others. From here on nothing that a
-//!    predecessor writes counts for anybody.
+//!    predecessor writes counts for anybody. Only after that it is settled who the predecessor is: the
+//!    one that was active last. Whoever becomes active later than we raised never counts.
 //! 2. *Cut*: of every chain the dense run of records that the predecessor made visible; the chain goes
 //!    on behind it.
 //! 3. *Rebuild*: the predecessor's session rows, and the records since.
 //! 4. *Begin*: everything that a successor will need is stored in our own area, session rows before
 //!    roots; lanes are told of the epoch; then the row says that it is active.
+//!
+//! Any number of candidates may be in here at once, and any of them may stand still for as long as it
+//! likes: nobody waits for another. Epochs differ, as each area has its own (those that leave its number
+//! when divided by the number of areas), and the highest one wins.
 //!
 //! A candidate that dies on the way leaves a raised row that names the predecessor. If it was the
 //! predecessor's own area that it was writing to (the same candidate, restarted), what is there is
@@ -19,7 +24,8 @@ use std::sync::Arc;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
-    Claim, GoiReader, GoiRoot, Memory, PageRef, Region, SequencerRow, SequencerState, SessionRow,
+    Claim, GoiReader, GoiRoot, Memory, PageRef, Region, RowWriter, SequencerRow, SequencerState,
+    SessionRow,
 };
 
 use super::Sequencer;
@@ -40,6 +46,11 @@ pub enum TakeoverError {
     /// What the predecessor left makes no sense.
     #[error("what the sequencer before left is damaged: {0}")]
     Damaged(#[from] RestoreError),
+    /// Epochs are used up.
+    #[error(
+        "no epoch is left above {0}: the rows of the sequencers are damaged; start with a fresh region"
+    )]
+    NoEpoch(u32),
     /// The predecessor lives, and gives up pages faster than they are read.
     #[error("the sequencer before goes on giving up what is read: try again")]
     Unsteady,
@@ -47,6 +58,8 @@ pub enum TakeoverError {
 
 /// How often what a predecessor left is read when it changes meanwhile.
 const REBUILDS_MAX: u32 = 1000;
+/// Pages or rows between two beats: well below a lease.
+const STEPS_PER_BEAT: u32 = 512;
 
 /// Where one chain goes on.
 struct Cut {
@@ -58,8 +71,7 @@ struct Cut {
 }
 
 impl<M: Memory> Sequencer<M> {
-    /// Takes over. One candidate at a time may be in here: the caller holds the membership's lock.
-    /// Chains for which `exists` is false were deleted and are left behind. `intact` says whether the
+    /// Takes over. Chains for which `exists` is false were deleted and are left behind. `intact` says whether the
     /// bytes of what dead brokers left are whole.
     ///
     /// # Errors
@@ -74,16 +86,13 @@ impl<M: Memory> Sequencer<M> {
         exists: &dyn Fn(u32) -> bool,
         intact: Intact,
     ) -> Result<Self, TakeoverError> {
-        let mut row = region.sequencer_row_writer(claim);
-        let (said, predecessor) = raise(region, claim);
-        if !sings(Canary::RaiseFirst) {
-            row.raise(&said);
-        }
+        let mut pulse = raise(region, claim)?;
         let limits = fit(region, limits);
-        let (core, cuts) = match predecessor {
-            Some(area) => rebuild(region, area, &limits, exists)?,
+        let (core, cuts) = match pulse.predecessor(region) {
+            Some(area) => rebuild(region, area, &limits, exists, &mut pulse)?,
             None => (Core::new(limits)?, Vec::new()),
         };
+        let Pulse { row, said, .. } = pulse;
         let mut sequencer = Self {
             region: region.clone(),
             claim: Arc::clone(claim),
@@ -98,10 +107,12 @@ impl<M: Memory> Sequencer<M> {
             arrivals: Vec::new(),
             verdicts: Vec::new(),
             notices: Vec::new(),
+            told: 0,
         };
         sequencer.store_sessions();
         sequencer.store_roots(&cuts);
         sequencer.said.state = SequencerState::Active as u32;
+        sequencer.said.beat += 1;
         if reign::rows(region).any(|(_, row)| row.epoch > sequencer.said.epoch) {
             return Err(TakeoverError::Overtaken);
         }
@@ -109,10 +120,18 @@ impl<M: Memory> Sequencer<M> {
         Ok(sequencer)
     }
 
+    fn say_alive(&mut self) {
+        self.said.beat += 1;
+        self.row.store(&self.said);
+    }
+
     fn store_sessions(&mut self) {
         let area = self.region.geometry().area_of(self.claim.row());
         let area = area.expect("only candidates sequence");
         for slot in 0..self.region.geometry().sessions {
+            if slot % STEPS_PER_BEAT == 0 {
+                self.say_alive();
+            }
             // Also where no session is: the epochs of a place never begin again.
             let row = self.core.session_row(slot);
             let was = self.region.session_row(area, slot);
@@ -125,6 +144,7 @@ impl<M: Memory> Sequencer<M> {
 
     fn store_roots(&mut self, cuts: &[Cut]) {
         for cut in cuts {
+            self.say_alive();
             let row = self.root_writer(cut.chain);
             self.goi
                 .begin(cut.chain, row, cut.order, cut.start, cut.first, cut.before);
@@ -188,29 +208,89 @@ fn fit<M: Memory>(region: &Region<M>, limits: &Limits) -> Limits {
     }
 }
 
-/// The row of a new epoch, and the area of the one before it.
-fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> (SequencerRow, Option<u16>) {
-    let highest = reign::rows(region).max_by_key(|(_, row)| row.epoch);
+/// The row of a candidate that takes over, and beats meanwhile: others would take one that is silent
+/// for one that stands still.
+struct Pulse<M> {
+    row: RowWriter<M, SequencerRow>,
+    said: SequencerRow,
+    steps: u32,
+}
+
+impl<M: Memory> Pulse<M> {
+    /// The area of the reign before.
+    fn predecessor(&self, region: &Region<M>) -> Option<u16> {
+        let area = region.geometry().area_of(self.said.predecessor_row);
+        area.filter(|_| self.said.predecessor > 0)
+    }
+
+    /// To be called for each page or row.
+    fn step(&mut self) {
+        self.steps += 1;
+        if self.steps.is_multiple_of(STEPS_PER_BEAT) && !sings(Canary::RaiseFirst) {
+            self.said.beat += 1;
+            self.row.store(&self.said);
+        }
+    }
+}
+
+/// Raises an epoch above all others.
+fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, TakeoverError> {
+    let (areas, area) = (
+        region.geometry().areas(),
+        region.geometry().area_of(claim.row()),
+    );
+    let highest = reign::rows(region).map(|(_, row)| row.epoch).max();
+    let highest = highest.unwrap_or(0);
+    let turn = highest / u32::from(areas) + 1;
+    let epoch = turn.checked_mul(areas.into());
+    let epoch = epoch.and_then(|epoch| epoch.checked_add(area?.into()));
+    let (predecessor, predecessor_row) = latest_reign(region);
     let said = SequencerRow {
-        epoch: highest.map_or(0, |(_, row)| row.epoch) + 1,
+        epoch: epoch.ok_or(TakeoverError::NoEpoch(highest))?,
         state: SequencerState::Raised as u32,
         incarnation: claim.incarnation(),
         pid: std::process::id(),
-        ..SequencerRow::default()
-    };
-    let (predecessor, predecessor_row) = match highest {
-        None => (0, 0),
-        Some((area, row)) if reign::is_active(&row) => (row.epoch, row_of(region, area)),
-        // It died before it began: whoever was before it is before us.
-        Some((_, row)) => (row.predecessor, row.predecessor_row),
-    };
-    let said = SequencerRow {
         predecessor,
         predecessor_row,
-        ..said
+        ..SequencerRow::default()
     };
-    let area = region.geometry().area_of(predecessor_row);
-    (said, area.filter(|_| predecessor > 0))
+    let row = region.sequencer_row_writer(claim);
+    let mut pulse = Pulse {
+        row,
+        said,
+        steps: 0,
+    };
+    if sings(Canary::RaiseFirst) {
+        return Ok(pulse);
+    }
+    pulse.row.raise(&said);
+    if reign::rows(region).any(|(_, row)| row.epoch > said.epoch) {
+        return Err(TakeoverError::Overtaken);
+    }
+    // One that was raised before may have become active since: then it counted.
+    let (predecessor, predecessor_row) = latest_reign(region);
+    if predecessor != said.predecessor {
+        pulse.said = SequencerRow {
+            predecessor,
+            predecessor_row,
+            ..said
+        };
+        pulse.row.raise(&pulse.said);
+    }
+    Ok(pulse)
+}
+
+/// The reign that was active last, and its row. A row that was raised and is not active yet says which
+/// one was before it.
+fn latest_reign<M: Memory>(region: &Region<M>) -> (u32, u16) {
+    let reigns = reign::rows(region).map(|(area, row)| {
+        if reign::is_active(&row) {
+            (row.epoch, row_of(region, area))
+        } else {
+            (row.predecessor, row.predecessor_row)
+        }
+    });
+    reigns.max().unwrap_or((0, 0))
 }
 
 fn row_of<M: Memory>(region: &Region<M>, area: u16) -> u16 {
@@ -228,11 +308,13 @@ fn rebuild<M: Memory>(
     area: u16,
     limits: &Limits,
     exists: &dyn Fn(u32) -> bool,
+    pulse: &mut Pulse<M>,
 ) -> Result<(Core, Vec<Cut>), TakeoverError> {
     let mut heads = heads(region, area);
     for _ in 0..REBUILDS_MAX {
         let mut core = Core::new(limits.clone())?;
         for slot in 0..region.geometry().sessions {
+            pulse.step();
             let Some(row) = region.session_row(area, slot) else {
                 continue;
             };
@@ -243,7 +325,7 @@ fn rebuild<M: Memory>(
             let stays = row.in_use == 1 && exists(row.chain);
             core.restore_session(slot, if stays { &row } else { &free })?;
         }
-        let cuts = cut(region, area, &mut core, exists)?;
+        let cuts = cut(region, area, &mut core, exists, pulse)?;
         let now = self::heads(region, area);
         if now == heads {
             return Ok((core, cuts));
@@ -278,6 +360,7 @@ fn cut<M: Memory>(
     area: u16,
     core: &mut Core,
     exists: &dyn Fn(u32) -> bool,
+    pulse: &mut Pulse<M>,
 ) -> Result<Vec<Cut>, RestoreError> {
     let pages = region.goi_reader(area);
     let mut cuts = Vec::new();
@@ -288,7 +371,7 @@ fn cut<M: Memory>(
         if root.epoch == 0 || cell_of(root.chain) != cell || !exists(root.chain) {
             continue;
         }
-        cuts.push(cut_chain(&pages, area, &root, core)?);
+        cuts.push(cut_chain(&pages, area, &root, core, pulse)?);
     }
     Ok(cuts)
 }
@@ -298,6 +381,7 @@ fn cut_chain<M: Memory>(
     area: u16,
     root: &GoiRoot,
     core: &mut Core,
+    pulse: &mut Pulse<M>,
 ) -> Result<Cut, RestoreError> {
     let mut cut = Cut {
         chain: root.chain,
@@ -319,21 +403,30 @@ fn cut_chain<M: Memory>(
         && let Some((generation, header)) = pages.page(page)
         && (header.chain, header.in_use, header.start) == (root.chain, 1, cut.start)
     {
+        pulse.step();
         let this = PageRef {
             area,
             page,
             generation,
         };
+        let (mut taken, mut dense) = (0, true);
         let records = (0..PAGE_RECORDS).map_while(|slot| pages.record(page, generation, slot));
         for record in records {
-            let ends = record.base != cut.start || record.count == 0;
-            if ends || sings(Canary::DenseCut) {
-                return Ok(cut);
+            dense = record.base == cut.start && record.count > 0 && !sings(Canary::DenseCut);
+            if !dense {
+                break;
             }
             core.replay(root.chain, &record);
             cut.start = record.end();
             // Only now: nobody would find an older page behind one that holds nothing.
             cut.before = Some(this);
+            taken += 1;
+        }
+        // They may have come from a cache that this host shares with a predecessor that stands still.
+        pages.keep(page, 0..taken);
+        if !dense || taken == 0 {
+            // A page without records is the last one, whatever it links to.
+            break;
         }
         at = pages.link(page, generation);
     }

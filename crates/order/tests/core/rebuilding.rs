@@ -1,6 +1,8 @@
 //! A successor knows what its predecessor knew.
 
-use embar_fabric::{GoiRecord, SessionRow};
+use std::collections::BTreeMap;
+
+use embar_fabric::{GoiRecord, PbrKind, SessionRow};
 use embar_order::{Arrival, Core, Limits, RestoreError, Verdict};
 use proptest::prelude::*;
 
@@ -127,6 +129,42 @@ proptest! {
                 }
             }
             prop_assert_eq!(came, expected);
+        }
+    }
+
+    /// A successor takes all batches of dead brokers' lanes once more, whatever was told of them: those
+    /// that were refused are placed at most once by that, and nowhere out of order.
+    #[test]
+    fn what_dead_brokers_left_is_placed_once_and_in_order(before in steps(80)) {
+        let mut first = Sequencer::new();
+        for step in &before {
+            first.step(step);
+        }
+        let mut second = first.successor(|_| true);
+        let arrived = first.arrived.iter().flat_map(|(_, arrivals)| arrivals);
+        let is_batch = |it: &&Arrival| it.record.kind == PbrKind::Batch as u8;
+        let mut left: Vec<Arrival> = arrived.filter(is_batch).copied().collect();
+        left.sort_by_key(|it| it.source.row);
+        let mut placed: Vec<(u32, GoiRecord)> = first.records.clone();
+        // Twice, as another sequencer may come to them, too.
+        for _ in 0..2 {
+            let mut out = Vec::new();
+            second.arrive(&left, first.now, &mut out);
+            placed.extend(out.iter().filter_map(|verdict| match verdict {
+                Verdict::Place { arrival, base } => {
+                    Some((arrival.record.chain, ordered(arrival, *base)))
+                }
+                _ => None,
+            }));
+        }
+        let mut sessions: BTreeMap<(u32, u32), Vec<u64>> = BTreeMap::new();
+        for (chain, record) in &placed {
+            let numbers = sessions.entry((record.session, record.session_epoch)).or_default();
+            let in_order = numbers.last().is_none_or(|last| last + 1 == record.sequence);
+            let strict = second.chains().any(|(id, order, _)| (id, order) == (*chain, 5));
+            prop_assert!(in_order || !strict, "{} behind {:?}", record.sequence, numbers);
+            prop_assert!(!numbers.contains(&record.sequence), "{:?} is placed twice", record);
+            numbers.push(record.sequence);
         }
     }
 }

@@ -58,6 +58,7 @@ impl PublisherActor {
             topic: topic.0.into(),
             producer,
             acks: plan.acks,
+            batch_bytes: plan.batch_bytes as u32,
             lanes_per_broker: plan.lanes,
             batches_in_flight: plan.in_flight,
             on_broker_loss: plan.on_broker_loss,

@@ -24,7 +24,7 @@ pub fn broker(broker: &Broker, plan: &Plan) -> Check {
     ensure(Invariant::I9, reserved <= limit, || {
         format!("{reserved} bytes are reserved, above {limit}")
     })?;
-    let (open, known) = (broker.node.connections(), broker.shard.len());
+    let (open, known) = (broker.node.connections(), broker.connections());
     ensure(Invariant::I9, open == known, || {
         format!("{open} connections are counted, {known} are there")
     })

@@ -72,14 +72,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(client: usize, lane: Lane, row: u16, answered_at: u64) -> Self {
+    pub fn new(client: usize, lane: Lane, row: u16, answered_at: u64, window: usize) -> Self {
         Self {
             client,
             lane,
             row,
             deaf: None,
-            up: Pipe::default(),
-            down: Pipe::default(),
+            up: Pipe::new(window),
+            down: Pipe::new(window),
             near: Near {
                 state: NearState::Connecting(answered_at),
                 recv: None,
@@ -91,6 +91,16 @@ impl Connection {
                 send: None,
             },
         }
+    }
+
+    /// Whether either end has begun to end it, or it broke.
+    pub fn is_ending(&self) -> bool {
+        self.up.is_ending() || self.down.is_ending()
+    }
+
+    /// Whether the broker goes on with it.
+    pub fn is_served(&self) -> bool {
+        matches!(self.far.state, FarState::Open(_)) && !self.down.is_ending()
     }
 
     /// Both ends are done with it.

@@ -15,8 +15,9 @@ impl Network {
         let id = self.next;
         self.next += 1;
         let at = self.soon(now);
-        self.connections
-            .insert(id, Connection::new(client, lane, row, at));
+        let window = self.weather.window_bytes;
+        let connection = Connection::new(client, lane, row, at, window);
+        self.connections.insert(id, connection);
         id
     }
 

@@ -4,9 +4,6 @@ use std::collections::VecDeque;
 
 use crate::random::Random;
 
-/// Bytes that one direction holds at most, like the socket buffers of both ends.
-const WINDOW_BYTES: usize = 96 << 10;
-
 /// How a direction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -24,8 +21,10 @@ struct Packet {
 }
 
 /// See the module. Times are in nanoseconds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pipe {
+    /// Bytes that it holds at most, like the socket buffers of both ends.
+    window: usize,
     packets: VecDeque<Packet>,
     bytes: usize,
     end: Option<(u64, End)>,
@@ -34,12 +33,24 @@ pub struct Pipe {
 }
 
 impl Pipe {
+    /// An empty one that holds so many bytes.
+    pub fn new(window: usize) -> Self {
+        Self {
+            window,
+            packets: VecDeque::new(),
+            bytes: 0,
+            end: None,
+            stalled_until: 0,
+            last_at: 0,
+        }
+    }
+
     /// Bytes that can be written now.
     pub fn room(&self) -> usize {
         if self.end.is_some() {
             return 0;
         }
-        WINDOW_BYTES.saturating_sub(self.bytes)
+        self.window.saturating_sub(self.bytes)
     }
 
     /// Sends bytes, which can be read from `at` on, or when all before them were.
@@ -107,6 +118,11 @@ impl Pipe {
         matches!(self.end, Some((at, End::Reset)) if at <= now)
     }
 
+    /// Whether it ends, or has ended.
+    pub fn is_ending(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Nothing more will be written.
     pub fn finish(&mut self, at: u64) {
         self.end.get_or_insert((at.max(self.last_at), End::Fin));
@@ -153,7 +169,7 @@ mod tests {
 
     #[test]
     fn bytes_come_in_order_and_not_before_their_time() {
-        let mut pipe = Pipe::default();
+        let mut pipe = Pipe::new(96 << 10);
         pipe.write(b"abc".to_vec(), 10);
         pipe.write(b"def".to_vec(), 5);
         assert_eq!(pipe.readable(9), 0);
@@ -171,7 +187,7 @@ mod tests {
     #[test]
     fn a_severed_pipe_yields_a_prefix() {
         for seed in 0..50 {
-            let mut pipe = Pipe::default();
+            let mut pipe = Pipe::new(96 << 10);
             pipe.write(b"abc".to_vec(), 1);
             pipe.write(b"def".to_vec(), 2);
             pipe.sever(3, &mut Random::new(seed));

@@ -1,5 +1,7 @@
 //! The clients' part of the world.
 
+use std::collections::BTreeSet;
+
 use embar_client::Start;
 use embar_client::sim_api::Lane;
 use embar_wire::time::Now;
@@ -77,7 +79,9 @@ impl World {
                 }
             }
         }
+        let served = self.served(i);
         let mut scene = Scene {
+            served,
             now,
             books: &mut self.books,
             trace: &mut self.trace,
@@ -91,6 +95,16 @@ impl World {
             self.grant(i, lane, wish);
         }
         Ok(())
+    }
+
+    /// Brokers that serve a client, and have done all that they decided.
+    fn served(&self, actor: usize) -> BTreeSet<u16> {
+        let rows = self.network.served(actor);
+        let settled = |row: &u16| {
+            let broker = self.host(*row).and_then(|host| host.broker.as_ref());
+            broker.is_some_and(|broker| broker.undone.is_empty())
+        };
+        rows.filter(settled).collect()
     }
 
     fn grant(&mut self, actor: usize, lane: Lane, wish: Wish) {

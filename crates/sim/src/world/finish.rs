@@ -37,14 +37,14 @@ fn run_until(what: &str, done: impl Fn(&World) -> bool) -> Check {
         }
         step()?;
     }
-    let left: Vec<String> = with(|world| {
+    let (left, now): (Vec<String>, _) = with(|world| {
         let left = world.actors.iter().filter(|a| !a.is_done(&world.books));
-        left.map(|a| a.describe()).collect()
+        (left.map(|a| a.describe()).collect(), world.now / 1_000_000)
     });
     Err(Violation {
         invariant: Invariant::Liveness,
         what: format!(
-            "nothing is wrong any more, but not in {HEAL_STEPS_MAX} steps: {what}; left: {left:?}"
+            "nothing is wrong any more, but not in {HEAL_STEPS_MAX} steps, at {now} ms: {what}; left: {left:?}"
         ),
     })
 }
@@ -59,7 +59,7 @@ fn all_leave() -> Check {
         let mut hosts = world.hosts.iter().flatten();
         let idle = hosts.all(|host| {
             let broker = host.broker.as_ref();
-            broker.is_some_and(|b| b.shard.is_empty() && !b.shard.waits_for_order())
+            broker.is_some_and(|broker| broker.is_idle())
         });
         world.network.is_empty() && idle
     })?;
@@ -84,8 +84,10 @@ impl World {
         for at in &mut self.restart_at {
             *at = (*at).min(self.now);
         }
+        let at = self.now;
         for host in self.hosts.iter_mut().flatten() {
             host.paused_until = 0;
+            host.seat_at = host.seat_at.min(at);
             host.power.fail_after(u64::MAX, Outage::Host);
         }
         for i in 0..self.actors.len() {

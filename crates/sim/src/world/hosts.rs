@@ -8,7 +8,7 @@ use embar_fabric::{Outage, Power};
 use super::looks::claims;
 use super::{World, is_alive, set_alive, with};
 use crate::check::device::Moment;
-use crate::host::{Broker, Host};
+use crate::host::{Broker, Host, Memories};
 use crate::seat::Seat;
 use crate::violation::{Check, Invariant, ensure};
 
@@ -47,19 +47,19 @@ pub(super) fn begin() -> Check {
 /// A new incarnation of a row. It may die while it recovers.
 pub(super) fn start(row: u16) -> Check {
     let power = Power::default();
-    let (region, memories, plan, at) = with(|world| {
+    let (memories, machine, plan, at) = with(|world| {
         let dies = !world.topics.is_empty() && !world.healed && world.plan.faults.crash > 0;
         if dies && world.random.one_in(6) {
             let (fuse, outage) = (world.random.size(FUSE_MAX), world.any_outage());
             power.fail_after(fuse, outage);
         }
-        let seed = world.random.bits();
-        let (region, memories) = world.devices.host(seed, &power);
-        (region, memories, world.plan.clone(), world.at())
+        let (machine, memories) = world.any_machine(row, &power);
+        (memories, machine, world.plan.clone(), world.at())
     });
+    let region = memories.region();
     set_alive(row, true);
     with(|world| {
-        let mut host = Host::new(power.clone(), memories);
+        let mut host = Host::new(power.clone(), machine, memories);
         host.busy = 1;
         world.hosts[usize::from(row)] = Some(host);
     });
@@ -119,10 +119,12 @@ fn bury(row: u16, mut host: Host) -> Check {
         world.network.broker_died(row, now);
     });
     // What it cached settles before anybody can know that it is gone.
-    let outage = host.end();
+    let machine = host.machine;
+    let (outage, memories) = host.end();
     drop((broker, seat));
     set_alive(row, false);
     with(|world| {
+        world.machines[usize::from(row)][machine] = Some(memories);
         let takes_data = world.plan.geometry.takes_data(row);
         let figures = &mut world.figures;
         *match (takes_data, outage) {
@@ -131,9 +133,6 @@ fn bury(row: u16, mut host: Host) -> Check {
             (false, Outage::Host) => &mut figures.candidate_host_crashes,
             (false, Outage::Process) => &mut figures.candidate_process_crashes,
         } += 1;
-        if world.lock == Some(row) {
-            world.lock = None;
-        }
         world.restart_at[usize::from(row)] = world.now + world.random.size(BACK_WITHIN_NS);
         world.note(format_args!("broker {row} dies: {outage:?}"));
         world.look(row, Moment::Death)?;
@@ -143,6 +142,18 @@ fn bury(row: u16, mut host: Host) -> Check {
 }
 
 impl World {
+    /// One of the two hosts on which a row's process may be, and its memories. What an earlier one left
+    /// in its caches is old by now, if the row was elsewhere since.
+    fn any_machine(&mut self, row: u16, power: &Power) -> (usize, Memories) {
+        let (machine, seed) = (self.random.below(2) as usize, self.random.bits());
+        let before = &self.machines[usize::from(row)][machine];
+        let Some(before) = before else {
+            return (machine, self.devices.host(seed, power));
+        };
+        self.figures.warm_starts += 1;
+        (machine, before.next_process(seed, power))
+    }
+
     pub(super) fn any_outage(&mut self) -> Outage {
         if self.random.one_in(2) {
             Outage::Host

@@ -1,6 +1,8 @@
 //! What is looked at, and when.
 
 use super::World;
+use embar_fabric::canary::silently;
+
 use crate::check::bounds;
 use crate::check::device::Moment;
 use crate::host::Broker;
@@ -25,14 +27,14 @@ impl World {
     /// Looks at a row's own topics.
     pub(super) fn look(&mut self, row: u16, moment: Moment) -> Check {
         match self.inspectors.get_mut(&row) {
-            Some(inspector) => inspector.look(&self.topics, &mut self.books, moment),
+            Some(inspector) => silently(|| inspector.look(&self.topics, &mut self.books, moment)),
             None => Ok(()),
         }
     }
 
     /// Looks at what is ordered.
     pub(super) fn look_at_order(&mut self) -> Check {
-        self.orders.look(&self.topics, &mut self.books)
+        silently(|| self.orders.look(&self.topics, &mut self.books))
     }
 
     /// Looks at a row after something that may have changed it.

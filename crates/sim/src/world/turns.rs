@@ -1,20 +1,22 @@
 //! What a host does in one turn, and what others do in the middle of it.
 
-use embar_broker::shard::{Action, At, TICK};
+use embar_broker::shard::{Action, At, Shard, TICK};
 use embar_fabric::{Simulated, interrupt_after};
 use embar_order::Step;
 
 use super::looks::claims;
-use super::{WORLD, World, any_moment, hosts, is_alive, lock, raise, unlock, with};
+use super::{WORLD, World, any_moment, hosts, is_alive, raise, with};
 use crate::check::bounds;
 use crate::host::Broker;
-use crate::network::FarEvent;
+use crate::network::{FarEvent, Id};
 use crate::random::Random;
 use crate::seat::{Membership, Seat, Turn};
 use crate::violation::Check;
 
 /// Accesses after which an interruption is tried again that came where there is no turn.
 const NOT_NOW: u64 = 1000;
+/// Times others are let in before what goes on is over.
+const INTERRUPTIONS_MAX: u32 = 6;
 /// Turns in the middle of something at once.
 const NESTED_MAX: u32 = 3;
 /// A takeover comes in one of so many interruptions, where there are any.
@@ -24,17 +26,13 @@ const HEARD_WITHIN_NS: u64 = 100_000;
 /// Between two looks of a broker that nobody rings, in nanoseconds.
 const LOOK_EVERY_NS: u64 = TICK.as_nanos() as u64;
 
-const MEMBERSHIP: Membership = Membership {
-    alive: is_alive,
-    lock,
-    unlock,
-};
+const MEMBERSHIP: Membership = Membership { alive: is_alive };
 
 /// Lets other hosts take turns in the middle of one.
 fn interruption() {
     // A copy for the network is not part of a turn.
     if WORLD.with(|world| world.try_borrow_mut().is_err()) {
-        return interrupt_after(NOT_NOW, interruption);
+        return interrupt_after(NOT_NOW, 1, interruption);
     }
     let turns = with(|world| {
         world.plan_interruption();
@@ -42,6 +40,7 @@ fn interruption() {
             return 0;
         }
         world.figures.interruptions += 1;
+        world.interruptions += 1;
         world.random.size(24)
     });
     let others = || {
@@ -74,8 +73,11 @@ pub(super) fn broker(row: u16) -> Check {
         if host.paused_until > now || !host.lives() {
             return None;
         }
-        let broker = host.broker.take()?;
+        let mut broker = host.broker.take()?;
         host.busy += 1;
+        if host.broker_at <= now {
+            broker.wake_others(usize::MAX);
+        }
         host.broker_at = now + LOOK_EVERY_NS;
         world.nested += 1;
         Some(broker)
@@ -123,17 +125,12 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
         });
         return Ok(());
     }
-    let ready = with(|world| {
-        let mut ready = world.network.far_ready(row, world.now);
-        world.random.shuffle(&mut ready);
-        ready.truncate(world.random.between(1, 6) as usize);
-        ready
-    });
+    let (thread, ready) = with(|world| world.any_thread(row, broker));
     let mut actions = Vec::new();
     for id in ready {
         let event = with(|world| world.network.far_event(id, world.now));
         if let Some(event) = event {
-            hears(broker, event, at, &mut actions);
+            hears(&mut broker.threads[thread].shard, event, at, &mut actions);
         }
         if has_died(row) {
             break;
@@ -144,20 +141,20 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
             world.look_if_changed(row, claimed)
         })?;
     }
-    let tick_due = with(|world| {
-        let now = world.now;
-        let host = world.host_mut(row)?;
-        let due = host.next_tick <= now;
-        if due {
-            host.next_tick = now + LOOK_EVERY_NS;
-        }
-        Some(due)
-    });
-    if tick_due == Some(true) {
-        broker.shard.tick(at);
+    let its = &mut broker.threads[thread];
+    if its.next_tick <= at.now.0 {
+        its.next_tick = at.now.0 + LOOK_EVERY_NS;
+        its.shard.tick(at);
         broker.node.refresh_topics();
     }
-    let news = broker.shard.settle(at, &mut actions);
+    let its = &mut broker.threads[thread];
+    its.is_due = its.shard.settle(at, &mut actions);
+    if actions
+        .iter()
+        .any(|action| matches!(action, Action::WakeOthers))
+    {
+        broker.wake_others(thread);
+    }
     if has_died(row) {
         // Whatever it still did, nobody saw.
         drop(actions);
@@ -166,7 +163,8 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     }
     let pauses = with(|world| {
         let now = world.now;
-        if news && let Some(host) = world.host_mut(row) {
+        let is_due = broker.threads.iter().any(|thread| thread.is_due);
+        if is_due && let Some(host) = world.host_mut(row) {
             host.broker_at = now;
         }
         world.pauses_midway(row)
@@ -178,8 +176,12 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     carry_out(actions)
 }
 
-fn hears(broker: &mut Broker, event: FarEvent, at: At, actions: &mut Vec<Action<Simulated>>) {
-    let shard = &mut broker.shard;
+fn hears(
+    shard: &mut Shard<Simulated>,
+    event: FarEvent,
+    at: At,
+    actions: &mut Vec<Action<Simulated>>,
+) {
     match event {
         FarEvent::Accepted(token) => shard.opened(token, None, at, actions),
         FarEvent::Received(token, buf, result) => {
@@ -218,10 +220,12 @@ pub(super) fn seat(row: u16) -> Check {
         world.nested -= 1;
         world.told_by(row, turn)?;
         world.count_orders(before, &seat);
-        let next = seat.next_at(world.now);
+        let late = world.is_late(&seat);
+        let next = seat.next_at(world.now).max(late);
         if let Some(host) = world.host_mut(row) {
             host.busy -= 1;
-            if host.seat_at <= now {
+            host.seat_late_until = late;
+            if host.seat_at <= now || late > 0 {
                 host.seat_at = next;
             }
             host.seat = Some(seat);
@@ -235,12 +239,13 @@ impl World {
     /// The next interruption of a turn.
     pub(super) fn plan_interruption(&mut self) {
         let every = self.plan.faults.interrupt;
-        let after = if every == 0 || self.healed {
+        let enough = self.interruptions >= INTERRUPTIONS_MAX;
+        let after = if every == 0 || self.healed || enough {
             0
         } else {
             self.random.between(1, 2 * every)
         };
-        interrupt_after(after, interruption);
+        interrupt_after(after, self.plan.faults.watched, interruption);
     }
 
     /// At times a candidate takes over in the middle of another's turn, and the one that sequenced goes
@@ -266,6 +271,25 @@ impl World {
         rows
     }
 
+    /// A thread of a broker that has something to do, and those of its connections that have something
+    /// for it.
+    fn any_thread(&mut self, row: u16, broker: &Broker) -> (usize, Vec<Id>) {
+        let mut ready = self.network.far_ready(row, self.now);
+        self.random.shuffle(&mut ready);
+        let threads = broker.threads.iter().enumerate();
+        let mut able: Vec<usize> = threads
+            .filter_map(|(number, thread)| thread.is_due.then_some(number))
+            .collect();
+        able.extend(ready.iter().map(|id| broker.thread_of(*id)));
+        if able.is_empty() {
+            able.push(0);
+        }
+        let thread = *self.random.pick(&able);
+        ready.retain(|id| broker.thread_of(*id) == thread);
+        ready.truncate(self.random.between(1, 6) as usize);
+        (thread, ready)
+    }
+
     fn carry_out(&mut self, action: Action<Simulated>) -> Check {
         match action {
             Action::Recv(token, buf) => {
@@ -278,21 +302,45 @@ impl World {
             }
             Action::ShutdownWrite(token) => self.network.broker_shutdown(token, self.now),
             Action::Close(token) => self.network.broker_close(token, self.now),
-            // Here a broker has one thread.
+            // They were, at once.
             Action::WakeOthers => {}
             Action::Submitted => self.ring_seats(),
         }
         Ok(())
     }
 
+    /// Nobody hears it: whoever it was for looks by itself, later.
+    fn is_bell_lost(&mut self) -> bool {
+        let lost = !self.healed && self.random.one_in(self.plan.faults.lost_bell);
+        self.figures.lost_bells += u64::from(lost);
+        lost
+    }
+
+    /// Until when a sequencer does nothing, as its host has something else to do.
+    fn is_late(&mut self, seat: &Seat) -> u64 {
+        let sequences = seat.sequencer().is_some() && !self.healed;
+        if !sequences || !self.random.one_in(self.plan.faults.late_sequencer) {
+            return 0;
+        }
+        self.figures.late_sequencers += 1;
+        let lease = self.plan.config.gap_lease.as_nanos() as u64;
+        self.now + self.random.size(lease)
+    }
+
     fn ring_seats(&mut self) {
+        if self.is_bell_lost() {
+            return;
+        }
         let at = self.now + self.random.below(HEARD_WITHIN_NS);
         for host in self.hosts.iter_mut().flatten() {
-            host.seat_at = host.seat_at.min(at);
+            host.seat_at = host.seat_at.min(at.max(host.seat_late_until));
         }
     }
 
     fn ring_brokers(&mut self, rows: u32) {
+        if self.is_bell_lost() {
+            return;
+        }
         let at = self.now + self.random.below(HEARD_WITHIN_NS);
         for (row, host) in self.hosts.iter_mut().enumerate() {
             if let Some(host) = host
@@ -306,7 +354,7 @@ impl World {
     fn told_by(&mut self, row: u16, turn: Turn) -> Check {
         let lives = self.host(row).is_some_and(crate::host::Host::lives);
         match turn {
-            Turn::Watched | Turn::Locked => {}
+            Turn::Watched => {}
             Turn::TookOver(_) | Turn::Failed(_) if !lives => self.figures.takeovers_failed += 1,
             Turn::Broke(violation) if lives => return Err(violation),
             Turn::Broke(_) => {}

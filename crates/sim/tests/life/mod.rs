@@ -7,7 +7,7 @@ use embar_broker::log::{Claimed, Log, Watermarks};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::{Claim, Geometry, Outage, Power, Simulated};
 use embar_sim::books::{Books, name_bytes};
-use embar_sim::host::Devices;
+use embar_sim::host::{Devices, Memories};
 use embar_sim::plan::Plan;
 use embar_sim::random::Random;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
@@ -38,14 +38,15 @@ pub fn alone(random: &mut Random) -> Plan {
 pub struct Life {
     pub log: Log<Simulated>,
     topics: TopicTable<Simulated>,
-    memories: Vec<Arc<Simulated>>,
+    memories: Memories,
     pub power: Power,
 }
 
 impl Life {
     pub fn begin(devices: &Devices, seed: u64) -> Self {
         let power = Power::default();
-        let (region, memories) = devices.host(seed, &power);
+        let memories = devices.host(seed, &power);
+        let region = memories.region();
         let claim: Arc<Claim> = Arc::new(region.claim_unlocked(ROW));
         let topics = TopicTable::attach(region.cells(), Some(region.cell_writer(&claim)));
         let known: Vec<Topic> = topics.iter().cloned().collect();
@@ -53,8 +54,8 @@ impl Life {
             high_bytes: 1 << 20,
             low_bytes: 1 << 19,
         };
-        let (log, recovered) = Log::open(&region, &claim, marks, &known);
-        assert_eq!(recovered.damaged, 0);
+        let log = Log::open(&region, &claim, marks, &known);
+        assert_eq!(log.recovered().damaged, 0);
         Self {
             log,
             topics,
@@ -104,8 +105,6 @@ impl Life {
         if self.power.failed().is_none() {
             self.power.fail_after(0, outage);
         }
-        self.memories
-            .iter()
-            .for_each(|memory| memory.settle_outage());
+        self.memories.settle_outage();
     }
 }

@@ -13,8 +13,10 @@ choice! {
         Ready = 2,
         /// It takes nothing new and closes soon.
         Draining = 3,
-        /// It is no more.
+        /// It is no more, and may come back.
         Gone = 4,
+        /// It was removed from the cluster: nobody waits for it.
+        Left = 5,
     }
 }
 
@@ -82,7 +84,7 @@ message! {
 }
 
 message! {
-    /// Answer to [`Metadata`].
+    /// Answer to [`Metadata`]; also told unasked to publishers and subscribers when brokers come and go.
     ClusterMetadata as ClusterMetadataView {
         /// Row of the head.
         head: u32,
@@ -91,6 +93,8 @@ message! {
         /// Order level of the topic that was asked for; `None` if none was, or this broker knows no
         /// such topic.
         topic_order: Option<u32>,
+        /// Row of the one that gives topics of order 2 and 5 their order; `None` while nobody does.
+        sequencer: Option<u32>,
     }
 }
 
@@ -153,6 +157,16 @@ message! {
     SetMetering as SetMeteringView {
         /// Whether stages are timed.
         on: bool,
+    }
+}
+
+message! {
+    /// Asks a broker to leave the cluster for good; answered by Done as soon as it takes nothing new.
+    RemoveBroker as RemoveBrokerView {
+        /// Row of the broker that is asked.
+        broker: u32,
+        /// Also when it has what no other broker has.
+        force: bool,
     }
 }
 

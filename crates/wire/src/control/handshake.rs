@@ -135,6 +135,8 @@ choice! {
         SessionTaken = 21,
         /// Nobody gives positions at the moment: try again later.
         NoSequencer = 22,
+        /// The broker has what no other one has: it leaves only if it is forced to.
+        RetainsData = 23,
     }
 }
 

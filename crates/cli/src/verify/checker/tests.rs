@@ -41,7 +41,7 @@ fn log(messages: u64) -> Seen {
 
 /// The same log at order `order`, all of it acknowledged, published in good order.
 fn checker(order: u32, messages: u64) -> Checker {
-    let mut checker = Checker::new(order, true);
+    let mut checker = of_order(order);
     for origin in [ONE, TWO] {
         checker.announced(origin, messages / 2);
         checker.ended(origin, messages / 2);
@@ -51,6 +51,14 @@ fn checker(order: u32, messages: u64) -> Checker {
         checker.acknowledged(run(stamp.origin, stamp.number, 1), Some(place));
     }
     checker
+}
+
+fn of_order(order: u32) -> Checker {
+    with_room(order, Room::new(u64::MAX, u64::MAX, 1))
+}
+
+fn with_room(order: u32, room: Room) -> Checker {
+    Checker::new(order, true, room)
 }
 
 fn found(mut checker: Checker) -> Violations {
@@ -121,10 +129,10 @@ fn a_lost_message_is_found_once_it_was_acknowledged_or_its_publisher_ended() {
         (1, 1),
         "{violations:?}"
     );
-    let mut unacknowledged = Checker::new(2, true);
+    let mut unacknowledged = of_order(2);
     unacknowledged.announced(ONE, 3);
     unacknowledged.read(CHIEF, &log(1)[..1]);
-    let mut killed = Checker::new(2, true);
+    let mut killed = of_order(2);
     killed.announced(ONE, 3);
     killed.read(CHIEF, &log(1)[..1]);
     unacknowledged.ended(ONE, 3);
@@ -134,7 +142,7 @@ fn a_lost_message_is_found_once_it_was_acknowledged_or_its_publisher_ended() {
 
 #[test]
 fn what_was_stored_somewhere_must_be_there() {
-    let mut checker = Checker::new(5, true);
+    let mut checker = of_order(5);
     checker.announced(ONE, 4);
     checker.acknowledged(run(ONE, 0, 4), None);
     checker.read(CHIEF, &[(at(0), Some(stamp(ONE, 0)))]);
@@ -181,7 +189,7 @@ fn readers_that_disagree_are_found_near_and_far() {
     checker.read(other, &seen);
     assert_eq!(checker.violations().of(Kind::Disagreement), 2);
     let many = super::super::truth::BLOCK * (super::super::truth::EXACT_BLOCKS as u64 + 2);
-    let mut checker = Checker::new(5, false);
+    let mut checker = Checker::new(5, false, Room::new(u64::MAX, u64::MAX, 1));
     let other = checker.add_reader("other");
     checker.read(CHIEF, &log(many));
     let mut seen = log(many);
@@ -198,6 +206,74 @@ fn a_log_that_is_shorter_in_the_end_is_found() {
     checker.read(last, &log(20)[..18]);
     checker.finish(Some(last));
     assert_eq!(checker.violations().of(Kind::Lost), 1);
+}
+
+#[test]
+fn a_prefix_that_is_gone_is_found_while_there_is_room_for_it() {
+    // Room for one batch of 10 messages, of the two that there are.
+    for (batches, lost) in [(u64::MAX, 3), (1, 1)] {
+        let mut checker = checker(5, 20);
+        checker.room = Room::new(u64::MAX, batches, 1);
+        (0..2).for_each(|_| checker.begun(10));
+        checker.read(CHIEF, &log(20));
+        let [late, other] = ["late", "other"].map(|name| checker.add_reader(name));
+        for first in [8, 12] {
+            checker.begin(late, Begin::Earliest);
+            checker.read(late, &log(20)[first..]);
+            assert!(!checker.is_whole(late));
+        }
+        // Whoever stood at 9 is told that it is gone.
+        let kept = batches == u64::MAX;
+        assert_eq!(checker.evicted(other, 9, 10), !kept);
+        checker.finish(Some(late));
+        let found = checker.violations();
+        assert_eq!(
+            (found.of(Kind::Lost), found.total),
+            (lost, lost),
+            "{found:?}"
+        );
+        assert_eq!(
+            found.first[0].contains("late: the earliest is position 8"),
+            kept
+        );
+    }
+}
+
+#[test]
+fn the_chief_must_not_be_overtaken_either() {
+    let mut checker = checker(5, 20);
+    checker.begun(20);
+    checker.read(CHIEF, &log(20)[..4]);
+    assert!(!checker.evicted(CHIEF, 4, 9));
+    let told = &checker.violations().first[0];
+    assert!(told.starts_with("subscriber 0: 4 to 8 are gone"), "{told}");
+}
+
+#[test]
+fn who_has_something_to_read_is_known() {
+    let mut checker = of_order(5);
+    let other = checker.add_reader("other");
+    assert!(!checker.is_behind(CHIEF) && !checker.is_behind(other));
+    checker.acknowledged(run(ONE, 0, 1), Some(at(0)));
+    assert!(checker.is_behind(CHIEF), "it was not seen by anybody yet");
+    checker.read(CHIEF, &log(10));
+    assert!(!checker.is_behind(CHIEF));
+    for (begin, is_behind) in [
+        (Begin::Earliest, true),
+        (Begin::At(9), true),
+        (Begin::At(10), false),
+        (Begin::Anywhere, false),
+    ] {
+        checker.begin(other, begin);
+        assert_eq!(checker.is_behind(other), is_behind, "{begin:?}");
+    }
+    // Anybody who began before must be given what came after.
+    checker.read(CHIEF, &log(12)[10..]);
+    assert!(checker.is_behind(other));
+    checker.read(other, &log(12)[11..]);
+    assert!(!checker.is_behind(other));
+    checker.read(CHIEF, &log(13)[12..]);
+    assert!(checker.is_behind(other));
 }
 
 #[test]
@@ -221,7 +297,7 @@ fn damage_and_messages_that_were_never_sent_are_found() {
 fn a_killed_publishers_messages_have_no_hole_and_do_not_come_after_its_successors() {
     let next = Origin { instance: 1, ..ONE };
     let history = |numbers: &[(Origin, u64)]| {
-        let mut checker = Checker::new(5, true);
+        let mut checker = of_order(5);
         checker.announced(ONE, 100);
         checker.announced(next, 100);
         for (offset, (origin, number)) in (0..).zip(numbers) {
@@ -240,7 +316,7 @@ fn a_killed_publishers_messages_have_no_hole_and_do_not_come_after_its_successor
 
 #[test]
 fn what_was_given_up_may_be_missing() {
-    let mut checker = Checker::new(5, true);
+    let mut checker = of_order(5);
     checker.announced(ONE, 3);
     checker.given_up(run(ONE, 1, 1));
     checker.ended(ONE, 3);

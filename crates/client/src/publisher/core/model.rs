@@ -53,6 +53,8 @@ pub struct PublisherConfig {
     pub producer: u64,
     /// When a batch counts as published.
     pub acks: Acks,
+    /// Size of the largest batch there will be, if all brokers take that when the publisher opens.
+    pub batch_bytes: u32,
     /// Connections for each data broker.
     pub lanes_per_broker: u32,
     /// Batches that one connection carries unacknowledged, at most.

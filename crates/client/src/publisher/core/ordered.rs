@@ -82,6 +82,9 @@ impl PublisherCore {
                 offset,
             }),
             Ok(None) => Outcome::StoredSomewhere,
+            // Of an older epoch only numbers are sent that are stored, as was said when the epoch changed. The
+            // sequencer itself knows that only of the last one.
+            Err(ErrorCode::Fenced) if self.is_of_older_epoch(&batch) => Outcome::StoredSomewhere,
             Err(code) => {
                 match code {
                     code if is_transient(code) => {
@@ -90,7 +93,7 @@ impl PublisherCore {
                             now.after(Duration::from_nanos(wait))
                         });
                     }
-                    ErrorCode::Fenced => self.fenced(&batch, now),
+                    ErrorCode::Fenced => self.end_epoch(),
                     ErrorCode::SessionTaken | ErrorCode::UnknownSession => {
                         self.fail_session(code, now);
                     }
@@ -111,15 +114,9 @@ impl PublisherCore {
         batch.resolve(outcome, waited_ns, &mut self.events);
     }
 
-    fn fenced(&mut self, batch: &Batch, now: Now) {
+    fn is_of_older_epoch(&self, batch: &Batch) -> bool {
         let epoch = self.session.as_ref().map(Session::epoch);
-        if batch.sequence.map(|sequence| sequence.epoch) == epoch {
-            self.end_epoch();
-            return;
-        }
-        // Of an older epoch only numbers are sent that are stored, as was said when the epoch changed.
-        let what = format!("{:?} was stored, and is not any more", batch.sequence);
-        self.fail_protocol(what, now);
+        batch.sequence.map(|sequence| sequence.epoch) < epoch
     }
 
     /// Takes back what no connection has, and hands out nothing more for now.
@@ -162,6 +159,10 @@ impl PublisherCore {
         drop(carried);
         if is_carried {
             // Its answer, or the end of its connection, will come.
+            return;
+        }
+        if session.was_taken(&granted) {
+            self.fail_session(ErrorCode::SessionTaken, now);
             return;
         }
         if let Err(what) = session.renew(&granted) {

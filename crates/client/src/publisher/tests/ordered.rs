@@ -10,7 +10,7 @@ use super::*;
 const MILLISECOND: u64 = SECOND / 1_000;
 const SLOT: u32 = 4;
 
-fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
+pub(super) fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
     let Control::PublisherOpened(opened) = opened() else {
         panic!("another answer");
     };
@@ -24,16 +24,16 @@ fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
     }
 }
 
-fn answer(epoch: u32, mark: u64, window: u32) -> Control {
+pub(super) fn answer(epoch: u32, mark: u64, window: u32) -> Control {
     Control::PublisherOpened(announced(epoch, mark, window))
 }
 
 /// Epoch 7 from number 100 on.
-fn open(config: PublisherConfig) -> Script {
+pub(super) fn open(config: PublisherConfig) -> Script {
     Script::open_with(config, &answer(7, 100, 64))
 }
 
-fn granted(session_epoch: u32, mark: u64) -> Control {
+pub(super) fn granted(session_epoch: u32, mark: u64) -> Control {
     Control::SessionOpened(SessionOpened {
         session: SLOT,
         session_epoch,
@@ -42,14 +42,14 @@ fn granted(session_epoch: u32, mark: u64) -> Control {
 }
 
 /// Batch, epoch and number of what the reactor has on this lane, which must not be marked.
-fn sending(script: &Script, lane: Lane) -> Option<(u64, u32, u64)> {
+pub(super) fn sending(script: &Script, lane: Lane) -> Option<(u64, u32, u64)> {
     let header = script.header(lane)?;
     assert_eq!(header.flags().bits(), 0, "it is stored once, so unmarked");
     Some((header.append_time().0, header.epoch(), header.sequence()))
 }
 
 /// Submits batches 0 and 1, which go to A and B, in whichever order; returns the lanes in that order.
-fn two_out(script: &mut Script) -> (Lane, Lane) {
+pub(super) fn two_out(script: &mut Script) -> (Lane, Lane) {
     script.submit(0);
     let (first, second) = if script.sending(A).is_some() {
         (A, B)
@@ -69,7 +69,7 @@ fn at(offset: u64) -> Outcome {
     Outcome::Stored(Position { broker, offset })
 }
 
-fn requests(script: &mut Script, lane: Lane) -> Vec<Control> {
+pub(super) fn requests(script: &mut Script, lane: Lane) -> Vec<Control> {
     std::mem::take(&mut script.sockets.lane(lane).sent)
 }
 
@@ -77,7 +77,7 @@ fn asks_for_an_epoch(gives_up: u32) -> [Control; 1] {
     [Control::OpenSession(OpenSession { gives_up })]
 }
 
-fn failure(script: &Script) -> Option<&Error> {
+pub(super) fn failure(script: &Script) -> Option<&Error> {
     script.events.iter().find_map(|event| match event {
         Event::Failed(error) => Some(error),
         _ => None,

@@ -27,6 +27,7 @@ pub(in crate::publisher) fn config() -> PublisherConfig {
         topic: "t".into(),
         producer: 7,
         acks: Acks::Readable,
+        batch_bytes: 1 << 20,
         lanes_per_broker: 1,
         batches_in_flight: 2,
         on_broker_loss: OnBrokerLoss::Resend,

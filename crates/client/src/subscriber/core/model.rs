@@ -150,6 +150,11 @@ pub enum Event {
         /// Why.
         cause: String,
     },
+    /// A broker was removed from the cluster. What it has and was not read is missing, unless one comes in its place.
+    LaneLeft {
+        /// The broker.
+        broker: u32,
+    },
     /// Everything that was there at the start is delivered. Comes once, and nothing after it.
     End,
     /// Nothing will be delivered any more. Comes once, and nothing after it.

@@ -155,6 +155,27 @@ fn bytes_that_changed_are_asked_for_again_and_reported_in_the_end() {
 }
 
 #[test]
+fn a_position_that_no_broker_can_read_is_reported_in_the_end() {
+    let mut script = open(config());
+    let mut lane = serve(&mut script, StartAt::Earliest, 0, 9);
+    script.feed(lane, &batch(0, TOPIC, &[b"a", b"b", b"c", b"d"]));
+    let damaged = frame(&refusal(ErrorCode::Internal, false, None));
+    for attempt in 1..=8 {
+        assert!(script.failure().is_none(), "attempt {attempt}");
+        script.feed(lane, &damaged);
+        script.lose(lane);
+        script.tick_at(script.now.0 + 2 * SECOND);
+        if attempt < 8 {
+            lane = resume(&mut script, 4);
+        }
+    }
+    let Some(Error::Corrupt { offset, cause, .. }) = script.failure() else {
+        panic!("{:?}", script.failure());
+    };
+    assert_eq!((*offset, cause.as_str()), (4, "Internal"));
+}
+
+#[test]
 fn a_position_that_is_read_after_all_is_no_damage() {
     let mut script = open(config());
     let mut lane = serve(&mut script, StartAt::Earliest, 0, 9);

@@ -4,10 +4,9 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{CONTROL, blog_name, map, owner_name, space};
+use super::{CONTROL, Home, blog_name, map, owner_name, space};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::layout::Layout;
@@ -94,15 +93,12 @@ impl Drop for Made {
     }
 }
 
-/// Reserves so many bytes for a file.
-type Reserve<'a> = dyn Fn(&File, u64) -> io::Result<()> + 'a;
-
 fn make_files(
     dir: &Path,
     geometry: &Geometry,
     coherence: Coherence,
     made: &mut Made,
-    reserve: &Reserve<'_>,
+    reserve: &space::Reserve<'_>,
 ) -> Result<Region<Mapped>, RegionError> {
     let mut make = |name: &str| {
         let path = dir.join(name);
@@ -136,18 +132,21 @@ fn make_files(
     let mut blogs = Vec::new();
     for row in 0..geometry.brokers {
         make(&owner_name(row))?;
-        if geometry.takes_data(row) {
+        if geometry.is_spare(row) {
+            blogs.push(None);
+        } else if geometry.takes_data(row) {
             let name = blog_name(row);
             let file = make(&name)?;
             sized(&file, &name, geometry.blog_bytes)?;
-            blogs.push(map(&file, dir, &name, geometry.blog_bytes, coherence)?);
+            let blog = map(&file, dir, &name, geometry.blog_bytes, coherence)?;
+            blogs.push(Some(blog));
         }
     }
     let mapped = map(&control, dir, CONTROL, control_bytes, coherence)?;
     let (nonce, created) = (random_nonce(dir)?, wall_ns());
-    Region::format(Arc::clone(&mapped), blogs.clone(), geometry, nonce, created)?;
+    Region::write_tables(&*mapped, geometry, nonce, created)?;
     owner::unlock(&control).map_err(|e| RegionError::io("unlocking", dir, e))?;
-    Region::attach(mapped, blogs, Some(dir.to_owned()))
+    Region::attach(mapped, blogs, Some(Home::of(dir)))
 }
 
 fn random_nonce(dir: &Path) -> Result<u32, RegionError> {

@@ -14,6 +14,9 @@ const RESERVE_BYTES: u64 = 1 << 30;
 /// `f_type` of a tmpfs, whose pages are memory.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
+/// Reserves so many bytes for a file.
+pub(super) type Reserve<'a> = dyn Fn(&File, u64) -> io::Result<()> + 'a;
+
 /// Refuses early what `file_system` cannot hold.
 pub(super) fn check(file_system: &Path, dir: &Path, needed: u64) -> Result<(), RegionError> {
     let available = available(file_system)

@@ -54,6 +54,7 @@ impl Line {
         let weather = Weather {
             delay_ns: 1,
             piece_bytes: 700,
+            window_bytes: 96 << 10,
             damage_one_in: 0,
         };
         let mut network = Network::new(weather, Random::new(seed));

@@ -2,10 +2,10 @@
 
 use embar_fabric::Outage;
 
-use crate::plan::STEP_NS;
-use crate::publisher::Publisher;
-use crate::slot::{Actor, Kind};
-use crate::world::World;
+use super::plan::STEP_NS;
+use super::publisher::Publisher;
+use super::slot::{Actor, Kind};
+use super::world::World;
 
 impl World {
     /// Time passes, chance strikes, and publishers do something.
@@ -42,7 +42,7 @@ impl World {
         let count = self.slots.len() as u64;
         if self.random.one_in(self.plan.crash) {
             let place = self.random.below(count) as usize;
-            let outage = self.random.pick(&[Outage::Host, Outage::Process]);
+            let outage = *self.random.pick(&[Outage::Host, Outage::Process]);
             let accesses = self.random.below(3000);
             if let Some(host) = &self.slots[place].host
                 && self.slots[place].lives()
@@ -81,7 +81,7 @@ impl World {
             .iter()
             .map(|(chain, order)| (*chain, order.level))
             .collect();
-        let (chain, level) = self.random.pick(&chains);
+        let (chain, level) = *self.random.pick(&chains);
         self.books.chains.remove(&chain);
         let publishers = self.publishers.iter_mut().filter(|it| it.chain == chain);
         publishers.for_each(Publisher::stop);

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::mem;
 
-use embar_fabric::{GoiRecord, Outage};
+use embar_fabric::{GoiRecord, NoticeKind, Outage, canary};
+use embar_order::{Follower, Reign, Throne};
 
-use crate::books::Books;
-use crate::plan::Plan;
-use crate::publisher::{Answer, Request};
-use crate::world::with;
+use super::books::{Books, Logical};
+use super::check;
+use super::plan::Plan;
+use super::publisher::{Answer, Ask, Request};
+use super::world::with;
 
 pub fn plan<R>(f: impl FnOnce(&Plan) -> R) -> R {
     with(|world| f(&world.plan))
@@ -67,17 +69,12 @@ pub fn alive(row: u16) -> bool {
     })
 }
 
-/// Takes the lock for takeovers.
-pub fn lock(row: u16) -> bool {
-    let holder = with(|world| world.lock);
-    if holder.is_some_and(alive) {
-        return false;
-    }
+/// Others step more often while somebody takes over.
+pub fn begins_takeover(row: u16) {
     with(|world| {
-        world.lock = Some(row);
+        world.taking_over = Some(row);
         world.plan_interruption();
     });
-    true
 }
 
 /// Plans, now and then, that the one who takes over does not live to reign.
@@ -90,16 +87,17 @@ pub fn perhaps_fail(row: u16) {
             && host.power.failed().is_none()
             && world.random.one_in(world.plan.crash.min(8))
         {
-            let outage = world.random.pick(&[Outage::Host, Outage::Process]);
+            let outage = *world.random.pick(&[Outage::Host, Outage::Process]);
             host.power.fail_after(world.random.below(3000), outage);
         }
     });
 }
 
-pub fn unlock(row: u16) {
+/// It has taken over, or given up.
+pub fn ends_takeover(row: u16) {
     with(|world| {
-        if world.lock == Some(row) {
-            world.lock = None;
+        if world.taking_over == Some(row) {
+            world.taking_over = None;
         }
     });
 }
@@ -109,13 +107,38 @@ pub fn requests(row: u16) -> Vec<Request> {
     with(|world| world.requests.get_mut(&row).map_or(Vec::new(), mem::take))
 }
 
-/// A broker answers.
+/// A broker answers. Of what is said to be in the order already the devices show it.
 pub fn answer(request: &Request, answer: Answer) {
+    if let (Ask::Batch { logical, .. }, Answer::Told { kind, .. }) = (request.ask, answer)
+        && kind == NoticeKind::Duplicate
+    {
+        canary::silently(|| must_be_placed(request.chain, logical));
+    }
     with(|world| {
         world.note(|| format!("{answer:?} to {request:?}"));
         let publisher = &mut world.publishers[request.publisher];
         publisher.inbox.push_back((*request, answer));
     });
+}
+
+fn must_be_placed(chain: u32, logical: Logical) {
+    let region = with(|world| {
+        let books = &world.books;
+        let known = !books.chains.contains_key(&chain) || books.may_be_placed(chain, logical);
+        (!known).then(|| world.raw())
+    });
+    let Some(region) = region else {
+        return;
+    };
+    let Some(reign) = Throne::observe(&region).reign else {
+        return;
+    };
+    check::read(chain, reign, &mut Follower::new(&region, chain, 0));
+    let placed = with(|world| world.books.may_be_placed(chain, logical));
+    assert!(
+        placed,
+        "{logical:?} of {chain} is told to be placed already, and is not there"
+    );
 }
 
 /// Somebody saw a record of the order.
@@ -127,6 +150,13 @@ pub fn saw_record(who: &str, chain: u32, record: &GoiRecord) {
             world.books.see(who, chain, record);
         }
     });
+}
+
+/// Where a reign goes on with a chain, as the devices say; 0 while it does not know it.
+pub fn start_of(reign: Reign, chain: u32) -> u64 {
+    let region = with(|world| world.raw());
+    let start = canary::silently(|| Follower::new(&region, chain, 0).start_of(reign));
+    start.unwrap_or(0)
 }
 
 /// For the checker.

@@ -34,6 +34,8 @@ pub struct Plan {
     pub retire: u64,
     /// Accesses between interruptions, on average; 0 = none.
     pub interrupt: u64,
+    /// How many of them one counts for where it is said who sequences.
+    pub watched: u64,
 }
 
 impl Plan {
@@ -48,27 +50,29 @@ impl Plan {
             brokers: 1 + data + standbys,
             topics,
             lanes: random.between(1, 2) as u16,
-            lane_slots: random.pick(&[4, 8, 32]),
+            lane_slots: *random.pick(&[4, 8, 32]),
             index_pages: 1,
             blog_bytes: 64 << 10 << random.between(2, 4),
             standbys,
-            goi_pages: u32::from(topics) * random.pick(&[4, 4, 8]),
+            spares: 0,
+            goi_pages: u32::from(topics) * *random.pick(&[4, 4, 8]),
             sessions,
         };
         let limits = Limits {
-            held: random.pick(&[2, 8, 64]),
-            window: random.pick(&[4, 16, 128]),
+            held: *random.pick(&[2, 8, 64]),
+            window: *random.pick(&[4, 16, 128]),
             gap_lease_ns: random.between(20, 300) * STEP_NS,
             session_idle_ns: if sessions == 3 { 50 * STEP_NS } else { 1 << 50 },
             ..Limits::default()
         };
-        let rate = |random: &mut Random, common: u64| random.pick(&[0, common, common, common * 4]);
+        let rate =
+            |random: &mut Random, common: u64| *random.pick(&[0, common, common, common * 4]);
         Self {
             geometry,
             limits,
             lease_ns: random.between(20, 100) * STEP_NS,
             chains: (0..topics)
-                .map(|cell| (u32::from(cell), random.pick(&[2, 5, 5])))
+                .map(|cell| (u32::from(cell), *random.pick(&[2, 5, 5])))
                 .collect(),
             publishers: random.between(1, 3),
             batches: if busy { 80 } else { random.between(5, 25) },
@@ -78,14 +82,15 @@ impl Plan {
             crash: rate(random, 25),
             pause: rate(random, 15),
             usurp: rate(random, 30),
-            delete: random.pick(&[0, 0, 100]),
+            delete: *random.pick(&[0, 0, 100]),
             restart_client: if sessions == 3 {
                 0
             } else {
-                random.pick(&[0, 0, 60])
+                *random.pick(&[0, 0, 60])
             },
-            retire: random.pick(&[0, 5, 20]),
-            interrupt: random.pick(&[0, 100, 500, 3000]),
+            retire: *random.pick(&[0, 5, 20]),
+            interrupt: *random.pick(&[0, 300, 1500, 9000]),
+            watched: *random.pick(&[1, 5, 20]),
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Device, Faults, Outage, Power, Region};
+use embar_fabric::{Device, Faults, Outage, Power, Region, Simulated};
 
-use crate::broker::Broker;
-use crate::candidate::Seat;
-use crate::memory::Tapped;
+use super::broker::Broker;
+use super::candidate::Seat;
+use super::reader::Reader;
 use crate::random::Random;
-use crate::reader::Reader;
 
 /// What runs in a process.
 pub enum Actor {
@@ -45,6 +44,8 @@ pub struct Slot {
     /// Grows with each process.
     pub life: u64,
     pub host: Option<Host>,
+    /// Where the process before was.
+    pub left: Option<Host>,
     /// It takes no step before this one.
     pub paused_until: u64,
 }
@@ -57,8 +58,19 @@ impl Slot {
             busy: false,
             life: 0,
             host: None,
+            left: None,
             paused_until: 0,
         }
+    }
+
+    /// A process begins, on the host of the one before or on another.
+    pub fn begin(&mut self, control: &Device, blogs: &[Device], random: &mut Random) {
+        let left = self.left.take().filter(|_| random.one_in(2));
+        self.host = Some(match left {
+            Some(before) => before.next_process(random),
+            None => Host::new(control, blogs, random),
+        });
+        self.life += 1;
     }
 
     /// Whether its process lives.
@@ -79,25 +91,29 @@ impl Slot {
 #[derive(Clone)]
 pub struct Host {
     pub power: Power,
-    memories: Vec<Arc<Tapped>>,
+    memories: Vec<Arc<Simulated>>,
 }
 
 impl Host {
     pub fn new(control: &Device, blogs: &[Device], random: &mut Random) -> Self {
         let power = Power::default();
         let files = std::iter::once(control).chain(blogs);
-        let view = |file: &Device| {
-            Arc::new(Tapped(file.host_on(
-                random.bits(),
-                Faults::default(),
-                &power,
-            )))
-        };
+        let view = |file: &Device| Arc::new(file.host_on(random.bits(), Faults::default(), &power));
         let memories = files.map(view).collect();
         Self { power, memories }
     }
 
-    pub fn region(&self) -> Region<Tapped> {
+    fn next_process(&self, random: &mut Random) -> Self {
+        let power = Power::default();
+        let memories = self.memories.iter();
+        let next = memories.map(|memory| Arc::new(memory.next_process(random.bits(), &power)));
+        Self {
+            memories: next.collect(),
+            power,
+        }
+    }
+
+    pub fn region(&self) -> Region<Simulated> {
         let (control, blogs) = self
             .memories
             .split_first()
@@ -113,6 +129,6 @@ impl Host {
         }
         self.memories
             .iter()
-            .for_each(|memory| memory.0.settle_outage());
+            .for_each(|memory| memory.settle_outage());
     }
 }

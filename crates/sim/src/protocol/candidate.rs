@@ -1,37 +1,47 @@
 //! A candidate: it watches the sequencer, takes over, and sequences until it is deposed.
 
+use std::panic::panic_any;
 use std::sync::Arc;
 
-use embar_fabric::{Claim, PbrRecord, Region};
+use embar_fabric::{Claim, PbrRecord, Region, Simulated};
 use embar_order::sequencer::Intact;
 use embar_order::{Candidate, Sequencer, TakeoverError};
 
-use crate::ask;
-use crate::bytes::checksum;
-use crate::memory::Tapped;
+use super::ask;
+use super::bytes::checksum;
+use crate::lease::Patience;
 
 /// See the module.
 pub struct Seat {
     row: u16,
     claim: Arc<Claim>,
-    region: Region<Tapped>,
+    region: Region<Simulated>,
     watch: Candidate,
-    sequencer: Option<Sequencer<Tapped>>,
+    sequencer: Option<Sequencer<Simulated>>,
+    patience: Patience,
+    held_max: u32,
     /// It takes over at its next step, whoever reigns.
     pub usurp: bool,
 }
 
 impl Seat {
     /// The next incarnation of a row.
-    pub fn start(region: Region<Tapped>, row: u16) -> Self {
+    pub fn start(region: Region<Simulated>, row: u16) -> Self {
         Self {
             row,
             claim: Arc::new(region.claim_unlocked(row)),
             region,
             watch: Candidate::new(ask::plan(|plan| plan.lease_ns), ask::now()),
             sequencer: None,
+            patience: Patience::default(),
+            held_max: ask::plan(|plan| plan.limits.held),
             usurp: false,
         }
+    }
+
+    /// Whether it sequences not, or not any more.
+    pub fn watches(&self) -> bool {
+        self.sequencer.is_none()
     }
 
     pub fn step(&mut self) {
@@ -51,14 +61,17 @@ impl Seat {
         if ask::one_in(10) {
             sequencer.retain_chains(&ask::exists);
         }
-        let step = sequencer.step(ask::now());
+        let before = sequencer.core().figures();
+        let step = sequencer.step(ask::now(), &ask::exists);
+        let after = sequencer.core().figures();
+        if let Err(violation) = self.patience.judge(before, after, self.held_max) {
+            panic_any(violation);
+        }
         ask::saw_many("batches ordered", step.ordered as u64);
     }
 
     fn take_over(&mut self) {
-        if !ask::lock(self.row) {
-            return;
-        }
+        ask::begins_takeover(self.row);
         ask::note(|| format!("candidate {} takes over", self.row));
         ask::perhaps_fail(self.row);
         let region = self.region.clone();
@@ -67,15 +80,16 @@ impl Seat {
         let sequencer =
             Sequencer::take_over(&self.region, &self.claim, &limits, &ask::exists, intact);
         if !ask::alive(self.row) {
-            // Its lock went with it, and nobody hears of what the dead believe to reign.
+            // Nobody hears of what the dead believe to reign.
             return ask::saw("takeovers that died");
         }
-        ask::unlock(self.row);
+        ask::ends_takeover(self.row);
         match sequencer {
             Ok(sequencer) => {
                 ask::note(|| format!("candidate {} reigns: {}", self.row, sequencer.epoch()));
                 ask::saw("takeovers");
                 self.sequencer = Some(sequencer);
+                self.patience = Patience::default();
                 self.usurp = false;
             }
             Err(TakeoverError::Overtaken) => ask::saw("takeovers overtaken"),
@@ -84,7 +98,7 @@ impl Seat {
     }
 }
 
-fn is_intact(region: &Region<Tapped>, row: u16, record: &PbrRecord) -> bool {
+fn is_intact(region: &Region<Simulated>, row: u16, record: &PbrRecord) -> bool {
     let Some(foreign) = region.foreign(row, record.blog_at, record.len) else {
         return false;
     };

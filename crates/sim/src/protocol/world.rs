@@ -6,38 +6,37 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use embar_fabric::{Device, Layout, Outage, Region, Simulated};
+use embar_fabric::canary;
+use embar_fabric::{Device, Outage, Region, Simulated, interrupt_after};
 
-use crate::books::{Books, Order};
-use crate::broker::Broker;
-use crate::candidate::Seat;
-use crate::check::Checker;
-use crate::memory::interrupt_after;
-use crate::plan::Plan;
-use crate::publisher::{Publisher, Request};
+use super::books::{Books, Order};
+use super::broker::Broker;
+use super::candidate::Seat;
+use super::check::Checker;
+use super::plan::Plan;
+use super::publisher::{Publisher, Request};
+use super::reader::Reader;
+use super::slot::{Actor, Kind, Slot};
+use crate::figures::Figures;
+use crate::host::control_file;
 use crate::random::Random;
-use crate::reader::Reader;
-use crate::slot::{Actor, Host, Kind, Slot};
+use crate::run::{Options, Report};
+use crate::violation::Violation;
 
 /// Steps in which everybody must finish once nothing fails any more.
 const STEPS_TO_FINISH: u64 = 40_000;
+/// Times others are let in before a step is over.
+const INTERRUPTIONS_MAX: u32 = 12;
 /// Actors in the middle of a step at once.
 const NESTED_MAX: usize = 3;
+/// A takeover comes in one of so many interruptions, where there are any.
+const COUP_ONE_IN: u64 = 8;
 const NONCE: u32 = 0x51ED_270B;
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
-}
-
-/// What came of a run.
-pub struct Report {
-    /// Sum of all that happened.
-    pub trace: u64,
-    /// How often what happened.
-    pub seen: BTreeMap<&'static str, u64>,
-    /// What happened, line by line.
-    pub story: Vec<String>,
 }
 
 /// See the module.
@@ -56,8 +55,10 @@ pub struct World {
     /// Faults may happen.
     pub rough: bool,
     /// The row that takes over.
-    pub lock: Option<u16>,
+    pub taking_over: Option<u16>,
     pub nested: usize,
+    /// Times others were let in since the last step began.
+    pub interruptions: u32,
     pub trace: DefaultHasher,
     pub seen: BTreeMap<&'static str, u64>,
     /// What happened, line by line, if somebody wants to know.
@@ -69,22 +70,23 @@ pub fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a run goes on")))
 }
 
-/// Runs a seed to its end, and remembers all that happened if `tell`. `Err` when a rule was broken.
-pub fn run(seed: u64, tell: bool) -> Result<Report, Report> {
-    let world = World::new(seed, tell);
+/// Runs a seed to its end.
+pub fn run(options: Options) -> Report {
+    canary::sing(None);
+    let world = World::new(options.seed, options.verbose);
     let mut checker = Checker::new(world.raw());
     WORLD.set(Some(world));
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut checker)));
-    interrupt_after(0);
+    canary::sing(options.canary);
+    let played = catch_unwind(AssertUnwindSafe(|| play(&mut checker)));
+    interrupt_after(0, 0, || {});
+    canary::sing(None);
     let world = WORLD.take().expect("nobody else takes it");
-    let report = Report {
-        trace: world.trace.finish(),
+    Report {
+        hash: world.trace.finish(),
+        figures: Figures::default(),
         seen: world.seen,
-        story: world.story.unwrap_or_default(),
-    };
-    match outcome {
-        Ok(()) => Ok(report),
-        Err(_) => Err(report),
+        result: played.map_err(Violation::of_panic),
+        lines: world.story.unwrap_or_default(),
     }
 }
 
@@ -97,7 +99,7 @@ fn play(checker: &mut Checker) {
     for _ in 0..STEPS_TO_FINISH {
         turn(checker);
         if with(|world| world.step.is_multiple_of(16)) && is_finished() {
-            checker.all();
+            canary::silently(|| checker.all());
             return;
         }
     }
@@ -105,26 +107,32 @@ fn play(checker: &mut Checker) {
 }
 
 fn turn(checker: &mut Checker) {
-    with(World::tick);
+    with(|world| {
+        if std::mem::take(&mut world.interruptions) > 0 {
+            world.plan_interruption();
+        }
+        world.tick();
+    });
     let chosen = with(World::choose);
     step(chosen);
-    checker.step();
+    canary::silently(|| checker.step());
 }
 
 /// Lets others take steps in the middle of one.
-pub fn interruption() {
+fn interruption() {
     let others = with(|world| {
         world.plan_interruption();
         if world.nested >= NESTED_MAX {
-            return 0;
+            return Vec::new();
         }
-        *world.seen.entry("interruptions").or_default() += 1;
-        world.random.between(1, 6)
+        world.saw("interruptions", 1);
+        world.interruptions += 1;
+        let mut others = world.coup();
+        let more = world.random.between(1, 6);
+        others.extend((0..more).map(|_| world.choose()));
+        others
     });
-    for _ in 0..others {
-        let chosen = with(World::choose);
-        step(chosen);
-    }
+    others.into_iter().for_each(step);
 }
 
 fn step(chosen: usize) {
@@ -160,7 +168,7 @@ impl World {
         let mut random = Random::new(seed);
         let plan = Plan::of(&mut random);
         let geometry = &plan.geometry;
-        let control = Device::new(Layout::new(geometry).control_bytes(), random.bits());
+        let control = control_file(geometry, &mut random);
         let blogs = geometry
             .data_rows()
             .map(|_| Device::new(geometry.blog_bytes, random.bits()));
@@ -188,8 +196,9 @@ impl World {
             now: 0,
             step: 0,
             rough: true,
-            lock: None,
+            taking_over: None,
             nested: 0,
+            interruptions: 0,
             trace: DefaultHasher::new(),
             seen: BTreeMap::new(),
             story: tell.then(Vec::new),
@@ -202,7 +211,7 @@ impl World {
         world
     }
 
-    fn raw(&self) -> Region<Simulated> {
+    pub fn raw(&self) -> Region<Simulated> {
         let file = |device: &Device| std::sync::Arc::new(device.view());
         Region::from_parts(file(&self.control), self.blogs.iter().map(file).collect())
             .expect("the region was formatted")
@@ -222,16 +231,39 @@ impl World {
 
     pub fn plan_interruption(&mut self) {
         // Whoever takes over is not left alone: what happens meanwhile matters most.
-        let every = match (self.plan.interrupt, self.lock) {
+        let every = match (self.plan.interrupt, self.taking_over) {
             (0, _) => 0,
             (every, None) => every,
-            (every, Some(_)) => every.min(60),
+            (every, Some(_)) => every.min(200),
         };
-        interrupt_after(if every == 0 || !self.rough {
+        let enough = self.interruptions >= INTERRUPTIONS_MAX;
+        let after = if every == 0 || !self.rough || enough {
             0
         } else {
             self.random.between(1, 2 * every)
-        });
+        };
+        interrupt_after(after, self.plan.watched, interruption);
+    }
+
+    /// At times a candidate takes over in the middle of another's step, and the one that sequenced goes
+    /// on as if it had not: those whose turn it is then.
+    fn coup(&mut self) -> Vec<usize> {
+        if !self.rough || !self.random.one_in(self.plan.usurp.min(COUP_ONE_IN)) {
+            return Vec::new();
+        }
+        let watches = |slot: &Slot| match &slot.actor {
+            Some(Actor::Seat(seat)) => seat.watches(),
+            _ => false,
+        };
+        let Some(usurper) = self.slots.iter().position(watches) else {
+            return Vec::new();
+        };
+        if let Some(Actor::Seat(seat)) = &mut self.slots[usurper].actor {
+            seat.usurp = true;
+        }
+        let others = (0..self.slots.len()).filter(|place| *place != usurper);
+        let seats = others.filter(|place| matches!(self.slots[*place].kind, Kind::Seat(_)));
+        std::iter::once(usurper).chain(seats).collect()
     }
 
     fn choose(&mut self) -> usize {
@@ -254,9 +286,7 @@ impl World {
             if self.rough && !self.random.one_in(4) {
                 return None;
             }
-            let host = Host::new(&self.control, &self.blogs, &mut self.random);
-            slot.host = Some(host);
-            slot.life += 1;
+            slot.begin(&self.control, &self.blogs, &mut self.random);
         }
         let (kind, life, starts) = (slot.kind, slot.life, slot.actor.is_none());
         if starts {
@@ -285,11 +315,12 @@ impl World {
         let outage = host.power.failed().expect("its power failed");
         // What it still had in its caches settles before anything of it is gone.
         host.end(outage);
+        slot.left = Some(host);
         slot.actor = None;
         let row = slot.row();
         let kind = slot.kind;
-        if self.lock == row && row.is_some() {
-            self.lock = None;
+        if self.taking_over == row && row.is_some() {
+            self.taking_over = None;
         }
         self.note(|| format!("{kind:?} is gone: {outage:?}"));
         if let Kind::Broker(row) = kind {

@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
     Blog, Claim, Extent, GoiRecord, NoticeKind, Outage, PbrKind, PbrRecord, Power, Region,
-    WindowWriter,
+    Simulated, WindowWriter,
 };
-use embar_order::{Event, Participant};
+use embar_order::{Event, Participant, Reign};
 
-use crate::ask;
-use crate::bytes::{batch, checksum};
-use crate::memory::Tapped;
-use crate::publisher::{Answer, Ask, Request};
+use super::ask;
+use super::bytes::{batch, checksum};
+use super::publisher::{Answer, Ask, Request};
 
 /// Batches of one extent: few, so that memory is used again soon.
 const BATCHES_PER_EXTENT: usize = 3;
@@ -26,7 +25,7 @@ pub struct Tag {
 }
 
 struct Block {
-    extent: Extent<Tapped>,
+    extent: Extent<Simulated>,
     chain: u32,
     batches: usize,
     /// Batches that are neither placed nor refused.
@@ -48,10 +47,10 @@ pub struct Broker {
     row: u16,
     incarnation: u32,
     power: Power,
-    region: Region<Tapped>,
-    blog: Blog<Tapped>,
-    participant: Participant<Tapped, Tag>,
-    windows: BTreeMap<u32, WindowWriter<Tapped>>,
+    region: Region<Simulated>,
+    blog: Blog<Simulated>,
+    participant: Participant<Simulated, Tag>,
+    windows: BTreeMap<u32, WindowWriter<Simulated>>,
     claim: Claim,
     blocks: BTreeMap<u64, Block>,
     phase: Phase,
@@ -61,7 +60,7 @@ pub struct Broker {
 
 impl Broker {
     /// The next incarnation of a row.
-    pub fn start(region: Region<Tapped>, row: u16, power: Power) -> Self {
+    pub fn start(region: Region<Simulated>, row: u16, power: Power) -> Self {
         let claim = region.claim_unlocked(row);
         let participant = Participant::new(&region, &claim);
         Self {
@@ -255,10 +254,14 @@ impl Broker {
 
     fn poll(&mut self) -> bool {
         let mut events = Vec::new();
+        let before = self.participant.reign();
         let more = self.participant.poll(&mut events);
         if self.power.failed().is_some() {
             // Nobody hears of what the dead believe to see.
             return true;
+        }
+        if let Some(reign) = self.participant.reign().filter(|it| Some(*it) != before) {
+            self.begins(reign);
         }
         for event in events {
             match event {
@@ -290,6 +293,11 @@ impl Broker {
                     };
                     ask::answer(&tag.request, answer);
                 }
+                Event::Withdrawn { tag } => {
+                    self.settled(&tag);
+                    ask::saw("openings withdrawn");
+                    ask::answer(&tag.request, Answer::Withdrawn);
+                }
                 Event::Skipped { chain, first } => {
                     ask::saw("positions skipped");
                     let in_doubt = |it: &Block| it.chain == chain && !it.pending.is_empty();
@@ -303,6 +311,18 @@ impl Broker {
             }
         }
         more
+    }
+
+    /// What is submitted again, to another sequencer, was not ordered: all that was is known by then.
+    fn begins(&self, reign: Reign) {
+        for chain in self.windows.keys() {
+            let (next, start) = (self.next(*chain), ask::start_of(reign, *chain));
+            assert!(
+                start <= next,
+                "broker {} submits to {reign:?} again, and knows {chain} up to {next}, not {start}",
+                self.row
+            );
+        }
     }
 
     fn ordered(&mut self, chain: u32, record: &GoiRecord, mine: Option<(u16, Tag)>) {
@@ -347,7 +367,7 @@ impl Broker {
             return;
         }
         let order = record.extent_order();
-        let (start, _) = Blog::<Tapped>::locate(record.blog_at, record.len, order)
+        let (start, _) = Blog::<Simulated>::locate(record.blog_at, record.len, order)
             .expect("a sequencer copies what a broker wrote");
         let block = self.blocks.entry(start).or_insert_with(|| Block {
             extent: self

@@ -3,26 +3,25 @@
 use std::collections::BTreeMap;
 
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{Power, Region};
+use embar_fabric::{Power, Region, Simulated};
 use embar_order::follower::Found;
 use embar_order::{Follower, Throne};
 
-use crate::ask;
-use crate::bytes::is_batch;
-use crate::memory::Tapped;
+use super::ask;
+use super::bytes::is_batch;
 
 /// Records of one read.
 const LIMIT: usize = 16;
 
 /// See the module.
 pub struct Reader {
-    region: Region<Tapped>,
+    region: Region<Simulated>,
     power: Power,
-    followers: BTreeMap<u32, Follower<Tapped>>,
+    followers: BTreeMap<u32, Follower<Simulated>>,
 }
 
 impl Reader {
-    pub fn new(region: Region<Tapped>, power: Power) -> Self {
+    pub fn new(region: Region<Simulated>, power: Power) -> Self {
         Self {
             region,
             power,
@@ -51,7 +50,7 @@ impl Reader {
     }
 }
 
-fn read(region: &Region<Tapped>, chain: u32, follower: &mut Follower<Tapped>, power: &Power) {
+fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulated>, power: &Power) {
     let Some(reign) = Throne::observe(region).reign else {
         return;
     };

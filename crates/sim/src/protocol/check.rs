@@ -8,8 +8,8 @@ use embar_order::follower::Found;
 use embar_order::reign::Reign;
 use embar_order::{Follower, Throne};
 
-use crate::ask;
-use crate::bytes::is_batch;
+use super::ask;
+use super::bytes::is_batch;
 
 /// Steps between looks at all of the order, and not only what is new.
 const ALL_EVERY: u64 = 32;
@@ -101,7 +101,8 @@ fn reign_knows_less(follower: &Follower<Simulated>, reign: Reign, end: u64) -> b
     follower.start_of(reign).is_none() && end == 0
 }
 
-fn read(chain: u32, reign: Reign, follower: &mut Follower<Simulated>) {
+/// Reads on in a chain, as the devices have it.
+pub fn read(chain: u32, reign: Reign, follower: &mut Follower<Simulated>) {
     let mut records = Vec::new();
     loop {
         let found = follower.read(reign, usize::MAX >> 1, &mut records);

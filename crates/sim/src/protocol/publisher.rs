@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use embar_fabric::NoticeKind;
 
-use crate::books::{Books, Logical};
+use super::books::{Books, Logical};
 use crate::random::Random;
 
 /// What a publisher asks a broker for.
@@ -43,6 +43,8 @@ pub enum Answer {
         epoch: u32,
         mark: u64,
     },
+    /// The sequencer ended before it answered.
+    Withdrawn,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +175,7 @@ impl Publisher {
         if brokers.is_empty() {
             return;
         }
-        let to = random.pick(brokers);
+        let to = *random.pick(brokers);
         let ask = match self.state {
             State::Opening {
                 give_up,
@@ -244,7 +246,7 @@ impl Publisher {
         let lost = |number: &u64| self.flights.get(number).is_none_or(Vec::is_empty);
         let again = open.iter().copied().find(lost);
         let again = match again {
-            None if random.one_in(40) && !open.is_empty() => Some(random.pick(&open)),
+            None if random.one_in(40) && !open.is_empty() => Some(*random.pick(&open)),
             other => other,
         };
         let number = match again {
@@ -347,6 +349,11 @@ impl Publisher {
             ) if current => {
                 if matches!(self.state, State::Opening { give_up: now, .. } if now == give_up) {
                     self.opened(kind, (place, epoch, mark), books);
+                }
+            }
+            (Ask::Open { give_up }, Answer::Withdrawn) if current => {
+                if matches!(self.state, State::Opening { give_up: now, .. } if now == give_up) {
+                    self.again();
                 }
             }
             (Ask::Close, Answer::Told { kind, .. }) if current => match kind {

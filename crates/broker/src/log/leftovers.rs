@@ -1,0 +1,101 @@
+//! What older incarnations of this broker left in its lanes, and what got no place of that.
+//!
+//! A sequencer that does not know what was answered takes the whole batches of a dead broker's lanes
+//! for ones that still wait, and the sessions tell it which of them it has. So a batch without a place
+//! must not be whole any more when its memory is used again: it would be ordered where other batches
+//! lie. An incarnation voids its own as it learns of them; here are those that it did not come to
+//! learn of before it died.
+
+use std::collections::BTreeMap;
+
+use embar_fabric::blog::Blog;
+use embar_fabric::memory::Memory;
+use embar_fabric::records::{PbrKind, PbrRecord};
+use embar_wire::limits::BATCH_HEADER_BYTES;
+
+use super::Log;
+use super::intact::has_header;
+use super::order::void;
+
+impl<M: Memory> Log<M> {
+    /// Voids what older incarnations submitted and the order does not point to. The sequencer has taken
+    /// all that it ever will of it, and no memory was used since.
+    /// Of a topic whose order is damaged nobody knows that: it is left alone.
+    pub(super) fn void_leftovers(&self) {
+        let row = self.claim.row();
+        let entries = self.ordered.values().flat_map(|topic| topic.own(row));
+        let placed = entries.map(|entry| (entry.blog_at, entry.len));
+        let damaged = self.ordered.keys().filter(|id| self.is_damaged(**id));
+        let left = damaged.flat_map(|id| self.left_of(*id));
+        let left = left.map(|record| (record.blog_at, record.len));
+        let placed: BTreeMap<u64, u64> = placed
+            .chain(left)
+            .map(|(at, len)| (at, at.saturating_add(len.into())))
+            .collect();
+        self.each_left(|record| {
+            if !self.is_damaged(record.chain) && !overlaps(&placed, record.blog_at) {
+                self.void_left(record);
+            }
+        });
+    }
+
+    /// The batches of a topic that older incarnations submitted and that are still headed.
+    pub(super) fn left_of(&self, topic: u32) -> Vec<PbrRecord> {
+        let (region, row) = (&self.region, self.claim.row());
+        let mut left = Vec::new();
+        self.each_left(|record| {
+            if record.chain == topic && has_header(region, row, record) {
+                left.push(*record);
+            }
+        });
+        left
+    }
+
+    /// Calls `each` with every batch that is still in the lanes.
+    fn each_left(&self, mut each: impl FnMut(&PbrRecord)) {
+        for lane in 0..self.region.geometry().lanes {
+            let mut reader = self.region.lane_reader(self.claim.row(), lane);
+            reader.seek_oldest();
+            while let Some((_, record)) = reader.next() {
+                if PbrKind::from_number(record.kind) == Some(PbrKind::Batch) {
+                    each(&record);
+                }
+            }
+        }
+    }
+
+    /// Its numbers come from shared memory. Memory that the index points to is not touched: whatever
+    /// lay there before was settled when that memory was given up.
+    fn void_left(&self, record: &PbrRecord) {
+        let order = record.extent_order();
+        if let Some((start, _)) = Blog::<M>::locate(record.blog_at, record.len, order)
+            && let Some(mut extent) = self.blog.allocate_at(start, order)
+        {
+            extent.set_cursor((record.blog_at - start) as u32);
+            if let Some(header) = extent.reserve(BATCH_HEADER_BYTES as u32) {
+                void(header);
+            }
+        }
+    }
+}
+
+/// Whether a header at `at` lies in one of the ranges, which lie apart.
+fn overlaps(ranges: &BTreeMap<u64, u64>, at: u64) -> bool {
+    let end = at.saturating_add(BATCH_HEADER_BYTES as u64);
+    let before = ranges.range(..end).next_back();
+    before.is_some_and(|(_, its_end)| *its_end > at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_touches_a_range_overlaps_it() {
+        let ranges = BTreeMap::from([(64, 192), (256, 320)]);
+        let found = [0, 64, 128, 192, 256, 320].map(|at| overlaps(&ranges, at));
+        assert_eq!(found, [false, true, true, false, true, false]);
+        assert!(overlaps(&ranges, 1) && overlaps(&ranges, 193));
+        assert!(!overlaps(&ranges, u64::MAX));
+    }
+}

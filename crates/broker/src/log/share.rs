@@ -1,0 +1,95 @@
+//! What one session may take of lanes and log while its batches wait for a predecessor.
+//!
+//! A batch ahead of its session is held by the sequencer until the ones before it have come, and so
+//! long takes a slot of its lane here and its bytes. Nobody may take the last of that from the others:
+//!
+//! - Of what a lane has besides such batches, those that the sequencer has not judged yet take half at
+//!   most. However many of them then turn out to be ahead, as much is left again.
+//! - No more batches of a session are held than it leaves slots free, and no more bytes than it leaves
+//!   below the low watermark. What goes beyond is refused, to be sent again later; the batch that its
+//!   session expects next never is.
+
+use embar_fabric::memory::Memory;
+use embar_wire::batch::BatchHeader;
+
+use super::order::Ordering;
+use super::{Log, NoRoom};
+
+/// Which number each session expects next, by its place in the sequencer's table.
+pub(super) struct Expected {
+    sessions: Vec<Session>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Session {
+    /// The epochs of a place only grow, whosever they are.
+    epoch: u32,
+    expects: u64,
+}
+
+impl Expected {
+    pub fn new(sessions: u32) -> Self {
+        Self {
+            sessions: vec![Session::default(); sessions as usize],
+        }
+    }
+
+    /// An epoch of the session in a place expects this number, or a later one.
+    pub fn learn(&mut self, place: u32, epoch: u32, expects: u64) {
+        let Some(known) = self.sessions.get_mut(place as usize) else {
+            return;
+        };
+        if epoch > known.epoch {
+            *known = Session { epoch, expects };
+        } else if epoch == known.epoch {
+            known.expects = known.expects.max(expects);
+        }
+    }
+
+    /// Whether the sequencer may hold the batch of a session: those of other epochs it answers at once.
+    pub fn is_ahead(&self, place: u32, header: &BatchHeader) -> bool {
+        let known = self.sessions.get(place as usize);
+        known.is_some_and(|it| it.epoch == header.epoch() && it.expects < header.sequence())
+    }
+}
+
+impl<M: Memory> Ordering<M> {
+    /// Whether a lane takes one more batch that nobody knows to be ahead, besides those on their way.
+    fn has_share(&self, lane: u16) -> bool {
+        let in_use = self.participant.in_use(lane);
+        let held = self.participant.held(lane).min(in_use);
+        let left = self.participant.capacity() - held;
+        let unjudged = in_use - held + self.on_their_way;
+        unjudged < left.div_ceil(2)
+    }
+}
+
+impl<M: Memory> Log<M> {
+    /// Room in some lane for one batch more, until it is submitted or abandoned.
+    pub(super) fn promise_lane(&self) -> Result<(), NoRoom> {
+        let lanes = 0..self.region.geometry().lanes;
+        let full = |lane| !self.ordering.has_share(lane);
+        if lanes.into_iter().any(full) {
+            return Err(NoRoom::Congested);
+        }
+        Ok(())
+    }
+
+    /// Whether a batch that was admitted would leave the others less than is held of its session.
+    pub(super) fn takes_too_much(&self, header: &BatchHeader, session: u32, lane: u16) -> bool {
+        if !self.ordering.expected.is_ahead(session, header) {
+            return false;
+        }
+        let participant = &self.ordering.participant;
+        let taken = participant.in_use(lane) + self.ordering.on_their_way;
+        let slots = participant.capacity().saturating_sub(taken);
+        let bytes = self.marks.low_bytes.saturating_sub(self.reserved_bytes);
+        // Cheap, and nearly always the answer.
+        if participant.held(lane) <= slots && self.reserved_bytes <= bytes {
+            return false;
+        }
+        let held = participant.held_of(header.topic(), session);
+        let too_large = held.bytes + u64::from(header.frame_len()) > bytes;
+        held.in_lane(lane) > slots || held.bytes > 0 && too_large
+    }
+}

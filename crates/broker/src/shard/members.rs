@@ -1,0 +1,177 @@
+//! Who is in the cluster: the answer to who asks, and told to streams when it changes; who joins and
+//! who leaves.
+
+use embar_fabric::memory::Memory;
+use embar_fabric::records::BrokerState as RowState;
+use embar_order::Throne;
+use embar_session::SendError;
+use embar_transport::Token;
+use embar_wire::control::{
+    BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply, Joined,
+    RemoveBroker,
+};
+
+use super::control::{Answer, must_be_head};
+use super::{At, Shard, refusal};
+use crate::connection::{Connection, NotSent, Peer};
+use crate::error::no_place;
+use crate::node::{HEAD, Node, Retained};
+
+/// Topics that a refusal names, at most.
+const TOPICS_NAMED: usize = 8;
+
+impl<M: Memory> Shard<M> {
+    /// Tells publishers and subscribers which brokers there are, if that has changed since they
+    /// connected or were told. One whose ring is full is told later.
+    pub(super) fn tell_roster(&mut self, at: At) {
+        let roster = self.node.roster();
+        let ignorant = |c: &Connection<M>| {
+            let is_stream = !matches!(c.peer, Peer::Client);
+            is_stream && c.roster != roster && c.link.is_open() && c.long_reply.is_none()
+        };
+        let ignorant = self.connections.iter().filter(|(_, c)| ignorant(c));
+        let ignorant: Vec<Token> = ignorant.map(|(token, _)| *token).collect();
+        if ignorant.is_empty() {
+            return;
+        }
+        let news = metadata(&self.node, None);
+        for token in ignorant {
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            let told = connection.reply(&news, at.now);
+            // A peer that accepts no frame of this length asks by itself.
+            if !matches!(told, Err(NotSent::Link(SendError::Full))) {
+                connection.roster = roster;
+                self.ready.push(token);
+            }
+        }
+    }
+}
+
+pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Answer {
+    if node.takes_data() {
+        // A standby knows as much as the head, and a data broker is busy.
+        must_be_head(node)?;
+    }
+    // A row that nobody holds; whoever claims it first has it.
+    let geometry = node.region.geometry();
+    let free = if takes_data {
+        let free = geometry.data_rows().filter(|row| !node.alive(*row));
+        free.min_by_key(|row| node.place_of(*row))
+    } else {
+        let mut standbys = geometry.candidates().skip(1);
+        standbys.find(|row| !node.alive(*row))
+    };
+    let free =
+        free.ok_or_else(|| refusal(ErrorCode::ClusterFull, no_place(geometry, takes_data)))?;
+    Ok(Control::Joined(Joined {
+        broker_id: free.into(),
+        region_dir: node.region_dir().to_string_lossy().into_owned(),
+        nonce: node.region.nonce().into(),
+    }))
+}
+
+/// Lets this broker leave, once nothing new is taken that only it would have.
+pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Answer {
+    let refused = |what: String| Err(refusal(ErrorCode::InvalidArgument, what));
+    if asked.broker != u32::from(node.id) {
+        let (here, there) = (node.id, asked.broker);
+        return refused(format!(
+            "this is broker {here}: ask broker {there} itself to leave"
+        ));
+    }
+    if node.is_head() || !node.takes_data() {
+        return refused(format!(
+            "broker {} takes no data: only those that do can leave a cluster that runs",
+            node.id
+        ));
+    }
+    let others = |row: &u16| {
+        let state = node
+            .region
+            .broker_row(*row)
+            .and_then(|row| row.broker_state());
+        *row != node.id && state == Some(RowState::Ready) && node.alive(*row)
+    };
+    if !asked.force && !node.region.geometry().data_rows().any(|row| others(&row)) {
+        return refused(format!(
+            "broker {} is the last one that takes data: add another first (`embar broker --follower HEAD`), or force it to leave",
+            node.id
+        ));
+    }
+    node.refresh_topics();
+    match node.leave(asked.force) {
+        Ok(()) => {
+            tracing::info!(id = node.id, force = asked.force, "leaves the cluster");
+            Ok(Control::Done)
+        }
+        Err(retained) => Err(retains(node.id, &retained)),
+    }
+}
+
+fn retains(id: u16, retained: &[Retained]) -> ErrorReply {
+    let mut named: Vec<String> = retained
+        .iter()
+        .take(TOPICS_NAMED)
+        .map(|it| {
+            format!(
+                "{} messages of {} (order {})",
+                it.messages, it.topic, it.order
+            )
+        })
+        .collect();
+    if retained.len() > named.len() {
+        named.push(format!("{} more topics", retained.len() - named.len()));
+    }
+    let what = format!(
+        "broker {id} retains what no other broker has: {}; delete these topics if they are read, or force it (`embar drain {id} --force`): then they cannot be read before a broker takes its place again (`embar broker --follower HEAD --id {id}`)",
+        named.join(", ")
+    );
+    refusal(ErrorCode::RetainsData, what)
+}
+
+/// Every row that was ever claimed, and whether its owner lives.
+pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Control {
+    let topic_order = topic.and_then(|name| {
+        node.refresh_topics();
+        node.topics().by_name(name).map(|topic| topic.order.into())
+    });
+    let brokers = (0..node.region.geometry().brokers).filter_map(|id| {
+        let row = node.region.broker_row(id)?;
+        let state = match row.broker_state()? {
+            RowState::Free => return None,
+            RowState::Left => BrokerState::Left,
+            _ if !node.alive(id) => BrokerState::Gone,
+            RowState::Starting => BrokerState::Starting,
+            RowState::Ready => BrokerState::Ready,
+            RowState::Draining => BrokerState::Draining,
+            RowState::Gone => BrokerState::Gone,
+        };
+        Some(BrokerInfo {
+            id: id.into(),
+            state,
+            address: row.address().map_or_else(String::new, |a| a.to_string()),
+            incarnation: row.incarnation,
+            role: if id == HEAD {
+                BrokerRole::Head
+            } else {
+                BrokerRole::Member
+            },
+            takes_data: node.region.geometry().takes_data(id),
+        })
+    });
+    Control::ClusterMetadata(ClusterMetadata {
+        head: HEAD.into(),
+        brokers: brokers.collect(),
+        topic_order,
+        sequencer: sequencer(node),
+    })
+}
+
+/// The row that gives ordered topics their order.
+fn sequencer<M: Memory>(node: &Node<M>) -> Option<u32> {
+    let reign = Throne::observe(&node.region).reign?;
+    let row = node.region.geometry().candidates().nth(reign.area.into());
+    row.map(u32::from)
+}

@@ -1,0 +1,349 @@
+//! Logs of two brokers and a sequencer on simulated memory, each step by hand.
+
+use std::sync::Arc;
+
+use embar_broker::log::is_intact;
+use embar_broker::log::{
+    Answer, Claimed, Log, NoRoom, Read, Rejoin, SessionRequest, Settled, Ticket, Watermarks,
+};
+use embar_broker::topics::Topic;
+use embar_fabric::records::Record;
+use embar_fabric::{
+    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, Power, Region, Simulated,
+};
+use embar_meter::profile::Recorder;
+use embar_order::{Limits, Sequencer};
+use embar_transport::{Body, Pieces, SendBuf};
+use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
+use embar_wire::time::WallNs;
+
+/// A topic of each kind, in cells of their own.
+pub const KEPT: u32 = 1;
+pub const LOOSE: u32 = 2;
+pub const STRICT: u32 = 3;
+
+/// All that outlives processes.
+pub struct World {
+    control: Device,
+    blogs: Vec<Device>,
+    /// Processes begun so far.
+    lives: std::cell::Cell<u64>,
+}
+
+pub fn topics() -> Vec<Topic> {
+    [(KEPT, 0), (LOOSE, 2), (STRICT, 5)]
+        .map(|(id, order)| Topic {
+            id,
+            name: format!("order-{order}"),
+            order,
+            retention_bytes: 0,
+            max_message_bytes: 1 << 20,
+            created: WallNs(0),
+        })
+        .into()
+}
+
+impl World {
+    /// Rows: the head, and two brokers with a megabyte each.
+    pub fn new() -> Self {
+        let geometry = Geometry {
+            brokers: 3,
+            topics: 4,
+            lanes: 1,
+            lane_slots: 256,
+            index_pages: 16,
+            blog_bytes: 1 << 20,
+            goi_pages: 64,
+            sessions: 16,
+            ..Geometry::default()
+        };
+        let control = Device::new(Layout::new(&geometry).control_bytes(), 1);
+        let blogs: Vec<Device> = (2..4)
+            .map(|seed| Device::new(geometry.blog_bytes, seed))
+            .collect();
+        let host = |device: &Device| Arc::new(device.host(5));
+        let formatted = Region::format(
+            host(&control),
+            blogs.iter().map(host).collect(),
+            &geometry,
+            9,
+            1,
+        );
+        drop(formatted.expect("a good geometry"));
+        Self {
+            control,
+            blogs,
+            lives: 0.into(),
+        }
+    }
+
+    /// The region as one more process sees it, and that process's memories.
+    fn region(&self, power: &Power) -> (Region<Simulated>, Vec<Arc<Simulated>>) {
+        let life = self.lives.replace(self.lives.get() + 1);
+        let host = |device: &Device| {
+            let host = device.host_on(100 + life, Faults::default(), power);
+            Arc::new(host)
+        };
+        let (control, blogs) = (host(&self.control), self.blogs.iter().map(host));
+        let blogs: Vec<_> = blogs.collect();
+        let memories = blogs
+            .iter()
+            .cloned()
+            .chain([Arc::clone(&control)])
+            .collect();
+        let region = Region::from_parts(control, blogs);
+        (region.expect("it was formatted"), memories)
+    }
+
+    /// Damages the record of the order that gives this position to this number of a session, as
+    /// `damage` does it.
+    pub fn damage(&self, position: u64, of: &Session, number: u64, damage: fn(&mut GoiRecord)) {
+        let control = self.control.view();
+        let mut line = [0; 64];
+        let found = (0..control.len()).step_by(line.len()).find(|at| {
+            control.read(*at, &mut line);
+            let body = line.first_chunk().expect("a line is longer");
+            let record = GoiRecord::from_body(body);
+            let named = (
+                record.base,
+                record.producer,
+                record.sequence,
+                record.session_epoch,
+            );
+            named == (position, of.producer, number, of.epoch)
+        });
+        let (body, _) = line.split_first_chunk_mut().expect("a line is longer");
+        let mut record = GoiRecord::from_body(body);
+        damage(&mut record);
+        *body = record.to_body();
+        let (at, vandal) = (found.expect("it was ordered"), self.control.host(4));
+        vandal.write(at, &line);
+        vandal.write_back(at, line.len() as u64);
+        vandal.fence();
+    }
+
+    /// The next sequencer. The brokers that live submit to it after their next polls.
+    pub fn sequencer(&self) -> Sequencer<Simulated> {
+        let (region, _) = self.region(&Power::default());
+        let claim = Arc::new(region.claim_unlocked(0));
+        let files = region.clone();
+        let intact = Box::new(move |row, record: &_| is_intact(&files, row, record));
+        Sequencer::take_over(&region, &claim, &Limits::default(), &|_| true, intact)
+            .expect("what was left is sound")
+    }
+
+    /// The next incarnation of a broker, which asks `sequencer` in.
+    pub fn broker(&self, row: u16, sequencer: &mut Sequencer<Simulated>) -> Broker {
+        let power = Power::default();
+        let (region, memories) = self.region(&power);
+        let claim: Arc<Claim> = Arc::new(region.claim_unlocked(row));
+        let marks = Watermarks {
+            high_bytes: 1 << 19,
+            low_bytes: 1 << 18,
+        };
+        let mut log = Log::open(&region, &claim, marks, &topics());
+        let mut looks = 0;
+        while log.rejoin() != Rejoin::Done {
+            sequencer.step(0, &|_| true);
+            sequencer.beat(&|_| true);
+            looks += 1;
+            assert!(looks < 1000, "it is never admitted");
+        }
+        Broker {
+            log,
+            meter: embar_meter::Profile::new(&embar_broker::profile::SCHEMA).recorder(),
+            submitted: 0,
+            power,
+            memories,
+        }
+    }
+}
+
+/// A publisher's session, as it is known to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    pub topic: u32,
+    pub producer: u64,
+    pub slot: u32,
+    pub epoch: u32,
+}
+
+/// A batch of one message that is `bytes` long.
+fn sealed(session: &Session, sequence: u64, bytes: usize) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(Vec::new(), (bytes + 256).next_multiple_of(64));
+    let mut value = vec![sequence as u8; bytes];
+    value[..8].copy_from_slice(&sequence.to_le_bytes());
+    builder.try_push(None, &[], &value).expect("it fits");
+    builder.seal(SealFields {
+        producer: session.producer,
+        sequence,
+        topic: session.topic,
+        epoch: session.epoch,
+        append_time: WallNs(1),
+        flags: BatchFlags::default(),
+    })
+}
+
+/// A process that takes data.
+pub struct Broker {
+    pub log: Log<Simulated>,
+    meter: Recorder,
+    submitted: u64,
+    pub power: Power,
+    memories: Vec<Arc<Simulated>>,
+}
+
+impl Broker {
+    /// It dies, now at the latest; true if it was dead before.
+    pub fn end(self, outage: Outage) -> bool {
+        let was_dead = self.power.failed().is_some();
+        if !was_dead {
+            self.power.fail_after(0, outage);
+        }
+        self.memories
+            .iter()
+            .for_each(|memory| memory.settle_outage());
+        was_dead
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.submitted += 1;
+        Ticket {
+            lane: 0,
+            connection: 1,
+            batch: Some(self.submitted),
+        }
+    }
+
+    /// Opens a session of the instance that has the producer's number.
+    pub fn open(
+        &mut self,
+        topic: u32,
+        producer: u64,
+        sequencer: &mut Sequencer<Simulated>,
+    ) -> Session {
+        let ticket = self.ticket();
+        let request = SessionRequest::Open {
+            producer,
+            instance: producer,
+            resumes: false,
+        };
+        let asked = self.log.submit_session(topic, request, ticket);
+        asked.expect("there is room in the lane");
+        sequencer.step(0, &|_| true);
+        match self.answers()[..] {
+            [(_, Answer::Opened { session, epoch, .. })] => Session {
+                topic,
+                producer,
+                slot: session,
+                epoch,
+            },
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    /// Where a batch lies now; evicts as much as it takes.
+    pub fn submit(&mut self, session: &Session, sequence: u64, bytes: usize) -> Ticket {
+        let ticket = self.ticket();
+        let (claimed, header) = self.received(session, sequence, bytes);
+        let taken = self.log.submit(
+            claimed,
+            header,
+            session.slot,
+            ticket,
+            WallNs(2),
+            &self.meter,
+        );
+        assert!(taken, "the topic is there");
+        ticket
+    }
+
+    /// Order 0: its offset.
+    pub fn append(&mut self, sequence: u64, bytes: usize) -> u64 {
+        let session = Session {
+            topic: KEPT,
+            producer: 1,
+            slot: 0,
+            epoch: 0,
+        };
+        let (claimed, header) = self.received(&session, sequence, bytes);
+        let appended = self.log.append(claimed, header, WallNs(2), &self.meter);
+        appended.expect("the topic is there")
+    }
+
+    fn received(
+        &mut self,
+        of: &Session,
+        sequence: u64,
+        bytes: usize,
+    ) -> (Claimed<Simulated>, BatchHeader) {
+        let frame = sealed(of, sequence, bytes);
+        let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("just sealed");
+        let admitted = self.log.admit(of.topic, header.frame_len());
+        let Ok(mut claimed) = admitted else {
+            panic!("no room: {:?}", admitted.err());
+        };
+        claimed
+            .reservation
+            .write(BATCH_HEADER_BYTES, &frame[BATCH_HEADER_BYTES..]);
+        (claimed, header)
+    }
+
+    /// Whether a small batch is to wait.
+    pub fn is_congested(&mut self, topic: u32) -> bool {
+        match self.log.admit(topic, 256) {
+            Ok(claimed) => {
+                self.log.abandon(claimed);
+                false
+            }
+            Err(NoRoom::Congested) => true,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// Takes in all news; what was answered since the last call.
+    pub fn answers(&mut self) -> Vec<(Ticket, Answer)> {
+        let mut polls = 0;
+        while self.log.poll_order() {
+            polls += 1;
+            assert!(polls < 1000, "there is always more");
+        }
+        let settled = std::iter::from_fn(|| self.log.take_settled(0));
+        settled
+            .map(|Settled { ticket, answer }| (ticket, answer))
+            .collect()
+    }
+
+    /// Positions and numbers of all batches of an ordered topic that can be read.
+    pub fn read(&self, topic: u32) -> Vec<(u64, u64)> {
+        let kept = self.log.kept(topic).expect("it is open");
+        let (mut next, mut all) = (kept.first, Vec::new());
+        while next < kept.next {
+            // One at a time.
+            let read = self.log.read(topic, next, 1, || Box::new(Pieces::new()));
+            let (bytes, behind) = match read {
+                Read::Pieces {
+                    pieces,
+                    next: behind,
+                    ..
+                } => (bytes_of(pieces), behind),
+                Read::Batches { span, next: behind } => (span.with_bytes(<[u8]>::to_vec), behind),
+                _ => panic!("position {next} of {kept:?} cannot be read"),
+            };
+            let header = BatchHeader::parse(&bytes, MAX_BATCH_BYTES).expect("a header");
+            header
+                .check_payload(&bytes[BATCH_HEADER_BYTES..])
+                .expect("the bytes that were published");
+            assert_eq!(header.base_offset(), next);
+            all.push((next, header.sequence()));
+            next = behind;
+        }
+        all
+    }
+}
+
+fn bytes_of(pieces: Box<Pieces<Simulated>>) -> Vec<u8> {
+    SendBuf::new(Vec::new(), Body::Pieces(pieces)).with_unsent(|_, body| body.to_vec())
+}

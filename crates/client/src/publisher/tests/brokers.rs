@@ -1,0 +1,161 @@
+//! Brokers that are away, that take less than others, and that say what cannot be.
+
+use std::net::SocketAddr;
+
+use embar_wire::control::{BrokerState, PublisherOpened};
+use embar_wire::limits::MAX_BROKERS;
+
+use super::script::opened;
+use super::*;
+use crate::testing::{bootstrap, cluster_now};
+
+const C: Lane = Lane(3);
+
+fn opened_with(change: impl FnOnce(&mut PublisherOpened)) -> Control {
+    let Control::PublisherOpened(mut answer) = opened() else {
+        panic!("another answer");
+    };
+    change(&mut answer);
+    Control::PublisherOpened(answer)
+}
+
+fn is_opened(script: &Script) -> bool {
+    let mut events = script.events.iter();
+    events.any(|event| matches!(event, Event::Opened { .. }))
+}
+
+fn does_not_know_the_topic(script: &mut Script, lane: Lane) {
+    script.connect(lane);
+    script.feed(lane, &welcome(lane.0));
+    script.tell(lane, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(lane);
+}
+
+/// A publisher that is told one dead address and that of data broker 1, which answered.
+fn behind_a_dead_seed() -> (Script, SocketAddr) {
+    let dead = "127.0.0.1:1".parse().expect("an address");
+    let mut script = Script::new(PublisherConfig {
+        bootstrap: vec![dead, "127.0.0.1:9401".parse().expect("an address")],
+        ..config()
+    });
+    assert_eq!(script.sockets.lane(Lane::CONTROL).connecting, Some(dead));
+    script.lose(Lane::CONTROL);
+    script.tick_at(SECOND / 10);
+    answer_as_data_broker(&mut script);
+    (script, dead)
+}
+
+fn answer_as_data_broker(script: &mut Script) {
+    script.connect(Lane::CONTROL);
+    script.feed(Lane::CONTROL, &welcome(1));
+    script.tell(Lane::CONTROL, &cluster(1));
+    script.lose(Lane::CONTROL);
+}
+
+#[test]
+fn a_topic_is_created_although_the_first_address_is_dead() {
+    let (mut script, _) = behind_a_dead_seed();
+    does_not_know_the_topic(&mut script, A);
+    let head = bootstrap().pop();
+    assert_eq!(script.sockets.lane(Lane::CONTROL).connecting, head);
+    script.connect(Lane::CONTROL);
+    script.feed(Lane::CONTROL, &welcome(0));
+    script.sockets.taken(Lane::CONTROL);
+    script.tell(Lane::CONTROL, &cluster(1));
+    assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::CreateTopic]);
+}
+
+#[test]
+fn a_head_that_is_dead_is_asked_for_again_in_turn_with_the_others_and_not_without_pause() {
+    let (mut script, dead) = behind_a_dead_seed();
+    does_not_know_the_topic(&mut script, A);
+    let mut asked = Vec::new();
+    for step in 0..400 {
+        while let Some(address) = script.sockets.lane(Lane::CONTROL).connecting {
+            asked.push(address);
+            assert!(asked.len() < 40, "{asked:?}");
+            if address.port() == 9401 {
+                answer_as_data_broker(&mut script);
+            } else {
+                script.lose(Lane::CONTROL);
+            }
+        }
+        script.tick_at(SECOND / 10 + step * SECOND / 100);
+    }
+    let head = bootstrap().pop().expect("one");
+    for address in [dead, head, "127.0.0.1:9401".parse().expect("an address")] {
+        assert!(asked.contains(&address), "{address} is not in {asked:?}");
+    }
+}
+
+#[test]
+fn a_broker_that_is_gone_while_it_is_asked_again_keeps_nobody_from_opening() {
+    let mut script = Script::new(config());
+    script.tell_cluster(2);
+    does_not_know_the_topic(&mut script, B);
+    script.open_lane(A);
+    assert!(!is_opened(&script), "it may hear of the topic");
+    let gone = |id| match id == B.0 {
+        true => BrokerState::Gone,
+        false => BrokerState::Ready,
+    };
+    script.tell(A, &cluster_now(2, gone));
+    assert!(is_opened(&script));
+}
+
+#[test]
+fn a_broker_that_joins_and_takes_less_than_a_batch_gets_none() {
+    let smaller = |batch_bytes| {
+        let mut script = Script::open(PublisherConfig {
+            batch_bytes,
+            ..config()
+        });
+        script.tell(A, &cluster_now(3, |_| BrokerState::Ready));
+        script.tick_at(script.now.0);
+        let answer = opened_with(|opened| opened.max_batch_bytes = 1 << 16);
+        script.announce(C, &answer);
+        script
+    };
+    let script = &mut smaller((1 << 16) + 64);
+    assert!(script.sockets.lane(C).closing);
+    script.lose(C);
+    for number in 0..3 {
+        script.submit(number);
+    }
+    assert_eq!(script.sending(C), None);
+    assert_eq!(script.outcomes(), [], "others take them");
+    let script = &mut smaller(1 << 16);
+    for number in 0..3 {
+        script.submit(number);
+    }
+    assert!(
+        script.sending(C).is_some(),
+        "a whole batch is all it has to take"
+    );
+}
+
+#[test]
+fn an_answer_that_nothing_can_be_done_with_is_refused() {
+    let answers = [
+        (
+            Acks::Readable,
+            opened_with(|opened| opened.max_batch_bytes = 0),
+        ),
+        (Acks::None, opened_with(|opened| opened.order = 2)),
+    ];
+    for (acks, answer) in answers {
+        let mut script = Script::new(PublisherConfig { acks, ..config() });
+        script.tell_cluster(1);
+        script.announce(A, &answer);
+        assert!(script.sockets.lane(A).closing, "{answer:?}");
+        assert!(!is_opened(&script), "{answer:?}");
+    }
+}
+
+#[test]
+fn only_as_many_brokers_are_believed_in_as_a_cluster_can_have() {
+    let mut script = Script::open(config());
+    script.tell(A, &cluster_now(100, |_| BrokerState::Ready));
+    let lanes = script.core.lane_count() as usize;
+    assert_eq!(lanes, MAX_BROKERS, "with the control connection");
+}

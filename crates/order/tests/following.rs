@@ -1,0 +1,174 @@
+//! Following orders of older epochs: what it costs, and what damaged memory does to it.
+
+use std::sync::Arc;
+
+use embar_fabric::goi::PAGE_RECORDS;
+use embar_fabric::{
+    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power, Region,
+    Simulated,
+};
+use embar_order::follower::Found;
+use embar_order::{Follower, Reign};
+
+const CHAIN: u32 = 0;
+/// Pages of an epoch.
+const PAGES: u32 = 12;
+/// Where the bytes are said to lie.
+const BYTES_AT: u64 = 1 << 40;
+const SECOND: Reign = Reign { epoch: 2, area: 0 };
+
+struct World {
+    control: Device,
+}
+
+impl World {
+    /// Two epochs of one area, one after the other, each with so many pages.
+    fn new(pages: u32) -> Self {
+        let geometry = Geometry {
+            brokers: 2,
+            topics: 1,
+            lanes: 1,
+            lane_slots: 16,
+            index_pages: 16,
+            blog_bytes: 64 << 10,
+            goi_pages: 2 * pages,
+            sessions: 1,
+            ..Geometry::default()
+        };
+        let bytes = Layout::new(&geometry).control_bytes();
+        let world = Self {
+            control: Device::new(bytes, 1),
+        };
+        let blog = Device::new(geometry.blog_bytes, 2);
+        let memory = |device: &Device| Arc::new(device.host(1));
+        let (control, blogs) = (memory(&world.control), vec![memory(&blog)]);
+        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        let claim = region.claim_unlocked(0);
+        let each = records(pages);
+        append(&region, &claim, 1, 0..each, None);
+        let page = pages - 1;
+        let (generation, _) = region.goi_reader(0).page(page).expect("it was written");
+        let before = PageRef {
+            area: 0,
+            page,
+            generation,
+        };
+        append(&region, &claim, 2, each..2 * each, Some(before));
+        world
+    }
+
+    /// One more host, which fails after so many accesses.
+    fn follower(&self, accesses: u64) -> (Follower<Simulated>, Power) {
+        let power = Power::default();
+        power.fail_after(accesses, Outage::Host);
+        let blog = Device::new(64 << 10, 3).host(3);
+        let control = self.control.host_on(2, Faults::default(), &power);
+        let region = Region::from_parts(Arc::new(control), vec![Arc::new(blog)]);
+        let region = region.expect("it was formatted");
+        (Follower::new(&region, CHAIN, 0), power)
+    }
+
+    /// Where the record of a position lies, or the link to the page that begins there.
+    fn find(&self, base: u64, leads_to: u64) -> u64 {
+        let memory = self.control.view();
+        let is_it = |at: &u64| (memory.load(*at), memory.load(at + 8)) == (base, leads_to);
+        let found = (0..memory.len()).step_by(64).find(is_it);
+        found.expect("it was written")
+    }
+
+    /// Changes one word behind everybody's back.
+    fn damage(&self, at: u64, change: fn(u64) -> u64) {
+        let vandal = self.control.host(4);
+        vandal.store(at, change(vandal.load(at)));
+        vandal.write_back(at, 8);
+        vandal.fence();
+    }
+}
+
+/// Records of an epoch: the last page has room for some more.
+fn records(pages: u32) -> u64 {
+    u64::from(pages * PAGE_RECORDS - 5)
+}
+
+fn append(
+    region: &Region<Simulated>,
+    claim: &Claim,
+    epoch: u32,
+    positions: std::ops::Range<u64>,
+    before: Option<PageRef>,
+) {
+    let mut goi = region.goi_writer(claim, epoch);
+    let root = region.goi_root_writer(claim, 0);
+    goi.begin(CHAIN, root, 5, positions.start, 0, before);
+    for base in positions {
+        let record = GoiRecord {
+            base,
+            count: 1,
+            blog_at: BYTES_AT,
+            ..GoiRecord::default()
+        };
+        goi.append(CHAIN, &record).expect("there are pages enough");
+    }
+    goi.fence();
+}
+
+/// Reads all there is, some at a time.
+fn read_all(follower: &mut Follower<Simulated>) -> (Found, u64) {
+    let (mut out, mut read) = (Vec::new(), 0);
+    loop {
+        out.clear();
+        let found = follower.read(SECOND, 1000, &mut out);
+        read += out.len() as u64;
+        if found != Found::More {
+            return (found, read);
+        }
+    }
+}
+
+#[test]
+fn an_older_epoch_costs_no_more_than_it_has_records() {
+    let world = World::new(200);
+    let all = 2 * records(200);
+    let (mut follower, power) = world.follower(all * 12);
+    assert_eq!(read_all(&mut follower), (Found::End, all));
+    assert_eq!(power.failed(), None, "it looked at too much");
+    assert!(!follower.is_damaged());
+}
+
+#[test]
+fn a_record_that_an_older_epoch_has_not_is_damage() {
+    let (world, all) = (World::new(PAGES), 2 * records(PAGES));
+    let page = 7 * u64::from(PAGE_RECORDS);
+    // Its commit word.
+    world.damage(world.find(page + 3, BYTES_AT) + 56, |word| word ^ 1);
+    let (mut follower, _) = world.follower(u64::MAX);
+    assert_eq!(read_all(&mut follower), (Found::End, page + 3));
+    assert!(follower.is_damaged());
+    // The next page is well.
+    let page = page + u64::from(PAGE_RECORDS);
+    follower.seek(page);
+    assert_eq!(read_all(&mut follower), (Found::End, all - page));
+    assert!(!follower.is_damaged());
+}
+
+#[test]
+fn a_link_that_an_older_epoch_has_not_is_no_loss() {
+    let (world, all) = (World::new(PAGES), 2 * records(PAGES));
+    let link = world.find(7 * u64::from(PAGE_RECORDS), 7);
+    world.damage(link + 56, |word| word ^ 1);
+    let (mut follower, _) = world.follower(u64::MAX);
+    assert_eq!(read_all(&mut follower), (Found::End, all));
+    assert!(!follower.is_damaged());
+}
+
+#[test]
+fn links_that_lead_around_end() {
+    let (world, all) = (World::new(PAGES), 2 * records(PAGES));
+    // The first page of the second epoch leads back to itself.
+    let second_page = records(PAGES) + u64::from(PAGE_RECORDS);
+    let link = world.find(second_page, u64::from(PAGES) + 1);
+    world.damage(link + 8, |page| page - 1);
+    let (mut follower, _) = world.follower(u64::MAX);
+    follower.seek(all - 1);
+    assert_eq!(read_all(&mut follower).0, Found::End);
+}

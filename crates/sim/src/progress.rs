@@ -1,0 +1,26 @@
+//! How far a search is, for whoever watches it.
+
+use embar_sim::search::Sums;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar on a terminal; nothing elsewhere.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar for so many runs.
+    pub fn new(runs: u64) -> Self {
+        let style = "{elapsed_precise} {wide_bar} {pos}/{len} runs, {per_sec}, {eta} left";
+        let style = ProgressStyle::with_template(style).expect("the template is right");
+        Self(ProgressBar::new(runs).with_style(style))
+    }
+
+    /// So many have ended.
+    pub fn show(&self, sums: &Sums) {
+        self.0.set_position(sums.runs);
+    }
+
+    /// The bar goes.
+    pub fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,57 @@
+//! The protocol of ordering alone: participants, sequencers that replace each other, publishers and
+//! readers on simulated memory, without connections and without the broker around it.
+//!
+//! A run takes little time, and nothing stands between a fault and the protocol: so it is here that
+//! moments are found which a few accesses to memory decide. Whatever dies, pauses or is taken for
+//! dead, there is one order, and nothing that was acknowledged leaves it.
+//!
+//! Read in this order: [`world`] (who is there, and who steps next), [`plan`] and [`chance`] (what a
+//! seed does), [`broker`], [`candidate`], [`publisher`] and [`reader`] (who takes part), then
+//! [`books`] (what is known) and [`check`] (what must hold).
+
+mod ask;
+mod books;
+mod broker;
+mod bytes;
+mod candidate;
+mod chance;
+mod check;
+mod plan;
+mod publisher;
+mod reader;
+mod slot;
+mod world;
+
+pub use world::run;
+
+/// What has to happen in a few hundred seeds: what does not happen is not tested.
+pub const EXPECTED: &[&str] = &[
+    "batches ordered",
+    "brokers ready",
+    "brokers' hosts failed",
+    "brokers' processes ended",
+    "candidates' hosts failed",
+    "candidates' processes ended",
+    "takeovers",
+    "takeovers that died",
+    "sequencers deposed",
+    "pauses",
+    "interruptions",
+    "reads that did not count",
+    "chains deleted",
+    "openings withdrawn",
+    "clients restarted",
+    "windows raised",
+    "extents given back",
+    "positions skipped",
+    "left and intact",
+    "left and used again",
+    "lanes full",
+    "payload full",
+    "told duplicate",
+    "told fenced",
+    "told beyond the window",
+    "told that too many are held",
+    "told of an unknown session",
+    "told that sessions are full",
+];

@@ -1,0 +1,67 @@
+//! What is said of runs.
+
+use std::io::{self, Write};
+
+use embar_sim::search::Sums;
+use embar_sim::violation::Violation;
+use embar_sim::{Options, run};
+
+/// Lines of the trace that a failure prints.
+const LAST_LINES: usize = 60;
+/// Characters of a violation in a table.
+const SHORT_CHARS: usize = 120;
+
+/// What led to a failure.
+pub fn story(out: &mut impl Write, options: &Options) -> io::Result<()> {
+    let again = run(Options {
+        verbose: true,
+        ..*options
+    });
+    let skipped = again.lines.len().saturating_sub(LAST_LINES);
+    writeln!(out)?;
+    for line in &again.lines[skipped..] {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// A failure, and how to see it again.
+pub fn failure(out: &mut impl Write, options: &Options, violation: &Violation) -> io::Result<()> {
+    let Options {
+        seed,
+        part,
+        steps,
+        canary,
+        ..
+    } = options;
+    let part = part.name();
+    writeln!(out, "seed {seed}, {part}: FAILED\n{violation}")?;
+    let canary = canary.map_or_else(String::new, |canary| format!(" --canary {}", canary.name()));
+    writeln!(
+        out,
+        "run it again: cargo xtask sim --only {part} --seed {seed} --steps {steps}{canary}"
+    )
+}
+
+/// How a violation begins.
+pub fn first_line(violation: &Violation) -> String {
+    let text = violation.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(SHORT_CHARS).collect()
+}
+
+/// What runs went through: each thing with its count.
+pub fn sums(out: &mut impl Write, sums: &Sums) -> io::Result<()> {
+    let figures = sums.figures.all().into_iter();
+    let counted = figures.filter(|(_, count)| *count > 0).collect::<Vec<_>>();
+    let seen: Vec<(&str, u64)> = sums.seen.iter().map(|(what, n)| (*what, *n)).collect();
+    for (part, counts) in [("cluster", counted), ("protocol", seen)] {
+        if !counts.is_empty() {
+            writeln!(out, "{part}")?;
+        }
+        for (what, count) in counts {
+            writeln!(out, "{count:>12}  {}", what.replace('_', " "))?;
+        }
+    }
+    Ok(())
+}
