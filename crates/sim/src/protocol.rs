@@ -5,9 +5,9 @@
 //! moments are found which a few accesses to memory decide. Whatever dies, pauses or is taken for
 //! dead, there is one order, and nothing that was acknowledged leaves it.
 //!
-//! Read in this order: [`world`] (who is there, and who steps next), [`plan`] and [`chance`] (what a
-//! seed does), [`broker`], [`candidate`], [`publisher`] and [`reader`] (who takes part), then
-//! [`books`] (what is known) and [`check`] (what must hold).
+//! Read in this order: `world` (who is there, and who steps next), `plan` and `chance` (what a
+//! seed does), `broker`, `candidate`, `publisher` and `reader` (who takes part), then
+//! `books` (what is known) and `check` (what must hold).
 
 mod ask;
 mod books;
