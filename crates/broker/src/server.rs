@@ -87,7 +87,7 @@ struct StopWord {
     failed: AtomicBool,
 }
 
-/// Values of the stop word.
+/// Values of the stop word, each for more than the one before.
 mod stop {
     pub const RUN: u8 = 0;
     pub const DRAIN: u8 = 1;
@@ -100,8 +100,9 @@ impl StopWord {
         self.word.load(Ordering::Acquire)
     }
 
+    /// What was said stays said: a thread that is cut never drains again.
     fn say(&self, word: u8) {
-        self.word.store(word, Ordering::Release);
+        self.word.fetch_max(word, Ordering::Release);
     }
 
     /// For the life of a thread.
@@ -113,11 +114,18 @@ impl StopWord {
 /// Notices a thread that ends, by a panic or otherwise, though nobody told it to.
 struct Watch(Arc<StopWord>);
 
+impl Watch {
+    /// The broker cannot go on, whatever its threads were told.
+    fn fail(&self) {
+        self.0.failed.store(true, Ordering::Release);
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
-        if self.0.get() == stop::RUN {
+        if self.0.get() == stop::RUN || std::thread::panicking() {
             tracing::error!("a thread of this broker died: the broker cannot go on");
-            self.0.failed.store(true, Ordering::Release);
+            self.fail();
         }
     }
 }
@@ -261,5 +269,44 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.threads.cut();
+        // It may be about to cut them itself, as this broker leaves: then it waits for them, and we
+        // for it, before the row is given up.
+        drop(self.membership.take());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_dies_while_others_drain_is_noticed() {
+        let word = Arc::new(StopWord::default());
+        let has_failed = || word.failed.load(Ordering::Acquire);
+        word.say(stop::DRAIN);
+        drop(word.watch());
+        assert!(!has_failed(), "it ended as it was told to");
+        let watch = word.watch();
+        let died = std::thread::spawn(move || {
+            let _watch = watch;
+            panic!("on purpose");
+        });
+        assert!(died.join().is_err() && has_failed());
+    }
+
+    #[test]
+    fn a_broker_that_cannot_go_on_while_it_drains_has_failed() {
+        let word = Arc::new(StopWord::default());
+        word.say(stop::DRAIN);
+        word.watch().fail();
+        assert!(word.failed.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn who_is_cut_is_not_told_to_drain_again() {
+        let word = StopWord::default();
+        word.say(stop::CUT);
+        word.say(stop::DRAIN);
+        assert_eq!(word.get(), stop::CUT);
     }
 }

@@ -10,7 +10,12 @@ use serde_json::Value;
 
 /// One more broker of a cluster; the line that it printed when it was ready.
 fn join(up: &Up) -> (Child, String) {
+    join_with(up, &[])
+}
+
+fn join_with(up: &Up, more: &[&str]) -> (Child, String) {
     let mut child = embar(&["broker", "--follower", up.bootstrap()])
+        .args(more)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -108,6 +113,31 @@ fn what_a_broker_that_joined_has_is_found_by_the_next_cluster() {
         "the place that was taken is taken again"
     );
     assert_eq!(up.consume("t"), (0..50_000).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
+fn a_broker_takes_the_place_of_one_that_left_at_once_and_outlives_the_others() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--standbys", "0"]);
+    up.ok(&["topic", "create", "t", "--order", "5"]);
+    up.produce("t", 0..1000);
+    up.ok(&["drain", "2"]);
+    // The process that left may be about to end.
+    let (mut joined, ready) = join_with(&up, &["--id", "2"]);
+    assert!(ready.starts_with("ready id=2 "), "{ready}");
+    up.stop();
+    // The next cluster goes on with it instead of starting another.
+    let up = Up::start(&space, &["--standbys", "0"]);
+    assert_eq!(up.pids().len(), 2);
+    let told = std::fs::read_to_string(space.dir.join("up.err")).expect("its standard error");
+    assert!(told.contains("broker 2 lives"), "{told}");
+    let all = [(0, "ready"), (1, "ready"), (2, "ready")];
+    assert_eq!(status(&up), states(&all));
+    up.produce("t", 1000..20_000);
+    assert_eq!(up.consume("t"), (0..20_000).collect::<Vec<_>>());
+    signal(joined.id(), "TERM");
+    assert!(end_of(&mut joined).success());
     up.stop();
 }
 

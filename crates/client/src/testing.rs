@@ -150,7 +150,12 @@ pub(crate) fn cluster_now(data: u32, state: impl Fn(u32) -> BrokerState) -> Cont
     cluster_of(data, state, None)
 }
 
-fn cluster_of(data: u32, state: impl Fn(u32) -> BrokerState, topic_order: Option<u32>) -> Control {
+/// As [`cluster_now`], with a topic of this order, if there is one.
+pub(crate) fn cluster_of(
+    data: u32,
+    state: impl Fn(u32) -> BrokerState,
+    topic_order: Option<u32>,
+) -> Control {
     let broker = |id| BrokerInfo {
         id,
         state: state(id),

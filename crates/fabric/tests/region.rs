@@ -329,6 +329,7 @@ fn another_version_is_refused_and_can_be_removed() {
     let mut control = fs::read(dir.join("control")).expect("there");
     control[8] = 99;
     fs::write(dir.join("control"), control).expect("ours");
+    fs::write(dir.join("takeover"), "").expect("as older versions have it");
     let refused = open(&dir).expect_err("another version");
     assert!(
         matches!(refused, RegionError::OtherVersion { found: 99, .. }),

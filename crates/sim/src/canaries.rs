@@ -7,7 +7,7 @@ use crate::run::Part;
 use crate::search::{Failure, Search};
 
 /// Seeds within which each broken rule is noticed.
-pub const SEEDS: u64 = 2000;
+pub const SEEDS: u64 = 10_000;
 /// Steps of a cluster before everything heals.
 const STEPS: u64 = 2000;
 

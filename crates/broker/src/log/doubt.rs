@@ -33,12 +33,32 @@ impl<M: Memory> Log<M> {
             // Whoever waits for more is to be told.
             self.ordering.grown.push(*id);
             for (_, tag) in self.ordering.participant.disown(*id) {
-                self.refuse_damaged(tag);
+                self.leave_in_doubt(tag);
             }
         }
         !found.is_empty()
     }
 
+    /// A submission that may have its place behind the damage, where others may have read it: its bytes
+    /// stay as they are, and its extent is not used again.
+    fn leave_in_doubt(&mut self, tag: Tag<M>) {
+        let ticket = match tag {
+            Tag::Session(ticket) => ticket,
+            Tag::Batch {
+                ticket,
+                place,
+                reservation,
+            } => {
+                self.reserved_bytes -= u64::from(place.len);
+                drop(reservation.seal());
+                ticket
+            }
+        };
+        let damaged = Answer::Refused(ErrorCode::Internal, 0);
+        self.ordering.answer(ticket, damaged);
+    }
+
+    /// A batch that is not submitted at all.
     pub(super) fn refuse_damaged(&mut self, tag: Tag<M>) {
         let ticket = self.forget(tag);
         let damaged = Answer::Refused(ErrorCode::Internal, 0);

@@ -5,15 +5,18 @@
 //!
 //! - Of what a lane has besides such batches, those that the sequencer has not judged yet take half at
 //!   most. However many of them then turn out to be ahead, as much is left again.
-//! - No more batches of a session are held than it leaves slots free, and no more bytes than it leaves
-//!   below the low watermark. What goes beyond is refused, to be sent again later; the batch that its
-//!   session expects next never is.
+//! - Fewer batches of a session are held than it leaves slots free, and no more bytes than it leaves
+//!   below the low watermark, above which none are. What goes beyond is refused, to be sent again later;
+//!   the batch that its session expects next never is.
 
 use embar_fabric::memory::Memory;
 use embar_wire::batch::BatchHeader;
 
 use super::order::Ordering;
 use super::{Log, NoRoom};
+
+/// From this order level on batches wait for their predecessors.
+const IN_SEQUENCE: u8 = 5;
 
 /// Which number each session expects next, by its place in the sequencer's table.
 pub(super) struct Expected {
@@ -77,7 +80,9 @@ impl<M: Memory> Log<M> {
 
     /// Whether a batch that was admitted would leave the others less than is held of its session.
     pub(super) fn takes_too_much(&self, header: &BatchHeader, session: u32, lane: u16) -> bool {
-        if !self.ordering.expected.is_ahead(session, header) {
+        let order = self.ordered.get(&header.topic()).map(|topic| topic.order);
+        // Where batches are placed as they come, none waits for another.
+        if order < Some(IN_SEQUENCE) || !self.ordering.expected.is_ahead(session, header) {
             return false;
         }
         let participant = &self.ordering.participant;
@@ -85,11 +90,12 @@ impl<M: Memory> Log<M> {
         let slots = participant.capacity().saturating_sub(taken);
         let bytes = self.marks.low_bytes.saturating_sub(self.reserved_bytes);
         // Cheap, and nearly always the answer.
-        if participant.held(lane) <= slots && self.reserved_bytes <= bytes {
+        if participant.held(lane) < slots && self.reserved_bytes <= bytes {
             return false;
         }
         let held = participant.held_of(header.topic(), session);
         let too_large = held.bytes + u64::from(header.frame_len()) > bytes;
-        held.in_lane(lane) > slots || held.bytes > 0 && too_large
+        let none_left = self.reserved_bytes > self.marks.low_bytes;
+        held.in_lane(lane) >= slots || none_left || held.bytes > 0 && too_large
     }
 }

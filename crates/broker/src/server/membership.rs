@@ -182,7 +182,6 @@ impl Announcement {
         };
         let beat = std::thread::Builder::new().name(format!("embar-beat-{}", node.id));
         let beat = beat.spawn(move || {
-            let _watch = watch;
             let mut beat = BEAT;
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(beat) {
                 let at = clock.at();
@@ -190,6 +189,7 @@ impl Announcement {
                 node.refresh_topics();
                 if node.is_overtaken() {
                     tracing::error!("this broker was overtaken: it ends, to be started again");
+                    watch.fail();
                     return;
                 }
                 reporter.report(&node, at);

@@ -54,10 +54,10 @@ impl Threads {
     /// Cuts what is left, and waits for the threads.
     pub fn cut(&self) {
         self.say(stop::CUT);
+        // Not waited for under the lock: others look whether they have ended.
+        let threads = std::mem::take(&mut *self.running());
         // A thread that panicked has said so on stderr.
-        self.running()
-            .drain(..)
-            .for_each(|thread| drop(thread.join()));
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 
     fn say(&self, word: u8) {

@@ -12,6 +12,8 @@ use clap::Args;
 use embar_broker::{BrokerConfig, Progress, RegionSpec, Role, Server, StartError};
 use embar_fabric::error::RegionError;
 use embar_fabric::memory::Coherence;
+use embar_fabric::records::BrokerState;
+use embar_fabric::region::Region;
 
 use crate::context::Context;
 use crate::interrupt;
@@ -176,8 +178,8 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
     Ok(())
 }
 
-/// Waits for predecessors that were killed a moment ago: the kernel gives their rows free when it has put away their
-/// memory, which takes longer than starting a new process.
+/// Waits for predecessors that left, or were killed a moment ago: the kernel gives their rows free when it has put away
+/// their memory, which takes longer than starting a new process.
 fn start(
     args: &BrokerArgs,
     config: &BrokerConfig,
@@ -186,8 +188,8 @@ fn start(
     let deadline = Instant::now() + DYING_WITHIN;
     loop {
         match Server::start(role(args), config.clone(), progress) {
-            Err(StartError::Region(RegionError::InUse { rows, .. }))
-                if Instant::now() < deadline && are_ending(&rows) =>
+            Err(StartError::Region(RegionError::InUse { dir, rows }))
+                if Instant::now() < deadline && (are_ending(&rows) || have_left(&dir, &rows)) =>
             {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -202,6 +204,18 @@ fn are_ending(rows: &[(u16, u32)]) -> bool {
     let head = rows.iter().find(|(row, _)| *row == 0);
     let in_the_way = head.map_or(rows, std::slice::from_ref);
     !rows.is_empty() && in_the_way.iter().all(|(_, pid)| regions::is_ending(*pid))
+}
+
+/// Whether those in the way have said that they left the cluster: their processes are about to end.
+fn have_left(dir: &Path, rows: &[(u16, u32)]) -> bool {
+    let Ok(region) = Region::open(dir, Coherence::Coherent) else {
+        return false;
+    };
+    let has_left = |row| {
+        let found = region.broker_row(row);
+        found.and_then(|found| found.broker_state()) == Some(BrokerState::Left)
+    };
+    !rows.is_empty() && rows.iter().all(|(row, _)| has_left(*row))
 }
 
 fn role(args: &BrokerArgs) -> Role {

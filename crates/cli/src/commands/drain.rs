@@ -19,9 +19,9 @@ Examples:
   embar broker --follower 127.0.0.1:9400 --id 2    take its place again, with what it kept
 
 It takes nothing new, its clients go on with the others, what it was given is settled, and its
-process ends; `embar up` does not start it again. What it holds of topics of orders 2 and 5 the
-others read from its memory. Of orders 0 and 1 it alone can: it leaves with that only if it is
-forced to. It stays in memory, and can be read again once a broker takes its place.
+process ends; the `embar up` that runs does not start it again. What it holds of topics of orders
+2 and 5 the others read from its memory. Of orders 0 and 1 it alone can: it leaves with that only
+if it is forced to. It stays in memory, and can be read again once a broker takes its place.
 
 JSON: broker, left")]
 pub struct DrainArgs {

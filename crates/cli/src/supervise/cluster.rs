@@ -16,6 +16,7 @@ use super::protocol::Report;
 use crate::context::Context;
 use crate::exit::{Problem, USAGE};
 use crate::output::Bar;
+use crate::regions;
 
 /// How long a broker may be silent before it serves. Prefaulting reports all the time.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -121,26 +122,34 @@ impl Cluster {
             .bytes_bar("reserving memory", cluster.plan.region_bytes);
         cluster.spawn(0)?;
         cluster.await_ready(&bar)?;
-        let unused = cluster.unused_spares()?;
-        for id in (1..cluster.plan.rows()).filter(|id| !unused.contains(id)) {
+        for id in cluster.rows_to_start(context)? {
             cluster.spawn(id)?;
         }
         cluster.await_ready(&bar)?;
         Ok(cluster)
     }
 
-    /// Spares that nobody joined in a region that was taken over, or that were left since.
-    fn unused_spares(&self) -> Result<Vec<u16>> {
-        let rows = self.plan.spare_rows();
-        if rows.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// All but the head's, but for spares that nobody joined in a region that was taken over, or that were left since,
+    /// and for rows of brokers that live: these joined by hand.
+    fn rows_to_start(&self, context: &Context) -> Result<Vec<u16>> {
         let region = Region::open(&self.plan.region, Coherence::Coherent)?;
-        let is_unused = |row: &u16| {
-            let state = region.broker_row(*row).and_then(|row| row.broker_state());
-            region.incarnation(*row) == 0 || state == Some(BrokerState::Left)
-        };
-        Ok(rows.filter(is_unused).collect())
+        let mut rows = Vec::new();
+        for id in 1..self.plan.rows() {
+            let row = region.broker_row(id);
+            let state = row.and_then(|row| row.broker_state());
+            let is_unused = region.incarnation(id) == 0 || state == Some(BrokerState::Left);
+            // One that drains or was killed a moment ago makes room for the one that is started.
+            let stays = matches!(state, Some(BrokerState::Starting | BrokerState::Ready))
+                && row.is_some_and(|row| !regions::is_ending(row.pid));
+            if stays && region.owner_alive(id)? {
+                context.output.note(format_args!(
+                    "broker {id} lives and was not started by this command: it stays, and is not started again if it ends"
+                ));
+            } else if !(is_unused && self.plan.spare_rows().contains(&id)) {
+                rows.push(id);
+            }
+        }
+        Ok(rows)
     }
 
     /// What was asked for.

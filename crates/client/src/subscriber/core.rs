@@ -51,7 +51,7 @@ pub struct SubscriberCore {
     ordered: Option<bool>,
     /// Then: the lane that serves, or did last.
     chosen: Option<usize>,
-    /// Data brokers that the cluster had when the subscription began, those that were gone included.
+    /// Data brokers that the cluster had when the subscription began, those that were gone included, those that had left not.
     founders: BTreeSet<u32>,
     opened: bool,
     open_by: Option<Now>,
@@ -340,9 +340,12 @@ impl SubscriberCore {
         let data = || peer::data_brokers(cluster);
         for info in data() {
             let gone = info.state == BrokerState::Gone;
+            if info.state == BrokerState::Left {
+                continue;
+            }
             let is_new_founder = !ordered && !self.opened && self.founders.insert(info.id);
             let is_known = self.lanes.iter().any(|lane| lane.peer.broker == info.id);
-            if is_known || info.state == BrokerState::Left {
+            if is_known {
                 continue;
             }
             if !gone || (is_new_founder && self.config.needs(info.id)) {

@@ -88,6 +88,15 @@ impl<M: Memory> GoiWriter<M> {
         Some((header.chain, Old { page, end }))
     }
 
+    /// Gives it another epoch, in which no chain is begun yet.
+    ///
+    /// # Panics
+    /// When one is.
+    pub fn set_epoch(&mut self, epoch: u32) {
+        assert!(self.chains.is_empty(), "chains belong to an epoch");
+        self.epoch = epoch;
+    }
+
     /// Begins a chain in this epoch: its first position, and the page before it.
     ///
     /// # Panics

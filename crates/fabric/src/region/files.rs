@@ -24,6 +24,8 @@ mod space;
 mod spare;
 
 const CONTROL: &str = "control";
+/// A lock of older versions, whose regions can be removed.
+const TAKEOVER: &str = "takeover";
 
 fn blog_name(row: u16) -> String {
     format!("blog-{row}")
@@ -45,7 +47,10 @@ fn known_names() -> impl Iterator<Item = String> {
         let blogs = [blog_name(row), unfinished_blog_name(row)];
         blogs.into_iter().chain([owner_name(row)]).chain(bells)
     });
-    std::iter::once(CONTROL.to_owned()).chain(rows)
+    [CONTROL, TAKEOVER]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(rows)
 }
 
 /// What is found at a directory that may hold a region.

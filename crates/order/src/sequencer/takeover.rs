@@ -86,7 +86,11 @@ impl<M: Memory> Sequencer<M> {
         exists: &dyn Fn(u32) -> bool,
         intact: Intact,
     ) -> Result<Self, TakeoverError> {
+        // What takes long and concerns nobody else comes before others wait for us.
+        let mut goi = region.goi_writer(claim, 0);
+        let sessions = region.session_table(claim);
         let mut pulse = raise(region, claim)?;
+        goi.set_epoch(pulse.said.epoch);
         let limits = fit(region, limits);
         let (core, cuts) = match pulse.predecessor(region) {
             Some(area) => rebuild(region, area, &limits, exists, &mut pulse)?,
@@ -96,8 +100,8 @@ impl<M: Memory> Sequencer<M> {
         let mut sequencer = Self {
             region: region.clone(),
             claim: Arc::clone(claim),
-            goi: region.goi_writer(claim, said.epoch),
-            sessions: region.session_table(claim),
+            goi,
+            sessions,
             // Lanes learn of the epoch here, and do not believe it before the row is active.
             lanes: Lanes::new(region, claim, said.epoch, intact),
             row,

@@ -5,7 +5,7 @@ use embar_wire::control::{BrokerState, Control, StartAt};
 use super::super::core::{Event, Start, SubscriberConfig};
 use super::{A, B, Script, TOPIC, batch, config, subscribed};
 use crate::connection::Lane;
-use crate::testing::{SECOND, cluster, cluster_now, cluster_with, frame};
+use crate::testing::{SECOND, cluster, cluster_now, cluster_of, cluster_with, frame};
 
 const C: Lane = Lane(3);
 
@@ -34,6 +34,23 @@ fn a_broker_that_joined_is_read_from_its_first_message() {
     script.tick_at(script.now.0);
     script.subscribe(C, StartAt::Earliest, 0, 0);
     script.feed(C, &batch(0, TOPIC, &[b"a"]));
+    assert_eq!(script.taken(), [(0, 1, 0)]);
+}
+
+#[test]
+fn what_comes_at_a_broker_that_had_left_and_returns_is_not_missed() {
+    let latest = SubscriberConfig {
+        start: Start::Latest,
+        ..config()
+    };
+    let mut script = Script::new(latest);
+    script.tell_cluster(&cluster_of(2, second(BrokerState::Left), Some(0)));
+    script.subscribe(A, StartAt::Latest, 4, 4);
+    script.tell(A, &cluster_now(2, |_| BrokerState::Ready));
+    script.tick_at(script.now.0);
+    // It may have taken messages before it was known to be back.
+    script.subscribe(B, StartAt::Earliest, 0, 1);
+    script.feed(B, &batch(0, TOPIC, &[b"a"]));
     assert_eq!(script.taken(), [(0, 1, 0)]);
 }
 
