@@ -171,7 +171,8 @@ impl Network {
         }
     }
 
-    /// Clients' connections whose brokers serve them as if nothing had happened.
+    /// Clients' connections by which brokers have sent batches, and which they serve as if nothing had
+    /// happened.
     pub fn served(&self, client: usize) -> impl Iterator<Item = u16> {
         let all = self.connections.values();
         let served = all.filter(move |c| c.client == client && c.is_served());

@@ -37,6 +37,8 @@ pub(super) struct Far {
     pub state: FarState,
     pub recv: Option<RecvBuf<Simulated>>,
     pub send: Option<SendBuf<Simulated>>,
+    /// Batches went by it, and not only control messages.
+    pub sent_batches: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +91,7 @@ impl Connection {
                 state: FarState::Absent,
                 recv: None,
                 send: None,
+                sent_batches: false,
             },
         }
     }
@@ -98,9 +101,10 @@ impl Connection {
         self.up.is_ending() || self.down.is_ending()
     }
 
-    /// Whether the broker goes on with it.
+    /// Whether the broker, which has sent batches by it, goes on with it.
     pub fn is_served(&self) -> bool {
-        matches!(self.far.state, FarState::Open(_)) && !self.down.is_ending()
+        let is_open = matches!(self.far.state, FarState::Open(_)) && !self.down.is_ending();
+        is_open && self.far.sent_batches
     }
 
     /// Both ends are done with it.

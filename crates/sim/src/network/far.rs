@@ -168,6 +168,7 @@ impl Network {
             piece[hit] ^= 1 << self.random.below(8);
             self.damaged += 1;
         }
+        c.far.sent_batches |= !batches.is_empty();
         c.down.write(piece, at);
         if buf.remaining() > 0 && !buf.goes_in_steps() {
             c.far.send = Some(buf);
