@@ -88,12 +88,30 @@ pub struct Holding {
     by_lane: Vec<usize>,
     /// Bytes in all.
     pub bytes: u64,
+    /// Its newest epoch among them, and their lowest number in that.
+    lowest: Option<(u32, u64)>,
 }
 
 impl Holding {
     /// Batches that were submitted to a lane.
     pub fn in_lane(&self, lane: u16) -> usize {
         self.by_lane[usize::from(lane)]
+    }
+
+    /// Whether a batch of this epoch with a lower number waits: then this one will, too.
+    pub fn waits_below(&self, epoch: u32, number: u64) -> bool {
+        let lowest = self.lowest.filter(|(newest, _)| *newest == epoch);
+        lowest.is_some_and(|(_, lowest)| lowest < number)
+    }
+
+    fn add(&mut self, record: &PbrRecord) {
+        self.bytes += u64::from(record.len);
+        let (epoch, number) = (record.session_epoch, record.sequence);
+        self.lowest = match self.lowest {
+            Some((newest, _)) if newest > epoch => self.lowest,
+            Some((newest, lowest)) if newest == epoch => Some((epoch, lowest.min(number))),
+            _ => Some((epoch, number)),
+        };
     }
 }
 
@@ -242,12 +260,12 @@ impl<M: Memory, T> Participant<M, T> {
     pub fn held_of(&self, chain: u32, session: u32) -> Holding {
         let mut holding = Holding::default();
         for lane in &self.lanes {
-            let (mut batches, mut bytes) = (0, 0);
+            let mut batches = 0;
             for record in lane.held_of(chain, session) {
-                (batches, bytes) = (batches + 1, bytes + u64::from(record.len));
+                batches += 1;
+                holding.add(record);
             }
             holding.by_lane.push(batches);
-            holding.bytes += bytes;
         }
         holding
     }

@@ -9,10 +9,12 @@
 //!   below the low watermark, above which none are. What goes beyond is refused, to be sent again later;
 //!   the batch that its session expects next never is.
 
+use std::cmp::Ordering;
+
 use embar_fabric::memory::Memory;
 use embar_wire::batch::BatchHeader;
 
-use super::order::Ordering;
+use super::order;
 use super::{Log, NoRoom};
 
 /// From this order level on batches wait for their predecessors.
@@ -49,14 +51,19 @@ impl Expected {
         }
     }
 
-    /// Whether the sequencer may hold the batch of a session: those of other epochs it answers at once.
-    pub fn is_ahead(&self, place: u32, header: &BatchHeader) -> bool {
-        let known = self.sessions.get(place as usize);
-        known.is_some_and(|it| it.epoch == header.epoch() && it.expects < header.sequence())
+    /// Whether the sequencer may hold the batch of a session: those of older epochs it answers at once.
+    /// `None` of an epoch that is new here, as another broker was asked for it.
+    pub fn is_ahead(&self, place: u32, header: &BatchHeader) -> Option<bool> {
+        let known = self.sessions.get(place as usize)?;
+        match header.epoch().cmp(&known.epoch) {
+            Ordering::Less => Some(false),
+            Ordering::Equal => Some(known.expects < header.sequence()),
+            Ordering::Greater => None,
+        }
     }
 }
 
-impl<M: Memory> Ordering<M> {
+impl<M: Memory> order::Ordering<M> {
     /// Whether a lane takes one more batch that nobody knows to be ahead, besides those on their way.
     fn has_share(&self, lane: u16) -> bool {
         let in_use = self.participant.in_use(lane);
@@ -82,7 +89,8 @@ impl<M: Memory> Log<M> {
     pub(super) fn takes_too_much(&self, header: &BatchHeader, session: u32, lane: u16) -> bool {
         let order = self.ordered.get(&header.topic()).map(|topic| topic.order);
         // Where batches are placed as they come, none waits for another.
-        if order < Some(IN_SEQUENCE) || !self.ordering.expected.is_ahead(session, header) {
+        let ahead = self.ordering.expected.is_ahead(session, header);
+        if order < Some(IN_SEQUENCE) || ahead == Some(false) {
             return false;
         }
         let participant = &self.ordering.participant;
@@ -94,6 +102,9 @@ impl<M: Memory> Log<M> {
             return false;
         }
         let held = participant.held_of(header.topic(), session);
+        if ahead.is_none() && !held.waits_below(header.epoch(), header.sequence()) {
+            return false;
+        }
         let too_large = held.bytes + u64::from(header.frame_len()) > bytes;
         let none_left = self.reserved_bytes > self.marks.low_bytes;
         held.in_lane(lane) >= slots || none_left || held.bytes > 0 && too_large

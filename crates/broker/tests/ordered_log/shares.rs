@@ -96,6 +96,30 @@ fn a_session_that_withholds_a_number_leaves_bytes_to_the_others() {
 }
 
 #[test]
+fn a_session_that_another_broker_opened_leaves_as_much() {
+    let world = World::new();
+    let mut sequencer = world.sequencer();
+    let mut elsewhere = world.broker(2, &mut sequencer);
+    let mut broker = world.broker(1, &mut sequencer);
+    let gap = elsewhere.open(STRICT, 11, &mut sequencer);
+    let other = broker.open(STRICT, 7, &mut sequencer);
+    let mut answers = Vec::new();
+    for number in 1..40 {
+        let batch = (&gap, number, 50_000);
+        submit(&mut broker, &mut sequencer, batch, &mut answers);
+        sequencer.step(0, &|_| true);
+        answers.append(&mut broker.answers());
+    }
+    assert!(answers.len() > 30, "{}", answers.len());
+    assert!(answers.iter().all(|(_, answer)| *answer == LATER));
+    others_go_on(&mut broker, &mut sequencer, &other);
+    let expected = broker.submit(&gap, 0, 50_000);
+    sequencer.step(0, &|_| true);
+    let answers = broker.answers();
+    assert!(matches!(answers[0], (ticket, Answer::Stored(_)) if ticket == expected));
+}
+
+#[test]
 fn a_session_that_comes_in_order_has_what_a_lane_has() {
     let world = World::new();
     let mut sequencer = world.sequencer();
