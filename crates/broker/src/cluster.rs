@@ -246,7 +246,7 @@ impl Cluster {
         let broker = broker.ok_or(RemoveError::NotThere { id })?;
         broker
             .leave(force)
-            .map_err(|retained| RemoveError::Retains { id, retained })?;
+            .map_err(|why| RemoveError::stays(id, why))?;
         let deadline = Instant::now() + LEAVES_WITHIN;
         while !broker.has_left() {
             if Instant::now() >= deadline {

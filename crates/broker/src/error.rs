@@ -11,7 +11,7 @@ use embar_transport::socket::SocketError;
 use embar_wire::control::ErrorCode;
 use embar_wire::error::NameError;
 
-use crate::node::Retained;
+use crate::node::{Retained, Stays};
 
 /// Why a broker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +79,14 @@ pub enum RemoveError {
         /// What would be missing.
         retained: Vec<Retained>,
     },
+    /// It is the only one.
+    #[error(
+        "no broker but {id} takes data, or the others are just leaving, too: add another first, or force it"
+    )]
+    Last {
+        /// The broker.
+        id: u16,
+    },
     /// It leaves, and has not left yet.
     #[error("broker {id} leaves and has not left after {waited:?}: its log says what it waits for")]
     Slow {
@@ -87,6 +95,16 @@ pub enum RemoveError {
         /// How long it was waited for.
         waited: Duration,
     },
+}
+
+impl RemoveError {
+    /// As this broker said.
+    pub(crate) fn stays(id: u16, why: Stays) -> Self {
+        match why {
+            Stays::Retains(retained) => Self::Retains { id, retained },
+            Stays::Last => Self::Last { id },
+        }
+    }
 }
 
 /// Why a topic could not be created, found or deleted.

@@ -18,6 +18,7 @@ mod connection;
 pub mod error;
 pub mod log;
 pub mod node;
+pub mod presence;
 pub mod profile;
 pub mod server;
 pub mod shard;

@@ -15,6 +15,7 @@ use embar_wire::time::WallNs;
 
 use crate::config::BrokerConfig;
 use crate::log::Log;
+use crate::presence::Presence;
 use crate::topics::TopicTable;
 
 /// The row of the head in every table of the region.
@@ -55,6 +56,15 @@ pub struct Retained {
     pub messages: u64,
 }
 
+/// Why a broker does not leave its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// It has messages of orders 0 and 1, which nobody else has.
+    Retains(Vec<Retained>),
+    /// No other broker would take data.
+    Last,
+}
+
 /// Whether a live process holds a row.
 pub type Alive = Box<dyn Fn(u16) -> bool + Send + Sync>;
 
@@ -73,6 +83,7 @@ pub struct Node<M: Memory> {
     /// When it started.
     pub started: WallNs,
     alive: Alive,
+    presence: Mutex<Presence<M>>,
     topics: Mutex<TopicTable<M>>,
     log: Option<Mutex<Log<M>>>,
     connections: AtomicUsize,
@@ -88,10 +99,11 @@ impl<M: Memory> Node<M> {
         claim: &Claim,
         region: Region<M>,
         alive: Alive,
+        presence: Presence<M>,
         topics: TopicTable<M>,
         log: Option<Log<M>>,
-        started: WallNs,
     ) -> Self {
+        let started = presence.started();
         let profile = Profile::new(&crate::profile::SCHEMA);
         profile.set_enabled(config.metering);
         Self {
@@ -102,6 +114,7 @@ impl<M: Memory> Node<M> {
             profile,
             started,
             alive,
+            presence: Mutex::new(presence),
             topics: Mutex::new(topics),
             log: log.map(Mutex::new),
             connections: AtomicUsize::new(0),
@@ -169,12 +182,23 @@ impl<M: Memory> Node<M> {
         self.takes_data() && self.log().is_overtaken()
     }
 
-    /// Begins to leave the cluster for good, unless it has what nobody else has and is not forced.
-    /// Whoever drives this node sees it by [`Node::is_leaving`] and lets its peers go elsewhere.
+    /// Says in this broker's row how it is.
+    pub fn say(&self, state: BrokerState) {
+        self.presence().say(state);
+    }
+
+    fn presence(&self) -> MutexGuard<'_, Presence<M>> {
+        let presence = self.presence.lock();
+        presence.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to leave the cluster for good, unless something would be missing then and it is not
+    /// forced. Whoever drives this node sees it by [`Node::is_leaving`] and lets its peers go
+    /// elsewhere.
     ///
     /// # Errors
-    /// What would be missing.
-    pub fn leave(&self, force: bool) -> Result<(), Vec<Retained>> {
+    /// What would be missing; it stays.
+    pub fn leave(&self, force: bool) -> Result<(), Stays> {
         let topics = self.topics();
         // Under the log's lock: nothing of orders 0 and 1 is appended after the look.
         let log = self.log();
@@ -196,11 +220,29 @@ impl<M: Memory> Node<M> {
         let leaves = match (retained.is_empty(), force) {
             (_, true) => stay::LEAVES,
             (true, false) => stay::LEAVES_EMPTY,
-            (false, false) => return Err(retained),
+            (false, false) => return Err(Stays::Retains(retained)),
         };
+        if !force && !self.others_take_data() {
+            return Err(Stays::Last);
+        }
+        let mut presence = self.presence();
+        let was = presence.state();
+        presence.say_and_look(BrokerState::Draining);
+        // Two may want to leave at once. Both see that here, or one does.
+        if !force && !self.others_take_data() {
+            presence.say(was);
+            return Err(Stays::Last);
+        }
         // Relaxed: the log's lock orders it for those who append, and for those who ask this.
         self.stay.store(leaves, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn others_take_data(&self) -> bool {
+        let state = |row| self.region.broker_row(row)?.broker_state();
+        let takes = |row| state(row) == Some(BrokerState::Ready) && self.alive(row);
+        let mut rows = self.region.geometry().data_rows();
+        rows.any(|row| row != self.id && takes(row))
     }
 
     /// Whether this broker leaves the cluster, or has left it.

@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
 use crate::log::Recovered;
-use crate::node::{Node, Retained};
+use crate::node::{Node, Stays};
 use crate::shard::Shard;
 use bells::Bed;
 use membership::Membership;
@@ -152,7 +152,7 @@ impl Server {
             node,
             claim,
             recovered,
-            mut announcement,
+            mut pulse,
             sequencing,
         } = setup::join(role, config, address, clock, &stop, progress)?;
         let mut listener = Some(listener);
@@ -188,11 +188,12 @@ impl Server {
             membership: None,
             _sequencing: sequencing,
         };
-        announcement.announce(BrokerState::Ready, address, threads, clock.at());
+        server.node.say(BrokerState::Ready);
+        pulse.beat(clock.at());
         let (node, watch) = (Arc::clone(&server.node), server.stop.watch());
         // From here on an error drops the server, which stops its threads.
         let running = Arc::clone(&server.threads);
-        server.membership = Some(announcement.keep(node, running, watch, clock)?);
+        server.membership = Some(Membership::keep(pulse, node, running, watch, clock)?);
         progress(Progress::Ready);
         let (id, incarnation) = (server.id(), server.node.incarnation);
         tracing::info!(id, %address, incarnation, "ready");
@@ -230,11 +231,12 @@ impl Server {
     /// to be dropped. What it has of orders 2 and 5 others can read.
     ///
     /// # Errors
-    /// What it has of orders 0 and 1, which others cannot; not when it is forced.
+    /// What would be missing: what it has of orders 0 and 1, which others cannot read, or any broker
+    /// that takes data. Not when it is forced.
     ///
     /// # Panics
     /// At a broker that takes no data.
-    pub fn leave(&self, force: bool) -> Result<(), Vec<Retained>> {
+    pub fn leave(&self, force: bool) -> Result<(), Stays> {
         self.node.refresh_topics();
         self.node.leave(force)
     }
@@ -247,12 +249,11 @@ impl Server {
 
     /// Tells peers to go elsewhere, waits for them at most `grace`, and stops.
     pub fn shutdown(mut self, grace: Duration) -> Shutdown {
-        if let Some(membership) = &self.membership {
-            membership.set_state(BrokerState::Draining);
-        }
+        self.node.say(BrokerState::Draining);
         let drained = self.threads.drain(grace);
-        if let Some(membership) = self.membership.take() {
-            membership.leave();
+        if let Some(mut membership) = self.membership.take() {
+            membership.stop();
+            self.node.say(BrokerState::Gone);
         }
         let profile = self.node.profile.snapshot();
         if profile.total_ns() > 0 {

@@ -51,6 +51,28 @@ fn only_the_broker_that_is_meant_leaves() {
 }
 
 #[test]
+fn of_two_that_are_asked_at_once_one_stays() {
+    for _ in 0..8 {
+        let cluster = two();
+        let leaves = std::thread::scope(|scope| {
+            let ask = |id| {
+                let mut peer = Peer::greet(address(&cluster, id));
+                scope.spawn(move || peer.ask(&remove(id.into(), false)))
+            };
+            [ask(1), ask(2)].map(|asked| asked.join().expect("it was asked"))
+        });
+        let done = leaves.iter().filter(|answer| **answer == Control::Done);
+        assert!(done.count() <= 1, "{leaves:?}");
+        let stays = leaves.iter().position(|answer| *answer != Control::Done);
+        let stays = stays.expect("at most one leaves");
+        assert_eq!(code_of(&leaves[stays]), Some(ErrorCode::InvalidArgument));
+        // It is as if it had not been asked.
+        let mut peer = Peer::greet(address(&cluster, stays as u16 + 1));
+        assert_eq!(peer.ask(&remove(stays as u32 + 1, true)), Control::Done);
+    }
+}
+
+#[test]
 fn one_that_leaves_empty_takes_nothing_that_only_it_would_have() {
     let cluster = two();
     create_topic(&cluster, "t", 0);

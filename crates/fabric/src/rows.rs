@@ -45,6 +45,13 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
             &record.to_body(),
         );
     }
+
+    /// What was stored is there before anything that the caller loads from now on. Of two who each
+    /// store a row, settle and then load the other's, at least one sees what the other stored.
+    pub fn settle(&self) {
+        // Partner: the same fence of the other.
+        fence(Ordering::SeqCst);
+    }
 }
 
 impl<M: Memory> RowWriter<M, SequencerRow> {
@@ -53,7 +60,7 @@ impl<M: Memory> RowWriter<M, SequencerRow> {
     pub fn raise(&mut self, row: &SequencerRow) {
         self.store(row);
         // Partner: the fence in `Region::sequencer_row`.
-        fence(Ordering::SeqCst);
+        self.settle();
     }
 }
 

@@ -59,6 +59,7 @@ pub struct Sequencer<M> {
     said: SequencerRow,
     /// Of each cell the newest chain that was ordered.
     newest: Vec<Option<u32>>,
+    cut_short: Vec<u32>,
     core: Core,
     goi: GoiWriter<M>,
     sessions: SessionTable<M>,
@@ -74,6 +75,12 @@ impl<M: Memory> Sequencer<M> {
     /// The epoch.
     pub fn epoch(&self) -> u32 {
         self.said.epoch
+    }
+
+    /// Chains that were taken over up to a record that does not follow the one before it: memory is
+    /// damaged there, and what came behind it is lost.
+    pub fn cut_short(&self) -> &[u32] {
+        &self.cut_short
     }
 
     /// What decides, and what it has counted.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
     Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power, Region,
-    Simulated,
+    SequencerRow, SequencerState, Simulated,
 };
 use embar_order::follower::Found;
-use embar_order::{Follower, Reign};
+use embar_order::{Follower, Limits, Reign, Sequencer};
 
 const CHAIN: u32 = 0;
 /// Pages of an epoch.
@@ -149,6 +149,38 @@ fn a_record_that_an_older_epoch_has_not_is_damage() {
     follower.seek(page);
     assert_eq!(read_all(&mut follower), (Found::End, all - page));
     assert!(!follower.is_damaged());
+}
+
+#[test]
+fn a_takeover_tells_which_order_goes_on_before_damage() {
+    let take_over = |world: &World| {
+        let blog = Device::new(64 << 10, 3).host(3);
+        let control = Arc::new(world.control.host(2));
+        let region = Region::from_parts(control, vec![Arc::new(blog)]).expect("it was formatted");
+        let claim = Arc::new(region.claim_unlocked(0));
+        let active = SequencerRow {
+            epoch: 2,
+            state: SequencerState::Active as u32,
+            ..SequencerRow::default()
+        };
+        region.sequencer_row_writer(&claim).store(&active);
+        let limits = Limits {
+            sessions: 1,
+            ..Limits::default()
+        };
+        let sequencer =
+            Sequencer::take_over(&region, &claim, &limits, &|_| true, Box::new(|_, _| true));
+        sequencer.expect("takes over")
+    };
+    let all = 2 * records(PAGES);
+    let sequencer = take_over(&World::new(PAGES));
+    assert_eq!(sequencer.core().chain_next(CHAIN), Some(all));
+    assert!(sequencer.cut_short().is_empty());
+    let damaged = World::new(PAGES);
+    damaged.damage(damaged.find(all - 3, BYTES_AT), |base| base ^ 1);
+    let sequencer = take_over(&damaged);
+    assert_eq!(sequencer.core().chain_next(CHAIN), Some(all - 3));
+    assert_eq!(sequencer.cut_short(), [CHAIN]);
 }
 
 #[test]

@@ -74,6 +74,14 @@ pub struct Visible {
 }
 
 impl Visible {
+    /// Whether this can be the batch of a name, count of messages and frame length.
+    fn may_be(&self, name: Name, (count, len): (u32, u32)) -> bool {
+        match self.name {
+            Some(known) => known == name,
+            None => (self.count, self.len) == (count, len),
+        }
+    }
+
     fn is_flagged(&self) -> bool {
         self.flags & BatchFlags::POSSIBLE_DUPLICATE.bits() != 0
     }
@@ -171,6 +179,7 @@ impl Books {
         let Some(sealed) = sealed else { return Ok(()) };
         sealed.outcome = Some(outcome);
         let (topic, above) = (sealed.topic, sealed.above);
+        let shape = (sealed.count, sealed.len);
         let Outcome::Stored(position) = outcome else {
             return Ok(());
         };
@@ -180,12 +189,17 @@ impl Books {
         let history = self.histories.entry((topic, row)).or_default();
         let found = history.at(position.offset);
         let same = match found {
-            Ok(found) => found.is_some_and(|v| v.name.is_none_or(|it| it == name)),
+            Ok(found) => found.is_some_and(|v| v.may_be(name, shape)),
             Err(Unseen) => true,
         };
         ensure(Invariant::I6, same, || {
             format!("batch {name:?} is acknowledged at {position:?}, where {found:?} is")
         })?;
+        if let Some(visible) = history.batches.get_mut(&position.offset) {
+            // Its bytes may have been gone when it was looked at: this tells what it was, and none
+            // other may be told the same.
+            visible.name = Some(name);
+        }
         if row.is_some() {
             return Ok(());
         }
@@ -246,8 +260,15 @@ impl Books {
                 "stored twice although it must not be resent",
             )?;
             match sealed.outcome {
-                Some(Outcome::Stored(_) | Outcome::StoredSomewhere) if all_seen(sealed.topic) => {
+                Some(Outcome::Stored(_)) if all_seen(sealed.topic) => {
                     delivery(times >= 1, "acknowledged and not stored")?;
+                }
+                Some(Outcome::StoredSomewhere) if all_seen(sealed.topic) => {
+                    let mut batches = self
+                        .of_topic(sealed.topic)
+                        .flat_map(|(_, h)| h.batches.values());
+                    let there = batches.any(|v| v.may_be(*name, (sealed.count, sealed.len)));
+                    delivery(there, "acknowledged and not stored")?;
                 }
                 Some(Outcome::Failed(Failure::TimedOut | Failure::Closed)) => {
                     let certain = !self.bereft.contains(&name.0);

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use embar_broker::log::{Log, Recovered, Rejoin, Watermarks};
 use embar_broker::node::{HEAD, Node};
+use embar_broker::presence::Presence;
 use embar_broker::shard::{Action, Shard};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::layout::TableId;
 use embar_fabric::{
     BrokerRow, BrokerState, Claim, Device, Faults, Geometry, Layout, Outage, Power, Region,
-    RowWriter, Simulated,
+    Simulated,
 };
 use embar_wire::control::CreateTopic;
 use embar_wire::time::WallNs;
@@ -140,7 +141,6 @@ pub struct Broker {
     pub serves: bool,
     /// What its last turn decided and it has not done.
     pub undone: Vec<Action<Simulated>>,
-    row: (RowWriter<Simulated, BrokerRow>, BrokerRow),
 }
 
 impl Broker {
@@ -155,13 +155,11 @@ impl Broker {
     ) -> Self {
         let row = claim.row();
         let mut said = BrokerRow {
-            incarnation: claim.incarnation(),
+            started: wall.0,
             ..BrokerRow::default()
         };
         said.set_address(address(row));
-        said.set_broker_state(BrokerState::Starting);
-        let mut writer = region.broker_row_writer(claim);
-        writer.store(&said);
+        let presence = Presence::begin(&region, claim, said);
         let head_cells = (row == HEAD).then(|| region.cell_writer(claim));
         let topics = TopicTable::attach(region.cells(), head_cells);
         let mut recovered = Recovered::default();
@@ -177,9 +175,9 @@ impl Broker {
             claim,
             region,
             Box::new(alive),
+            presence,
             topics,
             log,
-            wall,
         ));
         let thread = |lane| Thread {
             shard: Shard::new(Arc::clone(&node), lane).expect("rings can be made here"),
@@ -192,7 +190,6 @@ impl Broker {
             recovered,
             serves: false,
             undone: Vec::new(),
-            row: (writer, said),
         }
     }
 
@@ -201,9 +198,7 @@ impl Broker {
         if self.node.takes_data() && self.node.log().rejoin() != Rejoin::Done {
             return false;
         }
-        let (writer, said) = &mut self.row;
-        said.set_broker_state(BrokerState::Ready);
-        writer.store(said);
+        self.node.say(BrokerState::Ready);
         self.serves = true;
         true
     }

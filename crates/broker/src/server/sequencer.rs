@@ -198,6 +198,12 @@ impl Thread {
             &|chain| self.chains.exists(chain),
             Box::new(move |row, record| is_intact(&region, row, record)),
         )?;
+        if !sequencer.cut_short().is_empty() {
+            tracing::error!(
+                topics = ?sequencer.cut_short(),
+                "the order of these topics is damaged: they go on before the damage, and batches behind it are lost"
+            );
+        }
         let found = sequencer.core().figures();
         tracing::info!(
             epoch = sequencer.epoch(),

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
-use embar_fabric::records::BrokerState;
+use embar_fabric::records::BrokerRow;
 use embar_transport::socket::SocketOptions;
 
-use super::membership::{Announcement, Membership};
+use super::membership::Pulse;
 use super::place::{Place, follow, lead};
 use super::sequencer::{self, Sequencing, is_alive};
 use super::{Progress, Role, StopWord};
@@ -18,6 +18,7 @@ use crate::config::BrokerConfig;
 use crate::error::StartError;
 use crate::log::{Log, Recovered, Rejoin, Watermarks};
 use crate::node::{HEAD, Node};
+use crate::presence::Presence;
 use crate::topics::TopicTable;
 
 /// How long a broker that takes data waits for a sequencer that has nothing to tell.
@@ -30,8 +31,8 @@ pub(super) struct Joined {
     pub node: Arc<Node<Mapped>>,
     pub claim: Arc<Claim>,
     pub recovered: Recovered,
-    /// Says `Starting` so far.
-    pub announcement: Announcement,
+    /// Has beaten once.
+    pub pulse: Pulse,
     /// Of a candidate.
     pub sequencing: Option<Sequencing>,
 }
@@ -67,14 +68,16 @@ pub(super) fn join(
     };
     let claim = Arc::new(claim);
     let row = claim.row();
-    // Before the slow part: until then the row speaks of its owner before.
-    let mut announcement = Membership::prepare(&region, &claim);
-    announcement.announce(
-        BrokerState::Starting,
-        address,
-        config.network_threads,
-        clock.at(),
-    );
+    let mut said = BrokerRow {
+        pid: std::process::id(),
+        lanes: config.network_threads,
+        started: clock.at().wall.0,
+        ..BrokerRow::default()
+    };
+    said.set_address(address);
+    let presence = Presence::begin(&region, &claim, said);
+    let mut pulse = Pulse::new(&region, &claim);
+    pulse.beat(clock.at());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     region.prefault(row, threads, &|done, total| {
         progress(Progress::Prefault { done, total })
@@ -105,12 +108,12 @@ pub(super) fn join(
     }
     let locks = region.clone();
     let alive = Box::new(move |row| is_alive(&locks, row));
-    let node = Node::new(config, &claim, region, alive, topics, log, clock.at().wall);
+    let node = Node::new(config, &claim, region, alive, presence, topics, log);
     Ok(Joined {
         node: Arc::new(node),
         claim,
         recovered,
-        announcement,
+        pulse,
         sequencing,
     })
 }

@@ -15,7 +15,7 @@ use super::control::{Answer, must_be_head};
 use super::{At, Shard, refusal};
 use crate::connection::{Connection, NotSent, Peer};
 use crate::error::no_place;
-use crate::node::{HEAD, Node, Retained};
+use crate::node::{HEAD, Node, Retained, Stays};
 
 /// Topics that a refusal names, at most.
 const TOPICS_NAMED: usize = 8;
@@ -87,26 +87,17 @@ pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Answer 
             node.id
         ));
     }
-    let others = |row: &u16| {
-        let state = node
-            .region
-            .broker_row(*row)
-            .and_then(|row| row.broker_state());
-        *row != node.id && state == Some(RowState::Ready) && node.alive(*row)
-    };
-    if !asked.force && !node.region.geometry().data_rows().any(|row| others(&row)) {
-        return refused(format!(
-            "broker {} is the last one that takes data: add another first (`embar broker --follower HEAD`), or force it to leave",
-            node.id
-        ));
-    }
     node.refresh_topics();
     match node.leave(asked.force) {
         Ok(()) => {
             tracing::info!(id = node.id, force = asked.force, "leaves the cluster");
             Ok(Control::Done)
         }
-        Err(retained) => Err(retains(node.id, &retained)),
+        Err(Stays::Retains(retained)) => Err(retains(node.id, &retained)),
+        Err(Stays::Last) => refused(format!(
+            "no broker but {id} takes data, or the others are just leaving, too: add another first (`embar broker --follower HEAD`), or force it to leave (`embar drain {id} --force`)",
+            id = node.id
+        )),
     }
 }
 

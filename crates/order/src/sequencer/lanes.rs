@@ -256,13 +256,22 @@ impl<M: Memory> Lane<M> {
         (taking.intact)(self.row, record) || sings(Canary::LeftIntact)
     }
 
-    /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch.
+    /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch. To be called
+    /// when nothing is left to take; true when there may be something again.
     fn look(&mut self, region: &Region<M>, epoch: u32) -> bool {
         let Some(start) = region.lane_start(self.row, self.lane) else {
             return false;
         };
-        if start.epoch != epoch || start == self.start {
+        if start.epoch != epoch {
             return false;
+        }
+        if start == self.start {
+            // Numbers have no gaps. Where memory is damaged all the same, a record is missing.
+            let is_missing = self.reader.position() < start.start;
+            if is_missing {
+                self.reader.seek(start.start);
+            }
+            return is_missing;
         }
         if self.stage == Stage::Waiting {
             self.reader.seek_oldest();
@@ -274,9 +283,6 @@ impl<M: Memory> Lane<M> {
                 oldest
             };
             self.reader.seek(first);
-        } else if self.reader.position() < start.start {
-            // Numbers have no gaps. Where memory is damaged all the same, a record is missing.
-            self.reader.seek(start.start);
         }
         if start.incarnation != self.granted.incarnation {
             // Notices until now were for others, and may be overwritten.
@@ -288,3 +294,6 @@ impl<M: Memory> Lane<M> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,8 @@ struct Cut {
     start: u64,
     first: u64,
     before: Option<PageRef>,
+    /// A record that does not follow ended it.
+    is_damaged: bool,
 }
 
 impl<M: Memory> Sequencer<M> {
@@ -107,6 +109,11 @@ impl<M: Memory> Sequencer<M> {
             row,
             said,
             newest: newest(region, &cuts),
+            cut_short: cuts
+                .iter()
+                .filter(|cut| cut.is_damaged)
+                .map(|cut| cut.chain)
+                .collect(),
             core,
             arrivals: Vec::new(),
             verdicts: Vec::new(),
@@ -171,9 +178,9 @@ impl<M: Memory> Sequencer<M> {
 impl<M: Memory> Sequencer<M> {
     /// The pages of our own area that the order leads to from before this epoch, each with the
     /// position at which it leaves it.
-    fn old_pages(&self, cut: &Cut) -> Vec<(u32, u64)> {
+    fn old_pages(&mut self, cut: &Cut) -> Vec<(u32, u64)> {
         let area = self.region.geometry().area_of(self.claim.row());
-        let mut ours = Vec::new();
+        let (mut ours, mut walked) = (Vec::new(), 0_u32);
         let (mut until, mut before) = (cut.start, cut.before);
         while let Some(PageRef {
             area: its_area,
@@ -185,6 +192,10 @@ impl<M: Memory> Sequencer<M> {
             && (its, header.chain, header.in_use) == (generation, cut.chain, 1)
             && header.start < until
         {
+            walked += 1;
+            if walked.is_multiple_of(STEPS_PER_BEAT) {
+                self.say_alive();
+            }
             if Some(its_area) == area {
                 ours.push((page, until));
             }
@@ -397,6 +408,7 @@ fn cut_chain<M: Memory>(
             page,
             generation: root.before_generation,
         }),
+        is_damaged: false,
     };
     let mut at = root.head.checked_sub(1);
     let head = at.and_then(|page| pages.page(page));
@@ -418,6 +430,7 @@ fn cut_chain<M: Memory>(
         for record in records {
             dense = record.base == cut.start && record.count > 0 && !sings(Canary::DenseCut);
             if !dense {
+                cut.is_damaged = true;
                 break;
             }
             core.replay(root.chain, &record);
