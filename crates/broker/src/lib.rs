@@ -15,6 +15,7 @@ mod clock;
 pub mod cluster;
 pub mod config;
 mod connection;
+pub mod departure;
 pub mod error;
 pub mod log;
 pub mod node;

@@ -255,8 +255,9 @@ impl<M: Memory> Node<M> {
         self.stay.load(Ordering::Acquire) == stay::LEFT
     }
 
-    /// All that is to be said of this broker was said: it has left.
+    /// It has left, and says so.
     pub fn set_left(&self) {
+        self.say(BrokerState::Left);
         self.stay.store(stay::LEFT, Ordering::Release);
     }
 

@@ -59,6 +59,16 @@ figures! {
     crashes_midway,
     /// Times a process started on the host of an earlier one, whose caches still held something.
     warm_starts,
+    /// Data brokers that joined a cluster that ran.
+    joined,
+    /// Data brokers that left for good.
+    left,
+    /// Of these, those that left with what only they had.
+    forced,
+    /// Times a broker that was asked to leave was the last one, or had what only it had.
+    stayed,
+    /// Brokers that ended as they were overtaken.
+    ended,
     /// Times a host stood still.
     pauses,
     /// Times one stood still between what it decided and what it did.

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use embar_broker::departure::Departure;
 use embar_broker::log::{Log, Recovered, Rejoin, Watermarks};
 use embar_broker::node::{HEAD, Node};
 use embar_broker::presence::Presence;
@@ -139,6 +140,10 @@ pub struct Broker {
     pub recovered: Recovered,
     /// It has taken up its work, and listens.
     pub serves: bool,
+    /// It is to be asked to leave; whether by force.
+    pub asked_to_leave: Option<bool>,
+    /// Its end, once it leaves.
+    pub departure: Departure,
     /// What its last turn decided and it has not done.
     pub undone: Vec<Action<Simulated>>,
 }
@@ -189,6 +194,8 @@ impl Broker {
             node,
             recovered,
             serves: false,
+            asked_to_leave: None,
+            departure: Departure::default(),
             undone: Vec::new(),
         }
     }
@@ -219,6 +226,11 @@ impl Broker {
     pub fn is_idle(&self) -> bool {
         let mut threads = self.threads.iter();
         threads.all(|thread| thread.shard.is_empty() && !thread.shard.waits_for_order())
+    }
+
+    /// Whether nobody is connected.
+    pub fn is_alone(&self) -> bool {
+        self.threads.iter().all(|thread| thread.shard.is_empty())
     }
 
     /// Connections of all threads.

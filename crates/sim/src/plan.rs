@@ -74,6 +74,8 @@ pub struct Faults {
     pub half_open: u64,
     /// One direction of a connection stands still.
     pub stall: u64,
+    /// A data broker is asked to leave.
+    pub leave: u64,
     /// A host stands still.
     pub pause: u64,
     /// A turn stops before what it decided is carried out: one in so many turns.
@@ -162,15 +164,16 @@ fn geometry(random: &mut Random, topics: u16) -> Geometry {
         random.between(1, 2) as u16
     };
     let topics = random.between(topics.into(), 4) as u16;
+    let spares = u16::from(random.one_in(4));
     let geometry = Geometry {
-        brokers: 1 + random.between(1, 3) as u16 + standbys,
+        brokers: 1 + random.between(1, 3) as u16 + standbys + spares,
         topics,
         lanes: random.between(1, 2) as u16,
         lane_slots: *random.pick(&[2, 4, 16]),
         index_pages: random.between(8, 24) as u32,
         blog_bytes: random.between(5, 12) * (64 << 10),
         standbys,
-        spares: 0,
+        spares,
         goi_pages: 4 * u32::from(topics) + random.below(8) as u32,
         sessions: 0,
     };
@@ -179,6 +182,7 @@ fn geometry(random: &mut Random, topics: u16) -> Geometry {
         return Geometry {
             brokers: 1,
             standbys: 0,
+            spares: 0,
             ..geometry
         };
     }
@@ -267,6 +271,7 @@ fn faults(random: &mut Random) -> Faults {
         cut: *random.pick(&[0, 100, 400]),
         half_open: *random.pick(&[0, 0, 500]),
         stall: *random.pick(&[0, 150, 600]),
+        leave: *random.pick(&[0, 0, 300, 1000]),
         pause: *random.pick(&[0, 400, 1500]),
         pause_midway: *random.pick(&[0, 100, 500]),
         usurp: *random.pick(&[0, 0, 300, 1000]),

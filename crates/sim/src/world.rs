@@ -4,6 +4,7 @@
 //! may be let in, which do what they do while the first one is in the middle of a turn.
 
 mod clients;
+mod depart;
 mod faults;
 mod finish;
 mod hosts;

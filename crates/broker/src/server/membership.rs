@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
-use embar_fabric::records::{BrokerState, ControlRow};
+use embar_fabric::records::ControlRow;
 use embar_fabric::region::Region;
 use embar_fabric::rows::RowWriter;
 use embar_meter::snapshot::Snapshot;
@@ -16,6 +16,7 @@ use embar_meter::snapshot::Snapshot;
 use super::Watch;
 use super::threads::Threads;
 use crate::clock::Clock;
+use crate::departure::{Departure, Leaving};
 use crate::node::Node;
 use crate::shard::At;
 
@@ -24,8 +25,6 @@ const BEAT: Duration = Duration::from_millis(250);
 
 /// How often a broker that leaves is looked at.
 const LEAVING_BEAT: Duration = Duration::from_millis(10);
-/// How long the peers of a broker that leaves have to go elsewhere.
-const LEAVING_GRACE: Duration = Duration::from_secs(5);
 
 /// The row in which this process says that it lives.
 pub(super) struct Pulse {
@@ -70,10 +69,7 @@ impl Membership {
     ) -> std::io::Result<Self> {
         let (over, ended) = mpsc::channel();
         let mut reporter = Reporter::new(&node, clock.at());
-        let mut departure = Departure {
-            threads,
-            cut_at: None,
-        };
+        let mut departure = Departure::default();
         let beat = std::thread::Builder::new().name(format!("embar-beat-{}", node.id));
         let beat = beat.spawn(move || {
             let mut beat = BEAT;
@@ -87,7 +83,19 @@ impl Membership {
                     return;
                 }
                 reporter.report(&node, at);
-                beat = departure.step(&node);
+                beat = BEAT;
+                match departure.step(&node, at.now, threads.have_ended()) {
+                    Leaving::No => continue,
+                    Leaving::Begins => threads.begin_to_drain(),
+                    Leaving::GoesOn => {}
+                    Leaving::Ends => {
+                        threads.cut();
+                        node.set_left();
+                        tracing::info!(id = node.id, "has left the cluster");
+                        continue;
+                    }
+                }
+                beat = LEAVING_BEAT;
             }
         })?;
         Ok(Self {
@@ -108,35 +116,6 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// The end of a broker that leaves its cluster for good, step by step between its heartbeats.
-struct Departure {
-    threads: Arc<Threads>,
-    /// Once it has begun: when its peers are cut.
-    cut_at: Option<Instant>,
-}
-
-impl Departure {
-    /// How soon to look again.
-    fn step(&mut self, node: &Node<Mapped>) -> Duration {
-        if !node.is_leaving() || node.has_left() {
-            return BEAT;
-        }
-        let cut_at = *self.cut_at.get_or_insert_with(|| {
-            self.threads.begin_to_drain();
-            Instant::now() + LEAVING_GRACE
-        });
-        let is_over = self.threads.have_ended() && node.is_settled();
-        if !is_over && Instant::now() < cut_at {
-            return LEAVING_BEAT;
-        }
-        self.threads.cut();
-        node.say(BrokerState::Left);
-        node.set_left();
-        tracing::info!(id = node.id, "has left the cluster");
-        BEAT
     }
 }
 

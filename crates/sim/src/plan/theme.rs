@@ -46,7 +46,7 @@ fn slow_readers(mut plan: Plan, random: &mut Random) -> Plan {
     }
     Plan {
         geometry: Geometry {
-            brokers: 4 + plan.geometry.standbys,
+            brokers: 4 + plan.geometry.standbys + plan.geometry.spares,
             blog_bytes: 5 * (64 << 10),
             ..plan.geometry
         },
@@ -69,7 +69,7 @@ fn takeovers(plan: Plan, random: &mut Random) -> Plan {
     let standbys = random.between(1, 2) as u16;
     Plan {
         geometry: Geometry {
-            brokers: 1 + random.between(1, 3) as u16 + standbys,
+            brokers: 1 + random.between(1, 3) as u16 + standbys + plan.geometry.spares,
             standbys,
             ..plan.geometry
         },

@@ -1,5 +1,7 @@
 //! What goes wrong, by chance.
 
+use embar_broker::node::HEAD;
+
 use super::World;
 use super::hosts::FUSE_MAX;
 use super::turns::any_pause;
@@ -37,6 +39,9 @@ impl World {
             self.figures.stalls += 1;
             self.network.stall(id, until);
         }
+        if self.random.one_in(faults.leave) {
+            self.leave();
+        }
         if self.random.one_in(faults.pause) {
             self.pause();
         }
@@ -63,6 +68,19 @@ impl World {
         };
         if let Some(host) = self.host(row) {
             host.power.fail_after(fuse, outage);
+        }
+    }
+
+    /// A data broker is asked to leave, where a cluster goes on without it.
+    fn leave(&mut self) {
+        let (row, force) = (self.any_row(), self.random.one_in(2));
+        if row == HEAD || !self.plan.geometry.takes_data(row) {
+            return;
+        }
+        let broker = self.host_mut(row).and_then(|host| host.broker.as_mut());
+        if let Some(broker) = broker.filter(|it| it.serves && !it.node.is_leaving()) {
+            broker.asked_to_leave = Some(force);
+            self.note(format_args!("broker {row} is asked to leave"));
         }
     }
 

@@ -17,9 +17,15 @@ pub(super) const FUSE_MAX: u64 = 20_000;
 /// A host that is dead comes back within this, in nanoseconds.
 const BACK_WITHIN_NS: u64 = 3_000_000_000;
 
-/// All start, and the head creates the topics: the others are to hear of them.
+/// A spare joins within this, in nanoseconds.
+const JOINS_WITHIN_NS: u64 = 5_000_000_000;
+
+/// All start but the spares, and the head creates the topics: the others are to hear of them.
 pub(super) fn begin() -> Check {
     for row in with(|world| world.rows()) {
+        if with(|world| world.joins_later(row)) {
+            continue;
+        }
         start(row)?;
     }
     let (head, plan, wall) = with(|world| {
@@ -58,7 +64,10 @@ pub(super) fn start(row: u16) -> Check {
     });
     let region = memories.region();
     set_alive(row, true);
+    let is_new = region.incarnation(row) == 0;
     with(|world| {
+        let joins = is_new && !world.topics.is_empty();
+        world.figures.joined += u64::from(joins);
         let mut host = Host::new(power.clone(), machine, memories);
         host.busy = 1;
         world.hosts[usize::from(row)] = Some(host);
@@ -142,6 +151,14 @@ fn bury(row: u16, mut host: Host) -> Check {
 }
 
 impl World {
+    fn joins_later(&mut self, row: u16) -> bool {
+        let later = self.plan.geometry.is_spare(row);
+        if later {
+            self.restart_at[usize::from(row)] = self.now + self.random.size(JOINS_WITHIN_NS);
+        }
+        later
+    }
+
     /// One of the two hosts on which a row's process may be, and its memories. What an earlier one left
     /// in its caches is old by now, if the row was elsewhere since.
     fn any_machine(&mut self, row: u16, power: &Power) -> (usize, Memories) {

@@ -5,7 +5,7 @@ use embar_fabric::{Simulated, interrupt_after};
 use embar_order::Step;
 
 use super::looks::claims;
-use super::{WORLD, World, any_moment, hosts, is_alive, raise, with};
+use super::{WORLD, World, any_moment, depart, hosts, is_alive, raise, with};
 use crate::check::bounds;
 use crate::host::Broker;
 use crate::network::{FarEvent, Id};
@@ -146,6 +146,7 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
         its.next_tick = at.now.0 + LOOK_EVERY_NS;
         its.shard.tick(at);
         broker.node.refresh_topics();
+        depart::step(row, broker, at, &mut actions)?;
     }
     let its = &mut broker.threads[thread];
     its.is_due = its.shard.settle(at, &mut actions);
@@ -173,7 +174,9 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
         broker.undone = actions;
         return Ok(());
     }
-    carry_out(actions)
+    carry_out(actions)?;
+    depart::end_if_over(row, broker);
+    Ok(())
 }
 
 fn hears(

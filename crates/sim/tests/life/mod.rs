@@ -28,6 +28,7 @@ pub fn alone(random: &mut Random) -> Plan {
         geometry: Geometry {
             brokers: 1,
             standbys: 0,
+            spares: 0,
             ..plan.geometry
         },
         ..plan

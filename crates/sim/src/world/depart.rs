@@ -1,0 +1,98 @@
+//! Brokers that leave for good, and those that end because they were overtaken.
+
+use embar_broker::departure::Leaving;
+use embar_broker::shard::{Action, At};
+use embar_fabric::records::BrokerState;
+use embar_fabric::{Outage, Simulated};
+
+use super::{World, with};
+use crate::host::Broker;
+use crate::violation::{Check, Invariant, ensure};
+
+/// What a broker does between its ticks about leaving.
+pub(super) fn step(
+    row: u16,
+    broker: &mut Broker,
+    at: At,
+    actions: &mut Vec<Action<Simulated>>,
+) -> Check {
+    if let Some(force) = broker.asked_to_leave.take() {
+        let answer = broker.node.leave(force);
+        with(|world| {
+            world.note(format_args!("broker {row} leaves: {force} {answer:?}"));
+            *match (&answer, force) {
+                (Err(_), _) => &mut world.figures.stayed,
+                (Ok(()), true) => &mut world.figures.forced,
+                (Ok(()), false) => return world.others_stay(row),
+            } += 1;
+            Ok(())
+        })?;
+    }
+    let is_alone = broker.is_alone();
+    match broker.departure.step(&broker.node, at.now, is_alone) {
+        Leaving::No | Leaving::GoesOn => {}
+        Leaving::Begins => {
+            for thread in &mut broker.threads {
+                thread.shard.drain(at, actions);
+            }
+        }
+        Leaving::Ends => {
+            for thread in &mut broker.threads {
+                thread.shard.cut(at, actions);
+            }
+            broker.node.set_left();
+            with(|world| world.has_left(row, broker))?;
+        }
+    }
+    Ok(())
+}
+
+/// The process of a broker that has left ends, and that of one that was overtaken: it is to be started
+/// again.
+pub(super) fn end_if_over(row: u16, broker: &Broker) {
+    let (left, overtaken) = (broker.node.has_left(), broker.node.is_overtaken());
+    if !left && !overtaken {
+        return;
+    }
+    with(|world| {
+        if let Some(host) = world.host(row).filter(|host| host.lives()) {
+            host.power.fail_after(0, Outage::Process);
+            world.figures.ended += u64::from(!left);
+        }
+    });
+}
+
+impl World {
+    /// Whoever leaves by itself leaves another one that takes data, or one that will come back.
+    fn others_stay(&self, row: u16) -> Check {
+        let raw = self.devices.raw();
+        let mut rows = raw.geometry().data_rows();
+        let stays = rows.any(|other| {
+            let state = raw.broker_row(other).and_then(|it| it.broker_state());
+            let leaves = matches!(state, Some(BrokerState::Draining | BrokerState::Left));
+            other != row && state.is_some() && !leaves
+        });
+        ensure(Invariant::I6, stays || self.figures.forced > 0, || {
+            format!("broker {row} leaves, and nobody takes data any more")
+        })
+    }
+
+    fn has_left(&mut self, row: u16, broker: &Broker) -> Check {
+        self.figures.left += 1;
+        self.note(format_args!("broker {row} has left"));
+        if !broker.node.leaves_empty() {
+            return Ok(());
+        }
+        for topic in self.topics.iter().filter(|topic| !topic.is_ordered()) {
+            let history = self.books.histories.get(&(topic.id, Some(row)));
+            let only_there = history.map_or(0..0, |it| it.first..it.next);
+            ensure(Invariant::I6, only_there.is_empty(), || {
+                format!(
+                    "{}: broker {row} has left, and {only_there:?} was only there",
+                    topic.name
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
