@@ -118,6 +118,11 @@ pub enum Read<M: Memory> {
     End,
     /// The order cannot be followed here, or what it tells of is not there: memory is damaged.
     Damaged,
+    /// What comes next lies in the memory of another broker, which cannot be mapped at the moment.
+    OutOfReach {
+        /// That broker.
+        broker: u16,
+    },
     /// The offset was evicted.
     Evicted {
         /// The first one that can be read.

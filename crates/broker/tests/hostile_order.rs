@@ -10,10 +10,10 @@ use embar_broker::{BrokerConfig, Cluster};
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::Batch;
 use embar_wire::control::{
-    Control, ErrorCode, OpenPublisher, OpenSession, PublisherOpened, SessionOpened, StartAt,
-    Subscribe,
+    Control, DeleteTopic, ErrorCode, OpenPublisher, OpenSession, PublisherOpened, SessionOpened,
+    StartAt, Subscribe,
 };
-use support::{Peer, batch_of, create_topic_of_order, data};
+use support::{Frame, Peer, batch_of, create_topic_of_order, data, error_of};
 
 const STRICT: &str = "order-5";
 const LOOSE: &str = "order-2";
@@ -34,6 +34,7 @@ fn open(topic: &str, producer: u64, instance: u64) -> Control {
         acks: 1,
         instance,
         resumes: false,
+        topic_id: 0,
     })
 }
 
@@ -93,6 +94,30 @@ impl Publisher {
         let gives_up = self.epoch;
         self.peer
             .ask(&Control::OpenSession(OpenSession { gives_up }))
+    }
+}
+
+#[test]
+fn a_session_of_a_topic_that_was_deleted_hears_that_it_was() {
+    let cluster = start(BrokerConfig::default());
+    for topic in [STRICT, LOOSE] {
+        let mut publisher = Publisher::open(&cluster, topic, 7);
+        assert_eq!(publisher.publish(0), Ok(0));
+        let name = topic.into();
+        let delete = Control::DeleteTopic(DeleteTopic { name });
+        let deleted = Peer::greet(cluster.bootstrap()).ask(&delete);
+        assert_eq!(deleted, Control::TopicDeleted);
+        // The sequencer hears of it before the broker or after it: the session is not what is missing.
+        let refused = (1..).find_map(|number| {
+            publisher.send([number]);
+            match publisher.peer.receive().expect("it is told") {
+                Frame::Ack { refused, .. } => refused,
+                Frame::Control(Control::Error(error)) => Some(error.code),
+                Frame::Closed(closed) => Some(error_of(closed).code),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(refused, Some(ErrorCode::UnknownTopic));
     }
 }
 
@@ -173,6 +198,7 @@ fn of_two_clients_with_one_identity_the_older_learns_that_it_is_taken() {
         acks: 1,
         instance: 1,
         resumes: true,
+        topic_id: 0,
     }));
     assert_eq!(back.expect_refusal().code, ErrorCode::SessionTaken);
     assert_eq!(newer.publish(2), Ok(2));
@@ -296,6 +322,7 @@ fn a_subscriber_that_never_reads_holds_up_nobody_and_is_cut_when_it_is_overtaken
         let subscribe = Subscribe {
             topic: "short".into(),
             start: StartAt::Offset(next),
+            topic_id: 0,
         };
         let Control::Error(error) = Peer::greet(broker).ask(&Control::Subscribe(subscribe)) else {
             panic!("position {next} is gone")

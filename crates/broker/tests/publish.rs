@@ -61,6 +61,7 @@ fn a_subscription_starts_where_it_was_told() {
     let answer = beyond.ask(&Control::Subscribe(Subscribe {
         topic: "t".into(),
         start: StartAt::Offset(99),
+        topic_id: 0,
     }));
     let Control::Error(error) = answer else {
         panic!("{answer:?}")
@@ -131,8 +132,29 @@ fn a_deleted_topic_takes_its_streams_with_it() {
     publisher.send_bytes(&batch(id, 1, &[b"y"]));
     assert_eq!(publisher.expect_refusal().code, ErrorCode::UnknownTopic);
 
-    // Another topic of that name starts from nothing.
+    // Another topic of that name starts from nothing, and whoever knows the old one is not given it.
     create_topic(&cluster, "t", 0);
+    let old = OpenPublisher {
+        topic: "t".into(),
+        topic_id: id,
+        ..OpenPublisher::default()
+    };
+    let mut knows = Peer::greet(data(&cluster));
+    let old = [
+        Control::OpenPublisher(old),
+        Control::Subscribe(Subscribe {
+            topic: "t".into(),
+            topic_id: id,
+            start: StartAt::Offset(1),
+        }),
+    ];
+    for request in old {
+        let answer = knows.ask(&request);
+        let Control::Error(error) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(error.code, ErrorCode::TopicReplaced);
+    }
     let mut again = Peer::greet(data(&cluster));
     let opened = again.open_publisher("t", 1);
     assert_ne!(opened.topic_id, id);

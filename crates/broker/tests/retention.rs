@@ -27,6 +27,7 @@ fn a_full_log_evicts_the_oldest_and_says_where_it_starts() {
     let from_zero = Subscribe {
         topic: "t".into(),
         start: StartAt::Offset(0),
+        topic_id: 0,
     };
     let Control::Error(error) = late.ask(&Control::Subscribe(from_zero)) else {
         panic!()
@@ -109,6 +110,7 @@ fn a_reader_that_is_overtaken_gets_no_changed_bytes_and_is_cut() {
     let subscribe = Subscribe {
         topic: "t".into(),
         start: StartAt::Offset(next),
+        topic_id: 0,
     };
     let Control::Error(error) = back.ask(&Control::Subscribe(subscribe)) else {
         panic!()

@@ -66,6 +66,7 @@ impl Publisher {
             acks: 1,
             instance: 1,
             resumes: false,
+            topic_id: 0,
         });
         loop {
             let mut peer = Peer::greet(broker);
@@ -193,6 +194,7 @@ fn a_standby_takes_no_data_and_no_other_row() {
         acks: 1,
         instance: 1,
         resumes: false,
+        topic_id: 0,
     };
     let Control::Error(refused) = Peer::greet(standby).ask(&Control::OpenPublisher(open)) else {
         panic!("it takes no data")

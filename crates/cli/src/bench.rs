@@ -18,5 +18,6 @@ pub mod report;
 pub mod retained;
 pub mod session;
 pub mod stamp;
+pub mod standing;
 pub mod usage;
 pub mod wall;

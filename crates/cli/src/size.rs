@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::Serializer;
+
 /// Suffixes a size may carry, with the bytes they stand for. Decimal ones are refused: whether `MB` means 10^6 or 2^20
 /// is a guess, and a bench must not guess.
 const UNITS: [(&str, u64); 6] = [
@@ -136,6 +138,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
 /// A duration so that [`parse_duration`] reads it back.
 pub fn show_duration(duration: Duration) -> String {
     format!("{}us", duration.as_micros())
+}
+
+/// A duration in JSON, as `serialize_with` wants it: seconds.
+pub fn as_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 /// MiB per second; 0 when no time passed.

@@ -58,9 +58,8 @@ struct Home<M> {
     find_blog: FindBlog<M>,
 }
 
-/// Memory like the control file's, of a file of so many bytes in the directory; `None` when the row
-/// has no such file.
-type FindBlog<M> = fn(&M, &Path, u16, u64) -> Option<Arc<M>>;
+/// Memory like the control file's, of a file of so many bytes in the directory.
+type FindBlog<M> = fn(&M, &Path, u16, u64) -> Result<Arc<M>, RegionError>;
 
 impl<M: Memory> Region<M> {
     /// Makes a region out of memory of any content. `nonce` is random and not zero; `created` is
@@ -318,18 +317,25 @@ impl<M: Memory> Region<M> {
         memories
     }
 
-    /// The payload file of a row; `None` when the row takes no data, or is a spare that nobody has
-    /// claimed yet.
+    /// The payload file of a row; `None` when the row takes no data, is a spare that nobody has
+    /// claimed yet, or its file [cannot be mapped](Region::reach).
     fn blog_memory(&self, row: u16) -> Option<&Arc<M>> {
-        let first = self.geometry().data_rows().next()?;
-        let cell = self.parts.blogs.get(usize::from(row.checked_sub(first)?))?;
-        if let Some(blog) = cell.get() {
-            return Some(blog);
+        self.find_blog(row).ok().flatten()
+    }
+
+    /// As [`Region::blog_memory`]; `None` when there is no file to look for.
+    fn find_blog(&self, row: u16) -> Result<Option<&Arc<M>>, RegionError> {
+        let first = self.geometry().data_rows().next().unwrap_or(0);
+        let cell = row.checked_sub(first).map(usize::from);
+        let Some(cell) = cell.and_then(|it| self.parts.blogs.get(it)) else {
+            return Ok(None);
+        };
+        if let (None, Some(home)) = (cell.get(), &self.parts.home) {
+            let bytes = self.geometry().blog_bytes;
+            let found = (home.find_blog)(&self.parts.control, &home.dir, row, bytes)?;
+            return Ok(Some(cell.get_or_init(|| found)));
         }
-        let home = self.parts.home.as_ref()?;
-        let bytes = self.geometry().blog_bytes;
-        let found = (home.find_blog)(&self.parts.control, &home.dir, row, bytes)?;
-        Some(cell.get_or_init(|| found))
+        Ok(cell.get())
     }
 }
 

@@ -420,6 +420,31 @@ fn a_spare_gets_its_payload_file_when_it_is_first_claimed() {
 }
 
 #[test]
+fn a_payload_file_that_cannot_be_mapped_is_told_from_one_that_is_not_as_expected() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
+    let claim = region.claim(2).expect("free");
+    let (file, away) = (dir.join("blog-2"), tmp.path().join("away"));
+    fs::rename(&file, &away).expect("ours");
+    fs::create_dir(&file).expect("ours");
+    let refused = region.reach(2).expect_err("the kernel does not open it");
+    assert!(matches!(refused, RegionError::Io { .. }), "{refused}");
+    assert!(refused.to_string().contains("blog-2"), "{refused}");
+    assert!(region.foreign(2, 0, 64).is_none());
+    fs::remove_dir(&file).expect("empty");
+    fs::rename(&away, &file).expect("ours");
+    region.reach(2).expect("it goes well another time");
+    assert!(region.foreign(2, 0, 64).is_some());
+    // What is mapped stays so, and what has no file has none to map.
+    fs::remove_file(&file).expect("ours");
+    for row in 0..4 {
+        region.reach(row).expect("nothing to do");
+    }
+    drop(claim);
+}
+
+#[test]
 fn a_spare_that_finds_no_space_stays_free() {
     let tmp = scratch();
     let dir = tmp.path().join("region");
@@ -438,6 +463,28 @@ fn a_spare_that_finds_no_space_stays_free() {
     assert_eq!(region.incarnation(2), 0);
     fs::remove_dir(dir.join("blog-2.new")).expect("ours");
     region.claim(2).expect("free as before");
+}
+
+#[test]
+fn whoever_claims_a_row_gives_back_the_memory_of_unfinished_payload_files() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
+    let half = || fs::write(dir.join("blog-2.new"), b"half").expect("ours");
+    let is_there = || listing(&dir).contains(&"blog-2.new".to_owned());
+    half();
+    let other = region.claim(1).expect("free");
+    assert!(!is_there(), "whoever made it is dead");
+    // Somebody who holds the row may be making it.
+    let making = region.claim(2).expect("free");
+    half();
+    drop(other);
+    let other = region.claim(1).expect("free");
+    assert!(is_there());
+    drop((other, making));
+    region.claim(0).expect("free");
+    assert!(!is_there());
+    region.claim(2).expect("nobody kept its lock");
 }
 
 #[test]

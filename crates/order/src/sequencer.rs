@@ -57,7 +57,7 @@ pub struct Sequencer<M> {
     claim: Arc<Claim>,
     row: RowWriter<M, SequencerRow>,
     said: SequencerRow,
-    /// Of each cell the newest chain that was ordered.
+    /// Of each cell the newest chain that was ordered, unless it was deleted.
     newest: Vec<Option<u32>>,
     cut_short: Vec<u32>,
     core: Core,
@@ -116,27 +116,44 @@ impl<M: Memory> Sequencer<M> {
     /// A chain that has a newer one in its cell was deleted: what is still under way to it must not
     /// take the cell's root from the newer one. Nor must one that never was, where memory is damaged.
     fn refuse_other_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
-        let mut arrivals = std::mem::take(&mut self.arrivals);
-        arrivals.retain(|arrival| {
-            let chain = arrival.record.chain;
-            let known = self.newest.get(usize::from(cell_of(chain))).copied();
-            match known {
-                Some(Some(newest)) if newest == chain => true,
-                Some(newest) if newest.is_none_or(|newest| newest < chain) && exists(chain) => {
-                    self.newest[usize::from(cell_of(chain))] = Some(chain);
-                    if let Some(older) = newest {
-                        self.drop_chain(older);
-                    }
-                    true
-                }
-                _ => {
+        let mut others = false;
+        for i in 0..self.arrivals.len() {
+            let chain = self.arrivals[i].record.chain;
+            if !self.is_newest(chain) {
+                others = true;
+                self.meet_chain(chain, exists);
+            }
+        }
+        if others {
+            // Also those that came before the newer one was met.
+            let mut arrivals = std::mem::take(&mut self.arrivals);
+            arrivals.retain(|arrival| {
+                let stays = self.is_newest(arrival.record.chain);
+                if !stays {
                     let told = Told::only(NoticeKind::UnknownSession);
                     self.notices.push((arrival.source, told));
-                    false
                 }
+                stays
+            });
+            self.arrivals = arrivals;
+        }
+    }
+
+    fn is_newest(&self, chain: u32) -> bool {
+        self.newest.get(usize::from(cell_of(chain))) == Some(&Some(chain))
+    }
+
+    /// A chain that is newer than the one in its cell takes its place.
+    fn meet_chain(&mut self, chain: u32, exists: &dyn Fn(u32) -> bool) {
+        let Some(newest) = self.newest.get_mut(usize::from(cell_of(chain))) else {
+            return;
+        };
+        if newest.is_none_or(|newest| newest < chain) && exists(chain) {
+            let older = newest.replace(chain);
+            if let Some(older) = older {
+                self.drop_chain(older);
             }
-        });
-        self.arrivals = arrivals;
+        }
     }
 
     /// A chain goes. What is held of it is answered before its root goes: brokers rely on that.
@@ -259,7 +276,11 @@ impl<M: Memory> Sequencer<M> {
     pub fn retain_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
         let chains = self.core.chains().map(|(chain, ..)| chain);
         let gone: Vec<u32> = chains.filter(|chain| !exists(*chain)).collect();
-        gone.into_iter().for_each(|chain| self.drop_chain(chain));
+        for chain in gone {
+            // What is still under way to it is asked for anew whether it exists, and does not open it again.
+            self.newest[usize::from(cell_of(chain))].take_if(|newest| *newest == chain);
+            self.drop_chain(chain);
+        }
         // Old pages of chains that nobody opened in this epoch.
         self.goi.retain_chains(exists);
     }

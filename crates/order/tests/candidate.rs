@@ -1,10 +1,8 @@
 //! When a candidate takes over: whatever its clock does meanwhile.
 
-use std::sync::Arc;
+mod support;
 
-use embar_fabric::{
-    Claim, Device, Geometry, Layout, Region, SequencerRow, SequencerState, Simulated,
-};
+use embar_fabric::{Claim, Geometry, Region, SequencerRow, SequencerState, Simulated};
 use embar_order::Candidate;
 
 const LEASE: u64 = 800;
@@ -23,22 +21,12 @@ struct Watch {
 
 impl Watch {
     fn begin() -> Self {
-        let geometry = Geometry {
+        let region = support::region(&Geometry {
             brokers: 3,
             standbys: 1,
-            topics: 1,
-            lanes: 1,
             lane_slots: 2,
-            index_pages: 16,
-            blog_bytes: 64 << 10,
-            goi_pages: 64,
-            sessions: 1,
-            ..Geometry::default()
-        };
-        let file = |bytes, seed| Arc::new(Device::new(bytes, seed).host(1));
-        let control = file(Layout::new(&geometry).control_bytes(), 1);
-        let blogs = vec![file(geometry.blog_bytes, 2)];
-        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+            ..support::small()
+        });
         let claim = region.claim_unlocked(0);
         let said = SequencerRow {
             epoch: 1,

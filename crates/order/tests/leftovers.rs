@@ -1,10 +1,10 @@
 //! What a dead broker left in its lane: taken to the end, however little of it is to be ordered.
 
+mod support;
+
 use std::sync::Arc;
 
-use embar_fabric::{
-    Claim, Device, Geometry, Layout, NoticeKind, PbrKind, PbrRecord, Region, Simulated,
-};
+use embar_fabric::{Claim, Geometry, NoticeKind, PbrKind, PbrRecord, Region, Simulated};
 use embar_order::{Event, Limits, Participant, Sequencer};
 
 const CHAIN: u32 = 0;
@@ -12,24 +12,6 @@ const CHAIN: u32 = 0;
 const LEFT: u64 = 600;
 /// Where the bytes lie that are whole.
 const WHOLE: u64 = 64;
-
-fn region() -> Region<Simulated> {
-    let geometry = Geometry {
-        brokers: 2,
-        topics: 1,
-        lanes: 1,
-        lane_slots: 1024,
-        index_pages: 16,
-        blog_bytes: 64 << 10,
-        goi_pages: 64,
-        sessions: 1,
-        ..Geometry::default()
-    };
-    let file = |bytes, seed| Arc::new(Device::new(bytes, seed).host(1));
-    let control = file(Layout::new(&geometry).control_bytes(), 1);
-    let blogs = vec![file(geometry.blog_bytes, 2)];
-    Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry")
-}
 
 fn sequencer(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simulated> {
     let limits = Limits {
@@ -56,7 +38,10 @@ fn record(kind: PbrKind) -> PbrRecord {
 
 #[test]
 fn many_that_are_not_whole_do_not_hide_the_one_that_is() {
-    let region = region();
+    let region = support::region(&Geometry {
+        lane_slots: 1024,
+        ..support::small()
+    });
     let claim = Arc::new(region.claim_unlocked(0));
     let mut first = sequencer(&region, &claim);
     let mut broker = Participant::<_, u64>::new(&region, &region.claim_unlocked(1));

@@ -1,33 +1,15 @@
 //! Sessions that are opened while one sequencer follows another.
 
+mod support;
+
 use std::sync::Arc;
 
-use embar_fabric::{
-    Claim, Device, Geometry, Layout, NoticeKind, PbrKind, PbrRecord, Region, Simulated,
-};
+use embar_fabric::{Claim, Geometry, NoticeKind, PbrKind, PbrRecord, Region, Simulated};
 use embar_order::{Event, Limits, Participant, Sequencer};
 
 const CHAIN: u32 = 0;
 /// The sequence number of whoever resumes its own session.
 const RESUMES: u64 = u64::MAX;
-
-fn region() -> Region<Simulated> {
-    let geometry = Geometry {
-        brokers: 3,
-        topics: 1,
-        lanes: 1,
-        lane_slots: 16,
-        index_pages: 16,
-        blog_bytes: 64 << 10,
-        goi_pages: 64,
-        sessions: 2,
-        ..Geometry::default()
-    };
-    let file = |bytes, seed| Arc::new(Device::new(bytes, seed).host(1));
-    let control = file(Layout::new(&geometry).control_bytes(), 1);
-    let blogs = (2..4).map(|seed| file(geometry.blog_bytes, seed));
-    Region::format(control, blogs.collect(), &geometry, 9, 1).expect("a good geometry")
-}
 
 fn sequencer(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simulated> {
     let limits = Limits {
@@ -87,7 +69,11 @@ fn epoch(events: &[Event<u64>], request: u64) -> u32 {
 
 #[test]
 fn one_that_its_sequencer_did_not_answer_takes_nothing_from_whoever_came_since() {
-    let region = region();
+    let region = support::region(&Geometry {
+        brokers: 3,
+        sessions: 2,
+        ..support::small()
+    });
     let claim = Arc::new(region.claim_unlocked(0));
     let mut first = sequencer(&region, &claim);
     let mut slow = admitted(&region, 1, &mut first);
@@ -116,4 +102,42 @@ fn one_that_its_sequencer_did_not_answer_takes_nothing_from_whoever_came_since()
     other.submit(0, opening(200, RESUMES), 4).expect("room");
     let still = events(&mut other, &mut second);
     assert_eq!(epoch(&still, 4), 2, "it has the session as before");
+}
+
+#[test]
+fn what_is_under_way_to_a_deleted_chain_does_not_bring_it_back() {
+    const NEWER: u32 = CHAIN | 1 << 12;
+    // Lanes take turns: in one of both cases the older chain's comes first.
+    for turn in 0..2 {
+        let region = support::region(&Geometry {
+            brokers: 3,
+            sessions: 2,
+            ..support::small()
+        });
+        let claim = Arc::new(region.claim_unlocked(0));
+        let mut sequencer = sequencer(&region, &claim);
+        let mut old = admitted(&region, 1, &mut sequencer);
+        let mut new = admitted(&region, 2, &mut sequencer);
+        old.submit(0, opening(100, 0), 1).expect("room");
+        assert_eq!(epoch(&events(&mut old, &mut sequencer), 1), 1);
+        (0..turn).for_each(|_| {
+            sequencer.step(2, &|_| true);
+        });
+        // Both are taken in one step.
+        old.submit(0, opening(100, 0), 2).expect("room");
+        let newer = PbrRecord {
+            chain: NEWER,
+            ..opening(100, 0)
+        };
+        new.submit(0, newer, 3).expect("room");
+        sequencer.step(2, &|_| true);
+        let chains = sequencer.core().chains().map(|(chain, ..)| chain);
+        assert_eq!(chains.collect::<Vec<_>>(), [NEWER], "turn {turn}");
+        let told = events(&mut old, &mut sequencer);
+        let [Event::Told { tag: 2, notice, .. }] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!(notice.kind, NoticeKind::UnknownSession);
+        epoch(&events(&mut new, &mut sequencer), 3);
+    }
 }

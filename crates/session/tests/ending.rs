@@ -471,6 +471,28 @@ fn heartbeats_keep_a_quiet_session_alive_and_measure_it() {
 }
 
 #[test]
+fn an_end_with_nothing_to_say_is_heard_three_times_within_its_peers_patience() {
+    let mut config = config();
+    config.keep_alive = seconds(100);
+    config.idle_timeout = seconds(9);
+    let mut pair = Pair::open_with(&config, &config);
+    // The other end's own heartbeats would be answered, and hide how often these come.
+    let mut heard = Vec::new();
+    let mut sent = pair.a.link.stats().bytes_out;
+    while heard.len() < 5 {
+        let now = pair.a.link.next_tick().expect("a heartbeat");
+        pair.a.tick(now);
+        pair.b.now = now;
+        pair.run(usize::MAX);
+        let before = std::mem::replace(&mut sent, pair.a.link.stats().bytes_out);
+        if sent > before {
+            heard.push(now);
+        }
+    }
+    assert_eq!(heard, [at(3), at(6), at(9), at(12), at(15)]);
+}
+
+#[test]
 fn a_silent_peer_is_idle_and_a_held_link_does_not_accuse_it() {
     let mut config = config();
     config.idle_timeout = seconds(9);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use embar_broker::topics::Topic;
 use embar_client::sim_api::{Failure, Outcome};
 use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::message::Messages;
@@ -129,6 +130,11 @@ pub struct Books {
     pub histories: BTreeMap<Counted, History>,
     /// Order levels, by topic id.
     pub orders: BTreeMap<u32, u8>,
+    /// Names of all topics that there ever were, by id.
+    pub names: BTreeMap<u32, String>,
+    /// Topics that were deleted, or may have been: true if they surely were. What becomes of what they
+    /// held is nobody's business any more.
+    pub deleted: BTreeMap<u32, bool>,
     /// Publishers whose session was lost or taken: what they have is in doubt.
     pub bereft: BTreeSet<u64>,
 }
@@ -137,6 +143,29 @@ impl Books {
     /// Whether a topic has one order over all brokers.
     pub fn is_ordered(&self, topic: u32) -> bool {
         self.orders.get(&topic).is_some_and(|order| *order > 1)
+    }
+
+    /// A topic was created.
+    pub fn enter(&mut self, topic: &Topic) {
+        self.orders.insert(topic.id, topic.order);
+        self.names.insert(topic.id, topic.name.clone());
+    }
+
+    /// Whether a topic of this name exists.
+    pub fn exists(&self, name: &str) -> bool {
+        let mut names = self.names.iter();
+        names.any(|(id, its)| its == name && !self.may_be_deleted(*id))
+    }
+
+    /// Whether a topic of this name was deleted, or may have been.
+    pub fn may_be_replaced(&self, name: &str) -> bool {
+        let mut deleted = self.deleted.keys();
+        deleted.any(|id| self.names.get(id).is_some_and(|its| its == name))
+    }
+
+    /// Whether a topic was deleted, or may have been.
+    pub fn may_be_deleted(&self, topic: u32) -> bool {
+        self.deleted.contains_key(&topic)
     }
 
     /// What counts the offsets of a topic that a broker serves.
@@ -180,6 +209,9 @@ impl Books {
         sealed.outcome = Some(outcome);
         let (topic, above) = (sealed.topic, sealed.above);
         let shape = (sealed.count, sealed.len);
+        if self.deleted.contains_key(&topic) {
+            return Ok(());
+        }
         let Outcome::Stored(position) = outcome else {
             return Ok(());
         };
@@ -254,6 +286,9 @@ impl Books {
                 })
             };
             delivery(sealed.outcome.is_some(), "unresolved")?;
+            if self.may_be_deleted(sealed.topic) {
+                continue;
+            }
             delivery(unflagged <= 1, "stored twice without being flagged")?;
             delivery(
                 times <= 1 || sealed.may_repeat,

@@ -69,6 +69,10 @@ figures! {
     stayed,
     /// Brokers that ended as they were overtaken.
     ended,
+    /// Topics that were deleted.
+    deleted,
+    /// Clients that were told that their topic was deleted, or is another one now.
+    bereaved,
     /// Times a host stood still.
     pauses,
     /// Times one stood still between what it decided and what it did.

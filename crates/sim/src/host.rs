@@ -140,6 +140,8 @@ pub struct Broker {
     pub recovered: Recovered,
     /// It has taken up its work, and listens.
     pub serves: bool,
+    /// A head that is to delete this topic, and to create one of that name in its place.
+    pub asked_to_replace: Option<(Topic, String)>,
     /// It is to be asked to leave; whether by force.
     pub asked_to_leave: Option<bool>,
     /// Its end, once it leaves.
@@ -194,6 +196,7 @@ impl Broker {
             node,
             recovered,
             serves: false,
+            asked_to_replace: None,
             asked_to_leave: None,
             departure: Departure::default(),
             undone: Vec::new(),
@@ -226,6 +229,17 @@ impl Broker {
     pub fn is_idle(&self) -> bool {
         let mut threads = self.threads.iter();
         threads.all(|thread| thread.shard.is_empty() && !thread.shard.waits_for_order())
+    }
+
+    /// For whoever looks at a run that does not end.
+    pub fn describe(&self) -> String {
+        let waits = self.threads.iter().map(|it| it.shard.waits_for_order());
+        format!(
+            "broker {}: {} connections, threads that wait for the order: {:?}",
+            self.node.id,
+            self.connections(),
+            waits.collect::<Vec<_>>()
+        )
     }
 
     /// Whether nobody is connected.

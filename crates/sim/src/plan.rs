@@ -76,6 +76,8 @@ pub struct Faults {
     pub stall: u64,
     /// A data broker is asked to leave.
     pub leave: u64,
+    /// A topic is deleted, and another one comes in its place.
+    pub delete: u64,
     /// A host stands still.
     pub pause: u64,
     /// A turn stops before what it decided is carried out: one in so many turns.
@@ -145,6 +147,18 @@ impl Plan {
             faults: faults(random),
         };
         theme::bend(plan, random)
+    }
+
+    /// A publisher and a subscriber of one more topic, which has that place in the plan.
+    pub fn clients_of(&self, topic: usize, random: &mut Random) -> (PublisherPlan, SubscriberPlan) {
+        let mut publisher = publisher(
+            random,
+            &self.topics[topic..=topic],
+            self.config.max_batch_bytes,
+        );
+        let mut subscriber = subscriber(random, 1);
+        (publisher.topic, subscriber.topic) = (topic, topic);
+        (publisher, subscriber)
     }
 
     /// Whether a session may be forgotten while its publisher lives.
@@ -272,6 +286,7 @@ fn faults(random: &mut Random) -> Faults {
         half_open: *random.pick(&[0, 0, 500]),
         stall: *random.pick(&[0, 150, 600]),
         leave: *random.pick(&[0, 0, 300, 1000]),
+        delete: *random.pick(&[0, 0, 0, 700]),
         pause: *random.pick(&[0, 400, 1500]),
         pause_midway: *random.pick(&[0, 100, 500]),
         usurp: *random.pick(&[0, 0, 300, 1000]),

@@ -9,6 +9,7 @@ mod faults;
 mod finish;
 mod hosts;
 mod looks;
+mod topics;
 mod turns;
 
 use std::cell::{Cell, RefCell};
@@ -63,7 +64,10 @@ pub struct World {
     /// Times others were let in since the last step began.
     interruptions: u32,
     looks: u64,
+    /// Those that exist.
     topics: Vec<Topic>,
+    /// Publishers that there were.
+    producers: u64,
     network: Network,
     actors: Vec<Box<dyn Actor>>,
     connections: BTreeMap<(usize, Lane), Id>,
@@ -113,6 +117,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         interruptions: 0,
         looks: 0,
         topics: Vec::new(),
+        producers: 0,
         actors: Vec::new(),
         connections: BTreeMap::new(),
         books: Books::default(),

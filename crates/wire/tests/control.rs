@@ -32,6 +32,7 @@ fn one_of_each() -> Vec<Control> {
             acks: 1,
             instance: u64::MAX,
             resumes: true,
+            topic_id: u32::MAX,
         }),
         Control::PublisherOpened(PublisherOpened {
             topic_id: 1,
@@ -141,7 +142,11 @@ fn one_of_each() -> Vec<Control> {
     ];
     for start in [StartAt::Earliest, StartAt::Latest, StartAt::Offset(0)] {
         let topic = "t".into();
-        all.push(Control::Subscribe(Subscribe { topic, start }));
+        all.push(Control::Subscribe(Subscribe {
+            topic,
+            start,
+            topic_id: 9,
+        }));
     }
     all
 }

@@ -1,6 +1,7 @@
 //! Reading ordered topics: the header of each batch is made anew, with its position, and its payload
 //! is sent from wherever it lies.
 
+use embar_fabric::RegionError;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::memory::Memory;
 use embar_transport::{Payload, Pieces};
@@ -8,6 +9,14 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::ordered::Entry;
 use super::{Log, Read};
+
+/// Why a batch cannot be had.
+enum Missing {
+    /// Something else is in its place.
+    Replaced,
+    /// Its broker's memory cannot be mapped here.
+    OutOfReach(RegionError),
+}
 
 impl<M: Memory> Log<M> {
     /// As [`Log::read`], for ordered topics.
@@ -41,11 +50,10 @@ impl<M: Memory> Log<M> {
             if !pieces.is_empty() && (full || pieces.is_full()) {
                 break;
             }
-            let Some((header, payload)) = self.piece(topic, entry) else {
-                if pieces.is_empty() {
-                    return self.why_not(topic, entry);
-                }
-                break;
+            let (header, payload) = match self.piece(topic, entry) {
+                Ok(piece) => piece,
+                Err(missing) if pieces.is_empty() => return self.why_not(topic, entry, missing),
+                Err(_) => break,
             };
             if entry.span.is_none() {
                 match foreign.iter_mut().find(|(row, _)| *row == entry.row) {
@@ -63,8 +71,19 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    /// A batch with its position, or `None` when something else is in its place.
+    /// A batch with its position.
     fn piece(
+        &self,
+        topic: u32,
+        entry: &Entry<M>,
+    ) -> Result<([u8; BATCH_HEADER_BYTES], Payload<M>), Missing> {
+        if entry.span.is_none() {
+            self.region.reach(entry.row).map_err(Missing::OutOfReach)?;
+        }
+        self.piece_in_reach(topic, entry).ok_or(Missing::Replaced)
+    }
+
+    fn piece_in_reach(
         &self,
         topic: u32,
         entry: &Entry<M>,
@@ -92,14 +111,25 @@ impl<M: Memory> Log<M> {
     }
 
     /// Why a batch is not where the order says it is.
-    fn why_not(&self, topic: u32, entry: &Entry<M>) -> Read<M> {
-        match self.first_of(entry.row, topic) {
-            Some(first) if first > entry.base => Read::Evicted { first },
-            _ => {
+    fn why_not(&self, topic: u32, entry: &Entry<M>, missing: Missing) -> Read<M> {
+        let (position, broker) = (entry.base, entry.row);
+        match (self.first_of(entry.row, topic), missing) {
+            (Some(first), _) if first > entry.base => Read::Evicted { first },
+            (_, Missing::OutOfReach(error)) => {
                 tracing::error!(
                     topic,
-                    position = entry.base,
-                    broker = entry.row,
+                    position,
+                    broker,
+                    %error,
+                    "the memory of another broker cannot be mapped: raise the limits of this process on open files and mappings if it has reached them"
+                );
+                Read::OutOfReach { broker }
+            }
+            (_, Missing::Replaced) => {
+                tracing::error!(
+                    topic,
+                    position,
+                    broker,
                     "a batch of the order is not where its record says: memory is damaged"
                 );
                 Read::Damaged

@@ -108,7 +108,7 @@ impl<M: Memory> Shard<M> {
             );
             return Err(refusal(ErrorCode::InvalidArgument, what));
         }
-        let topic = open_topic(&self.node, &open.topic)?;
+        let topic = open_topic(&self.node, &open.topic, open.topic_id)?;
         let Some(connection) = self.connections.get_mut(&token) else {
             return Ok(None);
         };
@@ -139,7 +139,7 @@ impl<M: Memory> Shard<M> {
     }
 
     fn subscribe(&mut self, token: Token, subscribe: &Subscribe) -> Answer {
-        let topic = open_topic(&self.node, &subscribe.topic)?;
+        let topic = open_topic(&self.node, &subscribe.topic, subscribe.topic_id)?;
         if topic.is_ordered() {
             // As far as it is known now, so that the latest position is that.
             self.node.log().poll_order();
@@ -224,7 +224,7 @@ impl<M: Memory> Shard<M> {
 fn stays_open(code: ErrorCode) -> bool {
     use ErrorCode::{
         ClusterFull, InvalidArgument, InvalidName, NotData, NotHead, OffsetOutOfRange, RetainsData,
-        TopicExists, UnknownTopic,
+        TopicExists, TopicReplaced, UnknownTopic,
     };
     matches!(
         code,
@@ -236,6 +236,7 @@ fn stays_open(code: ErrorCode) -> bool {
             | OffsetOutOfRange
             | RetainsData
             | TopicExists
+            | TopicReplaced
             | UnknownTopic
     )
 }
@@ -260,8 +261,18 @@ fn unknown_topic(name: &str) -> ErrorReply {
     error
 }
 
-/// Finds a topic as the table is now, and makes it known to the log.
-fn open_topic<M: Memory>(node: &Node<M>, name: &str) -> Result<Topic, ErrorReply> {
+fn topic_replaced(name: &str) -> ErrorReply {
+    let mut error = refusal(
+        ErrorCode::TopicReplaced,
+        format!("topic {name} was deleted and created again: open it anew to use the new one"),
+    );
+    error.topic = Some(name.into());
+    error
+}
+
+/// Finds a topic as the table is now, and makes it known to the log. One whose `id` is known, and not
+/// 0, is not to be taken for another one of its name.
+fn open_topic<M: Memory>(node: &Node<M>, name: &str, id: u32) -> Result<Topic, ErrorReply> {
     if !node.takes_data() {
         let what = "the head takes no data: publish to and read from the other brokers";
         return Err(refusal(ErrorCode::NotData, what.into()));
@@ -270,6 +281,9 @@ fn open_topic<M: Memory>(node: &Node<M>, name: &str) -> Result<Topic, ErrorReply
     // Under one guard: a topic that is deleted meanwhile must not be opened again.
     let topics = node.topics();
     let topic = topics.by_name(name).ok_or_else(|| unknown_topic(name))?;
+    if id != 0 && topic.id != id {
+        return Err(topic_replaced(name));
+    }
     node.log().open_topic(topic);
     Ok(topic.clone())
 }

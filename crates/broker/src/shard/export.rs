@@ -55,6 +55,12 @@ impl<M: Memory> Shard<M> {
                 );
                 self.refuse(token, refusal(ErrorCode::Internal, what), at);
             }
+            Read::OutOfReach { broker } => {
+                let what = format!(
+                    "the memory of broker {broker} cannot be mapped here at the moment: read at another broker, and see this one's log"
+                );
+                self.refuse(token, refusal(ErrorCode::OutOfReach, what), at);
+            }
             Read::End => {
                 if !cursor.waiting {
                     cursor.waiting = true;

@@ -54,13 +54,17 @@ impl<M: Memory> Shard<M> {
 
     fn settled(&mut self, settled: &Settled, at: At) {
         let token = Token::from_bits(settled.ticket.connection);
+        let status = match settled.answer {
+            Answer::Refused(code, _) => Some(self.reason(token, code)),
+            _ => None,
+        };
         // Whoever asked may be gone.
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        let (status, offset) = match settled.answer {
-            Answer::Stored(base) => (None, base),
-            Answer::Refused(code, mark) => (Some(code), mark),
+        let offset = match settled.answer {
+            Answer::Stored(base) => base,
+            Answer::Refused(_, mark) => mark,
             Answer::Opened {
                 session,
                 epoch,
@@ -88,6 +92,27 @@ impl<M: Memory> Shard<M> {
         }
         connection.answers.settle(number, status, offset);
         self.ready.push(token);
+    }
+
+    /// The sequencer knows no session of a topic that was deleted, and hears of that before others.
+    fn reason(&self, token: Token, code: ErrorCode) -> ErrorCode {
+        let topic = self
+            .connections
+            .get(&token)
+            .and_then(|it| match (&it.asked, &it.peer) {
+                (Some(Asked::Open { topic, .. }), _) | (_, Peer::Publisher { topic, .. }) => {
+                    Some(*topic)
+                }
+                _ => None,
+            });
+        let Some(topic) = topic.filter(|_| code == ErrorCode::UnknownSession) else {
+            return code;
+        };
+        self.node.refresh_topics();
+        match self.node.topics().by_id(topic) {
+            Some(_) => code,
+            None => ErrorCode::UnknownTopic,
+        }
     }
 
     fn session_opened(&mut self, token: Token, opened: &SessionOpened, at: At) {

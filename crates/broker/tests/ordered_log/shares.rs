@@ -38,6 +38,30 @@ fn others_go_on(broker: &mut Broker, sequencer: &mut Sequencer<Simulated>, other
     assert_eq!(broker.read(KEPT).len(), 100);
 }
 
+/// `gap` sends all but its first batch, which are more bytes than it may hold; `other` goes on.
+fn a_gap_leaves_bytes(
+    broker: &mut Broker,
+    sequencer: &mut Sequencer<Simulated>,
+    gap: &Session,
+    other: &Session,
+) {
+    let mut answers = Vec::new();
+    for number in 1..40 {
+        submit(broker, sequencer, (gap, number, 50_000), &mut answers);
+        sequencer.step(0, &|_| true);
+        answers.append(&mut broker.answers());
+    }
+    assert!(answers.len() > 30, "{}", answers.len());
+    assert!(answers.iter().all(|(_, answer)| *answer == LATER));
+    assert!(broker.log.reserved_bytes() > 50_000);
+    others_go_on(broker, sequencer, other);
+    let expected = broker.submit(gap, 0, 50_000);
+    sequencer.step(0, &|_| true);
+    let answers = broker.answers();
+    assert!(matches!(answers[0], (ticket, Answer::Stored(_)) if ticket == expected));
+    assert_eq!(broker.log.reserved_bytes(), 0);
+}
+
 #[test]
 fn sessions_that_withhold_a_number_leave_slots_to_the_others() {
     let world = World::new();
@@ -77,22 +101,7 @@ fn a_session_that_withholds_a_number_leaves_bytes_to_the_others() {
     let mut broker = world.broker(1, &mut sequencer);
     let gap = broker.open(STRICT, 11, &mut sequencer);
     let other = broker.open(STRICT, 7, &mut sequencer);
-    let mut answers = Vec::new();
-    for number in 1..40 {
-        let batch = (&gap, number, 50_000);
-        submit(&mut broker, &mut sequencer, batch, &mut answers);
-        sequencer.step(0, &|_| true);
-        answers.append(&mut broker.answers());
-    }
-    assert!(answers.len() > 30, "{}", answers.len());
-    assert!(answers.iter().all(|(_, answer)| *answer == LATER));
-    assert!(broker.log.reserved_bytes() > 50_000);
-    others_go_on(&mut broker, &mut sequencer, &other);
-    let expected = broker.submit(&gap, 0, 50_000);
-    sequencer.step(0, &|_| true);
-    let answers = broker.answers();
-    assert!(matches!(answers[0], (ticket, Answer::Stored(_)) if ticket == expected));
-    assert_eq!(broker.log.reserved_bytes(), 0);
+    a_gap_leaves_bytes(&mut broker, &mut sequencer, &gap, &other);
 }
 
 #[test]
@@ -103,20 +112,7 @@ fn a_session_that_another_broker_opened_leaves_as_much() {
     let mut broker = world.broker(1, &mut sequencer);
     let gap = elsewhere.open(STRICT, 11, &mut sequencer);
     let other = broker.open(STRICT, 7, &mut sequencer);
-    let mut answers = Vec::new();
-    for number in 1..40 {
-        let batch = (&gap, number, 50_000);
-        submit(&mut broker, &mut sequencer, batch, &mut answers);
-        sequencer.step(0, &|_| true);
-        answers.append(&mut broker.answers());
-    }
-    assert!(answers.len() > 30, "{}", answers.len());
-    assert!(answers.iter().all(|(_, answer)| *answer == LATER));
-    others_go_on(&mut broker, &mut sequencer, &other);
-    let expected = broker.submit(&gap, 0, 50_000);
-    sequencer.step(0, &|_| true);
-    let answers = broker.answers();
-    assert!(matches!(answers[0], (ticket, Answer::Stored(_)) if ticket == expected));
+    a_gap_leaves_bytes(&mut broker, &mut sequencer, &gap, &other);
 }
 
 #[test]

@@ -260,6 +260,7 @@ impl Peer {
             acks,
             instance: 1,
             resumes: false,
+            topic_id: 0,
         };
         match self.ask(&Control::OpenPublisher(open)) {
             Control::PublisherOpened(opened) => opened,
@@ -271,6 +272,7 @@ impl Peer {
         match self.ask(&Control::Subscribe(Subscribe {
             topic: topic.into(),
             start,
+            topic_id: 0,
         })) {
             Control::Subscribed(subscribed) => subscribed,
             other => panic!("{other:?}"),
@@ -354,7 +356,7 @@ fn fill(stream: &mut TcpStream, into: &mut [u8]) -> bool {
 }
 
 /// What the session layer says, in the words of the log.
-fn error_of(closed: Closed) -> ErrorReply {
+pub fn error_of(closed: Closed) -> ErrorReply {
     let code = match closed.reason {
         CloseReason::Refused => ErrorCode::from_number(closed.code),
         CloseReason::TooLarge => ErrorCode::TooLarge,

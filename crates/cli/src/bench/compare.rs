@@ -3,18 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample};
 use serde::Serialize;
 
 use super::cluster::Private;
-use super::plan::{BenchPlan, Metering, TOPIC, parse_order};
-use super::publish::{Job, PublishTrial};
+use super::plan::{BenchPlan, Metering, parse_order};
+use super::publish::PublishTrial;
 use super::report::{ComparisonReport, SeriesReport, Summary, series};
+use super::standing::Standing;
 use super::usage::{Costs, median};
-use crate::connect::ConnectArgs;
 use crate::context::Context;
-use crate::output::Output;
 use crate::supervise::work::Abort;
 
 /// What to compare: order levels, the first of which the others are compared with.
@@ -104,11 +103,7 @@ pub fn measure(plans: &[BenchPlan], context: &Context) -> Result<Measured> {
     let mut private = Private::start("bench-", plan, metering, context)?;
     let turns = Turns {
         plans: plans.to_vec(),
-        metering,
-        connect: ConnectArgs::to(private.cluster.head()),
-        pids: private.pids(),
-        data_brokers: private.data_brokers(),
-        output: context.output,
+        cluster: Standing::new(&private, metering, context),
     };
     let measured = private
         .cluster
@@ -120,11 +115,7 @@ pub fn measure(plans: &[BenchPlan], context: &Context) -> Result<Measured> {
 /// Trials of all plans by turns.
 struct Turns {
     plans: Vec<BenchPlan>,
-    metering: bool,
-    connect: ConnectArgs,
-    pids: Vec<u32>,
-    data_brokers: Vec<u32>,
-    output: Output,
+    cluster: Standing,
 }
 
 impl Turns {
@@ -140,10 +131,11 @@ impl Turns {
             .warmup(self.plans[0].warmup)
             .trials(self.plans[0].trials)
             .run(|index, round| {
-                let trial = self.trial(&self.plans[index], abort)?;
+                let trial = self.cluster.publish(&self.plans[index], abort)?;
                 let rate = trial.rate.mib_per_s;
                 let order = self.plans[index].order;
-                self.output
+                self.cluster
+                    .output
                     .note(format_args!("order {order}, {round}: {rate:.1} MiB/s"));
                 if !round.warmup {
                     trials[index].push(trial);
@@ -157,22 +149,6 @@ impl Turns {
                 other => anyhow::anyhow!("{other}"),
             })?;
         Ok(Measured { trials, outcome })
-    }
-
-    fn trial(&self, plan: &BenchPlan, abort: &Abort) -> Result<PublishTrial> {
-        let job = Job {
-            plan: plan.clone(),
-            metering: self.metering,
-            stamped: false,
-            connect: self.connect.clone(),
-            pids: self.pids.clone(),
-            data_brokers: self.data_brokers.clone(),
-            bar: self.output.bytes_bar("publishing", plan.total_bytes),
-        };
-        let trial = job.run(abort)?;
-        let deleted = self.connect.admin()?.delete_topic(TOPIC).wait();
-        deleted.with_context(|| format!("cannot delete the topic {TOPIC}"))?;
-        Ok(trial)
     }
 }
 

@@ -15,16 +15,16 @@ use embar_client::Publisher;
 use embar_client::publisher::PublisherBuilder;
 use embar_meter::stats::median;
 use hdrhistogram::Histogram;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::cluster::Private;
 use super::e2e::Latency;
 use super::plan::{BenchPlan, TOPIC};
-use super::publish::{Job, create_topic};
-use crate::connect::ConnectArgs;
+use super::publish::create_topic;
+use super::standing::Standing;
 use crate::context::Context;
 use crate::exit;
-use crate::output::Output;
+use crate::size::as_seconds;
 use crate::supervise::work::Abort;
 use bare::Bare;
 use loaded::Loaded;
@@ -50,10 +50,6 @@ pub struct LatencyPlan {
     /// Length of each loaded trial.
     #[serde(rename = "duration_s", serialize_with = "as_seconds")]
     pub duration: Duration,
-}
-
-fn as_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 impl LatencyPlan {
@@ -147,10 +143,7 @@ pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<Measured> {
     let mut private = Private::start("bench-", &plan.publish, true, context)?;
     let turns = Turns {
         plan: plan.clone(),
-        connect: ConnectArgs::to(private.cluster.head()),
-        pids: private.pids(),
-        data_brokers: private.data_brokers(),
-        output: context.output,
+        cluster: Standing::new(&private, true, context),
     };
     let measured = private
         .cluster
@@ -161,10 +154,7 @@ pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<Measured> {
 
 struct Turns {
     plan: LatencyPlan,
-    connect: ConnectArgs,
-    pids: Vec<u32>,
-    data_brokers: Vec<u32>,
-    output: Output,
+    cluster: Standing,
 }
 
 impl Turns {
@@ -175,7 +165,7 @@ impl Turns {
         let (warmup, trials) = (self.plan.publish.warmup, self.plan.publish.trials);
         for round in 0..warmup + trials {
             let counts = round >= warmup;
-            self.output.note(format_args!(
+            self.cluster.output.note(format_args!(
                 "round {} of {}{}",
                 round + 1,
                 warmup + trials,
@@ -239,7 +229,7 @@ impl Turns {
             Ok(())
         })?;
         publisher.close()?;
-        self.delete_topic()?;
+        self.cluster.delete_topic()?;
         Ok(times)
     }
 
@@ -252,23 +242,13 @@ impl Turns {
         let publisher = self.publisher(&plan, move |it| it.on_ack(move |d| tell.acked(d)))?;
         let trial = loaded::measure(&publisher, &plan, &log, abort)?;
         publisher.close()?;
-        self.delete_topic()?;
+        self.cluster.delete_topic()?;
         Ok((rate, trial))
     }
 
     /// Messages a second.
     fn highest_rate(&self, plan: &BenchPlan, abort: &Abort) -> Result<f64> {
-        let job = Job {
-            plan: plan.clone(),
-            metering: true,
-            stamped: false,
-            connect: self.connect.clone(),
-            pids: self.pids.clone(),
-            data_brokers: self.data_brokers.clone(),
-            bar: self.output.bytes_bar("publishing", plan.total_bytes),
-        };
-        let trial = job.run(abort)?;
-        self.delete_topic()?;
+        let trial = self.cluster.publish(plan, abort)?;
         Ok(trial.rate.messages_per_s)
     }
 
@@ -277,18 +257,13 @@ impl Turns {
         plan: &BenchPlan,
         also: impl FnOnce(PublisherBuilder) -> PublisherBuilder,
     ) -> Result<Publisher> {
-        create_topic(&self.connect.admin()?, plan)?;
-        let builder = Publisher::builder(&self.connect.bootstrap)
+        create_topic(&self.cluster.connect.admin()?, plan)?;
+        let builder = Publisher::builder(&self.cluster.connect.bootstrap)
             .topic(TOPIC)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)
             .auto_create(false);
         Ok(also(builder).open()?)
-    }
-
-    fn delete_topic(&self) -> Result<()> {
-        let deleted = self.connect.admin()?.delete_topic(TOPIC).wait();
-        deleted.with_context(|| format!("cannot delete the topic {TOPIC}"))
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use embar_meter::random::SplitMix64;
 use serde::{Serialize, Serializer};
 
+use crate::size::as_seconds;
+
 /// Whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Victim {
@@ -61,16 +63,11 @@ impl Serialize for Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
     /// The shortest.
-    #[serde(rename = "shortest_s", serialize_with = "seconds")]
+    #[serde(rename = "shortest_s", serialize_with = "as_seconds")]
     pub shortest: Duration,
     /// The longest.
-    #[serde(rename = "longest_s", serialize_with = "seconds")]
+    #[serde(rename = "longest_s", serialize_with = "as_seconds")]
     pub longest: Duration,
-}
-
-/// A time in JSON.
-pub fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }
 
 impl Span {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::faults::{Action, Fault, Span, Victim, seconds};
+use super::faults::{Action, Fault, Span, Victim};
 use super::run::STALL_MAX;
 use super::stamp::STAMP_BYTES;
 use crate::exit::usage;
-use crate::size::Size;
+use crate::size::{Size, as_seconds};
 
 /// The topic.
 pub const TOPIC: &str = "verify";
@@ -39,7 +39,7 @@ pub struct VerifyPlan {
     /// Messages per second in all.
     pub rate: u32,
     /// How long publishers publish.
-    #[serde(rename = "duration_s", serialize_with = "seconds")]
+    #[serde(rename = "duration_s", serialize_with = "as_seconds")]
     pub duration: Duration,
     /// Brokers, the head included.
     pub brokers: u16,
@@ -50,7 +50,7 @@ pub struct VerifyPlan {
     /// What is done to processes, each once in `every`.
     pub faults: Vec<Fault>,
     /// The interval of faults.
-    #[serde(rename = "every_s", serialize_with = "seconds")]
+    #[serde(rename = "every_s", serialize_with = "as_seconds")]
     pub every: Duration,
     /// How long a process is stopped.
     pub pause_for: Span,

@@ -24,7 +24,7 @@ use std::io;
 use std::time::Duration;
 
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::control::{BrokerState, ErrorCode, PublisherOpened};
+use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 use embar_wire::time::Now;
 use embar_wire::topic::is_totally_ordered;
@@ -155,6 +155,7 @@ impl PublisherCore {
     fn read(&mut self, index: usize, now: Now) {
         let terms = Terms {
             resumes: self.session.is_some(),
+            topic_id: self.topic_id.unwrap_or(0),
             batch_bytes: match self.opened {
                 true => self.config.batch_bytes.min(self.max_batch_bytes),
                 false => MIN_BATCH_BYTES,
@@ -363,12 +364,7 @@ impl PublisherCore {
 
     fn lane_opened(&mut self, index: usize, opened: &PublisherOpened, now: Now) {
         if *self.topic_id.get_or_insert(opened.topic_id) != opened.topic_id {
-            let topic = self.config.topic.clone();
-            self.fail(
-                Error::TopicReplaced { topic },
-                Failure::Refused(ErrorCode::UnknownTopic),
-                now,
-            );
+            self.fail_topic_replaced(now);
             return;
         }
         if !self.opened {

@@ -30,6 +30,8 @@ pub(super) enum Answer {
 pub(super) struct Terms {
     /// There was an answer to an announcement before, on whichever lane.
     pub(super) resumes: bool,
+    /// The topic, or 0 before that.
+    pub(super) topic_id: u32,
     /// A broker is to take batches of this size.
     pub(super) batch_bytes: u32,
 }
@@ -210,6 +212,7 @@ impl PublishLane {
                     acks: config.acks.level(),
                     instance: self.instance,
                     resumes: terms.resumes,
+                    topic_id: terms.topic_id,
                 }))?;
                 return Ok(true);
             }

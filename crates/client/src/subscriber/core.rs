@@ -49,7 +49,9 @@ pub struct SubscriberCore {
     lanes: Vec<SubscribeLane>,
     /// Whether there is one order over all brokers, once it is known.
     ordered: Option<bool>,
-    /// Then: the lane that serves, or did last.
+    /// The topic's id, once a broker has told it.
+    topic_id: Option<u32>,
+    /// If there is one order: the lane that serves, or did last.
     chosen: Option<usize>,
     /// Data brokers that the cluster had when the subscription began, those that were gone included, those that had left not.
     founders: BTreeSet<u32>,
@@ -81,6 +83,7 @@ impl SubscriberCore {
             directory,
             lanes: Vec::new(),
             ordered: None,
+            topic_id: None,
             chosen: None,
             founders: BTreeSet::new(),
             opened: false,
@@ -269,12 +272,24 @@ impl SubscriberCore {
         if self.ended.is_some() {
             return;
         }
+        self.learn_topic(index);
         if let Some(cluster) = self.lanes[index].peer.news.take() {
             self.directory.told(cluster, now);
             self.heard_of_cluster(now);
         }
         self.finish_opening();
         self.finish_reading(index, now);
+    }
+
+    /// What one broker calls the topic it is for all: one that was created anew is not read as if it
+    /// were the old one, by any broker.
+    fn learn_topic(&mut self, index: usize) {
+        if self.topic_id.is_none()
+            && let Some(id) = self.lanes[index].topic_id()
+        {
+            self.topic_id = Some(id);
+            self.lanes.iter_mut().for_each(|lane| lane.expect_topic(id));
+        }
     }
 
     fn finish_opening(&mut self) {
@@ -351,14 +366,18 @@ impl SubscriberCore {
             if !gone || (is_new_founder && self.config.needs(info.id)) {
                 let lane = Lane(self.lanes.len() as u32 + 1);
                 let link = self.link.clone();
-                self.lanes.push(if ordered {
+                let mut lane = if ordered {
                     let (start, rank) = (self.config.start_in_order(), self.random.next_bits());
                     SubscribeLane::in_order(lane, info.id, start, link, rank)
                 } else {
                     let was_there = self.founders.contains(&info.id);
                     let start = self.config.start_of(info.id, was_there);
                     SubscribeLane::new(lane, info.id, start, link, now)
-                });
+                };
+                if let Some(id) = self.topic_id {
+                    lane.expect_topic(id);
+                }
+                self.lanes.push(lane);
             }
             if gone && is_new_founder {
                 self.events.push_back(Event::LaneLost {
@@ -405,6 +424,14 @@ impl SubscriberCore {
                 self.directory.wish_topic(false, now);
             }
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
+            // The same: it may know only the one that was before.
+            ErrorCode::TopicReplaced if lane.peer.may_hear_of_topic(now) => {
+                self.directory.wish_topic(false, now);
+            }
+            ErrorCode::TopicReplaced => {
+                let topic = self.config.topic.clone();
+                self.fail(Error::TopicReplaced { topic }, now);
+            }
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
                 self.fail(Error::Refused { code, message }, now);
             }

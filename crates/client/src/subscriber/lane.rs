@@ -130,6 +130,16 @@ impl SubscribeLane {
         }
     }
 
+    /// Only this topic is meant, whatever has its name later.
+    pub(super) fn expect_topic(&mut self, id: u32) {
+        self.topic_id = Some(id);
+    }
+
+    /// The topic, once it is known.
+    pub(super) fn topic_id(&self) -> Option<u32> {
+        self.topic_id
+    }
+
     /// Goes on where another one stood.
     pub(super) fn take_over(&mut self, from: &mut Self) {
         self.position = from.position;
@@ -296,6 +306,7 @@ impl SubscribeLane {
         self.peer.link.send(&Control::Subscribe(Subscribe {
             topic: config.topic.clone(),
             start,
+            topic_id: self.topic_id.unwrap_or(0),
         }))
     }
 
@@ -308,7 +319,7 @@ impl SubscribeLane {
     ) -> Result<(), Trouble> {
         match message {
             Control::Subscribed(subscribed) if matches!(self.peer.phase, Phase::Opening(_)) => {
-                let known = self.topic_id.filter(|_| self.ordered);
+                let known = self.topic_id;
                 let renewed = known.is_some_and(|known| known != subscribed.topic_id);
                 if renewed || is_totally_ordered(subscribed.order) != self.ordered {
                     let topic = config.topic.clone();

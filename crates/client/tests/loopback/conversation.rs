@@ -54,7 +54,6 @@ impl Conversation {
     pub fn hear(&mut self, patience: Option<Duration>) -> Heard {
         loop {
             let now = self.now();
-            self.link.tick(now);
             match self.link.next(now) {
                 Some(Incoming::Opened { greeting }) => {
                     Hello::from_greeting(greeting).expect("a good Hello");
@@ -93,6 +92,8 @@ impl Conversation {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.receiving = Some(buf);
+                    // Only now: what came while this thread did not run was not late.
+                    self.link.tick(self.now());
                     return Heard::Silence;
                 }
                 Err(error) => self.link.received(buf, &Err(error), self.now()),

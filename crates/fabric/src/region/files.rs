@@ -193,7 +193,8 @@ impl Region<Mapped> {
     }
 
     /// Claims a row for this process, with the next incarnation. Who first claims a spare makes its
-    /// payload file, and reserves all of it.
+    /// payload file, and reserves all of it; an unfinished one that somebody who died left for any
+    /// row goes.
     ///
     /// The claim holds the row's lock; dropping it, or dying, gives the row up.
     pub fn claim(&self, row: u16) -> Result<Claim, RegionError> {
@@ -228,8 +229,11 @@ impl Region<Mapped> {
             });
         }
         owner::write_pid(&file).map_err(io("writing"))?;
-        if self.geometry().is_spare(row) {
-            spare::make_blog(dir, row, self.geometry().blog_bytes, &space::reserve)?;
+        let geometry = self.geometry();
+        let others = geometry.data_rows().filter(|it| *it != row);
+        spare::remove_unfinished(dir, others.filter(|it| geometry.is_spare(*it)));
+        if geometry.is_spare(row) {
+            spare::make_blog(dir, row, geometry.blog_bytes, &space::reserve)?;
         }
         Ok(Claim::locked(
             row,
@@ -303,7 +307,7 @@ impl Home<Mapped> {
     fn of(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
-            find_blog: |control, dir, row, len| map_blog(dir, row, len, control.coherence()).ok(),
+            find_blog: |control, dir, row, len| map_blog(dir, row, len, control.coherence()),
         }
     }
 }

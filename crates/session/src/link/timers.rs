@@ -38,7 +38,8 @@ pub struct Rtt {
 #[derive(Debug)]
 pub(super) struct Timers {
     began: Now,
-    /// When something was sent last, as far as ticks noticed.
+    /// When something was sent last. What others than the link sent counts as of the tick that
+    /// notices it.
     sent_at: Now,
     /// Bytes sent by then.
     sent_bytes: u64,
@@ -114,6 +115,14 @@ impl Timers {
 
     pub fn send_ended(&mut self, now: Now, sent_bytes: u64) {
         self.in_flight = 0;
+        self.have_sent(now, sent_bytes);
+    }
+
+    /// So many bytes were sent by now.
+    fn have_sent(&mut self, now: Now, sent_bytes: u64) {
+        if self.sent_bytes != sent_bytes {
+            (self.sent_at, self.sent_bytes) = (now, sent_bytes);
+        }
         if self.stalled.1 != sent_bytes {
             self.stalled = (now, sent_bytes);
         }
@@ -143,7 +152,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     pub fn tick(&mut self, now: Now) {
         self.at(now);
         let now = self.clock;
-        self.notice_sends();
+        self.timers.have_sent(now, self.sender.bytes());
         if let State::Ending(ending) = &mut self.state {
             ending.look = now.after(self.config.linger / LOOKS_PER_LINGER);
             if ending.deadline <= now {
@@ -210,17 +219,6 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         .into_iter()
         .flatten()
         .min()
-    }
-
-    fn notice_sends(&mut self) {
-        let bytes = self.sender.bytes();
-        if bytes != self.timers.sent_bytes {
-            self.timers.sent_bytes = bytes;
-            self.timers.sent_at = self.clock;
-        }
-        if self.timers.stalled.1 != bytes {
-            self.timers.stalled = (self.clock, bytes);
-        }
     }
 
     fn hello_deadline(&self) -> Option<Now> {

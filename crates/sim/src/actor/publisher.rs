@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_broker::topics::Topic;
 use embar_client::sim_api::{
     Failure, Lane, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
 };
@@ -27,7 +28,9 @@ pub struct PublisherActor {
     core: PublisherCore,
     random: Random,
     producer: u64,
-    /// Its topic has one order over all brokers.
+    /// The topic that it was made for.
+    meant: u32,
+    /// It has one order over all brokers.
     ordered: bool,
     /// It can publish nothing more.
     over: bool,
@@ -45,7 +48,7 @@ impl PublisherActor {
     /// Starts to publish.
     pub fn new(
         plan: PublisherPlan,
-        topic: (&str, bool),
+        topic: &Topic,
         producer: u64,
         bootstrap: Vec<SocketAddr>,
         mut random: Random,
@@ -55,7 +58,7 @@ impl PublisherActor {
         let mut core = PublisherCore::new(PublisherConfig {
             name: format!("publisher-{producer}"),
             bootstrap,
-            topic: topic.0.into(),
+            topic: topic.name.clone(),
             producer,
             acks: plan.acks,
             batch_bytes: plan.batch_bytes as u32,
@@ -75,7 +78,8 @@ impl PublisherActor {
             core,
             random,
             producer,
-            ordered: topic.1,
+            meant: topic.id,
+            ordered: topic.is_ordered(),
             over: false,
             topic_id: None,
             max_batch_bytes: 0,
@@ -207,6 +211,15 @@ impl PublisherActor {
                     .trace
                     .event(scene.now, format_args!("publisher {me} ends: {error}"));
                 scene.figures.sessions_lost += 1;
+                self.over = true;
+            }
+            PublisherEvent::Failed(
+                error @ (Error::UnknownTopic { .. } | Error::TopicReplaced { .. }),
+            ) if scene.books.may_be_deleted(self.meant) => {
+                scene
+                    .trace
+                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
+                scene.figures.bereaved += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(error) => {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_broker::topics::Topic;
 use embar_client::sim_api::{Delivered, Lane, SubscriberConfig, SubscriberCore, SubscriberEvent};
 use embar_client::{Error, OnEvicted, Positions, Start};
 use embar_transport::{RecvBuf, SendBuf};
@@ -24,6 +25,8 @@ pub struct SubscriberActor {
     number: usize,
     topic: String,
     topic_id: u32,
+    /// It was told that its topic is no more.
+    over: bool,
     bootstrap: Vec<SocketAddr>,
     core: SubscriberCore,
     random: Random,
@@ -33,6 +36,8 @@ pub struct SubscriberActor {
     held: Vec<(Now, Lane, Vec<u8>)>,
     hurry: bool,
     moved: bool,
+    /// Its core has delivered nothing yet.
+    begins: bool,
     /// Its core wants something that nobody has asked for yet.
     fresh: bool,
     delivered: u64,
@@ -43,18 +48,20 @@ impl SubscriberActor {
     pub fn new(
         plan: SubscriberPlan,
         number: usize,
-        (topic, topic_id): (&str, u32),
+        topic: &Topic,
         start: Start,
         bootstrap: Vec<SocketAddr>,
         mut random: Random,
         now: Now,
     ) -> Self {
-        let core = open(&plan, number, topic, &bootstrap, start, &mut random, now);
+        let name = topic.name.clone();
+        let core = open(&plan, number, &name, &bootstrap, start, &mut random, now);
         Self {
             plan,
             number,
-            topic: topic.into(),
-            topic_id,
+            topic: name,
+            topic_id: topic.id,
+            over: false,
             bootstrap,
             core,
             random,
@@ -62,6 +69,7 @@ impl SubscriberActor {
             held: Vec::new(),
             hurry: false,
             moved: false,
+            begins: true,
             fresh: true,
             delivered: 0,
         }
@@ -69,6 +77,10 @@ impl SubscriberActor {
 
     /// Forgets everything and starts anew from anywhere.
     pub fn start_over(&mut self, books: &Books, now: Now) {
+        // By its name another topic may be found now.
+        if books.may_be_deleted(self.topic_id) {
+            return;
+        }
         let start = match self.random.below(3) {
             0 => Start::Earliest,
             1 => Start::Latest,
@@ -96,7 +108,7 @@ impl SubscriberActor {
         );
         self.expected.clear();
         self.held.clear();
-        (self.moved, self.fresh) = (true, true);
+        (self.moved, self.begins, self.fresh) = (true, true, true);
     }
 
     fn take_event(&mut self, event: SubscriberEvent, scene: &mut Scene<'_>) -> Check {
@@ -146,7 +158,8 @@ impl SubscriberActor {
         );
         let history = scene.books.histories.get(&(self.topic_id, row));
         let first = history.map_or(0, |h| h.first);
-        ensure(Invariant::I7, to <= first, || {
+        let known = !scene.books.may_be_deleted(self.topic_id);
+        ensure(Invariant::I7, to <= first || !known, || {
             format!(
                 "subscriber {me} was told that offsets below {to} are evicted, but {first} is the first one kept"
             )
@@ -165,7 +178,7 @@ impl SubscriberActor {
         let first = history.map_or(0, |history| history.first);
         let kept = self.expected.get(&row).is_some_and(|next| *next >= first);
         let damaged = cause.contains("damaged");
-        if scene.damages || !damaged {
+        if scene.damages || !damaged || scene.books.may_be_deleted(self.topic_id) {
             return Ok(());
         }
         let told = !u16::try_from(broker).is_ok_and(|row| scene.served.contains(&row));
@@ -184,6 +197,13 @@ impl SubscriberActor {
             .trace
             .event(scene.now, format_args!("subscriber {me} ends: {error}"));
         match error {
+            Error::UnknownTopic { .. } | Error::TopicReplaced { .. }
+                if scene.books.may_be_deleted(self.topic_id) =>
+            {
+                scene.figures.bereaved += 1;
+                self.over = true;
+                Ok(())
+            }
             Error::Evicted {
                 broker,
                 first_available,
@@ -198,6 +218,15 @@ impl SubscriberActor {
             // The network damaged the same batch several times.
             Error::Corrupt { .. } => {
                 self.restart(start_at(self.expected.clone()), scene.now);
+                Ok(())
+            }
+            // It began again at offsets of the one that had that name before.
+            Error::Refused {
+                code: ErrorCode::OffsetOutOfRange,
+                ..
+            } if scene.books.may_be_replaced(&self.topic) => {
+                scene.figures.bereaved += 1;
+                self.over = true;
                 Ok(())
             }
             // The broker that was asked has not seen as much of the order yet.
@@ -240,6 +269,16 @@ impl SubscriberActor {
             },
         )?;
         self.expected.insert(row, end);
+        let known = scene.books.names.get(&header.topic());
+        if std::mem::take(&mut self.begins) && known.is_some_and(|name| *name == self.topic) {
+            // It began when its name was another one's.
+            self.topic_id = header.topic();
+        }
+        if scene.books.may_be_deleted(self.topic_id) {
+            return ensure(Invariant::I4, header.topic() == self.topic_id, || {
+                format!("subscriber {me} got batches of another topic: {header:?}")
+            });
+        }
         let numbered = (header.producer(), header.sequence());
         let history = scene.books.histories.get(&(header.topic(), row));
         let seen = history.map_or(Ok(None), |history: &History| history.at(base));
@@ -367,6 +406,12 @@ impl Actor for SubscriberActor {
     }
 
     fn is_done(&self, books: &Books) -> bool {
+        if self.over {
+            return true;
+        }
+        if let Some(surely) = books.deleted.get(&self.topic_id) {
+            return !surely || books.exists(&self.topic);
+        }
         let mut counted = books.of_topic(self.topic_id);
         let all = counted.all(|(row, history)| {
             let expected = self.expected.get(&row).copied();

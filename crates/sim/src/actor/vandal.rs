@@ -96,6 +96,7 @@ impl Vandal {
                     acks: 1,
                     instance: 0,
                     resumes: false,
+                    topic_id: 0,
                 }),
             );
         }
@@ -108,6 +109,7 @@ impl Vandal {
                     acks: 1,
                     instance: self.random.between(1, 3),
                     resumes: self.random.one_in(2),
+                    topic_id: 0,
                 }),
             );
             self.forges_at = Some(Now(now.0 + self.random.below(OPENS_WITHIN_NS)));

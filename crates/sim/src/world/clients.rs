@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use embar_broker::topics::Topic;
 use embar_client::Start;
 use embar_client::sim_api::Lane;
 use embar_wire::time::Now;
@@ -10,6 +11,7 @@ use super::World;
 use crate::actor::{PublisherActor, Scene, SubscriberActor, Vandal, Wish};
 use crate::host::{address, row_at};
 use crate::network::NearEvent;
+use crate::plan::{PublisherPlan, SubscriberPlan};
 use crate::violation::Check;
 
 impl World {
@@ -22,24 +24,13 @@ impl World {
 
     pub(super) fn enter_actors(&mut self) {
         let now = Now(self.now);
-        for (i, plan) in self.plan.publishers.clone().into_iter().enumerate() {
-            let (bootstrap, random) = (self.bootstrap(), self.random.fork());
-            let topic = &self.topics[plan.topic];
-            let named = (topic.name.as_str(), topic.is_ordered());
-            let publisher = PublisherActor::new(plan, named, i as u64 + 1, bootstrap, random, now);
-            self.actors.push(Box::new(publisher));
+        for plan in self.plan.publishers.clone() {
+            let topic = self.topics[plan.topic].clone();
+            self.enter_publisher(plan, &topic);
         }
-        for (i, plan) in self.plan.subscribers.clone().into_iter().enumerate() {
-            let (bootstrap, random) = (self.bootstrap(), self.random.fork());
-            let start = if self.random.one_in(2) {
-                Start::Earliest
-            } else {
-                Start::Latest
-            };
-            let topic = &self.topics[plan.topic];
-            let named = (topic.name.as_str(), topic.id);
-            let subscriber = SubscriberActor::new(plan, i, named, start, bootstrap, random, now);
-            self.actors.push(Box::new(subscriber));
+        for plan in self.plan.subscribers.clone() {
+            let topic = self.topics[plan.topic].clone();
+            self.enter_subscriber(plan, &topic);
         }
         for i in 0..self.plan.vandals {
             let (addresses, random) = (self.bootstrap(), self.random.fork());
@@ -47,6 +38,26 @@ impl World {
             let vandal = Vandal::new(i as u64, topic, addresses, random, now);
             self.actors.push(Box::new(vandal));
         }
+    }
+
+    pub(super) fn enter_publisher(&mut self, plan: PublisherPlan, topic: &Topic) {
+        let (bootstrap, random) = (self.bootstrap(), self.random.fork());
+        self.producers += 1;
+        let (producer, now) = (self.producers, Now(self.now));
+        let publisher = PublisherActor::new(plan, topic, producer, bootstrap, random, now);
+        self.actors.push(Box::new(publisher));
+    }
+
+    pub(super) fn enter_subscriber(&mut self, plan: SubscriberPlan, topic: &Topic) {
+        let (bootstrap, random) = (self.bootstrap(), self.random.fork());
+        let start = if self.random.one_in(2) {
+            Start::Earliest
+        } else {
+            Start::Latest
+        };
+        let (number, now) = (self.actors.len(), Now(self.now));
+        let subscriber = SubscriberActor::new(plan, number, topic, start, bootstrap, random, now);
+        self.actors.push(Box::new(subscriber));
     }
 
     pub(super) fn actor_is_able(&self, actor: usize) -> bool {

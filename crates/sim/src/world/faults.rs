@@ -42,6 +42,9 @@ impl World {
         if self.random.one_in(faults.leave) {
             self.leave();
         }
+        if self.random.one_in(faults.delete) {
+            self.replace_topic();
+        }
         if self.random.one_in(faults.pause) {
             self.pause();
         }
@@ -81,6 +84,23 @@ impl World {
         if let Some(broker) = broker.filter(|it| it.serves && !it.node.is_leaving()) {
             broker.asked_to_leave = Some(force);
             self.note(format_args!("broker {row} is asked to leave"));
+        }
+    }
+
+    /// A topic is deleted, and another one takes its cell, maybe with its name.
+    fn replace_topic(&mut self) {
+        if self.topics.is_empty() {
+            return;
+        }
+        let topic = self.random.pick(&self.topics).clone();
+        let name = if self.random.one_in(2) {
+            topic.name.clone()
+        } else {
+            format!("topic-{}", 10 + self.figures.deleted)
+        };
+        let head = self.host_mut(HEAD).and_then(|host| host.broker.as_mut());
+        if let Some(head) = head.filter(|head| head.serves) {
+            head.asked_to_replace = Some((topic, name));
         }
     }
 

@@ -39,7 +39,14 @@ fn run_until(what: &str, done: impl Fn(&World) -> bool) -> Check {
     }
     let (left, now): (Vec<String>, _) = with(|world| {
         let left = world.actors.iter().filter(|a| !a.is_done(&world.books));
-        (left.map(|a| a.describe()).collect(), world.now / 1_000_000)
+        let brokers = world
+            .hosts
+            .iter()
+            .flatten()
+            .filter_map(|h| h.broker.as_ref());
+        let busy = brokers.filter(|it| !it.is_idle()).map(|it| it.describe());
+        let left = left.map(|a| a.describe()).chain(busy);
+        (left.collect(), world.now / 1_000_000)
     });
     Err(Violation {
         invariant: Invariant::Liveness,
@@ -124,9 +131,8 @@ impl World {
             };
             let (bootstrap, random) = (self.bootstrap(), self.random.fork());
             let topic = &self.topics[i];
-            let named = (topic.name.as_str(), topic.id);
             let (start, now) = (Start::Earliest, Now(self.now));
-            let reader = SubscriberActor::new(plan, 100 + i, named, start, bootstrap, random, now);
+            let reader = SubscriberActor::new(plan, 100 + i, topic, start, bootstrap, random, now);
             self.actors.push(Box::new(reader));
         }
     }

@@ -40,7 +40,7 @@ pub(super) fn begin() -> Check {
     }
     with(|world| {
         for topic in &topics {
-            world.books.orders.insert(topic.id, topic.order);
+            world.books.enter(topic);
         }
         world.topics = topics;
         if let Some(host) = world.host_mut(HEAD) {

@@ -5,7 +5,7 @@ use embar_fabric::{Simulated, interrupt_after};
 use embar_order::Step;
 
 use super::looks::claims;
-use super::{WORLD, World, any_moment, depart, hosts, is_alive, raise, with};
+use super::{WORLD, World, any_moment, depart, hosts, is_alive, raise, topics, with};
 use crate::check::bounds;
 use crate::host::Broker;
 use crate::network::{FarEvent, Id};
@@ -103,7 +103,7 @@ pub(super) fn broker(row: u16) -> Check {
     hosts::bury_the_dead()
 }
 
-fn has_died(row: u16) -> bool {
+pub(super) fn has_died(row: u16) -> bool {
     with(|world| world.host(row).is_none_or(|host| !host.lives()))
 }
 
@@ -147,6 +147,7 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
         its.shard.tick(at);
         broker.node.refresh_topics();
         depart::step(row, broker, at, &mut actions)?;
+        topics::replace(row, broker, at);
     }
     let its = &mut broker.threads[thread];
     its.is_due = its.shard.settle(at, &mut actions);

@@ -137,6 +137,10 @@ choice! {
         NoSequencer = 22,
         /// The broker has what no other one has: it leaves only if it is forced to.
         RetainsData = 23,
+        /// The topic that is meant was deleted, and another one has its name.
+        TopicReplaced = 24,
+        /// What is asked for cannot be had at this broker at the moment: ask another.
+        OutOfReach = 25,
     }
 }
 

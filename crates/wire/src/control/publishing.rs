@@ -21,6 +21,9 @@ message! {
         /// Whether this instance was answered before. Then it takes the producer over from nobody: if
         /// another instance has it by now, the answer is [`ErrorCode::SessionTaken`](super::ErrorCode).
         resumes: bool,
+        /// The topic's id, for a client that has learned it; else 0. Then another topic of that name
+        /// is [`ErrorCode::TopicReplaced`](super::ErrorCode).
+        topic_id: u32,
     }
 }
 

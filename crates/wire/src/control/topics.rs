@@ -25,6 +25,9 @@ pub struct Subscribe {
     pub topic: String,
     /// Where to start.
     pub start: StartAt,
+    /// The topic's id, for a client that has learned it; else 0. Then another topic of that name is
+    /// [`ErrorCode::TopicReplaced`](super::ErrorCode).
+    pub topic_id: u32,
 }
 
 impl Body for Subscribe {
@@ -40,6 +43,7 @@ impl Body for Subscribe {
             topic: &self.topic,
             start: EnumValue::from(kind),
             offset,
+            topic_id: self.topic_id,
         }
     }
 
@@ -51,7 +55,12 @@ impl Body for Subscribe {
             _ => return Err(ControlError::Field { field: "start" }),
         };
         let topic = view.topic.to_owned();
-        Ok(Self { topic, start })
+        let topic_id = view.topic_id;
+        Ok(Self {
+            topic,
+            start,
+            topic_id,
+        })
     }
 }
 

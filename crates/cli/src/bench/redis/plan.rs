@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use embar_meter::table::grouped;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::work::{Mix, Shape};
 use crate::exit;
+use crate::size::as_seconds;
 
 /// What callers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -105,10 +106,6 @@ pub struct Plan {
     pub profile: bool,
     /// Who is asked, without secrets.
     pub server: String,
-}
-
-fn as_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 impl Plan {

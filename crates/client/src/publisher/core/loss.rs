@@ -24,6 +24,11 @@ impl PublisherCore {
                 self.directory.wish_topic(create, now);
             }
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
+            // The same: it may know only the one that was before.
+            ErrorCode::TopicReplaced if self.lanes[index].peer.may_hear_of_topic(now) => {
+                self.directory.wish_topic(false, now);
+            }
+            ErrorCode::TopicReplaced => self.fail_topic_replaced(now),
             ErrorCode::SessionTaken | ErrorCode::UnknownSession => self.fail_session(code, now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
                 if !self.opened =>
@@ -42,6 +47,15 @@ impl PublisherCore {
         let topic = self.config.topic.clone();
         self.fail(
             Error::UnknownTopic { topic },
+            Failure::Refused(ErrorCode::UnknownTopic),
+            now,
+        );
+    }
+
+    pub(super) fn fail_topic_replaced(&mut self, now: Now) {
+        let topic = self.config.topic.clone();
+        self.fail(
+            Error::TopicReplaced { topic },
             Failure::Refused(ErrorCode::UnknownTopic),
             now,
         );

@@ -97,6 +97,7 @@ impl PublisherCore {
                     ErrorCode::SessionTaken | ErrorCode::UnknownSession => {
                         self.fail_session(code, now);
                     }
+                    ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
                     _ => {
                         let message = "a batch was refused, and nothing behind it can be stored";
                         let message = message.into();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use embar_wire::control::{BrokerState, PublisherOpened};
+use embar_wire::control::{BrokerState, PublisherOpened, Topic};
 use embar_wire::limits::MAX_BROKERS;
 
 use super::script::opened;
@@ -50,6 +50,49 @@ fn answer_as_data_broker(script: &mut Script) {
     script.feed(Lane::CONTROL, &welcome(1));
     script.tell(Lane::CONTROL, &cluster(1));
     script.lose(Lane::CONTROL);
+}
+
+/// It says so, and hangs up.
+fn head_knows_the_topic(script: &mut Script) {
+    script.connect(Lane::CONTROL);
+    script.feed(Lane::CONTROL, &welcome(0));
+    script.tell(Lane::CONTROL, &cluster(2));
+    let topic = Topic {
+        name: config().topic,
+        ..Topic::default()
+    };
+    let topics = vec![topic];
+    script.tell(Lane::CONTROL, &Control::Topics(Topics { topics }));
+    script.lose(Lane::CONTROL);
+}
+
+#[test]
+fn a_topic_made_anew_ends_the_publisher_once_its_broker_had_time_to_hear_of_it() {
+    let mut script = Script::open(config());
+    script.lose(A);
+    let mut now = 0;
+    let failed = |script: &Script| {
+        let replaced = |event: &Event| matches!(event, Event::Failed(Error::TopicReplaced { .. }));
+        script.events.iter().any(replaced)
+    };
+    while !failed(&script) {
+        assert!(now < 20 * SECOND, "it goes on for ever");
+        while script.sockets.lane(A).connecting.is_none() {
+            now += SECOND / 10;
+            script.tick_at(now);
+            if script.sockets.lane(Lane::CONTROL).connecting.is_some() {
+                head_knows_the_topic(&mut script);
+            }
+        }
+        let refusal = refusal(ErrorCode::TopicReplaced, false, None);
+        let asked = script.announce(A, &refusal);
+        assert_eq!(asked.topic_id, 9, "no other of that name");
+        script.lose(A);
+    }
+    assert!(now > 4 * SECOND, "it had no time");
+    script.submit(0);
+    let gone = Outcome::Failed(Failure::Refused(ErrorCode::UnknownTopic));
+    assert_eq!(script.outcomes(), [(0, gone)]);
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{blog_name, space, unfinished_blog_name};
+use super::{blog_name, open_file, owner_name, space, unfinished_blog_name};
 use crate::error::RegionError;
+use crate::owner;
 
 /// Makes it, unless the row has one. The caller holds the row's lock, so what is there under the name
 /// of an unfinished one is of somebody who died.
@@ -38,6 +39,25 @@ pub(super) fn make_blog(
         let _unremovable = fs::remove_file(&unfinished);
     }
     made.map_err(|error| for_broker(row, error))
+}
+
+/// Removes the unfinished payload files of these rows, so that nobody goes without the memory of one
+/// whose maker died. A row is locked meanwhile, for as long as that takes.
+pub(super) fn remove_unfinished(dir: &Path, rows: impl Iterator<Item = u16>) {
+    for row in rows {
+        let unfinished = dir.join(unfinished_blog_name(row));
+        if !unfinished.exists() {
+            continue;
+        }
+        let Ok(lock) = open_file(dir, &owner_name(row)) else {
+            continue;
+        };
+        // Whoever holds the row may be making the file now.
+        if owner::try_lock(&lock).unwrap_or(false) {
+            // It stands in nobody's way but by its size.
+            let _unremovable = fs::remove_file(&unfinished);
+        }
+    }
 }
 
 /// It is not the region that is too large.
