@@ -5,7 +5,7 @@ use crate::workspace::Workspace;
 
 /// How many seeds go with every change. They are always the same ones: who is stopped by a seed
 /// finds it again. Others are tried by hand, with `--from`.
-const SEEDS: u32 = 40;
+const SEEDS: u32 = 80;
 
 /// `cargo xtask sim`
 #[derive(clap::Args)]

@@ -234,8 +234,8 @@ impl Cluster {
 
     /// Lets one broker that takes data leave for good, and returns when it has left: it takes nothing
     /// new, its peers go elsewhere, what was submitted is settled. Others can read what it has of
-    /// orders 2 and 5. With `force` it leaves also when it has something of orders 0 and 1, which
-    /// can then be read only when a broker has taken its place again.
+    /// orders 2 and 5. With `force` it leaves also when it is the last one, or has something of orders
+    /// 0 and 1, which can then be read only when a broker has taken its place again.
     ///
     /// # Errors
     /// [`RemoveError`]; it stays then.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use embar_fabric::memory::Memory;
+use embar_fabric::records::BrokerState;
 use embar_wire::time::Now;
 
 use crate::node::Node;
@@ -38,6 +39,8 @@ impl Departure {
         }
         let Some(cut_at) = self.cut_at else {
             self.cut_at = Some(now.after(GRACE));
+            // It may have been asked while it was about to say that it is ready.
+            node.say(BrokerState::Draining);
             return Leaving::Begins;
         };
         let is_over = is_alone && node.is_settled();

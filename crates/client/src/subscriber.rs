@@ -77,8 +77,8 @@ impl Subscriber {
     ///
     /// # Errors
     /// Whatever ended the subscription, again at each call: [`Error::BrokerLost`], [`Error::AllBrokersLost`],
-    /// [`Error::Evicted`], [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`], [`Error::Panicked`].
-    /// Everything before it was delivered.
+    /// [`Error::Evicted`], [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`], [`Error::TopicReplaced`],
+    /// [`Error::Panicked`]. Everything before it was delivered.
     #[expect(
         clippy::should_implement_trait,
         reason = "messages borrow from the subscriber"

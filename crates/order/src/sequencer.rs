@@ -116,15 +116,15 @@ impl<M: Memory> Sequencer<M> {
     /// A chain that has a newer one in its cell was deleted: what is still under way to it must not
     /// take the cell's root from the newer one. Nor must one that never was, where memory is damaged.
     fn refuse_other_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
-        let mut others = false;
+        let mut other = None;
         for i in 0..self.arrivals.len() {
             let chain = self.arrivals[i].record.chain;
-            if !self.is_newest(chain) {
-                others = true;
+            // To ask whether it exists takes long, and whoever sends to a deleted one sends much.
+            if !self.is_newest(chain) && other.replace(chain) != Some(chain) {
                 self.meet_chain(chain, exists);
             }
         }
-        if others {
+        if other.is_some() {
             // Also those that came before the newer one was met.
             let mut arrivals = std::mem::take(&mut self.arrivals);
             arrivals.retain(|arrival| {
@@ -274,13 +274,13 @@ impl<M: Memory> Sequencer<M> {
 
     /// Forgets chains that do not exist any more, and gives back their pages.
     pub fn retain_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
+        // What is still under way to them does not open them again.
+        for newest in &mut self.newest {
+            newest.take_if(|chain| !exists(*chain));
+        }
         let chains = self.core.chains().map(|(chain, ..)| chain);
         let gone: Vec<u32> = chains.filter(|chain| !exists(*chain)).collect();
-        for chain in gone {
-            // What is still under way to it is asked for anew whether it exists, and does not open it again.
-            self.newest[usize::from(cell_of(chain))].take_if(|newest| *newest == chain);
-            self.drop_chain(chain);
-        }
+        gone.into_iter().for_each(|chain| self.drop_chain(chain));
         // Old pages of chains that nobody opened in this epoch.
         self.goi.retain_chains(exists);
     }

@@ -141,3 +141,22 @@ fn what_is_under_way_to_a_deleted_chain_does_not_bring_it_back() {
         epoch(&events(&mut new, &mut sequencer), 3);
     }
 }
+
+#[test]
+fn what_is_under_way_to_a_chain_that_was_found_deleted_does_not_bring_it_back() {
+    let region = support::region(&support::small());
+    let claim = Arc::new(region.claim_unlocked(0));
+    let mut sequencer = sequencer(&region, &claim);
+    let mut broker = admitted(&region, 1, &mut sequencer);
+    broker.submit(0, opening(100, 0), 1).expect("room");
+    assert_eq!(epoch(&events(&mut broker, &mut sequencer), 1), 1);
+    sequencer.retain_chains(&|_| false);
+    broker.submit(0, opening(100, 0), 2).expect("room");
+    sequencer.step(2, &|_| false);
+    assert_eq!(sequencer.core().chains().count(), 0);
+    let told = events(&mut broker, &mut sequencer);
+    let [Event::Told { tag: 2, notice, .. }] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(notice.kind, NoticeKind::UnknownSession);
+}

@@ -123,6 +123,11 @@ impl Chains {
         topics.by_id(chain).is_some()
     }
 
+    fn name(&self, chain: u32) -> Option<String> {
+        let topics = self.topics.borrow();
+        topics.by_id(chain).map(|topic| topic.name.clone())
+    }
+
     fn refresh(&self) {
         self.topics.borrow_mut().refresh();
     }
@@ -198,10 +203,10 @@ impl Thread {
             &|chain| self.chains.exists(chain),
             Box::new(move |row, record| is_intact(&region, row, record)),
         )?;
-        if !sequencer.cut_short().is_empty() {
+        for chain in sequencer.cut_short() {
             tracing::error!(
-                topics = ?sequencer.cut_short(),
-                "the order of these topics is damaged: they go on before the damage, and batches behind it are lost"
+                topic = self.chains.name(*chain),
+                "the order of a topic is damaged: it goes on before the damage, and batches behind that are lost"
             );
         }
         let found = sequencer.core().figures();

@@ -35,6 +35,10 @@ impl<M: Memory> Shard<M> {
             return;
         }
         let news = metadata(&self.node, None);
+        if self.node.roster() != roster {
+            // It changed while it was read: the next tick tells how it is then.
+            return;
+        }
         for token in ignorant {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;

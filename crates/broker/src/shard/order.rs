@@ -29,15 +29,16 @@ impl<M: Memory> Shard<M> {
             }
             log.take_grown(&mut self.touched);
         }
-        // What was submitted to a topic is answered when it is deleted, be it the last one.
-        if log.has_settled_besides(self.lane) {
-            out.push(Action::WakeOthers);
-        }
         drop(log);
         loop {
             let settled = self.node.log().take_settled(self.lane);
             let Some(settled) = settled else { break };
             self.settled(&settled, at);
+        }
+        // What was submitted to a topic is answered when it is deleted, be it the last one; that may
+        // have been found only now.
+        if self.node.log().has_settled_besides(self.lane) {
+            out.push(Action::WakeOthers);
         }
         news
     }
@@ -127,8 +128,11 @@ impl<M: Memory> Shard<M> {
                 producer,
                 instance,
             }) => {
+                let Some(topic) = self.node.topics().by_id(topic).cloned() else {
+                    return self.session_refused(token, ErrorCode::UnknownTopic, at);
+                };
                 connection.peer = Peer::Publisher {
-                    topic,
+                    topic: topic.id,
                     acks: true,
                     max_message_bytes,
                     session: Some(Session {
@@ -138,16 +142,13 @@ impl<M: Memory> Shard<M> {
                         epoch: opened.session_epoch,
                     }),
                 };
-                let topic = self.node.topics().by_id(topic).cloned();
-                let protocol = topic
-                    .as_ref()
-                    .and_then(|it| embar_order::protocol::of_order(it.order));
+                let protocol = embar_order::protocol::of_order(topic.order);
                 let window = self.node.config.session_window;
                 Control::PublisherOpened(PublisherOpened {
-                    topic_id: topic.as_ref().map_or(0, |topic| topic.id),
+                    topic_id: topic.id,
                     max_batch_bytes,
                     max_message_bytes,
-                    order: topic.map_or(0, |topic| topic.order.into()),
+                    order: topic.order.into(),
                     session: opened.session,
                     session_epoch: opened.session_epoch,
                     mark: opened.mark,

@@ -211,7 +211,7 @@ impl PublisherBuilder {
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
-    /// [`Error::UnknownTopic`], [`Error::SessionTaken`], [`Error::Refused`] (also for [`Acks::None`] on a topic of order
+    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::SessionTaken`], [`Error::Refused`] (also for [`Acks::None`] on a topic of order
     /// 2 or 5), or [`Error::System`].
     pub fn open(self) -> Result<Publisher, Error> {
         block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))

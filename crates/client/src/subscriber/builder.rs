@@ -127,7 +127,7 @@ impl SubscriberBuilder {
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
-    /// [`Error::UnknownTopic`], [`Error::Evicted`], [`Error::Refused`], or [`Error::System`].
+    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::Evicted`], [`Error::Refused`], or [`Error::System`].
     pub fn open(self) -> Result<Subscriber, Error> {
         block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
     }

@@ -435,6 +435,7 @@ impl SubscriberCore {
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
                 self.fail(Error::Refused { code, message }, now);
             }
+            ErrorCode::OutOfReach => lane.out_of_reach = true,
             // What comes next is damaged where the broker has it.
             ErrorCode::Internal => {
                 if let Some(position) = lane.position

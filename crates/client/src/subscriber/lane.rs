@@ -64,6 +64,8 @@ pub(super) struct SubscribeLane {
     pub(super) rank: u64,
     /// Away since.
     pub(super) lost_since: Option<Now>,
+    /// A broker answers, and cannot get at what comes next: it is as lost as before.
+    pub(super) out_of_reach: bool,
     /// The next offset to deliver, once it is known.
     pub(super) position: Option<u64>,
     /// The end as it was when the lane first subscribed.
@@ -91,6 +93,7 @@ impl SubscribeLane {
         let peer = Peer::new(broker, Absence::Retry, settings);
         Self {
             lost_since: Some(now),
+            out_of_reach: false,
             ..Self::unused(lane, peer, start)
         }
     }
@@ -118,6 +121,7 @@ impl SubscribeLane {
             ordered: false,
             rank: 0,
             lost_since: None,
+            out_of_reach: false,
             position: None,
             end: None,
             start,
@@ -147,6 +151,7 @@ impl SubscribeLane {
         self.topic_id = from.topic_id;
         self.damaged = from.damaged;
         self.lost_since = from.lost_since.take();
+        self.out_of_reach = std::mem::take(&mut from.out_of_reach);
     }
 
     /// The broker that counts the offsets, unless there is one order over all of them.
@@ -361,7 +366,9 @@ impl SubscribeLane {
         self.end.get_or_insert(subscribed.next);
         self.topic_id = Some(subscribed.topic_id);
         self.fresh = true;
-        self.lost_since = None;
+        if !self.out_of_reach {
+            self.lost_since = None;
+        }
         self.peer.opened();
         Ok(())
     }
@@ -397,6 +404,9 @@ impl SubscribeLane {
         self.fresh = false;
         self.damaged = 0;
         self.peer.succeeded();
+        if std::mem::take(&mut self.out_of_reach) {
+            self.lost_since = None;
+        }
         self.position = Some(end);
         self.with_consumer += 1;
         out.push_back(Event::Deliver(Delivered {

@@ -78,6 +78,48 @@ fn another_broker_goes_on_where_the_last_one_stood() {
     assert_eq!(starts.count(), 1);
 }
 
+/// The broker that serves cannot get at what comes next.
+fn out_of_reach(script: &mut Script, lane: Lane) {
+    script.tell(lane, &refusal(ErrorCode::OutOfReach, true, None));
+    script.lose(lane);
+}
+
+#[test]
+fn what_one_broker_cannot_reach_is_read_at_another() {
+    let mut script = open(config());
+    let first = serve(&mut script, StartAt::Earliest, 0, 9);
+    out_of_reach(&mut script, first);
+    let second = serve(&mut script, StartAt::Offset(0), 0, 9);
+    assert_ne!(second, first);
+    script.feed(second, &batch(0, TOPIC, &[b"a"]));
+    assert_eq!(script.taken(), [(0, 1, 0)]);
+    script.tick_at(60 * SECOND);
+    assert_eq!(script.failure(), None, "it was there again");
+}
+
+#[test]
+fn what_no_broker_can_reach_is_lost_after_the_time_given() {
+    let mut script = open(config());
+    let lane = serve(&mut script, StartAt::Earliest, 0, 9);
+    out_of_reach(&mut script, lane);
+    for tenth in 1.. {
+        assert!(tenth < 600, "it goes on for ever");
+        script.tick_at(tenth * SECOND / 10);
+        if script.failure().is_some() {
+            break;
+        }
+        if connecting(&mut script).is_some() {
+            let lane = serve(&mut script, StartAt::Offset(0), 0, 9);
+            out_of_reach(&mut script, lane);
+        }
+    }
+    let failure = script.failure();
+    assert!(
+        matches!(failure, Some(Error::AllBrokersLost { .. })),
+        "{failure:?}"
+    );
+}
+
 #[test]
 fn a_broker_that_fails_before_it_serves_leaves_the_start_as_it_was() {
     let mut script = open(SubscriberConfig {
