@@ -17,7 +17,7 @@ use crate::violation::Violation;
 /// Turns happen in the middle of turns.
 const STACK_BYTES: usize = 16 << 20;
 /// Seeds after which everything that can happen must have happened.
-const COVERED_AFTER: u64 = 300;
+const COVERED_AFTER: u64 = 5000;
 
 /// Seeds of each world that come before any world's others: most of what one world notices it notices
 /// soon, and the other never.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed, Topic, Topics};
+use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
 use embar_wire::time::Now;
 
 use super::core::{Delivered, Event, OnEvicted, Start, SubscriberConfig, SubscriberCore};
@@ -18,6 +18,7 @@ use crate::testing::{
 mod members;
 mod ordered;
 mod refusals;
+mod replaced;
 
 const A: Lane = Lane(1);
 const B: Lane = Lane(2);
@@ -296,65 +297,6 @@ fn a_broker_that_stays_away_is_an_error_after_the_time_given() {
         script.failure(),
         Some(Error::BrokerLost { broker: 2, .. })
     ));
-}
-
-#[test]
-fn what_one_broker_calls_the_topic_is_asked_of_all() {
-    let mut script = Script::open(config(), 2);
-    assert_eq!(script.ask(A, StartAt::Earliest), 0, "any of that name");
-    script.tell(A, &subscribed(0, 0, 0));
-    assert_eq!(script.ask(B, StartAt::Earliest), TOPIC);
-    let anew = Subscribed {
-        topic_id: TOPIC + 1,
-        ..Subscribed::default()
-    };
-    script.tell(B, &Control::Subscribed(anew));
-    let failure = script.failure();
-    assert!(
-        matches!(failure, Some(Error::TopicReplaced { .. })),
-        "{failure:?}"
-    );
-}
-
-/// It says so, and hangs up.
-fn head_knows_the_topic(script: &mut Script) {
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.tell(Lane::CONTROL, &cluster(1));
-    let topic = Topic {
-        name: config().topic,
-        ..Topic::default()
-    };
-    let topics = vec![topic];
-    script.tell(Lane::CONTROL, &Control::Topics(Topics { topics }));
-    script.lose(Lane::CONTROL);
-}
-
-#[test]
-fn a_topic_made_anew_ends_the_subscriber_once_its_broker_had_time_to_hear_of_it() {
-    let mut script = Script::open(config(), 1);
-    script.subscribe(A, StartAt::Earliest, 0, 0);
-    script.lose(A);
-    let mut now = 0;
-    while script.failure().is_none() {
-        assert!(now < 20 * SECOND, "it goes on for ever");
-        while script.sockets.lane(A).connecting.is_none() {
-            now += SECOND / 10;
-            script.tick_at(now);
-            if script.sockets.lane(Lane::CONTROL).connecting.is_some() {
-                head_knows_the_topic(&mut script);
-            }
-        }
-        assert_eq!(script.ask(A, StartAt::Offset(0)), TOPIC);
-        script.tell(A, &refusal(ErrorCode::TopicReplaced, false, None));
-        script.lose(A);
-    }
-    assert!(now > 4 * SECOND, "it had no time");
-    let failure = script.failure();
-    assert!(
-        matches!(failure, Some(Error::TopicReplaced { .. })),
-        "{failure:?}"
-    );
 }
 
 #[test]
