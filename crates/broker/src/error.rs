@@ -81,7 +81,7 @@ pub enum RemoveError {
     },
     /// It is the only one.
     #[error(
-        "no broker but {id} takes data, or the others are just leaving, too: add another first, or force it"
+        "broker {id} is the last one that takes data, or the others are just leaving, too: add another first, or force it"
     )]
     Last {
         /// The broker.

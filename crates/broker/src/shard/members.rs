@@ -99,7 +99,7 @@ pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Answer 
         }
         Err(Stays::Retains(retained)) => Err(retains(node.id, &retained)),
         Err(Stays::Last) => refused(format!(
-            "no broker but {id} takes data, or the others are just leaving, too: add another first (`embar broker --follower HEAD`), or force it to leave (`embar drain {id} --force`)",
+            "broker {id} is the last one that takes data, or the others are just leaving, too: add another first (`embar broker --follower HEAD`), or force it to leave (`embar drain {id} --force`)",
             id = node.id
         )),
     }
