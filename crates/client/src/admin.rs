@@ -134,7 +134,8 @@ impl Admin {
     /// Lets one broker that takes data leave the cluster for good, and resolves when it has left: it takes nothing new,
     /// its clients go elsewhere, and what it was given is settled. Other brokers can send what it has of orders 2 and 5.
     /// What it has of orders 0 and 1 they cannot, so it leaves with that only if `force` is set; it can be read again
-    /// once a broker takes its place. So does the last one that takes data. Fails with [`Error::Refused`] otherwise, and says what would be missing.
+    /// once a broker takes its place. So does the last one that takes data. Fails with [`Error::Refused`] otherwise, and
+    /// says what would be missing.
     pub fn remove_broker(&self, broker: u32, force: bool) -> Request<()> {
         self.ask(move |worker| worker.remove_broker(broker, force))
     }

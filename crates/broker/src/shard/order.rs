@@ -31,14 +31,17 @@ impl<M: Memory> Shard<M> {
         }
         drop(log);
         loop {
-            let settled = self.node.log().take_settled(self.lane);
-            let Some(settled) = settled else { break };
+            let mut log = self.node.log();
+            let Some(settled) = log.take_settled(self.lane) else {
+                // What was submitted to a topic is answered when it is deleted, be it the last one;
+                // that may have been found only now.
+                if log.has_settled_besides(self.lane) {
+                    out.push(Action::WakeOthers);
+                }
+                break;
+            };
+            drop(log);
             self.settled(&settled, at);
-        }
-        // What was submitted to a topic is answered when it is deleted, be it the last one; that may
-        // have been found only now.
-        if self.node.log().has_settled_besides(self.lane) {
-            out.push(Action::WakeOthers);
         }
         news
     }

@@ -211,8 +211,8 @@ impl PublisherBuilder {
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
-    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::SessionTaken`], [`Error::Refused`] (also for [`Acks::None`] on a topic of order
-    /// 2 or 5), or [`Error::System`].
+    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::SessionTaken`], [`Error::Refused`] (also for
+    /// [`Acks::None`] on a topic of order 2 or 5), or [`Error::System`].
     pub fn open(self) -> Result<Publisher, Error> {
         block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
     }

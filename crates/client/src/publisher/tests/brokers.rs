@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use embar_wire::control::{BrokerState, PublisherOpened, Topic};
+use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::MAX_BROKERS;
 
 use super::script::opened;
@@ -52,20 +52,6 @@ fn answer_as_data_broker(script: &mut Script) {
     script.lose(Lane::CONTROL);
 }
 
-/// It says so, and hangs up.
-fn head_knows_the_topic(script: &mut Script) {
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.tell(Lane::CONTROL, &cluster(2));
-    let topic = Topic {
-        name: config().topic,
-        ..Topic::default()
-    };
-    let topics = vec![topic];
-    script.tell(Lane::CONTROL, &Control::Topics(Topics { topics }));
-    script.lose(Lane::CONTROL);
-}
-
 #[test]
 fn a_topic_made_anew_ends_the_publisher_once_its_broker_had_time_to_hear_of_it() {
     let mut script = Script::open(config());
@@ -80,9 +66,6 @@ fn a_topic_made_anew_ends_the_publisher_once_its_broker_had_time_to_hear_of_it()
         while script.sockets.lane(A).connecting.is_none() {
             now += SECOND / 10;
             script.tick_at(now);
-            if script.sockets.lane(Lane::CONTROL).connecting.is_some() {
-                head_knows_the_topic(&mut script);
-            }
         }
         let refusal = refusal(ErrorCode::TopicReplaced, false, None);
         let asked = script.announce(A, &refusal);

@@ -1,7 +1,5 @@
 //! Topics that were deleted and created again under their names.
 
-use embar_wire::control::{Topic, Topics};
-
 use super::*;
 
 #[test]
@@ -22,20 +20,6 @@ fn what_one_broker_calls_the_topic_is_asked_of_all() {
     );
 }
 
-/// It says so, and hangs up.
-fn head_knows_the_topic(script: &mut Script) {
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.tell(Lane::CONTROL, &cluster(1));
-    let topic = Topic {
-        name: config().topic,
-        ..Topic::default()
-    };
-    let topics = vec![topic];
-    script.tell(Lane::CONTROL, &Control::Topics(Topics { topics }));
-    script.lose(Lane::CONTROL);
-}
-
 #[test]
 fn a_topic_made_anew_ends_the_subscriber_once_its_broker_had_time_to_hear_of_it() {
     let mut script = Script::open(config(), 1);
@@ -47,9 +31,6 @@ fn a_topic_made_anew_ends_the_subscriber_once_its_broker_had_time_to_hear_of_it(
         while script.sockets.lane(A).connecting.is_none() {
             now += SECOND / 10;
             script.tick_at(now);
-            if script.sockets.lane(Lane::CONTROL).connecting.is_some() {
-                head_knows_the_topic(&mut script);
-            }
         }
         assert_eq!(script.ask(A, StartAt::Offset(0)), TOPIC);
         script.tell(A, &refusal(ErrorCode::TopicReplaced, false, None));
