@@ -27,8 +27,11 @@ pub(crate) const REPLY_SHARE: usize = 4;
 pub(crate) enum Input {
     /// Frames: the link asks for them.
     Frames,
-    /// A batch's payload, straight into the log. The buffer is in the reactor.
+    /// A batch's payload, into the log or aside. The buffer is in the reactor.
     Payload(Payload),
+    /// Nothing: the batch is in these bytes, as far as it came, and waits for more memory aside or,
+    /// when it is whole, for its room in the log.
+    Held(Held),
     /// Nothing: the batch with this header, which was taken from the link, found no room.
     Paused { header: BatchHeader, since: Now },
 }
@@ -36,12 +39,41 @@ pub(crate) enum Input {
 /// A batch on its way into the log.
 pub(crate) struct Payload {
     pub header: BatchHeader,
-    pub place: Place,
-    /// When bytes of it arrived last.
-    pub progressed: Now,
-    /// Bytes of the reservation that the connection's `crc` covers, counted
-    /// from its start.
+    pub room: Room,
+    /// When it began, and later by the time in which nothing was received for it.
+    pub began: Now,
+    /// When it was last seen to come fast enough, or began...
+    pub looked: Now,
+    /// ...and how much of it was there then.
+    pub had: usize,
+    /// Bytes of the batch that are there and that the connection's `crc` covers, counted from its
+    /// start.
     pub checked: usize,
+    /// Its room in the log is wanted for others.
+    pub recalled: bool,
+}
+
+/// What a batch that is being received has.
+#[derive(Clone, Copy)]
+pub(crate) enum Room {
+    /// Its place in the log.
+    Log(Place),
+    /// So many bytes of memory beside it.
+    Aside(u32),
+}
+
+/// A batch that nothing is received for.
+pub(crate) struct Held {
+    pub payload: Payload,
+    pub bytes: Vec<u8>,
+    pub since: Now,
+}
+
+impl Payload {
+    /// Bytes of the batch, its header included.
+    pub fn len(&self) -> u32 {
+        self.header.frame_len()
+    }
 }
 
 /// What the peer said it is.
@@ -118,6 +150,9 @@ pub(crate) enum NotSent {
 
 pub(crate) struct Connection<M: Memory> {
     pub peer_address: Option<SocketAddr>,
+    /// Bytes of batches that came in time since one did not: so much room in the log it may claim
+    /// for a batch that is still to come.
+    pub credit_bytes: u64,
     pub peer: Peer,
     pub link: Link<LogProtocol, M>,
     pub input: Input,
@@ -137,6 +172,7 @@ impl<M: Memory> Connection<M> {
     pub fn new(peer_address: Option<SocketAddr>, link: Link<LogProtocol, M>) -> Self {
         Self {
             peer_address,
+            credit_bytes: 0,
             peer: Peer::Client,
             link,
             input: Input::Frames,

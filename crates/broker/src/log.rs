@@ -10,20 +10,23 @@
 //! - The index and the window, or the global order, tell of a batch before it is acknowledged (I6).
 //! - A topic's window excludes an offset, and the index has released it,
 //!   before the extent that holds it goes back to the allocator (I7).
-//! - Bytes reserved by batches on their way never exceed the high watermark
-//!   by more than one batch (I9).
+//! - What is retained goes only for bytes that are there, or are sure to come soon: see [`intake`].
+//!   While the log is full, at most an eighth of it is claimed by batches that are being received, and
+//!   what nobody can read or ever will is bounded: see [`Log::use_of`].
 
 mod chain;
 mod doubt;
 mod export;
 mod extents;
 mod intact;
+mod intake;
 mod leftovers;
 mod order;
 mod ordered;
 mod recover;
 mod request;
 mod share;
+mod sizes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,11 +48,15 @@ use crate::topics::Topic;
 use chain::{Chain, Entry};
 use extents::Extents;
 pub use intact::is_intact;
+pub(crate) use intake::ASIDE_BYTES_MIN;
+use intake::Intake;
+pub use intake::Sender;
 use order::Ordering;
 pub use order::{Answer, Rejoin, Settled, Ticket};
 use ordered::Ordered;
 pub use recover::Recovered;
 pub use request::SessionRequest;
+use sizes::{Size, Sizes};
 
 /// Shares of the log that batches on their way may hold.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +67,38 @@ pub struct Watermarks {
     pub low_bytes: u64,
 }
 
-/// Room for one batch, given out by [`Log::admit`]. It must come back by
-/// [`Log::append`] or [`Log::abandon`].
+/// Where a batch that comes goes.
+pub enum Admitted<M: Memory> {
+    /// To its room in the log.
+    Claimed(Claimed<M>),
+    /// To memory beside the log, of which there is so much at first. It must come back by
+    /// [`Log::put_back`]; the batch gets its room by [`Log::place`] when it is whole.
+    Aside(u32),
+}
+
+/// What becomes of the bytes of a log: they add up to [`Use::total_bytes`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// All of the log.
+    pub total_bytes: u64,
+    /// Of batches that can be read.
+    pub readable_bytes: u64,
+    /// Of batches that are being received.
+    pub claimed_bytes: u64,
+    /// Of batches that wait for their place in the order.
+    pub waiting_bytes: u64,
+    /// Of batches that can be read no more, or never came to be, beside others that can.
+    pub dead_bytes: u64,
+    /// The ends of extents, where nothing is yet or fits no more.
+    pub unfilled_bytes: u64,
+    /// In no extent; or in one that was evicted while it is still being sent from.
+    pub free_bytes: u64,
+    /// Beside the log: memory of batches that are being received.
+    pub aside_bytes: u64,
+}
+
+/// Room for one batch, given out by [`Log::admit`] and [`Log::place`]. It must come back by
+/// [`Log::append`], [`Log::submit`] or [`Log::abandon`].
 pub struct Claimed<M: Memory> {
     /// Where the batch goes: header, then payload.
     pub reservation: Reservation<M>,
@@ -156,14 +193,20 @@ pub struct Log<M: Memory> {
     /// Topics of orders 2 and 5.
     ordered: BTreeMap<u32, Ordered<M>>,
     ordering: Ordering<M>,
-    marks: Watermarks,
-    reserved_bytes: u64,
+    intake: Intake,
+    sizes: Sizes,
     /// Batches of orders 0 and 1 admitted and neither appended nor abandoned.
     on_their_way: u32,
-    congested: bool,
     evictions: u64,
+    recalls: u64,
     recovered: Recovered,
 }
+
+/// A batch is late when so many sixteenths of the log were begun after its extent: more than all claims
+/// hold together...
+const LATE_SIXTEENTHS: u64 = 3;
+/// ...or that part of the limit of its topic.
+const LATE_PART_OF_TOPIC: u64 = 8;
 
 fn bytes_of<M: Memory>(extents: &[Extent<M>]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.len())).sum()
@@ -192,9 +235,37 @@ impl<M: Memory> Log<M> {
         (self.blog.free_bytes(), self.blog.total_bytes())
     }
 
-    /// Bytes reserved by batches that are still being received.
+    /// Room for batches that are being received, or wait for their place in the order.
     pub fn reserved_bytes(&self) -> u64 {
-        self.reserved_bytes
+        self.intake.reserved_bytes()
+    }
+
+    /// Another number when rooms that batches are received into are wanted for others: then
+    /// [`Log::is_late`] tells which. Their batches go on aside.
+    pub fn recalls(&self) -> u64 {
+        self.recalls
+    }
+
+    /// What becomes of the bytes of this log. A pass over all topics.
+    pub fn use_of(&self) -> Use {
+        let kept = self.chains.values().map(|c| (c.bytes, &c.extents));
+        let ordered = self.ordered.values().map(|c| (c.bytes, &c.extents));
+        let mut all = Use {
+            total_bytes: self.blog.total_bytes(),
+            claimed_bytes: self.intake.claimed_bytes(),
+            aside_bytes: self.intake.aside_bytes(),
+            ..Use::default()
+        };
+        let mut occupied = 0;
+        for (readable, extents) in kept.chain(ordered) {
+            all.readable_bytes += readable;
+            all.dead_bytes += extents.dead_bytes();
+            all.unfilled_bytes += extents.unfilled_bytes();
+            occupied += extents.occupied_bytes();
+        }
+        all.waiting_bytes = self.intake.reserved_bytes() - all.claimed_bytes;
+        all.free_bytes = all.total_bytes - occupied;
+        all
     }
 
     /// Makes a topic known; an old one keeps what it holds.
@@ -220,6 +291,7 @@ impl<M: Memory> Log<M> {
                 self.index.drop_chain(id);
             }
             self.close_ordered(id);
+            self.resized(id);
             self.evictions += 1;
         }
     }
@@ -242,14 +314,54 @@ impl<M: Memory> Log<M> {
         })
     }
 
-    /// Finds room for a batch of `len` bytes, header included, evicting the
-    /// oldest batches of the topic that holds most if it must.
-    pub fn admit(&mut self, topic: u32, len: u32) -> Result<Claimed<M>, NoRoom> {
+    /// Lets a batch of `len` bytes, header included, begin to come.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: nothing was taken.
+    pub fn admit(&mut self, topic: u32, len: u32, by: &Sender) -> Result<Admitted<M>, NoRoom> {
+        self.extents_of(topic)?;
         if self.is_damaged(topic) {
             return Err(NoRoom::Damaged);
         }
-        if self.is_congested() {
+        if self.intake.is_congested() {
             return Err(NoRoom::Congested);
+        }
+        if self.intake.may_claim(len, by) {
+            return self.place(topic, len).map(Admitted::Claimed);
+        }
+        let first = len.min(ASIDE_BYTES_MIN);
+        self.intake.lay_aside(first, by)?;
+        Ok(Admitted::Aside(first))
+    }
+
+    /// Memory for so many bytes more of a batch that is received aside.
+    ///
+    /// # Errors
+    /// [`NoRoom::Congested`]: others come first.
+    pub fn lay_aside(&mut self, bytes: u32, by: &Sender) -> Result<(), NoRoom> {
+        self.intake.lay_aside(bytes, by)
+    }
+
+    /// Gives back the memory of a batch that was received aside, all of it.
+    pub fn put_back(&mut self, bytes: u32, by: &Sender) {
+        self.intake.put_back(bytes, by);
+    }
+
+    /// The room of a batch that is being received goes, and its bytes are in memory aside now. That may
+    /// be more than there should be: they were in the log before.
+    pub fn move_aside(&mut self, claimed: Claimed<M>, bytes: u32, by: &Sender) {
+        self.abandon(claimed);
+        self.intake.move_aside(bytes, by);
+    }
+
+    /// Finds room for a batch of `len` bytes, header included, evicting the
+    /// oldest batches of the topic that holds most if it must.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: nothing was taken.
+    pub fn place(&mut self, topic: u32, len: u32) -> Result<Claimed<M>, NoRoom> {
+        if self.is_damaged(topic) {
+            return Err(NoRoom::Damaged);
         }
         if self.ordered.contains_key(&topic) {
             self.promise_lane()?;
@@ -264,10 +376,27 @@ impl<M: Memory> Log<M> {
                 placed.expect("a fresh extent has room for the batch")
             }
         };
-        self.reserved_bytes += u64::from(len);
+        self.intake.claim(len);
         self.begun(topic);
         let (reservation, place) = placed;
         Ok(Claimed { reservation, place })
+    }
+
+    /// Whether a batch would outlive what was received beside it, in an extent that others could use.
+    pub fn is_late(&self, place: &Place) -> bool {
+        let kept = self.chains.get(&place.topic);
+        let kept = kept.map(|c| (&c.extents, c.retention_bytes));
+        let ordered = self.ordered.get(&place.topic);
+        let ordered = ordered.map(|c| (&c.extents, c.retention_bytes));
+        let Some((extents, retention)) = kept.or(ordered) else {
+            return false;
+        };
+        let of_log = self.blog.total_bytes() / 16 * LATE_SIXTEENTHS;
+        let late = match retention {
+            0 => of_log,
+            limit => of_log.min(limit / LATE_PART_OF_TOPIC),
+        };
+        extents.is_late(place, late)
     }
 
     /// Tiny batches fill the index before they fill the log. Each batch on its way may open one more
@@ -297,22 +426,6 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    /// One batch of orders 0 and 1 less is on its way.
-    fn settle(&mut self, len: u32) {
-        self.reserved_bytes -= u64::from(len);
-        self.on_their_way -= 1;
-    }
-
-    fn is_congested(&mut self) -> bool {
-        let limit = if self.congested {
-            self.marks.low_bytes
-        } else {
-            self.marks.high_bytes
-        };
-        self.congested = self.reserved_bytes > limit;
-        self.congested
-    }
-
     /// Gives `topic` one more extent with room for `len` bytes.
     fn extend(&mut self, topic: u32, len: u32) -> Result<(), NoRoom> {
         let kept = self.chains.get(&topic).map(|c| c.wanted_extent_bytes(len));
@@ -336,16 +449,47 @@ impl<M: Memory> Log<M> {
             }
         };
         self.extents_of(topic)?.push(extent);
+        self.resized(topic);
         Ok(())
     }
 
-    /// Evicts from the topic that occupies most; returns the bytes it gave back.
+    /// The extents of a topic are others than before, or there is less in them.
+    fn resized(&mut self, topic: u32) {
+        let kept = self.chains.get_mut(&topic);
+        let kept = kept.map(|c| (&mut c.extents, c.retention_bytes));
+        let ordered = self.ordered.get_mut(&topic);
+        let ordered = ordered.map(|c| (&mut c.extents, c.retention_bytes));
+        let Some((extents, retention_bytes)) = kept.or(ordered) else {
+            return self.sizes.set(topic, Size::default());
+        };
+        self.recalls += u64::from(extents.take_wants());
+        let occupied_bytes = extents.occupied_bytes();
+        let size = Size {
+            excess_bytes: match retention_bytes {
+                0 => occupied_bytes,
+                limit => occupied_bytes.saturating_sub(limit),
+            },
+            occupied_bytes,
+            dead_bytes: extents.dead_bytes(),
+        };
+        self.sizes.set(topic, size);
+    }
+
+    /// Evicts from the topic that occupies most above its own limit; returns the bytes it gave back.
     fn evict_largest(&mut self) -> Option<u64> {
-        let kept = self.chains.values().map(|c| (c.extents.occupied(), c.id));
-        let ordered = self.ordered.values().map(|c| (c.extents.occupied(), c.id));
-        let mut by_size: Vec<(u64, u32)> = kept.chain(ordered).filter(|c| c.0 > 0).collect();
-        by_size.sort_unstable_by(|a, b| b.cmp(a));
-        by_size.into_iter().find_map(|(_, id)| self.evict_from(id))
+        let mut behind = None;
+        loop {
+            let largest = self.sizes.largest(behind)?;
+            if let Some(bytes) = self.evict_from(largest.1) {
+                return Some(bytes);
+            }
+            // In each of its extents something is pending.
+            if let Ok(extents) = self.extents_of(largest.1) {
+                extents.want_below(u64::MAX);
+            }
+            self.resized(largest.1);
+            behind = Some(largest);
+        }
     }
 
     fn evict_from(&mut self, topic: u32) -> Option<u64> {
@@ -355,28 +499,31 @@ impl<M: Memory> Log<M> {
                 self.index.release_before(topic, evicted.first);
                 evicted.extents
             }
-            None => self.ordered.get_mut(&topic)?.evict_oldest()?,
+            None => self.ordered.get_mut(&topic)?.evict_oldest()?.extents,
         };
         self.evictions += 1;
+        self.resized(topic);
         Some(bytes_of(&extents))
     }
 
     /// A connection died while its batch was on its way.
     pub fn abandon(&mut self, claimed: Claimed<M>) {
         let Claimed { reservation, place } = claimed;
-        self.ended(&place);
+        self.received(&place);
+        self.intake.settle(place.len);
         if let Ok(extents) = self.extents_of(place.topic) {
             extents.abandon(&place, reservation);
+            self.resized(place.topic);
         }
     }
 
-    /// A batch that was on its way is no more, whatever became of its topic.
-    fn ended(&mut self, place: &Place) {
+    /// A batch is not on its way any more, whatever became of it or of its topic.
+    fn received(&mut self, place: &Place) {
+        self.intake.receive(place.len);
         if place.ordered {
-            self.reserved_bytes -= u64::from(place.len);
             self.ordering.ended();
         } else {
-            self.settle(place.len);
+            self.on_their_way -= 1;
         }
     }
 
@@ -394,10 +541,9 @@ impl<M: Memory> Log<M> {
             mut reservation,
             place,
         } = claimed;
-        let Some(chain) = self.chains.get(&place.topic) else {
-            self.settle(place.len);
-            return None;
-        };
+        self.received(&place);
+        self.intake.settle(place.len);
+        let chain = self.chains.get(&place.topic)?;
         let base = chain.next;
         let mut lap = meter.start();
         header.stamp(base, wall);
@@ -423,7 +569,6 @@ impl<M: Memory> Log<M> {
         let chain = chain.expect("the topic was there a moment ago");
         let count = header.message_count();
         chain.append(&place, Entry { base, count, span });
-        self.settle(place.len);
         meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
         while self.chains[&place.topic].exceeds_retention() {
             self.evict_from(place.topic);

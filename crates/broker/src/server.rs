@@ -25,7 +25,7 @@ use embar_transport::socket;
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::Recovered;
+use crate::log::{Recovered, Use};
 use crate::node::{Node, Stays};
 use crate::shard::Shard;
 use bells::Bed;
@@ -218,6 +218,16 @@ impl Server {
     /// The stage profile of all its threads since the start.
     pub fn snapshot(&self) -> Snapshot {
         self.node.profile.snapshot()
+    }
+
+    /// What becomes of the memory of its log; nothing at the head.
+    pub fn log_use(&self) -> Use {
+        let node = &self.node;
+        if node.takes_data() {
+            node.log().use_of()
+        } else {
+            Use::default()
+        }
     }
 
     /// Whether one of its threads died. What it holds cannot be served any more:

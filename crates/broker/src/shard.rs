@@ -16,6 +16,7 @@
 //!   exactly one of append and abandon.
 //! - Nothing a peer sends can stop the thread or touch another connection.
 
+mod aside;
 mod control;
 mod ending;
 mod exchange;
@@ -78,6 +79,8 @@ pub enum Action<M: Memory> {
     Recv(Token, RecvBuf<M>),
     /// Send a buffer.
     Send(Token, SendBuf<M>),
+    /// Take back what is being received into: it is submitted again elsewhere.
+    Recall(Token),
     /// Nothing more will be sent.
     ShutdownWrite(Token),
     /// Close; outstanding buffers come back.
@@ -112,6 +115,9 @@ pub struct Shard<M: Memory> {
     ready: Vec<Token>,
     seen_evictions: u64,
     seen_appends: u64,
+    seen_recalls: u64,
+    /// The tick has looked at the time, and [`Shard::settle`] is to.
+    ticked: bool,
     /// Something was submitted to the sequencer in this round.
     submitted: bool,
     draining: bool,
@@ -140,6 +146,8 @@ impl<M: Memory> Shard<M> {
             ready: Vec::new(),
             seen_evictions: 0,
             seen_appends: 0,
+            seen_recalls: 0,
+            ticked: false,
             submitted: false,
             draining: false,
         })
@@ -248,6 +256,8 @@ impl<M: Memory> Shard<M> {
             self.exchange(*token, at, out);
         }
         self.retry_paused(at, out);
+        let ticked = std::mem::take(&mut self.ticked);
+        self.recall(ticked, at, out);
         self.flush_acks(at, out);
         self.close_overtaken(at, out);
         self.wake_subscribers(out);

@@ -120,26 +120,32 @@ fn pressed() -> BrokerConfig {
     }
 }
 
-/// Publishers that each hold room for 4 MiB and do not fill it.
-fn hold(cluster: &Cluster, count: usize) -> Vec<(Peer, Vec<u8>)> {
-    let values = vec![vec![3u8; 1000 << 10]; 4];
+/// The last bytes of a batch, which are withheld.
+const WITHHELD: usize = 1000;
+
+/// Three publishers of which each sends 3.4 MB and withholds the end: above 20 % of the log, which is
+/// some 10 MB.
+fn hold(cluster: &Cluster) -> Vec<(Peer, Vec<u8>)> {
+    let values = vec![vec![3u8; 825 << 10]; 4];
     let values: Vec<&[u8]> = values.iter().map(|v| &v[..]).collect();
-    (0..count)
+    let held = (0..3)
         .map(|_| {
             let mut peer = Peer::greet(data(cluster));
             let topic = peer.open_publisher("t", 1).topic_id;
             let whole = batch(topic, 0, &values);
-            peer.send_bytes(&whole[..4096]);
+            peer.send_bytes(&whole[..whole.len() - WITHHELD]);
             (peer, whole)
         })
-        .collect()
+        .collect();
+    eventually("they hold more than the high watermark", || {
+        aside(cluster) > 10_100_000
+    });
+    held
 }
 
-fn admitted(cluster: &Cluster) -> u64 {
-    let snapshot = cluster.broker(1).expect("it runs").snapshot();
-    snapshot
-        .stage("ReserveBLogSpace")
-        .map_or(0, |stage| stage.count)
+/// Memory of batches that are on their way.
+fn aside(cluster: &Cluster) -> u64 {
+    cluster.broker(1).expect("it runs").log_use().aside_bytes
 }
 
 fn paused(cluster: &Cluster) -> u64 {
@@ -157,16 +163,14 @@ fn above_the_high_watermark_publishers_wait_and_below_the_low_one_they_go_on() {
     };
     let cluster = start(config);
     create_topic(&cluster, "t", 0);
-    // 20 % is some 9 MiB: three hold 12.
-    let mut held = hold(&cluster, 3);
+    let mut held = hold(&cluster);
     let mut waiting = Peer::greet(data(&cluster));
     let topic = waiting.open_publisher("t", 1).topic_id;
-    eventually("three batches are on their way", || admitted(&cluster) == 3);
     waiting.send_bytes(&batch(topic, 0, &[b"me too"]));
     eventually("the fourth is paused", || paused(&cluster) == 1);
-    // One done leaves 8 MiB, above the low mark.
+    // One done leaves 6.8 MB, above the low mark.
     let (mut done, whole) = held.pop().expect("three");
-    done.send_bytes(&whole[4096..]);
+    done.send_bytes(&whole[whole.len() - WITHHELD..]);
     done.expect_acks(1);
     assert_eq!(paused(&cluster), 1, "between the marks nothing changes");
     // The others gone leaves nothing.
@@ -177,25 +181,41 @@ fn above_the_high_watermark_publishers_wait_and_below_the_low_one_they_go_on() {
 
 #[test]
 fn who_waits_too_long_is_told_backpressure() {
-    let cluster = start(pressed());
+    let config = BrokerConfig {
+        backpressure_timeout: Duration::from_secs(2),
+        ..pressed()
+    };
+    let cluster = start(config);
     create_topic(&cluster, "t", 0);
-    let held = hold(&cluster, 3);
-    let mut waiting = Peer::greet(data(&cluster));
-    let topic = waiting.open_publisher("t", 1).topic_id;
-    eventually("three batches are on their way", || admitted(&cluster) == 3);
-    // They are slow, but bytes keep coming.
+    let values = vec![vec![3u8; 1000 << 10]; 8];
+    let values: Vec<&[u8]> = values.iter().map(|v| &v[..]).collect();
+    let mut held: Vec<_> = (0..2)
+        .map(|_| {
+            let mut peer = Peer::greet(data(&cluster));
+            let topic = peer.open_publisher("t", 1).topic_id;
+            let whole = batch(topic, 0, &values);
+            peer.send_bytes(&whole[..4_300_000]);
+            (peer, whole)
+        })
+        .collect();
+    eventually("each has memory for all of its batch", || {
+        aside(&cluster) > 16_000_000
+    });
+    // They go on, several times as fast as they must, and are not done before the other gives up.
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let drip = std::thread::spawn(move || {
-        let mut held = held;
-        let mut at = 4096;
-        let pause = Duration::from_millis(50);
+        let pause = Duration::from_millis(20);
+        let mut at = 4_300_000;
         while ended.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             for (peer, whole) in &mut held {
-                peer.send_bytes(&whole[at..=at]);
+                let end = (at + (16 << 10)).min(whole.len() - 1);
+                peer.send_bytes(&whole[at..end]);
             }
-            at += 1;
+            at += 16 << 10;
         }
     });
+    let mut waiting = Peer::greet(data(&cluster));
+    let topic = waiting.open_publisher("t", 1).topic_id;
     waiting.send_bytes(&batch(topic, 0, &[b"me too"]));
     let error = waiting.expect_refusal();
     assert_eq!(error.code, ErrorCode::Backpressure);
@@ -207,24 +227,21 @@ fn who_waits_too_long_is_told_backpressure() {
 #[test]
 fn room_that_is_held_without_bytes_goes_to_those_who_wait() {
     let config = BrokerConfig {
-        frame_timeout: Duration::from_millis(600),
+        frame_timeout: Duration::from_secs(3),
         backpressure_timeout: Duration::from_secs(30),
         ..pressed()
     };
     let cluster = start(config);
     create_topic(&cluster, "t", 0);
-    let mut held = hold(&cluster, 3);
+    let mut held = hold(&cluster);
     let mut waiting = Peer::greet(data(&cluster));
     let topic = waiting.open_publisher("t", 1).topic_id;
-    eventually("three batches are on their way", || admitted(&cluster) == 3);
     let whole = batch(topic, 0, &[&[1; 5000]]);
     waiting.send_bytes(&whole[..1000]);
-    eventually("there is room", || {
-        admitted(&cluster) > 4 && paused(&cluster) == 0
-    });
     for (peer, _) in &mut held {
         assert_eq!(peer.expect_refusal().code, ErrorCode::Timeout);
     }
+    eventually("there is room", || paused(&cluster) == 0);
     // The time it was held back does not count against it.
     std::thread::sleep(Duration::from_millis(200));
     waiting.send_bytes(&whole[1000..]);

@@ -20,7 +20,7 @@ fn more_unfinished_batches_than_index_pages_evict_nothing() {
     life.append(&topic, 0, &mut Books::default());
     let mut begun = Vec::new();
     let refused = loop {
-        match life.log.admit(topic.id, 128) {
+        match life.log.place(topic.id, 128) {
             Ok(claimed) => begun.push(claimed),
             Err(refused) => break refused,
         }
@@ -34,5 +34,5 @@ fn more_unfinished_batches_than_index_pages_evict_nothing() {
     begun
         .into_iter()
         .for_each(|claimed| life.log.abandon(claimed));
-    assert!(life.log.admit(topic.id, 128).is_ok(), "room comes back");
+    assert!(life.log.place(topic.id, 128).is_ok(), "room comes back");
 }

@@ -351,6 +351,14 @@ impl Reactor<Mapped> for Epoll {
         }
     }
 
+    fn recall(&mut self, token: Token) {
+        let recalled = self.connection(token).and_then(|it| it.recv.take());
+        if let Some(pending) = recalled {
+            let result = Err(ErrorKind::Interrupted.into());
+            self.done.push(pending.received(token, result));
+        }
+    }
+
     fn send(&mut self, token: Token, buf: SendBuf<Mapped>) {
         self.outstanding += 1;
         let pending = Pending::new(buf);

@@ -158,6 +158,14 @@ pub trait Reactor<M: Memory> {
     /// If a receive of this connection is still outstanding, if `buf` is full, or on a listener.
     fn recv(&mut self, token: Token, buf: RecvBuf<M>);
 
+    /// Takes back the buffer of an outstanding receive: it completes with `Interrupted`, unless it
+    /// is over already. Bytes that it has stay in it. Does nothing when no receive is outstanding, and
+    /// with a closed or stale token.
+    ///
+    /// # Panics
+    /// On a listener.
+    fn recall(&mut self, token: Token);
+
     /// Sends all of `buf`; completes when the kernel took all of it, or with an error
     /// (`NotConnected` for a closed or stale token). A buffer that
     /// [goes in steps](SendBuf::goes_in_steps) completes when the kernel took some of it: submit it

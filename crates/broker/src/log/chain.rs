@@ -50,7 +50,7 @@ pub(super) struct Chain<M: Memory> {
     pub next: u64,
     /// Bytes of readable batches.
     pub bytes: u64,
-    retention_bytes: u64,
+    pub(super) retention_bytes: u64,
     /// What other processes know of `first` and `next`.
     pub(super) window: WindowWriter<M>,
     pub(super) extents: Extents<M>,
@@ -94,7 +94,7 @@ impl<M: Memory> Chain<M> {
         self.bytes += bytes;
         self.entries.push_back(entry);
         self.window.raise_next(end);
-        self.extents.complete(place, end, bytes);
+        self.extents.complete(place, end);
     }
 
     /// Tells readers in other processes that nothing below `first` is to be read any more.
@@ -106,13 +106,14 @@ impl<M: Memory> Chain<M> {
 
     /// Takes the oldest extent that nobody is filling.
     pub fn evict_oldest(&mut self) -> Option<Evicted<M>> {
-        self.first = self.first.max(self.extents.oldest()?.end);
+        let oldest = self.extents.oldest()?;
+        self.first = self.first.max(oldest.end);
         self.tell_first();
-        while let Some(entry) = self.entries.front().filter(|e| e.base < self.first) {
+        while let Some(entry) = self.entries.pop_front_if(|e| e.base < self.first) {
             self.bytes -= entry.bytes();
-            self.entries.pop_front();
+            self.extents.bury(entry.span.at(), entry.bytes());
         }
-        let mut extents: Vec<_> = self.extents.take_oldest().into_iter().collect();
+        let mut extents: Vec<_> = self.extents.take(&oldest).into_iter().collect();
         // An extent whose batches all lie below `first` holds nothing readable either.
         extents.append(&mut self.extents.take_below(self.first));
         Some(Evicted {
@@ -123,23 +124,11 @@ impl<M: Memory> Chain<M> {
 
     /// Whether the oldest extent can go and still leave what is to be retained.
     pub fn exceeds_retention(&self) -> bool {
-        if self.retention_bytes == 0 || self.extents.len() < 2 {
-            return false;
-        }
-        let Some(oldest) = self.extents.oldest() else {
-            return false;
-        };
-        // Cheap, and nearly always the answer: all of its batches are still counted.
-        if self.bytes < self.retention_bytes + oldest.bytes {
-            return false;
-        }
-        let leaving: u64 = self
-            .entries
-            .iter()
-            .take_while(|e| e.base < oldest.end)
-            .map(Entry::bytes)
-            .sum();
-        self.bytes - leaving >= self.retention_bytes
+        let leaving = |end| self.entries.iter().take_while(move |e| e.base < end);
+        self.extents
+            .exceed(self.retention_bytes, self.bytes, |end| {
+                leaving(end).map(Entry::bytes).sum()
+            })
     }
 
     /// The batches from the one that contains `from`, as long as they follow

@@ -49,7 +49,11 @@ impl<M: Memory> Log<M> {
                 place,
                 reservation,
             } => {
-                self.reserved_bytes -= u64::from(place.len);
+                self.intake.settle(place.len);
+                if let Ok(extents) = self.extents_of(place.topic) {
+                    extents.leave(&place);
+                    self.resized(place.topic);
+                }
                 drop(reservation.seal());
                 ticket
             }
@@ -85,6 +89,7 @@ impl<M: Memory> Log<M> {
         if let Some(topic) = self.ordered.get_mut(&chain) {
             topic.skip_to(first);
             self.evictions += 1;
+            self.resized(chain);
         }
     }
 

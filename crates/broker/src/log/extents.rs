@@ -1,13 +1,18 @@
-//! The extents of one topic on this broker, oldest first, and how far their batches reach.
+//! The extents of one topic on this broker, by age, and how far their batches reach.
+//!
+//! Batches complete in another order than their space was reserved in, so an extent may hold
+//! younger batches than its successor. Extents are evicted in the order of their youngest batch,
+//! which is the order in which they can be evicted without taking more from readers than they give
+//! back.
 //!
 //! Invariants
 //! - An extent with a batch that is being received, or that waits for its place in the order, is
-//!   never evicted.
-//! - Batches complete in another order than their space was reserved in, so an extent may hold
-//!   younger offsets than its successor: evicting it raises the first offset above all of them,
-//!   whichever extent the others lie in.
+//!   never evicted. Once all else in it is gone it is *wanted*: whoever fills it is asked to go
+//!   elsewhere.
+//! - Of what was reserved, `dead_bytes` can neither be read nor come to be: batches below the first
+//!   offset and batches that were given up, in extents that are still here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 
 use embar_fabric::blog::{Extent, Reservation};
 use embar_fabric::geometry::{BLOCK_BYTES_MAX, UNIT_BYTES};
@@ -17,29 +22,44 @@ use super::Place;
 
 struct Link<M: Memory> {
     extent: Extent<M>,
-    serial: u64,
     /// Reservations that were neither completed nor abandoned.
     pending: u32,
     /// Highest end of a batch completed in it; 0 = none was.
     end: u64,
-    /// Bytes of all batches completed in it.
-    bytes: u64,
+    /// Bytes of batches completed in it that can be read.
+    live_bytes: u64,
+    /// Bytes of it that nobody will read.
+    dead_bytes: u64,
+    /// Bytes of all extents pushed so far, this one included.
+    pushed_bytes: u64,
+    wanted: bool,
 }
 
 /// See the module.
 pub(super) struct Extents<M: Memory> {
     topic: u32,
     ordered: bool,
-    links: VecDeque<Link<M>>,
+    links: BTreeMap<u64, Link<M>>,
+    /// Numbers of the extents by their places in the log.
+    by_place: BTreeMap<u64, u64>,
     next_serial: u64,
+    /// All but the newest in which nothing is pending, by the end of their youngest batch.
+    settled: BTreeSet<(u64, u64)>,
+    /// All but the newest in which something is pending, but for those that are wanted.
+    unsettled: BTreeSet<u64>,
+    occupied_bytes: u64,
+    dead_bytes: u64,
+    /// Of all extents ever pushed.
+    pushed_bytes: u64,
+    wants_more: bool,
 }
 
-/// The oldest extent that nobody is filling.
+/// The extent that is to be evicted first.
 pub(super) struct Oldest {
-    /// Offset after its last batch.
+    /// Offset after its youngest batch.
     pub end: u64,
-    /// Bytes of its batches.
-    pub bytes: u64,
+    /// Its number.
+    serial: u64,
 }
 
 impl<M: Memory> Extents<M> {
@@ -47,28 +67,43 @@ impl<M: Memory> Extents<M> {
         Self {
             topic,
             ordered,
-            links: VecDeque::new(),
+            links: BTreeMap::new(),
+            by_place: BTreeMap::new(),
             next_serial: 0,
+            settled: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
+            occupied_bytes: 0,
+            dead_bytes: 0,
+            pushed_bytes: 0,
+            wants_more: false,
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.links.len()
+    /// Bytes of log that they occupy, readable or not.
+    pub fn occupied_bytes(&self) -> u64 {
+        self.occupied_bytes
     }
 
-    /// Bytes of log that they occupy, readable or not.
-    pub fn occupied(&self) -> u64 {
-        self.links.iter().map(|l| u64::from(l.extent.len())).sum()
+    /// Bytes reserved in them that nobody will ever read.
+    pub fn dead_bytes(&self) -> u64 {
+        self.dead_bytes
+    }
+
+    /// Bytes at the ends of the extents, where nothing was reserved.
+    pub fn unfilled_bytes(&self) -> u64 {
+        let links = self.links.values();
+        links.map(|link| u64::from(link.extent.remaining())).sum()
     }
 
     /// Room in the newest extent, or `None` when a new one is needed.
     pub fn place(&mut self, len: u32) -> Option<(Reservation<M>, Place)> {
-        let link = self.links.back_mut()?;
+        let serial = self.newest()?;
+        let link = self.links.get_mut(&serial)?;
         let reservation = link.extent.reserve(len)?;
         link.pending += 1;
         let place = Place {
             topic: self.topic,
-            serial: link.serial,
+            serial,
             len,
             order: link.extent.order(),
             ordered: self.ordered,
@@ -77,90 +112,200 @@ impl<M: Memory> Extents<M> {
     }
 
     pub fn push(&mut self, extent: Extent<M>) {
-        let serial = self.next_serial;
-        self.next_serial += 1;
-        self.links.push_back(Link {
+        self.close_newest();
+        let bytes = u64::from(extent.len());
+        self.occupied_bytes += bytes;
+        self.pushed_bytes += bytes;
+        self.by_place.insert(extent.at(), self.next_serial);
+        let link = Link {
             extent,
-            serial,
             pending: 0,
             end: 0,
-            bytes: 0,
-        });
+            live_bytes: 0,
+            dead_bytes: 0,
+            pushed_bytes: self.pushed_bytes,
+            wanted: false,
+        };
+        self.links.insert(self.next_serial, link);
+        self.next_serial += 1;
     }
 
-    /// Recovery: an extent that holds `bytes` of batches up to `end`, oldest first. It is never evicted
-    /// if nobody knows where batches in it are, or were, in the order.
+    /// Nothing more is reserved in the newest one.
+    fn close_newest(&mut self) {
+        let Some(serial) = self.newest() else {
+            return;
+        };
+        let link = &self.links[&serial];
+        if link.pending == 0 {
+            self.settled.insert((link.end, serial));
+        } else {
+            self.unsettled.insert(serial);
+        }
+    }
+
+    /// Number of the extent that is being filled; none if that was evicted.
+    fn newest(&self) -> Option<u64> {
+        let newest = self.next_serial.checked_sub(1)?;
+        self.links.contains_key(&newest).then_some(newest)
+    }
+
+    /// Recovery: an extent that holds `bytes` of batches up to `end`, oldest first. It is never
+    /// evicted if nobody knows where batches in it are, or were, in the order.
     pub fn adopt(&mut self, extent: Extent<M>, end: u64, bytes: u64, unknown: bool) {
         self.push(extent);
-        let link = self.links.back_mut().expect("just pushed");
-        (link.end, link.bytes, link.pending) = (end, bytes, unknown.into());
+        let mut newest = self.links.last_entry().expect("just pushed");
+        let link = newest.get_mut();
+        (link.end, link.live_bytes, link.pending) = (end, bytes, unknown.into());
+        let filled = link.extent.len() - link.extent.remaining();
+        link.dead_bytes = u64::from(filled).saturating_sub(bytes);
+        self.dead_bytes += link.dead_bytes;
     }
 
-    fn link_mut(&mut self, place: &Place) -> &mut Link<M> {
-        let found = self.links.binary_search_by_key(&place.serial, |l| l.serial);
-        &mut self.links[found.expect("an extent with a batch on its way is not evicted")]
+    /// Takes one batch out of those that are pending in its extent, after `change`.
+    fn settle<R>(&mut self, place: &Place, change: impl FnOnce(&mut Link<M>) -> R) -> R {
+        let link = self.links.get_mut(&place.serial);
+        let link = link.expect("an extent with a batch on its way is not evicted");
+        let dead_before = link.dead_bytes;
+        let changed = change(link);
+        self.dead_bytes += link.dead_bytes - dead_before;
+        link.pending -= 1;
+        let (pending, end) = (link.pending, link.end);
+        if pending == 0 && self.newest() != Some(place.serial) {
+            self.unsettled.remove(&place.serial);
+            self.settled.insert((end, place.serial));
+        }
+        changed
     }
 
     /// A batch will not be received: gives its room back when nothing was reserved behind it.
     pub fn abandon(&mut self, place: &Place, reservation: Reservation<M>) {
-        let link = self.link_mut(place);
-        link.pending -= 1;
-        link.extent.give_back(reservation);
+        self.settle(place, |link| {
+            if !link.extent.give_back(reservation) {
+                link.dead_bytes += u64::from(place.len);
+            }
+        });
     }
 
     /// A batch that was received gets no offset: its room is free with the extent.
     pub fn forget(&mut self, place: &Place) {
-        self.link_mut(place).pending -= 1;
+        self.settle(place, |link| link.dead_bytes += u64::from(place.len));
+    }
+
+    /// Nobody will know whether a batch has an offset: its extent stays for ever.
+    pub fn leave(&mut self, place: &Place) {
+        if let Some(link) = self.links.get_mut(&place.serial) {
+            link.dead_bytes += u64::from(place.len);
+            self.dead_bytes += u64::from(place.len);
+        }
     }
 
     /// A batch has its offset, and ends at `end`.
-    pub fn complete(&mut self, place: &Place, end: u64, bytes: u64) {
-        let link = self.link_mut(place);
-        link.pending -= 1;
-        link.end = link.end.max(end);
-        link.bytes += bytes;
+    pub fn complete(&mut self, place: &Place, end: u64) {
+        self.settle(place, |link| {
+            link.end = link.end.max(end);
+            link.live_bytes += u64::from(place.len);
+        });
+    }
+
+    /// A completed batch, at this place of the log, can be read no more.
+    pub fn bury(&mut self, at: u64, bytes: u64) {
+        let found = self.by_place.range(..=at).next_back();
+        let link = found.and_then(|(_, serial)| self.links.get_mut(serial));
+        let link = link.expect("an extent with a batch that can be read is not evicted");
+        link.live_bytes -= bytes;
+        link.dead_bytes += bytes;
+        self.dead_bytes += bytes;
+    }
+
+    /// Whether the extent of a pending batch is wanted, or more than `bytes` of log were begun after
+    /// it: there the batch would outlive its neighbours by so much, and their room with it.
+    pub fn is_late(&self, place: &Place, bytes: u64) -> bool {
+        let link = self.links.get(&place.serial);
+        link.is_some_and(|link| link.wanted || self.pushed_bytes - link.pushed_bytes > bytes)
+    }
+
+    /// Wants the extents that hold nothing at or above `first` but what is pending.
+    pub fn want_below(&mut self, first: u64) {
+        let links = &mut self.links;
+        let before = self.unsettled.len();
+        self.unsettled.retain(|serial| {
+            let link = links.get_mut(serial).expect("those are kept");
+            link.wanted = link.end <= first;
+            !link.wanted
+        });
+        self.wants_more |= self.unsettled.len() < before;
+    }
+
+    /// Whether more extents are wanted than when this was asked last.
+    pub fn take_wants(&mut self) -> bool {
+        std::mem::take(&mut self.wants_more)
     }
 
     /// The extent that is to be evicted first.
     pub fn oldest(&self) -> Option<Oldest> {
-        let oldest = self.links.iter().find(|l| l.pending == 0)?;
-        Some(Oldest {
-            end: oldest.end,
-            bytes: oldest.bytes,
-        })
-    }
-
-    /// Takes the oldest extent out.
-    pub fn take_oldest(&mut self) -> Option<Extent<M>> {
-        let oldest = self.links.iter().position(|l| l.pending == 0)?;
-        Some(self.links.remove(oldest)?.extent)
-    }
-
-    /// Takes out every extent, but for the newest, that holds nothing at or above `first`.
-    pub fn take_below(&mut self, first: u64) -> Vec<Extent<M>> {
-        let newest = self.links.back().map(|l| l.serial);
-        let mut taken = Vec::new();
-        let mut kept = VecDeque::with_capacity(self.links.len());
-        for link in self.links.drain(..) {
-            if link.pending == 0 && link.end <= first && Some(link.serial) != newest {
-                taken.push(link.extent);
-            } else {
-                kept.push_back(link);
-            }
+        if let Some((end, serial)) = self.settled.first() {
+            let (end, serial) = (*end, *serial);
+            return Some(Oldest { end, serial });
         }
-        self.links = kept;
+        let serial = self.newest()?;
+        let newest = &self.links[&serial];
+        let end = newest.end;
+        (newest.pending == 0).then_some(Oldest { end, serial })
+    }
+
+    /// Whether the oldest can go and still leave what is to be retained (0: everything) of `bytes`
+    /// that can be read. `leaving` sums those below an offset.
+    pub fn exceed(&self, retention_bytes: u64, bytes: u64, leaving: impl Fn(u64) -> u64) -> bool {
+        if retention_bytes == 0 || self.links.len() < 2 {
+            return false;
+        }
+        let Some(oldest) = self.oldest() else {
+            return false;
+        };
+        // Cheap, and nearly always the answer: what can be read of it leaves in any case.
+        if bytes < retention_bytes + self.links[&oldest.serial].live_bytes {
+            return false;
+        }
+        bytes - leaving(oldest.end) >= retention_bytes
+    }
+
+    /// Takes one out. None of its batches can be read any more.
+    pub fn take(&mut self, oldest: &Oldest) -> Option<Extent<M>> {
+        self.settled.remove(&(oldest.end, oldest.serial));
+        let link = self.links.remove(&oldest.serial)?;
+        debug_assert_eq!(link.live_bytes, 0, "its batches were buried");
+        self.by_place.remove(&link.extent.at());
+        self.occupied_bytes -= u64::from(link.extent.len());
+        self.dead_bytes -= link.dead_bytes;
+        Some(link.extent)
+    }
+
+    /// Takes out every extent, but for the newest, that holds nothing at or above `first`, and wants
+    /// those in which something is pending.
+    pub fn take_below(&mut self, first: u64) -> Vec<Extent<M>> {
+        self.want_below(first);
+        let mut taken = Vec::new();
+        while let Some((end, serial)) = self.settled.first().copied()
+            && end <= first
+        {
+            taken.extend(self.take(&Oldest { end, serial }));
+        }
         taken
     }
 
+    /// Forgets all of them.
     pub fn clear(&mut self) {
-        self.links.clear();
+        *self = Self {
+            next_serial: self.next_serial,
+            ..Self::new(self.topic, self.ordered)
+        };
     }
 }
 
 /// How large the next extent should be. Small topics take small extents; busy ones take large ones,
 /// so that neither the table of extents nor the space lost at their ends grows.
 pub(super) fn wanted_bytes(kept_bytes: u64, retention_bytes: u64, len: u32) -> u32 {
-    let mut share = kept_bytes / 8;
+    let mut share = kept_bytes / EXTENTS_PER_TOPIC;
     if retention_bytes > 0 {
         share = share.min(retention_bytes / 4);
     }
@@ -168,3 +313,7 @@ pub(super) fn wanted_bytes(kept_bytes: u64, retention_bytes: u64, len: u32) -> u
     let rounded_down = 1 << share.ilog2();
     rounded_down.max(len.next_power_of_two())
 }
+
+/// A topic has at least this many extents, unless its batches are larger or the extents the largest:
+/// one is lost at once when it is evicted.
+const EXTENTS_PER_TOPIC: u64 = 16;

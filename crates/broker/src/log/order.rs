@@ -258,9 +258,9 @@ impl<M: Memory> Log<M> {
             mut reservation,
             place,
         } = claimed;
-        self.ordering.ended();
+        self.received(&place);
         let Some(topic) = self.ordered.get(&place.topic) else {
-            self.reserved_bytes -= u64::from(place.len);
+            self.intake.settle(place.len);
             return false;
         };
         let mut lap = meter.start();
@@ -361,7 +361,7 @@ impl<M: Memory> Log<M> {
                                 reservation,
                             },
                         )) => {
-                            self.reserved_bytes -= u64::from(place.len);
+                            self.intake.settle(place.len);
                             (Some(ticket), Some(place), Some(reservation.seal()))
                         }
                         _ => (None, None, None),
@@ -418,6 +418,7 @@ impl<M: Memory> Log<M> {
         let region = self.region.clone();
         let lasts = || reign.is_some_and(|reign| reign.lasts(&region));
         let rows: Vec<u16> = self.region.geometry().data_rows().collect();
+        let mut raised = Vec::new();
         for (id, topic) in &mut self.ordered {
             let cell = cell_of(*id);
             let windows = rows.iter().filter_map(|row| self.region.window(*row, cell));
@@ -435,8 +436,12 @@ impl<M: Memory> Log<M> {
             // Of what lies ahead of us the follower hears by itself.
             if first > topic.first && first <= topic.next {
                 topic.raise_first(first);
-                self.evictions += 1;
+                raised.push(*id);
             }
+        }
+        for id in raised {
+            self.evictions += 1;
+            self.resized(id);
         }
     }
 
@@ -450,9 +455,10 @@ impl<M: Memory> Log<M> {
                 reservation,
             } => {
                 void(reservation);
-                self.reserved_bytes -= u64::from(place.len);
+                self.intake.settle(place.len);
                 if let Ok(extents) = self.extents_of(place.topic) {
                     extents.forget(&place);
+                    self.resized(place.topic);
                 }
                 ticket
             }

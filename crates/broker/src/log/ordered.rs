@@ -17,6 +17,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::limits::MAX_BATCH_BYTES;
 
 use super::Place;
+use super::chain::Evicted;
 use super::extents::{self, Extents};
 
 /// One batch of the order.
@@ -77,7 +78,7 @@ pub(super) struct Ordered<M: Memory> {
     pub bytes: u64,
     /// Those batches.
     pub batches: u64,
-    retention_bytes: u64,
+    pub(super) retention_bytes: u64,
     window: WindowWriter<M>,
     pub extents: Extents<M>,
     entries: VecDeque<Entry<M>>,
@@ -133,7 +134,7 @@ impl<M: Memory> Ordered<M> {
         if let Some(place) = place {
             self.bytes += u64::from(entry.len);
             self.batches += 1;
-            self.extents.complete(place, entry.end(), entry.len.into());
+            self.extents.complete(place, entry.end());
         }
         self.entries.push_back(entry);
     }
@@ -169,29 +170,39 @@ impl<M: Memory> Ordered<M> {
             if entry.span.is_some() {
                 self.bytes -= u64::from(entry.len);
                 self.batches -= 1;
+                self.extents.bury(entry.blog_at, entry.len.into());
             }
         }
     }
 
     /// Takes the oldest extent that nobody is filling and no batch waits in; what lies in it, and
     /// everything below, is gone for all brokers.
-    pub fn evict_oldest(&mut self) -> Option<Vec<Extent<M>>> {
+    pub fn evict_oldest(&mut self) -> Option<Evicted<M>> {
         let oldest = self.extents.oldest()?;
         if oldest.end > self.first {
             self.drop_below(oldest.end);
         }
-        let mut gone: Vec<_> = self.extents.take_oldest().into_iter().collect();
-        gone.append(&mut self.extents.take_below(self.first));
-        Some(gone)
+        let mut extents: Vec<_> = self.extents.take(&oldest).into_iter().collect();
+        extents.append(&mut self.extents.take_below(self.first));
+        Some(Evicted {
+            first: self.first,
+            extents,
+        })
     }
 
     /// Whether the oldest extent can go and still leave what is to be retained on this broker.
     pub fn exceeds_retention(&self) -> bool {
-        if self.retention_bytes == 0 || self.extents.len() < 2 {
-            return false;
-        }
-        let oldest = self.extents.oldest();
-        oldest.is_some_and(|oldest| self.bytes >= self.retention_bytes + oldest.bytes)
+        let own = |e: &&Entry<M>| e.span.is_some();
+        let leaving = |end| {
+            self.entries
+                .iter()
+                .take_while(move |e| e.base < end)
+                .filter(own)
+        };
+        self.extents
+            .exceed(self.retention_bytes, self.bytes, |end| {
+                leaving(end).map(|e| u64::from(e.len)).sum()
+            })
     }
 
     /// The batches from the one that contains `from` on; `from` lies in `[first, next)`.
@@ -214,7 +225,7 @@ impl<M: Memory> Ordered<M> {
     }
 
     /// Recovery: gives the entries of this broker their bytes.
-    pub fn adopt_spans(&mut self, row: u16, span: impl Fn(&Entry<M>) -> Option<Span<M>>) {
+    pub fn adopt_spans(&mut self, row: u16, mut span: impl FnMut(&Entry<M>) -> Option<Span<M>>) {
         for entry in self.entries.iter_mut().filter(|e| e.row == row) {
             entry.span = span(entry);
             if entry.span.is_some() {

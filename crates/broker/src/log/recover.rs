@@ -19,7 +19,9 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES};
 
 use super::chain::{Chain, Entry};
 use super::extents::Extents;
+use super::intake::Intake;
 use super::order::Ordering;
+use super::sizes::Sizes;
 use super::{Log, Watermarks};
 use crate::topics::Topic;
 
@@ -73,6 +75,7 @@ impl<M: Memory> Log<M> {
         for deleted in found.into_keys() {
             index.drop_chain(deleted);
         }
+        let total_bytes = blog.total_bytes();
         let mut log = Self {
             region: region.clone(),
             claim: Arc::clone(claim),
@@ -81,13 +84,15 @@ impl<M: Memory> Log<M> {
             chains,
             ordered: BTreeMap::new(),
             ordering: Ordering::new(region, claim),
-            marks,
-            reserved_bytes: 0,
+            intake: Intake::new(marks, total_bytes),
+            sizes: Sizes::default(),
             on_their_way: 0,
-            congested: false,
             evictions: 0,
+            recalls: 0,
             recovered,
         };
+        let kept: Vec<u32> = log.chains.keys().copied().collect();
+        kept.into_iter().for_each(|id| log.resized(id));
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
             log.open_ordered(topic);
         }
@@ -126,18 +131,20 @@ impl<M: Memory> Log<M> {
             let at = (entry.blog_at, entry.len, entry.extent_order);
             if let Some(found) = find(&self.blog, &mut extents, at, entry.base) {
                 found.end = entry.end();
-                found.bytes += u64::from(entry.len);
             }
         }
         topic.adopt_spans(row, |entry| {
             let order = entry.extent_order;
             let (start, _) = Blog::<M>::locate(entry.blog_at, entry.len, order)?;
             let found = extents
-                .get(&start)
+                .get_mut(&start)
                 .filter(|it| it.extent.order() == order)?;
             let span = found.extent.span(entry.blog_at, entry.len)?;
-            span.with_bytes(|bytes| entry.header_in(bytes, id).is_some())
-                .then_some(span)
+            let whole = span.with_bytes(|bytes| entry.header_in(bytes, id).is_some());
+            if whole {
+                found.bytes += u64::from(entry.len);
+            }
+            whole.then_some(span)
         });
         for record in left {
             let at = (record.blog_at, record.len, record.extent_order());
@@ -150,6 +157,7 @@ impl<M: Memory> Log<M> {
         self.recovered.bytes += topic.bytes;
         self.recovered.damaged += topic.own(row).count() as u64 - topic.batches;
         adopt(&mut topic.extents, extents);
+        self.resized(id);
     }
 }
 
@@ -243,7 +251,7 @@ struct Found<M: Memory> {
     /// Offset of the first batch found in it: extents are chained in this order.
     oldest: u64,
     end: u64,
-    /// Of all batches found in it.
+    /// Of the batches in it that can be read.
     bytes: u64,
     used: u32,
     /// Whether it holds what may be batches, nobody knows where in the order.

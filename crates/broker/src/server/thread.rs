@@ -240,6 +240,7 @@ impl NetworkThread {
             match action {
                 Action::Recv(token, buf) => self.reactor.recv(token, buf),
                 Action::Send(token, buf) => self.reactor.send(token, buf),
+                Action::Recall(token) => Reactor::<Mapped>::recall(&mut self.reactor, token),
                 // The peer may be gone already; then the receive outstanding says so.
                 Action::ShutdownWrite(token) => drop(self.reactor.shutdown_write(token)),
                 Action::Close(token) => self.reactor.close(token),

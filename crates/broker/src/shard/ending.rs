@@ -6,8 +6,10 @@ use embar_transport::Token;
 use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::time::Now;
 
+use super::aside::LEAST_BYTES_PER_SECOND;
+use super::ingest::NO_ROOM_IN_TIME;
 use super::{Action, At, STOPPING, Shard, refusal};
-use crate::connection::{Connection, Input, Peer};
+use crate::connection::{Connection, Held, Input, Peer};
 use crate::profile::Counter;
 
 impl<M: Memory> Shard<M> {
@@ -52,15 +54,16 @@ impl<M: Memory> Shard<M> {
         if connection.link.is_ending() {
             return None;
         }
-        if let Input::Paused { since, .. } = connection.input {
-            return Some(since.after(config.backpressure_timeout));
-        }
-        // Room that is held without bytes coming is room that others wait for.
-        if let Input::Payload(payload) = &connection.input
-            && self.node.paused() > 0
-        {
-            let patience = config.frame_timeout.min(config.backpressure_timeout / 2);
-            return Some(payload.progressed.after(patience));
+        match &connection.input {
+            Input::Paused { since, .. } | Input::Held(Held { since, .. }) => {
+                return Some(since.after(config.backpressure_timeout));
+            }
+            // What is held and hardly comes is what others wait for.
+            Input::Payload(payload) if self.node.paused() > 0 => {
+                let patience = config.frame_timeout.min(config.backpressure_timeout / 2);
+                return Some(payload.looked.after(patience));
+            }
+            Input::Payload(_) | Input::Frames => {}
         }
         let reply = connection.long_reply.as_ref()?;
         (!config.idle_timeout.is_zero()).then(|| reply.since.after(config.idle_timeout))
@@ -69,6 +72,7 @@ impl<M: Memory> Shard<M> {
     /// Ends what has taken too long, lets links send their heartbeats, and tells streams which brokers
     /// came and went.
     pub fn tick(&mut self, at: At) {
+        self.ticked = true;
         self.tell_roster(at);
         let due = |c: &Connection<M>| self.deadline_of(c).is_some_and(|d| d <= at.now);
         let due: Vec<Token> = self
@@ -89,24 +93,30 @@ impl<M: Memory> Shard<M> {
     }
 
     fn look_at_own_deadline(&mut self, token: Token, at: At) {
-        let Some(connection) = self.connections.get(&token) else {
+        let own = |it| self.own_deadline_of(it);
+        let deadline = self.connections.get(&token).and_then(own);
+        if deadline.is_none_or(|deadline| deadline > at.now) {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
-        match self.own_deadline_of(connection) {
-            Some(deadline) if deadline <= at.now => {}
-            _ => return,
+        if let Input::Payload(payload) = &mut connection.input
+            && payload.comes(at.now)
+        {
+            return;
         }
-        let error = match connection.input {
-            Input::Paused { .. } => {
+        let error = match &connection.input {
+            Input::Paused { .. } | Input::Held(_) => {
                 self.meter.count(Counter::RefusedBatches as usize, 1);
-                refusal(
-                    ErrorCode::Backpressure,
-                    "the log had no room for this batch in time: publish more slowly, or give the cluster a larger region".into(),
-                )
+                refusal(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into())
             }
             Input::Payload(_) => refusal(
                 ErrorCode::Timeout,
-                "a frame was begun and not completed in time".into(),
+                format!(
+                    "a batch came more slowly than {} KiB/s while others waited for what it held: send smaller ones",
+                    LEAST_BYTES_PER_SECOND >> 10
+                ),
             ),
             Input::Frames => refusal(
                 ErrorCode::Timeout,

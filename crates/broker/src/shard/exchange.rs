@@ -154,12 +154,24 @@ impl<M: Memory> Shard<M> {
             return;
         };
         let ending = connection.link.is_ending();
-        if ending && !matches!(connection.input, Input::Payload(_)) {
+        if ending && let Input::Payload(payload) = &mut connection.input {
+            // What it holds is to be given up at once.
+            if !std::mem::replace(&mut payload.recalled, true) {
+                out.push(Action::Recall(token));
+            }
+        } else if ending {
+            self.give_up_held(token);
+            let Some(connection) = self.connections.get_mut(&token) else {
+                return;
+            };
             connection.input = Input::Frames;
             if connection.link.body_due() > 0 {
                 connection.link.discard_body(at.now);
             }
         }
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
         connection.push_long_reply();
         if let Peer::Subscriber(cursor) = &mut connection.peer
             && connection.link.may_send_body()

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use embar_fabric::blog::Reservation;
 use embar_fabric::memory::Memory;
 use embar_transport::{RecvBuf, Store, Token};
 use embar_wire::batch::BatchHeader;
@@ -13,8 +12,8 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::message::Messages;
 
 use super::{Action, At, Shard, refusal};
-use crate::connection::{Input, Payload, Peer, Session};
-use crate::log::{Claimed, NoRoom, Place, Ticket};
+use crate::connection::{Input, Payload, Peer, Room, Session};
+use crate::log::{Admitted, Claimed, NoRoom, Ticket};
 use crate::profile::{Counter, Stage};
 
 impl<M: Memory> Shard<M> {
@@ -53,54 +52,85 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    /// Gives the batch room in the log, or pauses the connection until there is some.
+    /// Lets the batch come, or pauses the connection until it may.
     fn admit(&mut self, token: Token, header: BatchHeader, at: At, out: &mut Vec<Action<M>>) {
-        let len = BATCH_HEADER_BYTES as u32 + header.payload_len();
-        let start = self.meter.start();
-        let admitted = self.node.log().admit(header.topic(), len);
-        self.meter.stop(Stage::ReserveBLogSpace as usize, start);
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
+        let by = connection.sender(self.lane, token);
+        let start = self.meter.start();
+        let admitted = self
+            .node
+            .log()
+            .admit(header.topic(), header.frame_len(), &by);
+        self.meter.stop(Stage::ReserveBLogSpace as usize, start);
         let link = &mut connection.link;
-        match admitted {
-            Ok(Claimed { reservation, place }) => {
-                let checked = BATCH_HEADER_BYTES;
-                connection.crc = Crc::new();
-                connection.input = Input::Payload(Payload {
-                    header,
-                    place,
-                    progressed: at.now,
-                    checked,
-                });
-                // The time it was held back is not its peer's.
-                link.hold(false, at.now);
-                let mut buf = RecvBuf::log(reservation, checked..len as usize);
-                // One system call takes the payload and the header of the next batch, and no byte
-                // of the next payload.
-                if let Some(space) = link.lend_ahead(BATCH_HEADER_BYTES) {
-                    buf = buf.then(space);
-                }
-                out.push(Action::Recv(token, buf));
+        let whole = header.frame_len() as usize;
+        let (room, buf) = match admitted {
+            Ok(Admitted::Claimed(Claimed { reservation, place })) => {
+                let buf = RecvBuf::log(reservation, BATCH_HEADER_BYTES..whole);
+                (Room::Log(place), buf)
             }
-            Err(NoRoom::UnknownTopic) => {
-                self.refuse_batch(token, topic_is_gone(), at);
-            }
-            Err(NoRoom::Damaged) => {
-                let what = "the topic's order is damaged, so nothing can be stored behind it: publish to another topic";
-                self.refuse_batch(token, refusal(ErrorCode::Internal, what.into()), at);
+            Ok(Admitted::Aside(bytes)) => {
+                let first = bytes as usize;
+                let buf = RecvBuf::heap(vec![0; first], BATCH_HEADER_BYTES..first);
+                (Room::Aside(bytes), buf)
             }
             Err(NoRoom::Congested | NoRoom::Full) => {
                 if !matches!(connection.input, Input::Paused { .. }) {
-                    link.hold(true, at.now);
                     connection.input = Input::Paused {
                         header,
                         since: at.now,
                     };
-                    self.paused.push(token);
-                    self.meter.count(Counter::Pauses as usize, 1);
+                    self.pause(token, at);
                 }
+                return;
             }
+            Err(never) => return self.refuse_batch(token, never_stored(never), at),
+        };
+        connection.crc = Crc::new();
+        // The time it was held back is not its peer's.
+        link.hold(false, at.now);
+        let payload = Payload {
+            header,
+            room,
+            began: at.now,
+            looked: at.now,
+            had: 0,
+            checked: BATCH_HEADER_BYTES,
+            recalled: false,
+        };
+        self.receive(token, payload, buf, out);
+    }
+
+    /// Asks for bytes of a payload, into a buffer that may have room for some of it only.
+    pub(super) fn receive(
+        &mut self,
+        token: Token,
+        payload: Payload,
+        mut buf: RecvBuf<M>,
+        out: &mut Vec<Action<M>>,
+    ) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        // One system call takes the payload and the header of the next batch, and no byte of the next
+        // payload.
+        if buf.filled().end + buf.remaining() == payload.len() as usize
+            && let Some(space) = connection.link.lend_ahead(BATCH_HEADER_BYTES)
+        {
+            buf = buf.then(space);
+        }
+        connection.input = Input::Payload(payload);
+        out.push(Action::Recv(token, buf));
+    }
+
+    /// A connection waits for room.
+    pub(super) fn pause(&mut self, token: Token, at: At) {
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.link.hold(true, at.now);
+            self.paused.push(token);
+            self.meter.count(Counter::Pauses as usize, 1);
         }
     }
 
@@ -110,13 +140,17 @@ impl<M: Memory> Shard<M> {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
-            let Input::Paused { header, .. } = connection.input else {
-                continue;
-            };
-            self.admit(token, header, at, out);
+            match &mut connection.input {
+                Input::Paused { header, .. } => {
+                    let header = *header;
+                    self.admit(token, header, at, out);
+                }
+                Input::Held(_) => self.go_on(token, at, out),
+                Input::Frames | Input::Payload(_) => continue,
+            }
             self.act(token, at, out);
             let still = self.connections.get(&token).map(|c| &c.input);
-            if matches!(still, Some(Input::Paused { .. })) {
+            if matches!(still, Some(Input::Paused { .. } | Input::Held(_))) {
                 self.paused.push(token);
             }
         }
@@ -141,11 +175,12 @@ impl<M: Memory> Shard<M> {
             return;
         };
         let link = &mut connection.link;
-        let alive = matches!(result, Ok(n) if *n > 0);
-        if alive {
+        let came = matches!(result, Ok(n) if *n > 0);
+        let recalled = payload.recalled
+            && matches!(result, Err(error) if error.kind() == io::ErrorKind::Interrupted);
+        if came {
             self.meter
                 .add_ticks(Stage::DrainPayloadToBuffer as usize, ticks, 1);
-            payload.progressed = at.now;
         }
         let filled = buf.filled().end;
         let start = self.meter.start();
@@ -154,8 +189,9 @@ impl<M: Memory> Shard<M> {
         self.meter.stop(Stage::VerifyPayload as usize, start);
         link.body_received(filled - payload.checked, at.now);
         payload.checked = filled;
-        let whole = buf.remaining() == 0;
-        if alive && !whole && !link.is_ending() {
+        let whole = payload.is_whole();
+        let goes_on = (came || recalled) && !whole && !link.is_ending();
+        if goes_on && buf.remaining() > 0 && !payload.recalled {
             out.push(Action::Recv(token, buf));
             return;
         }
@@ -164,33 +200,67 @@ impl<M: Memory> Shard<M> {
         if let Some(space) = space {
             link.ahead_received(space, ahead, at.now);
         }
-        link.end_of_stream(result, at.now);
+        if !recalled {
+            link.end_of_stream(result, at.now);
+        }
         let input = std::mem::replace(&mut connection.input, Input::Frames);
-        if let (Input::Payload(payload), Store::Log(reservation)) = (input, store) {
-            if whole {
-                self.complete(token, payload, reservation, at);
-            } else {
-                self.abandon(reservation, payload.place);
-            }
+        let Input::Payload(payload) = input else {
+            return;
+        };
+        if whole {
+            self.complete(token, payload, store, at);
+        } else if goes_on {
+            self.widen(token, payload, store, at, out);
+        } else {
+            self.give_up(token, &payload, store);
         }
     }
 
     /// All bytes are there.
-    fn complete(&mut self, token: Token, payload: Payload, reservation: Reservation<M>, at: At) {
-        let Payload { header, place, .. } = payload;
+    fn complete(&mut self, token: Token, payload: Payload, store: Store<M>, at: At) {
         let start = self.meter.start();
-        let checked = self.check(token, &header, &reservation);
+        let checked = match &store {
+            Store::Log(reservation) => {
+                let all = BATCH_HEADER_BYTES..reservation.len();
+                reservation.with_bytes(all, |bytes| self.check(token, &payload.header, bytes))
+            }
+            Store::Heap(bytes) => self.check(token, &payload.header, &bytes[BATCH_HEADER_BYTES..]),
+            Store::Ring(_) => unreachable!("a payload is received into the log or aside"),
+        };
         self.meter.stop(Stage::VerifyPayload as usize, start);
         if let Err(error) = checked {
-            self.abandon(reservation, place);
+            self.give_up(token, &payload, store);
             self.refuse_batch(token, error, at);
             return;
         }
-        let claimed = Claimed { reservation, place };
+        match (store, payload.room) {
+            (Store::Log(reservation), Room::Log(place)) => {
+                let claimed = Claimed { reservation, place };
+                if self.node.log().is_late(&place) {
+                    let (payload, bytes) = self.move_aside(token, payload, claimed);
+                    return self.place(token, payload, bytes, at);
+                }
+                self.earn(token, &payload, at);
+                self.store(token, &payload.header, claimed, at);
+            }
+            (Store::Heap(bytes), _) => self.place(token, payload, bytes, at),
+            _ => unreachable!("what is received into the log has a place there"),
+        }
+    }
+
+    /// A batch that is there and checked is appended, or goes to the sequencer.
+    pub(super) fn store(
+        &mut self,
+        token: Token,
+        header: &BatchHeader,
+        claimed: Claimed<M>,
+        at: At,
+    ) {
         let Some(connection) = self.connections.get_mut(&token) else {
             self.node.log().abandon(claimed);
             return;
         };
+        let header = *header;
         let stored = match connection.peer {
             Peer::Publisher {
                 session: Some(session),
@@ -223,26 +293,18 @@ impl<M: Memory> Shard<M> {
             }
         };
         if !stored {
-            self.refuse_batch(token, topic_is_gone(), at);
+            self.refuse_batch(token, never_stored(NoRoom::UnknownTopic), at);
             return;
         }
         let count = |counter: Counter, n: u64| self.meter.count(counter as usize, n);
         count(Counter::Batches, 1);
         count(Counter::Messages, u64::from(header.message_count()));
-        count(
-            Counter::Bytes,
-            BATCH_HEADER_BYTES as u64 + u64::from(header.payload_len()),
-        );
+        count(Counter::Bytes, header.frame_len().into());
     }
 
     /// Nothing that subscribers could stumble over may reach the log: checksum,
     /// every message's lengths, the topic's limit.
-    fn check(
-        &self,
-        token: Token,
-        header: &BatchHeader,
-        reservation: &Reservation<M>,
-    ) -> Result<(), ErrorReply> {
+    fn check(&self, token: Token, header: &BatchHeader, payload: &[u8]) -> Result<(), ErrorReply> {
         let damaged = |error: DecodeError| {
             let (sequence, producer) = (header.sequence(), header.producer());
             let what = format!("batch {sequence} of producer {producer:#x} is damaged: {error}");
@@ -261,23 +323,19 @@ impl<M: Memory> Shard<M> {
             } => max_message_bytes as usize,
             _ => 0,
         };
-        reservation.with_bytes(BATCH_HEADER_BYTES..reservation.len(), |payload| {
-            for message in Messages::new(payload, header.message_count()) {
-                let bytes = message.map_err(|e| damaged(e.into()))?.content_len();
-                if bytes > limit {
-                    let what = format!("a message of {bytes} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size");
-                    return Err(refusal(ErrorCode::TooLarge, what));
-                }
+        for message in Messages::new(payload, header.message_count()) {
+            let bytes = message.map_err(|e| damaged(e.into()))?.content_len();
+            if bytes > limit {
+                let what = format!(
+                    "a message of {bytes} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size"
+                );
+                return Err(refusal(ErrorCode::TooLarge, what));
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
-    pub(super) fn abandon(&mut self, reservation: Reservation<M>, place: Place) {
-        self.node.log().abandon(Claimed { reservation, place });
-    }
-
-    fn refuse_batch(&mut self, token: Token, error: ErrorReply, at: At) {
+    pub(super) fn refuse_batch(&mut self, token: Token, error: ErrorReply, at: At) {
         self.meter.count(Counter::RefusedBatches as usize, 1);
         self.refuse(token, error, at);
     }
@@ -327,9 +385,20 @@ fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), Erro
     }
 }
 
-fn topic_is_gone() -> ErrorReply {
-    refusal(
-        ErrorCode::UnknownTopic,
-        "the topic was deleted: create it again, or publish to another".into(),
-    )
+/// What a publisher is told whose batch has no room and never will.
+pub(super) fn never_stored(why: NoRoom) -> ErrorReply {
+    match why {
+        NoRoom::Damaged => refusal(
+            ErrorCode::Internal,
+            "the topic's order is damaged, so nothing can be stored behind it: publish to another topic".into(),
+        ),
+        NoRoom::UnknownTopic => refusal(
+            ErrorCode::UnknownTopic,
+            "the topic was deleted: create it again, or publish to another".into(),
+        ),
+        NoRoom::Congested | NoRoom::Full => refusal(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into()),
+    }
 }
+
+/// What a publisher is told that waited for room.
+pub(super) const NO_ROOM_IN_TIME: &str = "the log had no room for this batch in time: publish more slowly, or give the cluster a larger region";

@@ -286,7 +286,7 @@ fn an_order_that_is_damaged_ends_and_holds_up_no_other() {
     assert_eq!(broker.answers(), expected);
     assert_eq!(broker.log.reserved_bytes(), 0);
     assert!(matches!(
-        broker.log.admit(STRICT, 256),
+        broker.log.place(STRICT, 256),
         Err(NoRoom::Damaged)
     ));
     let read = |broker: &world::Broker, from| {

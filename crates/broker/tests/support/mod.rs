@@ -254,9 +254,18 @@ impl Peer {
     }
 
     pub fn open_publisher(&mut self, topic: &str, acks: u32) -> PublisherOpened {
+        self.open_publisher_as(topic, 7, acks)
+    }
+
+    /// On an ordered topic: the session of that producer.
+    pub fn open_session(&mut self, topic: &str, producer: u64) -> PublisherOpened {
+        self.open_publisher_as(topic, producer, 1)
+    }
+
+    fn open_publisher_as(&mut self, topic: &str, producer: u64, acks: u32) -> PublisherOpened {
         let open = OpenPublisher {
             topic: topic.into(),
-            producer: 7,
+            producer,
             acks,
             instance: 1,
             resumes: false,

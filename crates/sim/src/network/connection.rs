@@ -37,8 +37,21 @@ pub(super) struct Far {
     pub state: FarState,
     pub recv: Option<RecvBuf<Simulated>>,
     pub send: Option<SendBuf<Simulated>>,
+    /// The broker wants the buffer back that it receives into.
+    pub recalled: bool,
     /// Batches went by it, and not only control messages.
     pub sent_batches: bool,
+}
+
+impl Far {
+    /// The buffer that the broker wants back.
+    pub fn take_recalled(&mut self) -> Option<RecvBuf<Simulated>> {
+        if std::mem::take(&mut self.recalled) {
+            self.recv.take()
+        } else {
+            None
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +104,7 @@ impl Connection {
                 state: FarState::Absent,
                 recv: None,
                 send: None,
+                recalled: false,
                 sent_batches: false,
             },
         }
@@ -144,7 +158,8 @@ impl Connection {
             FarState::Closed(_) => self.far.recv.is_some() || self.far.send.is_some(),
             FarState::Open(_) => {
                 let incoming = self.up.readable(now) > 0 || self.up.ended(now).is_some();
-                (self.far.recv.is_some() && incoming)
+                let can_receive = self.far.recv.is_some() && (incoming || self.far.recalled);
+                can_receive
                     || (self.far.send.is_some() && (self.down.room() > 0 || self.is_dead(now)))
             }
         }

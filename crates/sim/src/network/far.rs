@@ -53,6 +53,14 @@ impl Network {
         if let Some(c) = c {
             assert!(c.far.recv.is_none(), "one receive at a time");
             c.far.recv = Some(buf);
+            c.far.recalled = false;
+        }
+    }
+
+    /// The broker takes back what it receives into.
+    pub fn broker_recall(&mut self, token: Token) {
+        if let Some(c) = self.of(token) {
+            c.far.recalled |= c.far.recv.is_some();
         }
     }
 
@@ -119,6 +127,10 @@ impl Network {
     }
 
     fn far_transfer(&mut self, id: Id, token: Token, now: u64) -> Option<FarEvent> {
+        if let Some(buf) = self.connections.get_mut(&id)?.far.take_recalled() {
+            let error = io::ErrorKind::Interrupted.into();
+            return Some(FarEvent::Received(token, buf, Err(error)));
+        }
         let send_first = self.random.one_in(2);
         let at = self.soon(now);
         let most = self.piece(usize::MAX);

@@ -304,6 +304,7 @@ impl World {
                 bounds::send(&buf)?;
                 self.network.broker_send(token, buf);
             }
+            Action::Recall(token) => self.network.broker_recall(token),
             Action::ShutdownWrite(token) => self.network.broker_shutdown(token, self.now),
             Action::Close(token) => self.network.broker_close(token, self.now),
             // They were, at once.

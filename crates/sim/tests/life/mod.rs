@@ -94,7 +94,7 @@ impl Life {
         });
         books.seal((MAKER, number), &frame, false);
         let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("just sealed");
-        let admitted = self.log.admit(topic.id, header.frame_len()).ok();
+        let admitted = self.log.place(topic.id, header.frame_len()).ok();
         let mut claimed: Claimed<Simulated> = admitted.expect("there is room");
         claimed.reservation.write(64, &frame[64..]);
         let meter = embar_meter::Profile::new(&embar_broker::profile::SCHEMA).recorder();

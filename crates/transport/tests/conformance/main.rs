@@ -98,6 +98,7 @@ macro_rules! conformance {
                     every_burst_after_a_short_receive_is_noticed
                     the_end_is_told_after_the_last_byte_and_again
                     the_end_is_found_in_small_steps_after_its_edge_was_taken
+                    a_recalled_receive_comes_back_with_what_it_has
                     a_receive_into_the_log_lands_in_place
                     a_receive_into_a_ring_shows_what_came_and_no_more
                     what_follows_the_first_part_lands_in_the_second

@@ -1,4 +1,4 @@
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use embar_transport::{Reactor, RecvBuf, Store};
 use rustix::net::SendFlags;
 
 use crate::Kind;
-use crate::driver::{driver, pattern, room};
+use crate::driver::{driver, heap, pattern, room};
 use crate::log::Log;
 
 pub fn a_receive_waits_for_bytes_and_takes_what_is_there<K: Kind>() {
@@ -120,6 +120,31 @@ pub fn an_urgent_byte_does_not_stall_what_follows<K: Kind>() {
         buf.with_filled(0..result.unwrap(), |bytes| all.extend_from_slice(bytes));
     }
     assert_eq!(all, b"beforeafter");
+}
+
+pub fn a_recalled_receive_comes_back_with_what_it_has<K: Kind>() {
+    let mut driver = driver::<K>();
+    let (token, mut peer) = driver.pair();
+    driver.reactor.recall(token);
+    driver.reactor.recv(token, room(8));
+    peer.write_all(b"abc").unwrap();
+    let (buf, result, _) = driver.received(token);
+    assert_eq!(result.unwrap(), 3);
+    driver.reactor.recv(token, buf);
+    driver.reactor.recall(token);
+    driver.reactor.recall(token);
+    let (buf, result, _) = driver.received(token);
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::Interrupted);
+    assert_eq!((buf.filled(), buf.remaining()), (0..3, 5));
+    assert_eq!(driver.reactor.outstanding(), 0);
+    // The connection goes on, and nothing that came meanwhile is lost.
+    peer.write_all(b"defgh").unwrap();
+    driver.reactor.recv(token, buf);
+    let (buf, result, _) = driver.received(token);
+    assert_eq!(result.unwrap(), 5);
+    assert_eq!(heap(buf), b"abcdefgh");
+    driver.reactor.close(token);
+    driver.reactor.recall(token);
 }
 
 pub fn a_receive_into_the_log_lands_in_place<K: Kind>() {
