@@ -39,14 +39,14 @@ pub struct ClusterOptions {
 }
 
 impl Default for ClusterOptions {
-    /// Three masters on free ports without replicas, and a node timeout of a second.
+    /// Three masters on free ports without replicas, and a node timeout of two seconds.
     fn default() -> Self {
         Self {
             masters: 3,
             replicas: 0,
             ports: None,
             hosts: Vec::new(),
-            node_timeout_ms: 1000,
+            node_timeout_ms: 2000,
             password: None,
             tls: None,
             require_full_coverage: true,
@@ -110,7 +110,7 @@ impl Cluster {
     /// (`CLUSTER_WRITABLE_DELAY` in cluster.c).
     ///
     /// # Errors
-    /// A server does not start, or they do not become a cluster within 30 seconds.
+    /// A server does not start, or they do not become a cluster within three minutes.
     pub fn start(options: &ClusterOptions) -> Result<Self, StartError> {
         form::start(options)
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long a command may take, and how long a server that hangs is waited for.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest string it takes, in bytes: what tests set up is small.
 const STRING_BYTES_MAX: usize = 64 << 20;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a server may take until it answers: a hundredth of this is usual.
-const START_PATIENCE: Duration = Duration::from_secs(10);
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Between two attempts to reach a server that starts.
 const LOOK: Duration = Duration::from_millis(2);
@@ -258,7 +258,7 @@ impl Server {
     /// each element, nothing for nil, and bytes that are no UTF-8 replaced.
     ///
     /// # Errors
-    /// The server refuses it, or does not answer within five seconds.
+    /// The server refuses it, or does not answer within half a minute.
     pub fn command(&self, arguments: &[&str]) -> Result<String, CommandError> {
         Ok(self.call(arguments)?.text())
     }

@@ -5,13 +5,13 @@ use super::{Cluster, ClusterOptions, health};
 use crate::error::{CommandError, StartError};
 use crate::server::Server;
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many slots there are.
 const SLOTS: usize = 16_384;
 
 /// How long each of the two phases (all have met, all is well) may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every node meets every other at once, instead of hearing of it by gossip, and gets an epoch of its own, instead of
 /// quarrelling about that: both take seconds.
@@ -36,7 +36,7 @@ pub fn start(options: &ClusterOptions) -> Result<Cluster, StartError> {
         password: options.password.clone(),
     };
     introduce(&cluster)?;
-    health::wait(PATIENCE, || unmet(&cluster))?;
+    meet(&cluster, options.node_timeout_ms)?;
     for (replica, node) in cluster.replicas().iter().enumerate() {
         let master = cluster.node_id(replica / options.replicas);
         node.command(&["CLUSTER", "REPLICATE", master])?;
@@ -46,7 +46,7 @@ pub fn start(options: &ClusterOptions) -> Result<Cluster, StartError> {
     Ok(cluster)
 }
 
-/// Gives out the slots, and makes each two nodes meet.
+/// Gives out the slots.
 fn introduce(cluster: &Cluster) -> Result<(), CommandError> {
     for (index, node) in cluster.nodes.iter().enumerate() {
         let mut control = node.control()?;
@@ -58,14 +58,31 @@ fn introduce(cluster: &Cluster) -> Result<(), CommandError> {
             control.call(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
         }
     }
-    // Only now: a node that was met by another one takes no epoch any more.
-    for (index, node) in cluster.nodes.iter().enumerate() {
-        let mut control = node.control()?;
-        for other in &cluster.nodes[index + 1..] {
-            let (ip, port) = (other.address().ip(), other.port());
-            control.call(&["CLUSTER", "MEET", &ip.to_string(), &port.to_string()])?;
+    Ok(())
+}
+
+/// Makes each two nodes meet. Only when they have their epochs: a node that was met by another one takes none any more.
+fn meet(cluster: &Cluster, node_timeout_ms: u32) -> Result<(), StartError> {
+    // A node that is too busy to answer for so long is forgotten again, so nodes meet until they know each other.
+    let forgotten_after = 2 * Duration::from_millis(node_timeout_ms.max(1000).into());
+    let mut met: Option<Instant> = None;
+    health::wait(PATIENCE, || {
+        let unmet = unmet(cluster)?;
+        if met.is_none_or(|met| met.elapsed() > forgotten_after) {
+            // At first one of each two does what makes both meet.
+            let to_meet = unmet
+                .iter()
+                .filter(|(node, other)| met.is_some() || node < other);
+            for (node, other) in to_meet {
+                let other = &cluster.nodes[*other];
+                let (ip, port) = (other.address().ip().to_string(), other.port().to_string());
+                cluster.nodes[*node].call(&["CLUSTER", "MEET", &ip, &port])?;
+            }
+            met = Some(Instant::now());
         }
-    }
+        let problem = |(node, other)| format!("node {node} has not met node {other}");
+        Ok(unmet.first().copied().map(problem))
+    })?;
     Ok(())
 }
 
@@ -75,15 +92,16 @@ fn slots_of(master: usize, masters: usize) -> RangeInclusive<usize> {
     first(master)..=first(master + 1) - 1
 }
 
-/// A pair of nodes that do not know each other yet.
-fn unmet(cluster: &Cluster) -> Result<Option<String>, CommandError> {
+/// Nodes, each with one that it does not know yet.
+fn unmet(cluster: &Cluster) -> Result<Vec<(usize, usize)>, CommandError> {
+    let mut unmet = Vec::new();
     for (index, node) in cluster.nodes.iter().enumerate() {
         let view = view(node)?;
-        if let Some(other) = cluster.ids.iter().find(|id| !view.knows(id)) {
-            return Ok(Some(format!("node {index} has not met {other}")));
-        }
+        let others = cluster.ids.iter().enumerate();
+        let unknown = others.filter(|(_, id)| !view.knows(id));
+        unmet.extend(unknown.map(|(other, _)| (index, other)));
     }
-    Ok(None)
+    Ok(unmet)
 }
 
 /// A replica that some node does not know as one of its master.

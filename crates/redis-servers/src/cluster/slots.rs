@@ -13,7 +13,7 @@ const KEYS_PER_MOVE: &str = "100";
 const MOVE_MS: &str = "5000";
 
 /// How long the news of a new owner may take to reach all nodes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How far [`Cluster::move_slot`] goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
