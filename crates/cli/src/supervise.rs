@@ -7,14 +7,20 @@
 //! - Terminal signals reach this process only (each broker has a process group of its own), so the order of a shutdown
 //!   is ours: data brokers first, then the standbys, then the head.
 //!
-//! Read [`protocol`], then `child.rs`, [`plan`], [`cluster`], [`work`].
+//! Read [`protocol`], then `child.rs`, [`plan`], [`cluster`], and for a cluster that is kept going `keeper.rs` (the decisions),
+//! `watch.rs`, and `tenure.rs` and `takeover.rs` (processes that an earlier command left); [`work`] for one that is not.
 
 pub mod child;
 pub mod cluster;
+mod keeper;
 pub mod plan;
 pub mod protocol;
 mod stop;
+mod takeover;
+mod tenure;
+mod watch;
 pub mod work;
 
 pub use cluster::{Broker, Cluster, Happening};
 pub use plan::Plan;
+pub use watch::Watch;

@@ -1,12 +1,12 @@
 //! `embar up`: a local cluster in the foreground.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
+use embar_fabric::{Probe, Region};
 use embar_meter::table::Table;
 use serde::Serialize;
 
@@ -15,13 +15,7 @@ use crate::regions;
 use crate::settings::BrokerSettings;
 use crate::size::{Size, parse_duration};
 use crate::supervise::plan::{self, Role};
-use crate::supervise::{Broker, Cluster, Happening, Plan};
-
-/// A broker that dies so often within [`WITHIN`] is given up.
-const RESTARTS_MAX: usize = 5;
-const WITHIN: Duration = Duration::from_secs(60);
-/// Wait before the first restart; doubled each time.
-const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+use crate::supervise::{Broker, Cluster, Plan, Watch};
 
 /// Start a local cluster and keep it running
 #[derive(Args, Debug)]
@@ -34,7 +28,10 @@ Examples:
 The log lives in shared memory: it survives the death of any process, also of all of them, and
 nothing of it survives a reboot. The next `embar up` with the same region finds the data again,
 unless --fresh is given. Ctrl-C and SIGTERM drain. A broker that dies is restarted with its
-data. While the head is gone, a standby sequences, and only topics cannot be created or deleted.
+data, after 0.1 s and then later each time, up to 10 s, for as long as it takes; standard error
+says why it died and when it is tried again. While the head is gone, a standby sequences, and only
+topics cannot be created or deleted. A broker of an earlier command that still lives in the region
+(stopped, for instance) stays, and is started again when it ends.
 
 Brokers join and leave while the cluster runs: `embar broker --follower ADDRESS` takes a spare
 place, and `embar drain ID` lets one leave for good. A spare costs tables now, about 5 % of what
@@ -101,7 +98,7 @@ struct Stopped<'a> {
     region_bytes: u64,
 }
 
-/// Runs until told to stop, or until the head cannot be kept alive.
+/// Runs until told to stop.
 pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
     let started = Instant::now();
     let plan = make_plan(args)?;
@@ -109,16 +106,13 @@ pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
     plan.settings.to_config(plan.listen)?;
     let mut cluster = Cluster::start(plan, context)?;
     announce(&cluster, started.elapsed(), context)?;
-    let result = Watch::default().run(&mut cluster, context);
-    if result.is_ok() {
-        context
-            .output
-            .note("draining; press Ctrl-C again to stop at once");
-    }
+    Watch::new(&mut cluster, context).run();
+    context
+        .output
+        .note("draining; press Ctrl-C again to stop at once");
     let plan = cluster.plan().clone();
     let killed = cluster.stop();
-    say_what_is_left(&plan, killed, context)?;
-    result
+    say_what_is_left(&plan, killed, context)
 }
 
 fn make_plan(args: &UpArgs) -> Result<Plan> {
@@ -227,6 +221,13 @@ fn say_what_is_left(plan: &Plan, killed: Vec<u16>, context: &Context) -> Result<
             "broker {id} did not end within its grace and was killed"
         ));
     }
+    if let Probe::InUse { rows } = Region::probe(&plan.region) {
+        for (id, pid) in rows {
+            context.output.note(format_args!(
+                "broker {id} (pid {pid}) was not started by this command and goes on"
+            ));
+        }
+    }
     context.output.json(&Stopped {
         stopped: true,
         killed,
@@ -254,142 +255,9 @@ fn region_option(region: &Path) -> String {
     }
 }
 
-/// Restarts what dies.
-#[derive(Default)]
-struct Watch {
-    /// When each broker died lately.
-    deaths: BTreeMap<u16, Vec<Instant>>,
-    /// When which broker is to be started again.
-    due: BTreeMap<u16, Instant>,
-}
-
-impl Watch {
-    fn run(&mut self, cluster: &mut Cluster, context: &Context) -> Result<()> {
-        loop {
-            let deadline = self.due.values().min().copied();
-            match cluster.wait(deadline) {
-                Happening::Interrupted => return Ok(()),
-                Happening::Died { id, how } => self.died(id, &how, context)?,
-                Happening::Serves(broker) => {
-                    let with = match broker.role {
-                        Role::Data => format!(" with {} batches", broker.recovered_batches),
-                        Role::Head | Role::Standby => String::new(),
-                    };
-                    context.output.note(format_args!(
-                        "broker {} serves again at {} (pid {}){with}",
-                        broker.id, broker.address, broker.pid
-                    ));
-                }
-                Happening::Left { id } => {
-                    self.due.remove(&id);
-                    context.output.note(format_args!(
-                        "broker {id} has left the cluster, as it was asked to"
-                    ));
-                }
-                Happening::Woken | Happening::TimedOut => {}
-            }
-            self.restart_due(cluster, context)?;
-        }
-    }
-
-    /// Fails when it is the head and it dies too often.
-    fn died(&mut self, id: u16, how: &str, context: &Context) -> Result<()> {
-        let now = Instant::now();
-        let deaths = self.deaths.entry(id).or_default();
-        deaths.retain(|death| now.duration_since(*death) < WITHIN);
-        deaths.push(now);
-        let count = deaths.len();
-        if count > RESTARTS_MAX && id == 0 {
-            bail!(
-                "the head {how}\nit died {count} times within {WITHIN:?} and the cluster stops: without it nobody can join and no topic can be created; the data stay in memory"
-            );
-        }
-        if count > RESTARTS_MAX {
-            context.output.note(format_args!(
-                "broker {id} {how}\nbroker {id} died {count} times within {WITHIN:?} and is given up; its data stay in memory: stop the cluster, look into its log, start again"
-            ));
-            return Ok(());
-        }
-        let wait = BACKOFF_FIRST * (1 << (count - 1));
-        context.output.note(format_args!(
-            "broker {id} {how}\nbroker {id} is restarted in {wait:?}"
-        ));
-        self.due.insert(id, now + wait);
-        Ok(())
-    }
-
-    fn restart_due(&mut self, cluster: &mut Cluster, context: &Context) -> Result<()> {
-        let now = Instant::now();
-        let due: Vec<u16> = self
-            .due
-            .iter()
-            .filter(|(_, at)| **at <= now)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
-            self.due.remove(&id);
-            if let Err(error) = cluster.restart(id) {
-                self.died(
-                    id,
-                    &format!("cannot be started: {}", crate::exit::explain(&error)),
-                    context,
-                )?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interrupt::Interrupt;
-    use crate::output::{Color, Output};
-
-    #[test]
-    fn restarts_wait_longer_each_time_and_end() {
-        let context = Context {
-            output: Output::new(true, Color::Never),
-            interrupt: Interrupt::default(),
-        };
-        let mut watch = Watch::default();
-        let mut waits = Vec::new();
-        for _ in 0..RESTARTS_MAX {
-            let before = Instant::now();
-            watch.died(2, "was killed", &context).expect("restarted");
-            waits.push(
-                watch
-                    .due
-                    .remove(&2)
-                    .expect("a restart")
-                    .duration_since(before),
-            );
-        }
-        assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
-        watch.died(2, "was killed", &context).expect("given up");
-        assert!(watch.due.is_empty(), "given up");
-        watch.died(1, "was killed", &context).expect("restarted");
-        assert!(
-            watch.due.contains_key(&1),
-            "another broker has its own count"
-        );
-    }
-
-    #[test]
-    fn a_head_that_keeps_dying_ends_the_cluster() {
-        let context = Context {
-            output: Output::new(true, Color::Never),
-            interrupt: Interrupt::default(),
-        };
-        let mut watch = Watch::default();
-        for _ in 0..RESTARTS_MAX {
-            watch.died(0, "was killed", &context).expect("restarted");
-        }
-        let error = watch
-            .died(0, "was killed", &context)
-            .expect_err("too often");
-        assert!(error.to_string().contains("the head was killed"), "{error}");
-    }
 
     #[test]
     fn the_advice_names_the_region_unless_it_is_the_default() {

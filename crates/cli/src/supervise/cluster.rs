@@ -1,22 +1,19 @@
 //! The processes of one cluster.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use embar_fabric::Region;
-use embar_fabric::memory::Coherence;
-use embar_fabric::records::BrokerState;
 
 use super::child::{Child, Event, tail};
 use super::plan::{Plan, Role};
 use super::protocol::Report;
+use super::tenure::{Supervision, Tenure, tenure};
 use crate::context::Context;
 use crate::exit::{Problem, USAGE};
 use crate::output::Bar;
-use crate::regions;
 
 /// How long a broker may be silent before it serves. Prefaulting reports all the time.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -71,7 +68,7 @@ pub(super) struct Slot {
     pub(super) child: Option<Child>,
     life: u32,
     /// Where it listened when it served last.
-    address: Option<SocketAddr>,
+    pub(super) address: Option<SocketAddr>,
     broker: Option<Broker>,
     failure: Option<(u8, String)>,
     /// It has left the cluster, or is about to end for that.
@@ -97,11 +94,16 @@ pub struct Cluster {
     events: Receiver<Event>,
     sender: Sender<Event>,
     /// Events that came while something else was waited for.
-    postponed: VecDeque<Happening>,
+    pub(super) postponed: VecDeque<Happening>,
+    /// Rows that processes had which we did not start, when the cluster was started, and their ids.
+    pub(super) strangers: BTreeMap<u16, u32>,
+    pub(super) supervision: Option<Supervision>,
 }
 
 impl Cluster {
-    /// Starts all brokers and returns when they serve. On an error, nothing is left running.
+    /// Starts all brokers and returns when they serve. On an error, nothing is left running that it started.
+    ///
+    /// Processes of the region that live and are not ours stay: see [`Cluster::strangers`].
     pub fn start(plan: Plan, context: &Context) -> Result<Self> {
         let (sender, events) = channel();
         let on_signal = sender.clone();
@@ -111,45 +113,39 @@ impl Cluster {
         });
         let slots = (0..plan.rows()).map(|_| Slot::default()).collect();
         let mut cluster = Self {
+            supervision: Supervision::of(&plan.region),
             plan,
             slots,
             events,
             sender,
             postponed: VecDeque::new(),
+            strangers: BTreeMap::new(),
         };
         let bar = context
             .output
             .bytes_bar("reserving memory", cluster.plan.region_bytes);
-        cluster.spawn(0)?;
+        if !cluster.finds_head(context)? {
+            cluster.spawn(0)?;
+        }
         cluster.await_ready(&bar)?;
-        for id in cluster.rows_to_start(context)? {
+        // The head may have made the region, or made it anew.
+        let made = Supervision::of(&cluster.plan.region);
+        cluster.supervision = made.or(cluster.supervision.take());
+        for id in cluster.rows_to_start() {
             cluster.spawn(id)?;
         }
         cluster.await_ready(&bar)?;
         Ok(cluster)
     }
 
-    /// All but the head's, but for spares that nobody joined in a region that was taken over, or that were left since,
-    /// and for rows of brokers that live: these joined by hand.
-    fn rows_to_start(&self, context: &Context) -> Result<Vec<u16>> {
-        let region = Region::open(&self.plan.region, Coherence::Coherent)?;
-        let mut rows = Vec::new();
-        for id in 1..self.plan.rows() {
-            let row = region.broker_row(id);
-            let state = row.and_then(|row| row.broker_state());
-            let is_unused = region.incarnation(id) == 0 || state == Some(BrokerState::Left);
-            // One that drains or was killed a moment ago makes room for the one that is started.
-            let stays = matches!(state, Some(BrokerState::Starting | BrokerState::Ready))
-                && row.is_some_and(|row| !regions::is_ending(row.pid));
-            if stays && region.owner_alive(id)? {
-                context.output.note(format_args!(
-                    "broker {id} lives and was not started by this command: it stays, and is not started again if it ends"
-                ));
-            } else if !(is_unused && self.plan.spare_rows().contains(&id)) {
-                rows.push(id);
-            }
-        }
-        Ok(rows)
+    /// Rows that processes had which this command did not start, and their process ids.
+    pub fn strangers(&self) -> &BTreeMap<u16, u32> {
+        &self.strangers
+    }
+
+    /// Who has row `id` now.
+    pub fn tenure(&self, id: u16) -> Tenure {
+        tenure(&self.plan.region, id)
     }
 
     /// What was asked for.
@@ -233,6 +229,10 @@ impl Cluster {
                 None
                 | Some(Happening::Serves(_) | Happening::Left { .. } | Happening::TimedOut) => {}
                 Some(Happening::Interrupted) => return Err(Problem::Interrupted.into()),
+                // The head that they are to join may be about to end: they are tried again.
+                Some(died @ Happening::Died { .. }) if self.strangers.contains_key(&0) => {
+                    self.postponed.push_back(died);
+                }
                 Some(Happening::Died { id, how }) => return Err(self.start_failure(id, how)),
                 Some(other @ Happening::Woken) => self.postponed.push_back(other),
             }
@@ -248,7 +248,7 @@ impl Cluster {
         }
     }
 
-    fn next_event(&self, deadline: Option<Instant>) -> Result<Event, RecvTimeoutError> {
+    pub(super) fn next_event(&self, deadline: Option<Instant>) -> Result<Event, RecvTimeoutError> {
         match deadline {
             None => self
                 .events

@@ -1,0 +1,251 @@
+//! `embar up` keeps its brokers going, also those that an earlier `embar up` left behind.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{Space, Up, embar, end_of, eventually, is_running, run, signal, up_command};
+use serde_json::Value;
+
+fn told(space: &Space) -> String {
+    std::fs::read_to_string(space.dir.join("up.err")).unwrap_or_default()
+}
+
+/// The process that serves as broker `id` after `times` restarts, as `up` tells it.
+fn successor(space: &Space, id: u16, times: usize) -> u32 {
+    let mut pid = None;
+    eventually("it serves again", || {
+        let told = told(space);
+        let line = told
+            .lines()
+            .filter(|line| line.starts_with(&format!("broker {id} serves again")))
+            .nth(times - 1);
+        pid = line.and_then(|line| {
+            let (_, rest) = line.split_once("(pid ")?;
+            rest.split(')').next()?.parse().ok()
+        });
+        pid.is_some()
+    });
+    pid.expect("it was found")
+}
+
+fn broker(up: &Up, id: u64) -> Value {
+    let status = run(&mut up.embar(&["--json", "status"]));
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+    let brokers = status["brokers"].as_array().cloned().unwrap_or_default();
+    let mut brokers = brokers.into_iter();
+    brokers.find(|it| it["id"] == id).unwrap_or_default()
+}
+
+fn serves(up: &Up, id: u64) -> bool {
+    let broker = broker(up, id);
+    broker["state"] == "ready" && broker["error"].is_null()
+}
+
+/// `up` and all its brokers are gone, but for one that is stopped.
+fn leave_behind(mut up: Up, row: usize) -> u32 {
+    // Without a parent in the same session the kernel would end it: stopped processes that nobody can let go on are sent
+    // SIGHUP. Somebody who works in a container, or under a service manager, has such a parent.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("ours to say");
+    let mut pids = up.pids();
+    let stopped = pids.remove(row);
+    signal(stopped, "STOP");
+    up.child.kill().expect("our own child");
+    end_of(&mut up.child);
+    eventually("the others are gone", || {
+        pids.iter().all(|pid| !is_running(*pid))
+    });
+    stopped
+}
+
+#[test]
+fn a_head_that_dies_again_and_again_ends_nothing() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    up.ok(&["topic", "create", "t", "--order", "5"]);
+    up.produce("t", 0..100);
+    let mut head = up.pids()[0];
+    for times in 1..=6 {
+        signal(head, "KILL");
+        if times < 6 {
+            head = successor(&space, 0, times);
+        }
+    }
+    eventually("the wait has grown", || {
+        told(&space).contains("broker 0 is restarted in 3.2s")
+    });
+    // A standby sequences meanwhile.
+    let others = format!(
+        "{},{}",
+        up.ready["brokers"][1]["address"]
+            .as_str()
+            .expect("an address"),
+        up.ready["brokers"][2]["address"]
+            .as_str()
+            .expect("an address"),
+    );
+    up.ok(&["consume", "t", "--bootstrap", &others]);
+    assert!(is_running(up.child.id()));
+    successor(&space, 0, 6);
+    up.produce("t", 100..200);
+    assert_eq!(up.consume("t"), (0..200).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
+fn a_stopped_broker_of_an_earlier_up_is_taken_over_when_it_runs_again() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    up.produce("t", 0..10_000);
+    let stopped = leave_behind(up, 1);
+    let up = Up::start(&space, &[]);
+    assert!(!up.pids().contains(&stopped));
+    assert!(
+        told(&space).contains(&format!("broker 1 lives (pid {stopped})")),
+        "{}",
+        told(&space)
+    );
+    // It finds nobody whom it belongs to, and ends.
+    signal(stopped, "CONT");
+    let pid = successor(&space, 1, 1);
+    eventually("it serves", || serves(&up, 1));
+    assert_eq!(broker(&up, 1)["incarnation"], 2);
+    assert_eq!(up.consume("t"), (0..10_000).collect::<Vec<_>>());
+    // From now on it is as any other.
+    signal(pid, "KILL");
+    successor(&space, 1, 2);
+    eventually("it serves", || serves(&up, 1));
+    assert_eq!(up.consume("t"), (0..10_000).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
+fn a_stopped_broker_of_an_earlier_up_is_taken_over_when_it_dies() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    up.produce("t", 0..10_000);
+    let stopped = leave_behind(up, 2);
+    let up = Up::start(&space, &[]);
+    signal(stopped, "KILL");
+    successor(&space, 2, 1);
+    eventually("it serves", || serves(&up, 2));
+    assert_eq!(up.consume("t"), (0..10_000).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
+fn a_stopped_head_of_an_earlier_up_is_waited_for() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    up.produce("t", 0..10_000);
+    let stopped = leave_behind(up, 0);
+    // Who asks for another cluster than the one that is there need not wait to be told so.
+    let other = run(&mut up_command(&space, &["--brokers", "2"]));
+    assert!(!other.status.success());
+    assert!(
+        common::text(&other.stderr).contains("3 brokers"),
+        "{}",
+        common::text(&other.stderr)
+    );
+    let up = std::thread::scope(|scope| {
+        let up = scope.spawn(|| Up::start(&space, &[]));
+        eventually("it says whom it waits for", || {
+            told(&space).contains(&format!("(pid {stopped}) lives, does not answer"))
+        });
+        signal(stopped, "CONT");
+        up.join().expect("it starts")
+    });
+    assert!(!up.pids().contains(&stopped));
+    for id in 0..3 {
+        eventually("all serve", || serves(&up, id));
+    }
+    assert_eq!(up.consume("t"), (0..10_000).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
+fn a_head_that_was_started_by_hand_is_joined_and_followed() {
+    let space = Space::new();
+    let region = space.region().display().to_string();
+    let mut head = embar(&[
+        "broker",
+        "--head",
+        "--listen",
+        "127.0.0.1:0",
+        "--region",
+        &region,
+    ])
+    .args([
+        "--region-size",
+        "128MiB",
+        "--brokers",
+        "3",
+        "--spares",
+        "1",
+        "--standbys",
+        "1",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::null())
+    .spawn()
+    .expect("embar starts");
+    let mut ready = String::new();
+    BufReader::new(head.stdout.take().expect("a pipe"))
+        .read_line(&mut ready)
+        .expect("a line");
+    let up = Up::start(&space, &[]);
+    assert!(
+        ready.contains(&format!("address={} ", up.bootstrap())),
+        "{ready}"
+    );
+    up.produce("t", 0..1000);
+    head.kill().expect("our own child");
+    end_of(&mut head);
+    successor(&space, 0, 1);
+    up.produce("t", 1000..2000);
+    assert_eq!(up.consume("t"), (0..2000).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
+fn an_up_that_follows_a_killed_one_at_once_waits_for_its_brokers_to_end() {
+    let space = Space::new();
+    let mut up = Up::start(&space, &[]);
+    up.produce("t", 0..10_000);
+    up.child.kill().expect("our own child");
+    end_of(&mut up.child);
+    let up = Up::start(&space, &[]);
+    for id in 0..3 {
+        eventually("all serve", || serves(&up, id));
+    }
+    assert_eq!(up.consume("t"), (0..10_000).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
+fn a_wait_for_a_head_that_does_not_answer_ends_by_a_signal() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    let stopped = leave_behind(up, 0);
+    let mut waiting = up_command(&space, &[])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("embar starts");
+    // Its handlers are there before it looks at the region.
+    eventually("it runs", || {
+        std::fs::read_to_string(format!("/proc/{}/status", waiting.id()))
+            .is_ok_and(|status| status.contains("SigCgt:") && threads(&status) > 1)
+    });
+    signal(waiting.id(), "TERM");
+    assert_eq!(end_of(&mut waiting).code(), Some(130));
+    assert!(is_running(stopped), "it is not ours to end");
+    signal(stopped, "KILL");
+}
+
+fn threads(status: &str) -> u32 {
+    let line = status.lines().find(|line| line.starts_with("Threads:"));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
+        .unwrap_or(0)
+}
