@@ -21,6 +21,7 @@ mod settings;
 mod size;
 mod supervise;
 mod verify;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -30,7 +30,11 @@ fn a_reader_that_goes_is_no_error() {
         .expect("a pipe")
         .read_to_string(&mut errors)
         .expect("text");
-    assert_eq!(errors, "");
+    // A slow machine may make it wait, and say so.
+    let errors = errors
+        .lines()
+        .filter(|line| !line.starts_with("waiting for "));
+    assert_eq!(errors.count(), 0);
     up.stop();
 }
 

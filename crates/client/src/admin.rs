@@ -3,6 +3,7 @@
 //! Not a data path, so it is kept simple: one worker thread with blocking sockets (`worker`), which answers requests in
 //! their order. Requests are futures that can also be waited for.
 
+mod asking;
 mod conversation;
 mod worker;
 
@@ -18,9 +19,11 @@ use std::time::Duration;
 use embar_meter::Snapshot;
 use embar_wire::control::{BrokerStatus, ClusterMetadata, Topic, TopicDescription};
 
+use self::asking::Asking;
 use self::worker::Worker;
 use crate::bootstrap;
 use crate::error::Error;
+use crate::waiting::Lookout;
 use crate::wake::{WakeList, block_on};
 
 /// What a new topic shall be.
@@ -55,6 +58,7 @@ type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 pub struct Admin {
     jobs: Option<Sender<Job>>,
     timeout: Duration,
+    asking: Arc<Asking>,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -65,7 +69,8 @@ impl Admin {
     /// # Errors
     /// [`Error::BadAddress`], or [`Error::System`] if no thread can be had.
     pub fn connect(bootstrap: &str) -> Result<Self, Error> {
-        let mut worker = Worker::new(bootstrap::resolve(bootstrap)?);
+        let asking = Arc::new(Asking::default());
+        let mut worker = Worker::new(bootstrap::resolve(bootstrap)?, asking.clone());
         let (jobs, queue) = channel::<Job>();
         let thread = thread::Builder::new()
             .name("embar-admin".into())
@@ -78,6 +83,7 @@ impl Admin {
         Ok(Self {
             jobs: Some(jobs),
             timeout: Duration::from_secs(5),
+            asking,
             worker: Some(thread),
         })
     }
@@ -87,6 +93,13 @@ impl Admin {
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
+    }
+
+    /// Tells what the request that is being answered waits for.
+    pub fn lookout(&self) -> Lookout {
+        let (lookout, asking) = (Lookout::new(), Arc::downgrade(&self.asking));
+        lookout.ask_by(move || asking.upgrade()?.waits());
+        lookout
     }
 
     /// Who is in the cluster.
@@ -150,7 +163,9 @@ impl Admin {
         let timeout = self.timeout;
         let job: Job = Box::new(move |worker| {
             worker.begin(timeout);
-            answer.0.fill(question(worker));
+            let answered = question(worker);
+            worker.end();
+            answer.0.fill(answered);
         });
         if let Some(jobs) = &self.jobs {
             // If the worker is gone the job is dropped here, and the answer with it.

@@ -19,6 +19,7 @@ use crate::backoff::{Backoff, BackoffLimits, Random};
 use crate::connection::{Incoming, Link, LinkAction, LinkSettings, Violation};
 use crate::error::Error;
 use crate::peer::refusal_of;
+use crate::waiting::{Party, Reason};
 
 /// A peer that does not answer within this time counts as dead.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -155,6 +156,20 @@ impl Directory {
                 .clone()
                 .unwrap_or_else(|| "no answer yet".into()),
         }
+    }
+
+    /// Those that may know, for whoever waits.
+    pub(crate) fn parties(&self) -> Vec<Party> {
+        let reason = match &self.last_error {
+            Some(cause) => Reason::NoAnswer(cause.clone()),
+            None => Reason::Connecting,
+        };
+        let party = |address| Party {
+            broker: None,
+            address: Some(address),
+            reason: reason.clone(),
+        };
+        self.addresses().into_iter().map(party).collect()
     }
 
     pub(crate) fn connected(&mut self, now: Now) {

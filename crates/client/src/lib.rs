@@ -23,7 +23,7 @@
 //! Publisher and Subscriber are each a core without I/O ([`publisher::core`], [`subscriber::core`]), which simulators
 //! drive as they are, and a thin driver on sockets. Read in this order: [`error`], [`connection`] (a session that speaks
 //! the log's protocol, shared by all), `directory` (who is in the cluster), `peer` (one data broker of it), then
-//! [`publisher`], [`subscriber`], [`admin`]; and the small ones: [`backoff`], [`profile`], `wake`, `clock`, `bootstrap`, `settings`.
+//! [`publisher`], [`subscriber`], [`admin`]; and the small ones: [`waiting`] (what a client waits for), [`backoff`], [`profile`], `wake`, `clock`, `bootstrap`, `settings`.
 
 #![forbid(unsafe_code)]
 
@@ -41,12 +41,14 @@ mod settings;
 pub mod subscriber;
 #[cfg(test)]
 mod testing;
+pub mod waiting;
 mod wake;
 
 pub use admin::{Admin, TopicSpec};
 pub use error::Error;
 pub use publisher::{Acks, NewMessage, OnBrokerLoss, Position, Publisher, PublisherHandle, Ticket};
 pub use subscriber::{Message, OnEvicted, OwnedMessage, Positions, Start, Subscriber};
+pub use waiting::{Lookout, Waits};
 
 /// What a deterministic simulator drives: the cores, their settings, events and actions.
 ///

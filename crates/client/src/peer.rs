@@ -16,6 +16,7 @@ use crate::backoff::{Backoff, BackoffLimits, Random};
 use crate::connection::{Link, LinkSettings};
 use crate::directory::{ANSWER_TIMEOUT, Directory};
 use crate::error::Error;
+use crate::waiting::{Party, Reason};
 
 /// A broker may not know a new topic yet; after this long it does not know it at all.
 const TOPIC_GRACE: Duration = Duration::from_secs(5);
@@ -58,6 +59,8 @@ pub(crate) struct Peer {
     unknown_since: Option<Now>,
     /// Why the broker ends this connection.
     refusal: Option<ErrorReply>,
+    /// What it refused with last, if it has done nothing that it was asked to since.
+    refused_with: Option<ErrorCode>,
     last_error: Option<String>,
     absence: Absence,
     /// Not to be chosen before this time.
@@ -78,6 +81,7 @@ impl Peer {
             news: None,
             unknown_since: None,
             refusal: None,
+            refused_with: None,
             last_error: None,
             absence,
             rests_until: Now(0),
@@ -147,6 +151,40 @@ impl Peer {
     pub(crate) fn may_return(&self) -> bool {
         self.phase == Phase::Parked
             && matches!(self.state, BrokerState::Starting | BrokerState::Draining)
+    }
+
+    /// It did what it was asked for.
+    pub(crate) fn served(&mut self) {
+        self.refused_with = None;
+    }
+
+    /// It refused something, and not the connection.
+    pub(crate) fn refused_one(&mut self, code: ErrorCode) {
+        self.refused_with = Some(code);
+    }
+
+    /// What it refused with, if it has done nothing that it was asked to since.
+    pub(crate) fn refusal_code(&self) -> Option<ErrorCode> {
+        self.refused_with
+    }
+
+    /// Why there is no connection that can be used, for whoever waits.
+    pub(crate) fn reason(&self) -> Reason {
+        match (self.refused_with, &self.last_error) {
+            (Some(code), _) => Reason::of(code),
+            (None, Some(cause)) => Reason::NoAnswer(cause.clone()),
+            (None, None) if !self.is_ready() => Reason::NotReady,
+            (None, None) => Reason::Connecting,
+        }
+    }
+
+    /// It, as one that is waited for.
+    pub(crate) fn party(&self, reason: Reason) -> Party {
+        Party {
+            broker: Some(self.broker),
+            address: self.address,
+            reason,
+        }
     }
 
     /// Why there is no connection, as far as is known.
@@ -283,6 +321,7 @@ impl Peer {
         self.ending(cause.to_string());
         self.link.disconnected();
         let refusal = self.refusal.take();
+        self.refused_with = refusal.as_ref().map(|it| it.code);
         if self.phase == Phase::Done {
             return None;
         }

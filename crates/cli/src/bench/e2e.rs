@@ -112,7 +112,7 @@ impl Job {
         let plan = &self.plan;
         let admin = self.connect.admin()?;
         create_topic(&admin, plan)?;
-        let publisher = open(plan, &self.connect, self.metering)?;
+        let (publisher, _narrator) = open(plan, &self.connect, self.metering)?;
         let mut subscriber = Subscriber::builder(&self.connect.bootstrap)
             .topic(TOPIC)
             .from(Start::Earliest)

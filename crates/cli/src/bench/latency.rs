@@ -11,8 +11,8 @@ mod loaded;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use embar_client::Publisher;
 use embar_client::publisher::PublisherBuilder;
+use embar_client::{Lookout, Publisher};
 use embar_meter::stats::median;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -26,6 +26,7 @@ use crate::context::Context;
 use crate::exit;
 use crate::size::as_seconds;
 use crate::supervise::work::Abort;
+use crate::waiting::Narrator;
 use bare::Bare;
 use loaded::Loaded;
 
@@ -221,7 +222,7 @@ impl Turns {
     fn alone(&self, order: u32, abort: &Abort) -> Result<Histogram<u64>> {
         let plan = self.plan.of_order(order);
         let mut times = Times::new()?.histogram;
-        let publisher = self.publisher(&plan, |it| it.linger(Duration::ZERO))?;
+        let (publisher, _narrator) = self.publisher(&plan, |it| it.linger(Duration::ZERO))?;
         let message = super::stamp::filler(plan.message_bytes as usize);
         alone::measure(self.plan.iterations, &mut times, abort, || {
             let ticket = publisher.publish(&message)?;
@@ -239,7 +240,8 @@ impl Turns {
         let rate = highest * self.plan.load;
         let log = loaded::Log::new(rate, self.plan.duration);
         let tell = log.clone();
-        let publisher = self.publisher(&plan, move |it| it.on_ack(move |d| tell.acked(d)))?;
+        let (publisher, _narrator) =
+            self.publisher(&plan, move |it| it.on_ack(move |d| tell.acked(d)))?;
         let trial = loaded::measure(&publisher, &plan, &log, abort)?;
         publisher.close()?;
         self.cluster.delete_topic()?;
@@ -256,14 +258,17 @@ impl Turns {
         &self,
         plan: &BenchPlan,
         also: impl FnOnce(PublisherBuilder) -> PublisherBuilder,
-    ) -> Result<Publisher> {
-        create_topic(&self.cluster.connect.admin()?, plan)?;
+    ) -> Result<(Publisher, Narrator)> {
+        let (lookout, admin) = (Lookout::new(), self.cluster.connect.admin()?);
+        create_topic(&admin, plan)?;
         let builder = Publisher::builder(&self.cluster.connect.bootstrap)
             .topic(TOPIC)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)
+            .lookout(&lookout)
             .auto_create(false);
-        Ok(also(builder).open()?)
+        let narrator = Narrator::start(&lookout, None);
+        Ok((also(builder).open()?, narrator))
     }
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use embar_client::{Acks, Admin, Publisher, PublisherHandle, TopicSpec};
+use embar_client::{Acks, Admin, Lookout, Publisher, PublisherHandle, TopicSpec};
 use embar_meter::Snapshot;
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ use crate::connect::ConnectArgs;
 use crate::context::Context;
 use crate::output::Bar;
 use crate::supervise::work::Abort;
+use crate::waiting::Narrator;
 
 /// Messages between two looks at whether to stop.
 const LOOK_EVERY: u64 = 8192;
@@ -83,7 +84,7 @@ impl Job {
         let plan = &self.plan;
         let admin = self.connect.admin()?;
         create_topic(&admin, plan)?;
-        let publisher = open(plan, &self.connect, self.metering)?;
+        let (publisher, _narrator) = open(plan, &self.connect, self.metering)?;
         let before = broker_profile(&admin, &self.data_brokers)?;
         let done = AtomicU64::new(0);
         let meters = Meters::start(&self.pids)?;
@@ -164,8 +165,14 @@ pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
     Ok(())
 }
 
-/// A publisher as the plan wants it.
-pub fn open(plan: &BenchPlan, connect: &ConnectArgs, metering: bool) -> Result<Publisher> {
+/// A publisher as the plan wants it, and who says whom it waits for.
+pub fn open(
+    plan: &BenchPlan,
+    connect: &ConnectArgs,
+    metering: bool,
+) -> Result<(Publisher, Narrator)> {
+    let lookout = Lookout::new();
+    let narrator = Narrator::start(&lookout, None);
     let publisher = Publisher::builder(&connect.bootstrap)
         .topic(TOPIC)
         .acks(if plan.acks == 0 {
@@ -177,8 +184,9 @@ pub fn open(plan: &BenchPlan, connect: &ConnectArgs, metering: bool) -> Result<P
         .threads_per_broker(plan.threads_per_broker)
         .auto_create(false)
         .metering(metering)
+        .lookout(&lookout)
         .open()?;
-    Ok(publisher)
+    Ok((publisher, narrator))
 }
 
 /// Of all data brokers together.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use embar_client::{Message, Start, Subscriber};
+use embar_client::{Lookout, Message, Start, Subscriber};
 use embar_meter::Snapshot;
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use super::usage::{Costs, Meters, Rate};
 use crate::connect::ConnectArgs;
 use crate::output::Bar;
 use crate::supervise::work::Abort;
+use crate::waiting::Narrator;
 
 /// How long nothing may arrive before a reader gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -55,11 +56,14 @@ impl Job {
     pub fn run(&self, abort: &Abort) -> Result<ReadTrial> {
         let meters = Meters::start(&self.pids)?;
         let started = Instant::now();
+        let lookout = Lookout::new();
+        let _narrator = Narrator::start(&lookout, Some(SILENCE_MAX));
         let mut subscriber = Subscriber::builder(&self.connect.bootstrap)
             .topic(TOPIC)
             .from(Start::Earliest)
             .until_end(true)
             .metering(self.metering)
+            .lookout(&lookout)
             .open()?;
         let mut verifier = Verifier::new(self.message_bytes as usize, self.messages);
         let mut arrived = 0u64;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use embar_client::{Message, OnEvicted, Positions, Start, Subscriber};
+use embar_client::{Lookout, Message, OnEvicted, Positions, Start, Subscriber, Waits};
 
 use self::template::{Fields, Template};
 use crate::connect::ConnectArgs;
 use crate::context::Context;
 use crate::exit;
 use crate::size::parse_duration;
+use crate::waiting::{Narrator, Told};
 
 /// How soon a signal is noticed while no message comes, and buffered output is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -31,7 +32,8 @@ Examples:
   embar consume numbers --from 1:4096,2:0,3:77           go on from these offsets, by broker
   embar consume payments --from 4096                     go on from there, if the topic is of order 2 or 5
 
-Without --follow it ends at the end of the topic as it was at the start.
+Without --follow it ends at the end of the topic as it was at the start. After a second without
+a message standard error says whom it waits for.
 
 Format: %v value, %k key, %o offset, %b broker, %t append time (ns since 1970), %h headers
 (name=value,...), %%; \\n \\t \\r \\0 \\\\ \\xHH. Messages of topics of order 2 and 5 have one order over all
@@ -64,6 +66,12 @@ pub struct ConsumeArgs {
     /// Fail when no message comes for so long
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
+    /// How long a broker may be away before that is an error
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    loss_timeout: Duration,
+    /// How long finding the cluster and the topic may take
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    open_timeout: Duration,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -95,7 +103,8 @@ impl std::str::FromStr for From {
 /// Prints until the end, the count, a signal, or the reader of the output is gone.
 pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
     let template = Template::parse(&args.format)?;
-    let mut subscriber = open(args)?;
+    let lookout = Lookout::new();
+    let mut subscriber = open(args, &lookout)?;
     let stdout = io::stdout().lock();
     let eager = stdout.is_terminal();
     let mut printer = Printer {
@@ -103,12 +112,25 @@ pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
         template,
         json: context.output.is_json(),
     };
-    let printed = print_all(args, &mut subscriber, &mut printer, eager, context);
+    let mut waiting = Waiting {
+        lookout,
+        limit: args.timeout,
+        told: Told::default(),
+        heard: Instant::now(),
+    };
+    let printed = print_all(
+        args,
+        &mut subscriber,
+        &mut printer,
+        (eager, &mut waiting),
+        context,
+    );
     let flushed = printer.out.flush().map_err(exit::output);
     printed.and(flushed)
 }
 
-fn open(args: &ConsumeArgs) -> Result<Subscriber> {
+fn open(args: &ConsumeArgs, lookout: &Lookout) -> Result<Subscriber> {
+    let _narrator = Narrator::start(lookout, None);
     let start = match &args.from {
         Some(From::Start) => Start::Earliest,
         Some(From::End) => Start::Latest,
@@ -121,6 +143,9 @@ fn open(args: &ConsumeArgs) -> Result<Subscriber> {
         .from(start)
         .until_end(!args.follow)
         .on_evicted(OnEvicted::Fail)
+        .loss_timeout(args.loss_timeout)
+        .open_timeout(args.open_timeout)
+        .lookout(lookout)
         .open()?;
     Ok(subscriber)
 }
@@ -129,25 +154,22 @@ fn print_all(
     args: &ConsumeArgs,
     subscriber: &mut Subscriber,
     printer: &mut Printer<impl Write>,
-    eager: bool,
+    (eager, waiting): (bool, &mut Waiting),
     context: &Context,
 ) -> Result<()> {
     let mut left = args.count.unwrap_or(u64::MAX);
-    let mut heard = Instant::now();
     while left > 0 {
         context.interrupt.check()?;
         match subscriber.next_timeout(LOOK_EVERY) {
             Ok(Some(message)) => {
                 printer.print(&message).map_err(exit::output)?;
-                heard = Instant::now();
+                waiting.heard = Instant::now();
                 left -= 1;
             }
             Ok(None) => return Ok(()),
             Err(embar_client::Error::TimedOut { .. }) => {
                 printer.out.flush().map_err(exit::output)?;
-                if args.timeout.is_some_and(|limit| heard.elapsed() >= limit) {
-                    bail!("no message for {:?}", heard.elapsed());
-                }
+                waiting.go_on(context)?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -156,6 +178,34 @@ fn print_all(
         }
     }
     Ok(())
+}
+
+/// No message comes.
+struct Waiting {
+    lookout: Lookout,
+    limit: Option<Duration>,
+    told: Told,
+    heard: Instant,
+}
+
+impl Waiting {
+    /// Says why, once; an error when the time is up.
+    fn go_on(&mut self, context: &Context) -> Result<()> {
+        let waited = self.heard.elapsed();
+        if self.limit.is_some_and(|limit| waited >= limit) {
+            bail!("no message for {waited:?}");
+        }
+        // The consumer's own time may have gone into writing to a slow reader.
+        let waits = self.lookout.waits().map(|it| Waits {
+            waited: it.waited.min(waited),
+            ..it
+        });
+        let said = self.told.look(waits.as_ref(), self.limit, Instant::now());
+        if let Some(text) = said {
+            context.output.note(text);
+        }
+        Ok(())
+    }
 }
 
 struct Printer<W> {

@@ -46,7 +46,7 @@ struct Report {
 
 /// Asks it to leave, and waits until it has.
 pub fn run(args: &DrainArgs, context: &Context) -> Result<()> {
-    let admin = args.connect.admin()?.timeout(args.timeout);
+    let admin = args.connect.admin_within(args.timeout)?;
     let broker = args.broker;
     admin.remove_broker(broker, args.force).wait()?;
     context.output.json(&Report { broker, left: true })?;

@@ -1,25 +1,29 @@
 //! `embar produce`: lines in, messages out.
 
 mod lines;
+mod tally;
 
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
-use embar_client::{Acks, NewMessage, OnBrokerLoss, Publisher};
+use embar_client::{Acks, Error, Lookout, NewMessage, OnBrokerLoss, Publisher};
 use memchr::memmem;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use self::lines::{Lines, Next};
+use self::tally::{Outcome, Tally};
 use crate::connect::ConnectArgs;
 use crate::context::Context;
 use crate::exit::Problem;
 use crate::size::{Size, mib_per_s, parse_duration, per_s};
+use crate::waiting::Narrator;
 
 /// How soon a signal is noticed while no input comes.
 const LOOK_EVERY: Timespec = Timespec {
@@ -39,10 +43,14 @@ Examples:
 A topic that does not exist is created. Lines are published without their line feed; a line
 without the key separator has no key. A line that is too long ends the command with an error
 that names it, after everything before it was acknowledged. Ctrl-C sends what was read, waits
-for its acknowledgement and ends.
+for its acknowledgement and ends; Ctrl-C again ends at once.
+
+After a second without progress standard error says whom it waits for. When nothing was
+acknowledged for --timeout it ends, and says how many lines were read, how many are acknowledged,
+how many are in doubt (sent, and stored or not: exit code 4), and how many are not stored.
 
 JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s,
-mib_per_s, acks")]
+mib_per_s, acks, lines (read), acknowledged, in_doubt, not_stored")]
 pub struct ProduceArgs {
     /// Topic to publish to
     topic: String,
@@ -64,6 +72,12 @@ pub struct ProduceArgs {
     /// What to do with batches that may or may not have arrived when a broker died
     #[arg(long, value_name = "WHAT", default_value = "resend", value_enum)]
     on_broker_loss: Loss,
+    /// How long lines may wait for an acknowledgement while none comes
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
+    /// How long finding the cluster and the topic may take
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    open_timeout: Duration,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -85,6 +99,8 @@ struct Summary<'a> {
     messages_per_s: f64,
     mib_per_s: f64,
     acks: u32,
+    #[serde(flatten)]
+    outcome: Outcome,
 }
 
 /// Publishes until the input ends.
@@ -92,26 +108,58 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
     if args.key_separator.as_ref().is_some_and(String::is_empty) {
         return Err(crate::exit::usage("--key-separator must not be empty"));
     }
-    let publisher = open(args)?;
+    let (lookout, tally) = (Lookout::new(), Arc::new(Tally::default()));
+    let _narrator = Narrator::start(&lookout, Some(args.timeout));
+    let publisher = open(args, &lookout, &tally)?;
     let started = Instant::now();
     let mut job = Job {
         publisher: &publisher,
         separator: args.key_separator.as_deref().map(memmem::Finder::new),
         context,
+        lines: 0,
         messages: 0,
         bytes: 0,
     };
     let produced = job.all(&args.files);
-    let (messages, bytes) = (job.messages, job.bytes);
+    let (lines, messages, bytes) = (job.lines, job.messages, job.bytes);
     // Also after an error: everything before it is to be acknowledged.
-    let flushed = publisher.close();
+    let settled = settle(publisher, args.timeout);
     let elapsed = started.elapsed();
-    flushed?;
-    report(args, (messages, bytes), elapsed, context)?;
-    produced
+    let outcome = tally.of(lines);
+    report(args, (messages, bytes), outcome, elapsed, context)?;
+    match (produced, settled) {
+        (produced, Ok(())) => produced,
+        (Ok(()), Err(error)) => Err(in_doubt(error, &outcome)),
+        (Err(first), Err(_)) => Err(in_doubt(first, &outcome)),
+    }
 }
 
-fn open(args: &ProduceArgs) -> Result<Publisher> {
+/// Waits until all that was published is acknowledged, or nothing was for so long. Nothing is on its way then.
+fn settle(publisher: Publisher, limit: Duration) -> Result<()> {
+    loop {
+        let waited = publisher.waits().map_or(Duration::ZERO, |it| it.waited);
+        match publisher.flush_timeout(limit.saturating_sub(waited)) {
+            Ok(()) => return Ok(publisher.close()?),
+            Err(Error::TimedOut { .. })
+                if publisher.waits().is_some_and(|it| it.waited < limit) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Lines in doubt are an outcome of their own, whatever it comes from.
+fn in_doubt(error: anyhow::Error, outcome: &Outcome) -> anyhow::Error {
+    if outcome.in_doubt == 0 {
+        return error;
+    }
+    let why = crate::exit::explain(&error);
+    crate::exit::data(format!(
+        "{why}; lines in doubt may be stored or not: read the topic to find out"
+    ))
+}
+
+fn open(args: &ProduceArgs, lookout: &Lookout, tally: &Arc<Tally>) -> Result<Publisher> {
+    let tally = tally.clone();
     let publisher = Publisher::builder(&args.connect.bootstrap)
         .acks(if args.acks == 0 {
             Acks::None
@@ -125,6 +173,10 @@ fn open(args: &ProduceArgs) -> Result<Publisher> {
             Loss::Resend => OnBrokerLoss::Resend,
             Loss::InDoubt => OnBrokerLoss::InDoubt,
         })
+        .delivery_timeout(args.timeout)
+        .open_timeout(args.open_timeout)
+        .on_ack(move |delivery| tally.count(delivery))
+        .lookout(lookout)
         .open()?;
     Ok(publisher)
 }
@@ -132,6 +184,7 @@ fn open(args: &ProduceArgs) -> Result<Publisher> {
 fn report(
     args: &ProduceArgs,
     (messages, bytes): (u64, u64),
+    outcome: Outcome,
     elapsed: Duration,
     context: &Context,
 ) -> Result<()> {
@@ -143,7 +196,12 @@ fn report(
         messages_per_s: per_s(messages as f64, elapsed),
         mib_per_s: mib_per_s(bytes, elapsed),
         acks: args.acks,
+        outcome,
     };
+    if !outcome.is_whole() {
+        context.output.note(outcome);
+        return context.output.json(&summary);
+    }
     context.output.note(format_args!(
         "{} messages, {:.1} MiB in {:.2} s: {} messages/s, {:.1} MiB/s{}",
         embar_meter::table::grouped(messages),
@@ -164,6 +222,7 @@ struct Job<'a> {
     publisher: &'a Publisher,
     separator: Option<memmem::Finder<'a>>,
     context: &'a Context,
+    lines: u64,
     messages: u64,
     bytes: u64,
 }
@@ -210,6 +269,7 @@ impl Job<'_> {
             match lines.next() {
                 Next::Line(line) => {
                     number += 1;
+                    self.lines += 1;
                     self.publish(line)
                         .map_err(|error| named(error, &input.name, number))?;
                 }

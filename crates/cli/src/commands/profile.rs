@@ -11,7 +11,7 @@ use embar_wire::control::BrokerState;
 use serde::Serialize;
 
 use crate::bench::report::{Derived, profile_text};
-use crate::connect::ConnectArgs;
+use crate::connect::AskArgs;
 use crate::context::Context;
 use crate::size::parse_duration;
 
@@ -44,7 +44,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with_all = ["on", "off"])]
     watch: Option<Duration>,
     #[command(flatten)]
-    connect: ConnectArgs,
+    ask: AskArgs,
 }
 
 #[derive(Serialize)]
@@ -58,7 +58,7 @@ struct Report<'a> {
 
 /// Asks the brokers.
 pub fn run(args: &ProfileArgs, context: &Context) -> Result<()> {
-    let admin = args.connect.admin()?;
+    let admin = args.ask.admin()?;
     let brokers = match args.broker {
         Some(broker) => vec![broker],
         None => admin

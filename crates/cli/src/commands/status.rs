@@ -10,7 +10,7 @@ use embar_meter::table::{Table, grouped};
 use embar_wire::control::{BrokerInfo, BrokerRole, BrokerState, BrokerStatus};
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
+use crate::connect::AskArgs;
 use crate::context::Context;
 use crate::size::Size;
 
@@ -27,7 +27,7 @@ messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s
 peak_memory_bytes, heartbeat_age_s. Exit code 1 if a broker does not answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
-    connect: ConnectArgs,
+    ask: AskArgs,
 }
 
 #[derive(Serialize)]
@@ -92,7 +92,7 @@ impl From<&BrokerStatus> for Counters {
 
 /// Asks every broker.
 pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
-    let admin = args.connect.admin()?;
+    let admin = args.ask.admin()?;
     let cluster = admin.metadata().wait()?;
     // All are asked before the first answer is waited for: one that hangs does not hide the others for long.
     // Nobody expects an answer of one that left for good.

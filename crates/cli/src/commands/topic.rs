@@ -8,7 +8,7 @@ use embar_wire::control::{Partition, Topic};
 use embar_wire::topic::is_totally_ordered;
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
+use crate::connect::AskArgs;
 use crate::context::Context;
 use crate::size::Size;
 
@@ -45,7 +45,7 @@ max_message_bytes, created_ns")]
         #[arg(long, value_name = "SIZE")]
         max_message_size: Option<Size>,
         #[command(flatten)]
-        connect: ConnectArgs,
+        ask: AskArgs,
     },
     /// List all topics
     #[command(after_help = "\
@@ -56,7 +56,7 @@ Examples:
 JSON: a list of topics, as from `topic create`")]
     List {
         #[command(flatten)]
-        connect: ConnectArgs,
+        ask: AskArgs,
     },
     /// Show what each broker keeps of a topic
     #[command(after_help = "\
@@ -69,7 +69,7 @@ batches; offsets first to next - 1 can be read")]
         /// Its name
         name: String,
         #[command(flatten)]
-        connect: ConnectArgs,
+        ask: AskArgs,
     },
     /// Delete a topic and its data
     #[command(after_help = "\
@@ -81,7 +81,7 @@ JSON: deleted, the name")]
         /// Its name
         name: String,
         #[command(flatten)]
-        connect: ConnectArgs,
+        ask: AskArgs,
     },
 }
 
@@ -145,10 +145,10 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             order,
             retention,
             max_message_size,
-            connect,
+            ask,
         } => {
             let largest = max_message_size.map(|size| size.to_u32("--max-message-size"));
-            let admin = connect.admin()?;
+            let admin = ask.admin()?;
             let topic = admin.create_topic(TopicSpec {
                 order: *order,
                 retention_bytes: retention.map_or(0, |size| size.0),
@@ -165,21 +165,21 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
                 Size(topic.max_message_bytes.into())
             ))
         }
-        Action::List { connect } => {
-            let topics = connect.admin()?.list_topics().wait()?;
+        Action::List { ask } => {
+            let topics = ask.admin()?.list_topics().wait()?;
             output.json(&topics.iter().map(TopicReport::from).collect::<Vec<_>>())?;
             output.say(list(&topics))
         }
-        Action::Describe { name, connect } => {
-            let description = connect.admin()?.describe_topic(name).wait()?;
+        Action::Describe { name, ask } => {
+            let description = ask.admin()?.describe_topic(name).wait()?;
             output.json(&Description {
                 topic: (&description.topic).into(),
                 partitions: description.partitions.iter().map(Into::into).collect(),
             })?;
             output.say(describe(&description.topic, &description.partitions))
         }
-        Action::Delete { name, connect } => {
-            connect.admin()?.delete_topic(name).wait()?;
+        Action::Delete { name, ask } => {
+            ask.admin()?.delete_topic(name).wait()?;
             output.json(&serde_json::json!({ "deleted": name }))?;
             output.say(format_args!("deleted {name}"))
         }

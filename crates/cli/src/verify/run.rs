@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use embar_client::{Admin, TopicSpec};
+use embar_client::TopicSpec;
 use embar_meter::random::SplitMix64;
 use tempfile::TempDir;
 
@@ -20,6 +20,7 @@ use super::readers::{self, Readers};
 use super::report::{Report, SubscriberReport};
 use super::room::Room;
 use super::violation::Kind;
+use crate::connect::ConnectArgs;
 use crate::context::Context;
 use crate::output::Bar;
 use crate::regions;
@@ -53,7 +54,10 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
         order: plan.order,
         ..TopicSpec::new(TOPIC)
     };
-    let admin = Admin::connect(&bootstrap)?;
+    let connect = ConnectArgs {
+        bootstrap: bootstrap.clone(),
+    };
+    let admin = connect.admin()?;
     let created = admin.create_topic(spec).wait();
     created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
     let room = Room::of(brokers.geometry(), plan);

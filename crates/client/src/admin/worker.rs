@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use embar_meter::Snapshot;
@@ -11,11 +12,13 @@ use embar_wire::control::{
 };
 
 use super::TopicSpec;
+use super::asking::Asking;
 use super::conversation::Conversation;
 use crate::connection::LinkSettings;
 use crate::error::Error;
+use crate::waiting::Reason;
 
-/// A dead address must not use up the time that a living one could use.
+/// One broker of several that does not let itself be connected must not hide the others.
 const CONNECT_SHARE: Duration = Duration::from_secs(1);
 /// How often is asked whether a broker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -28,10 +31,13 @@ pub(super) struct Worker {
     open: HashMap<SocketAddr, Conversation>,
     limit: Duration,
     deadline: Instant,
+    /// A connection that is made during the request may take so long.
+    connect_share: Duration,
+    asking: Arc<Asking>,
 }
 
 impl Worker {
-    pub(super) fn new(bootstrap: Vec<SocketAddr>) -> Self {
+    pub(super) fn new(bootstrap: Vec<SocketAddr>, asking: Arc<Asking>) -> Self {
         Self {
             bootstrap,
             cluster: None,
@@ -39,6 +45,8 @@ impl Worker {
             open: HashMap::new(),
             limit: Duration::ZERO,
             deadline: Instant::now(),
+            connect_share: Duration::ZERO,
+            asking,
         }
     }
 
@@ -46,6 +54,13 @@ impl Worker {
     pub(super) fn begin(&mut self, limit: Duration) {
         self.limit = limit;
         self.deadline = Instant::now() + limit;
+        self.connect_share = limit;
+        self.asking.begin(limit);
+    }
+
+    /// It is over.
+    pub(super) fn end(&mut self) {
+        self.asking.end();
     }
 
     /// Asks the bootstrap addresses, then every broker heard of, until one answers.
@@ -58,9 +73,14 @@ impl Worker {
             }
         }
         let mut cause = String::new();
-        for &address in &addresses {
-            match self.ask(address, &Control::Metadata(Metadata::default())) {
+        let whole_share = self.connect_share;
+        for (index, &address) in addresses.iter().enumerate() {
+            // A dead address must not use up the time that a living one could use.
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            self.connect_share = left / (addresses.len() - index) as u32;
+            match self.ask(None, address, &Control::Metadata(Metadata::default())) {
                 Ok(Control::ClusterMetadata(cluster)) => {
+                    self.connect_share = whole_share;
                     self.cluster = Some(cluster.clone());
                     return Ok(cluster);
                 }
@@ -142,6 +162,7 @@ impl Worker {
     }
 
     pub(super) fn status(&mut self, broker: u32) -> Result<BrokerStatus, Error> {
+        self.connect_share = CONNECT_SHARE;
         match self.ask_one(broker, &Control::Status)? {
             Control::StatusReply(reply) => {
                 let own = reply
@@ -194,6 +215,7 @@ impl Worker {
                     hint: format!(": broker {broker} still leaves; look at the cluster's status"),
                 });
             }
+            self.asking.departs(broker);
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(())
@@ -231,7 +253,7 @@ impl Worker {
             peer: format!("broker {broker}"),
             what: format!("its address is {:?}", info.address),
         })?;
-        match self.ask(address, request) {
+        match self.ask(Some(broker), address, request) {
             Ok(Control::Error(refusal)) => Err(refused(refusal)),
             Ok(answer) => Ok(answer),
             Err(cause) if Instant::now() >= self.deadline => Err(Error::TimedOut {
@@ -247,7 +269,26 @@ impl Worker {
     }
 
     /// Asks on a connection that is open, or else on a new one.
-    fn ask(&mut self, address: SocketAddr, request: &Control) -> Result<Control, String> {
+    fn ask(
+        &mut self,
+        broker: Option<u32>,
+        address: SocketAddr,
+        request: &Control,
+    ) -> Result<Control, String> {
+        self.asking.of(broker, address, Reason::Answer);
+        let answer = self.converse(broker, address, request);
+        if let Err(cause) = &answer {
+            self.asking.failed(cause);
+        }
+        answer
+    }
+
+    fn converse(
+        &mut self,
+        broker: Option<u32>,
+        address: SocketAddr,
+        request: &Control,
+    ) -> Result<Control, String> {
         if let Some(mut conversation) = self.open.remove(&address)
             && conversation.is_alive(self.deadline)
         {
@@ -260,8 +301,10 @@ impl Worker {
                 Err(_) => {}
             }
         }
-        let connect_by = self.deadline.min(Instant::now() + CONNECT_SHARE);
+        self.asking.of(broker, address, Reason::Connecting);
+        let connect_by = self.deadline.min(Instant::now() + self.connect_share);
         let mut conversation = Conversation::open(address, &self.link, connect_by)?;
+        self.asking.of(broker, address, Reason::Answer);
         let answer = conversation.ask(request, self.deadline)?;
         Ok(self.keep(address, conversation, answer))
     }

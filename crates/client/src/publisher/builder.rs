@@ -16,6 +16,7 @@ use crate::clock::random_seed;
 use crate::error::Error;
 use crate::profile::publisher::SCHEMA;
 use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
+use crate::waiting::Lookout;
 use crate::wake::block_on;
 
 /// Batches in flight on each connection, at least: one on the wire, one behind it, two on their way back.
@@ -57,6 +58,7 @@ pub struct PublisherBuilder {
     ack_timeout: Duration,
     idle_timeout: Duration,
     metering: bool,
+    lookout: Lookout,
 }
 
 impl PublisherBuilder {
@@ -80,6 +82,7 @@ impl PublisherBuilder {
             ack_timeout: Duration::from_secs(4),
             idle_timeout: DEFAULT_IDLE_TIMEOUT,
             metering: true,
+            lookout: Lookout::new(),
         }
     }
 
@@ -201,6 +204,12 @@ impl PublisherBuilder {
         self
     }
 
+    /// What is asked by it is this publisher, from the moment it is being opened.
+    pub fn lookout(mut self, lookout: &Lookout) -> Self {
+        self.lookout = lookout.clone();
+        self
+    }
+
     /// Name for the brokers' logs.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -254,6 +263,8 @@ impl PublisherBuilder {
             on_ack: self.on_ack,
         };
         let shared = Arc::new(Shared::new(PublisherCore::new(config), profile, settings));
+        let asked = Arc::downgrade(&shared);
+        self.lookout.ask_by(move || asked.upgrade()?.waits());
         let start = |core: &mut PublisherCore, now| core.start(now);
         shared.with_core(None, None, start);
         let mut publisher = Publisher::starting(shared.clone(), driver::start(&shared)?);

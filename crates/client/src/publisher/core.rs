@@ -18,6 +18,7 @@
 mod loss;
 mod model;
 mod ordered;
+mod waits;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

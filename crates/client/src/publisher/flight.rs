@@ -129,6 +129,8 @@ pub(super) struct Flight {
     held: Option<Held>,
     answers: VecDeque<Answered>,
     progress_at: Now,
+    /// When a batch was last stored.
+    stored_at: Now,
 }
 
 impl Flight {
@@ -142,7 +144,18 @@ impl Flight {
             held: None,
             answers: VecDeque::new(),
             progress_at: Now(0),
+            stored_at: Now(0),
         }
+    }
+
+    /// When a batch was last stored, or handed to the kernel if nothing is acknowledged; zero before.
+    pub(super) fn stored_at(&self) -> Now {
+        self.stored_at
+    }
+
+    /// When the first of its batches was sealed.
+    pub(super) fn oldest(&self) -> Option<Now> {
+        self.batches.front().map(|batch| batch.sealed_at)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -197,6 +210,7 @@ impl Flight {
             && let Some(batch) = self.batches.pop_back()
         {
             self.bytes -= batch.bytes.len() as u64;
+            self.stored_at = now;
             batch.finish(Outcome::Sent, out);
         }
     }
@@ -257,6 +271,9 @@ impl Flight {
             }
         }
         self.progress_at = now;
+        if refused.is_none() {
+            self.stored_at = now;
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use super::reservation::Reservation;
 use super::shared::{Ready, Shared, lock};
 use crate::error::Error;
 use crate::profile::publisher::{BUFFER_WRITE, WAIT_FOR_BUFFER};
+use crate::waiting::Waits;
 use crate::wake::block_on;
 
 /// A message to publish: views of the caller's bytes, which are copied into the current batch.
@@ -148,6 +149,29 @@ impl PublisherHandle {
         let flush = Flush::new(&self.shared.receipts);
         self.shared.seal_all();
         flush.await
+    }
+
+    /// As [`PublisherHandle::flush`], but waits no longer than `limit`. What is not resolved then stays on its way.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if something is not resolved, otherwise as [`PublisherHandle::flush`].
+    pub fn flush_timeout(&self, limit: Duration) -> Result<(), Error> {
+        block_on(self.flush_async(), Some(Instant::now() + limit)).unwrap_or_else(|| {
+            Err(Error::TimedOut {
+                what: "the acknowledgement of what was published",
+                limit,
+                hint: match self.waits() {
+                    Some(waits) => format!(": waiting for {waits}"),
+                    None => String::new(),
+                },
+            })
+        })
+    }
+
+    /// What is waited for so that everything is stored that was sent; `None` if everything is. Looks at the publisher's
+    /// state, under the lock that its threads share. While it is being opened ask a [`Lookout`](crate::Lookout).
+    pub fn waits(&self) -> Option<Waits> {
+        self.shared.waits()
     }
 
     /// Where the time went so far.

@@ -193,6 +193,7 @@ impl PublishLane {
         let message = match self.peer.link.next(now)? {
             None => return Ok(false),
             Some(Incoming::Ack(ack)) => {
+                let stored = ack.refused().is_none();
                 let acked = self.flight.acknowledge(
                     self.peer.broker,
                     ack.first(),
@@ -202,6 +203,9 @@ impl PublishLane {
                     out,
                 );
                 acked.map_err(|wrong| wrong.to_string())?;
+                if stored {
+                    self.peer.served();
+                }
                 return Ok(true);
             }
             Some(Incoming::Welcome(welcome)) => {

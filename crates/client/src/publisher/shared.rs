@@ -29,6 +29,7 @@ use crate::clock::{Clock, Ticks, wall};
 use crate::connection::Lane;
 use crate::error::{Error, panic_text};
 use crate::profile::publisher::{BATCHES_RESENT, RECONNECTS, WAIT_FOR_ACK};
+use crate::waiting::Waits;
 use crate::wake::WakeList;
 
 /// When to look again at a handle whose batch may be due, but which is in use.
@@ -155,6 +156,11 @@ impl Shared {
         if own != Some(Lane::CONTROL) && (control_has_work || self.is_too_late(next_tick)) {
             self.wake(Lane::CONTROL);
         }
+    }
+
+    /// What the core waits for.
+    pub(super) fn waits(&self) -> Option<Waits> {
+        lock(&self.core).waits(self.clock.now())
     }
 
     /// Hands a sealed batch to the core.

@@ -6,6 +6,7 @@ mod ordered;
 mod ordered_faults;
 mod ordered_model;
 pub(super) mod script;
+mod waits;
 
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ use crate::clock::random_seed;
 use crate::error::Error;
 use crate::profile::subscriber::SCHEMA;
 use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
+use crate::waiting::Lookout;
 use crate::wake::block_on;
 
 /// Made by [`Subscriber::builder`].
@@ -31,6 +32,7 @@ pub struct SubscriberBuilder {
     open_timeout: Duration,
     buffers_per_broker: usize,
     metering: bool,
+    lookout: Lookout,
 }
 
 impl SubscriberBuilder {
@@ -47,6 +49,7 @@ impl SubscriberBuilder {
             open_timeout: DEFAULT_OPEN_TIMEOUT,
             buffers_per_broker: 2,
             metering: true,
+            lookout: Lookout::new(),
         }
     }
 
@@ -117,6 +120,12 @@ impl SubscriberBuilder {
         self
     }
 
+    /// What is asked by it is this subscriber, from the moment it is being opened.
+    pub fn lookout(mut self, lookout: &Lookout) -> Self {
+        self.lookout = lookout.clone();
+        self
+    }
+
     /// Name for the brokers' logs.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -159,6 +168,8 @@ impl SubscriberBuilder {
             seed: random_seed(),
         });
         let queue = Arc::new(Queue::default());
+        let asked = Arc::downgrade(&queue);
+        self.lookout.ask_by(move || asked.upgrade()?.waits());
         let thread = driver::start(core, &queue, &profile)?;
         let mut subscriber = Subscriber::new(queue, profile, thread, positions);
         poll_fn(|context| subscriber.queue.poll_opened(context)).await?;

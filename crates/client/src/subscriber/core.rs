@@ -16,6 +16,7 @@
 
 mod model;
 mod ordered;
+mod waits;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;

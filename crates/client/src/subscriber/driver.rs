@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use embar_meter::{Profile, Recorder};
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
+use embar_wire::time::Now;
 
 use super::core::{Event, SubscriberCore};
 use super::queue::{Item, Moved, Queue};
@@ -65,6 +66,10 @@ struct Driver {
     returned: Vec<(Lane, Vec<u8>)>,
     recorder: Recorder,
     counted: IoCounters,
+    /// When the last batch was delivered, or the subscription stood.
+    delivered_at: Now,
+    /// Somebody wants to know what is waited for.
+    asked: bool,
     stopping: bool,
 }
 
@@ -81,6 +86,8 @@ impl Driver {
             returned: Vec::new(),
             recorder,
             counted: IoCounters::default(),
+            delivered_at: Now(0),
+            asked: false,
             stopping: false,
         }
     }
@@ -126,16 +133,25 @@ impl Driver {
             let asks = (0..self.core.lane_count()).any(|lane| self.core.has_action(Lane(lane)));
             // Buffers that came back may have been used up at once, so only a look that finds none may end in sleep.
             if !asks && !took {
+                self.answer_question();
                 return;
             }
+        }
+    }
+
+    fn answer_question(&mut self) {
+        if std::mem::take(&mut self.asked) {
+            let now = self.clock.now();
+            self.queue
+                .tell_waits(self.core.waits(self.delivered_at, now));
         }
     }
 
     /// True if there were any. If not, and a broker is held back, the next one wakes this thread.
     fn take_returned(&mut self) -> bool {
         let mut returned = std::mem::take(&mut self.returned);
-        self.queue
-            .take_returned(self.core.is_starved(), &mut returned);
+        let starved = self.core.is_starved();
+        self.asked |= self.queue.take_returned(starved, &mut returned);
         let now = self.clock.now();
         let took = !returned.is_empty();
         for (lane, buffer) in returned.drain(..) {
@@ -260,12 +276,16 @@ impl Driver {
     fn report(&mut self) {
         while let Some(event) = self.core.next_event() {
             match event {
-                Event::Opened => self.queue.opened(),
+                Event::Opened => {
+                    self.delivered_at = self.clock.now();
+                    self.queue.opened();
+                }
                 Event::Deliver(delivered) => {
                     let start = self.recorder.start();
                     let messages = u64::from(delivered.header.message_count() - delivered.skip);
                     self.queue.push(Item::Batch(delivered));
                     self.recorder.stop(DELIVER, start);
+                    self.delivered_at = self.clock.now();
                     self.recorder.count(BATCHES, 1);
                     self.recorder.count(MESSAGES, messages);
                 }

@@ -404,6 +404,7 @@ impl SubscribeLane {
         self.fresh = false;
         self.damaged = 0;
         self.peer.succeeded();
+        self.peer.served();
         if std::mem::take(&mut self.out_of_reach) {
             self.lost_since = None;
         }

@@ -3,15 +3,21 @@
 //! It needs no limit of its own: the core delivers only as many batches as there are buffers.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use embar_transport::Waker;
 
 use super::core::Delivered;
 use crate::connection::Lane;
 use crate::error::Error;
-use crate::wake::WakeList;
+use crate::waiting::Waits;
+use crate::wake::{WakeList, block_on};
+
+/// The I/O thread answers at once, unless it is checking a batch.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the consumer takes, in order.
 #[derive(Debug)]
@@ -47,6 +53,10 @@ struct Inner {
     waiting: WakeList,
     io: Option<Waker>,
     stopping: bool,
+    /// Somebody wants to know what is waited for.
+    asked: bool,
+    /// The I/O thread's answer to that.
+    waits: Option<Option<Waits>>,
 }
 
 #[derive(Default)]
@@ -138,7 +148,39 @@ impl Queue {
         self.stop();
     }
 
+    /// What the subscriber waits for, as its I/O thread says; `None` also if there is something to take.
+    pub(super) fn waits(&self) -> Option<Waits> {
+        let waker = {
+            let mut inner = self.inner();
+            if !inner.items.is_empty() || inner.end.is_some() {
+                return None;
+            }
+            (inner.asked, inner.waits) = (true, None);
+            inner.io.clone()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        let answer = poll_fn(|context| {
+            let mut inner = self.inner();
+            match (inner.waits.take(), &inner.end) {
+                (Some(waits), _) => Poll::Ready(waits),
+                (None, Some(_)) => Poll::Ready(None),
+                (None, None) => {
+                    inner.waiting.register(context);
+                    Poll::Pending
+                }
+            }
+        });
+        block_on(answer, Some(Instant::now() + ANSWER_WITHIN)).flatten()
+    }
+
     // The I/O thread's side.
+
+    /// The answer to the question of which [`Queue::take_returned`] told.
+    pub(super) fn tell_waits(&self, waits: Option<Waits>) {
+        self.change(|inner| inner.waits = Some(waits));
+    }
 
     pub(super) fn set_waker(&self, waker: Waker) {
         self.inner().io = Some(waker);
@@ -169,10 +211,12 @@ impl Queue {
     }
 
     /// Takes returned buffers into `into`. If there is none and the caller is `starved`, it will be woken by the next.
-    pub(super) fn take_returned(&self, starved: bool, into: &mut Vec<(Lane, Vec<u8>)>) {
+    /// True if somebody wants to know what is waited for.
+    pub(super) fn take_returned(&self, starved: bool, into: &mut Vec<(Lane, Vec<u8>)>) -> bool {
         let mut inner = self.inner();
         into.append(&mut inner.returned);
         inner.starved = starved && into.is_empty();
+        std::mem::take(&mut inner.asked)
     }
 
     fn change(&self, f: impl FnOnce(&mut Inner)) {
@@ -195,12 +239,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-    use std::time::{Duration, Instant};
-
     use super::super::reading::tests::{delivered, frame};
     use super::*;
-    use crate::wake::block_on;
 
     fn of_broker(broker: u32, next: u64) -> Moved {
         Moved {

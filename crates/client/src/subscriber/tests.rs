@@ -19,6 +19,7 @@ mod members;
 mod ordered;
 mod refusals;
 mod replaced;
+mod waits;
 
 const A: Lane = Lane(1);
 const B: Lane = Lane(2);

@@ -96,7 +96,7 @@ impl Slices {
     fn run(&self, abort: &Abort) -> Result<Outcome> {
         let admin = self.connect.admin()?;
         create_topic(&admin, &self.plan)?;
-        let publisher = open(&self.plan, &self.connect, true)?;
+        let (publisher, _narrator) = open(&self.plan, &self.connect, true)?;
         let outcome = Experiment::new(["metering off", "metering on"])
             .unit("MiB/s")
             .warmup(self.plan.warmup)

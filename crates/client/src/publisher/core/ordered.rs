@@ -70,11 +70,11 @@ impl PublisherCore {
         // Batches that are refused together wait together.
         let mut again_at = None;
         while let Some(answered) = self.lanes[index].flight.next_answer() {
-            self.answered(answered, &mut again_at, now);
+            self.answered(index, answered, &mut again_at, now);
         }
     }
 
-    fn answered(&mut self, answered: Answered, again_at: &mut Option<Now>, now: Now) {
+    fn answered(&mut self, index: usize, answered: Answered, again_at: &mut Option<Now>, now: Now) {
         let (mut batch, waited_ns) = (answered.batch, answered.waited_ns);
         let outcome = match answered.answer {
             Ok(Some(offset)) => Outcome::Stored(Position {
@@ -86,6 +86,7 @@ impl PublisherCore {
             // sequencer itself knows that only of the last one.
             Err(ErrorCode::Fenced) if self.is_of_older_epoch(&batch) => Outcome::StoredSomewhere,
             Err(code) => {
+                self.lanes[index].peer.refused_one(code);
                 match code {
                     code if is_transient(code) => {
                         batch.again_at = *again_at.get_or_insert_with(|| {

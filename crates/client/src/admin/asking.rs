@@ -1,0 +1,118 @@
+//! The request that is being answered, for whoever asks what is waited for.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::waiting::{Party, Reason, Waits};
+
+/// Written by the worker at each step of a request, read by others.
+#[derive(Debug, Default)]
+pub(super) struct Asking(Mutex<Option<Step>>);
+
+#[derive(Debug)]
+struct Step {
+    began: Instant,
+    deadline: Instant,
+    party: Option<Party>,
+    /// What others than the one that is asked now said, to be told while it is connected to.
+    failed: Vec<Party>,
+}
+
+impl Asking {
+    /// A request begins, and has this much time.
+    pub(super) fn begin(&self, limit: Duration) {
+        let began = Instant::now();
+        *self.step() = Some(Step {
+            began,
+            deadline: began + limit,
+            party: None,
+            failed: Vec::new(),
+        });
+    }
+
+    /// It is over.
+    pub(super) fn end(&self) {
+        *self.step() = None;
+    }
+
+    /// Somebody is waited for from now on.
+    pub(super) fn of(&self, broker: Option<u32>, address: SocketAddr, reason: Reason) {
+        if let Some(step) = &mut *self.step() {
+            let address = Some(address);
+            step.party = Some(Party {
+                broker,
+                address,
+                reason,
+            });
+        }
+    }
+
+    /// It is waited for that a broker leaves the cluster.
+    pub(super) fn departs(&self, broker: u32) {
+        if let Some(step) = &mut *self.step() {
+            step.party = Some(Party {
+                broker: Some(broker),
+                address: None,
+                reason: Reason::Departure,
+            });
+        }
+    }
+
+    /// Whoever was waited for did not answer, in these words, and others are asked.
+    pub(super) fn failed(&self, cause: &str) {
+        if let Some(step) = &mut *self.step()
+            && let Some(party) = step.party.take()
+        {
+            step.failed.retain(|it| it.address != party.address);
+            step.failed.push(Party {
+                reason: Reason::NoAnswer(cause.to_string()),
+                ..party
+            });
+        }
+    }
+
+    pub(super) fn waits(&self) -> Option<Waits> {
+        let step = self.step();
+        let step = step.as_ref()?;
+        let asked = step.party.iter();
+        let is_asked = |it: &&Party| asked.clone().all(|now| now.address != it.address);
+        let others = step.failed.iter().filter(is_asked);
+        let parties: Vec<Party> = asked.clone().chain(others).cloned().collect();
+        (!parties.is_empty()).then(|| Waits {
+            parties,
+            waited: step.began.elapsed(),
+            left: Some(step.deadline.saturating_duration_since(Instant::now())),
+        })
+    }
+
+    fn step(&self) -> MutexGuard<'_, Option<Step>> {
+        // Every change leaves it valid, so a panic of another holder spoils nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_asked_comes_first_and_who_failed_after_it() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let asking = Asking::default();
+        assert_eq!(asking.waits(), None);
+        asking.begin(Duration::from_secs(5));
+        assert_eq!(asking.waits(), None, "nobody was asked yet");
+        asking.of(None, address(1), Reason::Connecting);
+        asking.failed("refused");
+        asking.of(Some(2), address(2), Reason::Answer);
+        let waits = asking.waits().expect("somebody is waited for");
+        assert_eq!(
+            waits.to_string(),
+            "broker 2 at 127.0.0.1:2 (it has not answered), a broker at 127.0.0.1:1 (no answer, refused)"
+        );
+        assert!(waits.left.is_some_and(|left| left > Duration::from_secs(4)));
+        asking.end();
+        assert_eq!(asking.waits(), None);
+    }
+}

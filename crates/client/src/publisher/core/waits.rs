@@ -1,0 +1,104 @@
+//! What the publisher waits for, looked up when somebody asks.
+
+use embar_wire::time::Now;
+
+use super::super::lane::PublishLane;
+use super::PublisherCore;
+use crate::peer::Phase;
+use crate::waiting::{Party, Reason, Waits};
+
+impl PublisherCore {
+    /// Whom it waits for: to be opened, or to store what was submitted. `None` while there is nothing to wait for.
+    pub fn waits(&self, now: Now) -> Option<Waits> {
+        if self.failed.is_some() {
+            return None;
+        }
+        if !self.opened {
+            let left = self.open_by?.since(now);
+            return Some(Waits {
+                parties: self.absent(),
+                waited: self.config.open_timeout.saturating_sub(left),
+                left: Some(left),
+            });
+        }
+        let oldest = self.oldest_open()?;
+        let stored = self.lanes.iter().map(|lane| lane.flight.stored_at()).max();
+        // What has a number is sent for as long as it takes.
+        let is_numbered = self.session.as_ref().is_some_and(|it| !it.is_idle());
+        let expires = oldest.after(self.config.delivery_timeout);
+        Some(Waits {
+            parties: self.awaited(),
+            waited: now.since(stored.map_or(oldest, |at| at.max(oldest))),
+            left: (!is_numbered).then(|| expires.since(now)),
+        })
+    }
+
+    /// When the oldest batch was sealed that is not resolved.
+    fn oldest_open(&self) -> Option<Now> {
+        let carried = self.lanes.iter().filter_map(|lane| lane.flight.oldest());
+        let assigned = self.lanes.iter().filter_map(|lane| lane.assigned.as_ref());
+        let kept = assigned
+            .chain(self.again.values())
+            .chain(self.waiting.front());
+        kept.map(|batch| batch.sealed_at).chain(carried).min()
+    }
+
+    /// Who is to store what is not resolved.
+    fn awaited(&self) -> Vec<Party> {
+        let is_open = |lane: &PublishLane| lane.peer.phase == Phase::Open;
+        let cluster = self.directory.cluster();
+        if self.session.is_some()
+            && self.lanes.iter().any(is_open)
+            && cluster.is_some_and(|it| it.sequencer.is_none())
+        {
+            return vec![Party {
+                broker: None,
+                address: None,
+                reason: Reason::NoSequencer,
+            }];
+        }
+        let carrying = |lane: &&PublishLane| !lane.flight.is_empty();
+        let refusing = |lane: &&PublishLane| lane.peer.refusal_code().is_some();
+        let open = || self.lanes.iter().filter(|lane| is_open(lane));
+        let answers = open().filter(carrying).chain(open().filter(refusing));
+        let parties = distinct(answers.map(|lane| {
+            let reason = match lane.peer.refusal_code() {
+                Some(code) => Reason::of(code),
+                None if lane.flight.is_sending() => Reason::NotReading,
+                None => Reason::Acknowledgement,
+            };
+            lane.peer.party(reason)
+        }));
+        match parties.is_empty() {
+            true => self.absent(),
+            false => parties,
+        }
+    }
+
+    /// Who has no connection that can be used.
+    fn absent(&self) -> Vec<Party> {
+        if self.directory.cluster().is_none() {
+            return self.directory.parties();
+        }
+        let lanes = self.lanes.iter().map(|lane| &lane.peer);
+        let absent = lanes.filter(|peer| peer.phase != Phase::Open && !peer.has_left());
+        let parties = distinct(absent.map(|peer| peer.party(peer.reason())));
+        match parties.is_empty() {
+            // Whoever is there is on the way to do what is asked, and nobody else is in the cluster.
+            true => vec![Party {
+                broker: None,
+                address: None,
+                reason: Reason::NotReady,
+            }],
+            false => parties,
+        }
+    }
+}
+
+/// A broker may have several lanes.
+fn distinct(parties: impl Iterator<Item = Party>) -> Vec<Party> {
+    let mut parties: Vec<Party> = parties.collect();
+    parties.sort_by_key(|party| party.broker);
+    parties.dedup_by_key(|party| party.broker);
+    parties
+}

@@ -1,0 +1,142 @@
+//! What the core says that it waits for.
+
+use super::ordered::{self, two_out};
+use super::*;
+use crate::waiting::{Reason, Waits};
+
+fn at(script: &Script, now: u64) -> Option<Waits> {
+    script.core.waits(Now(now))
+}
+
+fn whom(script: &Script, now: u64) -> Vec<(Option<u32>, Reason)> {
+    let waits = at(script, now).expect("it waits");
+    let parties = waits.parties.into_iter();
+    parties.map(|party| (party.broker, party.reason)).collect()
+}
+
+fn lost() -> Reason {
+    Reason::NoAnswer("lost".into())
+}
+
+#[test]
+fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
+    let mut script = Script::new(config());
+    let waits = at(&script, SECOND).expect("it is being opened");
+    assert_eq!(waits.waited, Duration::from_secs(1));
+    assert_eq!(waits.left, Some(Duration::from_secs(4)));
+    assert_eq!(
+        waits.to_string(),
+        "a broker at 127.0.0.1:9400 (it is being connected to)"
+    );
+    script.lose(Lane::CONTROL);
+    assert_eq!(whom(&script, SECOND), [(None, lost())]);
+    script.tick_at(SECOND);
+    assert_eq!(
+        whom(&script, SECOND),
+        [(None, lost())],
+        "trying again is nothing new"
+    );
+    script.tell_cluster(2);
+    script.open_lane(A);
+    assert_eq!(whom(&script, SECOND), [(Some(2), Reason::Connecting)]);
+    script.open_lane(B);
+    assert_eq!(at(&script, SECOND), None, "nothing is published");
+}
+
+#[test]
+fn a_batch_is_waited_for_from_when_it_was_sealed_or_another_was_stored() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    let lane = if script.sending(A).is_some() { A } else { B };
+    let broker = Some(lane.0);
+    assert_eq!(whom(&script, SECOND), [(broker, Reason::NotReading)]);
+    script.sent(lane);
+    assert_eq!(whom(&script, SECOND), [(broker, Reason::Acknowledgement)]);
+    let waits = at(&script, 3 * SECOND).expect("it waits");
+    assert_eq!(waits.waited, Duration::from_secs(3));
+    assert_eq!(waits.left, Some(Duration::from_secs(27)));
+    script.submit(1);
+    let other = if lane == A { B } else { A };
+    script.sent(other);
+    script.now = Now(2 * SECOND);
+    script.ack(other, 0, &[5]);
+    let waits = at(&script, 3 * SECOND).expect("it waits");
+    assert_eq!(waits.waited, Duration::from_secs(1));
+    script.ack(lane, 0, &[6]);
+    assert_eq!(at(&script, 9 * SECOND), None);
+}
+
+#[test]
+fn without_brokers_they_are_waited_for_and_each_is_told_once() {
+    let mut script = Script::open(config());
+    script.lose(A);
+    script.lose(B);
+    assert_eq!(at(&script, SECOND), None, "there is nothing to send");
+    script.submit(0);
+    let all = [(Some(1), lost()), (Some(2), lost())];
+    assert_eq!(whom(&script, SECOND), all);
+    script.tick_at(SECOND);
+    assert_eq!(whom(&script, SECOND), all, "trying again is nothing new");
+}
+
+#[test]
+fn a_full_log_is_told_until_there_is_room_also_across_connections() {
+    let mut script = Script::open(config());
+    script.submit(0);
+    let lane = if script.sending(A).is_some() { A } else { B };
+    script.sent(lane);
+    script.lose(if lane == A { B } else { A });
+    let full = refusal(ErrorCode::Backpressure, true, None);
+    script.tell(lane, &full);
+    script.lose(lane);
+    let reason = |script: &Script| {
+        let whom = whom(script, script.now.0);
+        whom.into_iter().find(|it| it.0 == Some(lane.0))
+    };
+    assert_eq!(reason(&script), Some((Some(lane.0), Reason::LogFull)));
+    script.tick_at(SECOND);
+    script.open_lane(lane);
+    script.sent(lane);
+    assert_eq!(reason(&script), Some((Some(lane.0), Reason::LogFull)));
+    script.ack(lane, 0, &[5]);
+    script.submit(1);
+    script.sent(lane);
+    let acknowledgement = Some((Some(lane.0), Reason::Acknowledgement));
+    assert_eq!(reason(&script), acknowledgement);
+}
+
+#[test]
+fn what_was_refused_for_want_of_room_says_so_and_what_has_a_number_has_no_limit() {
+    let mut script = ordered::open(config());
+    script.tell(A, &with_sequencer(2));
+    let (_, second) = two_out(&mut script);
+    script.refuse(second, 0, ErrorCode::HeldFull, &[0]);
+    let waits = at(&script, SECOND).expect("it waits");
+    assert_eq!(waits.left, None);
+    assert!(
+        waits
+            .parties
+            .iter()
+            .any(|it| it.broker == Some(second.0) && it.reason == Reason::LogFull),
+        "{waits}"
+    );
+}
+
+#[test]
+fn a_cluster_without_a_sequencer_is_told_while_its_brokers_answer() {
+    let mut script = ordered::open(config());
+    two_out(&mut script);
+    assert_eq!(whom(&script, SECOND), [(None, Reason::NoSequencer)]);
+    script.lose(A);
+    script.lose(B);
+    let all = [(Some(1), lost()), (Some(2), lost())];
+    assert_eq!(whom(&script, SECOND), all);
+}
+
+fn with_sequencer(data: u32) -> Control {
+    let Control::ClusterMetadata(mut cluster) = cluster(data) else {
+        panic!("another message");
+    };
+    cluster.sequencer = Some(0);
+    Control::ClusterMetadata(cluster)
+}
