@@ -12,6 +12,8 @@ pub const USAGE: u8 = 2;
 pub const CANNOT_CONNECT: u8 = 3;
 /// Data was lost, changed, repeated, or may have been.
 pub const DATA: u8 = 4;
+/// A verification had nothing to judge.
+pub const NOTHING_TRIED: u8 = 5;
 /// Stopped by Ctrl-C or SIGTERM.
 pub const INTERRUPTED: u8 = 130;
 
@@ -23,6 +25,7 @@ Exit codes:
   2    the command line cannot be used as it is
   3    no broker, or no server, answers
   4    verification failed: data was lost, changed or repeated, or may have been
+  5    nothing was tried: a verification ended well, and nothing happened that could have broken a promise
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// Errors that have an exit code of their own.
@@ -34,6 +37,9 @@ pub enum Problem {
     /// Exit code 4.
     #[error("{0}")]
     Data(String),
+    /// Exit code 5.
+    #[error("{0}")]
+    NothingTried(String),
     /// Exit code 130.
     #[error("interrupted")]
     Interrupted,
@@ -50,6 +56,11 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
 /// An error about data that is not what it must be.
 pub fn data(message: impl Into<String>) -> anyhow::Error {
     Problem::Data(message.into()).into()
+}
+
+/// An error about a verification in which nothing happened.
+pub fn nothing_tried(message: impl Into<String>) -> anyhow::Error {
+    Problem::NothingTried(message.into()).into()
 }
 
 /// Turns a failed write to standard output into an error; a closed pipe becomes [`Problem::OutputClosed`].
@@ -86,6 +97,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
                 return Some(match problem {
                     Problem::Usage(_) => USAGE,
                     Problem::Data(_) => DATA,
+                    Problem::NothingTried(_) => NOTHING_TRIED,
                     Problem::Interrupted => INTERRUPTED,
                     Problem::OutputClosed => OK,
                 });

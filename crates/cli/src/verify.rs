@@ -4,17 +4,20 @@
 //! processes: [`violation`], [`ranges`], [`truth`] (all readers see the same), [`trail`] (one reader's way), [`ledger`]
 //! (what was acknowledged is where it was said to be), [`room`] (what must still be there), [`checker`] (all together).
 //! Around them: [`record`] and [`publisher`] (the publishing processes), [`books`] (what all threads share), [`crowd`] (the
-//! publishers' parent) and [`listener`] (what they tell it), [`readers`] and their [`patience`], [`faults`] and [`gaps`],
-//! [`brokers`] (whom faults hit, and who comes back), [`run`] (a whole run), [`report`].
+//! publishers' parent) and [`listener`] (what they tell it), [`readers`] and their [`patience`], [`echo`] (what was just
+//! acknowledged is there), [`neighbour`] (topics that come and go), [`faults`] and [`gaps`], [`brokers`] (whom faults hit,
+//! and who comes back), [`retained`] (how full a full log is), [`run`] (a whole run), [`report`].
 
 pub mod books;
 pub mod brokers;
 pub mod checker;
 pub mod crowd;
+pub mod echo;
 pub mod faults;
 pub mod gaps;
 pub mod ledger;
 pub mod listener;
+pub mod neighbour;
 pub mod patience;
 pub mod plan;
 pub mod publisher;
@@ -22,6 +25,7 @@ pub mod ranges;
 pub mod readers;
 pub mod record;
 pub mod report;
+pub mod retained;
 pub mod room;
 pub mod run;
 pub mod stamp;

@@ -7,8 +7,15 @@ use std::process::Stdio;
 use common::{embar, end_of, eventually, is_running, names_in, output_of, run, signal, text};
 use serde_json::Value;
 
-/// A short run, which must find nothing.
+/// A short run with room for everything many times over, which must find nothing.
 fn verify(more: &[&str]) -> Value {
+    let report = verify_in(["128MiB", "4000", "4KiB"], more);
+    assert_eq!(report["read_from_the_first"], true);
+    report
+}
+
+/// A short run, which must find nothing.
+fn verify_in([region_size, rate, batch_size]: [&str; 3], more: &[&str]) -> Value {
     let mut args = vec![
         "--json",
         "verify",
@@ -16,11 +23,11 @@ fn verify(more: &[&str]) -> Value {
         "--publishers",
         "4",
         "--rate",
-        "4000",
+        rate,
         "--batch-size",
-        "4KiB",
+        batch_size,
         "--region-size",
-        "128MiB",
+        region_size,
     ];
     args.extend(more);
     let output = run(&mut embar(&args));
@@ -35,8 +42,6 @@ fn verify(more: &[&str]) -> Value {
         (&report["kept"], &report["violations"]["total"]),
         (&true.into(), &0.into())
     );
-    // The region has room for all of it many times over.
-    assert_eq!(report["read_from_the_first"], true);
     report
 }
 
@@ -103,12 +108,85 @@ fn killed_publishers_break_no_promise_at_order_2() {
 }
 
 #[test]
+fn a_stopped_publisher_keeps_nobody_up_and_what_is_acknowledged_can_be_read_at_once() {
+    let pauses = ["--pause", "publisher", "--pause-for", "300ms..900ms"];
+    let report = verify(&[&pauses[..], &["--duration", "3s", "--every", "500ms"]].concat());
+    assert!(number(&report["faults"]["pause publisher"]) > 0, "{report}");
+    assert!(number(&report["reread"]) > 0, "{report}");
+    assert_eq!(report["published"], report["read_at_the_end"]);
+}
+
+#[test]
+fn a_cluster_of_which_every_process_was_killed_has_what_it_acknowledged() {
+    let report = verify(&["--duration", "4s", "--kill", "cluster", "--every", "1500ms"]);
+    assert!(number(&report["faults"]["kill cluster"]) > 0, "{report}");
+    assert_eq!(report["acknowledged"], report["read_at_the_end"]);
+}
+
+#[test]
+fn brokers_leave_and_join_and_topics_come_and_go_beside() {
+    let faults = ["--drain", "--delete", "--pause-for", "100ms..500ms"];
+    let report = verify(&[&faults[..], &["--duration", "4s", "--every", "1s"]].concat());
+    assert_eq!(report["untried"], Value::Array(Vec::new()), "{report}");
+    assert_eq!(report["published"], report["read_at_the_end"]);
+}
+
+#[test]
+fn what_no_broker_took_in_time_is_not_stored() {
+    let faults = ["--kill", "cluster", "--order", "1"];
+    let report = verify(&[&faults[..], &["--duration", "3s", "--every", "1s"]].concat());
+    assert!(number(&report["not_stored"]) > 0, "{report}");
+}
+
+#[test]
+fn a_full_log_keeps_what_it_has_room_for() {
+    // One broker with little memory: it is full before long also where everything is slow.
+    let load = [
+        "--message-size",
+        "4KiB",
+        "--duration",
+        "4s",
+        "--brokers",
+        "2",
+    ];
+    let faults = [
+        "--pause",
+        "publisher",
+        "--kill",
+        "sequencer",
+        "--every",
+        "1s",
+    ];
+    let report = verify_in(["36MiB", "6000", "16KiB"], &[&load[..], &faults].concat());
+    assert_eq!(report["read_from_the_first"], false, "{report}");
+    assert!(number(&report["retained"]["looks"]) > 0, "{report}");
+}
+
+#[test]
+fn without_a_fault_nothing_was_tried() {
+    let args = ["--json", "verify", "order", "--publishers", "2"];
+    let output = run(embar(&args).args(["--duration", "300ms", "--region-size", "128MiB"]));
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("nothing was tried"));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let verdict = (
+        &report["tried"],
+        &report["kept"],
+        &report["violations"]["total"],
+    );
+    assert_eq!(verdict, (&false.into(), &false.into(), &0.into()));
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_before_anything_starts() {
     for wrong in [
         &["--order", "3"][..],
         &["--acks", "0"],
         &["--message-size", "8"],
-        &["--pause", "publisher"],
+        &["--pause", "cluster"],
+        &["--kill", "topic"],
+        &["--drain", "--brokers", "2"],
+        &["--faults", "all", "--drain"],
         &["--pause-for", "3s..1s"],
         &["--rate", "0"],
     ] {

@@ -12,7 +12,7 @@ use crate::verify::faults::{Action, Fault, Span, Victim};
 use crate::verify::plan::VerifyPlan;
 use crate::verify::run;
 
-/// Verify that the log keeps its promises while its processes are killed and stopped
+/// Verify that the log keeps its promises while its processes are killed, stopped, and come and go
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct VerifyArgs {
@@ -29,7 +29,8 @@ enum What {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  embar verify order                                          a minute without faults
+  embar verify order --faults all --duration 10m              everything that can be done
+  embar verify order --faults all --region-size 128MiB        and the log is full
   embar verify order --kill sequencer --every 2s              takeovers
   embar verify order --kill broker --kill publisher --duration 10m
   embar verify order --pause sequencer --pause broker --pause-for 500ms..3s
@@ -37,24 +38,32 @@ Examples:
 
 It starts a cluster of its own on free ports and removes it. Publishers are processes, and send
 messages that carry who sent them, their number and a checksum. Every interval each of the faults
-hits one process: a killed one is started again, a stopped one goes on after a while. The first
-subscriber sees everything, the others begin anywhere and come back.
+hits one process: a killed one is started again, a stopped one goes on after a while. Of a killed
+cluster nobody is started before all are dead. A broker that left joins again after a while, or
+another takes its place. The first subscriber sees everything, the others begin anywhere and come
+back. One publisher of four gives up what no broker takes within 250 ms, and is told so.
 
 It checks that all subscribers see the same message at each position, that positions have no hole,
 that every acknowledged message is where its publisher was told, that nothing is gone for which
 there was room, that each publisher's messages come once (order 2 and 5) and in their order (order
 5), that nothing is damaged or was never sent, and that nobody waits longer than 30 s. Messages
-that a killed publisher was not acknowledged may be there or not. Orders 0 and 1 are held to what
+that a killed publisher was not acknowledged may be there or not; those that a publisher was told
+are not stored are not. What was acknowledged can be read at once, from any broker. A topic that is
+deleted and created again beside has its own messages, and none of the one before. Orders 0 and 1 are held to what
 they promise: each broker's own order, and messages at least once.
 
 A wait for an acknowledgement counts from the fault, if it began after it and before the next one.
 
-JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up,
-subscribers[] with messages and repeated, read_at_the_end, read_from_the_first, faults,
-missed_faults, failed_starts, first_reign, last_reign, takeovers, gaps[] with fault, faults,
-nobody_ms and slowest_publisher_ms {median, max}, logs (kept if something is broken), violations
-{total, by_kind, first[]}, kept.
-Exit code 4 if a promise was broken.")]
+The log is full once more was published than the region has room for, and older messages make room.
+A reader that is too slow then is told so; one that keeps up misses nothing.
+
+JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up, not_stored,
+reread (acknowledgements that were read at once), subscribers[] with messages and repeated,
+read_at_the_end, read_from_the_first, retained (null, or looks, least_bytes and most_bytes of a full
+log), faults, untried[], missed_faults, failed_starts, first_reign, last_reign, takeovers, gaps[]
+with fault, faults, nobody_ms and slowest_publisher_ms {median, max}, logs (kept if something is
+broken), violations {total, by_kind, first[]}, tried, kept.
+Exit code 4 if a promise was broken, 5 if nothing was tried: no fault and no takeover happened.")]
 struct OrderArgs {
     /// Publishing processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -83,13 +92,22 @@ struct OrderArgs {
     /// Kill one of these in each interval; may be given several times
     #[arg(long, value_name = "WHO", value_enum)]
     kill: Vec<Victim>,
-    /// Stop one of these for a while in each interval: sequencer or broker; may be given several times
+    /// Stop one of these for a while in each interval: sequencer, broker or publisher; may be given several times
     #[arg(long, value_name = "WHO", value_enum)]
     pause: Vec<Victim>,
-    /// The interval of faults
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
-    every: Duration,
-    /// How long a process is stopped: one time, or from one to another
+    /// Let a data broker leave the cluster in each interval, and one join after a while
+    #[arg(long)]
+    drain: bool,
+    /// Delete a topic beside in each interval, and create it again
+    #[arg(long)]
+    delete: bool,
+    /// Instead of naming them one by one: all that can be done
+    #[arg(long, value_name = "WHICH", value_enum, conflicts_with_all = ["kill", "pause", "drain", "delete"])]
+    faults: Option<Faults>,
+    /// The interval of faults [default: 2s, or 10s with --faults all]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    every: Option<Duration>,
+    /// How long a process is stopped, or a broker away: one time, or from one to another
     #[arg(long, value_name = "TIME", default_value = "500ms..3s")]
     pause_for: Span,
     /// Brokers, the head included; the head only sequences
@@ -104,6 +122,13 @@ struct OrderArgs {
     /// Where random choices begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+}
+
+/// Faults by one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Faults {
+    /// Each of them.
+    All,
 }
 
 /// Runs it and prints the report.
@@ -138,12 +163,20 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
         brokers: args.brokers,
         standbys: args.standbys,
         region_bytes: args.region_size.0,
-        faults: [
-            all(Action::Kill, &args.kill),
-            all(Action::Pause, &args.pause),
-        ]
-        .concat(),
-        every: args.every,
+        faults: match args.faults {
+            Some(Faults::All) => Fault::ALL.to_vec(),
+            None => [
+                all(Action::Kill, &args.kill),
+                all(Action::Pause, &args.pause),
+                args.drain.then_some(Fault::DRAIN).into_iter().collect(),
+                args.delete.then_some(Fault::DELETE).into_iter().collect(),
+            ]
+            .concat(),
+        },
+        every: args.every.unwrap_or(match args.faults {
+            Some(Faults::All) => Duration::from_secs(10),
+            None => Duration::from_secs(2),
+        }),
         pause_for: args.pause_for,
         seed: args.seed,
     })

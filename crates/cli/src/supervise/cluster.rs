@@ -192,6 +192,12 @@ impl Cluster {
         self.spawn(id)
     }
 
+    /// Kills the process of row `id`, also one that is just starting; false if there is none.
+    pub fn kill(&mut self, id: u16) -> bool {
+        let child = self.slots[usize::from(id)].child.as_mut();
+        child.map(Child::kill).is_some()
+    }
+
     fn spawn(&mut self, id: u16) -> Result<()> {
         let head = self.head();
         let slot = &mut self.slots[usize::from(id)];

@@ -6,21 +6,27 @@ use std::time::Instant;
 
 use super::checker::Checker;
 use super::gaps::Gaps;
+use super::ledger::Run;
 use super::plan::VerifyPlan;
 use super::room::Room;
+use super::trail::Place;
 
 /// Locks are held for moments only, and never two of them.
 pub struct Books {
     checker: Mutex<Checker>,
     gaps: Mutex<Gaps>,
-    /// Why the run cannot go on, if it cannot, and no promise is broken.
-    trouble: Mutex<Option<anyhow::Error>>,
+    /// What was acknowledged last, until somebody takes it to read it.
+    latest: Mutex<Option<(Run, Place)>>,
     /// Messages that were acknowledged, or sent where nothing is acknowledged.
     pub acknowledged: AtomicU64,
     /// Messages of them whose position nobody knows any more.
     pub unplaced: AtomicU64,
-    /// Messages that publishers were told are not stored, or may not be.
+    /// Messages that publishers were told may be stored or not.
     pub given_up: AtomicU64,
+    /// Messages that publishers were told are not stored.
+    pub not_stored: AtomicU64,
+    /// Acknowledgements of which somebody looked at once whether they can be read.
+    pub reread: AtomicU64,
 }
 
 impl Books {
@@ -29,10 +35,12 @@ impl Books {
         Self {
             checker: Mutex::new(Checker::new(plan.order, plan.acks > 0, room)),
             gaps: Mutex::new(Gaps::new(plan.publishers, Instant::now())),
-            trouble: Mutex::new(None),
+            latest: Mutex::new(None),
             acknowledged: AtomicU64::new(0),
             unplaced: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
+            not_stored: AtomicU64::new(0),
+            reread: AtomicU64::new(0),
         }
     }
 
@@ -46,14 +54,14 @@ impl Books {
         lock(&self.gaps)
     }
 
-    /// Ends the run without a verdict.
-    pub fn give_up(&self, why: anyhow::Error) {
-        lock(&self.trouble).get_or_insert(why);
+    /// Something was acknowledged.
+    pub fn set_latest(&self, run: Run, place: Place) {
+        *lock(&self.latest) = Some((run, place));
     }
 
-    /// Why the run has no verdict.
-    pub fn trouble(&self) -> Option<anyhow::Error> {
-        lock(&self.trouble).take()
+    /// What was acknowledged last, if nobody has taken it.
+    pub fn take_latest(&self) -> Option<(Run, Place)> {
+        lock(&self.latest).take()
     }
 
     /// One of the counters.

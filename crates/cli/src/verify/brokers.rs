@@ -4,9 +4,12 @@
 //! also sends the signals, so their ids cannot have been given to others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use embar_client::{Admin, Error};
+use embar_fabric::geometry::cell_of;
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::{Geometry, Region};
 use embar_meter::random::SplitMix64;
@@ -14,13 +17,17 @@ use embar_order::Throne;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::books::Books;
-use super::faults::{Action, Fault, Span, Victim};
+use super::faults::{Action, Fault, Victim};
+use super::plan::VerifyPlan;
 use super::violation::Kind;
 use crate::supervise::plan::Role;
 use crate::supervise::{Cluster, Happening};
 
 /// Wait before a broker is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a broker that was asked to leave may take; longer than any stop.
+const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 
 /// A cluster and what was done to it. Dropped, it is gone.
 pub struct Brokers {
@@ -34,24 +41,40 @@ pub struct Brokers {
     paused: BTreeMap<u16, (u32, Instant)>,
     /// When which row is started again.
     due: BTreeMap<u16, Instant>,
+    /// Nobody is started again before all of them are dead.
+    all_die: bool,
+    /// Those that are not in the cluster: places of spares, and of brokers that left.
+    absent: BTreeSet<u16>,
+    /// Who was asked to leave, until that is answered.
+    asked: Option<JoinHandle<Result<(), Error>>>,
+    /// Brokers that left, and have not been told of.
+    left: u64,
     failed_starts: u64,
+    plan: VerifyPlan,
+    random: SplitMix64,
 }
 
 impl Brokers {
     /// Of a cluster that serves.
-    pub fn new(cluster: Cluster) -> Result<Self> {
+    pub fn new(cluster: Cluster, plan: &VerifyPlan) -> Result<Self> {
         let dir = &cluster.plan().region;
         let region = Region::open(dir, Coherence::Coherent)
             .with_context(|| format!("cannot look into the region {}", dir.display()))?;
         let serving = cluster.brokers().map(|broker| (broker.id, broker.pid));
         Ok(Self {
             serving: serving.collect(),
+            absent: cluster.plan().spare_rows().collect(),
             cluster,
             region,
             killed: BTreeSet::new(),
             paused: BTreeMap::new(),
             due: BTreeMap::new(),
+            all_die: false,
+            asked: None,
+            left: 0,
             failed_starts: 0,
+            plan: plan.clone(),
+            random: SplitMix64::new(plan.seed.rotate_left(32)),
         })
     }
 
@@ -77,11 +100,33 @@ impl Brokers {
         self.failed_starts
     }
 
-    /// Whether all of them serve.
+    /// Whether there are as many as there should be, and nobody is about to go.
     pub fn all_serve(&self) -> bool {
-        self.serving.len() == usize::from(self.cluster.plan().rows())
+        let expected = self.cluster.plan().brokers + self.cluster.plan().standbys;
+        self.serving.len() == usize::from(expected)
             && self.paused.is_empty()
             && self.killed.is_empty()
+            && self.asked.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Brokers that have left since the last call.
+    pub fn take_left(&mut self) -> u64 {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Messages of a topic that had to make room, for everybody.
+    pub fn gone(&self, topic: u32) -> u64 {
+        let rows = self.region.geometry().data_rows();
+        let windows = rows.filter_map(|row| self.region.window(row, cell_of(topic)));
+        let firsts = windows
+            .filter(|window| window.chain == topic)
+            .map(|window| window.first);
+        if self.plan.order >= 2 {
+            // What one of them gave up is gone from the one order.
+            firsts.max().unwrap_or(0)
+        } else {
+            firsts.sum()
+        }
     }
 
     /// When there is something to do next.
@@ -101,10 +146,17 @@ impl Brokers {
             Happening::Serves(broker) => {
                 self.serving.insert(broker.id, broker.pid);
             }
-            Happening::Woken | Happening::Left { .. } | Happening::TimedOut => {}
+            Happening::Left { id } => self.has_left(id),
+            Happening::Woken | Happening::TimedOut => {}
         }
         let now = Instant::now();
-        for row in due(&self.due, now, |at| *at) {
+        self.all_die &= !self.killed.is_empty();
+        let startable = if self.all_die {
+            Vec::new()
+        } else {
+            due(&self.due, now, |at| *at)
+        };
+        for row in startable {
             self.due.remove(&row);
             self.cluster.restart(row)?;
         }
@@ -115,25 +167,82 @@ impl Brokers {
     }
 
     /// Does it to a broker; false if there is none to do it to.
-    pub fn strike(&mut self, fault: Fault, span: Span, random: &mut SplitMix64) -> Result<bool> {
-        let Some((row, pid)) = self.victim(fault.victim, random) else {
+    pub fn strike(&mut self, fault: Fault) -> Result<bool> {
+        if fault.victim == Victim::Cluster {
+            return Ok(self.kill_all());
+        }
+        let Some((row, pid)) = self.victim(fault.victim) else {
             return Ok(false);
         };
         match fault.action {
-            Action::Kill => {
-                signal(pid, Signal::KILL)?;
-                self.serving.remove(&row);
-                self.paused.remove(&row);
-                self.killed.insert(row);
-            }
+            Action::Kill => self.kill(row),
             Action::Pause if self.paused.contains_key(&row) => return Ok(false),
             Action::Pause => {
                 signal(pid, Signal::STOP)?;
-                let until = Instant::now() + span.draw(random);
+                let until = Instant::now() + self.plan.pause_for.draw(&mut self.random);
                 self.paused.insert(row, (pid, until));
             }
+            Action::Drain => return self.ask_to_leave(row),
+            Action::Delete => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn kill(&mut self, row: u16) {
+        if self.cluster.kill(row) {
+            self.serving.remove(&row);
+            self.paused.remove(&row);
+            self.killed.insert(row);
+        }
+    }
+
+    /// Also those that are just starting. Until the last of them has ended nobody is started again, so the next ones find
+    /// what was left in memory, and nobody else.
+    fn kill_all(&mut self) -> bool {
+        let rows = 0..self.cluster.plan().rows();
+        rows.filter(|row| !self.absent.contains(row))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|row| self.kill(row));
+        self.all_die = !self.killed.is_empty();
+        self.all_die
+    }
+
+    /// What becomes of that is heard from the broker itself.
+    fn ask_to_leave(&mut self, row: u16) -> Result<bool> {
+        let is_busy = self
+            .asked
+            .as_ref()
+            .is_some_and(|asked| !asked.is_finished());
+        if is_busy || self.paused.contains_key(&row) {
+            return Ok(false);
+        }
+        let admin = Admin::connect(&self.bootstrap())?.timeout(LEAVE_WITHIN);
+        // What it has of orders 0 and 1 comes back with it.
+        let force = self.plan.order < 2;
+        let ask = move || admin.remove_broker(row.into(), force).wait();
+        let asked = std::thread::Builder::new()
+            .name("drain".into())
+            .spawn(ask)?;
+        self.asked = Some(asked);
+        Ok(true)
+    }
+
+    fn has_left(&mut self, row: u16) {
+        self.left += 1;
+        self.serving.remove(&row);
+        self.killed.remove(&row);
+        self.absent.insert(row);
+        let joins = if self.plan.spares() > 0 {
+            let absent = self.absent.len() as u64;
+            let choice = self.random.below(absent) as usize;
+            self.absent.iter().nth(choice).copied().unwrap_or(row)
+        } else {
+            row
+        };
+        self.absent.remove(&joins);
+        let away = self.plan.pause_for.draw(&mut self.random);
+        self.due.insert(joins, Instant::now() + away);
     }
 
     /// Lets everybody go on.
@@ -173,8 +282,9 @@ impl Brokers {
         self.due.insert(row, Instant::now() + RESTART_AFTER);
     }
 
-    fn victim(&self, victim: Victim, random: &mut SplitMix64) -> Option<(u16, u32)> {
-        let with_pid = |row: u16| Some((row, *self.serving.get(&row)?));
+    fn victim(&mut self, victim: Victim) -> Option<(u16, u32)> {
+        let serving = &self.serving;
+        let with_pid = |row: u16| Some((row, *serving.get(&row)?));
         match victim {
             Victim::Sequencer => {
                 let reign = Throne::observe(&self.region).reign?;
@@ -186,9 +296,9 @@ impl Brokers {
                 let rows = self.serving.keys().copied();
                 let data: Vec<u16> = rows.filter(|row| plan.role(*row) == Role::Data).collect();
                 let count = std::num::NonZeroU64::new(data.len() as u64)?;
-                with_pid(data[(random.next_u64() % count) as usize])
+                with_pid(data[(self.random.next_u64() % count) as usize])
             }
-            Victim::Publisher => None,
+            Victim::Publisher | Victim::Cluster | Victim::Topic => None,
         }
     }
 }

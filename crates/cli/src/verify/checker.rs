@@ -26,8 +26,14 @@ struct Told {
     ended: Option<u64>,
     /// Acknowledged.
     acknowledged: Ranges,
-    /// Certainly not stored, or nobody knows.
+    /// Not stored, or nobody knows.
     given_up: Ranges,
+    /// Certainly not stored.
+    not_stored: Ranges,
+    /// Acknowledged, and nobody knows where.
+    unplaced: Ranges,
+    /// Acknowledged at places that the chief passed over when it was overtaken.
+    excused: Ranges,
 }
 
 /// Of one topic.
@@ -90,11 +96,21 @@ impl Checker {
                     tell_wrong(*broker, wrong, &mut self.violations);
                 }
             }
+            if self.trails[CHIEF].skips() > 0 {
+                let brokers: Vec<Option<u32>> = self.ledgers.keys().copied().collect();
+                brokers.into_iter().for_each(|it| self.enter_excused(it));
+            }
         }
     }
 
     /// A reader that comes to `next` was told that everything below `first` is gone; false if that must not be.
     pub fn evicted(&mut self, reader: usize, next: u64, first: u64) -> bool {
+        let name = self.trails[reader].name().to_owned();
+        self.was_evicted(&name, next, first)
+    }
+
+    /// The same of somebody without a trail.
+    pub fn was_evicted(&mut self, name: &str, next: u64, first: u64) -> bool {
         let kept_from = self.room.kept_from();
         if first <= kept_from {
             return true;
@@ -102,13 +118,31 @@ impl Checker {
         self.violations.add(
             Kind::Lost,
             format_args!(
-                "{}: {} to {} are gone, and there was room for everything from {kept_from} on",
-                self.trails[reader].name(),
+                "{name}: {} to {} are gone, and there was room for everything from {kept_from} on",
                 next.max(kept_from),
                 first - 1
             ),
         );
         false
+    }
+
+    /// The chief, to which [`Checker::evicted`] said that this may be, goes on at `place`.
+    pub fn skip(&mut self, place: Place) {
+        self.trails[CHIEF].skip(place);
+        self.ledgers
+            .entry(place.broker)
+            .or_default()
+            .skip(place.offset);
+        self.enter_excused(place.broker);
+    }
+
+    fn enter_excused(&mut self, broker: Option<u32>) {
+        let ledger = self.ledgers.entry(broker).or_default();
+        for run in ledger.take_excused() {
+            let told = self.told.entry(run.origin).or_default();
+            told.excused
+                .merge(&Ranges::of(run.number, run.number + run.count));
+        }
     }
 
     /// Whether there is something for a reader to read. The chief is to see also what others did not see yet.
@@ -147,10 +181,23 @@ impl Checker {
             if let Err(wrong) = ledger.acknowledge(place.offset, run) {
                 tell_wrong(place.broker, wrong, &mut self.violations);
             }
+            self.enter_excused(place.broker);
+        } else {
+            // Looked for wherever it is, unless the chief passed over something.
+            let told = self.told.entry(run.origin).or_default();
+            told.unplaced
+                .merge(&Ranges::of(run.number, run.number + run.count));
         }
     }
 
-    /// The publisher was told that these messages are not stored, or may not be.
+    /// The publisher was told that these messages are not stored.
+    pub fn not_stored(&mut self, run: Run) {
+        self.given_up(run);
+        let told = self.told.entry(run.origin).or_default();
+        told.not_stored.insert(run.number, run.count);
+    }
+
+    /// The publisher was told that these messages may be stored or not.
     pub fn given_up(&mut self, run: Run) {
         let told = self.told.entry(run.origin).or_default();
         told.given_up.insert(run.number, run.count);
@@ -200,14 +247,15 @@ impl Checker {
             open.into_iter()
                 .for_each(|(first, end)| expected.merge(&Ranges::of(first, end)));
         }
-        let mut missing = Vec::new();
-        for (first, end) in expected.iter() {
-            match chief {
-                Some(seen) => missing.extend(seen.missing_in(first, end)),
-                None => missing.push((first, end)),
-            }
+        let mut found = chief.cloned().unwrap_or_default();
+        if self.trails[CHIEF].skips() > 0 {
+            found.merge(&told.excused);
+            found.merge(&told.unplaced);
         }
-        missing
+        let expected = expected.iter();
+        expected
+            .flat_map(|(first, end)| found.missing_in(first, end))
+            .collect()
     }
 
     /// Judges what can be judged only at the end. `last` is a reader that read everything retained after all was
@@ -259,14 +307,26 @@ impl Checker {
                     ),
                 );
             }
-            let (Some(told), true) = (told, self.promise.publishers) else {
+            let Some(told) = told else { continue };
+            for (first, end) in told.not_stored.iter() {
+                if seen.missing_in(first, end) != [(first, end)] {
+                    let text = format!(
+                        "messages {first} to {} of {origin} were told to be not stored, and some of them are there",
+                        end - 1
+                    );
+                    found.add(Kind::NotStored, text);
+                }
+            }
+            if !self.promise.publishers {
                 continue;
-            };
+            }
             // One that ended was looked at as a whole.
             if told.ended.is_some() {
                 continue;
             }
-            for (first, end) in seen.missing_in(0, seen.end()) {
+            let mut known = self.trails[CHIEF].passed_over(*origin);
+            known.merge(seen);
+            for (first, end) in known.missing_in(0, seen.end()) {
                 for (first, end) in told.given_up.missing_in(first, end) {
                     let text = format!(
                         "messages {first} to {} of {origin} are left out, and later ones are there",

@@ -2,14 +2,16 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::books::Books;
 use super::listener::{Heard, Listener};
@@ -17,6 +19,9 @@ use super::plan::{TOPIC, VerifyPlan};
 use super::stamp::Origin;
 use super::violation::Kind;
 use crate::supervise::child::tail;
+
+/// One publisher of so many gives up soon what no broker takes.
+const HASTY_EVERY: u32 = 4;
 
 /// What every publisher is started with.
 pub struct Setting {
@@ -45,6 +50,8 @@ pub struct Crowd {
 struct Seat {
     instance: u32,
     process: Option<Process>,
+    /// Its process is stopped until then.
+    stopped_until: Option<Instant>,
 }
 
 struct Process {
@@ -68,6 +75,7 @@ impl Crowd {
             crowd.seats.push(Seat {
                 instance: 0,
                 process,
+                stopped_until: None,
             });
         }
         Ok(crowd)
@@ -95,6 +103,7 @@ impl Crowd {
             .arg(format!("--message-size={}", plan.message_bytes))
             .arg(format!("--batch-size={}", plan.batch_bytes))
             .arg(format!("--rate={rate}"))
+            .args((publisher % HASTY_EVERY == HASTY_EVERY - 1).then_some("--hasty"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -125,27 +134,60 @@ impl Crowd {
 
     /// Kills one that runs, the `choice`th of them, and starts its successor; false if none runs.
     pub fn kill(&mut self, choice: u64) -> Result<bool> {
-        // Those that ended before are told of, and are no victims.
-        self.running();
-        let running: Vec<usize> = (0..self.seats.len())
-            .filter(|seat| self.seats[*seat].process.is_some())
-            .collect();
-        let Some(count) = std::num::NonZeroU64::new(running.len() as u64) else {
+        let Some(publisher) = self.victim(choice, |seat| seat.process.is_some()) else {
             return Ok(false);
         };
-        let publisher = running[(choice % count) as usize];
         self.kill_in(publisher);
         let instance = self.seats[publisher].instance + 1;
         let process = self.spawn(publisher as u32, instance)?;
         self.seats[publisher] = Seat {
             instance,
             process: Some(process),
+            stopped_until: None,
         };
         Ok(true)
     }
 
-    /// Tells all of them to end in good order.
+    /// Stops one that runs, the `choice`th of them, until `until`; false if none runs.
+    pub fn pause(&mut self, choice: u64, until: Instant) -> Result<bool> {
+        let runs = |seat: &Seat| seat.process.is_some() && seat.stopped_until.is_none();
+        let Some(publisher) = self.victim(choice, runs) else {
+            return Ok(false);
+        };
+        let seat = &mut self.seats[publisher];
+        if let Some(process) = &seat.process {
+            process.signal(Signal::STOP)?;
+            seat.stopped_until = Some(until);
+        }
+        Ok(true)
+    }
+
+    /// Lets those go on whose time is over.
+    pub fn resume_due(&mut self, now: Instant) {
+        for seat in &mut self.seats {
+            if seat.stopped_until.is_some_and(|until| until <= now) {
+                seat.resume();
+            }
+        }
+    }
+
+    /// When the next one goes on.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.seats.iter().filter_map(|it| it.stopped_until).min()
+    }
+
+    fn victim(&mut self, choice: u64, suits: impl Fn(&Seat) -> bool) -> Option<usize> {
+        // Those that ended before are told of, and are no victims.
+        self.running();
+        let seats = 0..self.seats.len();
+        let suited: Vec<usize> = seats.filter(|seat| suits(&self.seats[*seat])).collect();
+        let count = NonZeroU64::new(suited.len() as u64)?;
+        Some(suited[(choice % count) as usize])
+    }
+
+    /// Tells all of them to end in good order, also those that were stopped.
     pub fn stop(&mut self) {
+        self.seats.iter_mut().for_each(Seat::resume);
         for process in self.seats.iter_mut().flat_map(|seat| &mut seat.process) {
             // One that has ended is found by `running`.
             let _told = process.leash.write_all(b"s");
@@ -187,6 +229,7 @@ impl Crowd {
 
     /// Kills whoever is in this seat. One that had ended by itself a moment before is a violation.
     fn kill_in(&mut self, seat: usize) {
+        self.seats[seat].stopped_until = None;
         let Some(process) = self.seats[seat].process.take() else {
             return;
         };
@@ -222,7 +265,24 @@ impl Drop for Crowd {
     }
 }
 
+impl Seat {
+    fn resume(&mut self) {
+        if self.stopped_until.take().is_some()
+            && let Some(process) = &self.process
+        {
+            // One that somebody else killed meanwhile is found by `running`.
+            let _ended = process.signal(Signal::CONT);
+        }
+    }
+}
+
 impl Process {
+    /// It was not waited for, so its id is its own.
+    fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .context("cannot send a signal to a publisher")
+    }
+
     /// What it said, and how it ended.
     fn kill(mut self) -> (Heard, Option<ExitStatus>) {
         // It may have ended, which is what the signal is for.

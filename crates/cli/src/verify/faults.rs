@@ -18,6 +18,11 @@ pub enum Victim {
     Broker,
     /// Any publisher.
     Publisher,
+    /// All brokers and all who sequence, so that no process is left that has the region.
+    Cluster,
+    /// A topic beside the one that is verified.
+    #[value(skip)]
+    Topic,
 }
 
 /// What.
@@ -27,6 +32,10 @@ pub enum Action {
     Kill,
     /// SIGSTOP, and SIGCONT after a while.
     Pause,
+    /// It leaves the cluster for good, and another one joins after a while.
+    Drain,
+    /// It is deleted, and created again.
+    Delete,
 }
 
 /// Both.
@@ -38,16 +47,48 @@ pub struct Fault {
     pub victim: Victim,
 }
 
+const fn fault(action: Action, victim: Victim) -> Fault {
+    Fault { action, victim }
+}
+
+impl Fault {
+    /// A data broker leaves.
+    pub const DRAIN: Self = fault(Action::Drain, Victim::Broker);
+    /// A topic beside is deleted and created again.
+    pub const DELETE: Self = fault(Action::Delete, Victim::Topic);
+    /// Everything that can be done.
+    pub const ALL: [Self; 9] = [
+        fault(Action::Kill, Victim::Sequencer),
+        fault(Action::Pause, Victim::Publisher),
+        fault(Action::Kill, Victim::Broker),
+        Self::DRAIN,
+        fault(Action::Pause, Victim::Sequencer),
+        fault(Action::Kill, Victim::Publisher),
+        Self::DELETE,
+        fault(Action::Pause, Victim::Broker),
+        fault(Action::Kill, Victim::Cluster),
+    ];
+
+    /// Whether it comes about later, or not at all: somebody is asked to do it.
+    pub fn is_asked_for(self) -> bool {
+        matches!(self.action, Action::Drain | Action::Delete)
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = match self.action {
             Action::Kill => "kill",
             Action::Pause => "pause",
+            Action::Drain => "drain",
+            Action::Delete => "delete",
         };
         let victim = match self.victim {
             Victim::Sequencer => "sequencer",
             Victim::Broker => "broker",
             Victim::Publisher => "publisher",
+            Victim::Cluster => "cluster",
+            Victim::Topic => "topic",
         };
         f.pad(&format!("{action} {victim}"))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ranges::Ranges;
 use super::stamp::{Origin, Stamp};
 
 /// Consecutive messages of one origin.
@@ -45,8 +46,12 @@ pub struct Ledger {
     acknowledged: BTreeMap<u64, Run>,
     /// By the position of their first message: seen, and not acknowledged yet.
     seen: BTreeMap<u64, Run>,
-    /// Everything below was seen.
+    /// Everything below was seen, or passed over.
     next: u64,
+    /// Passed over by a reader that was overtaken.
+    skipped: Ranges,
+    /// Acknowledged where nobody looked: nobody can tell whether they are there.
+    excused: Vec<Run>,
 }
 
 impl Ledger {
@@ -79,6 +84,19 @@ impl Ledger {
         self.seen.insert(offset, run);
     }
 
+    /// The reader goes on at `first`: what is before is gone.
+    pub fn skip(&mut self, first: u64) {
+        if first > self.next {
+            self.skipped.insert(self.next, first - self.next);
+            self.next = first;
+        }
+    }
+
+    /// What was acknowledged at places that were passed over, since the last call.
+    pub fn take_excused(&mut self) -> Vec<Run> {
+        std::mem::take(&mut self.excused)
+    }
+
     /// Compares what was acknowledged and is now seen.
     pub fn settle_seen(&mut self) -> Vec<Wrong> {
         let mut wrong = Vec::new();
@@ -108,6 +126,11 @@ impl Ledger {
     /// Takes `run` out of what was seen.
     fn settle(&mut self, offset: u64, run: Run) -> Result<(), Wrong> {
         let wrong = Wrong { offset, run };
+        let end = offset.saturating_add(run.count);
+        if self.skipped.missing_in(offset, end) != [(offset, end)] {
+            self.excused.push(run);
+            return Ok(());
+        }
         let (first, seen) = self.seen.range(..=offset).next_back().ok_or(wrong)?;
         let (first, seen) = (*first, *seen);
         let before = offset - first;
@@ -196,6 +219,23 @@ mod tests {
                 offset: 8,
                 run: run(8, 4)
             }]
+        );
+    }
+
+    #[test]
+    fn what_was_passed_over_is_excused_whenever_it_is_told() {
+        let mut ledger = Ledger::default();
+        see(&mut ledger, 0..4, 0);
+        assert_eq!(ledger.acknowledge(6, run(6, 2)), Ok(()), "before");
+        ledger.skip(10);
+        assert_eq!(ledger.acknowledge(4, run(4, 2)), Ok(()), "and behind");
+        see(&mut ledger, 10..12, 10);
+        assert_eq!(ledger.settle_seen(), []);
+        let numbers = ledger.take_excused().into_iter().map(|run| run.number);
+        assert_eq!(numbers.collect::<Vec<_>>(), [4, 6]);
+        assert!(
+            ledger.acknowledge(10, run(9, 2)).is_err(),
+            "it is elsewhere"
         );
     }
 

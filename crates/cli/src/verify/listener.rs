@@ -90,6 +90,7 @@ impl Listener {
                 batch, messages, ..
             }
             | Record::Sent { batch, messages }
+            | Record::NotStored { batch, messages }
             | Record::GivenUp { batch, messages } => match self.began.remove(&batch) {
                 None => drop(self.early.insert(batch, record)),
                 Some(number) => self.settle(record, batch, number, messages),
@@ -129,10 +130,16 @@ impl Listener {
             count,
         };
         let books = &self.books;
-        if let Record::GivenUp { .. } = outcome {
-            books.given_up.fetch_add(run.count, Ordering::Relaxed);
-            books.checker().given_up(run);
-            return;
+        match outcome {
+            Record::GivenUp { .. } => {
+                books.given_up.fetch_add(run.count, Ordering::Relaxed);
+                return books.checker().given_up(run);
+            }
+            Record::NotStored { .. } => {
+                books.not_stored.fetch_add(run.count, Ordering::Relaxed);
+                return books.checker().not_stored(run);
+            }
+            _ => {}
         }
         books.acknowledged.fetch_add(run.count, Ordering::Relaxed);
         let publisher = self.origin.publisher;
@@ -145,6 +152,10 @@ impl Listener {
                 broker: position.broker,
                 offset: position.offset,
             });
+            // Before anything that takes time: it must be there at once.
+            if let Some(place) = place {
+                books.set_latest(run, place);
+            }
             books.checker().acknowledged(run, place);
         }
     }

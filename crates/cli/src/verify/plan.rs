@@ -102,11 +102,32 @@ impl VerifyPlan {
             ));
         }
         for fault in &self.faults {
-            if fault.action == Action::Pause && fault.victim == Victim::Publisher {
-                return Err(usage("only the sequencer and brokers can be paused"));
+            if fault.action == Action::Pause && fault.victim == Victim::Cluster {
+                return Err(usage("the cluster can be killed, and not be paused"));
             }
         }
+        if self.includes(Fault::DRAIN) && self.brokers < 3 {
+            return Err(usage(
+                "the last broker that takes data cannot leave: raise --brokers, or leave --drain out",
+            ));
+        }
         Ok(())
+    }
+
+    /// Whether something is asked for that happens to these.
+    pub fn includes(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+
+    /// Whether what was acknowledged may be out of reach for a while: only the broker that took it has it, and that may
+    /// have left the cluster.
+    pub fn may_be_away(&self) -> bool {
+        self.order < 2 && self.includes(Fault::DRAIN)
+    }
+
+    /// Places of brokers that join: instead of those that left, where these are not missed.
+    pub fn spares(&self) -> u16 {
+        u16::from(self.order >= 2 && self.includes(Fault::DRAIN))
     }
 
     /// Bytes of all messages, at the rate that was asked for.
@@ -175,7 +196,7 @@ pub mod tests {
         assert!(plan().validate().is_ok());
         let pause = Fault {
             action: Action::Pause,
-            victim: Victim::Publisher,
+            victim: Victim::Cluster,
         };
         let wrong = [
             VerifyPlan {
@@ -206,6 +227,11 @@ pub mod tests {
             },
             VerifyPlan {
                 faults: vec![pause],
+                ..plan()
+            },
+            VerifyPlan {
+                faults: Fault::ALL.to_vec(),
+                brokers: 2,
                 ..plan()
             },
         ];

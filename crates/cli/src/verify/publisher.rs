@@ -26,7 +26,9 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// How far a publisher that was held up may be behind its pace; what is beyond is left out.
 const BEHIND_MAX: Duration = Duration::from_millis(200);
 /// Longer than any outage that is no violation: what is published must not be given up.
-const DELIVERY_TIMEOUT: Duration = Duration::from_secs(600);
+const PATIENT: Duration = Duration::from_secs(600);
+/// Shorter than most outages: what no broker takes meanwhile is told to be not stored.
+const HASTY: Duration = Duration::from_millis(250);
 
 /// One publishing process
 #[derive(Args, Debug)]
@@ -61,6 +63,9 @@ pub struct PublisherArgs {
     /// Messages per second
     #[arg(long)]
     pub rate: f64,
+    /// Whether it gives up soon what no broker takes
+    #[arg(long)]
+    pub hasty: bool,
 }
 
 /// Publishes until it is told to stop.
@@ -84,7 +89,12 @@ pub fn run(args: &PublisherArgs) -> Result<()> {
         args.message_size.to_u32("--message-size")? as usize,
     );
     let published = publish(args, &publisher, writer, &teller, &stop)?;
-    publisher.close().context("cannot close")?;
+    match publisher.close() {
+        // What is missing was told batch by batch.
+        Err(Error::Lost { .. }) if args.hasty => {}
+        Ok(()) => {}
+        Err(error) => return Err(error).context("cannot close"),
+    }
     teller.tell(Record::Ended { published })
 }
 
@@ -122,6 +132,7 @@ impl Teller {
                 messages,
                 position: *position,
             },
+            Err(Error::TimedOut { .. }) => Record::NotStored { batch, messages },
             Err(_) => Record::GivenUp { batch, messages },
         };
         // A verifier that is gone closes the leash, too.
@@ -142,7 +153,7 @@ fn open(args: &PublisherArgs, teller: &Teller, stop: &AtomicBool) -> Result<Opti
                 Acks::Readable
             })
             .batch_bytes(args.batch_size.to_u32("--batch-size")? as usize)
-            .delivery_timeout(DELIVERY_TIMEOUT)
+            .delivery_timeout(if args.hasty { HASTY } else { PATIENT })
             .auto_create(false)
             .metering(false)
             .on_ack(move |delivery| teller.tell_delivery(delivery, acks))

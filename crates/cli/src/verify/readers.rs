@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use embar_client::{Error, Positions, Start, Subscriber};
 use embar_meter::random::SplitMix64;
 
@@ -185,16 +185,42 @@ impl Reader {
             match ended {
                 Ok(()) => return,
                 Err(error) if passes(&error) => std::thread::sleep(AGAIN_AFTER),
-                Err(error) => {
-                    if self.judge(&error) == Verdict::Overtaken {
-                        self.setting.books.give_up(anyhow!(
-                            "the subscriber that sees everything could not keep up ({error}): lower --rate or raise --region-size"
-                        ));
-                    }
-                    return;
-                }
+                Err(error) => match self.pass_over(&error, &start) {
+                    Some(next) => start = Start::Positions(next),
+                    None => return,
+                },
             }
         }
+    }
+
+    /// Where the reader that sees everything goes on, if it was too slow for the log and may be.
+    fn pass_over(&mut self, error: &Error, start: &Start) -> Option<Positions> {
+        let &Error::Evicted {
+            broker,
+            first_available,
+            ..
+        } = error
+        else {
+            self.judge(error);
+            return None;
+        };
+        if self.judge(error) != Verdict::Overtaken {
+            return None;
+        }
+        let ordered = self.setting.plan.order >= 2;
+        self.setting.books.checker().skip(Place {
+            broker: (!ordered).then_some(broker),
+            offset: first_available,
+        });
+        Some(match start {
+            _ if ordered => Positions::at(first_available),
+            Start::Positions(positions) => {
+                let mut next = positions.clone();
+                next.set(broker, first_available);
+                next
+            }
+            Start::Earliest | Start::Latest => Positions::from_iter([(broker, first_available)]),
+        })
     }
 
     /// Opens the topic again and again.

@@ -40,6 +40,13 @@ pub enum Record {
         /// Its messages.
         messages: u32,
     },
+    /// A batch is not stored, and never will be.
+    NotStored {
+        /// Which.
+        batch: u64,
+        /// Its messages.
+        messages: u32,
+    },
     /// A batch is not stored, or may not be.
     GivenUp {
         /// Which.
@@ -76,6 +83,7 @@ impl Record {
             Self::Sent { batch, messages } => (5, messages, 0, batch, 0),
             Self::GivenUp { batch, messages } => (6, messages, 0, batch, 0),
             Self::Ended { published } => (7, 0, 0, published, 0),
+            Self::NotStored { batch, messages } => (8, messages, 0, batch, 0),
         };
         let mut bytes = [0; RECORD_BYTES];
         bytes[0..4].copy_from_slice(&u32::to_le_bytes(kind));
@@ -117,6 +125,7 @@ impl Record {
             5 => Self::Sent { batch, messages },
             6 => Self::GivenUp { batch, messages },
             7 => Self::Ended { published: batch },
+            8 => Self::NotStored { batch, messages },
             _ => return None,
         })
     }
@@ -150,6 +159,7 @@ mod tests {
             },
             Record::Sent { batch, messages },
             Record::GivenUp { batch, messages },
+            Record::NotStored { batch, messages },
             Record::Ended { published: 12 },
         ];
         for record in all {

@@ -10,9 +10,10 @@ use serde::Serialize;
 use super::faults::Fault;
 use super::gaps::GapReport;
 use super::plan::VerifyPlan;
+use super::retained::Retained;
 use super::violation::Violations;
 use crate::context::Context;
-use crate::exit::data;
+use crate::exit::{data, nothing_tried};
 
 /// All of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -29,16 +30,24 @@ pub struct Report {
     pub acknowledged: u64,
     /// Of them, those whose position nobody knew any more.
     pub unplaced: u64,
-    /// Messages that publishers were told are not stored, or may not be.
+    /// Messages that publishers were told may be stored or not.
     pub given_up: u64,
+    /// Messages that publishers were told are not stored.
+    pub not_stored: u64,
+    /// Acknowledgements that were read again as soon as they came.
+    pub reread: u64,
     /// By number; the first sees everything.
     pub subscribers: Vec<SubscriberReport>,
     /// Messages that were retained at the end, and read again; `None` if it did not come to that.
     pub read_at_the_end: Option<u64>,
     /// Whether these were all from the first one on; otherwise older ones had to make room.
     pub read_from_the_first: Option<bool>,
+    /// What could be read while the log was full; `None` if it never was.
+    pub retained: Option<Retained>,
     /// How often what was done.
     pub faults: BTreeMap<Fault, u64>,
+    /// What was asked for and never came about.
+    pub untried: Vec<Fault>,
     /// Faults that were due while there was nobody to hit.
     pub missed_faults: u64,
     /// Starts of brokers that failed because others were away.
@@ -55,7 +64,9 @@ pub struct Report {
     pub logs: Option<PathBuf>,
     /// What was broken.
     pub violations: Violations,
-    /// Whether nothing was.
+    /// Whether anything happened that could have broken something: a fault, or a takeover.
+    pub tried: bool,
+    /// Whether something was tried, and nothing was broken.
     pub kept: bool,
 }
 
@@ -69,13 +80,17 @@ pub struct SubscriberReport {
 }
 
 impl Report {
-    /// Prints it; an error if a promise was broken.
+    /// Prints it; an error if a promise was broken, or nothing was tried.
     pub fn print(&self, context: &Context) -> Result<()> {
         let output = &context.output;
         output.json(self)?;
         output.say(format_args!("\n{}", self.counts()))?;
         if !self.gaps.is_empty() {
             output.say(format_args!("\n{}", self.gaps_table()))?;
+        }
+        if !self.untried.is_empty() {
+            let untried: Vec<String> = self.untried.iter().map(Fault::to_string).collect();
+            output.say(format_args!("\nnever came about: {}", untried.join(", ")))?;
         }
         if self.kept {
             return output.say(format_args!(
@@ -85,6 +100,12 @@ impl Report {
             ));
         }
         let violations = &self.violations;
+        if violations.total == 0 {
+            output.say(format_args!("\n{}", output.bad("nothing was tried")))?;
+            return Err(nothing_tried(
+                "nothing was tried: no fault and no takeover happened, so no promise was at stake; ask for some, for instance by --faults all",
+            ));
+        }
         output.say(format_args!(
             "\n{}: {} violations",
             output.bad("broken"),
@@ -121,8 +142,12 @@ impl Report {
             row("  position unknown".into(), self.unplaced);
         }
         if self.given_up > 0 {
-            row("given up".into(), self.given_up);
+            row("in doubt".into(), self.given_up);
         }
+        if self.not_stored > 0 {
+            row("told to be not stored".into(), self.not_stored);
+        }
+        row("acknowledgements read at once".into(), self.reread);
         for (number, subscriber) in self.subscribers.iter().enumerate() {
             row(format!("seen by subscriber {number}"), subscriber.messages);
             if subscriber.repeated > 0 {
@@ -135,6 +160,14 @@ impl Report {
                 _ => "older ones had to make room",
             };
             row(format!("read again at the end, {from}"), messages);
+        }
+        if let Some(retained) = self.retained {
+            let mib = |bytes: u64| bytes >> 20;
+            row(
+                "MiB kept in the full log, at least".into(),
+                mib(retained.least_bytes),
+            );
+            row("  at most".into(), mib(retained.most_bytes));
         }
         row(
             format!(

@@ -18,6 +18,12 @@ use super::plan::VerifyPlan;
 /// How finely it is known what may be gone.
 const MARKS: u64 = 32;
 
+/// Bytes that one message takes.
+pub fn bytes_of(plan: &VerifyPlan) -> u64 {
+    let message = plan.message_bytes as usize + MESSAGE_HEADER_BYTES;
+    message.next_multiple_of(MESSAGE_ALIGN_BYTES) as u64
+}
+
 /// So much of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
@@ -52,12 +58,8 @@ impl Room {
             0 | 1 => u64::from(geometry.index_pages) * u64::from(index::PAGE_RECORDS),
             _ => u64::from(geometry.goi_pages) * u64::from(goi::PAGE_RECORDS),
         };
-        let message = plan.message_bytes as usize + MESSAGE_HEADER_BYTES;
-        Self::new(
-            geometry.blog_bytes / 8 * eighths,
-            records / 2,
-            message.next_multiple_of(MESSAGE_ALIGN_BYTES) as u64,
-        )
+        let bytes = geometry.blog_bytes / 8 * eighths;
+        Self::new(bytes, records / 2, bytes_of(plan))
     }
 
     /// For so many bytes in so many batches, of messages of `message_bytes`.

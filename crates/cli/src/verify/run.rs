@@ -14,11 +14,14 @@ use super::books::Books;
 use super::brokers::Brokers;
 use super::checker::CHIEF;
 use super::crowd::{self, Crowd};
-use super::faults::{Fault, Schedule, Victim};
+use super::echo::Echo;
+use super::faults::{Action, Fault, Schedule, Victim};
+use super::neighbour::Neighbour;
 use super::plan::{TOPIC, VerifyPlan};
 use super::readers::{self, Readers};
 use super::report::{Report, SubscriberReport};
-use super::room::Room;
+use super::retained::Retained;
+use super::room::{self, Room};
 use super::violation::Kind;
 use crate::connect::ConnectArgs;
 use crate::context::Context;
@@ -48,7 +51,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
         .tempdir()
         .context("cannot make a directory for the logs")?;
     let cluster = Cluster::start(cluster_plan(plan, &logs)?, context)?;
-    let mut brokers = Brokers::new(cluster)?;
+    let mut brokers = Brokers::new(cluster, plan)?;
     let bootstrap = brokers.bootstrap();
     let spec = TopicSpec {
         order: plan.order,
@@ -59,7 +62,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     };
     let admin = connect.admin()?;
     let created = admin.create_topic(spec).wait();
-    created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
+    let topic = created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
     let room = Room::of(brokers.geometry(), plan);
     let books = Arc::new(Books::new(plan, room));
     await_reign(&mut brokers, &books)?;
@@ -83,9 +86,17 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
         bar: context.output.bytes_bar("verifying", plan.bytes()),
         first_reign: brokers.reigns(),
         readers: Readers::start(&reading)?,
+        echo: (plan.acks > 0).then(|| Echo::start(&reading)).transpose()?,
+        neighbour: plan
+            .includes(Fault::DELETE)
+            .then(|| Neighbour::start(&reading))
+            .transpose()?,
         crowd: Crowd::start(publishing, &books)?,
         books,
         brokers,
+        topic: topic.id,
+        message_bytes: room::bytes_of(plan),
+        retained: Retained::default(),
         random: SplitMix64::new(plan.seed),
         faults: BTreeMap::new(),
         missed: 0,
@@ -93,6 +104,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     let started = Instant::now();
     let went_on = stage.publish(started)? && stage.wind_up()?;
     stage.crowd.end();
+    stage.echo = None;
     stage.see_the_rest()?;
     let seconds = started.elapsed().as_secs_f64();
     stage.readers.stop();
@@ -113,7 +125,7 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir) -> Result<Plan> {
     Ok(Plan {
         exe: plan::own_exe()?,
         brokers: plan.brokers,
-        spares: 0,
+        spares: plan.spares(),
         standbys: plan.standbys,
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         // A name that the next run sweeps away if this one is killed.
@@ -149,9 +161,16 @@ struct Stage<'a> {
     bar: Bar,
     crowd: Crowd,
     readers: Readers,
+    echo: Option<Echo>,
+    neighbour: Option<Neighbour>,
     brokers: Brokers,
     books: Arc<Books>,
     first_reign: u32,
+    /// The number of the topic.
+    topic: u32,
+    /// Bytes that one message takes.
+    message_bytes: u64,
+    retained: Retained,
     random: SplitMix64,
     faults: BTreeMap<Fault, u64>,
     /// Faults for which there was nobody at the time.
@@ -185,6 +204,10 @@ impl Stage<'_> {
             }
         }
         let deadline = Instant::now() + SERVE_WITHIN;
+        if let Some(mut neighbour) = self.neighbour.take() {
+            neighbour.stop();
+            self.count_late(Fault::DELETE, neighbour.take_turns());
+        }
         while !self.brokers.all_serve() {
             if Instant::now() >= deadline {
                 self.books.checker().fail(
@@ -214,13 +237,20 @@ impl Stage<'_> {
 
     /// Watches everybody for a moment, at most until `until`; false if nothing goes on.
     fn look(&mut self, until: Instant) -> Result<bool> {
-        let due = self.brokers.next_due().map_or(until, |due| due.min(until));
+        let due = [self.brokers.next_due(), self.crowd.next_due()];
+        let due = due.into_iter().flatten().fold(until, Instant::min);
         let deadline = due.min(Instant::now() + LOOK_EVERY);
         self.brokers.watch(deadline, &self.books)?;
+        self.crowd.resume_due(Instant::now());
         self.crowd.running();
-        if let Some(trouble) = self.books.trouble() {
-            return Err(trouble);
-        }
+        let left = self.brokers.take_left();
+        self.count_late(Fault::DRAIN, left);
+        let turns = self.neighbour.as_mut().map_or(0, Neighbour::take_turns);
+        self.count_late(Fault::DELETE, turns);
+        let gone = self.brokers.gone(self.topic);
+        let seen: u64 = self.books.checker().ends().map(|(_, end)| end).sum();
+        let kept = seen.saturating_sub(gone);
+        self.retained.look(gone, kept, self.message_bytes);
         let acknowledged = Books::count(&self.books.acknowledged);
         let bytes = acknowledged.saturating_mul(self.plan.message_bytes.into());
         self.bar.set(bytes);
@@ -238,20 +268,31 @@ impl Stage<'_> {
     fn strike(&mut self, fault: Fault) -> Result<()> {
         // From just before it is done: what comes after is its gap.
         let now = Instant::now();
-        let done = match fault.victim {
-            Victim::Publisher => self.crowd.kill(self.random.next_u64())?,
-            Victim::Sequencer | Victim::Broker => {
-                let span = self.plan.pause_for;
-                self.brokers.strike(fault, span, &mut self.random)?
+        let done = match (fault.action, fault.victim) {
+            (Action::Pause, Victim::Publisher) => {
+                let until = now + self.plan.pause_for.draw(&mut self.random);
+                self.crowd.pause(self.random.next_u64(), until)?
             }
+            (_, Victim::Publisher) => self.crowd.kill(self.random.next_u64())?,
+            (_, Victim::Topic) => self.neighbour.as_ref().is_some_and(Neighbour::go),
+            _ => self.brokers.strike(fault)?,
         };
         if done {
-            *self.faults.entry(fault).or_default() += 1;
             self.books.gaps().fault(fault, now);
         } else {
             self.missed += 1;
         }
+        // Others are counted when they have come about.
+        if done && !fault.is_asked_for() {
+            self.count_late(fault, 1);
+        }
         Ok(())
+    }
+
+    fn count_late(&mut self, fault: Fault, times: u64) {
+        if times > 0 {
+            *self.faults.entry(fault).or_default() += times;
+        }
     }
 
     /// Ends everybody and says what was seen.
@@ -273,6 +314,7 @@ impl Stage<'_> {
         };
         let mut checker = books.checker();
         checker.finish(last);
+        let tried = !self.faults.is_empty() || last_reign > self.first_reign;
         let subscribers = (0..plan.subscribers as usize).map(|index| {
             let (messages, repeated) = checker.messages(index);
             SubscriberReport { messages, repeated }
@@ -285,9 +327,19 @@ impl Stage<'_> {
             acknowledged: Books::count(&books.acknowledged),
             unplaced: Books::count(&books.unplaced),
             given_up: Books::count(&books.given_up),
+            not_stored: Books::count(&books.not_stored),
+            reread: Books::count(&books.reread),
             subscribers: subscribers.collect(),
             read_at_the_end: last.map(|last| checker.messages(last).0),
             read_from_the_first: last.map(|last| checker.is_whole(last)),
+            retained: (self.retained.looks > 0).then_some(self.retained),
+            untried: plan
+                .faults
+                .iter()
+                .filter(|fault| !self.faults.contains_key(fault))
+                .copied()
+                .collect(),
+            tried,
             faults: self.faults,
             missed_faults: self.missed,
             failed_starts,
@@ -296,7 +348,7 @@ impl Stage<'_> {
             takeovers: last_reign.saturating_sub(self.first_reign),
             gaps,
             logs: None,
-            kept: checker.violations().total == 0,
+            kept: tried && checker.violations().total == 0,
             violations: checker.violations().clone(),
         }
     }

@@ -67,6 +67,12 @@ pub struct Trail {
     known: u64,
     origins: HashMap<Origin, Ranges>,
     newest: HashMap<u32, u32>,
+    /// How often it was overtaken.
+    skips: u64,
+    /// The same when it last saw a message of each.
+    skips_heard: HashMap<Origin, u64>,
+    /// What it may have missed of each.
+    passed: HashMap<Origin, Ranges>,
     messages: u64,
     repeated: u64,
 }
@@ -90,6 +96,9 @@ impl Trail {
             known: 0,
             origins: HashMap::new(),
             newest: HashMap::new(),
+            skips: 0,
+            skips_heard: HashMap::new(),
+            passed: HashMap::new(),
             messages: 0,
             repeated: 0,
         }
@@ -101,7 +110,32 @@ impl Trail {
         self.walks.clear();
         self.origins.clear();
         self.newest.clear();
+        self.skips_heard.clear();
+        self.passed.clear();
         (self.begin, self.known) = (begin, known);
+    }
+
+    /// The reader was told that everything before `place` is gone, and goes on there.
+    pub fn skip(&mut self, place: Place) {
+        let walk = self.walks.entry(place.broker).or_default();
+        (walk.next, walk.in_block) = (Some(place.offset), 0);
+        walk.block = Roll::default();
+        self.skips += 1;
+    }
+
+    /// How often it was overtaken.
+    pub fn skips(&self) -> u64 {
+        self.skips
+    }
+
+    /// Numbers of one origin that may be among what it was overtaken by, in an order that keeps each origin's.
+    pub fn passed_over(&self, origin: Origin) -> Ranges {
+        let mut all = self.passed.get(&origin).cloned().unwrap_or_default();
+        if self.skips_heard.get(&origin).copied().unwrap_or(0) < self.skips {
+            let end = self.seen(origin).map_or(0, Ranges::end);
+            all.merge(&Ranges::of(end, u64::MAX));
+        }
+        all
     }
 
     /// What it is called.
@@ -278,6 +312,10 @@ impl Trail {
         *newest = origin.instance.max(*newest);
         let seen = self.origins.entry(origin).or_default();
         let end = seen.end();
+        if self.skips > 0 && self.skips_heard.insert(origin, self.skips).unwrap_or(0) < self.skips {
+            let passed = self.passed.entry(origin).or_default();
+            passed.merge(&Ranges::of(end, number));
+        }
         if !seen.insert(number, 1) {
             self.repeated += 1;
             if promise.total {

@@ -26,6 +26,10 @@ pub enum Kind {
     Acknowledgement,
     /// What was acknowledged, or published to the end, is not there.
     Lost,
+    /// What was acknowledged could not be read at once.
+    Stale,
+    /// What its publisher was told is not stored is there.
+    NotStored,
     /// A message is damaged, or is none of this run.
     Damaged,
     /// A message that was never published.

@@ -340,3 +340,74 @@ fn only_the_first_violations_are_told() {
 fn stamp(origin: Origin, number: u64) -> Stamp {
     Stamp { origin, number }
 }
+
+#[test]
+fn what_was_told_to_be_not_stored_must_not_be_there() {
+    for order in [0, 2, 5] {
+        let mut checker = of_order(order);
+        checker.announced(ONE, 20);
+        checker.not_stored(run(ONE, 2, 3));
+        let stamp = |number| Stamp {
+            origin: ONE,
+            number,
+        };
+        let seen = [(at(0), Some(stamp(0))), (at(1), Some(stamp(1)))];
+        checker.read(CHIEF, &seen);
+        checker.read(CHIEF, &[(at(2), Some(stamp(5)))]);
+        assert_eq!(checker.violations().total, 0);
+        let broken = |mut checker: Checker| {
+            checker.finish(None);
+            checker.violations().of(Kind::NotStored)
+        };
+        assert_eq!(broken(checker), 0);
+        let mut checker = of_order(order);
+        checker.announced(ONE, 20);
+        checker.not_stored(run(ONE, 1, 3));
+        checker.read(CHIEF, &seen);
+        assert_eq!(broken(checker), 1, "order {order}");
+    }
+}
+
+#[test]
+fn a_chief_that_was_overtaken_misses_nothing_but_what_it_passed_over() {
+    let overtaken = |order, lost: &[usize]| {
+        let mut checker = checker(order, 20);
+        let mut seen = log(20);
+        checker.read(CHIEF, &seen[..6]);
+        checker.skip(at(12));
+        for place in lost {
+            seen[*place].1 = Some(Stamp {
+                origin: ONE,
+                number: 0,
+            });
+        }
+        checker.read(CHIEF, &seen[12..]);
+        assert!(checker.is_complete() == lost.is_empty());
+        found(checker).total
+    };
+    for order in [0, 2, 5] {
+        assert_eq!(overtaken(order, &[]), 0, "order {order}");
+        assert_ne!(overtaken(order, &[14]), 0, "order {order}");
+    }
+}
+
+#[test]
+fn a_hole_of_a_killed_publisher_counts_also_behind_what_was_passed_over() {
+    let killed = |numbers: [u64; 4]| {
+        let mut checker = of_order(5);
+        checker.announced(ONE, 20);
+        let [first, rest @ ..] = numbers.map(|number| {
+            Some(Stamp {
+                origin: ONE,
+                number,
+            })
+        });
+        checker.read(CHIEF, &[(at(0), first)]);
+        checker.skip(at(7));
+        let rest: Seen = (7..).map(at).zip(rest).collect();
+        checker.read(CHIEF, &rest);
+        found(checker).of(Kind::Lost)
+    };
+    assert_eq!(killed([0, 7, 8, 9]), 0);
+    assert_eq!(killed([0, 7, 9, 10]), 1);
+}
