@@ -8,8 +8,56 @@
 //!
 //! What is free and what is not lives in the owner's private memory only; a successor rebuilds it
 //! from the records that it finds, with [`Blog::allocate_at`].
+//!
+//! # Who reaches the bytes of a mapping
+//!
+//! A slice promises that its bytes stand still, or are nobody else's. Every safe way to bytes of a
+//! mapping is here, with what keeps that promise. Where one changes, this list is read again.
+//!
+//! *Words.* The tables of the control file are read and written as atomic words ([`Memory::load`] and
+//! the like) by however many mappings there are; no function shows a slice of them, so `Region` may be
+//! opened and cloned at will, and claims may be made up. What is wrong with a record costs data, never
+//! soundness. The control file is no payload file: [`Region::open`](crate::Region::open) refuses two
+//! names of one file.
+//!
+//! *The memory itself.* A [`Mapped`](crate::Mapped) of a region's file is made by the region and never
+//! handed out. One that a caller has ([`Mapped::anonymous`](crate::Mapped::anonymous)) is in no region:
+//! what takes memory from its caller takes only what [shows copies](crate::ShowsCopies).
+//!
+//! *One blog.* [`Region::blog`](crate::Region::blog) makes slices possible. Within a process an
+//! `Exclusive` for the file (device and inode, so also for a second `open`, a second name, a second
+//! claim) is taken first, and held by all that comes of the blog. From other processes the row's lock
+//! keeps it, which the claim has and the blog then has, too; the claim must be one on the very file that
+//! is mapped, not on a copy of it. One who ignores locks, or truncates files, can be kept away by
+//! nobody: a region's directory is its user's alone.
+//!
+//! *One way of seeing.* [`Foreign`] bytes are copied word by word ([`Foreign::copy_to`]) or read by the
+//! kernel ([`Foreign::as_ptr`] is an address, and no more), as their owner may write them. Beside a slice
+//! of the same mapping even that would be a race, so a region value shows a row either as its own or as
+//! foreign, for good ([`Region::foreign`](crate::Region::foreign)). Another mapping is other memory,
+//! whichever process has it: so brokers in one process read each other's payload.
+//!
+//! *Blocks.* `Buddy` gives each block to one [`Extent`], which has its bytes until the last handle on
+//! the block is gone; [`Blog::allocate_at`] takes numbers from shared memory and gives only what is free.
+//!
+//! *Ranges.* [`Extent::reserve`] hands out each range above the cursor once;
+//! [`Extent::give_back`] lowers the cursor only by the last one, consumes it, and knows its own block
+//! by address, which the reservation keeps from being another's. [`Extent::set_cursor`] raises the cursor
+//! only before the first reservation, and [`Extent::span`] shows only what lies below that: memory on
+//! which no reservation exists or will.
+//!
+//! *Slices.* A [`Reservation`] is not cloned; [`Reservation::with_bytes_mut`], [`Reservation::write`] and
+//! [`Reservation::as_mut_slice`] borrow it exclusively, [`Reservation::with_bytes`] and
+//! [`Reservation::as_slice`] keep those away meanwhile. [`Reservation::commit`] and
+//! [`Reservation::seal`] consume it, so a [`Span`] has no writer; [`Span::slice`] and [`Span::join`] stay
+//! within bytes of spans. [`Reservation::write_back`] lets other hosts see bytes before they are sealed:
+//! to those they are foreign.
+//!
+//! *Presence.* [`Region::prefault`](crate::Region::prefault) touches pages of a payload file, on old
+//! kernels by loads, which no writer of slices expects: it takes the `Exclusive` for as long as it runs.
 
 mod buddy;
+mod exclusive;
 mod extent;
 mod foreign;
 mod span;
@@ -19,7 +67,6 @@ pub use extent::Extent;
 pub use foreign::Foreign;
 pub use span::{Reservation, Span};
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +74,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::geometry::UNIT_BYTES;
 use crate::memory::Memory;
 use buddy::Buddy;
+pub(crate) use exclusive::Exclusive;
 
 /// The payload memory of one row, for its owner.
 pub struct Blog<M: Memory> {
@@ -34,14 +82,10 @@ pub struct Blog<M: Memory> {
 }
 
 impl<M: Memory> Blog<M> {
-    /// Panics when the memory is in use by another blog of this process.
-    pub(crate) fn over(memory: &Arc<M>, bytes: u64, lock: Option<Arc<File>>) -> Self {
-        assert!(
-            held().insert(address(memory)),
-            "this blog is in use already: drop it, and all that was allocated from it, first"
-        );
+    /// The lock keeps other processes away for as long as anything of the blog lives.
+    pub(crate) fn over(memory: Exclusive<M>, bytes: u64, lock: Option<Arc<File>>) -> Self {
         let store = Store {
-            memory: Arc::clone(memory),
+            memory,
             buddy: Mutex::new(Buddy::new(bytes)),
             _lock: lock,
         };
@@ -112,7 +156,7 @@ impl<M: Memory> fmt::Debug for Blog<M> {
 
 /// What all handles on one blog share.
 struct Store<M: Memory> {
-    memory: Arc<M>,
+    memory: Exclusive<M>,
     buddy: Mutex<Buddy>,
     /// The owner's lock on the row: nobody else takes the memory over while a handle lives.
     _lock: Option<Arc<File>>,
@@ -123,23 +167,6 @@ impl<M: Memory> Store<M> {
         // The allocator panics only before it changes anything.
         self.buddy.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl<M: Memory> Drop for Store<M> {
-    fn drop(&mut self) {
-        held().remove(&address(&self.memory));
-    }
-}
-
-/// Addresses of the memories that have a blog in this process. A `Store` holds its memory, so an
-/// address in the set is never another memory's.
-fn held() -> MutexGuard<'static, BTreeSet<usize>> {
-    static HELD: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn address<M>(memory: &Arc<M>) -> usize {
-    Arc::as_ptr(memory).addr()
 }
 
 /// One allocated block. Whoever holds an `Arc` of it keeps it from being allocated again.
@@ -155,7 +182,7 @@ impl<M: Memory> Block<M> {
     }
 
     fn memory(&self) -> &M {
-        &self.store.memory
+        self.store.memory.get()
     }
 }
 

@@ -71,7 +71,8 @@ pub use index::{IndexFull, IndexReader, IndexWriter};
 pub use lane::{LaneReader, LaneWriter};
 pub use layout::Layout;
 pub use memory::{
-    Coherence, Device, Faults, Mapped, Memory, Outage, Power, Simulated, interrupt_after,
+    Coherence, Device, Faults, FileId, Mapped, Memory, Outage, Power, ShowsCopies, Simulated,
+    interrupt_after,
 };
 pub use notice::{NoticeReader, NoticeWriter};
 pub use owner::Claim;

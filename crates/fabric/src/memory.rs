@@ -5,6 +5,7 @@
 //! trait, so the simulator runs the code that production runs.
 
 mod cache_line;
+mod file_id;
 mod interruption;
 mod mapped;
 mod power;
@@ -12,6 +13,7 @@ mod random;
 mod simulated;
 
 pub use cache_line::LINE_BYTES;
+pub use file_id::FileId;
 pub use interruption::interrupt_after;
 pub use mapped::{Coherence, Mapped};
 pub use power::{Outage, Power};
@@ -32,6 +34,11 @@ pub trait Memory: Send + Sync + 'static {
     /// Whether there is nothing in it.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The file that it shows, as others may map it; `None` for memory that is not of a file.
+    fn file(&self) -> Option<FileId> {
+        None
     }
 
     /// Loads the word at `at`. Acquire: partner of [`Memory::store`] of the same word.
@@ -74,6 +81,16 @@ pub trait Memory: Send + Sync + 'static {
     /// Nobody else, in this process or another, reads or writes these bytes until `f` returns.
     unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R;
 }
+
+/// Memory of which nobody ever sees the bytes themselves.
+///
+/// So whoever keeps it may store into it while a region is made of it.
+///
+/// # Safety
+///
+/// What [`Memory::with_bytes`] and [`Memory::with_bytes_mut`] show is a copy, or memory that nothing
+/// but the value itself can reach.
+pub unsafe trait ShowsCopies: Memory {}
 
 /// Panics unless `at..at + len` lies inside a file of `total` bytes.
 #[inline]

@@ -12,6 +12,8 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use crate::memory::FileId;
+
 /// The right to write what belongs to one row, for one incarnation of its owner.
 ///
 /// Dropping it, and every blog made with it, gives the row up.
@@ -19,8 +21,8 @@ use std::sync::Arc;
 pub struct Claim {
     row: u16,
     incarnation: u32,
-    /// The lock, and the nonce of the region it belongs to; none for tests and simulations.
-    lock: Option<(Arc<File>, u32)>,
+    /// The lock, and the control file of the region it belongs to; none for tests and simulations.
+    lock: Option<(Arc<File>, FileId)>,
 }
 
 impl Claim {
@@ -33,11 +35,11 @@ impl Claim {
         }
     }
 
-    pub(crate) fn locked(row: u16, incarnation: u32, lock: File, nonce: u32) -> Self {
+    pub(crate) fn locked(row: u16, incarnation: u32, lock: File, control: FileId) -> Self {
         Self {
             row,
             incarnation,
-            lock: Some((Arc::new(lock), nonce)),
+            lock: Some((Arc::new(lock), control)),
         }
     }
 
@@ -51,12 +53,11 @@ impl Claim {
         self.incarnation
     }
 
-    /// The lock, if it is one on the region with this nonce.
-    pub(crate) fn lock_of(&self, nonce: u32) -> Option<&Arc<File>> {
-        self.lock
-            .as_ref()
-            .filter(|(_, of)| *of == nonce)
-            .map(|(lock, _)| lock)
+    /// The lock, if it is one on the region with this control file. A copy of a region has the same
+    /// nonce, and locks of its own.
+    pub(crate) fn lock_of(&self, control: Option<FileId>) -> Option<&Arc<File>> {
+        let (lock, of) = self.lock.as_ref()?;
+        (Some(*of) == control).then_some(lock)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::blog::Exclusive;
 use crate::error::RegionError;
 use crate::memory::{Mapped, Memory};
 use crate::region::Region;
@@ -19,17 +20,19 @@ impl Region<Mapped> {
     ///
     /// `progress(done, total)` counts bytes and is called from those threads after every 32 MiB.
     /// Fails when the kernel is out of memory.
+    ///
+    /// # Panics
+    /// While there is a blog of that payload: pages are touched, and only the blog may do that.
     pub fn prefault(
         &self,
         row: u16,
         threads: usize,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), RegionError> {
-        let chunks: Vec<(&Mapped, u64, u64)> = self
-            .memories_of(row)
-            .into_iter()
-            .flat_map(chunks_of)
-            .collect();
+        let payload = self.payload_memory(row).map(Exclusive::take);
+        let memories = std::iter::once(self.control_memory());
+        let memories = memories.chain(payload.as_ref().map(Exclusive::get));
+        let chunks: Vec<(&Mapped, u64, u64)> = memories.flat_map(chunks_of).collect();
         let total = chunks.iter().map(|(_, _, len)| len).sum();
         let threads = threads.clamp(1, chunks.len().max(1));
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));

@@ -2,20 +2,20 @@
 
 mod files;
 mod order;
+mod payload;
 
 pub use files::Probe;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
-use crate::blog::Blog;
 use crate::cell::{CellAt, CellReader, CellWriter};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::index::{IndexReader, IndexWriter};
 use crate::layout::Layout;
-use crate::memory::{LINE_BYTES, Memory};
+use crate::memory::{LINE_BYTES, Memory, ShowsCopies};
 use crate::owner::Claim;
 use crate::pages::Pages;
 use crate::records::{BrokerRow, ControlRow, Window};
@@ -23,6 +23,7 @@ use crate::rows::{self, RowWriter};
 use crate::superblock::{Invalid, Superblock};
 use crate::sync::fence;
 use crate::window::WindowWriter;
+use payload::Payload;
 
 /// One process's view of a region. Clones share it.
 #[derive(Debug)]
@@ -41,8 +42,8 @@ impl<M> Clone for Region<M> {
 #[derive(Debug)]
 struct Parts<M> {
     control: Arc<M>,
-    /// By data row, in order. That of a spare is there once somebody has claimed it.
-    blogs: Vec<OnceLock<Arc<M>>>,
+    /// By data row, in order.
+    payloads: Vec<Payload<M>>,
     layout: Layout,
     nonce: u32,
     created: u64,
@@ -61,11 +62,19 @@ struct Home<M> {
 /// Memory like the control file's, of a file of so many bytes in the directory.
 type FindBlog<M> = fn(&M, &Path, u16, u64) -> Result<Arc<M>, RegionError>;
 
-impl<M: Memory> Region<M> {
+impl<M: ShowsCopies> Region<M> {
     /// Makes a region out of memory of any content. `nonce` is random and not zero; `created` is
     /// in nanoseconds since the Unix epoch; `blogs` are those of the data rows, in order.
     ///
-    /// For simulations and tests; [`Region::create`] makes one in a directory.
+    /// For simulations and tests; [`Region::create`] makes one in a directory. Whoever calls this keeps
+    /// the memory, and may store into it: so it must not be a mapping, of which a blog shows slices.
+    ///
+    /// ```compile_fail,E0277
+    /// # use embar_fabric::{Coherence, Geometry, Mapped, Region};
+    /// # use std::sync::Arc;
+    /// let control = Arc::new(Mapped::anonymous(32 << 20, Coherence::Coherent).unwrap());
+    /// Region::format(control, Vec::new(), &Geometry::default(), 1, 0);
+    /// ```
     pub fn format(
         control: Arc<M>,
         blogs: Vec<Arc<M>>,
@@ -77,6 +86,13 @@ impl<M: Memory> Region<M> {
         Self::from_parts(control, blogs)
     }
 
+    /// Opens a region whose memory is at hand: validates the superblock and every length.
+    pub fn from_parts(control: Arc<M>, blogs: Vec<Arc<M>>) -> Result<Self, RegionError> {
+        Self::attach(control, blogs.into_iter().map(Some), None)
+    }
+}
+
+impl<M: Memory> Region<M> {
     fn write_tables(
         control: &M,
         geometry: &Geometry,
@@ -106,11 +122,6 @@ impl<M: Memory> Region<M> {
         Ok(())
     }
 
-    /// Opens a region whose memory is at hand: validates the superblock and every length.
-    pub fn from_parts(control: Arc<M>, blogs: Vec<Arc<M>>) -> Result<Self, RegionError> {
-        Self::attach(control, blogs.into_iter().map(Some), None)
-    }
-
     /// Payload files by data row, in order; only those of spares may be missing.
     fn attach(
         control: Arc<M>,
@@ -135,12 +146,15 @@ impl<M: Memory> Region<M> {
                 "a file is missing or too short",
             ));
         }
+        let files = blogs.iter().flatten().chain([&control]);
+        if !payload::are_apart(files.map(|memory| &**memory)) {
+            return Err(RegionError::damaged(named, "two of its files are the same"));
+        }
         let (nonce, created) = (block.nonce, block.created);
-        let cell = |blog: Option<Arc<M>>| blog.map_or_else(OnceLock::new, OnceLock::from);
         Ok(Self {
             parts: Arc::new(Parts {
                 control,
-                blogs: blogs.into_iter().map(cell).collect(),
+                payloads: blogs.into_iter().map(Payload::new).collect(),
                 layout,
                 nonce,
                 created,
@@ -184,6 +198,7 @@ impl<M: Memory> Region<M> {
     /// Claims a row without a lock, with the next incarnation: for simulations and tests of a
     /// region without a directory, where the caller knows that the owner before is dead.
     pub fn claim_unlocked(&self, row: u16) -> Claim {
+        self.take_as_own(row);
         Claim::unlocked(row, self.raise_incarnation(row))
     }
 
@@ -287,55 +302,8 @@ impl<M: Memory> Region<M> {
         rows::read(&*self.parts.control, at, self.parts.nonce)
     }
 
-    /// The payload memory of the claimed row, all of it free. Keeps the claim's lock until the
-    /// blog and everything allocated from it are dropped.
-    ///
-    /// # Panics
-    ///
-    /// When the row takes no data, when the blog's memory is in use by an earlier blog of this
-    /// process, or when the region lives in a directory and the claim is not one of its own.
-    pub fn blog(&self, claim: &Claim) -> Blog<M> {
-        let lock = claim.lock_of(self.parts.nonce);
-        assert!(
-            self.parts.home.is_none() || lock.is_some(),
-            "the blog of a region in a directory needs a claim made by that region"
-        );
-        let memory = self.blog_memory(claim.row());
-        Blog::over(
-            memory.expect("the row takes data, and has its payload file since it was claimed"),
-            self.geometry().blog_bytes,
-            lock.cloned(),
-        )
-    }
-
-    /// The memory that the process of a row uses most: the control file and its own blog.
-    pub(crate) fn memories_of(&self, row: u16) -> Vec<&M> {
-        let mut memories = vec![&*self.parts.control];
-        if let Some(blog) = self.blog_memory(row) {
-            memories.push(&**blog);
-        }
-        memories
-    }
-
-    /// The payload file of a row; `None` when the row takes no data, is a spare that nobody has
-    /// claimed yet, or its file [cannot be mapped](Region::reach).
-    fn blog_memory(&self, row: u16) -> Option<&Arc<M>> {
-        self.find_blog(row).ok().flatten()
-    }
-
-    /// As [`Region::blog_memory`]; `None` when there is no file to look for.
-    fn find_blog(&self, row: u16) -> Result<Option<&Arc<M>>, RegionError> {
-        let first = self.geometry().data_rows().next().unwrap_or(0);
-        let cell = row.checked_sub(first).map(usize::from);
-        let Some(cell) = cell.and_then(|it| self.parts.blogs.get(it)) else {
-            return Ok(None);
-        };
-        if let (None, Some(home)) = (cell.get(), &self.parts.home) {
-            let bytes = self.geometry().blog_bytes;
-            let found = (home.find_blog)(&self.parts.control, &home.dir, row, bytes)?;
-            return Ok(Some(cell.get_or_init(|| found)));
-        }
-        Ok(cell.get())
+    pub(crate) fn control_memory(&self) -> &M {
+        &self.parts.control
     }
 }
 

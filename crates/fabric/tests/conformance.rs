@@ -45,7 +45,6 @@ suite! {
     memory::what_is_published_is_observed,
     memory::out_of_bounds_panics,
     memory::a_row_is_never_torn,
-    tables::garbage_is_not_a_region,
     tables::rows_start_empty_and_show_the_last_store,
     tables::windows_continue_after_a_restart,
     tables::cells_hold_up_to_their_limit,

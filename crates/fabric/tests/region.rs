@@ -424,7 +424,7 @@ fn a_payload_file_that_cannot_be_mapped_is_told_from_one_that_is_not_as_expected
     let tmp = scratch();
     let dir = tmp.path().join("region");
     let region = Region::create(&dir, &with_a_spare(), Coherence::Coherent).expect("room");
-    let claim = region.claim(2).expect("free");
+    let claim = open(&dir).expect("whole").claim(2).expect("free");
     let (file, away) = (dir.join("blog-2"), tmp.path().join("away"));
     fs::rename(&file, &away).expect("ours");
     fs::create_dir(&file).expect("ours");

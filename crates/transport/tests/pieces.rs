@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Coherence, Device, Geometry, Region, Simulated};
+use embar_fabric::{Claim, Coherence, Device, Geometry, Region, Simulated};
 use embar_transport::{Body, Mapped, Memory, Payload, Pieces, SendBuf};
 
 const BLOG_BYTES: u64 = 64 << 10;
@@ -22,28 +22,29 @@ fn geometry() -> Geometry {
     }
 }
 
-/// A region in memory of the given kind, as two hosts see it.
-fn hosts<M: Memory>(mut memory: impl FnMut(u64) -> [Arc<M>; 2]) -> [Region<M>; 2] {
-    let [control, control_there] = memory(CONTROL_BYTES);
-    let [own, own_there] = memory(BLOG_BYTES);
-    let [other, other_there] = memory(BLOG_BYTES);
-    let here = Region::format(control, vec![own, other], &geometry(), 7, 0).unwrap();
-    let there = Region::from_parts(control_there, vec![own_there, other_there]).unwrap();
-    [here, there]
+/// A region in a directory, which goes with the result, as two hosts see it.
+fn mapped() -> (tempfile::TempDir, [Region<Mapped>; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let here = Region::create(dir.path(), &geometry(), Coherence::Coherent).unwrap();
+    let there = Region::open(dir.path(), Coherence::Coherent).unwrap();
+    (dir, [here, there])
 }
 
-fn mapped() -> [Region<Mapped>; 2] {
-    hosts(|bytes| {
-        let memory = Arc::new(Mapped::anonymous(bytes, Coherence::Coherent).unwrap());
-        [Arc::clone(&memory), memory]
-    })
-}
-
+/// A region in memory without coherence, as two hosts see it.
 fn incoherent(seed: u64) -> [Region<Simulated>; 2] {
-    hosts(|bytes| {
-        let device = Device::new(bytes, seed);
-        [seed, seed + 9].map(|seed| Arc::new(device.host(seed)))
-    })
+    let files = [CONTROL_BYTES, BLOG_BYTES, BLOG_BYTES].map(|bytes| Device::new(bytes, seed));
+    let host = |seed| {
+        let [control, own, other] = files.each_ref().map(|file| Arc::new(file.host(seed)));
+        (control, vec![own, other])
+    };
+    let (control, blogs) = host(seed);
+    let here = Region::format(control, blogs, &geometry(), 7, 0).unwrap();
+    let (control, blogs) = host(seed + 9);
+    [here, Region::from_parts(control, blogs).unwrap()]
+}
+
+fn locked(region: &Region<Mapped>, row: u16) -> Claim {
+    region.claim(row).unwrap()
 }
 
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
@@ -51,9 +52,12 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
 }
 
 /// Four pieces of both kinds, and what they are.
-fn run<M: Memory>([here, there]: &[Region<M>; 2]) -> (Box<Pieces<M>>, Vec<u8>) {
-    let own = here.blog(&here.claim_unlocked(OWN));
-    let other = there.blog(&there.claim_unlocked(OTHER));
+fn run<M: Memory>(
+    [here, there]: &[Region<M>; 2],
+    claim: impl Fn(&Region<M>, u16) -> Claim,
+) -> (Box<Pieces<M>>, Vec<u8>) {
+    let own = here.blog(&claim(here, OWN));
+    let other = there.blog(&claim(there, OTHER));
     let mut extents = [own, other].map(|blog| blog.allocate(1).unwrap());
     let mut pieces: Box<Pieces<M>> = Box::default();
     let mut all = Vec::new();
@@ -77,8 +81,7 @@ fn run<M: Memory>([here, there]: &[Region<M>; 2]) -> (Box<Pieces<M>>, Vec<u8>) {
     (pieces, all)
 }
 
-fn every_cut_shows_what_follows<M: Memory>(hosts: &[Region<M>; 2]) {
-    let (pieces, mut all) = run(hosts);
+fn every_cut_shows_what_follows<M: Memory>((pieces, mut all): (Box<Pieces<M>>, Vec<u8>)) {
     assert_eq!((pieces.count(), pieces.len()), (4, all.len()));
     let mut buf = SendBuf::new(b"hi!".to_vec(), Body::Pieces(pieces));
     all.splice(..0, *b"hi!");
@@ -102,13 +105,14 @@ fn every_cut_shows_what_follows<M: Memory>(hosts: &[Region<M>; 2]) {
 
 #[test]
 fn every_cut_shows_what_follows_in_mapped_memory() {
-    every_cut_shows_what_follows(&mapped());
+    let (_dir, hosts) = mapped();
+    every_cut_shows_what_follows(run(&hosts, locked));
 }
 
 #[test]
 fn every_cut_shows_what_follows_in_memory_without_coherence() {
     for seed in 0..3 {
-        every_cut_shows_what_follows(&incoherent(seed));
+        every_cut_shows_what_follows(run(&incoherent(seed), Region::claim_unlocked));
     }
 }
 
@@ -130,8 +134,8 @@ fn a_piece_shows_what_its_owner_wrote_back_before_it_was_added() {
 
 #[test]
 fn pieces_are_used_again_without_what_was_in_them() {
-    let hosts = mapped();
-    let (mut pieces, all) = run(&hosts);
+    let (_dir, hosts) = mapped();
+    let (mut pieces, all) = run(&hosts, locked);
     assert!(pieces.has_foreign());
     pieces.clear();
     assert!(pieces.is_empty() && !pieces.has_foreign());

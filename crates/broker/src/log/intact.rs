@@ -25,13 +25,9 @@ pub fn is_intact<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) ->
     })
 }
 
-/// Whether the header of the batch is there that `record` points to.
-pub(super) fn has_header<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) -> bool {
-    let Some(batch) = region.foreign(row, record.blog_at, record.len) else {
-        return false;
-    };
-    batch.invalidate();
-    header_of(&batch).is_some_and(|header| says_the_same(&header, record))
+/// Whether `bytes` are the header of the batch that `record` speaks of.
+pub(super) fn is_header_of(bytes: &[u8], record: &PbrRecord) -> bool {
+    BatchHeader::parse(bytes, record.len).is_ok_and(|header| says_the_same(&header, record))
 }
 
 fn header_of<M: Memory>(batch: &Foreign<M>) -> Option<BatchHeader> {

@@ -14,7 +14,7 @@ use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::Log;
-use super::intact::has_header;
+use super::intact::is_header_of;
 use super::order::void;
 
 impl<M: Memory> Log<M> {
@@ -41,14 +41,27 @@ impl<M: Memory> Log<M> {
 
     /// The batches of a topic that older incarnations submitted and that are still headed.
     pub(super) fn left_of(&self, topic: u32) -> Vec<PbrRecord> {
-        let (region, row) = (&self.region, self.claim.row());
         let mut left = Vec::new();
         self.each_left(|record| {
-            if record.chain == topic && has_header(region, row, record) {
+            if record.chain == topic && self.is_headed(record) {
                 left.push(*record);
             }
         });
         left
+    }
+
+    /// Whether the header of the batch is there that `record` points to, in memory that is free. What
+    /// lies in memory that is kept is known by other records.
+    fn is_headed(&self, record: &PbrRecord) -> bool {
+        let headed = || {
+            let order = record.extent_order();
+            let (start, end) = Blog::<M>::locate(record.blog_at, record.len, order)?;
+            let mut extent = self.blog.allocate_at(start, order)?;
+            extent.set_cursor(end);
+            let header = extent.span(record.blog_at, BATCH_HEADER_BYTES as u32)?;
+            Some(header.with_bytes(|bytes| is_header_of(bytes, record)))
+        };
+        headed().unwrap_or(false)
     }
 
     /// Calls `each` with every batch that is still in the lanes.

@@ -190,14 +190,15 @@ impl<M: Memory> fmt::Debug for Span<M> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::blog::Blog;
+    use crate::blog::{Blog, Exclusive};
     use crate::memory::Device;
     use std::sync::Arc;
 
     /// Commits a page under some seed and says whether another host then reads it.
     fn seen_elsewhere(seed: u64, flushed: bool) -> bool {
         let device = Device::new(64 << 10, 1);
-        let blog = Blog::over(&Arc::new(device.host(seed)), 64 << 10, None);
+        let over = |seed| Exclusive::take(&Arc::new(device.host(seed)));
+        let blog = Blog::over(over(seed), 64 << 10, None);
         let mut extent = blog.allocate(1).expect("all free");
         let mut reservation = extent.reserve(4096).expect("fresh");
         reservation.write(0, &[7; 4096]);
@@ -207,7 +208,7 @@ mod tests {
             reservation.seal()
         };
         span.with_bytes(|bytes| assert_eq!(bytes, [7; 4096], "its own host always reads it"));
-        let there = Blog::over(&Arc::new(device.host(seed + 1)), 64 << 10, None);
+        let there = Blog::over(over(seed + 1), 64 << 10, None);
         let mut extent = there.allocate_at(0, 0).expect("all free");
         extent.set_cursor(4096);
         let span = extent.span(0, 4096).expect("below the cursor");

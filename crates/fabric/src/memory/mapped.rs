@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::{Memory, cache_line, check_range, check_word};
+use super::{FileId, Memory, cache_line, check_range, check_word};
 
 /// Bytes of a page: the unit in which files are sized and mapped.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -28,6 +28,7 @@ pub enum Coherence {
 pub struct Mapped {
     start: NonNull<u8>,
     len: u64,
+    file: FileId,
     coherence: Coherence,
 }
 
@@ -38,7 +39,8 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps `len` fresh bytes that no file name leads to, for tests and single-process use.
+    /// Maps `len` fresh bytes that no file name leads to, for tests. No region is made of them: see
+    /// [`ShowsCopies`](super::ShowsCopies).
     ///
     /// `len` is a positive multiple of 4096. Fails when the kernel has no memory or descriptors.
     pub fn anonymous(len: u64, coherence: Coherence) -> io::Result<Self> {
@@ -49,8 +51,8 @@ impl Mapped {
 
     /// Maps the first `len` bytes of `file`, which must be that long and never shrink.
     ///
-    /// Crate-private: two mappings of one file in one process would make two exclusive users of
-    /// its bytes possible. A region hands out a blog only against its owner lock.
+    /// Crate-private: whoever has a mapping of a region's file can store into it. A region keeps its
+    /// own, and shows slices of them only through a blog.
     pub(crate) fn map(file: &File, len: u64, coherence: Coherence) -> io::Result<Self> {
         assert!(
             len > 0 && len.is_multiple_of(PAGE_BYTES),
@@ -58,6 +60,7 @@ impl Mapped {
         );
         let bytes =
             usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let id = FileId::of(&file.metadata()?);
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a null hint lets the kernel choose unused addresses, so no memory of ours is
         // replaced.
@@ -78,6 +81,7 @@ impl Mapped {
         Ok(Self {
             start,
             len,
+            file: id,
             coherence,
         })
     }
@@ -173,6 +177,10 @@ impl Memory for Mapped {
     #[inline]
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn file(&self) -> Option<FileId> {
+        Some(self.file)
     }
 
     #[inline]

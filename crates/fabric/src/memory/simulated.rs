@@ -16,7 +16,7 @@ use super::cache_line::{LINE_BYTES, lines};
 use super::interruption;
 use super::power::{Outage, Power};
 use super::random::Random;
-use super::{Memory, check_range, check_word};
+use super::{Memory, ShowsCopies, check_range, check_word};
 
 type Line = [u8; LINE_BYTES as usize];
 
@@ -365,6 +365,9 @@ impl Cache {
         }
     }
 }
+
+// SAFETY: `with_bytes` and `with_bytes_mut` show a vector of their own.
+unsafe impl ShowsCopies for Simulated {}
 
 impl Memory for Simulated {
     fn len(&self) -> u64 {

@@ -15,7 +15,7 @@ use crate::bell::bell_name;
 use crate::error::RegionError;
 use crate::geometry::{Geometry, LANES_MAX, ROWS_MAX};
 use crate::layout::Layout;
-use crate::memory::{Coherence, Mapped};
+use crate::memory::{Coherence, FileId, Mapped, Memory};
 use crate::owner::{self, Claim};
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
@@ -221,13 +221,16 @@ impl Region<Mapped> {
                 rows,
             });
         }
-        // A region that was removed meanwhile still has its files for those who opened them.
+        // A region that was removed meanwhile still has its files for those who opened them, and another
+        // may have taken its place.
         let removed = file.metadata().map_err(io("looking at"))?.nlink() == 0;
-        if removed {
+        let control = self.control_memory().file();
+        let found = fs::metadata(dir.join(CONTROL)).map(|it| FileId::of(&it));
+        let Some(control) = found.ok().filter(|it| !removed && Some(*it) == control) else {
             return Err(RegionError::NotFound {
                 dir: dir.to_owned(),
             });
-        }
+        };
         owner::write_pid(&file).map_err(io("writing"))?;
         let geometry = self.geometry();
         let others = geometry.data_rows().filter(|it| *it != row);
@@ -235,11 +238,12 @@ impl Region<Mapped> {
         if geometry.is_spare(row) {
             spare::make_blog(dir, row, geometry.blog_bytes, &space::reserve)?;
         }
+        self.take_as_own(row);
         Ok(Claim::locked(
             row,
             self.raise_incarnation(row),
             file,
-            self.nonce(),
+            control,
         ))
     }
 

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Region;
-use crate::blog::Foreign;
-use crate::error::RegionError;
 use crate::goi::{GoiReader, GoiWriter};
 use crate::lane::{LaneReader, LaneWriter};
 use crate::memory::Memory;
@@ -146,23 +144,6 @@ impl<M: Memory> Region<M> {
     pub fn session_row(&self, area: u16, slot: u32) -> Option<SessionRow> {
         assert!(slot < self.geometry().sessions, "no session {slot}");
         self.read_row(self.parts.layout.sessions(area) + u64::from(slot) * PAIR_BYTES)
-    }
-
-    /// Maps the payload file of another row, unless it is mapped, which it stays: that of a spare was
-    /// made after this process began. [`Region::foreign`] does so, too, and does not say what went
-    /// wrong.
-    ///
-    /// # Errors
-    /// The file cannot be opened or mapped, which may be for want of file descriptors or mappings:
-    /// it may go well another time.
-    pub fn reach(&self, row: u16) -> Result<(), RegionError> {
-        self.find_blog(row).map(drop)
-    }
-
-    /// Bytes of the payload file of another row. All numbers may come from shared memory: `None` when
-    /// there is no such row, or they are outside of its file.
-    pub fn foreign(&self, row: u16, at: u64, len: u32) -> Option<Foreign<M>> {
-        Foreign::over(self.blog_memory(row)?, at, len as usize)
     }
 
     /// The word with which a thread of a row says that it sleeps: a lane's number, or for the

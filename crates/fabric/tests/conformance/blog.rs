@@ -10,7 +10,7 @@ const UNIT: u32 = 64 << 10;
 pub fn what_is_committed_is_read_elsewhere<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&here.claim_unlocked(1));
+    let blog = here.blog(&S::claim(&here, 1));
     let mut extent = blog.allocate(UNIT).expect("free");
     let bytes: Vec<u8> = (0..1000).map(|i| i as u8).collect();
     let mut reservation = extent.reserve(1000).expect("fresh");
@@ -23,7 +23,7 @@ pub fn what_is_committed_is_read_elsewhere<S: Setup>() {
     drop((span, extent, blog));
 
     let there = setup.host();
-    let blog = there.blog(&there.claim_unlocked(1));
+    let blog = there.blog(&S::claim(&there, 1));
     let mut extent = blog.allocate_at(block, 0).expect("free again");
     extent.set_cursor(1000);
     extent
@@ -35,7 +35,7 @@ pub fn what_is_committed_is_read_elsewhere<S: Setup>() {
 pub fn a_block_stays_until_nobody_holds_it<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&here.claim_unlocked(1));
+    let blog = here.blog(&S::claim(&here, 1));
     let total = blog.total_bytes();
     assert_eq!((total, blog.free_bytes()), (4 * u64::from(UNIT), total));
     let mut extent = blog.allocate(UNIT + 1).expect("free");
@@ -65,7 +65,7 @@ pub fn a_block_stays_until_nobody_holds_it<S: Setup>() {
 pub fn reservations_are_aligned_and_bounded<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&here.claim_unlocked(1));
+    let blog = here.blog(&S::claim(&here, 1));
     assert!(blog.allocate(u32::MAX).is_none());
     let mut extent = blog.allocate(UNIT).expect("free");
     assert!(extent.reserve(0).is_none());
@@ -84,7 +84,7 @@ pub fn reservations_are_aligned_and_bounded<S: Setup>() {
 pub fn the_last_reservation_can_be_given_back<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&here.claim_unlocked(1));
+    let blog = here.blog(&S::claim(&here, 1));
     let mut extent = blog.allocate(UNIT).expect("free");
     let mut other = blog.allocate(UNIT).expect("free");
     let kept = extent.reserve(64).expect("fresh");
@@ -112,7 +112,7 @@ pub fn the_last_reservation_can_be_given_back<S: Setup>() {
 pub fn spans_slice_and_join<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&here.claim_unlocked(1));
+    let blog = here.blog(&S::claim(&here, 1));
     let mut extent = blog.allocate(UNIT).expect("free");
     let mut filled = |byte: u8| {
         let mut reservation = extent.reserve(64).expect("room");
@@ -138,7 +138,7 @@ pub fn spans_slice_and_join<S: Setup>() {
 pub fn recovery_finds_the_bytes<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&here.claim_unlocked(1));
+    let blog = here.blog(&S::claim(&here, 1));
     let inside = 3 * u64::from(UNIT) + 5;
     let (start, end) = Blog::<S::M>::locate(inside, 10, 1).expect("in one block");
     assert_eq!((start, end), (2 * u64::from(UNIT), UNIT + 15));
@@ -162,7 +162,7 @@ pub fn recovery_finds_the_bytes<S: Setup>() {
 pub fn wild_numbers_are_refused<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let blog = here.blog(&here.claim_unlocked(1));
+    let blog = here.blog(&S::claim(&here, 1));
     for (at, order) in [(1, 0), (u64::MAX, 0), (1 << 40, 3), (0, 3), (0, 255)] {
         assert!(blog.allocate_at(at, order).is_none(), "{at} {order}");
     }
@@ -190,7 +190,7 @@ pub fn wild_numbers_are_refused<S: Setup>() {
 pub fn a_second_blog_panics<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    let claim = here.claim_unlocked(1);
+    let claim = S::claim(&here, 1);
     let blog = here.blog(&claim);
     let span = blog
         .allocate(1)
@@ -205,7 +205,7 @@ pub fn a_second_blog_panics<S: Setup>() {
     drop(span);
     drop(here.blog(&claim));
     assert!(
-        catch_unwind(AssertUnwindSafe(|| here.blog(&here.claim_unlocked(0)))).is_err(),
+        catch_unwind(AssertUnwindSafe(|| here.blog(&S::claim(&here, 0)))).is_err(),
         "takes no data"
     );
 }

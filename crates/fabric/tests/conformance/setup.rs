@@ -1,11 +1,15 @@
 //! The same region on every kind of memory.
 
 use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use embar_fabric::{Coherence, Device, Geometry, Layout, Mapped, Memory, Region, Simulated};
+use embar_fabric::layout::TableId;
+use embar_fabric::{Claim, Coherence, Device, Geometry, Mapped, Memory, Region, Simulated};
 
-use crate::common::{Cluster, NONCE};
+use crate::common::Cluster;
 
 /// A region that several hosts look at.
 pub trait Setup {
@@ -13,21 +17,46 @@ pub trait Setup {
     fn new(geometry: &Geometry) -> Self;
     /// The view of one more host.
     fn host(&self) -> Region<Self::M>;
+    /// A claim that a blog is had for.
+    fn claim(region: &Region<Self::M>, row: u16) -> Claim;
     /// One more host's view of `len` bytes of garbage of their own, twice.
     fn pair(len: u64) -> (Arc<Self::M>, Arc<Self::M>);
 }
 
-pub struct OneMapping<const WRITE_BACK: bool>(Region<Mapped>);
+pub struct OneMapping<const WRITE_BACK: bool> {
+    region: Region<Mapped>,
+    _dir: tempfile::TempDir,
+}
+
+fn garbage(len: u64) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 % 251) as u8 | 1).collect()
+}
 
 fn mapped(len: u64, coherence: Coherence) -> Arc<Mapped> {
     let memory =
         Mapped::anonymous(len.next_multiple_of(4096), coherence).expect("memory for a test");
-    // Garbage: nothing may rely on fresh memory being zero.
-    let garbage: Vec<u8> = (0..memory.len())
-        .map(|i| (i * 31 % 251) as u8 | 1)
-        .collect();
-    memory.write(0, &garbage);
+    memory.write(0, &garbage(memory.len()));
     Arc::new(memory)
+}
+
+/// Nothing may rely on fresh memory being zero but what says so: superblock, owners, sleepers.
+fn fill_with_garbage(region: &Region<Mapped>, dir: &Path) {
+    let file = |name: &str| {
+        let file = File::options().write(true).open(dir.join(name));
+        file.expect("it was made")
+    };
+    let control = file("control");
+    let zeros = [TableId::Owners, TableId::Sleepers];
+    let tables = region.layout().tables().iter();
+    for table in tables.filter(|table| !zeros.contains(&table.id)) {
+        let filled = control.write_all_at(&garbage(table.bytes()), table.offset);
+        filled.expect("it is that long");
+    }
+    for row in region.geometry().data_rows() {
+        let bytes = garbage(region.geometry().blog_bytes);
+        let filled = file(&format!("blog-{row}")).write_all_at(&bytes, 0);
+        filled.expect("it is that long");
+    }
 }
 
 impl<const WRITE_BACK: bool> OneMapping<WRITE_BACK> {
@@ -42,17 +71,18 @@ impl<const WRITE_BACK: bool> Setup for OneMapping<WRITE_BACK> {
     type M = Mapped;
 
     fn new(geometry: &Geometry) -> Self {
-        let control = mapped(Layout::new(geometry).control_bytes(), Self::COHERENCE);
-        let blogs = geometry
-            .data_rows()
-            .map(|_| mapped(geometry.blog_bytes, Self::COHERENCE));
-        Self(
-            Region::format(control, blogs.collect(), geometry, NONCE, 1).expect("a valid geometry"),
-        )
+        let dir = tempfile::tempdir().expect("a directory for the test");
+        let region = Region::create(dir.path(), geometry, Self::COHERENCE).expect("room");
+        fill_with_garbage(&region, dir.path());
+        Self { region, _dir: dir }
     }
 
     fn host(&self) -> Region<Mapped> {
-        self.0.clone()
+        self.region.clone()
+    }
+
+    fn claim(region: &Region<Mapped>, row: u16) -> Claim {
+        region.claim(row).expect("nobody holds it")
     }
 
     fn pair(len: u64) -> (Arc<Mapped>, Arc<Mapped>) {
@@ -87,6 +117,10 @@ impl Setup for Hosts {
             .map(|blog| Arc::new(blog.host(seed)))
             .collect();
         Region::from_parts(Arc::new(self.cluster.control.host(seed)), blogs).expect("formatted")
+    }
+
+    fn claim(region: &Region<Simulated>, row: u16) -> Claim {
+        region.claim_unlocked(row)
     }
 
     fn pair(len: u64) -> (Arc<Simulated>, Arc<Simulated>) {

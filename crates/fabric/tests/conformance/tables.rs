@@ -1,11 +1,15 @@
 use embar_fabric::cell::CELL_PAYLOAD_BYTES_MAX;
-use embar_fabric::{BrokerRow, BrokerState, CellTooLarge, ControlRow, Layout, Region, RegionError};
+use embar_fabric::{
+    BrokerRow, BrokerState, CellTooLarge, ControlRow, Device, Layout, Region, RegionError,
+};
 
 use crate::common::small;
 use crate::setup::Setup;
 
-pub fn garbage_is_not_a_region<S: Setup>() {
-    let (control, _) = S::pair(Layout::new(&small()).control_bytes());
+#[test]
+fn garbage_is_not_a_region() {
+    let control = Device::new(Layout::new(&small()).control_bytes(), 9).host(1);
+    let control = std::sync::Arc::new(control);
     let refused = Region::from_parts(control, Vec::new());
     assert!(matches!(refused, Err(RegionError::Damaged { .. })));
 }

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use embar_fabric::{Device, Faults, Memory, Simulated};
+use embar_fabric::{Device, Faults, Memory, ShowsCopies, Simulated};
 
 use crate::common::Cluster;
 
@@ -26,6 +26,9 @@ impl Fused {
         self.steps_left.store(left - 1, Ordering::Relaxed);
     }
 }
+
+// SAFETY: it shows what simulated memory shows.
+unsafe impl ShowsCopies for Fused {}
 
 impl Memory for Fused {
     fn len(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use embar_fabric::layout::TableId;
-use embar_fabric::{Geometry, Layout, Memory, Region};
+use embar_fabric::{Geometry, Layout, Memory, Region, ShowsCopies};
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread::JoinHandle;
 
@@ -70,6 +70,9 @@ impl Modelled {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no access panics")
 }
+
+// SAFETY: it shows nothing.
+unsafe impl ShowsCopies for Modelled {}
 
 impl Memory for Modelled {
     fn len(&self) -> u64 {

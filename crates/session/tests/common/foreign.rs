@@ -1,13 +1,11 @@
 //! Bodies whose bytes lie in the logs of two brokers.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use embar_fabric::{Coherence, Extent, Foreign, Geometry, Mapped, Region, Span};
 use embar_session::Plain;
 
 const BLOG_BYTES: u64 = 1 << 20;
-const CONTROL_BYTES: u64 = 32 << 20;
 const OWN: u16 = 1;
 const OTHER: u16 = 2;
 
@@ -28,6 +26,7 @@ pub fn piece(len: usize) -> [u8; 64] {
 /// The logs of this broker and of another.
 pub struct Logs {
     region: Region<Mapped>,
+    _dir: tempfile::TempDir,
     own: RefCell<Extent<Mapped>>,
     other: RefCell<Extent<Mapped>>,
 }
@@ -43,21 +42,18 @@ impl Logs {
             blog_bytes: BLOG_BYTES,
             ..Geometry::default()
         };
-        let memory = |bytes| {
-            let memory = Mapped::anonymous(bytes, Coherence::Coherent);
-            Arc::new(memory.expect("memory"))
-        };
-        let blogs = vec![memory(BLOG_BYTES), memory(BLOG_BYTES)];
-        let region = Region::format(memory(CONTROL_BYTES), blogs, &geometry, 7, 0);
-        let region = region.expect("a region");
-        let extent = |row| {
-            let blog = region.blog(&region.claim_unlocked(row));
+        let dir = tempfile::tempdir().expect("a directory");
+        let region = Region::create(dir.path(), &geometry, Coherence::Coherent).expect("room");
+        let there = Region::open(dir.path(), Coherence::Coherent).expect("it was made");
+        let extent = |region: &Region<Mapped>, row| {
+            let blog = region.blog(&region.claim(row).expect("free"));
             RefCell::new(blog.allocate(BLOG_BYTES as u32).expect("all free"))
         };
         Self {
-            own: extent(OWN),
-            other: extent(OTHER),
+            own: extent(&region, OWN),
+            other: extent(&there, OTHER),
             region,
+            _dir: dir,
         }
     }
 

@@ -32,10 +32,16 @@ impl Table {
         &self.holders[pin as usize & (self.holders.len() - 1)]
     }
 
-    /// Another holder of a pin that the caller holds.
+    /// Another holder of a pin that the caller holds, or makes.
     pub(super) fn hold(&self, pin: u32) {
+        // Relaxed: whoever gets it got it from this thread.
         let before = self.holders(pin).fetch_add(1, Ordering::Relaxed);
-        assert!(before < u32::MAX / 2, "too many holders of one message");
+        // Holders can be forgotten, so any number may come. A count that came to 0 again would free what
+        // is still read, and a panic can be caught, to go on: so the process ends, as it does when `Arc`
+        // has too many. The other half is for all threads that are between these two lines.
+        if before > u32::MAX / 2 {
+            std::process::abort();
+        }
     }
 
     pub(super) fn release(&self, pin: u32) {
@@ -96,8 +102,7 @@ impl Pins {
             self.next.set(next.wrapping_add(1));
             next
         };
-        // Relaxed: whoever gets it got it from this thread.
-        table.holders(pin).fetch_add(1, Ordering::Relaxed);
+        table.hold(pin);
         pin
     }
 
@@ -128,4 +133,48 @@ fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const MODE: &str = "EMBAR_TEST_PINS";
+
+    #[test]
+    #[ignore = "run by another test"]
+    fn child_holds_once_too_often() {
+        let (table, pins) = (Table::new(1), Pins::new(1));
+        let pin = pins.pin(&table, 0);
+        table.holders(pin).store(u32::MAX / 2, Ordering::Relaxed);
+        let hold = || match std::env::var(MODE).as_deref() {
+            Ok("hold") => table.hold(pin),
+            _ => drop(pins.pin(&table, 0)),
+        };
+        hold();
+        println!("as many as may be");
+        // A caller that catches what it can goes on, and on.
+        let _caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(hold));
+        println!("too many");
+    }
+
+    #[test]
+    fn too_many_holders_end_the_process_before_the_count_comes_to_nothing() {
+        for mode in ["hold", "pin"] {
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "ring::pins::tests::child_holds_once_too_often"])
+                .args(["--ignored", "--nocapture"])
+                .env(MODE, mode)
+                .stderr(Stdio::null())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&child.stdout).into_owned();
+            assert!(said.contains("as many as may be"), "{mode}: {said}");
+            assert!(!said.contains("too many"), "{mode}: {said}");
+            assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{mode}: {said}");
+        }
+    }
 }

@@ -31,14 +31,15 @@ impl Log {
         };
         let path = directory.path().join("region");
         let region = Region::create(&path, &geometry, Coherence::Coherent).unwrap();
-        let extent = |row| {
+        let there = Region::open(&path, Coherence::Coherent).unwrap();
+        let extent = |region: &Region<Mapped>, row| {
             let claim = region.claim(row).unwrap();
             let extent = region.blog(&claim).allocate(EXTENT_BYTES).unwrap();
             RefCell::new(extent)
         };
         Self {
-            extent: extent(1),
-            other: extent(OTHER),
+            extent: extent(&region, 1),
+            other: extent(&there, OTHER),
             region,
             _directory: directory,
         }

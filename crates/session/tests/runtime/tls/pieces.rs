@@ -1,7 +1,7 @@
 //! Two ends without a socket: what is encrypted of bytes that lie in several places.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::path::Path;
 
 use embar_fabric::{Coherence, Extent, Geometry, Mapped, Region, Span};
 use embar_transport::tls::{Acceptor, Channel, Turn};
@@ -96,7 +96,8 @@ fn run(a: &mut End, b: &mut End) {
     }
 }
 
-fn region() -> Region<Mapped> {
+/// One region as two brokers map it.
+fn regions(dir: &Path) -> [Region<Mapped>; 2] {
     let geometry = Geometry {
         brokers: 3,
         topics: 1,
@@ -106,9 +107,8 @@ fn region() -> Region<Mapped> {
         blog_bytes: BLOG_BYTES,
         ..Geometry::default()
     };
-    let memory = |bytes| Arc::new(Mapped::anonymous(bytes, Coherence::Coherent).unwrap());
-    let blogs = vec![memory(BLOG_BYTES), memory(BLOG_BYTES)];
-    Region::format(memory(32 << 20), blogs, &geometry, 7, 0).unwrap()
+    let here = Region::create(dir, &geometry, Coherence::Coherent).unwrap();
+    [here, Region::open(dir, Coherence::Coherent).unwrap()]
 }
 
 fn commit(extent: &mut Extent<Mapped>, bytes: &[u8]) -> Span<Mapped> {
@@ -126,9 +126,10 @@ fn pieces_are_encrypted_from_where_they_lie_and_come_back_in_steps() {
     run(&mut a, &mut b);
     assert!(!a.channel.is_handshaking() && !b.channel.is_handshaking());
 
-    let region = region();
-    let mut extents = [1, 2].map(|row| {
-        let blog = region.blog(&region.claim_unlocked(row));
+    let dir = tempfile::tempdir().unwrap();
+    let regions = regions(dir.path());
+    let mut extents = [(&regions[0], 1), (&regions[1], 2)].map(|(region, row)| {
+        let blog = region.blog(&region.claim(row).unwrap());
         blog.allocate(BLOG_BYTES as u32).unwrap()
     });
     for with_foreign in [false, true] {
@@ -139,7 +140,7 @@ fn pieces_are_encrypted_from_where_they_lie_and_come_back_in_steps() {
             let foreign = with_foreign && number % 2 == 1;
             let span = commit(&mut extents[usize::from(foreign)], &content);
             let payload = match foreign {
-                true => Payload::Foreign(region.foreign(2, span.at(), len as u32).unwrap()),
+                true => Payload::Foreign(regions[0].foreign(2, span.at(), len as u32).unwrap()),
                 false => Payload::Own(span),
             };
             let header = [number as u8; 64];
