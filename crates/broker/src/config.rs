@@ -33,7 +33,7 @@ pub struct BrokerConfig {
     /// How long a new connection may take to say hello.
     pub hello_timeout: Duration,
     /// How long a peer may be silent before it is taken for dead; zero: for ever. A peer that lives
-    /// is never silent for so long: both ends send heartbeats. Also how long an answer may wait for
+    /// is never silent for so long: both ends send heartbeats. No peer is given less than a second. Also how long an answer may wait for
     /// a peer that does not read.
     pub idle_timeout: Duration,
     /// After how long without sending anything a heartbeat is sent, at the latest; zero: never.

@@ -77,6 +77,19 @@ fn a_topic_with_a_limit_keeps_about_that_much() {
 }
 
 #[test]
+fn a_limit_beyond_all_memory_is_none() {
+    let cluster = start(BrokerConfig::default());
+    create_topic(&cluster, "all", u64::MAX);
+    let mut peer = Peer::greet(data(&cluster));
+    let topic = peer.open_publisher("all", 1).topic_id;
+    publish(&mut peer, topic, 0..40);
+    peer.expect_acks(40);
+    let mut reader = Peer::greet(data(&cluster));
+    let kept = reader.subscribe("all", StartAt::Earliest);
+    assert_eq!((kept.first, kept.next), (0, 40));
+}
+
+#[test]
 fn a_reader_that_is_overtaken_gets_no_changed_bytes_and_is_cut() {
     let cluster = start(BrokerConfig::default());
     create_topic(&cluster, "t", 0);

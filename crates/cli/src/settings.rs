@@ -37,7 +37,7 @@ pub struct BrokerSettings {
     /// How long a new connection may take to say hello
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub hello_timeout: Option<Duration>,
-    /// How long a peer may be silent before it is taken for dead; 0s: for ever
+    /// How long a peer may be silent before it is taken for dead, at least 1s; 0s: for ever
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub idle_timeout: Option<Duration>,
     /// After how long without sending anything a heartbeat is sent, at the latest; 0s: never

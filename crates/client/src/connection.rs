@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_session::{CloseReason, Closed, LinkConfig, Rings, Step};
+use embar_session::{CloseReason, Closed, LinkConfig, MIN_IDLE_TIMEOUT, Rings, Step};
 use embar_transport::ring::RecvSpace;
 use embar_transport::{Body, RecvBuf, SendBuf};
 use embar_wire::ack::Ack;
@@ -130,8 +130,13 @@ impl LinkSettings {
         Self::new(name, SUBSCRIBE_RECV_BYTES, BATCH_HEADER_BYTES, idle_timeout)
     }
 
-    /// With an `idle_timeout` of zero there is no limit, and there are no heartbeats.
+    /// With an `idle_timeout` of zero there is no limit, and there are no heartbeats. No other is shorter than
+    /// [`MIN_IDLE_TIMEOUT`].
     fn new(name: &str, recv_bytes: usize, read_ahead: usize, idle_timeout: Duration) -> Self {
+        let idle_timeout = match idle_timeout.is_zero() {
+            true => Duration::ZERO,
+            false => idle_timeout.max(MIN_IDLE_TIMEOUT),
+        };
         let hello = Hello {
             role: Role::Client,
             name: name.to_string(),

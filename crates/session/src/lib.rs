@@ -98,8 +98,8 @@ pub use incoming::{
     Head, Incoming, KeepLimit, MAX_ELEMENT_BYTES, MAX_NESTING, MAX_UNKNOWN_FIELDS, Message,
 };
 pub use link::{
-    Limits, Link, LinkConfig, LinkStats, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_RING_BYTES,
-    Rings, Rtt, SESSION_VERSION, Step,
+    Limits, Link, LinkConfig, LinkStats, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT,
+    MIN_RING_BYTES, Rings, Rtt, SESSION_VERSION, Step,
 };
 pub use plain::Plain;
 pub use reason::{CloseReason, Closed, Side};

@@ -41,7 +41,8 @@ use embar_wire::time::Now;
 
 pub(crate) use self::config::longest_frame;
 pub use self::config::{
-    Limits, LinkConfig, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_RING_BYTES, Rings,
+    Limits, LinkConfig, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, MIN_RING_BYTES,
+    Rings,
 };
 use self::ending::Ending;
 pub use self::frames::SESSION_VERSION;
@@ -175,6 +176,9 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         let mut config = config.clone();
         let longest = longest_frame(rings.recv.capacity());
         config.max_frame_bytes = config.max_frame_bytes.min(longest);
+        if !config.idle_timeout.is_zero() {
+            config.idle_timeout = config.idle_timeout.max(MIN_IDLE_TIMEOUT);
+        }
         Ok(Self {
             protocol,
             sender: Sender::new(SendRing::new(&rings.send)?),

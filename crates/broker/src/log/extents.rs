@@ -262,8 +262,9 @@ impl<M: Memory> Extents<M> {
         let Some(oldest) = self.oldest() else {
             return false;
         };
-        // Cheap, and nearly always the answer: what can be read of it leaves in any case.
-        if bytes < retention_bytes + self.links[&oldest.serial].live_bytes {
+        // Cheap, and nearly always the answer: what can be read of it leaves in any case. The limit is
+        // a client's, and may be as large as a number can.
+        if bytes < retention_bytes.saturating_add(self.links[&oldest.serial].live_bytes) {
             return false;
         }
         bytes - leaving(oldest.end) >= retention_bytes

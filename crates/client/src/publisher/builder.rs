@@ -191,7 +191,7 @@ impl PublisherBuilder {
     }
 
     /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, counts as dead, also
-    /// while nothing is published. Default 10 s; heartbeats go out three times as often, and only where nothing else
+    /// while nothing is published. Default 10 s, at least 1 s; heartbeats go out three times as often, and only where nothing else
     /// does.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle_timeout = limit;

@@ -95,7 +95,7 @@ impl SubscriberBuilder {
     }
 
     /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, is given up: its broker
-    /// hangs, or the network between lost it without a word. Default 10 s; heartbeats go out three times as often, and
+    /// hangs, or the network between lost it without a word. Default 10 s, at least 1 s; heartbeats go out three times as often, and
     /// only where nothing else does. Time in which the reader is too slow to take more does not count.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle_timeout = limit;

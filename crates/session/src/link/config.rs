@@ -11,6 +11,9 @@ use embar_wire::limits::FRAME_HEADER_BYTES;
 pub const MIN_RING_BYTES: usize = 4096;
 /// Longest greeting that a protocol may exchange in the handshake.
 pub const MAX_GREETING_BYTES: usize = 2048;
+/// Least idle timeout, of this end and of its peer. A peer's sets the rate of the PINGs that it is sent,
+/// for as long as it likes to be silent: so one that is announced as shorter counts as this.
+pub const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest text of a reason or a goodbye; what is longer is cut.
 pub const MAX_REASON_BYTES: usize = 512;
 /// Longest content of a frame of the session layer itself (a STATUS reply is not one of these).
@@ -61,7 +64,8 @@ pub struct LinkConfig {
     /// A PING is sent when nothing else was for this long, or for a third of the peer's idle
     /// timeout if that is shorter. Zero: no PING is ever sent.
     pub keep_alive: Duration,
-    /// The session ends when nothing was received for this long. Time in which this end does not
+    /// The session ends when nothing was received for this long, which is told to the peer; what is
+    /// shorter than [`MIN_IDLE_TIMEOUT`] is raised to that. Time in which this end does not
     /// receive, because it is held or its peer does not read, does not count. A peer that neither
     /// takes answers nor lets this end go on reading has the same time, for every send: one that
     /// takes longer at 64 KiB per second has as long as that.

@@ -1,4 +1,8 @@
 //! HELLO and WELCOME.
+//!
+//! What numbers a peer announces there can do to this end is bounded, whatever they are: its limits
+//! only lower what this end sends, and its idle timeout draws at most three PINGs in
+//! [`MIN_IDLE_TIMEOUT`](super::MIN_IDLE_TIMEOUT). Nothing is allocated by them.
 
 use std::time::Duration;
 
@@ -27,11 +31,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             protocol_version: P::VERSION,
             max_frame_bytes: self.config.max_frame_bytes,
             max_body_bytes: self.config.max_body_bytes,
-            // A timeout below a millisecond is not "never".
-            idle_timeout_ms: match idle {
-                0 => u32::from(!self.config.idle_timeout.is_zero()),
-                _ => u32::try_from(idle).unwrap_or(u32::MAX),
-            },
+            idle_timeout_ms: u32::try_from(idle).unwrap_or(u32::MAX),
             greeting,
         };
         put(&self.sender, id, &view)

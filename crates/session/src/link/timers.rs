@@ -9,7 +9,7 @@ use embar_transport::Memory;
 use embar_wire::frame::Protocol;
 use embar_wire::time::Now;
 
-use super::config::LinkConfig;
+use super::config::{LinkConfig, MIN_IDLE_TIMEOUT};
 use super::ending::LOOKS_PER_LINGER;
 use super::frames::{OwnId, put};
 use super::{Link, State};
@@ -82,6 +82,7 @@ impl Timers {
         if let Some(ping_after) = &mut self.ping_after
             && !idle.is_zero()
         {
+            let idle = idle.max(MIN_IDLE_TIMEOUT);
             *ping_after = (*ping_after).min(idle / PINGS_PER_IDLE_TIMEOUT);
         }
     }
