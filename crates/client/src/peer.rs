@@ -59,6 +59,8 @@ pub(crate) struct Peer {
     unknown_since: Option<Now>,
     /// Why the broker ends this connection.
     refusal: Option<ErrorReply>,
+    /// It has welcomed this client on the connection that is being opened, or was last.
+    welcomed: bool,
     /// What it refused with last, if it has done nothing that it was asked to since.
     refused_with: Option<ErrorCode>,
     last_error: Option<String>,
@@ -81,6 +83,7 @@ impl Peer {
             news: None,
             unknown_since: None,
             refusal: None,
+            welcomed: false,
             refused_with: None,
             last_error: None,
             absence,
@@ -174,6 +177,7 @@ impl Peer {
             (Some(code), _) => Reason::of(code),
             (None, Some(cause)) => Reason::NoAnswer(cause.clone()),
             (None, None) if !self.is_ready() => Reason::NotReady,
+            (None, None) if self.welcomed => Reason::Answer,
             (None, None) => Reason::Connecting,
         }
     }
@@ -199,7 +203,8 @@ impl Peer {
     }
 
     /// Whether the right broker is at the other end.
-    pub(crate) fn check(&self, welcome: &Welcome) -> Result<(), String> {
+    pub(crate) fn check(&mut self, welcome: &Welcome) -> Result<(), String> {
+        self.welcomed = true;
         if welcome.broker_id == self.broker {
             return Ok(());
         }
@@ -293,6 +298,7 @@ impl Peer {
             Phase::Waiting(at) if at <= now => {
                 if let Some(address) = self.address {
                     self.phase = Phase::Opening(now.after(ANSWER_TIMEOUT));
+                    self.welcomed = false;
                     self.link.connect(address);
                 }
             }

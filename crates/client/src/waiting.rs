@@ -76,7 +76,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connecting => f.write_str("it is being connected to"),
-            Self::NoAnswer(cause) => write!(f, "no answer, {cause}"),
+            Self::NoAnswer(cause) => write!(f, "{cause}; it is tried again"),
             Self::NotReady => f.write_str("it does not serve"),
             Self::Answer => f.write_str("it has not answered"),
             Self::Acknowledgement => f.write_str("it has not acknowledged"),
@@ -171,7 +171,7 @@ mod tests {
         };
         assert_eq!(
             waits.to_string(),
-            "broker 1 at 127.0.0.1:9401 (no answer, refused), a sequencer (nobody sequences)"
+            "broker 1 at 127.0.0.1:9401 (refused; it is tried again), a sequencer (nobody sequences)"
         );
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use embar_client::waiting::Reason;
 use embar_client::{Lookout, Message, OnEvicted, Positions, Start, Subscriber, Waits};
 
 use self::template::{Fields, Template};
@@ -19,6 +20,8 @@ use crate::waiting::{Narrator, Told};
 
 /// How soon a signal is noticed while no message comes, and buffered output is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often the subscriber is asked why no message comes: each time wakes its thread.
+const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Bytes written at once.
 const OUTPUT_BYTES: usize = 256 << 10;
 
@@ -117,6 +120,8 @@ pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
         limit: args.timeout,
         told: Told::default(),
         heard: Instant::now(),
+        asked: None,
+        said_end: false,
     };
     let printed = print_all(
         args,
@@ -186,6 +191,9 @@ struct Waiting {
     limit: Option<Duration>,
     told: Told,
     heard: Instant,
+    asked: Option<Instant>,
+    /// Messages may come one by one: that there are no more for now is said once.
+    said_end: bool,
 }
 
 impl Waiting {
@@ -195,13 +203,26 @@ impl Waiting {
         if self.limit.is_some_and(|limit| waited >= limit) {
             bail!("no message for {waited:?}");
         }
+        let now = Instant::now();
+        if self
+            .asked
+            .is_some_and(|at| now.duration_since(at) < ASK_EVERY)
+        {
+            return Ok(());
+        }
+        self.asked = Some(now);
         // The consumer's own time may have gone into writing to a slow reader.
         let waits = self.lookout.waits().map(|it| Waits {
             waited: it.waited.min(waited),
             ..it
         });
-        let said = self.told.look(waits.as_ref(), self.limit, Instant::now());
-        if let Some(text) = said {
+        let is_end = |it: &Waits| it.parties.iter().all(|it| it.reason == Reason::Messages);
+        let is_end = waits.as_ref().is_some_and(is_end);
+        if is_end && self.said_end {
+            return Ok(());
+        }
+        if let Some(text) = self.told.look(waits.as_ref(), self.limit, now) {
+            self.said_end |= is_end;
             context.output.note(text);
         }
         Ok(())

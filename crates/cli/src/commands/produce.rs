@@ -50,7 +50,8 @@ acknowledged for --timeout it ends, and says how many lines were read, how many 
 how many are in doubt (sent, and stored or not: exit code 4), and how many are not stored.
 
 JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s,
-mib_per_s, acks, lines (read), acknowledged, in_doubt, not_stored")]
+mib_per_s, acks, lines (read), acknowledged (with acks 0: handed to the kernel), in_doubt,
+not_stored")]
 pub struct ProduceArgs {
     /// Topic to publish to
     topic: String,
@@ -136,12 +137,17 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
 
 /// Waits until all that was published is acknowledged, or nothing was for so long. Nothing is on its way then.
 fn settle(publisher: Publisher, limit: Duration) -> Result<()> {
+    let mut is_last_try = false;
     loop {
         let waited = publisher.waits().map_or(Duration::ZERO, |it| it.waited);
         match publisher.flush_timeout(limit.saturating_sub(waited)) {
             Ok(()) => return Ok(publisher.close()?),
-            Err(Error::TimedOut { .. })
-                if publisher.waits().is_some_and(|it| it.waited < limit) => {}
+            Err(error @ Error::TimedOut { .. }) if !is_last_try => match publisher.waits() {
+                Some(waits) if waits.waited >= limit => return Err(error.into()),
+                Some(_) => {}
+                // The last answer came while the time ran out, or the publisher ended and says why.
+                None => is_last_try = true,
+            },
             Err(error) => return Err(error.into()),
         }
     }

@@ -109,7 +109,7 @@ mod tests {
         let waits = asking.waits().expect("somebody is waited for");
         assert_eq!(
             waits.to_string(),
-            "broker 2 at 127.0.0.1:2 (it has not answered), a broker at 127.0.0.1:1 (no answer, refused)"
+            "broker 2 at 127.0.0.1:2 (it has not answered), a broker at 127.0.0.1:1 (refused; it is tried again)"
         );
         assert!(waits.left.is_some_and(|left| left > Duration::from_secs(4)));
         asking.end();

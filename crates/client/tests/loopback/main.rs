@@ -4,6 +4,7 @@ mod conversation;
 mod fake_broker;
 mod ordered;
 mod positions;
+mod waiting;
 
 use std::io::Write;
 use std::net::TcpListener;

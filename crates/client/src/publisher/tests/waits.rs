@@ -39,7 +39,10 @@ fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
     script.tell_cluster(2);
     script.open_lane(A);
     assert_eq!(whom(&script, SECOND), [(Some(2), Reason::Connecting)]);
-    script.open_lane(B);
+    script.connect(B);
+    script.feed(B, &welcome(2));
+    assert_eq!(whom(&script, SECOND), [(Some(2), Reason::Answer)]);
+    script.tell(B, &script::opened());
     assert_eq!(at(&script, SECOND), None, "nothing is published");
 }
 

@@ -2,6 +2,7 @@
 
 use embar_wire::time::Now;
 
+use super::super::lane::SubscribeLane;
 use super::SubscriberCore;
 use crate::peer::{Peer, Phase};
 use crate::waiting::{Party, Reason, Waits};
@@ -44,10 +45,14 @@ impl SubscriberCore {
 
     /// Who has no connection that can be used.
     fn absent(&self) -> Vec<Party> {
-        let is_absent =
-            |peer: &&Peer| !matches!(peer.phase, Phase::Open | Phase::Done) && !peer.has_left();
-        let lanes = self.lanes.iter().map(|lane| &lane.peer);
-        let mut absent: Vec<&Peer> = lanes.filter(is_absent).collect();
+        let is_absent = |lane: &&SubscribeLane| match lane.peer.phase {
+            Phase::Done => false,
+            // It answers, and cannot get at what comes next.
+            Phase::Open => lane.out_of_reach,
+            _ => !lane.peer.has_left(),
+        };
+        let absent = self.lanes.iter().filter(is_absent);
+        let mut absent: Vec<&Peer> = absent.map(|lane| &lane.peer).collect();
         if self.ordered == Some(true) {
             // One of them is enough: whoever was tried says most about why none serves.
             let tried = |peer: &&Peer| peer.phase != Phase::Parked || peer.last_error().is_some();

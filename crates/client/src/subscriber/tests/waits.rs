@@ -56,3 +56,17 @@ fn who_does_not_take_what_came_waits_for_nobody() {
     script.taken();
     assert!(at(&script, 9 * SECOND).is_some());
 }
+
+#[test]
+fn a_broker_that_cannot_get_at_what_comes_next_is_told() {
+    let mut script = Script::open(config(), 1);
+    script.subscribe(A, StartAt::Earliest, 0, 0);
+    script.tell(A, &refusal(ErrorCode::OutOfReach, true, None));
+    script.lose(A);
+    script.tick_at(SECOND);
+    script.subscribe(A, StartAt::Offset(0), 0, 0);
+    let reason = Reason::Refused(ErrorCode::OutOfReach);
+    assert_eq!(whom(&script, 2 * SECOND), [(Some(1), reason)]);
+    script.feed(A, &batch(0, TOPIC, &[b"a"]));
+    assert_eq!(whom(&script, 2 * SECOND), [(Some(1), Reason::Messages)]);
+}
