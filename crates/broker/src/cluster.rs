@@ -27,6 +27,7 @@ pub struct ClusterBuilder {
     brokers: u16,
     spares: u16,
     standbys: u16,
+    topics: Option<u16>,
     region_bytes: u64,
     region_dir: Option<PathBuf>,
     coherence: Coherence,
@@ -76,6 +77,13 @@ impl ClusterBuilder {
     /// that takes data. The payload of one that is added later comes on top. Default 256 MiB.
     pub fn region_bytes(mut self, bytes: u64) -> Self {
         self.region_bytes = bytes;
+        self
+    }
+
+    /// Topics that there may be at the same time, at most 16,384. Default: one for each MiB of the
+    /// region, and at least 256.
+    pub fn topics(mut self, topics: u16) -> Self {
+        self.topics = Some(topics);
         self
     }
 
@@ -166,6 +174,7 @@ impl Cluster {
             brokers: 4,
             spares: 0,
             standbys: 0,
+            topics: None,
             region_bytes: 256 << 20,
             region_dir: None,
             coherence: Coherence::Coherent,
@@ -289,6 +298,7 @@ impl Cluster {
                     data_brokers: self.builder.brokers - 1,
                     standbys: self.builder.standbys,
                     spares: self.builder.spares,
+                    topics: self.builder.topics,
                     fresh: false,
                     coherence,
                 },

@@ -129,6 +129,8 @@ pub(crate) struct Cursor {
     pub sending: Option<u64>,
     /// Other brokers' memory that is being sent from: by row, the lowest position.
     pub foreign: Vec<(u16, u64)>,
+    /// Whether the topic's batches are ordered by the sequencer.
+    pub is_ordered: bool,
     /// It has everything there is, and is listed to be told of more.
     pub waiting: bool,
 }

@@ -26,7 +26,7 @@ pub enum StartError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// A region is there, of another size or for another number of brokers.
-    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_brokers} brokers, {found_spares} spares and {found_standbys} standbys: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
+    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_topics} topics, {found_brokers} brokers, {found_spares} spares and {found_standbys} standbys: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
     OtherShape {
         /// The region's directory.
         dir: PathBuf,
@@ -38,6 +38,8 @@ pub enum StartError {
         found_standbys: u16,
         /// The places it keeps for brokers that join.
         found_spares: u16,
+        /// Its topics.
+        found_topics: u16,
     },
     /// Nobody orders what a broker that takes data is given.
     #[error(
@@ -147,7 +149,9 @@ pub enum TopicError {
         order: u32,
     },
     /// The region has a fixed number of cells.
-    #[error("the cluster holds its limit of {limit} topics: delete one first")]
+    #[error(
+        "the cluster holds its limit of {limit} topics: delete some, or start a fresh cluster with more --topics"
+    )]
     TableFull {
         /// That number.
         limit: usize,

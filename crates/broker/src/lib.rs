@@ -17,6 +17,7 @@ pub mod config;
 mod connection;
 pub mod departure;
 pub mod error;
+mod inbox;
 pub mod log;
 pub mod node;
 pub mod presence;

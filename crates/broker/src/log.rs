@@ -16,6 +16,7 @@
 
 mod chain;
 mod doubt;
+mod elsewhere;
 mod export;
 mod extents;
 mod intact;
@@ -46,6 +47,7 @@ use crate::config::BrokerConfig;
 use crate::profile::Stage;
 use crate::topics::Topic;
 use chain::{Chain, Entry};
+use elsewhere::Elsewhere;
 use extents::Extents;
 pub use intact::is_intact;
 pub(crate) use intake::ASIDE_BYTES_MIN;
@@ -193,6 +195,7 @@ pub struct Log<M: Memory> {
     /// Topics of orders 2 and 5.
     ordered: BTreeMap<u32, Ordered<M>>,
     ordering: Ordering<M>,
+    elsewhere: Elsewhere<M>,
     intake: Intake,
     sizes: Sizes,
     /// Batches of orders 0 and 1 admitted and neither appended nor abandoned.
@@ -281,19 +284,19 @@ impl<M: Memory> Log<M> {
         });
     }
 
-    /// Forgets every topic for which `exists` is false, and frees its memory.
-    pub fn retain_topics(&mut self, exists: impl Fn(u32) -> bool) {
-        let known = self.chains.keys().chain(self.ordered.keys());
-        let gone: Vec<u32> = known.copied().filter(|id| !exists(*id)).collect();
-        for id in gone {
-            // Readers in other processes find the topic's cell empty.
-            if self.chains.remove(&id).is_some() {
-                self.index.drop_chain(id);
-            }
-            self.close_ordered(id);
-            self.resized(id);
-            self.evictions += 1;
+    /// Forgets a topic, which was deleted, and frees its memory. False when it was not known.
+    pub fn close_topic(&mut self, id: u32) -> bool {
+        // Readers in other processes find the topic's cell empty.
+        let known = self.chains.remove(&id).is_some();
+        if known {
+            self.index.drop_chain(id);
         }
+        if !self.close_ordered(id) && !known {
+            return false;
+        }
+        self.resized(id);
+        self.evictions += 1;
+        true
     }
 
     /// A topic's figures, if this broker has opened it.

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use embar_fabric::memory::Memory;
@@ -14,6 +14,7 @@ use embar_order::Reign;
 use embar_wire::time::WallNs;
 
 use crate::config::BrokerConfig;
+use crate::inbox::Inbox;
 use crate::log::Log;
 use crate::presence::Presence;
 use crate::topics::TopicTable;
@@ -88,7 +89,8 @@ pub struct Node<M: Memory> {
     log: Option<Mutex<Log<M>>>,
     connections: AtomicUsize,
     paused: AtomicUsize,
-    appends: AtomicU64,
+    /// By thread.
+    inboxes: Vec<Inbox>,
     stay: AtomicU8,
 }
 
@@ -107,7 +109,6 @@ impl<M: Memory> Node<M> {
         let profile = Profile::new(&crate::profile::SCHEMA);
         profile.set_enabled(config.metering);
         Self {
-            config,
             id: claim.row(),
             incarnation: claim.incarnation(),
             region,
@@ -119,7 +120,10 @@ impl<M: Memory> Node<M> {
             log: log.map(Mutex::new),
             connections: AtomicUsize::new(0),
             paused: AtomicUsize::new(0),
-            appends: AtomicU64::new(0),
+            inboxes: (0..config.network_threads)
+                .map(|_| Inbox::default())
+                .collect(),
+            config,
             stay: AtomicU8::new(stay::STAYS),
         }
     }
@@ -163,9 +167,14 @@ impl<M: Memory> Node<M> {
     pub fn refresh_topics(&self) {
         let mut topics = self.topics();
         topics.refresh();
+        let mut gone = topics.take_gone();
         if self.takes_data() {
             let mut log = self.log();
-            log.retain_topics(|id| topics.by_id(id).is_some());
+            gone.retain(|id| log.close_topic(*id));
+            if !gone.is_empty() {
+                // Their subscribers are to be told.
+                self.inboxes.iter().for_each(|inbox| inbox.tell(&gone));
+            }
             // Without connections no thread looks, and the order must not get too far ahead.
             if log.has_ordered() {
                 let mut polls = 1;
@@ -345,18 +354,15 @@ impl<M: Memory> Node<M> {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// Tells that something was appended. True when there are other threads to wake.
-    pub fn appended(&self) -> bool {
-        if self.threads() == 1 {
-            return false;
-        }
-        // Pairs with `appends`: a thread woken by it finds the batch by the log's lock.
-        self.appends.fetch_add(1, Ordering::Release);
-        true
+    /// Tells the other threads of topics that have grown or went. True when there are any to wake.
+    pub fn tell_others(&self, lane: u16, topics: &[u32]) -> bool {
+        let others = self.inboxes.iter().zip(0..).filter(|it| it.1 != lane);
+        others.map(|(inbox, _)| inbox.tell(topics)).count() > 0
     }
 
-    /// Rounds in which something was appended.
-    pub fn appends(&self) -> u64 {
-        self.appends.load(Ordering::Acquire)
+    /// What other threads told this one: see [`Inbox::take`].
+    #[must_use = "when it is false, everything is to be looked at"]
+    pub(crate) fn take_told(&self, lane: u16, topics: &mut Vec<u32>) -> bool {
+        self.inboxes[usize::from(lane)].take(topics)
     }
 }

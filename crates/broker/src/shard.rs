@@ -24,6 +24,7 @@ mod export;
 mod ingest;
 mod members;
 mod order;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,6 +45,7 @@ use crate::config::BrokerConfig;
 use crate::connection::{Connection, Input, Peer, REPLY_SHARE};
 use crate::node::Node;
 use crate::profile::Stage;
+use waiting::Waiting;
 
 /// How often [`Shard::tick`] wants to be called while there are connections.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -108,13 +110,12 @@ pub struct Shard<M: Memory> {
     /// How many of these the other threads know of.
     told_paused: usize,
     /// Subscribers that have everything, by topic.
-    waiting: BTreeMap<u32, Vec<Token>>,
+    waiting: Waiting,
     /// Topics appended to in this round.
     touched: Vec<u32>,
     /// Subscribers to look at in this round.
     ready: Vec<Token>,
     seen_evictions: u64,
-    seen_appends: u64,
     seen_recalls: u64,
     /// The tick has looked at the time, and [`Shard::settle`] is to.
     ticked: bool,
@@ -141,11 +142,10 @@ impl<M: Memory> Shard<M> {
             to_flush: Vec::new(),
             paused: Vec::new(),
             told_paused: 0,
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             touched: Vec::new(),
             ready: Vec::new(),
             seen_evictions: 0,
-            seen_appends: 0,
             seen_recalls: 0,
             ticked: false,
             submitted: false,

@@ -6,11 +6,14 @@
 //! - Every broker reads the table from the region, so a topic exists for all
 //!   of them as soon as the head has stored its cell.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use embar_fabric::cell::{CellReader, CellWriter};
 use embar_fabric::geometry::{TOPICS_MAX, cell_of};
+use embar_fabric::layout::News;
 use embar_fabric::memory::Memory;
+use embar_fabric::news::NewsReader;
+use embar_fabric::region::Region;
 use embar_wire::control::{self, CreateTopic};
 use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;
 use embar_wire::time::WallNs;
@@ -96,53 +99,94 @@ const FIXED_BYTES: usize = 25;
 /// A broker's view of the table, refreshed from the region on demand.
 pub struct TopicTable<M: Memory> {
     cells: CellReader<M>,
+    news: NewsReader<M>,
+    /// Cells to look at: those that the head told of, and those that were being written.
+    due: Vec<u32>,
     /// At the head only.
     writer: Option<CellWriter<M>>,
     /// Version of each cell that was taken in; 0 = none.
     versions: Vec<u32>,
     by_cell: Vec<Option<Topic>>,
     by_name: HashMap<String, u16>,
+    /// Cells without a topic.
+    free: BTreeSet<u16>,
+    /// Topics that went since [`TopicTable::take_gone`].
+    gone: Vec<u32>,
 }
 
 impl<M: Memory> TopicTable<M> {
     /// Reads the whole table. The head brings the writer of its cells.
-    pub fn attach(cells: CellReader<M>, writer: Option<CellWriter<M>>) -> Self {
-        let capacity = usize::from(cells.cells()).min(1 << CELL_BITS);
+    pub fn attach(region: &Region<M>, writer: Option<CellWriter<M>>) -> Self {
+        let cells = region.cells();
+        let capacity = usize::from(cells.cells());
         let mut table = Self {
-            cells,
+            news: region.news(News::Cells),
+            due: Vec::new(),
             writer,
             versions: vec![0; capacity],
             by_cell: vec![None; capacity],
             by_name: HashMap::new(),
+            free: (0..cells.cells()).collect(),
+            gone: Vec::new(),
+            cells,
         };
         table.refresh();
         table
     }
 
-    /// Takes in what the head changed since the last call.
+    /// Takes in what the head changed since the last call: it looks at the cells that the head told of,
+    /// and at all of them only when that cannot be known.
     pub fn refresh(&mut self) {
-        for cell in 0..self.by_cell.len() {
-            if self.cells.version(cell as u16) == self.versions[cell] {
-                continue;
-            }
-            // A cell that cannot be read now is being written: the next refresh has it.
-            let Some((version, bytes)) = self.cells.load(cell as u16) else {
-                continue;
-            };
-            self.versions[cell] = version;
-            let topic = Topic::decode(&bytes).filter(|t| usize::from(t.cell()) == cell);
-            self.replace(cell, topic);
+        let mut due = std::mem::take(&mut self.due);
+        if !self.news.take(&mut due) {
+            due.clear();
+            due.extend(0..u32::from(self.cells.cells()));
         }
+        // A cell that cannot be read now is being written: the next refresh has it.
+        due.retain(|cell| !self.look(*cell));
+        self.due = due;
     }
 
-    fn replace(&mut self, cell: usize, topic: Option<Topic>) {
-        if let Some(old) = self.by_cell[cell].take() {
+    /// Takes one cell in. False if that is to be tried again.
+    fn look(&mut self, cell: u32) -> bool {
+        // Its number comes from shared memory.
+        let Some(known) = self.versions.get(cell as usize) else {
+            return true;
+        };
+        let number = cell as u16;
+        if self.cells.version(number) == *known {
+            return true;
+        }
+        let Some((version, bytes)) = self.cells.load(number) else {
+            return false;
+        };
+        self.versions[usize::from(number)] = version;
+        let topic = Topic::decode(&bytes).filter(|topic| topic.cell() == number);
+        self.replace(number, topic);
+        true
+    }
+
+    fn replace(&mut self, cell: u16, topic: Option<Topic>) {
+        let place = &mut self.by_cell[usize::from(cell)];
+        if let Some(old) = place.take() {
             self.by_name.remove(&old.name);
+            if topic.as_ref().is_none_or(|topic| topic.id != old.id) {
+                self.gone.push(old.id);
+            }
         }
-        if let Some(topic) = topic {
-            self.by_name.insert(topic.name.clone(), cell as u16);
-            self.by_cell[cell] = Some(topic);
+        match &topic {
+            Some(topic) => {
+                self.by_name.insert(topic.name.clone(), cell);
+                self.free.remove(&cell);
+            }
+            None => drop(self.free.insert(cell)),
         }
+        *place = topic;
+    }
+
+    /// The topics that went since the last call.
+    pub fn take_gone(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Head only: stores a cell where every broker sees it.
@@ -153,7 +197,7 @@ impl<M: Memory> TopicTable<M> {
             .store(cell, &bytes)
             .expect("a topic with the longest name fits its cell");
         self.versions[usize::from(cell)] = self.cells.version(cell);
-        self.replace(cell.into(), topic);
+        self.replace(cell, topic);
     }
 
     /// Looks a topic up as the table was at the last [`refresh`](Self::refresh).
@@ -171,6 +215,11 @@ impl<M: Memory> TopicTable<M> {
     /// All topics, in the order of their cells.
     pub fn iter(&self) -> impl Iterator<Item = &Topic> {
         self.by_cell.iter().flatten()
+    }
+
+    /// The topics from this cell on, in the order of their cells.
+    pub fn from_cell(&self, cell: u32) -> impl Iterator<Item = &Topic> {
+        self.by_cell.iter().skip(cell as usize).flatten()
     }
 
     /// Head only: makes a topic. `max_batch_bytes` bounds its largest message.
@@ -196,8 +245,10 @@ impl<M: Memory> TopicTable<M> {
         if self.by_name.contains_key(&name) {
             return Err(TopicError::Exists { name });
         }
-        let free = (0..self.by_cell.len()).filter(|cell| self.by_cell[*cell].is_none());
-        let mut ids = free.filter_map(|cell| Some((cell, next_id(self.versions[cell], cell)?)));
+        let mut ids = self.free.iter().filter_map(|cell| {
+            let version = self.versions[usize::from(*cell)];
+            Some((*cell, next_id(version, *cell)?))
+        });
         let (cell, id) = ids.next().ok_or(TopicError::TableFull {
             limit: self.by_cell.len(),
         })?;
@@ -213,7 +264,7 @@ impl<M: Memory> TopicTable<M> {
             max_message_bytes,
             created: wall,
         };
-        self.store(cell as u16, Some(topic.clone()));
+        self.store(cell, Some(topic.clone()));
         Ok(topic)
     }
 
@@ -231,10 +282,10 @@ impl<M: Memory> TopicTable<M> {
 
 /// The id of a topic created in a cell of this version; `None` when the cell has had as many as there
 /// are ids. Each store raises the version, so (version, cell) is new every time.
-fn next_id(version: u32, cell: usize) -> Option<u32> {
+fn next_id(version: u32, cell: u16) -> Option<u32> {
     let creation = version.checked_add(1)?;
     let id = creation.checked_mul(1 << CELL_BITS)?;
-    Some(id | cell as u32)
+    Some(id | u32::from(cell))
 }
 
 #[cfg(test)]

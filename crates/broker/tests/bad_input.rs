@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
-use embar_wire::control::{Control, CreateTopic, ErrorCode, Metadata};
+use embar_wire::control::{Control, CreateTopic, ErrorCode, ListTopics, Metadata};
 use embar_wire::frame::{FrameHeader, FrameId, LogProtocol};
 use support::{Frame, Future, Peer, batch, create_topic, data, eventually, hello_of, start};
 
@@ -304,7 +304,8 @@ fn a_flood_of_requests_without_reading_answers_is_bounded() {
         .expect("a timeout");
     let mut bytes = Vec::new();
     for _ in 0..4096 {
-        embar_wire::control::encode(&Control::ListTopics, &mut bytes).expect("small");
+        embar_wire::control::encode(&Control::ListTopics(ListTopics::default()), &mut bytes)
+            .expect("small");
     }
     // At most 64 MiB of requests: long before that the broker stops reading them.
     let mut blocked = false;

@@ -3,7 +3,7 @@
 mod support;
 
 use embar_broker::{BrokerConfig, Cluster, RegionSpec, Role, Server, StartError};
-use embar_wire::control::{Control, Metadata, StartAt};
+use embar_wire::control::{Control, ListTopics, Metadata, StartAt};
 use support::{Peer, batch, create_topic, data, small};
 
 fn region() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -85,7 +85,9 @@ fn a_cluster_takes_over_the_region_of_one_that_is_gone() {
         read_all(&again, "kept", 2),
         [(0, b"a".to_vec()), (1, b"b".to_vec())]
     );
-    let Control::Topics(topics) = Peer::greet(again.bootstrap()).ask(&Control::ListTopics) else {
+    let Control::Topics(topics) =
+        Peer::greet(again.bootstrap()).ask(&Control::ListTopics(ListTopics::default()))
+    else {
         panic!("topics")
     };
     assert_eq!(topics.topics.len(), 1);
@@ -181,6 +183,7 @@ fn a_damaged_region_can_be_discarded_on_request() {
             data_brokers: 1,
             standbys: 0,
             spares: 0,
+            topics: None,
             fresh,
             coherence: embar_fabric::memory::Coherence::Coherent,
         };

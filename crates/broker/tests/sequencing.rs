@@ -14,7 +14,8 @@ use embar_order::Throne;
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{
-    Control, CreateTopic, DeleteTopic, ErrorCode, OpenPublisher, PublisherOpened, StartAt,
+    Control, CreateTopic, DeleteTopic, ErrorCode, ListTopics, OpenPublisher, PublisherOpened,
+    StartAt,
 };
 use embar_wire::time::WallNs;
 use support::{Peer, data, eventually};
@@ -300,6 +301,7 @@ fn a_head_that_is_alone_orders_what_it_takes() {
                 data_brokers: 0,
                 standbys: 0,
                 spares: 0,
+                topics: None,
                 fresh: false,
                 coherence: Coherence::Coherent,
             },
@@ -335,7 +337,7 @@ fn what_waits_for_its_place_is_answered_when_its_topic_is_deleted_though_it_is_t
         .ask(&Control::DeleteTopic(DeleteTopic { name: TOPIC.into() }));
     assert_eq!(deleted, Control::TopicDeleted);
     // Now the data broker knows.
-    Peer::greet(data(&cluster)).ask(&Control::ListTopics);
+    Peer::greet(data(&cluster)).ask(&Control::ListTopics(ListTopics::default()));
     let answers = publisher.peer.expect_answers(1);
     let gone = [ErrorCode::UnknownTopic, ErrorCode::UnknownSession];
     assert!(

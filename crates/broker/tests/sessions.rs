@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_session::CloseReason;
-use embar_wire::control::{Control, CreateTopic, Metadata, StartAt};
+use embar_wire::control::{Control, CreateTopic, ListTopics, Metadata, StartAt};
 use embar_wire::limits::MAX_TOPIC_NAME_BYTES;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
@@ -154,7 +154,7 @@ fn long_answers_come_whole_and_in_their_turn() {
     let mut peer = Peer::greet(data(&cluster));
     let rounds = 20;
     for _ in 0..rounds {
-        peer.send(&Control::ListTopics);
+        peer.send(&Control::ListTopics(ListTopics::default()));
         peer.send(&Control::Metadata(Metadata::default()));
     }
     for _ in 0..rounds {
@@ -173,7 +173,7 @@ fn who_does_not_read_long_answers_is_cut_in_time() {
     let (cluster, _) = with_many_topics(impatient());
     let mut peer = Peer::greet(data(&cluster));
     for _ in 0..2000 {
-        peer.send(&Control::ListTopics);
+        peer.send(&Control::ListTopics(ListTopics::default()));
     }
     // It is not silent either.
     let mut host = peer.stream.try_clone().expect("a second handle");

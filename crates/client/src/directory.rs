@@ -11,7 +11,8 @@ use std::time::Duration;
 use embar_session::Closed;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
-    BrokerState, ClusterMetadata, Control, CreateTopic, ErrorCode, ErrorReply, Metadata,
+    BrokerState, ClusterMetadata, Control, CreateTopic, DescribeTopic, ErrorCode, ErrorReply,
+    Metadata,
 };
 use embar_wire::time::Now;
 
@@ -240,18 +241,12 @@ impl Directory {
         match message {
             Control::ClusterMetadata(cluster) => return self.learned(cluster, now),
             Control::TopicCreated(_) => self.topic_is(Finding::TopicExists, now),
-            Control::Topics(list) => {
-                let topic = list.topics.iter().find(|topic| topic.name == self.topic);
-                let finding = match topic {
-                    Some(topic) => {
-                        self.topic_order = Some(topic.order);
-                        Finding::TopicExists
-                    }
-                    None => Finding::TopicMissing,
-                };
-                self.topic_is(finding, now);
+            Control::TopicDescription(found) => {
+                self.topic_order = Some(found.topic.order);
+                self.topic_is(Finding::TopicExists, now);
             }
             Control::Error(error) if self.topic_wish.is_some() => match error.code {
+                ErrorCode::UnknownTopic => self.topic_is(Finding::TopicMissing, now),
                 ErrorCode::TopicExists => self.topic_is(Finding::TopicExists, now),
                 code if error.retryable || code == ErrorCode::NotHead => {
                     self.fail(error.message, now)
@@ -283,7 +278,12 @@ impl Directory {
                     max_message_bytes: 0,
                 }));
             }
-            Some(false) if at_head => return self.link.send(&Control::ListTopics),
+            Some(false) if at_head => {
+                let name = self.topic.clone();
+                return self
+                    .link
+                    .send(&Control::DescribeTopic(DescribeTopic { name }));
+            }
             Some(_) if self.to_head => self.fail(
                 "the address of the head leads to another broker".into(),
                 now,

@@ -50,6 +50,8 @@ canaries! {
     OrderedWindowRaise,
     /// The fence between places in the order and what is told of them.
     GoiFence,
+    /// Telling brokers of the chains that have grown.
+    OrderNews,
     /// The session's row before the notice that speaks of it.
     SessionRowFirst,
     /// The higher epoch before the predecessor's memory is read.

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use crate::crc::crc32c;
 use crate::memory::{LINE_BYTES, Memory};
+use crate::news::NewsWriter;
 use crate::slot::{IN_PROGRESS, Look, commit_word, newest};
 use crate::sync::fence;
 
@@ -47,18 +48,28 @@ pub(crate) struct CellAt {
 pub struct CellWriter<M> {
     memory: Arc<M>,
     cells: Vec<(CellAt, u32)>,
+    news: NewsWriter<M>,
 }
 
 impl<M: Memory> CellWriter<M> {
     /// Continues after the versions that are there.
-    pub(crate) fn attach(memory: Arc<M>, cells: impl Iterator<Item = CellAt>) -> Self {
+    pub(crate) fn attach(
+        memory: Arc<M>,
+        cells: impl Iterator<Item = CellAt>,
+        news: NewsWriter<M>,
+    ) -> Self {
         let cells = cells
             .map(|cell| (cell, load(&*memory, cell).map_or(0, |(version, _)| version)))
             .collect();
-        Self { memory, cells }
+        Self {
+            memory,
+            cells,
+            news,
+        }
     }
 
-    /// Stores `payload` into cell `i` as its next version; on return every later load sees it.
+    /// Stores `payload` into cell `i` as its next version, and tells of it; on return every later load
+    /// sees it, and whoever listens to [`News::Cells`](crate::layout::News::Cells) hears of the cell.
     ///
     /// Panics when there is no cell `i`.
     pub fn store(&mut self, i: u16, payload: &[u8]) -> Result<(), CellTooLarge> {
@@ -86,6 +97,7 @@ impl<M: Memory> CellWriter<M> {
             memory.write_back(at, COPY_BYTES);
         }
         memory.fence();
+        self.news.tell(&[i.into()]);
         Ok(())
     }
 }

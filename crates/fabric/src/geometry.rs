@@ -6,9 +6,9 @@ use crate::error::RegionError;
 use crate::memory::LINE_BYTES;
 
 /// Most rows (processes) of a region.
-pub const ROWS_MAX: u16 = 32;
+pub const ROWS_MAX: u16 = 128;
 /// Most topics (cells) of a region.
-pub const TOPICS_MAX: u16 = 4096;
+pub const TOPICS_MAX: u16 = 1 << 14;
 /// The topic cell that a chain belongs to: the low bits of its number.
 pub const fn cell_of(chain: u32) -> u16 {
     (chain & (TOPICS_MAX as u32 - 1)) as u16
@@ -23,8 +23,8 @@ pub const INDEX_PAGES_MAX: u32 = 1 << 20;
 pub const STANDBYS_MAX: u16 = 7;
 /// Most pages of an area's order index (16 GiB of them).
 pub const GOI_PAGES_MAX: u32 = 1 << 22;
-/// Fewest pages of an area's order index for each topic.
-pub const GOI_PAGES_PER_TOPIC_MIN: u64 = 4;
+/// Fewest pages of an area's order index.
+pub const GOI_PAGES_MIN: u32 = 4;
 /// Most sessions that a sequencer knows.
 pub const SESSIONS_MAX: u32 = 1 << 20;
 /// Most payload bytes of a broker.
@@ -41,6 +41,10 @@ pub const INDEX_PAGE_BYTES: u64 = 4096;
 const BLOG_BYTES_PER_INDEX_PAGE: u64 = 256 << 10;
 /// Index pages that even a small region gets.
 const INDEX_PAGES_MIN: u32 = 512;
+/// Bytes of a region for each topic that [`Geometry::for_cluster`] plans with, unless told how many...
+const REGION_BYTES_PER_TOPIC: u64 = 1 << 20;
+/// ...and topics that even a small region gets.
+const TOPICS_MIN: u16 = 256;
 /// Sessions that [`Geometry::for_cluster`] plans with.
 const SESSIONS: u32 = 4096;
 
@@ -51,7 +55,7 @@ const _: () = assert!(INDEX_PAGE_BYTES.is_multiple_of(LINE_BYTES));
 /// The shape of a region, fixed when it is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Geometry {
-    /// Rows, one per process, 1 to 32. Row 0 is the head, which takes data only when it is alone.
+    /// Rows, one per process, 1 to 128. Row 0 is the head, which takes data only when it is alone.
     pub brokers: u16,
     /// Topics: cells, and window rows per broker.
     pub topics: u16,
@@ -96,12 +100,18 @@ impl Geometry {
     /// A head, `data_brokers` others and `standbys` that together use at most `region_bytes`,
     /// control file included. With 0 data brokers the head is alone and takes the data itself.
     /// `spares` more may join later: their tables are among these bytes, and their payload, as much
-    /// as each other's, is not.
+    /// as each other's, is not. Without a number of `topics` there is one for each MiB of the region, at
+    /// least 256 and at most [`TOPICS_MAX`].
+    ///
+    /// A topic takes a cell, and a row for each broker and candidate. Pages of the index and of the order
+    /// belong to no topic before it holds data; there are so many that all topics may, as far as the
+    /// payload has room for an extent of each.
     pub fn for_cluster(
         region_bytes: u64,
         data_brokers: u16,
         standbys: u16,
         spares: u16,
+        topics: Option<u16>,
     ) -> Result<Self, RegionError> {
         let members = data_brokers.saturating_add(standbys).saturating_add(spares);
         if members >= ROWS_MAX || standbys > STANDBYS_MAX {
@@ -110,25 +120,33 @@ impl Geometry {
                 ROWS_MAX - 1
             )));
         }
+        let by_size = region_bytes / REGION_BYTES_PER_TOPIC;
+        let by_size = by_size.clamp(TOPICS_MIN.into(), TOPICS_MAX.into()) as u16;
         let mut geometry = Self {
             brokers: members + 1,
+            topics: topics.unwrap_or(by_size),
             standbys,
             spares,
             ..Self::default()
         };
+        within("topics", geometry.topics.into(), 1, TOPICS_MAX.into())?;
         geometry.check_spares()?;
         let sharers = u64::from(data_brokers.max(1));
         let mut blocks = region_bytes.min(BLOG_BYTES_MAX) / sharers / BLOCK_BYTES_MAX;
         // The index grows with the payload, so step down to what fits beside it.
         while blocks > 0 {
             geometry.blog_bytes = blocks * BLOCK_BYTES_MAX;
-            geometry.index_pages = u32::try_from(geometry.blog_bytes / BLOG_BYTES_PER_INDEX_PAGE)
-                .unwrap_or(INDEX_PAGES_MAX)
-                .clamp(INDEX_PAGES_MIN, INDEX_PAGES_MAX);
+            let pages = geometry.blog_bytes / BLOG_BYTES_PER_INDEX_PAGE;
+            let pages = pages.clamp(INDEX_PAGES_MIN.into(), INDEX_PAGES_MAX.into());
+            // Each topic that holds anything takes an extent, a page of the index, and one of the order.
+            let held =
+                |blogs| u64::from(geometry.topics).min(blogs * geometry.blog_bytes / UNIT_BYTES);
             // As many records as all brokers' indexes together, those that join included.
-            let fewest = u64::from(geometry.topics) * GOI_PAGES_PER_TOPIC_MIN;
-            let goi_pages = u64::from(geometry.index_pages) * (sharers + u64::from(spares));
-            geometry.goi_pages = goi_pages.clamp(fewest, GOI_PAGES_MAX.into()) as u32;
+            let blogs = sharers + u64::from(spares);
+            let goi_pages = (pages * blogs).max(held(blogs));
+            let index_pages = pages.max(held(1));
+            geometry.index_pages = index_pages as u32;
+            geometry.goi_pages = goi_pages.min(GOI_PAGES_MAX.into()) as u32;
             let total = geometry.total_bytes();
             if total <= region_bytes {
                 return Ok(geometry);
@@ -197,14 +215,6 @@ impl Geometry {
 
     /// Checks every number against its limits.
     pub fn validate(&self) -> Result<(), RegionError> {
-        let within = |name: &str, value: u64, min: u64, max: u64| {
-            if (min..=max).contains(&value) {
-                return Ok(());
-            }
-            Err(invalid(format!(
-                "{name} is {value}; allowed are {min} to {max}"
-            )))
-        };
         within("brokers", self.brokers.into(), 1, ROWS_MAX.into())?;
         within("topics", self.topics.into(), 1, TOPICS_MAX.into())?;
         within("lanes", self.lanes.into(), 1, LANES_MAX.into())?;
@@ -224,12 +234,10 @@ impl Geometry {
         let most = STANDBYS_MAX.min(self.brokers - 1);
         within("standbys", self.standbys.into(), 0, most.into())?;
         self.check_spares()?;
-        // Each topic keeps one page and may need another at any time, while others are given up.
-        let fewest = u64::from(self.topics) * GOI_PAGES_PER_TOPIC_MIN;
         within(
             "goi_pages",
             self.goi_pages.into(),
-            fewest,
+            GOI_PAGES_MIN.into(),
             GOI_PAGES_MAX.into(),
         )?;
         within("sessions", self.sessions.into(), 1, SESSIONS_MAX.into())?;
@@ -254,6 +262,15 @@ impl Geometry {
     }
 }
 
+fn within(name: &str, value: u64, min: u64, max: u64) -> Result<(), RegionError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "{name} is {value}; allowed are {min} to {max}"
+    )))
+}
+
 fn invalid(what: String) -> RegionError {
     RegionError::InvalidGeometry { what }
 }
@@ -270,7 +287,7 @@ mod tests {
             (256 << 20, 0, 0),
             (8 << 30, 30, 1),
         ] {
-            let geometry = Geometry::for_cluster(bytes, data, standbys, 0).unwrap();
+            let geometry = Geometry::for_cluster(bytes, data, standbys, 0, None).unwrap();
             geometry.validate().unwrap();
             let total = geometry.total_bytes();
             assert!(total <= bytes, "{total} > {bytes}");
@@ -284,22 +301,53 @@ mod tests {
 
     #[test]
     fn too_little_is_refused() {
-        assert!(Geometry::for_cluster(32 << 20, 3, 0, 0).is_err());
-        assert!(Geometry::for_cluster(1 << 30, 32, 0, 0).is_err());
-        assert!(Geometry::for_cluster(8 << 30, 31, 1, 0).is_err());
-        assert!(Geometry::for_cluster(8 << 30, 20, 1, 11).is_err());
+        assert!(Geometry::for_cluster(32 << 20, 3, 0, 0, None).is_err());
+        let rows = ROWS_MAX;
+        assert!(Geometry::for_cluster(1 << 40, rows - 1, 0, 0, None).is_ok());
+        for (data, standbys, spares) in [(rows, 0, 0), (rows - 1, 1, 0), (rows - 20, 1, 19)] {
+            assert!(Geometry::for_cluster(1 << 40, data, standbys, spares, None).is_err());
+        }
+        assert!(Geometry::for_cluster(1 << 30, 3, 0, 0, Some(0)).is_err());
+        assert!(Geometry::for_cluster(1 << 30, 3, 0, 0, Some(TOPICS_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn a_topic_costs_little_before_it_holds_data_and_all_may_hold_some() {
+        let shape = |bytes, topics| Geometry::for_cluster(bytes, 3, 1, 1, topics).unwrap();
+        for (bytes, topics) in [(128 << 20, 256), (1 << 30, 1024), (32 << 30, TOPICS_MAX)] {
+            assert_eq!(shape(bytes, None).topics, topics);
+        }
+        let most = Some(TOPICS_MAX);
+        // Cell, windows of six rows, roots of two areas.
+        let idle = 1024 + 6 * 128 + 2 * 128;
+        for bytes in [1 << 30, 4 << 30] {
+            let geometry = shape(bytes, most);
+            geometry.validate().unwrap();
+            assert!(geometry.total_bytes() <= bytes);
+            let extents = geometry.blog_bytes / UNIT_BYTES;
+            let topics = u64::from(TOPICS_MAX);
+            assert!(u64::from(geometry.index_pages) >= extents.min(topics));
+            assert!(u64::from(geometry.goi_pages) >= (4 * extents).min(topics));
+            let other = Geometry {
+                topics: 1,
+                ..geometry.clone()
+            };
+            let bytes = |g| crate::layout::Layout::new(g).control_bytes();
+            let each = (bytes(&geometry) - bytes(&other)) / (topics - 1);
+            assert!(each <= idle + 8, "{each} bytes for a topic without data");
+        }
     }
 
     #[test]
     fn spares_are_the_last_data_rows_and_have_no_payload_yet() {
-        let geometry = Geometry::for_cluster(1 << 30, 3, 1, 2).unwrap();
+        let geometry = Geometry::for_cluster(1 << 30, 3, 1, 2, None).unwrap();
         geometry.validate().unwrap();
         assert_eq!(geometry.data_rows().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
         let spares = (0..geometry.brokers).filter(|row| geometry.is_spare(*row));
         assert_eq!(spares.collect::<Vec<_>>(), [4, 5]);
         assert_eq!(geometry.candidates().collect::<Vec<_>>(), [0, 6]);
         assert!(geometry.total_bytes() <= 1 << 30);
-        let without = Geometry::for_cluster(1 << 30, 3, 1, 0).unwrap();
+        let without = Geometry::for_cluster(1 << 30, 3, 1, 0, None).unwrap();
         let lost = 1.0 - geometry.blog_bytes as f64 / without.blog_bytes as f64;
         assert!(
             lost < 0.16,
@@ -309,7 +357,7 @@ mod tests {
 
     #[test]
     fn nobody_joins_a_head_that_is_alone() {
-        let refused = Geometry::for_cluster(1 << 30, 0, 1, 1).unwrap_err();
+        let refused = Geometry::for_cluster(1 << 30, 0, 1, 1, None).unwrap_err();
         assert!(refused.to_string().contains("alone"), "{refused}");
     }
 
@@ -323,7 +371,7 @@ mod tests {
                 ..good.clone()
             },
             Geometry {
-                brokers: 33,
+                brokers: ROWS_MAX + 1,
                 ..good.clone()
             },
             Geometry {
@@ -359,7 +407,7 @@ mod tests {
                 ..good.clone()
             },
             Geometry {
-                brokers: 32,
+                brokers: ROWS_MAX,
                 standbys: STANDBYS_MAX + 1,
                 ..good.clone()
             },
@@ -368,7 +416,7 @@ mod tests {
                 ..good.clone()
             },
             Geometry {
-                goi_pages: 256 * 4 - 1,
+                goi_pages: GOI_PAGES_MIN - 1,
                 ..good.clone()
             },
             Geometry {

@@ -8,7 +8,7 @@ use crate::geometry::{Geometry, INDEX_PAGE_BYTES, UNIT_BYTES};
 use crate::memory::LINE_BYTES;
 use crate::records::{
     BrokerRow, ControlRow, Field, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant, LaneStart,
-    Notice, PageHeader, PbrRecord, Record, SequencerRow, SessionRow, Window,
+    NewsCount, NewsLine, Notice, PageHeader, PbrRecord, Record, SequencerRow, SessionRow, Window,
 };
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
 use crate::superblock::{SUPERBLOCK_BYTES, VERSION};
@@ -49,10 +49,27 @@ pub enum TableId {
     Sessions,
     /// Pages of [`GoiRecord`]s, per area.
     GoiPages,
+    /// [`NewsCount`]s, one for each [`News`].
+    NewsCounts,
+    /// [`NewsLine`]s, as many for each [`News`] as a lane has slots.
+    NewsLines,
+}
+
+/// Who tells the others of what changes, so that they need not look at all chains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// The head: cells.
+    Cells,
+    /// A broker's row: chains whose window it has raised.
+    Windows(u16),
+    /// An area's candidate: chains that have grown.
+    Order(u16),
+    /// An area's candidate: chains of which it has given something up.
+    GivenUp(u16),
 }
 
 /// Number of tables.
-pub const TABLES: usize = 15;
+pub const TABLES: usize = 17;
 
 impl TableId {
     /// All tables in order.
@@ -72,6 +89,8 @@ impl TableId {
         Self::Notices,
         Self::Sessions,
         Self::GoiPages,
+        Self::NewsCounts,
+        Self::NewsLines,
     ];
 
     /// Its name.
@@ -92,6 +111,8 @@ impl TableId {
             Self::Notices => "notices",
             Self::Sessions => "sessions",
             Self::GoiPages => "GOI pages",
+            Self::NewsCounts => "news counts",
+            Self::NewsLines => "news lines",
         }
     }
 
@@ -110,6 +131,7 @@ impl TableId {
             | Self::Notices
             | Self::Sessions
             | Self::GoiPages => "the area's candidate",
+            Self::NewsCounts | Self::NewsLines => "who has news",
         }
     }
 
@@ -123,9 +145,10 @@ impl TableId {
             | Self::Sequencers
             | Self::GoiRoots
             | Self::LaneGrants
-            | Self::Sessions => PAIR_BYTES,
+            | Self::Sessions
+            | Self::NewsCounts => PAIR_BYTES,
             Self::Cells => CELL_BYTES,
-            Self::LaneSlots | Self::Notices => SLOT_BYTES,
+            Self::LaneSlots | Self::Notices | Self::NewsLines => SLOT_BYTES,
             Self::IndexPages | Self::GoiPages => INDEX_PAGE_BYTES,
         }
     }
@@ -134,6 +157,7 @@ impl TableId {
         let brokers = u64::from(g.brokers);
         let lanes = brokers * u64::from(g.lanes);
         let areas = u64::from(g.areas());
+        let news = 1 + brokers + 2 * areas;
         match self {
             Self::Owners | Self::Control | Self::Brokers => brokers,
             Self::Windows => brokers * u64::from(g.topics),
@@ -147,6 +171,8 @@ impl TableId {
             Self::Notices => areas * lanes * u64::from(g.lane_slots),
             Self::Sessions => areas * u64::from(g.sessions),
             Self::GoiPages => areas * u64::from(g.goi_pages),
+            Self::NewsCounts => news,
+            Self::NewsLines => news * u64::from(g.lane_slots),
             Self::IndexPages => g.data_rows().count() as u64 * u64::from(g.index_pages),
         }
     }
@@ -306,6 +332,27 @@ impl Layout {
         self.table(TableId::GoiPages).entry(first)
     }
 
+    pub(crate) fn news_count(&self, news: News) -> u64 {
+        self.table(TableId::NewsCounts).entry(self.news(news))
+    }
+
+    pub(crate) fn news_lines(&self, news: News) -> u64 {
+        let first = self.news(news) * u64::from(self.geometry.lane_slots);
+        self.table(TableId::NewsLines).entry(first)
+    }
+
+    fn news(&self, news: News) -> u64 {
+        let (brokers, areas) = (self.geometry.brokers, self.geometry.areas());
+        let (i, end, before) = match news {
+            News::Cells => (0, 1, 0),
+            News::Windows(row) => (row, brokers, 1),
+            News::Order(area) => (area, areas, 1 + brokers),
+            News::GivenUp(area) => (area, areas, 1 + brokers + areas),
+        };
+        assert!(i < end, "no {news:?}");
+        u64::from(before + i)
+    }
+
     fn lane_of_area(&self, area: u16, row: u16, lane: u16) -> u64 {
         let lanes = u64::from(self.geometry.brokers) * u64::from(self.geometry.lanes);
         u64::from(area) * lanes + self.lane(row, lane)
@@ -395,7 +442,9 @@ impl fmt::Display for Layout {
         record::<SessionRow>(f)?;
         record::<GoiRoot>(f)?;
         record::<GoiPage>(f)?;
-        record::<GoiRecord>(f)
+        record::<GoiRecord>(f)?;
+        record::<NewsCount>(f)?;
+        record::<NewsLine>(f)
     }
 }
 
@@ -488,6 +537,14 @@ mod tests {
                 layout.sessions(area) + u64::from(g.sessions) * PAIR_BYTES,
             ),
             (
+                TableId::NewsCounts,
+                layout.news_count(News::GivenUp(area)) + PAIR_BYTES,
+            ),
+            (
+                TableId::NewsLines,
+                layout.news_lines(News::GivenUp(area)) + lane_bytes,
+            ),
+            (
                 TableId::GoiPages,
                 layout.goi_pages(area) + u64::from(g.goi_pages) * INDEX_PAGE_BYTES,
             ),
@@ -536,6 +593,8 @@ mod tests {
             GoiRoot::NAME,
             GoiPage::NAME,
             GoiRecord::NAME,
+            NewsCount::NAME,
+            NewsLine::NAME,
             "payload_crc",
         ] {
             assert!(text.contains(name), "{name} is missing");

@@ -12,7 +12,7 @@
 //! Reading order: [`memory`] (one host's view of one file), [`slot`] (publish and observe one
 //! record), [`records`] and [`layout`] (what lies where), [`region`] and [`owner`] (directories,
 //! and who owns which row), then the structures: [`lane`], [`index`], [`window`], [`cell`],
-//! [`rows`], [`goi`], [`notice`], [`sessions`], [`sleeper`] and [`blog`].
+//! [`rows`], [`goi`], [`news`], [`notice`], [`sessions`], [`sleeper`] and [`blog`].
 //!
 //! ```
 //! use embar_fabric::{Coherence, Geometry, Region};
@@ -46,6 +46,7 @@ pub mod index;
 pub mod lane;
 pub mod layout;
 pub mod memory;
+pub mod news;
 pub mod notice;
 pub mod owner;
 mod pages;
@@ -74,12 +75,13 @@ pub use memory::{
     Coherence, Device, Faults, FileId, Mapped, Memory, Outage, Power, ShowsCopies, Simulated,
     interrupt_after,
 };
+pub use news::{NewsReader, NewsWriter, SharedNews};
 pub use notice::{NoticeReader, NoticeWriter};
 pub use owner::Claim;
 pub use records::{
     BrokerRow, BrokerState, ControlRow, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant,
-    LaneStart, Notice, NoticeKind, PbrKind, PbrRecord, SequencerRow, SequencerState, SessionRow,
-    Window,
+    LaneStart, NewsCount, NewsLine, Notice, NoticeKind, PbrKind, PbrRecord, SequencerRow,
+    SequencerState, SessionRow, Window,
 };
 pub use region::{Probe, Region};
 pub use rows::RowWriter;

@@ -187,6 +187,22 @@ records! {
         43 reserved: [u8; 13],
     }
 
+    /// Chains of which something has changed.
+    NewsLine {
+        /// They, from the first on.
+        0 chains: [u32; 13],
+        /// How many.
+        52 names: u32,
+    }
+
+    /// How many lines of news there are.
+    NewsCount {
+        /// One above the number of the newest.
+        0 lines: u64,
+        /// Zero.
+        8 reserved: [u64; 6],
+    }
+
     /// What a process keeps telling the others.
     ControlRow {
         /// Process id.
@@ -222,6 +238,11 @@ pub enum BrokerState {
     Gone = 4,
     /// It was removed from the cluster: nobody waits for it.
     Left = 5,
+}
+
+impl NewsLine {
+    /// Chains that a line names at most.
+    pub const NAMES: usize = 13;
 }
 
 impl BrokerRow {
@@ -288,6 +309,8 @@ mod tests {
         fields_tile::<Window>();
         fields_tile::<BrokerRow>();
         fields_tile::<ControlRow>();
+        fields_tile::<NewsLine>();
+        fields_tile::<NewsCount>();
         fields_tile::<SequencerRow>();
         fields_tile::<GoiRoot>();
         fields_tile::<GoiPage>();

@@ -14,7 +14,7 @@ use crate::cell::{CellAt, CellReader, CellWriter};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::index::{IndexReader, IndexWriter};
-use crate::layout::Layout;
+use crate::layout::{Layout, News};
 use crate::memory::{LINE_BYTES, Memory, ShowsCopies};
 use crate::owner::Claim;
 use crate::pages::Pages;
@@ -259,7 +259,8 @@ impl<M: Memory> Region<M> {
             at: self.parts.layout.cell(i),
             nonce: self.parts.nonce,
         });
-        CellWriter::attach(Arc::clone(&self.parts.control), cells)
+        let news = self.news_writer(News::Cells);
+        CellWriter::attach(Arc::clone(&self.parts.control), cells, news)
     }
 
     /// The cells, to read.

@@ -46,6 +46,11 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
         );
     }
 
+    /// What the row holds; `None` before it is first stored.
+    pub(crate) fn read(&self) -> Option<T> {
+        read(&*self.memory, self.at, self.nonce)
+    }
+
     /// What was stored is there before anything that the caller loads from now on. Of two who each
     /// store a row, settle and then load the other's, at least one sees what the other stored.
     pub fn settle(&self) {

@@ -5,6 +5,7 @@
 //! copied was still there.
 
 use crate::memory::Memory;
+use crate::news::SharedNews;
 use crate::records::Window;
 use crate::rows::RowWriter;
 
@@ -13,6 +14,7 @@ use crate::rows::RowWriter;
 pub struct WindowWriter<M> {
     row: RowWriter<M, Window>,
     window: Window,
+    news: Option<SharedNews<M>>,
 }
 
 impl<M: Memory> WindowWriter<M> {
@@ -25,7 +27,18 @@ impl<M: Memory> WindowWriter<M> {
             incarnation,
             ..found.unwrap_or_default()
         };
-        Self { row, window }
+        Self {
+            row,
+            window,
+            news: None,
+        }
+    }
+
+    /// Whoever follows the chain elsewhere hears by these news that its start was raised.
+    #[must_use]
+    pub fn telling(mut self, news: &SharedNews<M>) -> Self {
+        self.news = Some(news.clone());
+        self
     }
 
     /// What was stored last, by this writer or its predecessor; zeros when nothing was.
@@ -43,6 +56,7 @@ impl<M: Memory> WindowWriter<M> {
             ..self.window
         };
         self.row.store(&self.window);
+        self.tell();
     }
 
     /// Raises the end: offsets below `next` may be read from now on.
@@ -67,5 +81,12 @@ impl<M: Memory> WindowWriter<M> {
         );
         self.window.first = first;
         self.row.store(&self.window);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if let Some(news) = &self.news {
+            news.tell(self.window.chain);
+        }
     }
 }

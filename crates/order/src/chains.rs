@@ -31,6 +31,8 @@ impl Chain {
 #[derive(Debug)]
 pub(crate) struct Chains {
     places: Vec<Option<Chain>>,
+    /// Places without a chain.
+    free: Vec<u32>,
     ids: HashMap<u32, u32>,
     limit: u32,
 }
@@ -49,6 +51,7 @@ impl Chains {
     pub fn new(limit: u32) -> Self {
         Self {
             places: Vec::new(),
+            free: Vec::new(),
             ids: HashMap::new(),
             limit,
         }
@@ -108,20 +111,25 @@ impl Chains {
             protocol: protocol::of_order(order).ok_or(NoChain::Order)?,
             next: 0,
         };
-        let free = self.places.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.places.len());
-        match free {
-            Some(_) => self.places[place] = Some(chain),
-            None => self.places.push(Some(chain)),
-        }
-        self.ids.insert(id, place as u32);
-        Ok(place as u32)
+        let place = match self.free.pop() {
+            Some(free) => {
+                self.places[free as usize] = Some(chain);
+                free
+            }
+            None => {
+                self.places.push(Some(chain));
+                self.places.len() as u32 - 1
+            }
+        };
+        self.ids.insert(id, place);
+        Ok(place)
     }
 
     /// The chain is gone. No session may belong to it any more.
     pub fn remove(&mut self, id: u32) {
         if let Some(place) = self.ids.remove(&id) {
             self.places[place as usize] = None;
+            self.free.push(place);
         }
     }
 }

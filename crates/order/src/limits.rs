@@ -12,7 +12,7 @@ pub const WINDOW_MAX: u32 = 1 << 16;
 pub struct Limits {
     /// Sessions at the same time: 1 to 1,048,576.
     pub sessions: u32,
-    /// Chains at the same time: 1 to 4,096.
+    /// Chains at the same time: 1 to 16,384.
     pub chains: u32,
     /// Batches of all sessions that wait for a predecessor: 1 to 1,048,576. No session may hold more
     /// than what it leaves free, so that one alone takes half and there is room for others.

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{Claim, GoiRecord, Memory, NoticeKind, PbrRecord, Region};
 
+use crate::heard::Heard;
+
 use crate::follower::{Follower, Found};
 use crate::reign::{Reign, Throne};
 use lane::Lane;
@@ -133,8 +135,11 @@ pub struct Participant<M, T> {
     chains: BTreeMap<u32, Follower<M>>,
     /// Chains that were closed, until nothing of them takes slots of lanes any more.
     closed: BTreeSet<u32>,
-    /// Whether some chain cannot be followed any further.
-    damaged: bool,
+    heard: Heard<M>,
+    /// Chains that may have more than was read.
+    due: Vec<u32>,
+    /// Chains that cannot be followed any further; they stay due.
+    damaged: BTreeSet<u32>,
     /// Of the chain being read; kept for its memory.
     read: Vec<GoiRecord>,
 }
@@ -164,7 +169,9 @@ impl<M: Memory, T> Participant<M, T> {
             lanes: lanes.collect(),
             chains: BTreeMap::new(),
             closed: BTreeSet::new(),
-            damaged: false,
+            heard: Heard::of_order(),
+            due: Vec::new(),
+            damaged: BTreeSet::new(),
             read: Vec::new(),
             region: region.clone(),
         }
@@ -172,15 +179,17 @@ impl<M: Memory, T> Participant<M, T> {
 
     /// Begins to follow a chain from a position on, unless it is followed already.
     pub fn open_chain(&mut self, chain: u32, from: u64) {
-        self.chains
-            .entry(chain)
-            .or_insert_with(|| Follower::new(&self.region, chain, from));
+        self.chains.entry(chain).or_insert_with(|| {
+            self.due.push(chain);
+            Follower::new(&self.region, chain, from)
+        });
     }
 
     /// Follows a chain no more, as it was deleted. Gives back what was submitted to it and is not
     /// settled: it never will be.
     pub fn close_chain(&mut self, chain: u32) -> Vec<(u16, T)> {
         self.chains.remove(&chain);
+        self.damaged.remove(&chain);
         self.closed.insert(chain);
         self.disown(chain)
     }
@@ -199,9 +208,7 @@ impl<M: Memory, T> Participant<M, T> {
     /// The chains that cannot be followed any further, as the order is damaged where they are. What was
     /// submitted to them is to be disowned: no new sequencer is submitted to before.
     pub fn damaged(&self) -> impl Iterator<Item = u32> {
-        let damaged = |(chain, it): (&u32, &Follower<M>)| it.is_damaged().then_some(*chain);
-        let chains = self.damaged.then(|| self.chains.iter().filter_map(damaged));
-        chains.into_iter().flatten()
+        self.damaged.iter().copied()
     }
 
     /// The position that comes next of a chain, if it is followed.
@@ -343,21 +350,60 @@ impl<M: Memory, T> Participant<M, T> {
         self.closed.iter().copied().filter(is_unknown).collect()
     }
 
-    /// Reads on in every chain. `None` when what was read does not count.
+    /// Finds out which chains may have more: all of them when that cannot be known, as in a new reign.
+    fn listen(&mut self, reign: Reign) {
+        if !self.heard.take(&self.region, reign, &mut self.due) {
+            self.due.clear();
+            self.due.extend(self.chains.keys());
+        }
+        self.due.sort_unstable();
+        self.due.dedup();
+    }
+
+    /// Reads on in every chain that may have more. `None` when what was read does not count.
     fn follow(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> Option<bool> {
-        let (mut more, mut damaged) = (false, false);
-        for (chain, follower) in &mut self.chains {
+        self.listen(reign);
+        let mut due = std::mem::take(&mut self.due);
+        let more = self.follow_these(reign, &due, events);
+        if more.is_some() {
+            // The others were read to their ends: it is told when they grow.
+            due.clear();
+            due.append(&mut self.due);
+            due.extend(&self.damaged);
+        }
+        self.due = due;
+        more
+    }
+
+    fn follow_these(
+        &mut self,
+        reign: Reign,
+        due: &[u32],
+        events: &mut Vec<Event<T>>,
+    ) -> Option<bool> {
+        for chain in due {
+            let Some(follower) = self.chains.get_mut(chain) else {
+                continue;
+            };
             let mark = follower.mark();
             self.read.clear();
             let found = follower.read(reign, RECORDS_PER_POLL, &mut self.read);
-            damaged |= follower.is_damaged();
-            if self.read.is_empty() && found == Found::End {
+            if self.read.is_empty() && found == Found::End && !follower.is_damaged() {
+                if !self.damaged.is_empty() {
+                    self.damaged.remove(chain);
+                }
                 continue;
             }
             if !reign.lasts(&self.region) && !sings(Canary::LastsAfterFollow) {
                 follower.back_to(mark);
                 self.lanes.iter_mut().for_each(Lane::forget_look);
+                self.due.clear();
                 return None;
+            }
+            if follower.is_damaged() {
+                self.damaged.insert(*chain);
+            } else {
+                self.damaged.remove(chain);
             }
             for record in self.read.drain(..) {
                 let mine = settle(&mut self.lanes, self.row, self.incarnation, &record);
@@ -369,9 +415,9 @@ impl<M: Memory, T> Participant<M, T> {
             }
             match found {
                 Found::End => {}
-                Found::More => more = true,
+                Found::More => self.due.push(*chain),
                 Found::Gone { first } => {
-                    more = true;
+                    self.due.push(*chain);
                     follower.seek(first);
                     events.push(Event::Skipped {
                         chain: *chain,
@@ -382,10 +428,10 @@ impl<M: Memory, T> Participant<M, T> {
         }
         if !reign.lasts(&self.region) && !sings(Canary::LastsAfterNotices) {
             self.lanes.iter_mut().for_each(Lane::forget_look);
+            self.due.clear();
             return None;
         }
-        self.damaged = damaged;
-        Some(more)
+        Some(!self.due.is_empty())
     }
 
     /// Takes in what was ordered before this reign, then submits to it all that was not.

@@ -6,7 +6,8 @@
 //! another process doing anything.
 //!
 //! Invariants
-//! - A GOI record is visible before any notice, grant or session row that follows from it.
+//! - A GOI record is visible before any notice, grant or session row that follows from it, and told of
+//!   in the news before any notice.
 //! - The row of a session is stored before a notice that speaks of it, and before the last GOI record
 //!   that shows it otherwise is released.
 //! - It writes nothing outside of its candidate's area.
@@ -23,8 +24,8 @@ use std::sync::Arc;
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
-    Claim, GoiRecord, GoiRoot, GoiWriter, Memory, Notice, NoticeKind, Region, RowWriter,
-    SequencerRow, SessionRow, SessionTable,
+    Claim, GoiRecord, GoiRoot, GoiWriter, Memory, NewsWriter, Notice, NoticeKind, Region,
+    RowWriter, SequencerRow, SessionRow, SessionTable,
 };
 
 use crate::core::Core;
@@ -32,6 +33,7 @@ use crate::reign;
 use crate::verdict::{Arrival, Source, Told, Verdict};
 pub use lanes::Intact;
 use lanes::Lanes;
+use room::Windows;
 pub use takeover::TakeoverError;
 
 /// Most records taken in one step.
@@ -47,7 +49,7 @@ pub struct Step {
     /// Batches that got their place.
     pub ordered: usize,
     /// Rows (bit by bit) whose brokers were told something of their lanes.
-    pub told: u32,
+    pub told: u128,
 }
 
 /// See the module.
@@ -68,7 +70,13 @@ pub struct Sequencer<M> {
     verdicts: Vec<Verdict>,
     notices: Vec<(Source, Told)>,
     /// Rows that were told something since the last step.
-    told: u32,
+    told: u128,
+    /// Chains that have grown, or of which something was given up, until it is told.
+    grown: Vec<u32>,
+    order_news: NewsWriter<M>,
+    given_up: NewsWriter<M>,
+    /// What brokers tell of the windows that they raise.
+    windows: Windows<M>,
 }
 
 impl<M: Memory> Sequencer<M> {
@@ -161,7 +169,7 @@ impl<M: Memory> Sequencer<M> {
         self.core.drop_chain(chain, &mut self.verdicts);
         self.carry_out();
         self.tell();
-        self.goi.retain_chains(|other| other != chain);
+        self.goi.drop_chain(chain);
     }
 
     /// Does what the core decided, but for its notices; returns how many batches were ordered.
@@ -188,7 +196,18 @@ impl<M: Memory> Sequencer<M> {
         if fenced != ordered {
             self.goi.fence();
         }
+        self.tell_grown();
         ordered
+    }
+
+    /// Tells of the chains that have grown: brokers look at these alone.
+    fn tell_grown(&mut self) {
+        self.grown.sort_unstable();
+        self.grown.dedup();
+        if !sings(Canary::OrderNews) {
+            self.order_news.tell(&self.grown);
+        }
+        self.grown.clear();
     }
 
     fn save(&mut self, session: u32, row: &SessionRow) {
@@ -230,6 +249,9 @@ impl<M: Memory> Sequencer<M> {
         };
         let appended = self.goi.append(chain, &ordered);
         appended.expect("room is made before records are taken");
+        if self.grown.last() != Some(&chain) {
+            self.grown.push(chain);
+        }
     }
 
     fn root_writer(&self, chain: u32) -> RowWriter<M, GoiRoot> {
@@ -272,7 +294,16 @@ impl<M: Memory> Sequencer<M> {
         reign::rows(&self.region).any(|(_, row)| row.epoch > self.said.epoch)
     }
 
-    /// Forgets chains that do not exist any more, and gives back their pages.
+    /// Forgets a chain that does not exist any more, and gives back its pages.
+    pub fn close_chain(&mut self, chain: u32) {
+        // What is still under way to it does not open it again.
+        if let Some(newest) = self.newest.get_mut(usize::from(cell_of(chain))) {
+            newest.take_if(|newest| *newest == chain);
+        }
+        self.drop_chain(chain);
+    }
+
+    /// Forgets all chains that do not exist any more, and gives back their pages.
     pub fn retain_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
         // What is still under way to them does not open them again.
         for newest in &mut self.newest {

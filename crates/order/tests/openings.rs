@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
+use embar_fabric::geometry::TOPICS_MAX;
 use embar_fabric::{Claim, Geometry, NoticeKind, PbrKind, PbrRecord, Region, Simulated};
 use embar_order::{Event, Limits, Participant, Sequencer};
 
@@ -106,7 +107,7 @@ fn one_that_its_sequencer_did_not_answer_takes_nothing_from_whoever_came_since()
 
 #[test]
 fn what_is_under_way_to_a_deleted_chain_does_not_bring_it_back() {
-    const NEWER: u32 = CHAIN | 1 << 12;
+    const NEWER: u32 = CHAIN + TOPICS_MAX as u32;
     // Lanes take turns: in one of both cases the older chain's comes first.
     for turn in 0..2 {
         let region = support::region(&Geometry {

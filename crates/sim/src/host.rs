@@ -168,7 +168,7 @@ impl Broker {
         said.set_address(address(row));
         let presence = Presence::begin(&region, claim, said);
         let head_cells = (row == HEAD).then(|| region.cell_writer(claim));
-        let topics = TopicTable::attach(region.cells(), head_cells);
+        let topics = TopicTable::attach(&region, head_cells);
         let mut recovered = Recovered::default();
         let log = region.geometry().takes_data(row).then(|| {
             let known: Vec<Topic> = topics.iter().cloned().collect();

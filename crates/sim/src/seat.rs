@@ -73,7 +73,7 @@ impl Seat {
         Self {
             row: claim.row(),
             claim: Arc::clone(claim),
-            topics: Rc::new(RefCell::new(TopicTable::attach(region.cells(), None))),
+            topics: Rc::new(RefCell::new(TopicTable::attach(region, None))),
             region: region.clone(),
             limits,
             lease_ns,
@@ -114,9 +114,16 @@ impl Seat {
             self.next_beat = now + self.lease_ns / BEATS_PER_LEASE;
         }
         if now >= self.next_sweep {
-            self.topics.borrow_mut().refresh();
-            let exists = exists(&self.topics);
-            sequencer.retain_chains(&exists);
+            let gone = {
+                let mut topics = self.topics.borrow_mut();
+                topics.refresh();
+                topics.take_gone()
+            };
+            if self.next_sweep == 0 {
+                sequencer.retain_chains(&exists(&self.topics));
+            }
+            gone.into_iter()
+                .for_each(|chain| sequencer.close_chain(chain));
             self.next_sweep = now + SWEEP_EVERY_NS;
         }
         let before = sequencer.core().figures();

@@ -20,8 +20,8 @@ pub use self::cluster::{
 pub use self::handshake::{ErrorCode, ErrorReply, Hello, Role, Welcome};
 pub use self::publishing::{OpenPublisher, OpenSession, PublisherOpened, SessionOpened};
 pub use self::topics::{
-    CreateTopic, DeleteTopic, DescribeTopic, Partition, StartAt, Subscribe, Subscribed, Topic,
-    TopicCreated, TopicDescription, Topics,
+    CreateTopic, DeleteTopic, DescribeTopic, ListTopics, Partition, StartAt, Subscribe, Subscribed,
+    Topic, TopicCreated, TopicDescription, Topics,
 };
 
 use self::field::Body;
@@ -147,6 +147,8 @@ control! {
         TopicCreated(TopicCreated),
         /// Deletes a topic and what it retains.
         DeleteTopic(DeleteTopic),
+        /// Asks for topics, so many at a time.
+        ListTopics(ListTopics),
         /// Answer to ListTopics.
         Topics(Topics),
         /// Asks for one topic with its partitions.
@@ -175,8 +177,6 @@ control! {
         TopicDeleted(TopicDeletedView),
         /// Ends a publisher's session for good; answered by Done.
         CloseSession(CloseSessionView),
-        /// Asks for all topics.
-        ListTopics(ListTopicsView),
         /// Asks for counters.
         Status(StatusView),
         /// Asks for the broker's stage profile.

@@ -13,7 +13,7 @@ use crate::limits::{
 };
 
 /// Version of the protocol, exchanged in the session's handshake.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Ids from here to `u16::MAX` belong to the layer that carries a protocol's frames (handshake,
 /// heartbeats, endings); no [`Protocol`] is ever asked about them.
@@ -81,7 +81,7 @@ frame_ids! {
     DeleteTopic = 50,
     /// Answer to DeleteTopic.
     TopicDeleted = 51,
-    /// Asks for all topics.
+    /// Asks for topics, so many at a time.
     ListTopics = 52,
     /// Answer to ListTopics.
     Topics = 53,

@@ -31,7 +31,7 @@ pub const MAX_HEADERS_BYTES: usize = 0xFFFF;
 /// Longest name of one message header.
 pub const MAX_HEADER_NAME_BYTES: usize = 0xFF;
 
-/// Largest body of a control frame. Large enough for a list of [`MAX_TOPICS`] longest names.
+/// Largest body of a control frame. Large enough for a list of [`MAX_LISTED_TOPICS`] longest names.
 pub const MAX_CONTROL_BYTES: u32 = 128 << 10;
 /// Largest body of a control frame that brokers accept: requests are small, only answers are long.
 pub const MAX_REQUEST_BYTES: u32 = 4 << 10;
@@ -42,10 +42,10 @@ pub const MAX_ACK_BYTES: u32 = 16 + 8 * MAX_ACK_BATCHES as u32;
 
 /// Longest topic name.
 pub const MAX_TOPIC_NAME_BYTES: usize = 249;
-/// Most topics of a cluster.
-pub const MAX_TOPICS: usize = 256;
+/// Most topics in one answer: of more the rest is asked for next.
+pub const MAX_LISTED_TOPICS: usize = 256;
 /// Most brokers of a cluster.
-pub const MAX_BROKERS: usize = 32;
+pub const MAX_BROKERS: usize = 128;
 
 /// What a topic costs in a list beyond its name: five numbers and the tags, as Protobuf.
 const TOPIC_ENTRY_BYTES: usize = 64;
@@ -58,7 +58,10 @@ const _: () = {
     assert!(MESSAGE_HEADER_BYTES == MESSAGE_ALIGN_BYTES);
     // The largest default message, with the longest key, fits the default batch.
     assert!(DEFAULT_MAX_MESSAGE_BYTES + 64 <= DEFAULT_BATCH_BYTES - BATCH_HEADER_BYTES as u32);
-    assert!(MAX_TOPICS * (MAX_TOPIC_NAME_BYTES + TOPIC_ENTRY_BYTES) <= MAX_CONTROL_BYTES as usize);
+    assert!(
+        MAX_LISTED_TOPICS * (MAX_TOPIC_NAME_BYTES + TOPIC_ENTRY_BYTES)
+            <= MAX_CONTROL_BYTES as usize
+    );
     assert!(MAX_ACK_BYTES <= MAX_CONTROL_BYTES);
     assert!(MAX_REQUEST_BYTES <= MAX_CONTROL_BYTES);
     assert!(MAX_TOPIC_NAME_BYTES + TOPIC_ENTRY_BYTES <= MAX_REQUEST_BYTES as usize);

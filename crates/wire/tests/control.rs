@@ -3,7 +3,7 @@
 use embar_wire::control::*;
 use embar_wire::error::{ControlError, DecodeError};
 use embar_wire::frame::{FrameHeader, FrameId};
-use embar_wire::limits::{Limits, MAX_CONTROL_BYTES, MAX_TOPIC_NAME_BYTES, MAX_TOPICS};
+use embar_wire::limits::{Limits, MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES};
 use embar_wire::time::WallNs;
 
 fn topic() -> Topic {
@@ -67,6 +67,7 @@ fn one_of_each() -> Vec<Control> {
         Control::DeleteTopic(DeleteTopic { name: "t".into() }),
         Control::Topics(Topics {
             topics: vec![topic(), Topic::default()],
+            next: 256,
         }),
         Control::DescribeTopic(DescribeTopic { name: "t".into() }),
         Control::TopicDescription(TopicDescription {
@@ -133,7 +134,7 @@ fn one_of_each() -> Vec<Control> {
             nonce: 2,
         }),
         Control::TopicDeleted,
-        Control::ListTopics,
+        Control::ListTopics(ListTopics { from: 300 }),
         Control::Metadata(Metadata::default()),
         Control::CloseSession,
         Control::Status,
@@ -190,7 +191,7 @@ fn in_place_and_appended_are_the_same_bytes() {
 #[test]
 #[should_panic(expected = "the length of the body")]
 fn a_place_of_another_length_is_a_bug() {
-    let _ = encode_body(&Control::ListTopics, &mut [0; 1]);
+    let _ = encode_body(&Control::Status, &mut [0; 1]);
 }
 
 #[test]
@@ -308,7 +309,8 @@ fn the_longest_list_of_topics_fits() {
         created: WallNs(u64::MAX),
     };
     let message = Control::Topics(Topics {
-        topics: vec![topic; MAX_TOPICS],
+        topics: vec![topic; MAX_LISTED_TOPICS],
+        next: u32::MAX,
     });
     let frame = encoded(&message);
     assert_eq!(decode(FrameId::Topics, &frame[8..]), Ok(message));

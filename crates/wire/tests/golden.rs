@@ -158,7 +158,7 @@ fn control() {
 #[test]
 fn the_protocol_has_a_name_and_a_version() {
     assert_eq!(LogProtocol::NAME, "embar-log");
-    assert_eq!(LogProtocol::VERSION, 3);
+    assert_eq!(LogProtocol::VERSION, 4);
 }
 
 #[test]

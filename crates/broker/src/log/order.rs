@@ -38,6 +38,9 @@ const LOOKS_MAX: usize = 1 << 16;
 /// ...and how many more with each poll: whoever repeats old numbers must not keep the log busy.
 const LOOKS_PER_POLL: usize = 1 << 10;
 
+/// Topics that grew, of which none is named twice if there are more.
+const GROWN_MAX: usize = 1 << 10;
+
 /// What came of [`Log::rejoin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejoin {
@@ -210,20 +213,18 @@ impl<M: Memory> Log<M> {
         if self.ordered.contains_key(&topic.id) {
             return;
         }
-        let rows = self.region.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.region.window(row, topic.cell()));
-        let of_topic = windows.filter(|window| window.chain == topic.id);
-        let first = of_topic.map(|window| window.first).max().unwrap_or(0);
+        let first = self.first_elsewhere(topic.id);
         let window = self.region.window_writer(&self.claim, topic.cell());
+        let window = window.telling(self.elsewhere.told());
         let named = (topic.id, topic.order);
         let ordered = Ordered::new(named, topic.retention_bytes, first, window);
         self.ordered.insert(topic.id, ordered);
         self.ordering.participant.open_chain(topic.id, first);
     }
 
-    pub(super) fn close_ordered(&mut self, topic: u32) {
+    pub(super) fn close_ordered(&mut self, topic: u32) -> bool {
         let Some(mut closed) = self.ordered.remove(&topic) else {
-            return;
+            return false;
         };
         // Whoever still reads it elsewhere takes bytes from the memory that goes.
         let window = self.region.window(self.claim.row(), cell_of(topic));
@@ -235,6 +236,7 @@ impl<M: Memory> Log<M> {
             let gone = Answer::Refused(ErrorCode::UnknownTopic, 0);
             self.ordering.answer(ticket, gone);
         }
+        true
     }
 
     /// Orders 2 and 5: hands a received and checked batch to the sequencer. False when the topic was
@@ -333,6 +335,7 @@ impl<M: Memory> Log<M> {
     /// more.
     pub fn poll_order(&mut self) -> bool {
         let mut events = std::mem::take(&mut self.ordering.events);
+        let grown = self.ordering.grown.len();
         let more = self.ordering.participant.poll(&mut events);
         let mut news = more || !events.is_empty();
         self.ordering.seen += events.len() as u64;
@@ -399,49 +402,25 @@ impl<M: Memory> Log<M> {
         }
         self.ordering.events = events;
         news |= self.look_for_damage();
-        self.retain_ordered();
+        for i in grown..self.ordering.grown.len() {
+            self.retain_ordered(self.ordering.grown[i]);
+        }
+        if self.ordering.grown.len() > GROWN_MAX {
+            // Nobody has asked for long.
+            self.ordering.grown.sort_unstable();
+            self.ordering.grown.dedup();
+        }
         news
     }
 
-    /// Evicts what is above the retention of its topic.
-    fn retain_ordered(&mut self) {
-        let above = |(id, topic): (&u32, &Ordered<M>)| topic.exceeds_retention().then_some(*id);
-        while let Some(id) = self.ordered.iter().find_map(above) {
+    /// Evicts what is above the retention of a topic.
+    fn retain_ordered(&mut self, id: u32) {
+        while self
+            .ordered
+            .get(&id)
+            .is_some_and(|topic| topic.exceeds_retention())
+        {
             self.evict_from(id);
-        }
-    }
-
-    /// Takes in what other brokers have evicted, and what the sequencer has given up: the same
-    /// positions are gone here.
-    pub fn refresh_windows(&mut self) {
-        let reign = self.reign();
-        let region = self.region.clone();
-        let lasts = || reign.is_some_and(|reign| reign.lasts(&region));
-        let rows: Vec<u16> = self.region.geometry().data_rows().collect();
-        let mut raised = Vec::new();
-        for (id, topic) in &mut self.ordered {
-            let cell = cell_of(*id);
-            let windows = rows.iter().filter_map(|row| self.region.window(*row, cell));
-            let of_topic = windows.filter(|window| window.chain == *id);
-            let first = of_topic.map(|window| window.first).max().unwrap_or(0);
-            let given_up = reign.and_then(|reign| {
-                let root = self.region.goi_root(reign.area, cell)?;
-                (root.chain == *id && root.epoch == reign.epoch).then_some(root.first)
-            });
-            let first = match given_up {
-                // What a sequencer says counts while it is the one.
-                Some(given_up) if given_up > first && lasts() => given_up,
-                _ => first,
-            };
-            // Of what lies ahead of us the follower hears by itself.
-            if first > topic.first && first <= topic.next {
-                topic.raise_first(first);
-                raised.push(*id);
-            }
-        }
-        for id in raised {
-            self.evictions += 1;
-            self.resized(id);
         }
     }
 
@@ -500,11 +479,6 @@ impl<M: Memory> Log<M> {
     pub fn has_ordered(&self) -> bool {
         let lanes = 0..self.region.geometry().lanes;
         !self.ordered.is_empty() || lanes.into_iter().any(|lane| self.waits_for_order(lane))
-    }
-
-    /// Whether a topic is.
-    pub fn is_ordered(&self, topic: u32) -> bool {
-        self.ordered.contains_key(&topic)
     }
 
     /// Appends the topics that grew since the last call.

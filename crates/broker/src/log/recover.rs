@@ -18,6 +18,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES};
 
 use super::chain::{Chain, Entry};
+use super::elsewhere::Elsewhere;
 use super::extents::Extents;
 use super::intake::Intake;
 use super::order::Ordering;
@@ -84,6 +85,7 @@ impl<M: Memory> Log<M> {
             chains,
             ordered: BTreeMap::new(),
             ordering: Ordering::new(region, claim),
+            elsewhere: Elsewhere::new(region, claim),
             intake: Intake::new(marks, total_bytes),
             sizes: Sizes::default(),
             on_their_way: 0,

@@ -140,7 +140,7 @@ impl ToBrokers {
     }
 
     /// Wakes the threads that sleep, of the brokers whose rows' bits are set.
-    pub fn ring(&mut self, rows: u32) {
+    pub fn ring(&mut self, rows: u128) {
         for ((row, sleepers), threads) in self.sleepers.iter().zip(&self.threads) {
             if rows & 1 << row == 0 {
                 continue;

@@ -28,9 +28,10 @@ pub(super) fn lead(
         data_brokers,
         standbys,
         spares,
+        topics,
         ..
     } = spec;
-    let geometry = Geometry::for_cluster(bytes, data_brokers, standbys, spares)?;
+    let geometry = Geometry::for_cluster(bytes, data_brokers, standbys, spares, topics)?;
     let region = match Region::probe(dir) {
         Probe::Stale { .. } if !spec.fresh => {
             tracing::info!(dir = %dir.display(), "taking over the region of a cluster that is gone");
@@ -102,6 +103,7 @@ fn take(dir: &Path, wanted: &Geometry, coherence: Coherence) -> Result<Region<Ma
         found_brokers: found.brokers - found.standbys - found.spares,
         found_standbys: found.standbys,
         found_spares: found.spares,
+        found_topics: found.topics,
     })
 }
 

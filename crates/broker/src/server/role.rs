@@ -48,6 +48,11 @@ pub struct RegionSpec {
     /// Brokers that may join later and take data. Their payload comes on top of `bytes`, as much as
     /// that of each other one, and is taken when they join.
     pub spares: u16,
+    /// Topics that there may be at the same time; `None` for as many as [`Geometry::for_cluster`] plans
+    /// with.
+    ///
+    /// [`Geometry::for_cluster`]: embar_fabric::geometry::Geometry::for_cluster
+    pub topics: Option<u16>,
     /// Throw a stale region away instead of taking it over with its data.
     pub fresh: bool,
     /// How processes see each other's stores.

@@ -41,7 +41,7 @@ const BUSY_RECORDS: usize = 2;
 /// then, nobody has to wake it, and brokers are woken once for many.
 const GATHER: Duration = Duration::from_micros(50);
 /// All rows' bits.
-const EVERYBODY: u32 = u32::MAX;
+const EVERYBODY: u128 = u128::MAX;
 
 /// A thread that runs until this is dropped.
 pub(super) struct Sequencing {
@@ -109,7 +109,7 @@ struct Chains {
 impl Chains {
     fn of(region: &Region<Mapped>) -> Self {
         Self {
-            topics: RefCell::new(TopicTable::attach(region.cells(), None)),
+            topics: RefCell::new(TopicTable::attach(region, None)),
         }
     }
 
@@ -128,8 +128,11 @@ impl Chains {
         topics.by_id(chain).map(|topic| topic.name.clone())
     }
 
-    fn refresh(&self) {
-        self.topics.borrow_mut().refresh();
+    /// The chains that went since the last call.
+    fn refresh(&self) -> Vec<u32> {
+        let mut topics = self.topics.borrow_mut();
+        topics.refresh();
+        topics.take_gone()
     }
 }
 
@@ -228,6 +231,9 @@ impl Thread {
         self.brokers.look(&|row| is_alive(&self.region, row));
         // Whoever waits for an answer of a predecessor is to submit again.
         self.brokers.ring(EVERYBODY);
+        // Also what nobody has opened since it was deleted; later only what goes is looked after.
+        drop(self.chains.refresh());
+        sequencer.retain_chains(&|chain| self.chains.exists(chain));
         while !self.is_over() {
             let now = self.now();
             if now >= next_beat {
@@ -240,8 +246,9 @@ impl Thread {
                 next_beat = now + beat_every;
             }
             if now >= next_sweep {
-                self.chains.refresh();
-                sequencer.retain_chains(&|chain| self.chains.exists(chain));
+                for gone in self.chains.refresh() {
+                    sequencer.close_chain(gone);
+                }
                 next_sweep = now + nanos(SWEEP_EVERY);
             }
             let taken = self.step(&mut sequencer, now);

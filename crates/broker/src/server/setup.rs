@@ -88,7 +88,7 @@ pub(super) fn join(
         None => None,
     };
     let head_cells = (row == HEAD).then(|| region.cell_writer(&claim));
-    let topics = TopicTable::attach(region.cells(), head_cells);
+    let topics = TopicTable::attach(&region, head_cells);
     progress(Progress::Recovering);
     let (log, recovered) = if region.geometry().takes_data(row) {
         let known: Vec<_> = topics.iter().cloned().collect();

@@ -6,10 +6,10 @@ use embar_session::SendError;
 use embar_transport::Token;
 use embar_wire::control::{
     BrokerStatus, Control, CreateTopic, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply,
-    OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt, StatusReply,
-    Subscribe, Subscribed, TopicCreated, TopicDescription, Topics,
+    ListTopics, OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt,
+    StatusReply, Subscribe, Subscribed, TopicCreated, TopicDescription, Topics,
 };
-use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_HEADER_BYTES};
+use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESSAGE_HEADER_BYTES};
 
 use super::{At, Shard, members, refusal};
 use crate::connection::{Cursor, NotSent, Peer};
@@ -76,7 +76,7 @@ impl<M: Memory> Shard<M> {
                 node.profile.set_enabled(on);
                 Ok(Control::Done)
             }
-            Control::ListTopics => Ok(list(node)),
+            Control::ListTopics(asked) => Ok(list(node, &asked)),
             Control::DescribeTopic(DescribeTopic { name }) => describe(node, &name),
             Control::CreateTopic(spec) => create(node, &spec, at),
             Control::DeleteTopic(DeleteTopic { name }) => delete(node, &name),
@@ -171,6 +171,7 @@ impl<M: Memory> Shard<M> {
             next: start,
             sending: None,
             foreign: Vec::new(),
+            is_ordered: topic.is_ordered(),
             waiting: false,
         };
         connection.peer = Peer::Subscriber(cursor);
@@ -288,10 +289,16 @@ fn open_topic<M: Memory>(node: &Node<M>, name: &str, id: u32) -> Result<Topic, E
     Ok(topic.clone())
 }
 
-fn list<M: Memory>(node: &Node<M>) -> Control {
+/// So many topics from a cell on, by their cells.
+fn list<M: Memory>(node: &Node<M>, asked: &ListTopics) -> Control {
     node.refresh_topics();
-    let topics = node.topics().iter().map(Topic::to_wire).collect();
-    Control::Topics(Topics { topics })
+    let topics = node.topics();
+    let mut rest = topics.from_cell(asked.from);
+    let listed = rest.by_ref().take(MAX_LISTED_TOPICS);
+    Control::Topics(Topics {
+        topics: listed.map(Topic::to_wire).collect(),
+        next: rest.next().map_or(0, |topic| topic.cell().into()),
+    })
 }
 
 fn describe<M: Memory>(node: &Node<M>, name: &str) -> Answer {

@@ -35,7 +35,7 @@ impl<M: Memory> Shard<M> {
             && let Peer::Subscriber(cursor) = connection.peer
             && cursor.waiting
         {
-            self.stop_waiting(cursor.topic, token);
+            self.waiting.remove(cursor.topic, token);
         }
         self.node.connection_closed();
     }

@@ -64,7 +64,7 @@ impl<M: Memory> Shard<M> {
             Read::End => {
                 if !cursor.waiting {
                     cursor.waiting = true;
-                    self.waiting.entry(cursor.topic).or_default().push(token);
+                    self.waiting.add(cursor.topic, cursor.is_ordered, token);
                 }
             }
             Read::Evicted { first } => {
@@ -113,42 +113,25 @@ impl<M: Memory> Shard<M> {
 
     /// Finds the subscribers that wait for what this or another thread appended.
     pub(super) fn wake_subscribers(&mut self, out: &mut Vec<Action<M>>) {
-        if !self.touched.is_empty() {
-            self.touched.sort_unstable();
-            self.touched.dedup();
-            if self.node.appended() {
+        let mut touched = std::mem::take(&mut self.touched);
+        if !touched.is_empty() {
+            touched.sort_unstable();
+            touched.dedup();
+            if self.node.tell_others(self.lane, &touched) {
                 out.push(Action::WakeOthers);
             }
-            let touched = std::mem::take(&mut self.touched);
-            for topic in &touched {
-                self.wake_topic(*topic);
-            }
-            self.touched = touched;
-            self.touched.clear();
         }
-        let appends = self.node.appends();
-        if std::mem::replace(&mut self.seen_appends, appends) != appends && self.node.threads() > 1
-        {
-            let topics: Vec<u32> = self.waiting.keys().copied().collect();
-            topics.into_iter().for_each(|topic| self.wake_topic(topic));
+        if !self.node.take_told(self.lane, &mut touched) {
+            touched.extend(self.waiting.topics());
         }
-    }
-
-    /// A subscriber that waited is gone.
-    pub(super) fn stop_waiting(&mut self, topic: u32, token: Token) {
-        if let Some(tokens) = self.waiting.get_mut(&topic) {
-            tokens.retain(|waiting| *waiting != token);
-            if tokens.is_empty() {
-                self.waiting.remove(&topic);
-            }
+        for topic in touched.drain(..) {
+            self.wake_topic(topic);
         }
+        self.touched = touched;
     }
 
     fn wake_topic(&mut self, topic: u32) {
-        let Some(tokens) = self.waiting.remove(&topic) else {
-            return;
-        };
-        for token in tokens {
+        for token in self.waiting.take(topic) {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
@@ -193,19 +176,5 @@ impl<M: Memory> Shard<M> {
             }
             self.act(token, at, out);
         }
-        self.wake_deleted();
-    }
-
-    /// Subscribers of a deleted topic are to be told.
-    fn wake_deleted(&mut self) {
-        let log = self.node.log();
-        let gone: Vec<u32> = self
-            .waiting
-            .keys()
-            .copied()
-            .filter(|t| log.kept(*t).is_none())
-            .collect();
-        drop(log);
-        gone.into_iter().for_each(|topic| self.wake_topic(topic));
     }
 }

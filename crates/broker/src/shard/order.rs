@@ -48,12 +48,8 @@ impl<M: Memory> Shard<M> {
 
     /// Whether the sequencer may have something to tell this thread.
     pub fn waits_for_order(&self) -> bool {
-        self.node.takes_data() && {
-            let log = self.node.log();
-            log.has_ordered()
-                && (log.waits_for_order(self.lane)
-                    || self.waiting.keys().any(|topic| log.is_ordered(*topic)))
-        }
+        self.node.takes_data()
+            && (self.waiting.for_order() || self.node.log().waits_for_order(self.lane))
     }
 
     fn settled(&mut self, settled: &Settled, at: At) {

@@ -40,6 +40,7 @@ impl Private {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             region: regions::temporary(prefix),
             region_bytes: plan.region_bytes,
+            topics: None,
             fresh: true,
             temporary: true,
             log_dir: logs.path().to_owned(),

@@ -78,7 +78,7 @@ struct CommonArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     warmup: usize,
     /// Brokers, the head included; the head only sequences unless it is alone
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
     brokers: u16,
     /// Threads of each broker
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]

@@ -71,13 +71,16 @@ pub struct BrokerArgs {
         conflicts_with = "member"
     )]
     pub region_size: Size,
+    /// Topics that there may be at the same time [default: one for each MiB of the region, and at least 256]
+    #[arg(long, value_name = "N", conflicts_with = "member", value_parser = clap::value_parser!(u16).range(1..=16384))]
+    pub topics: Option<u16>,
     /// Brokers the region has room for: the head and those that take data
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "member",
-          value_parser = clap::value_parser!(u16).range(1..=32))]
+          value_parser = clap::value_parser!(u16).range(1..=128))]
     pub brokers: u16,
     /// Places beside these for data brokers that join later; each takes its memory then
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "member",
-          value_parser = clap::value_parser!(u16).range(0..=30))]
+          value_parser = clap::value_parser!(u16).range(0..=126))]
     pub spares: u16,
     /// Standbys the region has room for beside them
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "member",
@@ -238,6 +241,7 @@ fn role(args: &BrokerArgs) -> Role {
                 data_brokers: args.brokers - 1,
                 standbys: args.standbys,
                 spares: args.spares,
+                topics: args.topics,
                 fresh: args.fresh,
                 coherence,
             },

@@ -24,14 +24,17 @@ JSON: control_bytes, total_bytes, blog_bytes, spares, tables[] with name, writer
 entry_bytes, entries; total_bytes is what the region takes before anybody has joined a spare")]
 pub struct LayoutArgs {
     /// The head and the brokers that take data
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
     brokers: u16,
     /// Standbys beside them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=7))]
     standbys: u16,
     /// Brokers that may join later [default: 1, or 0 for a head that is alone]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=30))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=126))]
     spares: Option<u16>,
+    /// Topics that there may be at the same time [default: one for each MiB of the region, and at least 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16384))]
+    topics: Option<u16>,
     /// Bytes of the region
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     region_size: Size,
@@ -60,8 +63,9 @@ pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
     let spares = args.spares;
     let spares = spares.unwrap_or_else(|| plan::default_spares(args.brokers, args.standbys));
     let data = args.brokers - 1;
-    let geometry = Geometry::for_cluster(args.region_size.0, data, args.standbys, spares)
-        .map_err(|error| crate::exit::usage(error.to_string()))?;
+    let geometry =
+        Geometry::for_cluster(args.region_size.0, data, args.standbys, spares, args.topics)
+            .map_err(|error| crate::exit::usage(error.to_string()))?;
     let layout = Layout::new(&geometry);
     let tables = layout
         .tables()

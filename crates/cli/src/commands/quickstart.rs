@@ -44,7 +44,7 @@ pub struct QuickstartArgs {
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     region_size: Size,
     /// Brokers, the head included
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
     brokers: u16,
 }
 

@@ -47,13 +47,13 @@ and one when it has ended:
   region_bytes")]
 pub struct UpArgs {
     /// The head and the brokers that take data; the head only sequences unless it is alone
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
     brokers: u16,
     /// Brokers beside these that sequence when the head cannot [default: 1, or 0 for a head that is alone]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=7))]
     standbys: Option<u16>,
     /// Places for data brokers that join while the cluster runs [default: 1, or 0 for a head that is alone]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=30))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=126))]
     spares: Option<u16>,
     /// Address of the head; the others take the next ports, or any free ones if the port is 0
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9400")]
@@ -64,6 +64,10 @@ pub struct UpArgs {
     /// Bytes of shared memory in all
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     region_size: Size,
+    /// Topics that there may be at the same time, at most 16384 [default: one for each MiB of the region, and at
+    /// least 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16384))]
+    topics: Option<u16>,
     /// Discard what an earlier cluster left in the region
     #[arg(long)]
     fresh: bool,
@@ -134,6 +138,7 @@ fn make_plan(args: &UpArgs) -> Result<Plan> {
             .unwrap_or_else(|| default_log_dir(&region)),
         region,
         region_bytes: args.region_size.0,
+        topics: args.topics,
         fresh: args.fresh,
         temporary: args.temporary,
         grace: args.grace,

@@ -28,6 +28,8 @@ pub struct Plan {
     pub region: PathBuf,
     /// Bytes of the region.
     pub region_bytes: u64,
+    /// Topics that there may be; without it, as many as go with the size.
+    pub topics: Option<u16>,
     /// Discard what is in a region that was left.
     pub fresh: bool,
     /// Remove the region at the end.
@@ -100,6 +102,7 @@ impl Plan {
         let mut args = self.common("--head".into(), before.unwrap_or(self.listen));
         args.push(format!("--region={}", self.region.display()));
         args.push(format!("--region-size={}", self.region_bytes));
+        args.extend(self.topics.map(|topics| format!("--topics={topics}")));
         args.push(format!("--brokers={}", self.brokers));
         args.push(format!("--spares={}", self.spares));
         args.push(format!("--standbys={}", self.standbys));
@@ -166,6 +169,7 @@ mod tests {
             listen: SocketAddr::from(([127, 0, 0, 1], port)),
             region: "/dev/shm/r".into(),
             region_bytes: 1 << 26,
+            topics: Some(300),
             fresh: true,
             temporary: false,
             log_dir: "/tmp/logs".into(),
@@ -200,6 +204,7 @@ mod tests {
             "--head",
             "--region=/dev/shm/r",
             "--region-size=67108864",
+            "--topics=300",
             "--brokers=3",
             "--standbys=1",
             "--fresh",

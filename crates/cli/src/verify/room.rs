@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_broker_has_a_share_and_large_batches_need_more_of_it() {
-        let geometry = Geometry::for_cluster(1 << 30, 2, 1, 0).expect("a shape");
+        let geometry = Geometry::for_cluster(1 << 30, 2, 1, 0, None).expect("a shape");
         let plan = super::super::plan::tests::plan();
         let small = Room::of(&geometry, &plan);
         assert!(small.bytes < 3 << 28, "of one broker, not of all");

@@ -131,6 +131,7 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir) -> Result<Plan> {
         // A name that the next run sweeps away if this one is killed.
         region: regions::temporary("bench-"),
         region_bytes: plan.region_bytes,
+        topics: None,
         fresh: true,
         temporary: true,
         log_dir: logs.path().to_owned(),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use embar_meter::Snapshot;
 use embar_wire::control::{
     BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic, DeleteTopic, DescribeTopic,
-    ErrorCode, ErrorReply, Metadata, RemoveBroker, SetMetering, Topic, TopicDescription,
+    ErrorCode, ErrorReply, ListTopics, Metadata, RemoveBroker, SetMetering, Topic,
+    TopicDescription,
 };
 
 use super::TopicSpec;
@@ -116,9 +117,18 @@ impl Worker {
     }
 
     pub(super) fn list_topics(&mut self) -> Result<Vec<Topic>, Error> {
-        match self.ask_head(&Control::ListTopics)? {
-            Control::Topics(list) => Ok(list.topics),
-            other => Err(unexpected("the head", &other)),
+        let (mut topics, mut from) = (Vec::new(), 0);
+        loop {
+            let list = match self.ask_head(&Control::ListTopics(ListTopics { from }))? {
+                Control::Topics(list) => list,
+                other => return Err(unexpected("the head", &other)),
+            };
+            topics.extend(list.topics);
+            // Places only grow, or a broker that answers nonsense would be asked for ever.
+            if list.next <= from {
+                return Ok(topics);
+            }
+            from = list.next;
         }
     }
 

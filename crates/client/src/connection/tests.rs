@@ -1,5 +1,5 @@
 use embar_session::Side;
-use embar_wire::control::{ErrorCode, ErrorReply, Metadata};
+use embar_wire::control::{ErrorCode, ErrorReply, ListTopics, Metadata};
 
 use super::*;
 use crate::testing::{SECOND, all_sent, control_frames, far_end, frame, goodbye, welcome};
@@ -141,7 +141,8 @@ fn one_send_at_a_time_and_what_waits_goes_together() {
     link.send(&request).expect("small");
     let (first, bytes) = take_send(&mut link).expect("a request");
     assert_eq!(control_frames(&bytes), [request]);
-    link.send(&Control::ListTopics).expect("small");
+    link.send(&Control::ListTopics(ListTopics::default()))
+        .expect("small");
     link.send(&Control::Status).expect("small");
     assert!(!link.may_send_batch());
     assert!(!link.has_action() && link.poll().is_none());
@@ -149,7 +150,7 @@ fn one_send_at_a_time_and_what_waits_goes_together() {
     let (_, bytes) = take_send(&mut link).expect("two requests");
     assert_eq!(
         control_frames(&bytes),
-        [Control::ListTopics, Control::Status]
+        [Control::ListTopics(ListTopics::default()), Control::Status]
     );
 }
 

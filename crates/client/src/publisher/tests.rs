@@ -11,7 +11,7 @@ mod waits;
 use std::time::Duration;
 
 use embar_wire::ack::encode_ack;
-use embar_wire::control::{Control, ErrorCode, Topics};
+use embar_wire::control::{Control, ErrorCode};
 use embar_wire::frame::FrameId;
 use embar_wire::time::Now;
 
@@ -318,11 +318,12 @@ fn an_unknown_topic_that_may_not_be_created_ends_the_publisher() {
     script.feed(Lane::CONTROL, &welcome(0));
     script.sockets.taken(Lane::CONTROL);
     script.tell(Lane::CONTROL, &cluster(1));
-    assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::ListTopics]);
-    script.tell(
-        Lane::CONTROL,
-        &Control::Topics(Topics { topics: Vec::new() }),
+    assert_eq!(
+        script.sockets.taken(Lane::CONTROL),
+        [FrameId::DescribeTopic]
     );
+    let unknown = refusal(ErrorCode::UnknownTopic, false, None);
+    script.tell(Lane::CONTROL, &unknown);
     let failed = script
         .events
         .iter()

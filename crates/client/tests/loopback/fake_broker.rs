@@ -183,8 +183,9 @@ impl FakeBroker {
                     topic: log.describe(),
                 })
             }
-            Control::ListTopics => Control::Topics(Topics {
+            Control::ListTopics(_) => Control::Topics(Topics {
                 topics: log.topic.iter().map(|_| log.describe()).collect(),
+                next: 0,
             }),
             Control::OpenPublisher(open) if log.topic.as_ref() == Some(&open.topic) => {
                 Control::PublisherOpened(PublisherOpened {

@@ -1,6 +1,7 @@
 //! Appends to an area's GOI and gives back what nobody may read any more.
 
 use crate::canary::{Canary, sings};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{LINK_SLOT, PAGE_RECORDS, PageRef};
@@ -28,7 +29,16 @@ pub struct GoiWriter<M> {
     free: Vec<u32>,
     /// The generation that each page is in.
     generations: Vec<u32>,
+    /// All chains with pages, what is to be given up first last.
+    weights: BTreeSet<(Weight, u32)>,
+    /// Of each chain that is among them.
+    weight_of: BTreeMap<u32, Weight>,
+    /// Pages that were opened in this epoch.
+    opened: u64,
 }
+
+/// Pages of a chain, and, of as many, how long ago it opened the newest.
+type Weight = (usize, Reverse<u64>);
 
 #[derive(Debug)]
 struct Chain<M> {
@@ -36,6 +46,8 @@ struct Chain<M> {
     root: GoiRoot,
     pages: VecDeque<Page>,
     next: u64,
+    /// Which of the pages that were opened in this epoch was its last one.
+    opened: u64,
 }
 
 #[derive(Debug)]
@@ -65,6 +77,9 @@ impl<M: Memory> GoiWriter<M> {
             old: BTreeMap::new(),
             free: Vec::new(),
             generations,
+            weights: BTreeSet::new(),
+            weight_of: BTreeMap::new(),
+            opened: 0,
         };
         for page in (0..writer.pages.pages).rev() {
             match writer.old_page(page) {
@@ -73,6 +88,8 @@ impl<M: Memory> GoiWriter<M> {
             }
         }
         writer.old.values_mut().for_each(|old| sort(old));
+        let chains: Vec<u32> = writer.old.keys().copied().collect();
+        chains.into_iter().for_each(|chain| writer.weigh(chain));
         writer
     }
 
@@ -128,6 +145,7 @@ impl<M: Memory> GoiWriter<M> {
             root,
             pages: VecDeque::new(),
             next: start,
+            opened: 0,
         };
         chain_here.row.store(&root);
         self.chains.insert(chain, chain_here);
@@ -135,6 +153,7 @@ impl<M: Memory> GoiWriter<M> {
         if let Some(old) = self.old.get_mut(&chain) {
             old.iter_mut().for_each(|old| old.end = old.end.min(start));
         }
+        self.weigh(chain);
     }
 
     /// Says which of a chain's pages of older epochs the order still leads to, and up to where: what
@@ -150,6 +169,7 @@ impl<M: Memory> GoiWriter<M> {
             old.end = until.map_or(0, |until| old.end.min(*until));
         }
         sort(pages);
+        self.weigh(chain);
     }
 
     /// Whether the chain was begun.
@@ -206,6 +226,8 @@ impl<M: Memory> GoiWriter<M> {
             }
         };
         let start = known.next;
+        self.opened += 1;
+        known.opened = self.opened;
         known.pages.push_back(Page {
             page,
             records: 0,
@@ -232,6 +254,7 @@ impl<M: Memory> GoiWriter<M> {
                 known.row.store(&known.root);
             }
         }
+        self.weigh(chain);
         Ok(())
     }
 
@@ -258,26 +281,21 @@ impl<M: Memory> GoiWriter<M> {
     }
 
     /// Gives back the pages of a chain all of whose positions lie below `first`, which was raised
-    /// before; calls `leaving` with each record of this epoch's before it goes. The newest page
-    /// stays.
+    /// before; calls `leaving` with each record of this epoch's before it goes. A chain of which nothing
+    /// is left takes no page: it goes on as one that begins in this epoch.
     pub fn release_before(&mut self, chain: u32, first: u64, mut leaving: impl FnMut(&GoiRecord)) {
         self.release_old(chain, first);
-        loop {
-            let Some(known) = self.chains.get_mut(&chain) else {
-                return;
-            };
-            if known.pages.len() < 2 || known.pages[0].end > first {
-                return;
-            }
-            let page = known.pages.pop_front().expect("there are two");
+        while let Some(known) = self.chains.get_mut(&chain)
+            && let Some(page) = known.pages.pop_front_if(|page| page.end <= first)
+        {
             let generation = self.generations[page.page as usize];
             (0..page.records)
                 .filter_map(|slot| self.pages.slot::<GoiRecord>(page.page, slot, generation))
                 .for_each(|record| leaving(&record));
-            known.root.head = known.pages[0].page + 1;
-            known.row.store(&known.root);
+            known.lead_to_first();
             self.retire(chain, page.page);
         }
+        self.weigh(chain);
     }
 
     fn release_old(&mut self, chain: u32, first: u64) {
@@ -294,18 +312,20 @@ impl<M: Memory> GoiWriter<M> {
     pub fn retain_chains(&mut self, exists: impl Fn(u32) -> bool) {
         let chains = self.chains.keys().copied();
         let old = self.old.keys().copied();
-        let mut gone: Vec<u32> = chains.chain(old).filter(|chain| !exists(*chain)).collect();
-        gone.sort_unstable();
-        gone.dedup();
-        for chain in gone {
-            self.release_old(chain, u64::MAX);
-            if let Some(mut known) = self.chains.remove(&chain) {
-                known.row.store(&GoiRoot::default());
-                for page in known.pages {
-                    self.retire(chain, page.page);
-                }
+        let gone: BTreeSet<u32> = chains.chain(old).filter(|chain| !exists(*chain)).collect();
+        gone.into_iter().for_each(|chain| self.drop_chain(chain));
+    }
+
+    /// Gives back every page of a chain, and forgets it.
+    pub fn drop_chain(&mut self, chain: u32) {
+        self.release_old(chain, u64::MAX);
+        if let Some(mut known) = self.chains.remove(&chain) {
+            known.row.store(&GoiRoot::default());
+            for page in known.pages {
+                self.retire(chain, page.page);
             }
         }
+        self.weigh(chain);
     }
 
     fn retire(&mut self, chain: u32, page: u32) {
@@ -335,21 +355,57 @@ impl<M: Memory> GoiWriter<M> {
     }
 
     /// The chain that holds most pages, of this epoch and of older ones in this area, and the end of
-    /// the oldest of these: what to give up first when no page is free. A chain's last page stays, but
-    /// one that was never part of the order goes before all.
+    /// the oldest of these: what to give up first when no page is free. Of chains that hold as many it is
+    /// the one that has opened none for longest. One that was never part of the order goes before all.
     pub fn largest(&self) -> Option<(u32, u64)> {
-        let old = |chain: u32| self.old.get(&chain).map_or(&[][..], |old| &old[..]);
-        let of_now = |chain: u32| self.chains.get(&chain).map(|known| &known.pages);
-        let chains: BTreeSet<u32> = self.chains.keys().chain(self.old.keys()).copied().collect();
-        let sized = chains.into_iter().map(|chain| {
-            let oldest = old(chain).last().map(|oldest| oldest.end);
-            let of_now = of_now(chain).filter(|pages| !pages.is_empty());
-            let pages = old(chain).len() + of_now.map_or(0, VecDeque::len);
-            let pages = if oldest == Some(0) { usize::MAX } else { pages };
-            (pages, chain, oldest.or(of_now.map(|pages| pages[0].end)))
-        });
-        let (_, chain, end) = sized.filter(|(pages, ..)| *pages > 1).max()?;
-        Some((chain, end?))
+        let (_, chain) = self.weights.last()?;
+        let old = self.old.get(chain).and_then(|old| old.last());
+        let of_now = self.chains.get(chain).and_then(|known| known.pages.front());
+        let end = old.map(|oldest| oldest.end).or(of_now.map(|page| page.end));
+        Some((*chain, end?))
+    }
+
+    /// To be called after a chain's pages have changed.
+    fn weigh(&mut self, chain: u32) {
+        let old = self.old.get(&chain).map_or(&[][..], |old| &old[..]);
+        let known = self.chains.get(&chain);
+        let pages = old.len() + known.map_or(0, |known| known.pages.len());
+        let is_lost = old.last().is_some_and(|oldest| oldest.end == 0);
+        let weight = (
+            if is_lost { usize::MAX } else { pages },
+            Reverse(known.map_or(0, |known| known.opened)),
+        );
+        let before = if pages > 0 {
+            self.weight_of.insert(chain, weight)
+        } else {
+            self.weight_of.remove(&chain)
+        };
+        if let Some(before) = before {
+            self.weights.remove(&(before, chain));
+        }
+        if pages > 0 {
+            self.weights.insert((weight, chain));
+        }
+    }
+}
+
+impl<M: Memory> Chain<M> {
+    /// Stores the root that leads to the first page that is left.
+    fn lead_to_first(&mut self) {
+        match self.pages.front() {
+            Some(first) => self.root.head = first.page + 1,
+            None => {
+                self.root = GoiRoot {
+                    chain: self.root.chain,
+                    epoch: self.root.epoch,
+                    start: self.next,
+                    first: self.root.first.max(self.next),
+                    order: self.root.order,
+                    ..GoiRoot::default()
+                };
+            }
+        }
+        self.row.store(&self.root);
     }
 }
 

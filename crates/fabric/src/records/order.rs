@@ -93,7 +93,7 @@ records! {
         48 session: u32,
         /// Low half of the incarnation of the broker whose lane it came by.
         52 incarnation: u16,
-        /// The broker's row, at most 31.
+        /// The broker's row.
         54 row: u8,
         /// The lane in the low 4 bits, the order of its extent (64 KiB << order) in the high 4.
         55 lane_and_order: u8,

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use super::Region;
 use crate::goi::{GoiReader, GoiWriter};
 use crate::lane::{LaneReader, LaneWriter};
+use crate::layout::News;
 use crate::memory::Memory;
+use crate::news::{NewsReader, NewsWriter, SharedNews};
 use crate::notice::{NoticeReader, NoticeWriter};
 use crate::owner::Claim;
 use crate::pages::Pages;
@@ -125,6 +127,38 @@ impl<M: Memory> Region<M> {
             pages: self.geometry().goi_pages,
             nonce: self.parts.nonce,
         }
+    }
+
+    fn news_ring(&self, news: News) -> Ring<M> {
+        self.ring(self.parts.layout.news_lines(news))
+    }
+
+    pub(super) fn news_writer(&self, news: News) -> NewsWriter<M> {
+        let row = self.row_writer(self.parts.layout.news_count(news));
+        NewsWriter::attach(self.news_ring(news), row)
+    }
+
+    /// Chains whose windows the claimed row raises, told by whoever raises them.
+    pub fn window_news_writer(&self, claim: &Claim) -> SharedNews<M> {
+        SharedNews::new(self.news_writer(News::Windows(claim.row())))
+    }
+
+    /// Chains that the claimed candidate orders.
+    pub fn order_news_writer(&self, claim: &Claim) -> NewsWriter<M> {
+        self.news_writer(News::Order(self.area(claim)))
+    }
+
+    /// Chains of which the claimed candidate gives something up.
+    pub fn given_up_writer(&self, claim: &Claim) -> NewsWriter<M> {
+        self.news_writer(News::GivenUp(self.area(claim)))
+    }
+
+    /// What others tell, from now on: the first look says that anything may have changed.
+    ///
+    /// # Panics
+    /// When there is no such row or area.
+    pub fn news(&self, news: News) -> NewsReader<M> {
+        NewsReader::new(self.news_ring(news), self.parts.layout.news_count(news))
     }
 
     /// The claimed candidate's session table.

@@ -4,9 +4,37 @@
 use embar_fabric::canary::{Canary, sings};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{GoiRecord, Memory};
+use embar_fabric::layout::News;
+use embar_fabric::{GoiRecord, Memory, NewsReader, Region};
 
 use super::{RECORDS_PER_STEP, Sequencer};
+
+/// What all brokers tell of the windows that they raise.
+#[derive(Debug)]
+pub(super) struct Windows<M> {
+    news: Vec<NewsReader<M>>,
+    /// Kept for its memory.
+    chains: Vec<u32>,
+}
+
+impl<M: Memory> Windows<M> {
+    pub fn new(region: &Region<M>) -> Self {
+        let rows = region.geometry().data_rows();
+        Self {
+            news: rows.map(|row| region.news(News::Windows(row))).collect(),
+            chains: Vec::new(),
+        }
+    }
+
+    /// Appends the chains whose windows were raised. False when it may be any.
+    fn listen(&mut self, chains: &mut Vec<u32>) -> bool {
+        let mut all_told = true;
+        for news in &mut self.news {
+            all_told &= news.take(chains);
+        }
+        all_told
+    }
+}
 
 impl<M: Memory> Sequencer<M> {
     /// Makes sure that all that one step may order finds room, and says how many records it may
@@ -16,16 +44,18 @@ impl<M: Memory> Sequencer<M> {
     /// GOI, so they may be stored.
     pub(super) fn make_room(&mut self) -> usize {
         let figures = self.core.figures();
-        let per_page = PAGE_RECORDS as usize;
-        // Every chain may have to open one more page.
-        let fixed = figures.chains as usize + 2 + figures.held as usize / per_page;
+        let (per_page, chains) = (PAGE_RECORDS as usize, figures.chains as usize);
+        let fixed = 2 + figures.held as usize / per_page;
         // Where there are few pages, most of them are to be kept all the same.
-        let a_step = (RECORDS_PER_STEP / per_page).min(self.goi.space().1 as usize / 8);
-        let wanted = fixed + a_step.max(1);
+        let a_step = RECORDS_PER_STEP / per_page + chains.min(RECORDS_PER_STEP);
+        let wanted = fixed + a_step.min(self.goi.space().1 as usize / 8).max(1);
         while (self.goi.space().0 as usize) < wanted
             && let Some((chain, end)) = self.goi.largest()
         {
             self.goi.raise_first(chain, end);
+            // Whoever has not read that far yet is to find out, too.
+            self.grown.push(chain);
+            self.given_up.tell(&[chain]);
             // Successors lead readers to our pages. One that raises its epoch after this look sees
             // what is given up; one that had before does not, so nothing may be.
             if self.is_deposed() {
@@ -33,14 +63,23 @@ impl<M: Memory> Sequencer<M> {
             }
             self.release_chain(chain, end);
         }
-        let free = self.goi.space().0 as usize;
-        (free.saturating_sub(fixed) * per_page).clamp(1, RECORDS_PER_STEP)
+        // A record, and what it releases, is of one chain, which may have to open one more page.
+        let free = (self.goi.space().0 as usize).saturating_sub(fixed);
+        let of_all = free.saturating_sub(chains) * per_page;
+        let of_each = free * per_page / (per_page + 1);
+        of_all.max(of_each).clamp(1, RECORDS_PER_STEP)
     }
 
-    /// Gives back pages below what brokers keep.
+    /// Gives back pages below what brokers keep, of the chains of which they keep less than before.
     pub(super) fn release(&mut self) {
-        let chains: Vec<u32> = self.core.chains().map(|(chain, ..)| chain).collect();
-        for chain in chains {
+        let mut chains = std::mem::take(&mut self.windows.chains);
+        if !self.windows.listen(&mut chains) {
+            chains.clear();
+            chains.extend(self.core.chains().map(|(chain, ..)| chain));
+        }
+        chains.sort_unstable();
+        chains.dedup();
+        for chain in chains.drain(..) {
             let rows = self.region.geometry().data_rows();
             let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)));
             let first = windows
@@ -51,6 +90,7 @@ impl<M: Memory> Sequencer<M> {
                 self.release_chain(chain, first);
             }
         }
+        self.windows.chains = chains;
     }
 
     fn release_chain(&mut self, chain: u32, first: u64) {

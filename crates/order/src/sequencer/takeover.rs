@@ -19,6 +19,7 @@
 //! their sum, and the session rows were all stored before it.
 
 use embar_fabric::canary::{Canary, sings};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use embar_fabric::geometry::cell_of;
@@ -30,6 +31,7 @@ use embar_fabric::{
 
 use super::Sequencer;
 use super::lanes::{Intact, Lanes};
+use super::room::Windows;
 use crate::core::{Core, RestoreError};
 use crate::limits::{Limits, LimitsError};
 use crate::reign;
@@ -119,6 +121,10 @@ impl<M: Memory> Sequencer<M> {
             verdicts: Vec::new(),
             notices: Vec::new(),
             told: 0,
+            grown: Vec::new(),
+            order_news: region.order_news_writer(claim),
+            given_up: region.given_up_writer(claim),
+            windows: Windows::new(region),
         };
         sequencer.store_sessions();
         sequencer.store_roots(&cuts);
@@ -162,9 +168,9 @@ impl<M: Memory> Sequencer<M> {
             let read = self.old_pages(cut);
             self.goi.clip_old(cut.chain, &read);
         }
-        let begun = |cell: u16| cuts.iter().any(|cut| cell_of(cut.chain) == cell);
+        let begun: HashSet<u16> = cuts.iter().map(|cut| cell_of(cut.chain)).collect();
         let area = self.region.geometry().area_of(self.claim.row());
-        for cell in (0..self.region.geometry().topics).filter(|cell| !begun(*cell)) {
+        for cell in (0..self.region.geometry().topics).filter(|cell| !begun.contains(cell)) {
             // Of an older reign, and deleted since.
             let old = area.and_then(|area| self.region.goi_root(area, cell));
             if old.is_some_and(|old| old != GoiRoot::default()) {

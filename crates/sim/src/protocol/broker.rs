@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
     Blog, Claim, Extent, GoiRecord, NoticeKind, Outage, PbrKind, PbrRecord, Power, Region,
-    Simulated, WindowWriter,
+    SharedNews, Simulated, WindowWriter,
 };
 use embar_order::{Event, Participant, Reign};
 
@@ -51,6 +51,8 @@ pub struct Broker {
     blog: Blog<Simulated>,
     participant: Participant<Simulated, Tag>,
     windows: BTreeMap<u32, WindowWriter<Simulated>>,
+    /// By which others hear of the windows that it raises.
+    news: SharedNews<Simulated>,
     claim: Claim,
     blocks: BTreeMap<u64, Block>,
     phase: Phase,
@@ -70,6 +72,7 @@ impl Broker {
             blog: region.blog(&claim),
             lanes: region.geometry().lanes.into(),
             participant,
+            news: region.window_news_writer(&claim),
             region,
             windows: BTreeMap::new(),
             claim,
@@ -133,7 +136,8 @@ impl Broker {
             if self.windows.contains_key(chain) {
                 continue;
             }
-            let mut window = self.region.window_writer(&self.claim, cell_of(*chain));
+            let window = self.region.window_writer(&self.claim, cell_of(*chain));
+            let mut window = window.telling(&self.news);
             if window.window().chain != *chain {
                 window.reset(*chain, 0, 0);
             }

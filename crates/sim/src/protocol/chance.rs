@@ -1,6 +1,7 @@
 //! What time and chance do to the world, and what publishers do in it.
 
 use embar_fabric::Outage;
+use embar_fabric::geometry::TOPICS_MAX;
 
 use super::plan::STEP_NS;
 use super::publisher::Publisher;
@@ -85,7 +86,7 @@ impl World {
         self.books.chains.remove(&chain);
         let publishers = self.publishers.iter_mut().filter(|it| it.chain == chain);
         publishers.for_each(Publisher::stop);
-        self.make_chain((chain + (1 << 12), level));
+        self.make_chain((chain + u32::from(TOPICS_MAX), level));
         self.saw("chains deleted", 1);
         self.note(|| format!("chain {chain} is deleted"));
     }

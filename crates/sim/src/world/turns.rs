@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    fn ring_brokers(&mut self, rows: u32) {
+    fn ring_brokers(&mut self, rows: u128) {
         if self.is_bell_lost() {
             return;
         }
@@ -367,7 +367,7 @@ impl World {
                 self.note(format_args!("broker {row} sequences in epoch {epoch}"));
                 self.figures.takeovers += 1;
                 // Whoever waits for an answer of a predecessor is to submit again.
-                self.ring_brokers(u32::MAX);
+                self.ring_brokers(u128::MAX);
                 if let Some(host) = self.host_mut(row) {
                     host.seat_at = 0;
                 }
@@ -393,7 +393,7 @@ impl World {
                         host.seat_at = now;
                     }
                 }
-                self.ring_brokers(if ordered > 0 { u32::MAX } else { told });
+                self.ring_brokers(if ordered > 0 { u128::MAX } else { told });
             }
         }
         Ok(())

@@ -146,10 +146,20 @@ message! {
 }
 
 message! {
-    /// Answer to ListTopics.
+    /// Asks for topics, so many at a time.
+    ListTopics as ListTopicsView {
+        /// 0, or [`Topics::next`] of the answer before.
+        from: u32,
+    }
+}
+
+message! {
+    /// Answer to [`ListTopics`].
     Topics as TopicsView {
-        /// All topics.
+        /// At most [`MAX_LISTED_TOPICS`](crate::limits::MAX_LISTED_TOPICS).
         topics: Vec<Topic>,
+        /// What to ask from for more; 0 when that was all.
+        next: u32,
     }
 }
 

@@ -62,7 +62,7 @@ pub struct LatencyArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     warmup: usize,
     /// Brokers, the head included; the head only sequences unless it is alone
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=128))]
     brokers: u16,
     /// Bytes of shared memory in all
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]

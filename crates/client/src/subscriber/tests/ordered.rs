@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use embar_wire::control::{Topic, Topics};
+use embar_wire::control::{ErrorCode, Topic, TopicDescription};
 
 use super::*;
-use crate::testing::cluster_with;
+use crate::testing::{cluster_with, refusal};
 
 const DATA: u32 = 3;
 
@@ -392,15 +392,18 @@ fn an_order_that_the_first_broker_does_not_know_is_asked_of_the_head() {
         order: 5,
         ..Topic::default()
     };
-    let topics = vec![topic];
-    script.tell(Lane::CONTROL, &Control::Topics(Topics { topics }));
+    let found = TopicDescription {
+        topic,
+        ..TopicDescription::default()
+    };
+    script.tell(Lane::CONTROL, &Control::TopicDescription(found));
     serve(&mut script, StartAt::Earliest, 0, 0);
 
     let mut script = Script::open_with(config(), &cluster_with(DATA, None, None));
     script.connect(Lane::CONTROL);
     script.feed(Lane::CONTROL, &welcome(0));
     script.tell(Lane::CONTROL, &cluster_with(DATA, None, None));
-    let topics = Vec::new();
-    script.tell(Lane::CONTROL, &Control::Topics(Topics { topics }));
+    let unknown = refusal(ErrorCode::UnknownTopic, false, None);
+    script.tell(Lane::CONTROL, &unknown);
     assert!(matches!(script.failure(), Some(Error::UnknownTopic { .. })));
 }

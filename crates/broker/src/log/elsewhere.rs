@@ -1,0 +1,106 @@
+//! What others keep of ordered topics: brokers evict, and tell of it by their windows; sequencers give up
+//! what they have no room for, and tell of it by their roots. The same positions are gone here.
+//!
+//! Only topics that somebody told of are looked at.
+
+use embar_fabric::geometry::cell_of;
+use embar_fabric::layout::News;
+use embar_fabric::memory::Memory;
+use embar_fabric::owner::Claim;
+use embar_fabric::region::Region;
+use embar_fabric::{NewsReader, SharedNews};
+use embar_order::{Heard, Reign};
+
+use super::Log;
+
+/// What others tell, and what this broker tells them.
+pub(super) struct Elsewhere<M: Memory> {
+    told: SharedNews<M>,
+    windows: Vec<NewsReader<M>>,
+    given_up: Heard<M>,
+    /// Topics to look at: those of which others keep less than this broker has read yet.
+    topics: Vec<u32>,
+}
+
+impl<M: Memory> Elsewhere<M> {
+    pub fn new(region: &Region<M>, claim: &Claim) -> Self {
+        let others = region.geometry().data_rows();
+        let others = others.filter(|row| *row != claim.row());
+        Self {
+            told: region.window_news_writer(claim),
+            windows: others.map(|row| region.news(News::Windows(row))).collect(),
+            given_up: Heard::of_given_up(),
+            topics: Vec::new(),
+        }
+    }
+
+    /// By which others hear of the windows that this broker raises.
+    pub fn told(&self) -> &SharedNews<M> {
+        &self.told
+    }
+
+    /// Appends the topics that were told of. False when it may be any.
+    fn listen(&mut self, region: &Region<M>, reign: Option<Reign>, topics: &mut Vec<u32>) -> bool {
+        let mut all_told = true;
+        for news in &mut self.windows {
+            all_told &= news.take(topics);
+        }
+        if let Some(reign) = reign {
+            all_told &= self.given_up.take(region, reign, topics);
+        }
+        all_told
+    }
+}
+
+impl<M: Memory> Log<M> {
+    /// Takes in what other brokers have evicted, and what the sequencer has given up.
+    pub fn refresh_windows(&mut self) {
+        let reign = self.reign();
+        let mut topics = std::mem::take(&mut self.elsewhere.topics);
+        if !self.elsewhere.listen(&self.region, reign, &mut topics) {
+            topics.clear();
+            topics.extend(self.ordered.keys());
+        }
+        topics.sort_unstable();
+        topics.dedup();
+        topics.retain(|topic| !self.refresh_window(*topic, reign));
+        self.elsewhere.topics = topics;
+    }
+
+    /// False if it is to be looked at again.
+    fn refresh_window(&mut self, id: u32, reign: Option<Reign>) -> bool {
+        let cell = cell_of(id);
+        let first = self.first_elsewhere(id);
+        let given_up = reign.and_then(|reign| {
+            let root = self.region.goi_root(reign.area, cell)?;
+            (root.chain == id && root.epoch == reign.epoch).then_some(root.first)
+        });
+        let lasts = || reign.is_some_and(|reign| reign.lasts(&self.region));
+        let first = match given_up {
+            // What a sequencer says counts while it is the one.
+            Some(given_up) if given_up > first && lasts() => given_up,
+            _ => first,
+        };
+        let Some(topic) = self.ordered.get_mut(&id) else {
+            return true;
+        };
+        if first > topic.next {
+            // The follower comes there by itself.
+            return false;
+        }
+        if first > topic.first {
+            topic.raise_first(first);
+            self.evictions += 1;
+            self.resized(id);
+        }
+        true
+    }
+
+    /// The first position that all brokers keep of a topic.
+    pub(super) fn first_elsewhere(&self, id: u32) -> u64 {
+        let rows = self.region.geometry().data_rows();
+        let windows = rows.filter_map(|row| self.region.window(row, cell_of(id)));
+        let of_topic = windows.filter(|window| window.chain == id);
+        of_topic.map(|window| window.first).max().unwrap_or(0)
+    }
+}

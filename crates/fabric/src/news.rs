@@ -1,0 +1,138 @@
+//! News: of which chains something has changed, for readers that would otherwise look at all of them.
+//!
+//! A ring of lines that name chains, and a row that counts the lines. The row is stored after the lines
+//! that it counts, and both after what they tell of, so a reader that looks at what is named finds it.
+//! Nobody waits for readers: one that was overtaken, that comes new, or that does not find a line where
+//! one was counted, is told to look at everything. So is everybody when a new writer begins, as the one
+//! before may have died between a change and its line.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::memory::Memory;
+use crate::records::{NewsCount, NewsLine, Record};
+use crate::ring::Ring;
+use crate::rows::{self, RowWriter};
+
+/// Chains that one line names at most.
+const NAMES: usize = NewsLine::NAMES;
+
+/// The writing end; there is only one.
+#[derive(Debug)]
+pub struct NewsWriter<M> {
+    ring: Ring<M>,
+    row: RowWriter<M, NewsCount>,
+    lines: u64,
+}
+
+impl<M: Memory> NewsWriter<M> {
+    /// Goes on so far above everything that was written here that all readers are overtaken.
+    pub(crate) fn attach(ring: Ring<M>, row: RowWriter<M, NewsCount>) -> Self {
+        let found: Option<NewsCount> = row.read();
+        let above = ring.above_all().max(found.map_or(0, |found| found.lines));
+        let mut writer = Self {
+            lines: above + u64::from(ring.slots) + 1,
+            ring,
+            row,
+        };
+        writer.count();
+        writer
+    }
+
+    /// Tells of chains. What has changed of them was stored before, and settled.
+    pub fn tell(&mut self, chains: &[u32]) {
+        if chains.is_empty() {
+            return;
+        }
+        for named in chains.chunks(NAMES) {
+            let mut line = NewsLine {
+                names: named.len() as u32,
+                ..NewsLine::default()
+            };
+            line.chains[..named.len()].copy_from_slice(named);
+            self.ring.publish(self.lines, &line.to_body());
+            self.lines += 1;
+        }
+        self.count();
+    }
+
+    fn count(&mut self) {
+        self.row.store(&NewsCount {
+            lines: self.lines,
+            ..NewsCount::default()
+        });
+    }
+}
+
+/// The writing end, for several who tell of what they change each by themselves.
+#[derive(Debug)]
+pub struct SharedNews<M>(Arc<Mutex<NewsWriter<M>>>);
+
+impl<M> Clone for SharedNews<M> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<M: Memory> SharedNews<M> {
+    /// Shares a writer.
+    pub fn new(writer: NewsWriter<M>) -> Self {
+        Self(Arc::new(Mutex::new(writer)))
+    }
+
+    pub(crate) fn tell(&self, chain: u32) {
+        // A count that nobody raised after a line costs its readers a line that is written again.
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.tell(&[chain]);
+    }
+}
+
+/// A reading end; there may be any number.
+#[derive(Debug)]
+pub struct NewsReader<M> {
+    ring: Ring<M>,
+    row_at: u64,
+    /// Lines that were read; none before the first look.
+    read: Option<u64>,
+}
+
+impl<M: Memory> NewsReader<M> {
+    pub(crate) fn new(ring: Ring<M>, row_at: u64) -> Self {
+        Self {
+            ring,
+            row_at,
+            read: None,
+        }
+    }
+
+    /// Appends the chains that were told of since the last call, some perhaps more than once. False
+    /// when it cannot tell: then anything may have changed, and the caller looks at everything, after
+    /// this call.
+    #[must_use = "when it is false, everything is to be looked at"]
+    pub fn take(&mut self, chains: &mut Vec<u32>) -> bool {
+        let memory = &*self.ring.memory;
+        let count: Option<NewsCount> = rows::read(memory, self.row_at, self.ring.nonce);
+        let lines = count.map_or(0, |count| count.lines);
+        let Some(read) = self.read.replace(lines) else {
+            return false;
+        };
+        if read == lines {
+            return true;
+        }
+        // Numbers only grow, unless memory is damaged.
+        let new = lines.checked_sub(read);
+        if new.is_none_or(|new| new > self.ring.slots.into()) {
+            return false;
+        }
+        for number in read..lines {
+            let Some(body) = self.ring.observe(number) else {
+                return false;
+            };
+            let line = NewsLine::from_body(&body);
+            let Some(named) = line.chains.get(..line.names as usize) else {
+                return false;
+            };
+            chains.extend_from_slice(named);
+        }
+        true
+    }
+}
