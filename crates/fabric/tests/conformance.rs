@@ -16,6 +16,8 @@ mod index;
 mod lane;
 #[path = "conformance/memory.rs"]
 mod memory;
+#[path = "conformance/news.rs"]
+mod news;
 #[path = "conformance/notice.rs"]
 mod notice;
 #[path = "conformance/sequencer.rs"]
@@ -59,6 +61,8 @@ suite! {
     notice::as_many_are_kept_as_records_may_wait,
     notice::a_new_epoch_goes_on_above,
     notice::each_area_and_lane_has_its_own,
+    news::news_name_what_has_changed,
+    news::who_changes_something_tells,
     goi::records_are_followed_over_pages,
     goi::a_chain_begins_where_told,
     goi::positions_have_no_gaps,

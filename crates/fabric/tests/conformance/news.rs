@@ -1,0 +1,100 @@
+//! News: who changes something tells of which chain.
+
+use std::sync::Arc;
+
+use embar_fabric::layout::{News, TableId};
+use embar_fabric::{Memory, NewsLine, NewsReader, Region};
+
+use crate::common::{Cluster, small};
+use crate::setup::Setup;
+
+/// What is told of; `None` when it may be anything.
+fn take<M: Memory>(reader: &mut NewsReader<M>) -> Option<Vec<u32>> {
+    let mut chains = Vec::new();
+    reader.take(&mut chains).then_some(chains)
+}
+
+pub fn news_name_what_has_changed<S: Setup>() {
+    let setup = S::new(&small());
+    let (here, there) = (setup.host(), setup.host());
+    let mut early = there.news(News::Order(0));
+    assert_eq!(take(&mut early), None, "who comes new looks at everything");
+    assert_eq!(take(&mut early), Some(Vec::new()));
+    let mut writer = here.order_news_writer(&here.claim_unlocked(0));
+    assert_eq!(take(&mut early), None, "so does everybody for a new writer");
+    let mut late = there.news(News::Order(0));
+    assert_eq!(take(&mut late), None);
+    for n in 0..20 {
+        writer.tell(&[]);
+        assert_eq!(take(&mut early), Some(Vec::new()));
+        writer.tell(&[n, n + 1]);
+        for reader in [&mut early, &mut late] {
+            assert_eq!(take(reader), Some(vec![n, n + 1]));
+            assert_eq!(take(reader), Some(Vec::new()));
+        }
+    }
+    // As many as the ring's two lines name are told one by one, more are not.
+    let most: Vec<u32> = (0..2 * NewsLine::NAMES as u32).collect();
+    writer.tell(&most);
+    assert_eq!(take(&mut early), Some(most.clone()));
+    writer.tell(&[1]);
+    assert_eq!(take(&mut early), Some(vec![1]));
+    assert_eq!(take(&mut late), None, "it was overtaken");
+    writer.tell(&[2]);
+    assert_eq!(take(&mut late), Some(vec![2]));
+    let other = here.order_news_writer(&here.claim_unlocked(0));
+    drop(other);
+    assert_eq!(take(&mut late), None, "a successor may know of more");
+}
+
+pub fn who_changes_something_tells<S: Setup>() {
+    let setup = S::new(&small());
+    let (here, there) = (setup.host(), setup.host());
+    let head = here.claim_unlocked(0);
+    let mut cells = here.cell_writer(&head);
+    let mut told = there.news(News::Cells);
+    assert_eq!(take(&mut told), None);
+    cells.store(3, b"topic").expect("it fits");
+    assert_eq!(take(&mut told), Some(vec![3]));
+
+    let broker = here.claim_unlocked(1);
+    let windows = here.window_news_writer(&broker);
+    let mut window = here.window_writer(&broker, 2).telling(&windows);
+    let mut silent = here.window_writer(&broker, 1);
+    let mut told = there.news(News::Windows(1));
+    assert_eq!(take(&mut told), None);
+    window.reset(70, 0, 10);
+    assert_eq!(take(&mut told), Some(vec![70]));
+    window.raise_next(20);
+    silent.reset(71, 0, 10);
+    silent.raise_first(4);
+    assert_eq!(take(&mut told), Some(Vec::new()));
+    window.raise_first(4);
+    assert_eq!(take(&mut told), Some(vec![70]));
+    assert_eq!(there.window(1, 2).map(|window| window.first), Some(4));
+}
+
+/// Where a line was counted and is not there, nobody believes that nothing has changed.
+#[test]
+fn a_line_that_is_missing_is_not_passed_over() {
+    let cluster = Cluster::seeded(&small(), 7);
+    let host = |seed| {
+        let blogs = cluster.blogs.iter();
+        let blogs = blogs.map(|blog| Arc::new(blog.host(seed))).collect();
+        let control = Arc::new(cluster.control.host(seed));
+        let region = Region::from_parts(Arc::clone(&control), blogs).expect("formatted");
+        (region, control)
+    };
+    let ((here, memory), (there, _)) = (host(1), host(2));
+    let mut writer = here.given_up_writer(&here.claim_unlocked(0));
+    let mut reader = there.news(News::GivenUp(0));
+    assert_eq!(take(&mut reader), None);
+    writer.tell(&[1]);
+    let table = here.layout().tables()[TableId::NewsLines as usize];
+    memory.write(table.offset, &vec![0; table.bytes() as usize]);
+    memory.write_back(table.offset, table.bytes());
+    memory.fence();
+    assert_eq!(take(&mut reader), None);
+    writer.tell(&[2]);
+    assert_eq!(take(&mut reader), Some(vec![2]));
+}
