@@ -243,7 +243,7 @@ fn frames_out_of_turn_are_refused() {
 #[test]
 fn those_who_never_finish_are_cut() {
     let config = BrokerConfig {
-        hello_timeout: Duration::from_millis(300),
+        hello_timeout: Duration::from_secs(1),
         frame_timeout: Duration::from_millis(600),
         ..BrokerConfig::default()
     };
@@ -253,23 +253,17 @@ fn those_who_never_finish_are_cut() {
     let silent = Instant::now();
     let mut peer = Peer::connect(data(&cluster));
     assert_eq!(peer.expect_refusal().code, ErrorCode::Timeout);
-    assert!(silent.elapsed() >= Duration::from_millis(300));
+    assert!(silent.elapsed() >= Duration::from_secs(1));
 
     // One byte at a time, each well before the last one would time out.
     let (mut loris, topic) = publisher(&cluster);
     let whole = batch(topic, 0, &[&[1; 4000]]);
-    let begun = Instant::now();
-    for byte in whole.chunks(1) {
-        if loris.stream.write_all(byte).is_err() || begun.elapsed() > Duration::from_secs(5) {
-            break;
-        }
+    let is_cut = whole.chunks(1).any(|byte| {
         std::thread::sleep(Duration::from_millis(20));
         witness.check();
-    }
-    assert!(
-        begun.elapsed() < Duration::from_secs(5),
-        "a frame may not take for ever"
-    );
+        loris.stream.write_all(byte).is_err()
+    });
+    assert!(is_cut, "a frame may not take for ever");
     // An open connection that is between frames may stay.
     std::thread::sleep(Duration::from_millis(700));
     witness.check();

@@ -24,7 +24,7 @@ const TOPIC: &str = "ordered";
 /// The row of the only standby beside a head and one data broker.
 const STANDBY: u16 = 2;
 
-/// A directory for a region. Time is measured here, so the tests of this file take turns.
+/// A directory for a region. Threads are to sleep here, so the tests of this file take turns.
 fn directory() -> ((tempfile::TempDir, MutexGuard<'static, ()>), PathBuf) {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,9 +34,14 @@ fn directory() -> ((tempfile::TempDir, MutexGuard<'static, ()>), PathBuf) {
 }
 
 fn start(dir: &Path, standbys: u16) -> Cluster {
+    start_with(BrokerConfig::default(), dir, standbys)
+}
+
+fn start_with(config: BrokerConfig, dir: &Path, standbys: u16) -> Cluster {
     let builder = Cluster::builder().brokers(2).standbys(standbys);
     let builder = builder.region_bytes(128 << 20).region_dir(dir);
-    builder.start().expect("a small cluster starts")
+    let cluster = builder.config(config).start();
+    cluster.expect("a small cluster starts")
 }
 
 fn look_into(dir: &Path) -> Region<Mapped> {
@@ -118,9 +123,13 @@ fn numbered(count: u64) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn candidates_die_and_come_back_and_the_order_goes_on_within_half_a_second() {
+fn candidates_die_and_come_back_and_the_order_goes_on_without_waiting_for_a_lease() {
     let (_parent, dir) = directory();
-    let mut cluster = start(&dir, 1);
+    let config = BrokerConfig {
+        sequencer_lease: 10 * support::PATIENCE,
+        ..BrokerConfig::default()
+    };
+    let mut cluster = start_with(config, &dir, 1);
     create_ordered(cluster.bootstrap());
     let region = look_into(&dir);
     let active = || Throne::observe(&region).reign.map(|reign| reign.area);
@@ -128,23 +137,18 @@ fn candidates_die_and_come_back_and_the_order_goes_on_within_half_a_second() {
 
     let mut publisher = Publisher::open(data(&cluster));
     assert_eq!(publisher.publish(&0u64.to_le_bytes()), 0);
-    let mut took = Vec::new();
     for n in 1..=5u64 {
         let (dies, takes_over) = if n % 2 == 1 { (0, 1) } else { (STANDBY, 0) };
-        let died = Instant::now();
         cluster.crash_broker(dies);
         assert_eq!(publisher.publish(&n.to_le_bytes()), n);
-        took.push(died.elapsed());
         assert_eq!(active(), Some(takes_over));
+        // Who comes back has looked who sequences when it is ready, and stands by.
         cluster.restart_broker(dies).expect("it comes back");
-        // Who comes back stands by.
-        std::thread::sleep(Duration::from_millis(100));
         assert_eq!(active(), Some(takes_over));
     }
+    assert_eq!(publisher.publish(&6u64.to_le_bytes()), 6);
     assert_eq!(Throne::observe(&region).turns, 6);
-    took.sort_unstable();
-    assert!(took[2] < Duration::from_millis(500), "{took:?}");
-    assert_eq!(read(data(&cluster), 6), numbered(6));
+    assert_eq!(read(data(&cluster), 7), numbered(7));
 }
 
 #[test]
@@ -153,18 +157,20 @@ fn a_sequencer_that_sleeps_is_woken_and_wakes_who_waits_for_it() {
     let cluster = start(&dir, 0);
     create_ordered(cluster.bootstrap());
     let mut publisher = Publisher::open(data(&cluster));
-    let mut took: Vec<Duration> = (0..11)
-        .map(|_| {
-            // Longer than anybody stays awake, and no whole part of how often anybody looks.
-            std::thread::sleep(Duration::from_millis(37));
-            let sent = Instant::now();
-            publisher.publish(b"x");
-            sent.elapsed()
-        })
-        .collect();
-    took.sort_unstable();
-    // Without bells each would look again only every 100 ms.
-    assert!(took[5] < Duration::from_millis(20), "{took:?}");
+    // Without bells each would look again only every 100 ms: one would be lucky now and then, and
+    // not so many in a row. With them any may be held up, and not all.
+    let deadline = Instant::now() + support::PATIENCE;
+    let mut in_a_row = 0;
+    while in_a_row < 12 {
+        // Longer than anybody stays awake, and no whole part of how often anybody looks.
+        std::thread::sleep(Duration::from_millis(37));
+        let sent = Instant::now();
+        publisher.publish(b"x");
+        let took = sent.elapsed();
+        let is_short = took < Duration::from_millis(40);
+        in_a_row = if is_short { in_a_row + 1 } else { 0 };
+        assert!(Instant::now() < deadline, "the last one took {took:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{Space, embar, end_of, eventually, output_of, run, signal, text};
 use serde_json::Value;
@@ -411,14 +411,10 @@ fn a_server_elsewhere_echoes_and_ends_in_order() {
 
 #[test]
 fn a_server_that_dies_takes_messages_with_it_and_that_is_reported() {
-    let (server, bench) = under_way("1000000000", "5s");
-    let killed = Instant::now();
+    // Whoever waited for the dead would wait for longer than anybody here does.
+    let (server, bench) = under_way("1000000000", "3600s");
     signal(server.id(), "KILL");
     let report = report_of_losses(bench);
-    assert!(
-        killed.elapsed() < Duration::from_secs(4),
-        "it does not wait for the dead"
-    );
     let run = &report["runs"][0];
     assert!(number(&run["lost"]) > 0.0 && number(&run["p50_ns"]) > 0.0);
     assert_eq!(report["lost"], run["lost"]);
@@ -432,15 +428,15 @@ fn a_server_that_dies_takes_messages_with_it_and_that_is_reported() {
 
 #[test]
 fn a_server_that_freezes_for_a_while_costs_one_message_and_the_stall_is_told() {
-    let (server, bench) = under_way("30000", "150ms");
+    let (server, bench) = under_way("30000", "1s");
     signal(server.id(), "STOP");
-    // The stall must be longer than the timeout, and shorter than what ends the run.
-    std::thread::sleep(Duration::from_millis(300));
+    // The stall must be longer than the timeout, and shorter than what ends the run: five of it.
+    std::thread::sleep(Duration::from_millis(1500));
     signal(server.id(), "CONT");
     let report = report_of_losses(bench);
     let run = &report["runs"][0];
     let stalls = run["stalls"].as_array().expect("stalls");
-    let long = stalls.iter().filter(|stall| number(&stall["ms"]) > 150.0);
+    let long = stalls.iter().filter(|stall| number(&stall["ms"]) > 1000.0);
     let lost = number(&run["lost"]);
     assert_eq!(
         lost,
@@ -449,7 +445,7 @@ fn a_server_that_freezes_for_a_while_costs_one_message_and_the_stall_is_told() {
     );
     assert!(lost >= 1.0 && stalls.iter().all(|stall| stall["ended"] == true));
     assert!(
-        number(&run["max_ns"]) >= 150e6,
+        number(&run["max_ns"]) >= 1e9,
         "what was waited for stays in the latencies"
     );
     assert!(report["ended_early"].is_null(), "it went on");
@@ -461,8 +457,11 @@ fn a_server_that_freezes_for_good_ends_the_run() {
     signal(server.id(), "STOP");
     let report = report_of_losses(bench);
     let run = &report["runs"][0];
-    assert_eq!(run["stalls"][0]["ended"], false);
-    assert!(number(&run["stalls"][0]["ms"]) >= 250.0);
+    // The machine may have been busy before, for a moment.
+    let stalls = run["stalls"].as_array().expect("stalls");
+    let last = stalls.last().expect("one for good");
+    assert_eq!(last["ended"], false);
+    assert!(number(&last["ms"]) >= 250.0);
     assert!(
         report["ended_early"]
             .as_str()

@@ -6,7 +6,7 @@ use certificate::certificate;
 use embar_redis_servers::{Cluster, ClusterOptions, MoveState};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A key of the first of three masters: `CLUSTER KEYSLOT slot` is 4772.
 const KEY: &str = "{slot}key";

@@ -55,7 +55,7 @@ impl Node {
             folder,
             port,
         };
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while UnixStream::connect(node.socket()).is_err() {
             if node.process.try_wait().expect("a state").is_some() {
                 return None;
@@ -72,7 +72,7 @@ impl Node {
 
     fn connect(&self) -> Connection {
         let stream = UnixStream::connect(self.socket()).expect("the server listens");
-        let patience = Some(Duration::from_secs(10));
+        let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).expect("a timeout");
         Connection { stream }
     }

@@ -17,6 +17,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+/// Nothing takes so long, on no machine: what does hangs.
+const LONG: Duration = Duration::from_secs(60);
+
 /// All that was told so far, a line each: level, target, message and fields.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -77,7 +80,7 @@ fn told(level: Level, words: &[&str]) -> bool {
 }
 
 async fn until_told(level: Level, words: &[&str]) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LONG;
     while !told(level, words) {
         let told = TOLD
             .lock()
@@ -129,21 +132,22 @@ async fn alone() {
     server.pause();
     let reading = {
         let client = client.clone();
-        tokio::spawn(async move { client.get::<String, _>("key").await })
+        tokio::spawn(async move { client.get::<String, _>("key").timeout(LONG).await })
     };
     while client.metrics().total().stats.in_flight == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     server.kill();
-    let read = reading.await.expect("no panic");
+    until_told(Level::WARN, &["connection lost", &node, "reason="]).await;
+    until_told(Level::DEBUG, &["sent again", "cause=\"unknown\""]).await;
+    until_told(Level::WARN, &["not connected", &node, "refused"]).await;
+    let read = client.get::<String, _>("key").await;
     read.expect_err("nobody is there");
-    assert!(told(Level::WARN, &["connection lost", &node, "reason="]));
-    assert!(told(Level::DEBUG, &["sent again", "cause=\"unknown\""]));
-    assert!(told(Level::WARN, &["not connected", &node, "refused"]));
     assert!(told(Level::TRACE, &["failed", "not executed"]));
     server.restart().expect("it starts again");
     let _perhaps_late = client.set("key", 1).await;
     until_told(Level::INFO, &["connected again", &node]).await;
+    let _perhaps_gone = reading.await.expect("no panic");
     until_told(Level::INFO, &["subscribed again", &node, "name=news"]).await;
     assert_eq!(subscriber.next().await, Ok(Heard::Interrupted));
     let all = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +179,7 @@ async fn together() {
     assert!(told(Level::DEBUG, &["MOVED", &old, &place, "to="]));
     cluster.kill(to);
     let dead = format!("from={}", endpoint(&cluster.nodes()[to]));
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LONG;
     while client.set("{tag}", 3).await.is_err() {
         assert!(Instant::now() < deadline, "nobody takes over");
     }

@@ -187,7 +187,7 @@ fn many_threads_send_each_its_own_messages_in_its_own_order() {
                         match ring.reserve(len) {
                             Ok(message) => break message,
                             Err(ReserveError::Full) => {
-                                ring.wait_room(len, Duration::from_secs(30)).unwrap();
+                                ring.wait_room(len, Duration::from_secs(60)).unwrap();
                             }
                             Err(other) => panic!("{other}"),
                         }

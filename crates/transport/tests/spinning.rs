@@ -15,7 +15,7 @@ fn pair(epoll: &mut Epoll) -> (Token, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     theirs
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     let (ours, _) = listener.accept().unwrap();
     (epoll.add(ours).unwrap(), theirs)
@@ -29,7 +29,7 @@ fn room() -> RecvBuf {
 fn next(epoll: &mut Epoll) -> Completion {
     let mut out = Vec::new();
     while out.is_empty() {
-        epoll.poll(Some(Duration::from_secs(10)), &mut out).unwrap();
+        epoll.poll(Some(Duration::from_secs(60)), &mut out).unwrap();
     }
     out.remove(0)
 }
@@ -59,21 +59,20 @@ fn few_receives_are_tried_directly_and_many_by_asking_the_kernel() {
         let mut out = Vec::new();
         let before = epoll.counters();
         epoll.set_spin(Duration::from_millis(20));
-        epoll
-            .poll(Some(LONG.min(Duration::from_millis(20))), &mut out)
-            .unwrap();
-        assert!(out.is_empty());
-        let after = epoll.counters();
-        let (tries, polls) = (
-            after.recv_calls - before.recv_calls,
-            after.polls - before.polls,
-        );
+        let (mut tries, mut polls) = (0, 0);
+        while tries + polls < 4 {
+            let limit = Some(Duration::from_millis(20));
+            epoll.poll(limit, &mut out).unwrap();
+            assert!(out.is_empty());
+            let now = epoll.counters();
+            tries = now.recv_calls - before.recv_calls;
+            polls = now.polls - before.polls;
+        }
         if directly {
             assert!(tries > polls, "{tries} tries, {polls} polls");
-            assert_eq!(tries, after.recv_eagain - before.recv_eagain);
+            assert_eq!(tries, epoll.counters().recv_eagain - before.recv_eagain);
         } else {
             assert_eq!(tries, 0);
-            assert!(polls > 1, "{polls} polls");
         }
         // It hears what comes on any of them.
         let (token, peer) = pairs.last_mut().unwrap();

@@ -22,7 +22,7 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_CONTROL_BYTES};
 use embar_wire::message::Messages;
 use embar_wire::time::{Now, WallNs};
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The smallest cluster: a head and one broker that takes data.
 pub fn small() -> ClusterBuilder {

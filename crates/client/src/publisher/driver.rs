@@ -268,8 +268,10 @@ mod tests {
     use crate::wake::block_on;
 
     /// Far longer than anything takes here; a wait that is never ended shall fail, not hang.
+    const LONG: Duration = Duration::from_secs(60);
+
     fn soon() -> Option<Instant> {
-        Some(Instant::now() + Duration::from_secs(5))
+        Some(Instant::now() + LONG)
     }
 
     fn shared() -> Shared {
@@ -308,7 +310,7 @@ mod tests {
                 scope.spawn(|| block_on(shared.opened(), soon()).map(|result| result.err()));
             let flush = scope.spawn(|| block_on(Flush::new(&shared.receipts), soon()));
             let receipt = Receipt::new(shared.receipts.clone(), Ticket { batch, index: 0 });
-            let receipt = scope.spawn(|| receipt.wait_timeout(Duration::from_secs(5)));
+            let receipt = scope.spawn(|| receipt.wait_timeout(LONG));
             let buffer = scope.spawn(|| {
                 block_on(pool.ready(), soon());
                 pool.try_take().expect_err("no buffer will come")

@@ -356,7 +356,7 @@ mod tests {
         let queue = Queue::default();
         thread::scope(|scope| {
             let queue = &queue;
-            let deadline = Instant::now() + Duration::from_secs(5);
+            let deadline = Instant::now() + Duration::from_secs(60);
             let next =
                 move || block_on(poll_fn(|context| queue.poll_next(context)), Some(deadline));
             let consumer = scope.spawn(next);

@@ -26,11 +26,13 @@ pub struct Conversation {
     stream: TcpStream,
     link: Link<LogProtocol>,
     receiving: Option<RecvBuf>,
+    /// How often something came.
+    receipts: u64,
     began: Instant,
 }
 
 impl Conversation {
-    /// `idle` is how long a client may be silent.
+    /// `idle` is how long a client is told that it may be silent. Nothing is done to one that is.
     pub fn new(stream: TcpStream, idle: Duration) -> Self {
         let rings = Rings::new(64 << 10, 64 << 10, 0).expect("sizes");
         let config = LinkConfig {
@@ -42,8 +44,14 @@ impl Conversation {
             stream,
             link: link.expect("memory"),
             receiving: None,
+            receipts: 0,
             began: Instant::now(),
         }
+    }
+
+    /// How often the client said something.
+    pub fn receipts(&self) -> u64 {
+        self.receipts
     }
 
     fn now(&self) -> Now {
@@ -88,12 +96,11 @@ impl Conversation {
             match timeout.and_then(|()| self.stream.read(buf.spaces().0)) {
                 Ok(count) => {
                     buf.advance(count);
+                    self.receipts += 1;
                     self.link.received(buf, &Ok(count), self.now());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.receiving = Some(buf);
-                    // Only now: what came while this thread did not run was not late.
-                    self.link.tick(self.now());
                     return Heard::Silence;
                 }
                 Err(error) => self.link.received(buf, &Err(error), self.now()),

@@ -15,6 +15,7 @@ use embar_wire::control::{
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
 
+use super::LONG;
 use super::conversation::{Conversation, Heard};
 
 pub const TOPIC: u32 = 3;
@@ -47,6 +48,8 @@ pub struct Log {
     pub refuse: Option<ErrorCode>,
     /// Subscriptions that are over, whoever ended them.
     pub ended: u32,
+    /// How often a subscriber said something after its subscription began: that it lives.
+    pub heartbeats: u64,
     /// Say nothing any more and hear nothing, on any connection; none is closed.
     frozen: bool,
 }
@@ -64,7 +67,7 @@ impl FakeBroker {
         Self::impatient(LinkConfig::default().idle_timeout)
     }
 
-    /// One that ends the session of a client that is silent for `idle`.
+    /// One that tells its clients that they may be silent for `idle`; their heartbeats are counted.
     pub fn impatient(idle: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let broker = Self {
@@ -95,16 +98,18 @@ impl FakeBroker {
         self.changed.notify_all();
     }
 
-    /// Waits for a connection more than there were.
-    pub fn wait_for_connection(&self, before: u32) {
-        let limit = Duration::from_secs(5);
+    /// Waits for something to be so.
+    pub fn wait_until(&self, is_so: impl Fn(&Log) -> bool) {
         let log = self.log.lock().expect("no panic");
-        let waits = |log: &mut Log| log.connections == before;
         let (log, timeout) = self
             .changed
-            .wait_timeout_while(log, limit, waits)
+            .wait_timeout_while(log, LONG, |log| !is_so(log))
             .expect("no panic");
-        assert!(!timeout.timed_out(), "{} connections", log.connections);
+        let (connections, heartbeats) = (log.connections, log.heartbeats);
+        assert!(
+            !timeout.timed_out(),
+            "{connections} connections, {heartbeats} heartbeats"
+        );
     }
 
     /// The log, when this broker is not frozen.
@@ -149,6 +154,7 @@ impl FakeBroker {
                 Heard::Request(Control::Subscribe(subscribe)) => {
                     self.export(client, subscribe.start);
                     self.log().ended += 1;
+                    self.changed.notify_all();
                     return;
                 }
                 Heard::Request(request) => {
@@ -248,10 +254,13 @@ impl FakeBroker {
             order: self.log().order,
         }));
         let mut sent = 0;
+        let before = client.receipts();
         // Whatever else a subscriber says is of the session only.
         while let Heard::Silence = client.hear(Some(Duration::from_millis(1))) {
             let mut out = Vec::new();
-            let log = self.log();
+            let mut log = self.log();
+            log.heartbeats = client.receipts() - before;
+            self.changed.notify_all();
             for frame in &log.frames[sent..] {
                 let (batch, _) =
                     Batch::split_first(frame, MAX_BATCH_BYTES).expect("checked before");

@@ -4,9 +4,8 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use embar_mux::{Conn, Limits, Mux, Reason, Settings};
@@ -102,21 +101,28 @@ fn a_task_that_keeps_its_thread_does_not_hold_up_the_others() {
     let (runtime, address) = (runtime(), server(echo));
     let mux = Mux::on_tokio(&Settings::default(), runtime.handle()).unwrap();
     let conn = open(&mux, address);
-    let slowest = Arc::new(AtomicUsize::new(0));
+    // Replies to the others, who go on until the first one is done.
+    let (replies, over) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let tasks: Vec<_> = (0..CALLERS)
         .map(|caller| {
-            let (conn, slowest) = (conn.clone(), Arc::clone(&slowest));
+            let (conn, replies, over) = (conn.clone(), Arc::clone(&replies), Arc::clone(&over));
             runtime.spawn(async move {
-                for turn in 0..400 {
+                let mut turn = 0;
+                while !over.load(Ordering::Relaxed) {
                     let text = format!("{caller}-{turn}");
-                    let started = Instant::now();
                     assert_eq!(asked(&conn, &text).await, format!("re:{text}\n"));
-                    let took = started.elapsed().as_millis() as usize;
-                    if caller == 0 && turn % 100 == 50 {
-                        // Just woken, together with others, by the driver on this very thread.
-                        thread::sleep(Duration::from_millis(400));
-                    } else if caller != 0 {
-                        slowest.fetch_max(took, Ordering::Relaxed);
+                    turn += 1;
+                    if caller != 0 {
+                        replies.fetch_add(1, Ordering::Relaxed);
+                    } else if turn % 100 == 50 {
+                        // Just woken, together with others, by the driver on this very thread,
+                        // which it keeps until others were given replies meanwhile.
+                        let seen = replies.load(Ordering::Relaxed);
+                        wait_until(|| replies.load(Ordering::Relaxed) > seen + 2 * CALLERS);
+                        over.store(turn == 450, Ordering::Relaxed);
                     }
                 }
             })
@@ -125,8 +131,6 @@ fn a_task_that_keeps_its_thread_does_not_hold_up_the_others() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    let slowest = slowest.load(Ordering::Relaxed);
-    assert!(slowest < 250, "a command took {slowest} ms");
 }
 
 #[test]
@@ -139,7 +143,7 @@ fn answers_before_the_question_end_their_connection_and_no_other() {
     }
     let hasty = server(|mut stream| {
         let _ = stream.write_all(&b"a\n".repeat(100));
-        thread::sleep(Duration::from_secs(5));
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
     let (mux, sane) = (mux(), server(echo));
     for _ in 0..50 {

@@ -11,6 +11,9 @@ use embar_mux::{
     Reason, Settings, SubmitError, block_on,
 };
 
+/// Nothing takes so long, on no machine: what does hangs.
+pub const LONG: Duration = Duration::from_secs(60);
+
 /// Lines; those that begin with '>' were not asked for, and "bad" is no reply.
 #[derive(Default)]
 pub struct Lines {
@@ -120,7 +123,7 @@ pub fn ask(conn: &Conn, text: &str) -> Result<String, CallError> {
 }
 
 pub fn wait_until(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + LONG;
     while !condition() {
         assert!(Instant::now() < deadline, "it never happens");
         thread::sleep(Duration::from_millis(1));

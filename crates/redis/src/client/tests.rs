@@ -3,11 +3,11 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use embar_mux::block_on;
+use embar_mux::{Conn, block_on};
 use embar_redis_servers::{Options, Server};
 
 use super::keeper::Keeper;
@@ -18,18 +18,77 @@ use crate::config::{Config, Endpoint};
 use crate::error::Error;
 use crate::pubsub::{Event, Kind};
 
-/// How long a slow name server takes.
-const LOOK_UP: Duration = Duration::from_secs(1);
+/// Nothing takes so long, on no machine: what does hangs.
+const LONG: Duration = Duration::from_secs(60);
 
-/// Less than that by far, and enough for everything else on a busy machine.
-const SOON: Duration = Duration::from_millis(500);
+/// A name server, which answers when it is told to. One for each name, as tests run at the same time.
+struct NameServer {
+    name: &'static str,
+    state: Mutex<Asked>,
+    changed: Condvar,
+}
 
-/// The names that a slow name server knows; all of them are this machine.
-pub(super) fn look_up(host: &str) -> Option<&'static str> {
-    host.starts_with("slow").then(|| {
-        std::thread::sleep(LOOK_UP);
+#[derive(Default)]
+struct Asked {
+    silent: bool,
+    /// Lookups that wait for an answer.
+    waiting: usize,
+}
+
+impl NameServer {
+    const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            state: Mutex::new(Asked {
+                silent: false,
+                waiting: 0,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn set_silent(&self, silent: bool) {
+        self.state.lock().unwrap().silent = silent;
+        self.changed.notify_all();
+    }
+
+    fn answer(&self) -> &'static str {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        self.changed.notify_all();
+        let silent = |state: &mut Asked| state.silent;
+        let (mut state, _) = self
+            .changed
+            .wait_timeout_while(state, 2 * LONG, silent)
+            .unwrap();
+        state.waiting -= 1;
         "127.0.0.1"
-    })
+    }
+
+    /// Waits until somebody is asking.
+    fn until_asked(&self) {
+        let state = self.state.lock().unwrap();
+        let nobody = |state: &mut Asked| state.waiting == 0;
+        let (_state, timeout) = self
+            .changed
+            .wait_timeout_while(state, LONG, nobody)
+            .unwrap();
+        assert!(!timeout.timed_out(), "nobody asks");
+    }
+
+    /// Whether somebody is waiting for an answer.
+    fn is_asked(&self) -> bool {
+        self.state.lock().unwrap().waiting > 0
+    }
+}
+
+/// The name servers that there are.
+static SLOW: [NameServer; 2] = [NameServer::new("slow-1"), NameServer::new("slow-2")];
+
+/// The names that they know; all of them are this machine.
+pub(super) fn look_up(host: &str) -> Option<&'static str> {
+    let server = SLOW.iter().find(|server| server.name == host)?;
+    Some(server.answer())
 }
 
 fn server() -> Server {
@@ -38,8 +97,7 @@ fn server() -> Server {
 
 fn at(host: &str, server: &Server) -> Config {
     Config {
-        // The first lookup is within it, others are not waited for.
-        timeout: Duration::from_secs(5),
+        timeout: LONG,
         ..Config::standalone(Endpoint::tcp(host, server.port()))
     }
 }
@@ -47,38 +105,42 @@ fn at(host: &str, server: &Server) -> Config {
 #[test]
 fn who_waits_for_time_to_pass_does_not_wait_for_names() {
     let mut server = server();
-    let client = Client::with_blocking(at("slow", &server)).expect("it connects");
+    let names = &SLOW[0];
+    let client = Client::with_blocking(at(names.name, &server)).expect("it connects");
+    names.set_silent(true);
     server.kill();
-    for _ in 0..3 {
-        let started = Instant::now();
+    for turn in 0..3 {
         let get = client.get::<Option<u8>, _>("key");
         let error = get.timeout(Duration::from_millis(50)).wait();
         assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
-        assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+        if turn == 0 {
+            names.until_asked();
+        }
     }
+    assert!(names.is_asked(), "it waited for the name");
+    names.set_silent(false);
 }
 
 #[test]
 fn a_subscriber_is_not_locked_while_a_name_is_looked_up() {
     let server = server();
-    let client = Client::with_blocking(at("slow", &server)).expect("it connects");
+    let names = &SLOW[1];
+    let client = Client::with_blocking(at(names.name, &server)).expect("it connects");
     let mut subscriber = client.subscriber(10);
     let subscribed = subscriber.subscribe_blocking(Kind::Channel, "news");
     subscribed.expect("it is confirmed");
+    names.set_silent(true);
     let kill = ["CLIENT", "KILL", "TYPE", "pubsub"];
     server.command(&kill).expect("it answers");
     assert_eq!(subscriber.next_blocking(), Ok(Event::Interrupted));
-    let mut longest = Duration::ZERO;
+    names.until_asked();
     let cx = &mut Context::from_waker(Waker::noop());
-    let begin = Instant::now();
-    while begin.elapsed() < SOON {
-        let started = Instant::now();
+    for _ in 0..50 {
         assert!(subscriber.poll_next(cx).is_pending());
         subscriber.unsubscribe(Kind::Channel, "other");
-        longest = longest.max(started.elapsed());
-        std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(longest < SOON / 2, "{longest:?}");
+    assert!(names.is_asked(), "it waited for the name");
+    names.set_silent(false);
     let again = subscriber.subscribe_blocking(Kind::Channel, "news");
     assert_eq!(again, Ok(()));
 }
@@ -98,14 +160,17 @@ fn who_waits_is_registered_once_and_who_does_not_is_not() {
         let mut gets: Vec<_> = (0..10)
             .map(|_| client.get::<Option<u8>, _>("key"))
             .collect();
-        for _ in 0..100 {
+        let begin = Instant::now();
+        let mut registered = 0;
+        while registered < 100 {
             for get in &mut gets {
                 assert!(pin!(get).poll(cx).is_pending());
             }
             assert!(sleepers(keeper) <= 10, "{}", sleepers(keeper));
+            registered += usize::from(sleepers(keeper) > 0);
+            assert!(begin.elapsed() < LONG / 2, "nobody waits");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(sleepers(keeper) > 0);
     }
     assert_eq!(sleepers(keeper), 0);
     let subscriber = client.subscriber(1);
@@ -133,8 +198,15 @@ fn a_connection_of_a_node_that_left_is_not_closed_while_somebody_may_use_it() {
         node.link(0).poll_conn(cx).is_pending(),
         "nobody else gets it"
     );
-    // It is looked at many times.
-    std::thread::sleep(Duration::from_millis(500));
+    // All that left are looked at together: when another one is closed, this one was looked at.
+    for _ in 0..3 {
+        let other = Node::new(config.seeds[0].clone(), 1, keeper);
+        let conn = block_on(|cx| other.link(0).poll_conn(cx));
+        let watch = Arc::downgrade(&conn);
+        drop(conn);
+        other.retire(keeper);
+        until_closed(&watch);
+    }
     let ping = b"*1\r\n$4\r\nPING\r\n";
     let class = Class::Write as u8;
     let fill = |out: &mut [u8]| out.copy_from_slice(ping);
@@ -143,10 +215,14 @@ fn a_connection_of_a_node_that_left_is_not_closed_while_somebody_may_use_it() {
     drop(conn);
     let answer = call.expect("it is open").wait(|reply| reply.clone());
     assert_eq!(answer, Ok(b"+PONG\r\n".to_vec()));
+    until_closed(&watch);
+}
+
+fn until_closed(conn: &Weak<Conn>) {
     let begin = Instant::now();
-    while watch.strong_count() > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(5), "it is closed");
-        std::thread::sleep(Duration::from_millis(5));
+    while conn.strong_count() > 0 {
+        assert!(begin.elapsed() < LONG, "it is never closed");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -1,6 +1,6 @@
 //! One server that works.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use embar_redis::command::{Class, Fixed, Route};
 use embar_redis::commands::strings::StringCommands;
@@ -10,7 +10,7 @@ use embar_redis::resp::{ErrorKind, ServerError};
 use embar_redis::{Client, Config, Error, prefix};
 use embar_redis_servers::{Options, Server};
 
-use crate::support::{endpoint, run, server, to};
+use crate::support::{LONG, endpoint, run, server, to};
 
 #[test]
 fn what_was_set_is_found_and_nothing_else() {
@@ -132,11 +132,10 @@ fn without_a_server_the_error_comes_in_time_and_says_why() {
         ..Config::standalone(endpoint(address))
     };
     run(async {
-        let started = Instant::now();
-        let error = Client::with(config).await.expect_err("nobody is there");
+        let client = tokio::time::timeout(LONG, Client::with(config)).await;
+        let error = client.expect("it is told").expect_err("nobody is there");
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         assert!(error.to_string().contains("refused"), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(3));
     });
 }
 
@@ -208,11 +207,10 @@ fn a_reply_that_does_not_come_is_given_up_and_the_connection_goes_on() {
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
         server.pause();
-        let started = Instant::now();
         let late = client.incr("counter").timeout(Duration::from_millis(100));
-        let error = late.await.expect_err("it cannot come");
+        let late = tokio::time::timeout(LONG, late).await;
+        let error = late.expect("it is told").expect_err("it cannot come");
         assert_eq!(error, Error::TimedOut);
-        assert!(started.elapsed() < Duration::from_secs(2));
         server.resume();
         // The first one is done by now, as the error says it may be.
         assert_eq!(client.incr("counter").await, Ok(2));

@@ -1,7 +1,5 @@
 //! Clusters that change.
 
-use std::time::{Duration, Instant};
-
 use embar_redis::command::{Class, Command, Fixed, Route};
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::config::{Config, ReadFrom};
@@ -182,10 +180,8 @@ fn commands_without_a_key_go_to_all_nodes_that_live() {
         for dead in [0, 2] {
             cluster.kill(dead);
             for _ in 0..50 {
-                let started = Instant::now();
                 let pong = client.send::<_, String>(ping()).await;
                 assert_eq!(pong.as_deref(), Ok("PONG"));
-                assert!(started.elapsed() < Duration::from_secs(1));
             }
         }
     });

@@ -13,8 +13,8 @@ use crate::support::{cluster, run, server, to, to_cluster, until};
 fn a_command_that_blocks_holds_up_nobody_else() {
     let server = server();
     let config = Config {
-        timeout: Duration::from_millis(200),
-        dead_after: Duration::from_millis(200),
+        timeout: Duration::from_secs(1),
+        dead_after: Duration::from_secs(1),
         ..to(&server)
     };
     run(async {
@@ -40,7 +40,7 @@ fn a_command_that_blocks_holds_up_nobody_else() {
                 .await
         });
         // Longer than a command may take otherwise, and a connection be silent.
-        tokio::time::sleep(Duration::from_millis(600)).await;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
         client.set("key", 1).await.expect("others are not held up");
         let _len: u32 = client
             .send(cmd("RPUSH").key("list").arg(7))

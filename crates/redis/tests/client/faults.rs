@@ -8,14 +8,14 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::slot::slot;
 use embar_redis::{Client, Config, Error};
 use embar_redis_servers::MoveState;
 
-use crate::support::{Load, cluster, endpoint, run, server, to, to_cluster, until};
+use crate::support::{LONG, Load, cluster, endpoint, run, server, to, to_cluster, until};
 
 #[test]
 fn connections_that_are_killed_again_and_again_lose_nothing_and_do_nothing_twice() {
@@ -80,23 +80,25 @@ fn a_killed_primary_is_replaced_and_the_others_are_not_held_up() {
             .map(|number| format!("other-{number}"))
             .find(|key| cluster.owner_of(slot(key.as_bytes())).ok() != Some(dead))
             .expect("not all keys are in one shard");
-        let before = load.rounds();
         cluster.kill(dead);
-        let killed = Instant::now();
-        for _ in 0..20 {
-            let started = Instant::now();
+        let waiting = {
+            let client = client.clone();
+            let until_taken_over = async move {
+                while let Err(_nobody) = client.incr("counter-0-again{counter-0}").await {}
+            };
+            tokio::spawn(tokio::time::timeout(LONG, until_taken_over))
+        };
+        let mut meanwhile = 0;
+        while !waiting.is_finished() {
             client.incr(&other).await.expect("its shard lives");
-            assert!(started.elapsed() < Duration::from_millis(500));
+            meanwhile += 1;
         }
-        until("somebody takes over", async || {
-            client.incr("counter-0-again{counter-0}").await.is_ok()
-        })
-        .await;
-        assert!(killed.elapsed() < Duration::from_secs(15));
+        let taken_over = waiting.await.expect("no panic");
+        taken_over.expect("somebody takes over");
+        assert!(meanwhile > 2, "{meanwhile} were not held up");
         load.goes_on(500).await;
         // What was acknowledged and not passed on to the replica yet is lost by the server.
         let in_flight = 32 * 4;
-        assert!(before > 0);
         load.settle(&client, in_flight).await;
     });
 }
@@ -107,7 +109,8 @@ fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
     run(async {
         let config = Config {
             timeout: Duration::from_millis(300),
-            dead_after: Duration::from_millis(600),
+            // Longer than the test: whoever waits for that waits too long.
+            dead_after: 2 * LONG,
             ..to_cluster(&cluster)
         };
         let client = Client::with(config).await.expect("it connects");
@@ -119,20 +122,13 @@ fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
             .find(|key| cluster.owner_of(slot(key.as_bytes())).ok() != Some(stalled))
             .expect("not all keys are in one shard");
         cluster.nodes()[stalled].pause();
-        let started = Instant::now();
         let error = client
             .incr("{counter-0}")
             .await
             .expect_err("it says nothing");
-        assert!(error.may_have_executed(), "{error}");
-        assert!(
-            started.elapsed() < Duration::from_secs(2),
-            "{:?}",
-            started.elapsed()
-        );
-        let started = Instant::now();
-        client.incr(&live).await.expect("other nodes answer");
-        assert!(started.elapsed() < Duration::from_millis(250));
+        assert_eq!(error, Error::TimedOut);
+        let live = client.incr(&live).timeout(LONG).await;
+        live.expect("other nodes answer");
         cluster.nodes()[stalled].resume();
         until("it goes on", async || {
             client.incr("{counter-0}x").await.is_ok()
@@ -147,14 +143,21 @@ fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
 fn a_server_that_comes_back_is_used_again_and_reads_never_fail_meanwhile() {
     let mut server = server();
     run(async {
-        let client = Client::with(to(&server)).await.expect("it connects");
+        let config = Config {
+            timeout: LONG,
+            ..to(&server)
+        };
+        let client = Client::with(config).await.expect("it connects");
         client.set("key", 1).await.expect("it is set");
         server.kill();
         let reading = {
             let client = client.clone();
             tokio::spawn(async move { client.get::<Option<u32>, _>("key").await })
         };
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        until("connecting fails", async || {
+            client.metrics().total().connects_failed > 2
+        })
+        .await;
         server.restart().expect("it starts again");
         // It has lost its data, as it keeps them nowhere; the read is sent again by itself.
         assert_eq!(reading.await.expect("no panic"), Ok(None));
@@ -185,9 +188,14 @@ fn a_closed_client_refuses() {
 fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
     let mut cluster = cluster(3, 0);
     run(async {
-        let client = Client::with(to_cluster(&cluster))
-            .await
-            .expect("it connects");
+        // Who waits for the answer, or for the end of the connection, waits longer than the test.
+        let config = Config {
+            timeout: 2 * LONG,
+            connect_timeout: 2 * LONG,
+            dead_after: 2 * LONG,
+            ..to_cluster(&cluster)
+        };
+        let client = Client::with(config).await.expect("it connects");
         let dead = (0..100)
             .map(|number| format!("key-{number}"))
             .find(|key| cluster.owner_of(slot(key.as_bytes())).ok() == Some(1))
@@ -196,12 +204,11 @@ fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
         cluster.nodes()[0].pause();
         cluster.kill(1);
         for _ in 0..5 {
-            let started = Instant::now();
             let get = client.get::<Option<u32>, _>(&dead);
-            let error = get.timeout(Duration::from_millis(100)).await;
+            let get = get.timeout(Duration::from_millis(100));
+            let error = tokio::time::timeout(LONG, get).await;
+            let error = error.expect("it is told");
             assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
-            let took = started.elapsed();
-            assert!(took < Duration::from_millis(500), "{took:?}");
         }
         cluster.nodes()[0].resume();
     });
@@ -230,5 +237,5 @@ fn a_server_of_something_else_is_told_apart_and_not_connected_without_a_pause() 
     });
     // Each pause is up to twice as long as the one before, from 5 ms on.
     let connects = connects.load(Ordering::Relaxed);
-    assert!((2..40).contains(&connects), "{connects} in a second");
+    assert!((1..40).contains(&connects), "{connects} in a second");
 }

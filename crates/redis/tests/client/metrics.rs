@@ -12,7 +12,7 @@ use embar_redis_servers::MoveState;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::support::{cluster, run, server, to, to_cluster, until};
+use crate::support::{LONG, cluster, run, server, to, to_cluster, until};
 
 fn counts(node: &NodeMetrics) -> [u64; 2] {
     [Class::Read, Class::Write].map(|class| node.latency(class).count())
@@ -129,7 +129,7 @@ fn a_silent_server_and_one_that_dies_are_told_apart() {
         assert_eq!((seen.stats.timeouts, seen.stats.in_flight), (1, 1));
         let lost = {
             let client = client.clone();
-            tokio::spawn(async move { client.incr("key").await })
+            tokio::spawn(async move { client.incr("key").timeout(LONG).await })
         };
         until("it is sent", async || {
             client.metrics().total().stats.in_flight == 2

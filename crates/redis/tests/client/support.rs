@@ -11,6 +11,9 @@ use embar_redis::{Client, Config};
 use embar_redis_servers::{Cluster, ClusterOptions, Options, Server};
 use tokio::task::JoinHandle;
 
+/// Nothing takes so long, on no machine: what does hangs.
+pub const LONG: Duration = Duration::from_secs(60);
+
 pub fn server() -> Server {
     Server::start(&Options::default()).expect("redis-server runs")
 }
@@ -48,7 +51,7 @@ pub fn run<R>(test: impl Future<Output = R>) -> R {
 
 /// Waits for something that comes true by itself.
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LONG;
     while !condition().await {
         assert!(Instant::now() < deadline, "it never happens: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -105,8 +105,11 @@ fn a_paused_peer_makes_the_ring_full_and_resume_lets_all_through() {
     let (handler, _seen) = recorder();
     let session = client.connect(gated.server.address(), handler).unwrap();
     let at_server = gated.sessions.recv_timeout(LONG).unwrap();
-    let sent = fill_up(&session);
-    assert!(session.stats().queued_bytes > 8000);
+    let mut sent = 0;
+    until("the ring stays full", || {
+        sent += fill_up(&session);
+        session.stats().queued_bytes > 8000
+    });
     assert_eq!(gated.taken.load(Ordering::Relaxed), 0);
     *gated.open.lock().unwrap() = true;
     at_server.resume();
@@ -121,11 +124,18 @@ fn on_full_wait_waits_as_long_as_it_says() {
     let (handler, _seen) = recorder();
     let session = client.connect(gated.server.address(), handler).unwrap();
     let at_server = gated.sessions.recv_timeout(LONG).unwrap();
-    let (before, error) = fill(&session);
-    assert_eq!(error, SendError::Full);
-    let started = Instant::now();
-    assert_eq!(fill(&session), (0, SendError::Full));
-    assert!(started.elapsed() >= timeout);
+    let mut before = 0;
+    loop {
+        let started = Instant::now();
+        let (sent, error) = fill(&session);
+        assert_eq!(error, SendError::Full);
+        assert!(started.elapsed() >= timeout);
+        before += sent;
+        // Until the kernel takes no more.
+        if sent == 0 {
+            break;
+        }
+    }
     // A longer wait ends when there is room.
     session.set_on_full(OnFull::Wait { timeout: LONG });
     let waiting = {
@@ -405,14 +415,18 @@ fn a_sender_of_bodies_waits_as_long_as_it_says_and_takes_no_room() {
     let (_client, session, body, peer) = full_of_bodies(&gated, small());
     let timeout = Duration::from_millis(50);
     session.set_on_full(OnFull::Wait { timeout });
-    let before = Arc::strong_count(&body);
-    for _ in 0..3 {
+    let mut in_vain = 0;
+    while in_vain < 3 {
+        let before = Arc::strong_count(&body);
         let begun = Instant::now();
-        let sent = session.send_body(BODY, &[], Arc::clone(&body));
-        assert_eq!(sent, Err(SendError::Full));
+        if session.send_body(BODY, &[], Arc::clone(&body)).is_ok() {
+            // The kernel took some more.
+            continue;
+        }
         let took = begun.elapsed();
         assert!(took >= timeout && took < LONG / 2, "{took:?}");
-        assert_eq!(Arc::strong_count(&body), before, "kept for nothing");
+        assert!(Arc::strong_count(&body) <= before, "kept for nothing");
+        in_vain += 1;
     }
     // What was given up takes no room for ever: all that fits fits once more.
     *gated.open.lock().unwrap() = true;
@@ -422,6 +436,15 @@ fn a_sender_of_bodies_waits_as_long_as_it_says_and_takes_no_room() {
     let large = Arc::new(vec![0; 1 << 20]);
     session.send_body(BODY, &[], Arc::clone(&large)).unwrap();
     until("it is sent, too", || Arc::strong_count(&large) == 1);
+}
+
+/// Sends until that fails.
+fn while_ok(mut send: impl FnMut() -> Result<(), SendError>) -> SendError {
+    loop {
+        if let Err(error) = send() {
+            return error;
+        }
+    }
 }
 
 #[test]
@@ -443,7 +466,9 @@ fn a_sender_of_bodies_that_waits_is_told_when_the_session_ends() {
         let (told, outcome) = channel();
         for _ in 0..2 {
             let (session, body, told) = (session.clone(), Arc::clone(&body), told.clone());
-            std::thread::spawn(move || told.send(session.send_body(BODY, &[], body)));
+            // The kernel may take some more.
+            let send = move || while_ok(|| session.send_body(BODY, &[], Arc::clone(&body)));
+            std::thread::spawn(move || told.send(send()));
         }
         assert!(
             outcome.recv_timeout(Duration::from_millis(20)).is_err(),
@@ -452,7 +477,7 @@ fn a_sender_of_bodies_that_waits_is_told_when_the_session_ends() {
         end(&session, &peer);
         for _ in 0..2 {
             let sent = outcome.recv_timeout(LONG / 2);
-            assert_eq!(sent, Ok(Err(SendError::Closed)), "end {number}");
+            assert_eq!(sent, Ok(SendError::Closed), "end {number}");
         }
         until("all released", || Arc::strong_count(&body) == 1);
     }

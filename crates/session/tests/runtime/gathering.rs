@@ -18,9 +18,15 @@ use crate::support::{
     Event, LONG, closed, echo_server, loopback, message, recorder, recording_server, small, until,
 };
 
-/// Far more than a message may gather, and far less than any heartbeat or deadline of a session
-/// that would send it by chance.
-const PROMPTLY: Duration = Duration::from_secs(1);
+/// More than anything takes on any machine, and less than the deadlines of a session that would send
+/// by chance what was left behind. There are no heartbeats that could.
+const PROMPTLY: Duration = Duration::from_secs(30);
+
+/// Sends no heartbeats.
+fn quiet(mut settings: Settings) -> Settings {
+    settings.link.keep_alive = Duration::ZERO;
+    settings
+}
 
 /// Sends the next numbers.
 fn send(session: &Session, numbers: std::ops::Range<u64>) {
@@ -58,6 +64,7 @@ struct Pair {
 }
 
 fn pair(settings: Settings) -> Pair {
+    let settings = quiet(settings);
     let (server, at_server) = recording_server(settings.clone(), loopback());
     let client = Client::with(Plain, settings).unwrap();
     let (session, at_client, peer) = another(&server, &at_server, &client);
@@ -223,8 +230,8 @@ fn what_is_asked_of_the_worker_while_messages_gather_is_done_promptly() {
         status: StatusPolicy::Local,
         ..Settings::default()
     };
-    let (server, at_server) = recording_server(settings, loopback());
-    let client = Client::new().unwrap();
+    let (server, at_server) = recording_server(quiet(settings), loopback());
+    let client = Client::with(Plain, quiet(Settings::default())).unwrap();
     let (told, answers) = channel();
     let session = client.connect(server.address(), Asker(told)).unwrap();
     let Event::Opened(..) = at_server.recv_timeout(LONG).unwrap() else {
@@ -315,8 +322,8 @@ impl Handler for Shut {
 
 #[test]
 fn a_session_that_takes_nothing_sends_what_gathers() {
-    let (server, at_server) = recording_server(small(), loopback());
-    let client = Client::with(Plain, small()).unwrap();
+    let (server, at_server) = recording_server(quiet(small()), loopback());
+    let client = Client::with(Plain, quiet(small())).unwrap();
     let (told, paused) = channel();
     let session = client.connect(server.address(), Shut(told)).unwrap();
     let Event::Opened(peer, _) = at_server.recv_timeout(LONG).unwrap() else {

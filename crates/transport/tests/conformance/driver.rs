@@ -10,7 +10,7 @@ use embar_transport::{Completion, Mapped, Reactor, RecvBuf, SendBuf, Store, Stre
 
 use crate::Kind;
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 pub struct Driver<R> {
     pub reactor: R,

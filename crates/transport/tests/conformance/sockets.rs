@@ -24,7 +24,7 @@ pub fn a_socket_file_is_listened_on_connected_to_and_removed<K: Kind>() {
     let server = driver.reactor.add(stream).unwrap();
     assert_eq!(driver.receive_exactly(server, 5), b"early");
 
-    let patience = std::time::Duration::from_secs(10);
+    let patience = std::time::Duration::from_secs(60);
     let mut blocking = socket::connect(&address, patience, &SocketOptions::default()).unwrap();
     let stream = driver.accepted(listener);
     let served = driver.reactor.add(stream).unwrap();
