@@ -5,7 +5,8 @@
 //! a running cluster.
 //!
 //! Read in this order: [`command`] (starting programs), [`mod@test`] (the steps), then the chores:
-//! [`needs`], [`lint`], [`loom`], [`fuzz`], [`sim`]; [`results`] adds up what test programs say.
+//! [`needs`], [`lint`], [`loom`], [`fuzz`], [`sim`]; [`results`] adds up what test programs say, and
+//! [`left_out`] what they could not try.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -15,9 +16,11 @@
 
 mod command;
 mod fuzz;
+mod left_out;
 mod lint;
 mod loom;
 mod needs;
+mod programs;
 mod results;
 mod sim;
 mod test;

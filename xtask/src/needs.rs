@@ -1,11 +1,13 @@
-//! What the tests need from the machine, checked before anything long begins.
+//! What the tests need from the machine, checked before anything long begins, and brought where that
+//! can be done.
 
+use crate::programs::{PROGRAMS, Program};
 use anyhow::{Context, bail};
-use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::{env, fs};
 
 /// Where regions live.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -13,57 +15,9 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// Room for the regions of all tests that run at once, in bytes, with a good part to spare.
 const SHARED_MEMORY_BYTES_MIN: u64 = 1 << 30;
 
-/// A program that must be there.
-struct Program {
-    /// What is started, with an argument that makes it end at once.
-    command: [&'static str; 2],
-    why: &'static str,
-    /// What brings it.
-    source: Source,
-}
-
-enum Source {
-    /// Packages of Debian and its relatives.
-    Debian(&'static [&'static str]),
-    /// A command of the Rust toolchain.
-    Rustup(&'static str),
-}
-
-const PROGRAMS: [Program; 6] = [
-    Program {
-        command: ["cc", "--version"],
-        why: "a C compiler, which also links what Rust compiles",
-        source: Source::Debian(&["gcc", "libc6-dev"]),
-    },
-    Program {
-        command: ["cargo-fmt", "--version"],
-        why: "the formatter of the Rust toolchain",
-        source: Source::Rustup("rustup component add rustfmt"),
-    },
-    Program {
-        command: ["cargo-clippy", "--version"],
-        why: "the linter of the Rust toolchain",
-        source: Source::Rustup("rustup component add clippy"),
-    },
-    // Where systemd runs, Debian's package starts a server on port 6379: no test uses that port.
-    Program {
-        command: ["redis-server", "--version"],
-        why: "the server that the Redis client is tested with",
-        source: Source::Debian(&["redis-server"]),
-    },
-    Program {
-        command: ["setpriv", "--version"],
-        why: "it ends Redis servers with the test that started them",
-        source: Source::Debian(&["util-linux"]),
-    },
-    Program {
-        command: ["ip", "-V"],
-        why: "it makes networks that tests can cut, which root may do",
-        source: Source::Debian(&["iproute2"]),
-    },
-];
-
-/// An error that says what to do, for the first thing that is missing.
+/// Checks everything, and installs what is missing: at once where that is allowed without a
+/// password, on a terminal when whoever sits there agrees. Otherwise an error says what to do about
+/// all of it.
 pub fn check() -> anyhow::Result<()> {
     if !cfg!(target_os = "linux") {
         bail!(
@@ -71,54 +25,135 @@ pub fn check() -> anyhow::Result<()> {
         );
     }
     shared_memory()?;
-    for program in &PROGRAMS {
-        if !program.is_there() {
-            program.bring()?;
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let Some(way) = way(&missing)? else {
+        bail!("{}", told(&missing, &["sudo"]));
+    };
+    for command in commands(&missing, way) {
+        eprintln!("missing, so it is installed: {}", command.join(" "));
+        let mut installer = Command::new(&command[0]);
+        installer.env("DEBIAN_FRONTEND", "noninteractive");
+        if !succeeds(installer.args(&command[1..])) {
+            bail!("`{}` failed: {}", command.join(" "), told(&missing, way));
         }
+    }
+    let still = self::missing();
+    if !still.is_empty() {
+        bail!("after all was installed: {}", told(&still, way));
     }
     Ok(())
 }
 
-impl Program {
-    fn is_there(&self) -> bool {
-        let [name, argument] = self.command;
-        runs(Command::new(name).arg(argument).stdout(Stdio::null()))
-    }
-
-    /// Installs it where nobody can be asked, says how to do it everywhere else.
-    fn bring(&self) -> anyhow::Result<()> {
-        let ([name, _], why) = (self.command, self.why);
-        let packages = match self.source {
-            Source::Debian(packages) => packages,
-            Source::Rustup(command) => bail!("`{name}` is missing ({why}): run `{command}`"),
-        };
-        let install = format!("apt-get install {}", packages.join(" "));
-        if !may_install() {
-            bail!("`{name}` is missing ({why}): run `{install}`, or what your system has for it");
+/// Why nobody can cut networks here, if that is so: neither is this root, nor may everybody be root
+/// of a namespace.
+pub fn no_networks() -> Option<String> {
+    let mut why = None;
+    for namespaces in [&["--net"][..], &["--user", "--map-root-user", "--net"]] {
+        let mut command = Command::new("unshare");
+        match command.args(namespaces).arg("true").output() {
+            Ok(output) if output.status.success() => return None,
+            Ok(output) => why = Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Err(error) => why = Some(format!("unshare: {error}")),
         }
-        eprintln!("`{name}` is missing ({why}): {install}");
-        let apt = |arguments: &[&str]| {
-            let mut command = Command::new("apt-get");
-            command.env("DEBIAN_FRONTEND", "noninteractive");
-            runs(command.args(arguments).stdin(Stdio::null()))
-        };
-        let quietly = [&["install", "--yes", "--no-install-recommends"], packages].concat();
-        if !(apt(&["update"]) && apt(&quietly) && self.is_there()) {
-            bail!("`{install}` did not bring `{name}`: install it by hand");
-        }
-        Ok(())
     }
+    why
 }
 
-/// Whether it could be started and succeeded.
-fn runs(command: &mut Command) -> bool {
-    command.status().is_ok_and(|status| status.success())
+fn missing() -> Vec<&'static Program> {
+    PROGRAMS
+        .iter()
+        .filter(|program| !is_there(program))
+        .collect()
 }
 
-/// On a machine that exists for this run, and as the user who may.
-fn may_install() -> bool {
-    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-    is_root && env::var_os("CI").as_deref() == Some(OsStr::new("true"))
+fn is_there(program: &Program) -> bool {
+    let [name, argument] = program.command;
+    succeeds(Command::new(name).arg(argument).stdout(Stdio::null()))
+}
+
+/// What a command begins with that installs something; `None`: it may not be done.
+fn way(missing: &[&Program]) -> anyhow::Result<Option<&'static [&'static str]>> {
+    let here =
+        |program: &str| succeeds(Command::new(program).arg("--version").stdout(Stdio::null()));
+    if missing.iter().any(|program| !program.packages.is_empty()) && !here("apt-get") {
+        return Ok(None);
+    }
+    if fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        return Ok(Some(&[]));
+    }
+    if succeeds(
+        Command::new("sudo")
+            .args(["-n", "true"])
+            .stderr(Stdio::null()),
+    ) {
+        return Ok(Some(&["sudo", "-n"]));
+    }
+    let asked = io::stdin().is_terminal() && io::stderr().is_terminal() && here("sudo");
+    Ok((asked && agreed(&told(missing, &["sudo"]))?).then_some(&["sudo"]))
+}
+
+/// Asks whoever sits at the terminal, once.
+fn agreed(what: &str) -> anyhow::Result<bool> {
+    eprint!("{what}. Shall it be run now? [y/N] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim().eq_ignore_ascii_case("y"))
+}
+
+/// What installs all of it, with nothing to be asked.
+fn commands(missing: &[&Program], way: &[&str]) -> Vec<Vec<String>> {
+    let of = |words: [&[&str]; 3]| words.concat().into_iter().map(str::to_owned).collect();
+    let (packages, components) = sources(missing);
+    let mut commands = Vec::new();
+    if !packages.is_empty() {
+        let install = ["apt-get", "install", "--yes", "--no-install-recommends"];
+        commands.push(of([way, &["apt-get", "update"], &[]]));
+        commands.push(of([way, &install, &packages]));
+    }
+    if !components.is_empty() {
+        // The toolchain is the user's own.
+        commands.push(of([&[], &["rustup", "component", "add"], &components]));
+    }
+    commands
+}
+
+/// Packages of Debian and components of the toolchain.
+fn sources(missing: &[&Program]) -> (Vec<&'static str>, Vec<&'static str>) {
+    let packages = missing.iter().flat_map(|program| program.packages).copied();
+    let components = missing.iter().filter_map(|program| program.component);
+    (packages.collect(), components.collect())
+}
+
+/// All that is missing and the one line that brings it.
+fn told(missing: &[&Program], way: &[&str]) -> String {
+    let named: Vec<String> = missing
+        .iter()
+        .map(|program| format!("`{}` ({})", program.command[0], program.why))
+        .collect();
+    let (packages, components) = sources(missing);
+    let mut lines = Vec::new();
+    if !packages.is_empty() {
+        let install = [way, &["apt-get", "install"], &packages].concat();
+        lines.push(install.join(" "));
+    }
+    if !components.is_empty() {
+        lines.push(format!("rustup component add {}", components.join(" ")));
+    }
+    format!(
+        "missing: {}; this brings it: `{}` (or what your system has for it)",
+        named.join(", "),
+        lines.join(" && ")
+    )
+}
+
+/// Whether it could be started and succeeded. It is asked nothing.
+fn succeeds(command: &mut Command) -> bool {
+    let status = command.stdin(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 fn shared_memory() -> anyhow::Result<()> {
@@ -160,8 +195,42 @@ fn available_kib(df: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{available_bytes, available_kib};
+    use super::{available_bytes, available_kib, commands, told};
+    use crate::programs::{PROGRAMS, Program};
     use std::path::Path;
+
+    /// Programs of these names.
+    fn programs<const N: usize>(names: [&str; N]) -> [&'static Program; N] {
+        names.map(|name| {
+            let is_it = |program: &&Program| program.command[0] == name;
+            PROGRAMS.iter().find(is_it).expect("it is needed")
+        })
+    }
+
+    #[test]
+    fn all_that_is_missing_is_told_in_one_line_with_the_line_that_brings_it() {
+        let missing = programs(["cargo-clippy", "redis-server", "ip"]);
+        let told = told(&missing, &["sudo"]);
+        assert!(!told.contains('\n'), "{told}");
+        let line = "`sudo apt-get install redis-server iproute2 && rustup component add clippy`";
+        let named = ["`redis-server`", "`ip`", "`cargo-clippy`", line];
+        assert!(named.iter().all(|part| told.contains(part)), "{told}");
+    }
+
+    #[test]
+    fn all_of_it_is_installed_at_once_and_the_toolchain_without_a_right_to_anything() {
+        let missing = programs(["cargo-clippy", "redis-server", "ip"]);
+        let commands = commands(&missing, &["sudo", "-n"]);
+        let lines: Vec<String> = commands.iter().map(|words| words.join(" ")).collect();
+        assert_eq!(
+            lines,
+            [
+                "sudo -n apt-get update",
+                "sudo -n apt-get install --yes --no-install-recommends redis-server iproute2",
+                "rustup component add clippy",
+            ]
+        );
+    }
 
     #[test]
     fn free_space_is_read() {

@@ -6,6 +6,7 @@
 //! is built once more.
 
 use crate::command::Call;
+use crate::left_out::LeftOut;
 use crate::results::Results;
 use crate::workspace::Workspace;
 use crate::{lint, loom, needs, sim};
@@ -23,6 +24,9 @@ pub struct Arguments {
     /// Only these steps, in this order; all of them when none is named
     #[arg(value_enum)]
     steps: Vec<Step>,
+    /// Succeed although tests that cut networks could not run, where nobody but root may do that
+    #[arg(long)]
+    without_networks: bool,
 }
 
 /// The order here is the order in which they run.
@@ -60,6 +64,10 @@ pub fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<()> {
         named => named,
     };
     needs::check()?;
+    let left_out = match steps.contains(&Step::Tests) {
+        true => LeftOut::find(arguments.without_networks)?,
+        false => LeftOut::nothing(),
+    };
     let begin = Instant::now();
     let mut done = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -70,17 +78,17 @@ pub fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<()> {
             step.name(),
             step.help()
         );
-        done.push(step.run(workspace)?);
+        done.push(step.run(workspace, &left_out)?);
     }
     report(&done, begin.elapsed());
-    Ok(())
+    left_out.report()
 }
 
 impl Step {
-    fn run(self, workspace: &Workspace) -> anyhow::Result<Done> {
+    fn run(self, workspace: &Workspace, left_out: &LeftOut) -> anyhow::Result<Done> {
         let begin = Instant::now();
         let mut results = Results::default();
-        let outcome = self.run_all(workspace, &mut results);
+        let outcome = self.run_all(workspace, left_out, &mut results);
         let (name, took) = (self.name(), begin.elapsed());
         let seconds = took.as_secs_f32();
         if results.any() && outcome.is_err() {
@@ -95,11 +103,19 @@ impl Step {
         })
     }
 
-    fn run_all(self, workspace: &Workspace, results: &mut Results) -> anyhow::Result<()> {
+    fn run_all(
+        self,
+        workspace: &Workspace,
+        left_out: &LeftOut,
+        results: &mut Results,
+    ) -> anyhow::Result<()> {
         if self == Self::Lint {
             return lint::run(workspace).map_err(|error| again(&error, &"cargo xtask lint"));
         }
-        for call in self.calls(workspace)? {
+        for mut call in self.calls(workspace)? {
+            if let Some((name, file)) = left_out.variable().filter(|_| self == Self::Tests) {
+                call = call.env(name, file);
+            }
             let outcome = if self.has_results() {
                 call.run_tests(workspace, results)
             } else {

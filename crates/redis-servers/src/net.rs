@@ -9,6 +9,8 @@
 //! and tells nobody. The queue discipline `netem` can do that, too, but many kernels are built without it, and it would
 //! have to be taught who talks to whom.
 
+mod anybody;
+
 use crate::process;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fmt::{self, Debug, Formatter};
@@ -45,7 +47,7 @@ pub enum NetError {
     },
     /// The kernel does not let us.
     #[error(
-        "no network namespace can be made ({0}): run this as root (sudo), and in a container start it with --privileged"
+        "no network namespace can be made ({0}): run this as root, or allow everybody user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns, whichever there are), and start a container with --privileged"
     )]
     NotAllowed(String),
     /// A namespace was made and cannot be held.
@@ -222,7 +224,8 @@ pub struct Net {
 }
 
 impl Net {
-    /// A network with so many hosts for servers. Needs the right to make network namespaces, which root has.
+    /// A network with so many hosts for servers. Needs the right to make network namespaces, which root has; tests of
+    /// everybody use [`Net::test`].
     ///
     /// # Errors
     /// What is missing, and what to do about it.
@@ -309,10 +312,11 @@ mod tests {
     use crate::server::{Options, Server};
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
-    use std::time::Duration;
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     fn connect(address: SocketAddr) -> TcpStream {
-        TcpStream::connect_timeout(&address, Duration::from_secs(5)).unwrap()
+        TcpStream::connect_timeout(&address, Duration::from_secs(60)).unwrap()
     }
 
     /// Sends a command, whose reply does not come.
@@ -324,48 +328,57 @@ mod tests {
     }
 
     fn hears(stream: &mut TcpStream, reply: &str) {
-        let patience = Some(Duration::from_secs(20));
+        let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).unwrap();
         let mut heard = vec![0; reply.len()];
         stream.read_exact(&mut heard).unwrap();
         assert_eq!(heard, reply.as_bytes());
     }
 
+    fn until(is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "it is never done");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn packets_are_lost_in_one_direction_or_both_and_arrive_again() {
-        let net = Net::start(2).unwrap_or_else(|error| panic!("{error}"));
-        let server = |host| {
-            let host = Some(host);
-            let options = Options::default();
-            Server::start(&Options { host, ..options }).unwrap()
-        };
-        let [cut, other] = net
-            .hosts()
-            .try_into()
-            .map(|hosts: [_; 2]| hosts.map(server))
-            .unwrap();
-        let ip = net.hosts()[0].address();
-        assert_eq!(cut.address().ip(), ip);
-        let count = || cut.command(&["GET", "count"]).unwrap();
-        net.inside(|| {
-            let mut stream = connect(cut.address());
-            net.lose(ip, Lost::Replies).unwrap();
-            vainly(&mut stream, "INCR count");
-            assert_eq!(count(), "1", "it was done");
-            net.heal(ip, Lost::Replies).unwrap();
-            hears(&mut stream, ":1\r\n");
-            for lost in [Lost::Requests, Lost::All, Lost::Alone] {
-                let before = count();
-                net.lose(ip, lost).unwrap();
+        Net::test(2, |net| {
+            let server = |host| {
+                let host = Some(host);
+                let options = Options::default();
+                Server::start(&Options { host, ..options }).unwrap()
+            };
+            let [cut, other] = net
+                .hosts()
+                .try_into()
+                .map(|hosts: [_; 2]| hosts.map(server))
+                .unwrap();
+            let ip = net.hosts()[0].address();
+            assert_eq!(cut.address().ip(), ip);
+            let count = || cut.command(&["GET", "count"]).unwrap();
+            net.inside(|| {
+                let mut stream = connect(cut.address());
+                net.lose(ip, Lost::Replies).unwrap();
                 vainly(&mut stream, "INCR count");
-                assert_eq!(count(), before, "it never came");
-                let patience = Duration::from_millis(100);
-                assert!(TcpStream::connect_timeout(&cut.address(), patience).is_err());
-                writeln!(connect(other.address()), "PING\r").unwrap();
-                net.heal(ip, lost).unwrap();
-                let after = before.parse::<u32>().unwrap() + 1;
-                hears(&mut stream, &format!(":{after}\r\n"));
-            }
+                until(|| count() == "1");
+                net.heal(ip, Lost::Replies).unwrap();
+                hears(&mut stream, ":1\r\n");
+                for lost in [Lost::Requests, Lost::All, Lost::Alone] {
+                    let before = count();
+                    net.lose(ip, lost).unwrap();
+                    vainly(&mut stream, "INCR count");
+                    assert_eq!(count(), before, "it never came");
+                    let patience = Duration::from_millis(100);
+                    assert!(TcpStream::connect_timeout(&cut.address(), patience).is_err());
+                    writeln!(connect(other.address()), "PING\r").unwrap();
+                    net.heal(ip, lost).unwrap();
+                    let after = before.parse::<u32>().unwrap() + 1;
+                    hears(&mut stream, &format!(":{after}\r\n"));
+                }
+            });
         });
     }
 }
