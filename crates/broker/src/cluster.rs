@@ -31,6 +31,7 @@ pub struct ClusterBuilder {
     region_bytes: u64,
     region_dir: Option<PathBuf>,
     coherence: Coherence,
+    sessions: Option<u32>,
     config: BrokerConfig,
 }
 
@@ -97,6 +98,13 @@ impl ClusterBuilder {
     /// How stores reach other hosts. Default: cache-coherent memory.
     pub fn coherence(mut self, coherence: Coherence) -> Self {
         self.coherence = coherence;
+        self
+    }
+
+    /// Publishers of topics of order 2 and 5 that the cluster knows at a time, if that is less than the
+    /// default: what a sixteenth of the memory has room for, and at most 100,000.
+    pub fn sessions(mut self, sessions: u32) -> Self {
+        self.sessions = Some(sessions);
         self
     }
 
@@ -178,6 +186,7 @@ impl Cluster {
             region_bytes: 256 << 20,
             region_dir: None,
             coherence: Coherence::Coherent,
+            sessions: None,
             config: BrokerConfig::default(),
         }
     }
@@ -300,6 +309,7 @@ impl Cluster {
                     spares: self.builder.spares,
                     topics: self.builder.topics,
                     fresh: false,
+                    sessions: self.builder.sessions,
                     coherence,
                 },
             }

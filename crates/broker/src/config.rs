@@ -57,7 +57,8 @@ pub struct BrokerConfig {
     pub session_window: u32,
     /// Batches that may wait for a missing one, of all sessions together.
     pub held_batches: u32,
-    /// How long a session must be silent before a new one may have its place, when there is no other.
+    /// How long a session without a connection must have been silent before a new one may have its
+    /// place, when there is no other. Longer than brokers take to say that a session has a connection.
     pub session_idle: Duration,
 }
 
@@ -89,7 +90,7 @@ impl Default for BrokerConfig {
             gap_lease: Duration::from_secs(10),
             session_window: 256,
             held_batches: 1 << 16,
-            session_idle: Duration::from_secs(600),
+            session_idle: Duration::from_secs(1),
         }
     }
 }

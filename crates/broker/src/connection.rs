@@ -11,7 +11,7 @@ use embar_session::{CloseReason, Link, SendError};
 use embar_transport::Body;
 use embar_wire::ack::{ack_len, write_ack};
 use embar_wire::batch::BatchHeader;
-use embar_wire::control::{self, Control, ErrorReply};
+use embar_wire::control::{self, Control, ErrorReply, Secret};
 use embar_wire::crc::Crc;
 use embar_wire::error::EncodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
@@ -98,6 +98,8 @@ pub(crate) struct Session {
     pub producer: u64,
     /// The client's instance.
     pub instance: u64,
+    /// What proves that it is the client's.
+    pub secret: Secret,
     /// Its place in the sequencer's table.
     pub slot: u32,
     /// Its epoch, as this connection last heard.
@@ -113,6 +115,7 @@ pub(crate) enum Asked {
         max_message_bytes: u32,
         producer: u64,
         instance: u64,
+        secret: Secret,
     },
     /// The next epoch.
     Renew,

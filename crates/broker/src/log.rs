@@ -25,7 +25,6 @@ mod leftovers;
 mod order;
 mod ordered;
 mod recover;
-mod request;
 mod share;
 mod sizes;
 
@@ -57,7 +56,6 @@ use order::Ordering;
 pub use order::{Answer, Rejoin, Settled, Ticket};
 use ordered::Ordered;
 pub use recover::Recovered;
-pub use request::SessionRequest;
 use sizes::{Size, Sizes};
 
 /// Shares of the log that batches on their way may hold.

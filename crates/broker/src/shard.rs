@@ -24,6 +24,7 @@ mod export;
 mod ingest;
 mod members;
 mod order;
+mod peers;
 mod waiting;
 
 use std::collections::BTreeMap;

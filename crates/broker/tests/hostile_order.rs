@@ -10,8 +10,8 @@ use embar_broker::{BrokerConfig, Cluster};
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::Batch;
 use embar_wire::control::{
-    Control, DeleteTopic, ErrorCode, OpenPublisher, OpenSession, PublisherOpened, SessionOpened,
-    StartAt, Subscribe,
+    Control, DeleteTopic, ErrorCode, OpenPublisher, OpenSession, PublisherOpened, Secret,
+    SessionOpened, StartAt, Subscribe,
 };
 use support::{Frame, Peer, batch_of, create_topic_of_order, data, error_of};
 
@@ -27,15 +27,16 @@ fn start(config: BrokerConfig) -> Cluster {
     cluster
 }
 
-fn open(topic: &str, producer: u64, instance: u64) -> Control {
-    Control::OpenPublisher(OpenPublisher {
+/// The first opening of an instance of a producer's client.
+fn open(topic: &str, producer: u64, instance: u64) -> OpenPublisher {
+    OpenPublisher {
         topic: topic.into(),
         producer,
         acks: 1,
         instance,
-        resumes: false,
-        topic_id: 0,
-    })
+        secret: Secret([producer as u8; 16]),
+        ..OpenPublisher::default()
+    }
 }
 
 /// A connection with a session.
@@ -53,7 +54,13 @@ impl Publisher {
 
     fn of_instance(cluster: &Cluster, topic: &str, producer: u64, instance: u64) -> Self {
         let mut peer = Peer::greet(data(cluster));
-        match peer.ask(&open(topic, producer, instance)) {
+        let mut open = open(topic, producer, instance);
+        let mut answer = peer.ask(&Control::OpenPublisher(open.clone()));
+        while let Control::SessionHeld(held) = answer {
+            open.takes_over = held.session_epoch;
+            answer = peer.ask(&Control::OpenPublisher(open.clone()));
+        }
+        match answer {
             Control::PublisherOpened(PublisherOpened {
                 topic_id,
                 session_epoch,
@@ -193,12 +200,8 @@ fn of_two_clients_with_one_identity_the_older_learns_that_it_is_taken() {
     // Coming back as the one that it was does not help either.
     let mut back = Peer::greet(data(&cluster));
     back.send(&Control::OpenPublisher(OpenPublisher {
-        topic: STRICT.into(),
-        producer: 7,
-        acks: 1,
-        instance: 1,
         resumes: true,
-        topic_id: 0,
+        ..open(STRICT, 7, 1)
     }));
     assert_eq!(back.expect_refusal().code, ErrorCode::SessionTaken);
     assert_eq!(newer.publish(2), Ok(2));

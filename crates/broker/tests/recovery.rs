@@ -184,6 +184,7 @@ fn a_damaged_region_can_be_discarded_on_request() {
             standbys: 0,
             spares: 0,
             topics: None,
+            sessions: None,
             fresh,
             coherence: embar_fabric::memory::Coherence::Coherent,
         };

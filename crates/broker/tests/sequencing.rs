@@ -15,7 +15,7 @@ use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{
     Control, CreateTopic, DeleteTopic, ErrorCode, ListTopics, OpenPublisher, PublisherOpened,
-    StartAt,
+    Secret, StartAt,
 };
 use embar_wire::time::WallNs;
 use support::{Peer, data, eventually};
@@ -71,8 +71,8 @@ impl Publisher {
             producer: 7,
             acks: 1,
             instance: 1,
-            resumes: false,
-            topic_id: 0,
+            secret: Secret([7; 16]),
+            ..OpenPublisher::default()
         });
         loop {
             let mut peer = Peer::greet(broker);
@@ -200,8 +200,7 @@ fn a_standby_takes_no_data_and_no_other_row() {
         producer: 7,
         acks: 1,
         instance: 1,
-        resumes: false,
-        topic_id: 0,
+        ..OpenPublisher::default()
     };
     let Control::Error(refused) = Peer::greet(standby).ask(&Control::OpenPublisher(open)) else {
         panic!("it takes no data")
@@ -308,6 +307,7 @@ fn a_head_that_is_alone_orders_what_it_takes() {
                 standbys: 0,
                 spares: 0,
                 topics: None,
+                sessions: None,
                 fresh: false,
                 coherence: Coherence::Coherent,
             },

@@ -18,6 +18,7 @@ use crate::commands::verify::VerifyArgs;
 use crate::exit;
 use crate::output::Color;
 use crate::verify::publisher::PublisherArgs;
+use crate::verify::victims::VictimsArgs;
 
 /// A publish/subscribe shared log in memory: run it, drive it, measure it.
 ///
@@ -90,6 +91,9 @@ pub enum Command {
     /// A publishing process of `verify`.
     #[command(name = "verify-publisher", hide = true)]
     VerifyPublisher(PublisherArgs),
+    /// Publishers of `verify sessions`, to be killed.
+    #[command(name = "verify-victims", hide = true)]
+    VerifyVictims(VictimsArgs),
 }
 
 #[cfg(test)]

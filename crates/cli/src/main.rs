@@ -71,6 +71,7 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Bench(args) => commands::bench::run(args, &context),
         Command::Verify(args) => commands::verify::run(args, &context),
         Command::VerifyPublisher(args) => verify::publisher::run(args),
+        Command::VerifyVictims(args) => verify::victims::run(args),
         Command::WallReceiver(args) => bench::wall::receiver::run(args, &context),
     }
 }

@@ -70,7 +70,7 @@ pub struct BrokerSettings {
     /// Batches of all publishers together that may wait for a missing one
     #[arg(long, value_name = "N")]
     pub held_batches: Option<u32>,
-    /// How long a session must be silent before a new one may have its place, when there is no other
+    /// How long a publisher without a connection must be silent before a new one may have its place
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub session_idle: Option<Duration>,
 }

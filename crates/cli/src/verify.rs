@@ -7,6 +7,7 @@
 //! publishers' parent) and [`listener`] (what they tell it), [`readers`] and their [`patience`], [`echo`] (what was just
 //! acknowledged is there), [`neighbour`] (topics that come and go), [`faults`] and [`gaps`], [`brokers`] (whom faults hit,
 //! and who comes back), [`retained`] (how full a full log is), [`run`] (a whole run), [`report`].
+//! [`sessions`] is a check of its own, with processes of [`victims`].
 
 pub mod books;
 pub mod brokers;
@@ -28,7 +29,9 @@ pub mod report;
 pub mod retained;
 pub mod room;
 pub mod run;
+pub mod sessions;
 pub mod stamp;
 pub mod trail;
 pub mod truth;
+pub mod victims;
 pub mod violation;

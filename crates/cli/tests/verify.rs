@@ -174,6 +174,40 @@ fn without_a_fault_nothing_was_tried() {
 }
 
 #[test]
+fn publishers_that_are_killed_keep_nobody_out() {
+    let args = [
+        "--json",
+        "verify",
+        "sessions",
+        "--killed",
+        "60",
+        "--at-once",
+        "6",
+        "--places",
+        "16",
+        "--session-idle",
+        "50ms",
+        "--region-size",
+        "96MiB",
+        // How fast it is, is not what is tested.
+        "--within",
+        "30s",
+    ];
+    let output = run(&mut embar(&args));
+    let report = text(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{report}\n{}",
+        text(&output.stderr)
+    );
+    let report: Value = serde_json::from_str(&report).expect("one JSON object");
+    assert_eq!(
+        (&report["lived"], &report["kept"]),
+        (&true.into(), &true.into())
+    );
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_before_anything_starts() {
     for wrong in [
         &["--order", "3"][..],

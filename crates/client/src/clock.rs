@@ -35,6 +35,12 @@ pub(crate) fn random_seed() -> u64 {
     RandomState::new().hash_one(wall().0)
 }
 
+/// What nobody guesses, and is not zero.
+pub(crate) fn random_secret() -> [u8; 16] {
+    let (low, high) = (random_seed(), random_seed());
+    (u128::from(high) << 64 | u128::from(low) | 1).to_le_bytes()
+}
+
 /// Turns nanoseconds into the ticks that stage timers count in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticks {

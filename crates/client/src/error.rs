@@ -94,7 +94,7 @@ pub enum Error {
         "the message is stored exactly once, but its position is not known any more: read the topic to find it"
     )]
     PositionUnknown,
-    /// Another publisher has this one's identity.
+    /// Another publisher, which knows the secret, has this one's identity.
     #[error(
         "another publisher opened topic {topic:?} as producer {producer}: what was not acknowledged may be stored or not; give each publisher a producer_id of its own"
     )]
@@ -104,9 +104,30 @@ pub enum Error {
         /// The identity.
         producer: u64,
     },
-    /// The cluster knows nothing of this publisher any more: it was idle for too long while many others came.
+    /// This publisher had no connection for a while, and the cluster gave its place to another: nobody knows any more
+    /// how far it was, so nothing that is not acknowledged can be sent again without being stored twice.
     #[error(
-        "the cluster forgot producer {producer} of topic {topic:?}: what was not acknowledged may be stored or not; open a new publisher"
+        "producer {producer} of topic {topic:?} had no connection, and gave up its place to another: how far it was is not known any more, and what was not acknowledged may be stored or not; read the topic to find out, and open a new publisher"
+    )]
+    SessionGivenUp {
+        /// The topic.
+        topic: String,
+        /// The identity.
+        producer: u64,
+    },
+    /// The identity is in use, and was opened with another secret.
+    #[error(
+        "producer {producer} of topic {topic:?} was opened with another secret: pass the producer_secret of the publisher before this one, or another producer_id"
+    )]
+    WrongSecret {
+        /// The topic.
+        topic: String,
+        /// The identity.
+        producer: u64,
+    },
+    /// The cluster knows nothing of this publisher: it is not the one that it was, or is damaged.
+    #[error(
+        "the cluster does not know producer {producer} of topic {topic:?}: what was not acknowledged may be stored or not; open a new publisher"
     )]
     SessionLost {
         /// The topic.

@@ -84,6 +84,10 @@ canaries! {
     Dedupe,
     /// Session rows before the records that they cover are given up.
     CoverBeforeRelease,
+    /// The look at the secret of whoever opens a session again.
+    SessionSecret,
+    /// The look at the epoch that a new instance takes a session over from.
+    TakeOverEpoch,
 }
 
 #[cfg(feature = "canary")]

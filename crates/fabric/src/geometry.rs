@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::error::RegionError;
 use crate::memory::LINE_BYTES;
+use crate::sessions::SESSION_BYTES;
 
 /// Most rows (processes) of a region.
 pub const ROWS_MAX: u16 = 128;
@@ -45,8 +46,12 @@ const INDEX_PAGES_MIN: u32 = 512;
 const REGION_BYTES_PER_TOPIC: u64 = 1 << 20;
 /// ...and topics that even a small region gets.
 const TOPICS_MIN: u16 = 256;
-/// Sessions that [`Geometry::for_cluster`] plans with.
-const SESSIONS: u32 = 4096;
+/// Sessions that [`Geometry::for_cluster`] plans with...
+const SESSIONS: u32 = 100_000;
+/// ...where they take no more of the region than one part of so many.
+const SESSIONS_SHARE: u64 = 16;
+/// Sessions that one row says of whether a broker holds them.
+pub const SESSIONS_PER_ROW: u32 = 384;
 
 const _: () = assert!(TOPICS_MAX.is_power_of_two());
 const _: () = assert!(BLOCK_BYTES_MAX.is_multiple_of(UNIT_BYTES));
@@ -91,7 +96,7 @@ impl Default for Geometry {
             standbys: 0,
             spares: 0,
             goi_pages: 4096,
-            sessions: SESSIONS,
+            sessions: 4096,
         }
     }
 }
@@ -130,6 +135,8 @@ impl Geometry {
             ..Self::default()
         };
         within("topics", geometry.topics.into(), 1, TOPICS_MAX.into())?;
+        let room = region_bytes / SESSIONS_SHARE / u64::from(geometry.areas()) / SESSION_BYTES;
+        geometry.sessions = room.clamp(1, SESSIONS.into()) as u32;
         geometry.check_spares()?;
         let sharers = u64::from(data_brokers.max(1));
         let mut blocks = region_bytes.min(BLOG_BYTES_MAX) / sharers / BLOCK_BYTES_MAX;
@@ -194,6 +201,11 @@ impl Geometry {
     /// Areas: one for each candidate.
     pub fn areas(&self) -> u16 {
         1 + self.standbys
+    }
+
+    /// Rows in which a broker says which sessions it holds.
+    pub fn attached_rows(&self) -> u32 {
+        self.sessions.div_ceil(SESSIONS_PER_ROW)
     }
 
     /// Bytes of all files that are made with the region.
@@ -297,6 +309,18 @@ mod tests {
                 "{waste} bytes per broker unused"
             );
         }
+    }
+
+    #[test]
+    fn a_gibibyte_has_room_for_a_hundred_thousand_sessions_beside_the_payload() {
+        let geometry = Geometry::for_cluster(1 << 30, 3, 1, 1, None).unwrap();
+        assert_eq!(geometry.sessions, 100_000);
+        let small = Geometry::for_cluster(128 << 20, 2, 1, 0, None).unwrap();
+        assert!(
+            (4096..100_000).contains(&small.sessions),
+            "{}",
+            small.sessions
+        );
     }
 
     #[test]

@@ -7,9 +7,11 @@ use crate::cell::{CELL_BYTES, CELL_PAYLOAD_BYTES_MAX};
 use crate::geometry::{Geometry, INDEX_PAGE_BYTES, UNIT_BYTES};
 use crate::memory::LINE_BYTES;
 use crate::records::{
-    BrokerRow, ControlRow, Field, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant, LaneStart,
-    NewsCount, NewsLine, Notice, PageHeader, PbrRecord, Record, SequencerRow, SessionRow, Window,
+    Attached, BrokerRow, ControlRow, Field, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant,
+    LaneStart, NewsCount, NewsLine, Notice, PageHeader, PbrRecord, Record, SequencerRow,
+    SessionOwner, SessionRow, Window,
 };
+use crate::sessions::SESSION_BYTES;
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
 use crate::superblock::{SUPERBLOCK_BYTES, VERSION};
 
@@ -45,8 +47,10 @@ pub enum TableId {
     LaneGrants,
     /// [`Notice`]s, per area and lane.
     Notices,
-    /// [`SessionRow`]s, per area.
+    /// [`SessionRow`]s and their [`SessionOwner`]s, per area.
     Sessions,
+    /// [`Attached`] rows, per broker.
+    Attached,
     /// Pages of [`GoiRecord`]s, per area.
     GoiPages,
     /// [`NewsCount`]s, one for each [`News`].
@@ -69,7 +73,7 @@ pub enum News {
 }
 
 /// Number of tables.
-pub const TABLES: usize = 17;
+pub const TABLES: usize = 18;
 
 impl TableId {
     /// All tables in order.
@@ -88,6 +92,7 @@ impl TableId {
         Self::LaneGrants,
         Self::Notices,
         Self::Sessions,
+        Self::Attached,
         Self::GoiPages,
         Self::NewsCounts,
         Self::NewsLines,
@@ -110,6 +115,7 @@ impl TableId {
             Self::LaneGrants => "lane grants",
             Self::Notices => "notices",
             Self::Sessions => "sessions",
+            Self::Attached => "attached",
             Self::GoiPages => "GOI pages",
             Self::NewsCounts => "news counts",
             Self::NewsLines => "news lines",
@@ -121,7 +127,7 @@ impl TableId {
         match self {
             Self::Owners => "who claims the row",
             Self::Control | Self::Brokers => "the row's process",
-            Self::Windows | Self::IndexPages => "the broker",
+            Self::Windows | Self::IndexPages | Self::Attached => "the broker",
             Self::Cells => "the head",
             Self::LaneStarts | Self::LaneSlots => "the lane's thread",
             Self::Sleepers => "who sleeps",
@@ -145,8 +151,9 @@ impl TableId {
             | Self::Sequencers
             | Self::GoiRoots
             | Self::LaneGrants
-            | Self::Sessions
+            | Self::Attached
             | Self::NewsCounts => PAIR_BYTES,
+            Self::Sessions => SESSION_BYTES,
             Self::Cells => CELL_BYTES,
             Self::LaneSlots | Self::Notices | Self::NewsLines => SLOT_BYTES,
             Self::IndexPages | Self::GoiPages => INDEX_PAGE_BYTES,
@@ -170,6 +177,7 @@ impl TableId {
             Self::LaneGrants => areas * lanes,
             Self::Notices => areas * lanes * u64::from(g.lane_slots),
             Self::Sessions => areas * u64::from(g.sessions),
+            Self::Attached => brokers * u64::from(g.attached_rows()),
             Self::GoiPages => areas * u64::from(g.goi_pages),
             Self::NewsCounts => news,
             Self::NewsLines => news * u64::from(g.lane_slots),
@@ -327,6 +335,14 @@ impl Layout {
         self.table(TableId::Sessions).entry(first)
     }
 
+    /// Row `number` of those that say which sessions a broker holds.
+    pub(crate) fn attached(&self, row: u16, number: u32) -> u64 {
+        assert!(number < self.geometry.attached_rows(), "no row {number}");
+        let first = u64::from(row) * u64::from(self.geometry.attached_rows());
+        self.table(TableId::Attached)
+            .entry(first + u64::from(number))
+    }
+
     pub(crate) fn goi_pages(&self, area: u16) -> u64 {
         let first = u64::from(area) * u64::from(self.geometry.goi_pages);
         self.table(TableId::GoiPages).entry(first)
@@ -440,6 +456,8 @@ impl fmt::Display for Layout {
         record::<Notice>(f)?;
         record::<SequencerRow>(f)?;
         record::<SessionRow>(f)?;
+        record::<SessionOwner>(f)?;
+        record::<Attached>(f)?;
         record::<GoiRoot>(f)?;
         record::<GoiPage>(f)?;
         record::<GoiRecord>(f)?;
@@ -534,7 +552,11 @@ mod tests {
             ),
             (
                 TableId::Sessions,
-                layout.sessions(area) + u64::from(g.sessions) * PAIR_BYTES,
+                layout.sessions(area) + u64::from(g.sessions) * SESSION_BYTES,
+            ),
+            (
+                TableId::Attached,
+                layout.attached(row, g.attached_rows() - 1) + PAIR_BYTES,
             ),
             (
                 TableId::NewsCounts,
@@ -590,6 +612,8 @@ mod tests {
             Notice::NAME,
             SequencerRow::NAME,
             SessionRow::NAME,
+            SessionOwner::NAME,
+            Attached::NAME,
             GoiRoot::NAME,
             GoiPage::NAME,
             GoiRecord::NAME,

@@ -79,9 +79,9 @@ pub use news::{NewsReader, NewsWriter, SharedNews};
 pub use notice::{NoticeReader, NoticeWriter};
 pub use owner::Claim;
 pub use records::{
-    BrokerRow, BrokerState, ControlRow, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant,
-    LaneStart, NewsCount, NewsLine, Notice, NoticeKind, PbrKind, PbrRecord, SequencerRow,
-    SequencerState, SessionRow, Window,
+    Attached, BrokerRow, BrokerState, ControlRow, GoiPage, GoiRecord, GoiRoot, IndexRecord,
+    LaneGrant, LaneStart, NewsCount, NewsLine, Notice, NoticeKind, PbrKind, PbrRecord, Secret,
+    SequencerRow, SequencerState, SessionOwner, SessionRow, Window,
 };
 pub use region::{Probe, Region};
 pub use rows::RowWriter;

@@ -75,20 +75,20 @@ macro_rules! records {
 mod order;
 
 pub use order::{
-    GoiPage, GoiRecord, GoiRoot, LaneGrant, LaneStart, Notice, NoticeKind, PbrKind, SequencerRow,
-    SequencerState, SessionRow,
+    Attached, GoiPage, GoiRecord, GoiRoot, LaneGrant, LaneStart, Notice, NoticeKind, PbrKind,
+    Secret, SequencerRow, SequencerState, SessionOwner, SessionRow,
 };
 
 records! {
     /// A complete batch that waits in a lane for its place in the order, or what else a publisher's
     /// session has to say there.
     PbrRecord {
-        /// Offset of the batch in the payload file of the lane's broker; the nonce of the client's
-        /// instance when a session opens.
+        /// Offset of the batch in the payload file of the lane's broker. What a session asks for uses
+        /// this field and others in ways of its own: `embar_order::request`.
         0 blog_at: u64,
         /// Identity of the publisher.
         8 producer: u64,
-        /// The batch's number in its session; the epoch that the client gives up when a session opens.
+        /// The batch's number in its session.
         16 sequence: u64,
         /// The chain of extents it belongs to.
         24 chain: u32,
@@ -319,6 +319,8 @@ mod tests {
         fields_tile::<LaneGrant>();
         fields_tile::<Notice>();
         fields_tile::<SessionRow>();
+        fields_tile::<SessionOwner>();
+        fields_tile::<Attached>();
     }
 
     #[test]

@@ -1,10 +1,19 @@
-//! The session table of one area: a row for each session that the sequencer knows.
+//! The session table of one area: what the sequencer knows of each session, in two rows.
+//!
+//! The [`SessionRow`] changes as the session goes on. Its [`SessionOwner`] is stored before the row with
+//! which the session begins, and names that row's first epoch: one that names another is of a session
+//! that never began, or is over.
 
 use std::sync::Arc;
 
 use crate::memory::Memory;
-use crate::records::{Record, SessionRow};
+use crate::records::{Record, SessionOwner, SessionRow};
 use crate::slot::{self, PAIR_BYTES};
+
+/// Bytes of a session's rows.
+pub(crate) const SESSION_BYTES: u64 = 2 * PAIR_BYTES;
+/// Where the owner lies among them.
+pub(crate) const OWNER_AT: u64 = PAIR_BYTES;
 
 /// Writes the session table of an area; its sequencer has the only one.
 #[derive(Debug)]
@@ -12,22 +21,18 @@ pub struct SessionTable<M> {
     memory: Arc<M>,
     at: u64,
     nonce: u32,
-    versions: Vec<u32>,
+    /// Of each session's row and owner, once it was needed: most places are never used.
+    versions: Vec<[Option<u32>; 2]>,
 }
 
 impl<M: Memory> SessionTable<M> {
     /// Goes on after the versions that are there.
     pub(crate) fn attach(memory: Arc<M>, at: u64, nonce: u32, sessions: u32) -> Self {
-        let version = |slot: u32| {
-            let at = at + u64::from(slot) * PAIR_BYTES;
-            slot::read_row(&*memory, at, nonce).map_or(0, |(version, _)| version)
-        };
-        let versions = (0..sessions).map(version).collect();
         Self {
+            versions: vec![[None; 2]; sessions as usize],
             memory,
             at,
             nonce,
-            versions,
         }
     }
 
@@ -36,9 +41,26 @@ impl<M: Memory> SessionTable<M> {
     /// # Panics
     /// When there is no such slot.
     pub fn store(&mut self, slot: u32, row: &SessionRow) {
-        let version = &mut self.versions[slot as usize];
-        *version = version.wrapping_add(1);
-        let at = self.at + u64::from(slot) * PAIR_BYTES;
-        slot::rewrite(&*self.memory, at, self.nonce, *version, &row.to_body());
+        self.rewrite(slot, 0, row);
+    }
+
+    /// Stores whose the session is that begins with the row stored next.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn store_owner(&mut self, slot: u32, owner: &SessionOwner) {
+        self.rewrite(slot, 1, owner);
+    }
+
+    fn rewrite<T: Record>(&mut self, slot: u32, which: usize, record: &T) {
+        let known = &mut self.versions[slot as usize][which];
+        let at = self.at + u64::from(slot) * SESSION_BYTES + which as u64 * OWNER_AT;
+        let last = known.unwrap_or_else(|| {
+            let found = slot::read_row(&*self.memory, at, self.nonce);
+            found.map_or(0, |(version, _)| version)
+        });
+        let version = last.wrapping_add(1);
+        *known = Some(version);
+        slot::rewrite(&*self.memory, at, self.nonce, version, &record.to_body());
     }
 }

@@ -76,6 +76,8 @@ suite! {
     goi_room::a_used_page_shows_nothing_of_its_past,
     sequencer::a_candidate_is_seen_by_all,
     sequencer::sessions_continue_after_a_restart,
+    sequencer::a_session_has_an_owner_beside_its_row,
+    sequencer::brokers_say_which_sessions_they_hold,
     sequencer::only_candidates_have_an_area,
     sequencer::wild_numbers_panic,
     sequencer::a_sleeper_is_seen_by_all,

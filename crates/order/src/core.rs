@@ -6,7 +6,7 @@ mod rebuild;
 
 use std::hint::black_box;
 
-use embar_fabric::{NoticeKind, PbrKind, SessionRow};
+use embar_fabric::{NoticeKind, PbrKind, SessionOwner, SessionRow};
 
 use crate::chains::Chains;
 use crate::clock::LeaseClock;
@@ -22,8 +22,8 @@ pub use rebuild::RestoreError;
 /// Decides what becomes of records; see the [crate's documentation](crate).
 ///
 /// ```
-/// use embar_fabric::{PbrKind, PbrRecord};
-/// use embar_order::{Arrival, Core, Limits, Source, Verdict};
+/// use embar_fabric::{PbrKind, PbrRecord, Secret};
+/// use embar_order::{Arrival, Core, Limits, Request, Source, Verdict, Wish};
 ///
 /// let mut core = Core::new(Limits::default())?;
 /// let arrival = |number, record| Arrival {
@@ -31,13 +31,16 @@ pub use rebuild::RestoreError;
 ///     record,
 /// };
 /// let orders = PbrRecord::pack_orders(0, 5);
-/// let open = PbrRecord { kind: PbrKind::Open as u8, producer: 7, orders, ..Default::default() };
+/// let wish = Wish::Open { takes_over: 0 };
+/// let request = Request { producer: 7, instance: 1, secret: Secret([9; 16]), peer: 0, wish };
+/// let open = PbrRecord { orders, ..request.record() };
 /// let mut verdicts = Vec::new();
 /// core.arrive(&[arrival(0, open)], 0, &mut verdicts);
-/// let [Verdict::Save { .. }, Verdict::Tell { told, .. }] = verdicts[..] else { panic!() };
+/// let [.., Verdict::Save { .. }, Verdict::Tell { told, .. }] = verdicts[..] else { panic!() };
 ///
 /// let (session, session_epoch) = (told.session, told.session_epoch);
-/// let batch = PbrRecord { kind: PbrKind::Batch as u8, session, session_epoch, count: 3, ..open };
+/// let kind = PbrKind::Batch as u8;
+/// let batch = PbrRecord { kind, producer: 7, orders, session, session_epoch, count: 3, ..Default::default() };
 /// verdicts.clear();
 /// core.arrive(&[arrival(1, batch)], 0, &mut verdicts);
 /// assert_eq!(verdicts, [Verdict::Place { arrival: arrival(1, batch), base: 0 }]);
@@ -59,7 +62,7 @@ pub struct Core {
 const RUN: usize = 64;
 
 impl Core {
-    /// A core that knows nothing. It takes its memory now: about 200 bytes for each session, and
+    /// A core that knows nothing. It takes its memory now: about 250 bytes for each session, and
     /// 100 for each batch that may be held.
     pub fn new(limits: Limits) -> Result<Self, LimitsError> {
         limits.check()?;
@@ -85,8 +88,7 @@ impl Core {
             for arrival in run {
                 match PbrKind::from_number(arrival.record.kind) {
                     Some(PbrKind::Batch) => self.batch(arrival, out),
-                    Some(PbrKind::Open) => self.open(arrival, out),
-                    Some(PbrKind::Close) => self.close(arrival, out),
+                    Some(PbrKind::Open | PbrKind::Close) => self.request(arrival, out),
                     None => self.tell(arrival.source, Told::only(NoticeKind::Malformed), out),
                 }
             }
@@ -135,9 +137,41 @@ impl Core {
     pub fn session_row(&self, session: u32) -> SessionRow {
         let it = self.sessions.get(session).expect("a place of the table");
         match self.chains.at(it.chain) {
-            Some(chain) if it.in_use => it.row(chain.id, chain.order),
+            Some(chain) if it.in_use => it.row(self.sessions.owner(session), chain.id, chain.order),
             _ => it.free_row(),
         }
+    }
+
+    /// Whose the session at a place is; `None` when there is none.
+    ///
+    /// # Panics
+    /// When there is no such place.
+    pub fn session_owner(&self, session: u32) -> Option<SessionOwner> {
+        let it = self.sessions.get(session).expect("a place of the table");
+        it.in_use
+            .then(|| it.owner_row(self.sessions.owner(session)))
+    }
+
+    /// Whether so few places are free that sessions may soon have to give up theirs: then brokers are
+    /// to be looked at ([`Core::set_attached`]) before sessions open.
+    pub fn is_crowded(&self) -> bool {
+        self.sessions.is_crowded()
+    }
+
+    /// Brokers hold the session at a place, as it has a connection there or batches under way; or
+    /// they do not any more.
+    ///
+    /// # Panics
+    /// When there is no such place.
+    pub fn set_attached(&mut self, session: u32, attached: bool) {
+        self.sessions.set_attached(session, attached);
+    }
+
+    /// What all brokers hold was told just now. Only who was found to be held by nobody gives up its
+    /// place.
+    pub fn looked(&mut self, now: u64) {
+        self.clock.advance(now);
+        self.sessions.looked(self.clock.now());
     }
 
     /// What the core has and did.

@@ -16,7 +16,7 @@ pub struct Figures {
     pub placed: u64,
     /// Epochs that ended because a batch was missing for too long.
     pub gaps: u64,
-    /// Sessions that lost their place because they were idle.
+    /// Sessions that gave up their place to others, as nobody held them.
     pub forgotten: u64,
     /// Notices: a session is open.
     pub opened: u64,
@@ -38,6 +38,12 @@ pub struct Figures {
     pub malformed: u64,
     /// Notices: the identity belongs to another instance.
     pub taken_over: u64,
+    /// Notices: another instance has it, in this epoch.
+    pub in_use: u64,
+    /// Notices: the session was given up.
+    pub given_up: u64,
+    /// Notices: not the session's secret.
+    pub wrong_secret: u64,
 }
 
 impl Figures {
@@ -53,6 +59,9 @@ impl Figures {
             NoticeKind::Closed => &mut self.closed,
             NoticeKind::Malformed => &mut self.malformed,
             NoticeKind::TakenOver => &mut self.taken_over,
+            NoticeKind::InUse => &mut self.in_use,
+            NoticeKind::GivenUp => &mut self.given_up,
+            NoticeKind::WrongSecret => &mut self.wrong_secret,
         } += 1;
     }
 }

@@ -9,6 +9,7 @@
 //! A publisher's batches belong to a *session*: its identity in one topic. A session has *epochs*;
 //! one of them is current, and each begins where the one before it ended, at the session's *mark*,
 //! the lowest number that is not placed. How batches come to their places is a [`Protocol`]'s choice.
+//! A session is whose it is by its secret ([`request`]).
 //!
 //! Reading order: [`verdict`] (what goes in and out), [`protocol`], then [`core`](Core).
 #![forbid(unsafe_code)]
@@ -22,10 +23,12 @@ pub mod follower;
 mod gaps;
 mod heard;
 mod held;
+mod idle;
 mod limits;
 pub mod participant;
 pub mod protocol;
 pub mod reign;
+pub mod request;
 pub mod sequencer;
 mod session;
 mod sessions;
@@ -40,5 +43,6 @@ pub use limits::{Limits, LimitsError};
 pub use participant::{Event, Participant};
 pub use protocol::Protocol;
 pub use reign::{Reign, Throne};
+pub use request::{Request, Wish};
 pub use sequencer::{Sequencer, Step, TakeoverError};
 pub use verdict::{Arrival, Source, Told, Verdict};

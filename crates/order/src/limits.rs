@@ -21,8 +21,8 @@ pub struct Limits {
     pub window: u32,
     /// How long a session waits for a missing batch, in nanoseconds: at least 4.
     pub gap_lease_ns: u64,
-    /// How long a session must have been silent before another may have its place, in nanoseconds:
-    /// at least 1.
+    /// How long a session that nobody holds must have been silent before another may have its place,
+    /// in nanoseconds: at least 1.
     pub session_idle_ns: u64,
 }
 
@@ -34,7 +34,7 @@ impl Default for Limits {
             held: 1 << 16,
             window: 1024,
             gap_lease_ns: 1_000_000_000,
-            session_idle_ns: 600_000_000_000,
+            session_idle_ns: 1_000_000_000,
         }
     }
 }

@@ -5,13 +5,15 @@
 //! batches complete, [`Participant::poll`] whenever there may be news. Nothing here waits.
 //!
 //! Invariants
-//! - Each submission is settled exactly once: by its GOI record ([`Event::Ordered`] with its tag), by
-//!   a notice ([`Event::Told`]), or by its return ([`Event::Withdrawn`]).
+//! - Each submission is settled exactly once: by its GOI record ([`Event::Ordered`] with its tag) or by
+//!   a notice ([`Event::Told`]).
+//! - The sequencer finds every session held that has a batch which is not settled.
 //! - Records of a chain are reported dense and in order, and only those that count (see
 //!   [`reign`](crate::reign)).
 //! - Before anything is submitted to a new sequencer, everything that its predecessor ordered was
 //!   reported: what is still unsettled then was not ordered.
 
+mod attached;
 mod lane;
 
 use embar_fabric::canary::{Canary, sings};
@@ -24,7 +26,8 @@ use crate::heard::Heard;
 
 use crate::follower::{Follower, Found};
 use crate::reign::{Reign, Throne};
-use lane::Lane;
+use attached::Holds;
+use lane::{Lane, session_of};
 
 /// Most records that one chain gives in one poll.
 const RECORDS_PER_POLL: usize = 1024;
@@ -52,13 +55,6 @@ pub enum Event<T> {
         /// Why, or what instead.
         notice: Verdict,
     },
-    /// The sequencer ended before it answered whoever opens a session and takes it over from another
-    /// instance. Its successor is not asked for that: time has passed, a third instance may have taken
-    /// the session since, and whoever asked may be gone. If not, it asks again.
-    Withdrawn {
-        /// Its tag.
-        tag: T,
-    },
     /// Positions of a chain were released before they were read here; it goes on at `first`.
     ///
     /// What was submitted to the chain and is not settled may be among them, or may not: nobody here
@@ -78,8 +74,10 @@ pub struct Verdict {
     pub kind: NoticeKind,
     /// The batch expected next of a session that opened or is fenced.
     pub mark: u64,
-    /// Epoch of a session that opened.
+    /// Epoch of a session that opened, or that another instance has.
     pub session_epoch: u32,
+    /// The epoch with which a session that opened began at its place.
+    pub first_epoch: u32,
     /// Place of a session that opened.
     pub session: u32,
 }
@@ -132,6 +130,7 @@ pub struct Participant<M, T> {
     reign: Option<Reign>,
     entry: Entry,
     lanes: Vec<Lane<M, T>>,
+    holds: Holds<M>,
     chains: BTreeMap<u32, Follower<M>>,
     /// Chains that were closed, until nothing of them takes slots of lanes any more.
     closed: BTreeSet<u32>,
@@ -167,6 +166,7 @@ impl<M: Memory, T> Participant<M, T> {
             reign: None,
             entry: Entry::Asked,
             lanes: lanes.collect(),
+            holds: Holds::new(region, claim),
             chains: BTreeMap::new(),
             closed: BTreeSet::new(),
             heard: Heard::of_order(),
@@ -292,11 +292,40 @@ impl<M: Memory, T> Participant<M, T> {
     /// # Errors
     /// [`LaneFull`]; the tag is given back.
     pub fn submit(&mut self, lane: u16, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {
-        self.lanes[usize::from(lane)].submit(record, tag)
+        let session = session_of(&record);
+        session.inspect(|session| self.holds.hold(*session));
+        let submitted = self.lanes[usize::from(lane)].submit(record, tag);
+        if submitted.is_err() {
+            session.inspect(|session| self.holds.release(*session));
+        }
+        submitted
+    }
+
+    /// A connection has a session: the sequencer does not give it up for others. Once for each
+    /// connection.
+    pub fn hold(&mut self, session: u32) {
+        self.holds.hold(session);
+    }
+
+    /// A connection that had a session has it no more.
+    pub fn release(&mut self, session: u32) {
+        self.holds.release(session);
+    }
+
+    fn release_settled(&mut self) {
+        for lane in &mut self.lanes {
+            lane.take_released().for_each(|it| self.holds.release(it));
+        }
     }
 
     /// Takes in all news. True when there is more than one call takes in.
     pub fn poll(&mut self, events: &mut Vec<Event<T>>) -> bool {
+        let more = self.take_in(events);
+        self.release_settled();
+        more
+    }
+
+    fn take_in(&mut self, events: &mut Vec<Event<T>>) -> bool {
         let throne = Throne::observe(&self.region);
         let Some(next) = throne.reign else {
             return false;
@@ -440,8 +469,7 @@ impl<M: Memory, T> Participant<M, T> {
             return true;
         }
         for lane in &mut self.lanes {
-            let withdrawn = lane.begin(reign.epoch).into_iter();
-            events.extend(withdrawn.map(|tag| Event::Withdrawn { tag }));
+            lane.begin(reign.epoch);
         }
         self.closed.clear();
         self.reign = Some(reign);

@@ -9,12 +9,14 @@
 //! - A GOI record is visible before any notice, grant or session row that follows from it, and told of
 //!   in the news before any notice.
 //! - The row of a session is stored before a notice that speaks of it, and before the last GOI record
-//!   that shows it otherwise is released.
+//!   that shows it otherwise is released; whose it is, before the row with which it begins.
+//! - A session gives up its place only after all brokers were looked at and none held it.
 //! - It writes nothing outside of its candidate's area.
 //! - Pages that brokers still keep are given up only after the root said so and then no higher epoch
 //!   was seen: a successor leads readers to our pages, and knows which of them are gone.
 //! - What is held of a chain is answered before the chain's root goes.
 
+mod attached;
 mod lanes;
 mod room;
 mod takeover;
@@ -31,6 +33,7 @@ use embar_fabric::{
 use crate::core::Core;
 use crate::reign;
 use crate::verdict::{Arrival, Source, Told, Verdict};
+use attached::Attachments;
 pub use lanes::Intact;
 use lanes::Lanes;
 use room::Windows;
@@ -69,6 +72,7 @@ pub struct Sequencer<M> {
     arrivals: Vec<Arrival>,
     verdicts: Vec<Verdict>,
     notices: Vec<(Source, Told)>,
+    attachments: Attachments,
     /// Rows that were told something since the last step.
     told: u128,
     /// Chains that have grown, or of which something was given up, until it is told.
@@ -108,6 +112,7 @@ impl<M: Memory> Sequencer<M> {
             .lanes
             .take(&self.region, &self.core, most, &mut self.arrivals);
         self.refuse_other_chains(exists);
+        self.look_at_brokers(now);
         self.core.arrive(&self.arrivals, now, &mut self.verdicts);
         self.core.elapse(now, &mut self.verdicts);
         let ordered = self.carry_out();
@@ -182,6 +187,7 @@ impl<M: Memory> Sequencer<M> {
                     self.place(&arrival, base);
                     ordered += 1;
                 }
+                Verdict::Own { session, owner } => self.sessions.store_owner(session, &owner),
                 Verdict::Save { session, row } => {
                     // The row counts what was placed before it.
                     if std::mem::replace(&mut fenced, ordered) != ordered {
@@ -268,7 +274,8 @@ impl<M: Memory> Sequencer<M> {
                 session_epoch: told.session_epoch,
                 session: told.session,
                 epoch: self.said.epoch,
-                reserved: [0; 24],
+                first_epoch: told.first_epoch,
+                reserved: [0; 20],
             };
             if self.lanes.tell(&source, &notice) {
                 self.told |= 1 << source.row;
@@ -286,6 +293,9 @@ impl<M: Memory> Sequencer<M> {
         self.said.beat += 1;
         self.row.store(&self.said);
         self.lanes.look_after(&self.region, alive);
+        if self.core.is_crowded() {
+            self.attachments.look_after(&self.region, alive);
+        }
         self.release();
         true
     }

@@ -1,6 +1,6 @@
 //! What the core knows of one session.
 
-use embar_fabric::SessionRow;
+use embar_fabric::{Secret, SessionOwner, SessionRow};
 
 use crate::protocol::Progress;
 
@@ -15,13 +15,13 @@ pub(crate) struct Session {
     pub progress: Progress,
     /// When it last said something, on the lease clock.
     pub active: u64,
-    /// The client's instance.
-    pub instance: u64,
     /// Place of its chain.
     pub chain: u32,
     /// The current epoch. It stays when the session goes: the epochs of a place only grow, so that a
     /// record of an earlier session here can never be taken for one of a later session.
     pub epoch: u32,
+    /// The epoch with which this session began here.
+    pub first_epoch: u32,
     /// Batches held.
     pub held: u32,
     /// Whether there is a session here.
@@ -32,9 +32,20 @@ pub(crate) struct Session {
 
 const _: () = assert!(size_of::<Session>() == 64);
 
+/// Whose a session is: what batches do not need.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Owner {
+    /// Who knows it may ask in the session's name.
+    pub secret: Secret,
+    /// The client's instance.
+    pub instance: u64,
+    /// Where it was opened from.
+    pub peer: u32,
+}
+
 impl Session {
     /// The row that says this, given the chain's number and order level.
-    pub fn row(&self, chain: u32, order: u8) -> SessionRow {
+    pub fn row(&self, owner: &Owner, chain: u32, order: u8) -> SessionRow {
         let [low, high] = self.progress.detail.map(u64::to_le_bytes);
         let mut ordered = [0; 16];
         ordered[..8].copy_from_slice(&low);
@@ -42,14 +53,24 @@ impl Session {
         SessionRow {
             producer: self.producer,
             expected: self.progress.mark,
-            instance: self.instance,
+            instance: owner.instance,
             ordered,
             chain,
             epoch: self.epoch,
+            first_epoch: self.first_epoch,
             in_use: self.in_use.into(),
             fenced: self.fenced.into(),
             order: order.into(),
-            reserved: 0,
+        }
+    }
+
+    /// What is stored beside the rows of this session.
+    pub fn owner_row(&self, owner: &Owner) -> SessionOwner {
+        SessionOwner {
+            secret: owner.secret,
+            first_epoch: self.first_epoch,
+            peer: owner.peer,
+            ..SessionOwner::default()
         }
     }
 
@@ -85,7 +106,7 @@ mod tests {
             in_use: true,
             ..Session::default()
         };
-        let row = session.row(3, 5);
+        let row = session.row(&Owner::default(), 3, 5);
         assert_eq!(progress(&row), session.progress);
         assert_eq!((row.chain, row.order, row.in_use), (3, 5, 1));
         assert_eq!(

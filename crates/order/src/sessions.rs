@@ -5,48 +5,54 @@ use std::collections::{BinaryHeap, HashMap};
 
 use embar_fabric::SessionRow;
 
-use crate::session::Session;
+use crate::idle::Idle;
+use crate::session::{Owner, Session};
 
 /// Places by number; names for those who open a session.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     places: Vec<Session>,
+    owners: Vec<Owner>,
     /// The row of each place that was last written back.
     saved: Vec<SessionRow>,
     /// By chain and producer.
     names: HashMap<(u32, u64), u32>,
     /// All free places, and perhaps some that are not: whoever takes one looks.
     free: BinaryHeap<Reverse<u32>>,
+    /// All in use that no broker was seen to hold.
     idle: Idle,
+    /// Places that brokers were seen to hold when they were last looked at.
+    attached: Vec<bool>,
+    /// When that was.
+    looked_at: u64,
 }
 
-/// Sessions that were idle for long when the table was last looked through: when each was last active,
-/// and its place; the longest idle one is the last. Looking through the table takes long, so it
-/// finds several, and is not done again before it can find any.
-#[derive(Debug, Default)]
-struct Idle {
-    found: Vec<(u64, u32)>,
-    none_before: u64,
-}
-
-/// Sessions that looking through the table finds.
-const FOUND_MAX: usize = 64;
+/// A table is crowded when no more than one place of so many is free.
+const FREE_SHARE: usize = 16;
 
 impl Sessions {
     /// A table with this many places.
     pub fn new(places: u32) -> Self {
         Self {
             places: vec![Session::default(); places as usize],
+            owners: vec![Owner::default(); places as usize],
             saved: vec![SessionRow::default(); places as usize],
             names: HashMap::with_capacity(places as usize),
             free: (0..places).map(Reverse).collect(),
-            idle: Idle::default(),
+            idle: Idle::new(places),
+            attached: vec![false; places as usize],
+            looked_at: 0,
         }
     }
 
     /// Sessions in use.
     pub fn len(&self) -> u32 {
         self.names.len() as u32
+    }
+
+    /// Whether hardly any place is free.
+    pub fn is_crowded(&self) -> bool {
+        self.places.len() - self.names.len() <= self.places.len() / FREE_SHARE
     }
 
     /// What is at a place.
@@ -66,6 +72,16 @@ impl Sessions {
         &mut self.places[place as usize]
     }
 
+    /// Whose a session is that was found before.
+    pub fn owner(&self, place: u32) -> &Owner {
+        &self.owners[place as usize]
+    }
+
+    /// Another instance has a session that was found before.
+    pub fn hand_over(&mut self, place: u32, instance: u64) {
+        self.owners[place as usize].instance = instance;
+    }
+
     /// The place of a publisher's session in a chain.
     pub fn find(&self, chain: u32, producer: u64) -> Option<u32> {
         self.names.get(&(chain, producer)).copied()
@@ -79,9 +95,13 @@ impl Sessions {
     }
 
     /// Puts a session at a place, which is free. `chain` is its chain's number.
-    pub fn put(&mut self, place: u32, chain: u32, session: Session) {
+    pub fn put(&mut self, place: u32, chain: u32, session: Session, owner: Owner) {
         self.names.insert((chain, session.producer), place);
+        if !self.attached[place as usize] {
+            self.idle.insert(place, owner.peer, session.active);
+        }
         self.places[place as usize] = session;
+        self.owners[place as usize] = owner;
     }
 
     /// Frees a place. `chain` is the number of its session's chain.
@@ -92,6 +112,8 @@ impl Sessions {
             epoch: session.epoch,
             ..Session::default()
         };
+        self.owners[place as usize] = Owner::default();
+        self.idle.remove(place);
         self.free.push(Reverse(place));
     }
 
@@ -106,50 +128,46 @@ impl Sessions {
         None
     }
 
-    /// The session without held batches that was idle for longest, if that is at least `idle_ns`.
+    /// Brokers hold the session at a place, or do not any more.
+    pub fn set_attached(&mut self, place: u32, attached: bool) {
+        let at = place as usize;
+        if std::mem::replace(&mut self.attached[at], attached) == attached {
+            return;
+        }
+        let session = &self.places[at];
+        match attached {
+            true => self.idle.remove(place),
+            false if session.in_use => {
+                self.idle
+                    .insert(place, self.owners[at].peer, session.active);
+            }
+            false => {}
+        }
+    }
+
+    /// All brokers were looked at.
+    pub fn looked(&mut self, now: u64) {
+        self.looked_at = now;
+    }
+
+    /// The session that gives up its place first, if any may. Nobody held it when the brokers were last
+    /// looked at; before that it was silent for `idle_ns`, so that a broker which had just been told of
+    /// it had time to say that it holds it; and it was silent since.
     pub fn longest_idle(&mut self, now: u64, idle_ns: u64) -> Option<u32> {
-        if let Some(place) = self.next_found() {
-            return Some(place);
-        }
-        if now < self.idle.none_before {
-            return None;
-        }
-        // Those that hold something become active when they do not any more.
-        let mut oldest = now;
-        for (place, session) in (0..).zip(&self.places) {
-            if !Self::may_go(session) {
+        loop {
+            let (place, since) = self.idle.first()?;
+            let session = &self.places[place as usize];
+            // Those that hold something become active when they do not any more.
+            let is_bound = session.held > 0 || session.epoch == u32::MAX;
+            let active = if is_bound { now } else { session.active };
+            // Batches say nothing here: each pays for one turn of this loop at most.
+            if active > since {
+                self.idle.postpone(place, active);
                 continue;
             }
-            oldest = oldest.min(session.active);
-            if now - session.active >= idle_ns {
-                self.idle.found.push((session.active, place));
-            }
+            let is_silent = self.looked_at.checked_sub(since) >= Some(idle_ns);
+            return (is_silent && !is_bound).then_some(place);
         }
-        let found = &mut self.idle.found;
-        if found.is_empty() {
-            self.idle.none_before = oldest.saturating_add(idle_ns);
-            return None;
-        }
-        if found.len() > FOUND_MAX {
-            found.select_nth_unstable(FOUND_MAX);
-            found.truncate(FOUND_MAX);
-        }
-        found.sort_unstable_by_key(|it| Reverse(*it));
-        self.next_found()
-    }
-
-    fn next_found(&mut self) -> Option<u32> {
-        while let Some((active, place)) = self.idle.found.pop() {
-            let session = &self.places[place as usize];
-            if Self::may_go(session) && session.active == active {
-                return Some(place);
-            }
-        }
-        None
-    }
-
-    fn may_go(session: &Session) -> bool {
-        session.in_use && session.held == 0 && session.epoch < u32::MAX
     }
 
     /// The row of a place that was last written back.
@@ -179,9 +197,14 @@ mod tests {
                 in_use: true,
                 ..Session::default()
             };
-            sessions.put(place, 1, session);
+            sessions.put(place, 1, session, Owner::default());
         }
         sessions
+    }
+
+    fn longest_idle(sessions: &mut Sessions, now: u64, idle_ns: u64) -> Option<u32> {
+        sessions.looked(now);
+        sessions.longest_idle(now, idle_ns)
     }
 
     #[test]
@@ -189,21 +212,34 @@ mod tests {
         let mut sessions = table(&[30, 10, 20, 95]);
         assert_eq!(sessions.vacant(), None);
         sessions.at(0).held = 1;
-        assert_eq!(sessions.longest_idle(100, 50), Some(1));
+        assert_eq!(longest_idle(&mut sessions, 100, 50), Some(1));
         sessions.remove(1, 1);
         sessions.at(2).active = 100;
-        assert_eq!(sessions.longest_idle(100, 50), None, "it spoke meanwhile");
+        assert_eq!(
+            longest_idle(&mut sessions, 100, 50),
+            None,
+            "it spoke meanwhile"
+        );
         assert_eq!(sessions.find(1, 1), None);
         assert_eq!(sessions.vacant(), Some(1));
     }
 
     #[test]
-    fn looking_in_vain_is_not_repeated_too_early() {
-        let mut sessions = table(&[60, 70]);
+    fn who_is_held_stays_and_nobody_goes_before_the_brokers_were_looked_at() {
+        let mut sessions = table(&[10, 20]);
         assert_eq!(sessions.longest_idle(100, 50), None);
-        assert_eq!(sessions.idle.none_before, 110);
-        assert_eq!(sessions.longest_idle(109, 50), None);
-        assert_eq!(sessions.longest_idle(110, 50), Some(0));
+        sessions.set_attached(0, true);
+        assert_eq!(longest_idle(&mut sessions, 100, 50), Some(1));
+        sessions.set_attached(1, true);
+        assert_eq!(longest_idle(&mut sessions, 100, 50), None);
+        sessions.set_attached(0, false);
+        assert_eq!(longest_idle(&mut sessions, 100, 50), Some(0));
+        sessions.at(0).active = 60;
+        assert_eq!(
+            sessions.longest_idle(200, 50),
+            None,
+            "active since the look"
+        );
     }
 
     #[test]
@@ -211,7 +247,7 @@ mod tests {
         let active: Vec<u64> = (0..200).map(|i| i * 7 % 200).collect();
         let mut sessions = table(&active);
         for expected in 0..200 {
-            let place = sessions.longest_idle(1000, 50).unwrap();
+            let place = longest_idle(&mut sessions, 1000, 50).unwrap();
             assert_eq!(sessions.at(place).active, expected);
             sessions.remove(place, 1);
         }
@@ -225,6 +261,6 @@ mod tests {
         sessions.remove(0, 1);
         assert_eq!(sessions.vacant(), None);
         sessions.at(1).epoch = u32::MAX;
-        assert_eq!(sessions.longest_idle(1000, 1), None);
+        assert_eq!(longest_idle(&mut sessions, 1000, 1), None);
     }
 }

@@ -1,6 +1,6 @@
 //! What goes into the core, and what comes out.
 
-use embar_fabric::{NoticeKind, PbrRecord, SessionRow};
+use embar_fabric::{NoticeKind, PbrRecord, SessionOwner, SessionRow};
 
 /// Where a record came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +34,13 @@ pub enum Verdict {
         /// Position of its first message.
         base: u64,
     },
+    /// Whose the session is that begins with the row saved next: it is to be written back before that.
+    Own {
+        /// The session's place in the table.
+        session: u32,
+        /// Whose it is.
+        owner: SessionOwner,
+    },
     /// A session's row is to be written back before anything that follows. It counts batches that
     /// were placed before it, so their records must be visible to a successor before the row is.
     Save {
@@ -58,8 +65,10 @@ pub struct Told {
     pub kind: NoticeKind,
     /// The session's place, when it opened; else 0.
     pub session: u32,
-    /// The session's epoch, when it opened; else 0.
+    /// The session's epoch, when it opened, or another instance has it; else 0.
     pub session_epoch: u32,
+    /// The epoch with which the session began at its place, when it opened; else 0.
+    pub first_epoch: u32,
     /// Number of the batch that is expected next, when the session opened or its epoch is over;
     /// else 0.
     pub mark: u64,
@@ -72,6 +81,7 @@ impl Told {
             kind,
             session: 0,
             session_epoch: 0,
+            first_epoch: 0,
             mark: 0,
         }
     }

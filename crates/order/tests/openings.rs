@@ -5,12 +5,11 @@ mod support;
 use std::sync::Arc;
 
 use embar_fabric::geometry::TOPICS_MAX;
-use embar_fabric::{Claim, Geometry, NoticeKind, PbrKind, PbrRecord, Region, Simulated};
-use embar_order::{Event, Limits, Participant, Sequencer};
+use embar_fabric::{Claim, Geometry, NoticeKind, PbrRecord, Region, Secret, Simulated};
+use embar_order::{Event, Limits, Participant, Request, Sequencer, Wish};
 
 const CHAIN: u32 = 0;
-/// The sequence number of whoever resumes its own session.
-const RESUMES: u64 = u64::MAX;
+const OPEN: Wish = Wish::Open { takes_over: 0 };
 
 fn sequencer(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simulated> {
     let limits = Limits {
@@ -21,16 +20,19 @@ fn sequencer(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simula
     Sequencer::take_over(region, claim, &limits, &|_| true, intact).expect("takes over")
 }
 
-fn opening(instance: u64, sequence: u64) -> PbrRecord {
-    PbrRecord {
+fn asking(instance: u64, wish: Wish) -> PbrRecord {
+    let request = Request {
         producer: 7,
-        blog_at: instance,
-        sequence,
+        instance,
+        secret: Secret([5; 16]),
+        peer: 0,
+        wish,
+    };
+    PbrRecord {
         chain: CHAIN,
         incarnation: 1,
-        kind: PbrKind::Open as u8,
         orders: PbrRecord::pack_orders(0, 5),
-        ..PbrRecord::default()
+        ..request.record()
     }
 }
 
@@ -81,26 +83,32 @@ fn one_that_its_sequencer_did_not_answer_takes_nothing_from_whoever_came_since()
     let mut other = admitted(&region, 2, &mut first);
     // It opens at both brokers, and only one has time to hear of the answer.
     for broker in [&mut slow, &mut other] {
-        broker.submit(0, opening(100, 0), 1).expect("room");
+        broker.submit(0, asking(100, OPEN), 1).expect("room");
     }
-    slow.submit(0, opening(100, RESUMES), 2).expect("room");
+    slow.submit(0, asking(100, Wish::Resume), 2).expect("room");
     assert_eq!(epoch(&events(&mut other, &mut first), 1), 1);
     // Another instance takes its place.
-    other.submit(0, opening(200, 0), 3).expect("room");
+    let takes_over = Wish::Open { takes_over: 1 };
+    other.submit(0, asking(200, takes_over), 3).expect("room");
     assert_eq!(epoch(&events(&mut other, &mut first), 3), 2);
     drop(first);
 
     let mut second = sequencer(&region, &claim);
     let late = events(&mut slow, &mut second);
     let [
-        Event::Withdrawn { tag: 1 },
-        Event::Told { tag: 2, notice, .. },
+        Event::Told { tag: 1, notice, .. },
+        Event::Told {
+            tag: 2,
+            notice: resumed,
+            ..
+        },
     ] = &late[..]
     else {
         panic!("{late:?}");
     };
-    assert_eq!(notice.kind, NoticeKind::TakenOver);
-    other.submit(0, opening(200, RESUMES), 4).expect("room");
+    assert_eq!((notice.kind, notice.session_epoch), (NoticeKind::InUse, 2));
+    assert_eq!(resumed.kind, NoticeKind::TakenOver);
+    other.submit(0, asking(200, Wish::Resume), 4).expect("room");
     let still = events(&mut other, &mut second);
     assert_eq!(epoch(&still, 4), 2, "it has the session as before");
 }
@@ -119,16 +127,16 @@ fn what_is_under_way_to_a_deleted_chain_does_not_bring_it_back() {
         let mut sequencer = sequencer(&region, &claim);
         let mut old = admitted(&region, 1, &mut sequencer);
         let mut new = admitted(&region, 2, &mut sequencer);
-        old.submit(0, opening(100, 0), 1).expect("room");
+        old.submit(0, asking(100, OPEN), 1).expect("room");
         assert_eq!(epoch(&events(&mut old, &mut sequencer), 1), 1);
         (0..turn).for_each(|_| {
             sequencer.step(2, &|_| true);
         });
         // Both are taken in one step.
-        old.submit(0, opening(100, 0), 2).expect("room");
+        old.submit(0, asking(100, OPEN), 2).expect("room");
         let newer = PbrRecord {
             chain: NEWER,
-            ..opening(100, 0)
+            ..asking(100, OPEN)
         };
         new.submit(0, newer, 3).expect("room");
         sequencer.step(2, &|_| true);
@@ -149,10 +157,10 @@ fn what_is_under_way_to_a_chain_that_was_found_deleted_does_not_bring_it_back() 
     let claim = Arc::new(region.claim_unlocked(0));
     let mut sequencer = sequencer(&region, &claim);
     let mut broker = admitted(&region, 1, &mut sequencer);
-    broker.submit(0, opening(100, 0), 1).expect("room");
+    broker.submit(0, asking(100, OPEN), 1).expect("room");
     assert_eq!(epoch(&events(&mut broker, &mut sequencer), 1), 1);
     sequencer.retain_chains(&|_| false);
-    broker.submit(0, opening(100, 0), 2).expect("room");
+    broker.submit(0, asking(100, OPEN), 2).expect("room");
     sequencer.step(2, &|_| false);
     assert_eq!(sequencer.core().chains().count(), 0);
     let told = events(&mut broker, &mut sequencer);
@@ -160,4 +168,74 @@ fn what_is_under_way_to_a_chain_that_was_found_deleted_does_not_bring_it_back() 
         panic!("{told:?}");
     };
     assert_eq!(notice.kind, NoticeKind::UnknownSession);
+}
+
+#[test]
+fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
+    let region = support::region(&Geometry {
+        brokers: 3,
+        sessions: 2,
+        ..support::small()
+    });
+    let claim = Arc::new(region.claim_unlocked(0));
+    let limits = Limits {
+        session_idle_ns: 1_000_000,
+        ..Limits::default()
+    };
+    let intact = Box::new(|_: u16, _: &PbrRecord| false);
+    let mut sequencer =
+        Sequencer::take_over(&region, &claim, &limits, &|_| true, intact).expect("takes over");
+    let mut holder = admitted(&region, 1, &mut sequencer);
+    let mut asker = admitted(&region, 2, &mut sequencer);
+    let (mut now, mut tag) = (0, 0);
+    let mut ask = |holder: &mut Broker, sequencer: &mut Sequencer<_>, producer, alive: bool| {
+        let record = PbrRecord {
+            producer,
+            ..asking(1, OPEN)
+        };
+        tag += 1;
+        asker.submit(0, record, tag).expect("room");
+        let mut told = Vec::new();
+        for _ in 0..40 {
+            now += 5_000_000;
+            assert!(sequencer.beat(&|row| row != 1 || alive));
+            sequencer.step(now, &|_| true);
+            holder.poll(&mut Vec::new());
+            asker.poll(&mut told);
+        }
+        match &told[..] {
+            [Event::Told { notice, .. }] => (notice.kind, notice.session),
+            other => panic!("{other:?}"),
+        }
+    };
+    let opened = |place| (NoticeKind::Opened, place);
+    assert_eq!(ask(&mut holder, &mut sequencer, 1, true), opened(0));
+    assert_eq!(ask(&mut holder, &mut sequencer, 2, true), opened(1));
+    holder.hold(0);
+    holder.hold(1);
+    let full = (NoticeKind::SessionsFull, 0);
+    assert_eq!(ask(&mut holder, &mut sequencer, 3, true), full);
+    // A batch that is not settled keeps the place, too: this one waits for its predecessor.
+    let waits = PbrRecord {
+        producer: 2,
+        session: 1,
+        session_epoch: 1,
+        sequence: 1,
+        count: 1,
+        len: 64,
+        chain: CHAIN,
+        incarnation: 1,
+        orders: PbrRecord::pack_orders(0, 5),
+        ..PbrRecord::default()
+    };
+    holder.submit(0, waits, 1).expect("room");
+    holder.release(1);
+    assert_eq!(ask(&mut holder, &mut sequencer, 3, true), full);
+    holder.release(0);
+    assert_eq!(ask(&mut holder, &mut sequencer, 3, true), opened(0));
+    assert_eq!(
+        ask(&mut holder, &mut sequencer, 4, false),
+        opened(0),
+        "the longest idle"
+    );
 }

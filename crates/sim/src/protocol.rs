@@ -39,7 +39,6 @@ pub const EXPECTED: &[&str] = &[
     "interruptions",
     "reads that did not count",
     "chains deleted",
-    "openings withdrawn",
     "clients restarted",
     "windows raised",
     "extents given back",
@@ -52,6 +51,7 @@ pub const EXPECTED: &[&str] = &[
     "told fenced",
     "told beyond the window",
     "told that too many are held",
-    "told of an unknown session",
+    "told that it was given up",
+    "told of another instance",
     "told that sessions are full",
 ];

@@ -18,7 +18,9 @@ pub use self::cluster::{
     ProfileReply, RemoveBroker, SetMetering, StatusReply,
 };
 pub use self::handshake::{ErrorCode, ErrorReply, Hello, Role, Welcome};
-pub use self::publishing::{OpenPublisher, OpenSession, PublisherOpened, SessionOpened};
+pub use self::publishing::{
+    OpenPublisher, OpenSession, PublisherOpened, Secret, SessionHeld, SessionOpened,
+};
 pub use self::topics::{
     CreateTopic, DeleteTopic, DescribeTopic, ListTopics, Partition, StartAt, Subscribe, Subscribed,
     Topic, TopicCreated, TopicDescription, Topics,
@@ -133,6 +135,8 @@ control! {
         OpenPublisher(OpenPublisher),
         /// Answer to OpenPublisher.
         PublisherOpened(PublisherOpened),
+        /// Instead of PublisherOpened: another instance has the producer.
+        SessionHeld(SessionHeld),
         /// Asks for the next epoch of a publisher's session.
         OpenSession(OpenSession),
         /// Answer to OpenSession.

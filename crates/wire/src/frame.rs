@@ -73,6 +73,8 @@ frame_ids! {
     SessionOpened = 37,
     /// Ends a publisher's session for good; answered by Done.
     CloseSession = 38,
+    /// Instead of PublisherOpened: another instance has the producer.
+    SessionHeld = 39,
     /// Creates a topic.
     CreateTopic = 48,
     /// Answer to CreateTopic.

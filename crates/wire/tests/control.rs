@@ -33,7 +33,10 @@ fn one_of_each() -> Vec<Control> {
             instance: u64::MAX,
             resumes: true,
             topic_id: u32::MAX,
+            secret: Secret([7; 16]),
+            takes_over: u32::MAX,
         }),
+        Control::SessionHeld(SessionHeld { session_epoch: 9 }),
         Control::PublisherOpened(PublisherOpened {
             topic_id: 1,
             max_batch_bytes: 2,
@@ -43,12 +46,14 @@ fn one_of_each() -> Vec<Control> {
             session_epoch: 4,
             mark: u64::MAX,
             window: 6,
+            first_epoch: 2,
         }),
         Control::OpenSession(OpenSession { gives_up: 4 }),
         Control::SessionOpened(SessionOpened {
             session: 3,
             session_epoch: 5,
             mark: 17,
+            first_epoch: 2,
         }),
         Control::Subscribed(Subscribed {
             topic_id: 1,

@@ -165,8 +165,8 @@ fn the_protocol_has_a_name_and_a_version() {
 fn ids_are_what_they_were() {
     let ids: Vec<u16> = FrameId::ALL.iter().map(|&id| id as u16).collect();
     let expected = [
-        1, 2, 18, 32, 33, 34, 35, 36, 37, 38, 48, 49, 50, 51, 52, 53, 54, 55, 64, 65, 66, 67, 68,
-        69, 70, 71, 72, 80, 81,
+        1, 2, 18, 32, 33, 34, 35, 36, 37, 38, 39, 48, 49, 50, 51, 52, 53, 54, 55, 64, 65, 66, 67,
+        68, 69, 70, 71, 72, 80, 81,
     ];
     assert_eq!(ids, expected);
     for id in FrameId::ALL {

@@ -19,7 +19,7 @@ use embar_fabric::region::Region;
 use embar_fabric::{NoticeKind, Reservation};
 use embar_meter::profile::Recorder;
 use embar_order::participant::Verdict;
-use embar_order::{Event, Participant, Reign};
+use embar_order::{Event, Participant, Reign, Request};
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::ErrorCode;
@@ -27,7 +27,6 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::WallNs;
 
 use super::ordered::{Entry, Ordered};
-use super::request::SessionRequest;
 use super::share::Expected;
 use super::{Claimed, Log, NoRoom, Place};
 use crate::profile::Stage;
@@ -77,9 +76,13 @@ pub enum Answer {
         session: u32,
         /// Its epoch.
         epoch: u32,
+        /// The epoch with which it began at its place.
+        first_epoch: u32,
         /// Number of the batch that is expected next.
         mark: u64,
     },
+    /// Another instance has the session, in this epoch.
+    Held(u32),
     /// The session is closed.
     Closed,
 }
@@ -311,7 +314,7 @@ impl<M: Memory> Log<M> {
     pub fn submit_session(
         &mut self,
         topic: u32,
-        request: SessionRequest,
+        request: &Request,
         ticket: Ticket,
     ) -> Result<(), NoRoom> {
         let order = self.ordered.get(&topic).ok_or(NoRoom::UnknownTopic)?.order;
@@ -329,6 +332,16 @@ impl<M: Memory> Log<M> {
             .participant
             .submit(ticket.lane, record, Tag::Session(ticket));
         submitted.map_err(|_| NoRoom::Congested)
+    }
+
+    /// A connection has a session, which is kept for it.
+    pub fn hold_session(&mut self, session: u32) {
+        self.ordering.participant.hold(session);
+    }
+
+    /// A connection that had a session is gone, or has it no more.
+    pub fn release_session(&mut self, session: u32) {
+        self.ordering.participant.release(session);
     }
 
     /// Takes in what was ordered and what the sequencer told. True when there was something, or may be
@@ -392,11 +405,6 @@ impl<M: Memory> Log<M> {
                     let ticket = self.forget(tag);
                     self.ordering.answer(ticket, answer);
                 }
-                Event::Withdrawn { tag } => {
-                    let ticket = self.forget(tag);
-                    let again = Answer::Refused(ErrorCode::NoSequencer, 0);
-                    self.ordering.answer(ticket, again);
-                }
                 Event::Skipped { chain, first } => self.skipped(chain, first),
             }
         }
@@ -453,9 +461,11 @@ impl<M: Memory> Log<M> {
                 Answer::Opened {
                     session,
                     epoch,
+                    first_epoch: notice.first_epoch,
                     mark,
                 }
             }
+            NoticeKind::InUse => Answer::Held(notice.session_epoch),
             NoticeKind::Closed => Answer::Closed,
             NoticeKind::Duplicate => {
                 let topic = self.ordered.get(&record.chain);
@@ -470,6 +480,8 @@ impl<M: Memory> Log<M> {
             NoticeKind::HeldFull => refused(ErrorCode::HeldFull),
             NoticeKind::SessionsFull => refused(ErrorCode::ClusterFull),
             NoticeKind::TakenOver => refused(ErrorCode::SessionTaken),
+            NoticeKind::GivenUp => refused(ErrorCode::SessionGivenUp),
+            NoticeKind::WrongSecret => refused(ErrorCode::WrongSecret),
             NoticeKind::Malformed => refused(ErrorCode::InvalidArgument),
         }
     }

@@ -29,9 +29,11 @@ pub(super) fn lead(
         standbys,
         spares,
         topics,
+        sessions,
         ..
     } = spec;
-    let geometry = Geometry::for_cluster(bytes, data_brokers, standbys, spares, topics)?;
+    let mut geometry = Geometry::for_cluster(bytes, data_brokers, standbys, spares, topics)?;
+    geometry.sessions = sessions.map_or(geometry.sessions, |most| most.min(geometry.sessions));
     let region = match Region::probe(dir) {
         Probe::Stale { .. } if !spec.fresh => {
             tracing::info!(dir = %dir.display(), "taking over the region of a cluster that is gone");

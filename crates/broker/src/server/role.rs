@@ -53,6 +53,8 @@ pub struct RegionSpec {
     ///
     /// [`Geometry::for_cluster`]: embar_fabric::geometry::Geometry::for_cluster
     pub topics: Option<u16>,
+    /// Sessions of publishers that there is room for, if that is less than what goes with `bytes`.
+    pub sessions: Option<u32>,
     /// Throw a stale region away instead of taking it over with its data.
     pub fresh: bool,
     /// How processes see each other's stores.

@@ -31,11 +31,15 @@ impl<M: Memory> Shard<M> {
         if !self.connections.get(&token).is_some_and(over) {
             return;
         }
-        if let Some(connection) = self.connections.remove(&token)
-            && let Peer::Subscriber(cursor) = connection.peer
-            && cursor.waiting
-        {
-            self.waiting.remove(cursor.topic, token);
+        match self.connections.remove(&token).map(|it| it.peer) {
+            Some(Peer::Subscriber(cursor)) if cursor.waiting => {
+                self.waiting.remove(cursor.topic, token);
+            }
+            Some(Peer::Publisher {
+                session: Some(session),
+                ..
+            }) => self.node.log().release_session(session.slot),
+            _ => {}
         }
         self.node.connection_closed();
     }

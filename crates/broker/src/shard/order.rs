@@ -1,14 +1,17 @@
 //! What the sequencer is asked on behalf of connections, and what it answers.
 
 use embar_fabric::memory::Memory;
+use embar_order::{Request, Wish};
 use embar_transport::Token;
 use embar_wire::control::{
-    Control, ErrorCode, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionOpened,
+    Control, ErrorCode, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, Secret,
+    SessionHeld, SessionOpened,
 };
 
 use super::{Action, At, Shard, refusal};
 use crate::connection::{Asked, Peer, Session};
-use crate::log::{Answer, NoRoom, SessionRequest, Settled, Ticket};
+use crate::log::{Answer, NoRoom, Settled, Ticket};
+use crate::shard::peers::peer_number;
 use crate::topics::Topic;
 
 impl<M: Memory> Shard<M> {
@@ -68,14 +71,22 @@ impl<M: Memory> Shard<M> {
             Answer::Opened {
                 session,
                 epoch,
+                first_epoch,
                 mark,
             } => {
                 let opened = SessionOpened {
                     session,
                     session_epoch: epoch,
                     mark,
+                    first_epoch,
                 };
                 return self.session_opened(token, &opened, at);
+            }
+            Answer::Held(session_epoch) => {
+                connection.asked = None;
+                let held = Control::SessionHeld(SessionHeld { session_epoch });
+                self.reply(token, &held, at);
+                return self.finish_if_done(token, at);
             }
             Answer::Closed => {
                 connection.asked = None;
@@ -105,7 +116,8 @@ impl<M: Memory> Shard<M> {
                 }
                 _ => None,
             });
-        let Some(topic) = topic.filter(|_| code == ErrorCode::UnknownSession) else {
+        let no_session = matches!(code, ErrorCode::UnknownSession | ErrorCode::SessionGivenUp);
+        let Some(topic) = topic.filter(|_| no_session) else {
             return code;
         };
         self.node.refresh_topics();
@@ -126,10 +138,13 @@ impl<M: Memory> Shard<M> {
                 max_message_bytes,
                 producer,
                 instance,
+                secret,
             }) => {
                 let Some(topic) = self.node.topics().by_id(topic).cloned() else {
                     return self.session_refused(token, ErrorCode::UnknownTopic, at);
                 };
+                // From here on the sequencer keeps it for this connection.
+                self.node.log().hold_session(opened.session);
                 connection.peer = Peer::Publisher {
                     topic: topic.id,
                     acks: true,
@@ -137,6 +152,7 @@ impl<M: Memory> Shard<M> {
                     session: Some(Session {
                         producer,
                         instance,
+                        secret,
                         slot: opened.session,
                         epoch: opened.session_epoch,
                     }),
@@ -153,6 +169,7 @@ impl<M: Memory> Shard<M> {
                     mark: opened.mark,
                     // A client that went further would be refused.
                     window: protocol.map_or(window, |it| it.window(window)),
+                    first_epoch: opened.first_epoch,
                 })
             }
             Some(Asked::Renew | Asked::Close) => {
@@ -161,7 +178,7 @@ impl<M: Memory> Shard<M> {
                     ..
                 } = &mut connection.peer
                 {
-                    session.slot = opened.session;
+                    // The sequencer renews a session at its place.
                     session.epoch = opened.session_epoch;
                 }
                 Control::SessionOpened(opened.clone())
@@ -180,8 +197,14 @@ impl<M: Memory> Shard<M> {
             ErrorCode::SessionTaken => {
                 "another client has opened this producer since: give each client a producer of its own"
             }
+            ErrorCode::WrongSecret => {
+                "this producer has a session that was opened with another secret: use the secret that it was opened with, or a producer of your own"
+            }
+            ErrorCode::SessionGivenUp => {
+                "the session had no connection and gave up its place to another: which of its batches are stored is not known any more; open a new publisher"
+            }
             ErrorCode::ClusterFull => {
-                "the sequencer knows as many sessions as it has room for, and none is idle: close some publishers"
+                "the sequencer knows as many sessions as it has room for, and all of them are in use: close some publishers, or try again later"
             }
             ErrorCode::UnknownTopic => "the topic was deleted",
             ErrorCode::NoSequencer => {
@@ -204,18 +227,25 @@ impl<M: Memory> Shard<M> {
             let what = "order 2 and 5 need acks 1: what got lost without anybody knowing would stop all that follows";
             return Err(refusal(ErrorCode::InvalidArgument, what.into()));
         }
-        let request = SessionRequest::Open {
-            producer: open.producer,
-            instance: open.instance,
-            resumes: open.resumes,
+        if open.secret == Secret::default() {
+            let what = "order 2 and 5 need a secret, 16 bytes that nobody guesses: without it anybody could end this publisher";
+            return Err(refusal(ErrorCode::InvalidArgument, what.into()));
+        }
+        let wish = match open.resumes {
+            true => Wish::Resume,
+            false => Wish::Open {
+                takes_over: open.takes_over,
+            },
         };
+        let request = self.request(token, (open.producer, open.instance), open.secret, wish);
         let asked = Asked::Open {
             topic: topic.id,
             max_message_bytes,
             producer: open.producer,
             instance: open.instance,
+            secret: open.secret,
         };
-        self.ask_sequencer(token, topic.id, request, asked)
+        self.ask_sequencer(token, topic.id, &request, asked)
     }
 
     /// Asks the sequencer for the next epoch of a publisher's session.
@@ -225,23 +255,42 @@ impl<M: Memory> Shard<M> {
         open: &OpenSession,
     ) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
-        let request = SessionRequest::Renew {
-            producer: session.producer,
-            instance: session.instance,
+        let wish = Wish::Renew {
+            session: session.slot,
             gives_up: open.gives_up,
         };
-        self.ask_sequencer(token, topic, request, Asked::Renew)
+        let named = (session.producer, session.instance);
+        let request = self.request(token, named, session.secret, wish);
+        self.ask_sequencer(token, topic, &request, Asked::Renew)
     }
 
     /// Asks the sequencer to forget a publisher's session.
     pub(super) fn close_session(&mut self, token: Token) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
-        let request = SessionRequest::Close {
-            producer: session.producer,
+        let wish = Wish::Close {
             session: session.slot,
             epoch: session.epoch,
         };
-        self.ask_sequencer(token, topic, request, Asked::Close)
+        let named = (session.producer, session.instance);
+        let request = self.request(token, named, session.secret, wish);
+        self.ask_sequencer(token, topic, &request, Asked::Close)
+    }
+
+    fn request(
+        &self,
+        token: Token,
+        (producer, instance): (u64, u64),
+        secret: Secret,
+        wish: Wish,
+    ) -> Request {
+        let address = self.connections.get(&token).and_then(|it| it.peer_address);
+        Request {
+            producer,
+            instance,
+            secret: embar_fabric::Secret(secret.0),
+            peer: peer_number(address),
+            wish,
+        }
     }
 
     fn session_of(&self, token: Token) -> Result<(u32, Session), ErrorReply> {
@@ -263,7 +312,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         topic: u32,
-        request: SessionRequest,
+        request: &Request,
         asked: Asked,
     ) -> Result<(), ErrorReply> {
         let ticket = Ticket {

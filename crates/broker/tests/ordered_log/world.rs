@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use embar_broker::log::is_intact;
 use embar_broker::log::{
-    Admitted, Answer, Claimed, Log, NoRoom, Read, Rejoin, Sender, SessionRequest, Settled, Ticket,
-    Watermarks,
+    Admitted, Answer, Claimed, Log, NoRoom, Read, Rejoin, Sender, Settled, Ticket, Watermarks,
 };
 use embar_broker::topics::Topic;
 use embar_fabric::records::Record;
 use embar_fabric::{
-    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, Power, Region, Simulated,
+    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, Power, Region, Secret,
+    Simulated,
 };
 use embar_meter::profile::Recorder;
-use embar_order::{Limits, Sequencer};
+use embar_order::{Limits, Request, Sequencer, Wish};
 use embar_transport::{Body, Pieces, SendBuf};
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -234,12 +234,14 @@ impl Broker {
         sequencer: &mut Sequencer<Simulated>,
     ) -> Session {
         let ticket = self.ticket();
-        let request = SessionRequest::Open {
+        let request = Request {
             producer,
             instance: producer,
-            resumes: false,
+            secret: Secret([7; 16]),
+            peer: 0,
+            wish: Wish::Open { takes_over: 0 },
         };
-        let asked = self.log.submit_session(topic, request, ticket);
+        let asked = self.log.submit_session(topic, &request, ticket);
         asked.expect("there is room in the lane");
         sequencer.step(0, &|_| true);
         match self.answers()[..] {

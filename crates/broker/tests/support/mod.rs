@@ -14,7 +14,7 @@ use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{
     self, Control, CreateTopic, ErrorCode, ErrorReply, Hello, OpenPublisher, PublisherOpened, Role,
-    StartAt, Subscribe, Subscribed, Welcome,
+    Secret, StartAt, Subscribe, Subscribed, Welcome,
 };
 use embar_wire::error::FrameError;
 use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol, Shape};
@@ -268,8 +268,8 @@ impl Peer {
             producer,
             acks,
             instance: 1,
-            resumes: false,
-            topic_id: 0,
+            secret: Secret([7; 16]),
+            ..OpenPublisher::default()
         };
         match self.ask(&Control::OpenPublisher(open)) {
             Control::PublisherOpened(opened) => opened,

@@ -242,6 +242,7 @@ fn role(args: &BrokerArgs) -> Role {
                 standbys: args.standbys,
                 spares: args.spares,
                 topics: args.topics,
+                sessions: None,
                 fresh: args.fresh,
                 coherence,
             },

@@ -11,6 +11,7 @@ use crate::size::{Size, parse_duration};
 use crate::verify::faults::{Action, Fault, Span, Victim};
 use crate::verify::plan::VerifyPlan;
 use crate::verify::run;
+use crate::verify::sessions::{self, SessionsPlan};
 
 /// Verify that the log keeps its promises while its processes are killed, stopped, and come and go
 #[derive(Args, Debug)]
@@ -23,6 +24,7 @@ pub struct VerifyArgs {
 #[derive(Subcommand, Debug)]
 enum What {
     Order(OrderArgs),
+    Sessions(SessionsArgs),
 }
 
 /// Publish and read a topic, and check its order, with faults
@@ -131,9 +133,65 @@ enum Faults {
     All,
 }
 
+/// Kill publishers one handful after the other, and see how soon the next one is served
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar verify sessions                                   20,000 are killed on 4,096 places
+  embar verify sessions --places 100000                   and where there is room for all of them
+  embar verify sessions --killed 200 --places 64 --at-once 20 --session-idle 100ms --json
+
+It starts brokers in this process, on free ports, with a region of their own. Each publisher opens a
+topic of order 5 and is acknowledged a message; then its process is killed. The next publisher that
+comes must be served in time, and one that lived all the while must still have its place.
+
+JSON, one object: verify, config, seconds, slowest_killed_ms, next_ms, lived, kept.
+Exit code 4 if the next one was not served in time.")]
+struct SessionsArgs {
+    /// Publishers to kill
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    killed: u32,
+    /// Publishers of one process, killed together
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    at_once: u32,
+    /// Publishers that the cluster knows at a time
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    places: u32,
+    /// Brokers, the head included; the head only sequences
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=32))]
+    brokers: u16,
+    /// Bytes of shared memory in all
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    region_size: Size,
+    /// How soon the next publisher is to be served
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    within: Duration,
+    /// How long a publisher without a connection keeps its place, as of `embar broker`
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    session_idle: Option<Duration>,
+}
+
 /// Runs it and prints the report.
 pub fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
-    let What::Order(args) = &args.what;
+    match &args.what {
+        What::Order(args) => verify_order(args, context),
+        What::Sessions(args) => sessions::run(&sessions_plan(args), context)?.print(context),
+    }
+}
+
+fn sessions_plan(args: &SessionsArgs) -> SessionsPlan {
+    SessionsPlan {
+        killed: args.killed,
+        at_once: args.at_once,
+        places: args.places,
+        brokers: args.brokers,
+        region_bytes: args.region_size.0,
+        within: args.within,
+        session_idle: args.session_idle,
+    }
+}
+
+fn verify_order(args: &OrderArgs, context: &Context) -> Result<()> {
     sweep(context);
     let plan = plan(args)?;
     plan.validate()?;

@@ -147,6 +147,10 @@ fn open(args: &PublisherArgs, teller: &Teller, stop: &AtomicBool) -> Result<Opti
         let opened = Publisher::builder(&args.bootstrap)
             .topic(&args.topic)
             .producer_id(args.producer)
+            // Its successors know it, too.
+            .producer_secret(
+                (u128::from(args.producer) << 64 | u128::from(args.run) | 1).to_le_bytes(),
+            )
             .acks(if acks == 0 {
                 Acks::None
             } else {

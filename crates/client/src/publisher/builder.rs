@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_meter::Profile;
+use embar_wire::control::Secret;
 use embar_wire::limits::{DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
 use super::core::{Acks, OnBrokerLoss, PublisherConfig, PublisherCore};
@@ -12,7 +13,7 @@ use super::pool::Pool;
 use super::shared::{Delivery, OnAck, Opened, Ready, Shared, SharedSettings};
 use super::{Publisher, driver};
 use crate::bootstrap;
-use crate::clock::random_seed;
+use crate::clock::{random_secret, random_seed};
 use crate::error::Error;
 use crate::profile::publisher::SCHEMA;
 use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
@@ -52,6 +53,7 @@ pub struct PublisherBuilder {
     on_broker_loss: OnBrokerLoss,
     auto_create: bool,
     producer_id: Option<u64>,
+    producer_secret: Option<[u8; 16]>,
     on_ack: Option<OnAck>,
     open_timeout: Duration,
     delivery_timeout: Duration,
@@ -76,6 +78,7 @@ impl PublisherBuilder {
             on_broker_loss: OnBrokerLoss::Resend,
             auto_create: true,
             producer_id: None,
+            producer_secret: None,
             on_ack: None,
             open_timeout: DEFAULT_OPEN_TIMEOUT,
             delivery_timeout: Duration::from_secs(30),
@@ -153,10 +156,21 @@ impl PublisherBuilder {
         self
     }
 
-    /// Identity of the publishing session, found in batch headers. Default: random. On topics of order 2 and 5 only one
-    /// publisher may have an identity: the one that opens last ends the one before, with [`Error::SessionTaken`].
+    /// Identity of the publishing session, found in batch headers, where every subscriber sees it. Default: random. On
+    /// topics of order 2 and 5 only one publisher may have an identity at a time.
     pub fn producer_id(mut self, id: u64) -> Self {
         self.producer_id = Some(id);
+        self
+    }
+
+    /// What proves to the cluster that the identity is this publisher's, on topics of order 2 and 5: 16 bytes that nobody
+    /// else can guess, and that are not all zero. Subscribers never see it. Default: random.
+    ///
+    /// A publisher that is to succeed another one of its identity needs the secret of that one. The one that opens last
+    /// then ends the one before, with [`Error::SessionTaken`]; whoever has another secret is refused, with
+    /// [`Error::WrongSecret`]. The cluster keeps the secret as long as the session.
+    pub fn producer_secret(mut self, secret: [u8; 16]) -> Self {
+        self.producer_secret = Some(secret);
         self
     }
 
@@ -220,8 +234,8 @@ impl PublisherBuilder {
     ///
     /// # Errors
     /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
-    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::SessionTaken`], [`Error::Refused`] (also for
-    /// [`Acks::None`] on a topic of order 2 or 5), or [`Error::System`].
+    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::SessionTaken`], [`Error::WrongSecret`],
+    /// [`Error::Refused`] (also for [`Acks::None`] on a topic of order 2 or 5), or [`Error::System`].
     pub fn open(self) -> Result<Publisher, Error> {
         block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
     }
@@ -241,6 +255,7 @@ impl PublisherBuilder {
             bootstrap: bootstrap::resolve(&self.bootstrap)?,
             topic: self.topic.clone(),
             producer,
+            secret: Secret(self.producer_secret.unwrap_or_else(random_secret)),
             acks: self.acks,
             // Checked to be small.
             batch_bytes: self.batch_bytes as u32,
@@ -312,6 +327,10 @@ impl PublisherBuilder {
             1,
             64,
         )?;
+        if self.producer_secret == Some([0; 16]) {
+            let rule = "must not be all zero: choose bytes that nobody guesses";
+            return Err(Error::setting("producer_secret", "16 zeros", rule));
+        }
         in_range("batches_in_flight", self.in_flight(), 1, 4096)?;
         if let Buffers::Count(buffers) = self.buffers {
             in_range("buffers", buffers, 2, 65_536)?;
@@ -372,6 +391,10 @@ mod tests {
         );
         assert_eq!(refused(builder().buffers(1)), "buffers");
         assert_eq!(refused(builder().batches_in_flight(0)), "batches_in_flight");
+        assert_eq!(
+            refused(builder().producer_secret([0; 16])),
+            "producer_secret"
+        );
         assert_eq!(
             refused(builder().ack_timeout(Duration::ZERO)),
             "ack_timeout"

@@ -154,14 +154,7 @@ impl PublisherCore {
     }
 
     fn read(&mut self, index: usize, now: Now) {
-        let terms = Terms {
-            resumes: self.session.is_some(),
-            topic_id: self.topic_id.unwrap_or(0),
-            batch_bytes: match self.opened {
-                true => self.config.batch_bytes.min(self.max_batch_bytes),
-                false => MIN_BATCH_BYTES,
-            },
-        };
+        let terms = self.terms();
         let answer = self.lanes[index].read(&self.config, terms, now, &mut self.events);
         self.take_answers(index, now);
         if let Some(cluster) = self.lanes[index].peer.news.take() {
@@ -170,10 +163,22 @@ impl PublisherCore {
         }
         match answer {
             Some(Answer::Publisher(opened)) => self.lane_opened(index, &opened, now),
-            Some(Answer::Session(granted)) => self.session_granted(index, granted),
+            Some(Answer::Session(granted)) => self.session_granted(index, granted, now),
+            Some(Answer::Held(held)) => self.session_held(index, &held, now),
             None => {}
         }
         self.pump(now);
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            resumes: self.session.is_some(),
+            topic_id: self.topic_id.unwrap_or(0),
+            batch_bytes: match self.opened {
+                true => self.config.batch_bytes.min(self.max_batch_bytes),
+                false => MIN_BATCH_BYTES,
+            },
+        }
     }
 
     /// `lane` is closed, or could not be connected, and the driver holds nothing of it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
-    Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionOpened,
+    Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionHeld, SessionOpened,
 };
 use embar_wire::time::Now;
 use embar_wire::topic::is_totally_ordered;
@@ -23,6 +23,8 @@ use crate::peer::{Absence, Peer, Phase};
 pub(super) enum Answer {
     Publisher(PublisherOpened),
     Session(SessionOpened),
+    /// Another publisher has the identity and the secret.
+    Held(SessionHeld),
 }
 
 /// What is settled between the publisher and all its brokers when one of them answers.
@@ -155,6 +157,38 @@ impl PublishLane {
         }
     }
 
+    /// Announces this publisher; `takes_over` is the epoch in which another one has its identity, or 0.
+    fn announce(
+        &mut self,
+        config: &PublisherConfig,
+        terms: Terms,
+        takes_over: u32,
+    ) -> Result<(), String> {
+        self.peer.link.send(&Control::OpenPublisher(OpenPublisher {
+            topic: config.topic.clone(),
+            producer: config.producer,
+            acks: config.acks.level(),
+            instance: self.instance,
+            resumes: terms.resumes,
+            topic_id: terms.topic_id,
+            secret: config.secret,
+            takes_over,
+        }))
+    }
+
+    /// Asks for an identity that another publisher has in this epoch.
+    pub(super) fn take_over(
+        &mut self,
+        config: &PublisherConfig,
+        terms: Terms,
+        epoch: u32,
+        now: Now,
+    ) {
+        if let Err(violation) = self.announce(config, terms, epoch) {
+            self.peer.reject(&violation, now);
+        }
+    }
+
     /// Takes in all that came; the answer to a request is returned.
     pub(super) fn read(
         &mut self,
@@ -210,14 +244,7 @@ impl PublishLane {
             }
             Some(Incoming::Welcome(welcome)) => {
                 self.peer.check(&welcome)?;
-                self.peer.link.send(&Control::OpenPublisher(OpenPublisher {
-                    topic: config.topic.clone(),
-                    producer: config.producer,
-                    acks: config.acks.level(),
-                    instance: self.instance,
-                    resumes: terms.resumes,
-                    topic_id: terms.topic_id,
-                }))?;
+                self.announce(config, terms, 0)?;
                 return Ok(true);
             }
             Some(Incoming::Batch { .. }) => return Err("a batch to a publisher".into()),
@@ -238,6 +265,9 @@ impl PublishLane {
                 self.peer.opened();
                 self.peer.succeeded();
                 *answer = Some(Answer::Publisher(opened));
+            }
+            Control::SessionHeld(held) if matches!(self.peer.phase, Phase::Opening(_)) => {
+                *answer = Some(Answer::Held(held));
             }
             Control::SessionOpened(opened) if self.renewing.take().is_some() => {
                 *answer = Some(Answer::Session(opened));

@@ -37,6 +37,8 @@ pub(super) struct Renewal {
 pub(super) struct Session {
     order: u32,
     slot: u32,
+    /// With which it began there.
+    first_epoch: u32,
     epoch: u32,
     window: u64,
     lowest: u64,
@@ -50,6 +52,7 @@ impl Session {
         Self {
             order: opened.order,
             slot: opened.session,
+            first_epoch: opened.first_epoch,
             epoch: opened.session_epoch,
             window: u64::from(opened.window.max(1)),
             lowest: opened.mark,
@@ -58,8 +61,9 @@ impl Session {
         }
     }
 
-    pub(super) fn slot(&self) -> u32 {
-        self.slot
+    /// Whether it is the session that began in this slot with this epoch.
+    pub(super) fn is_in(&self, slot: u32, first_epoch: u32) -> bool {
+        (self.slot, self.first_epoch) == (slot, first_epoch)
     }
 
     pub(super) fn epoch(&self) -> u32 {
@@ -158,6 +162,7 @@ mod tests {
             order: 5,
             session: 3,
             session_epoch: 1,
+            first_epoch: 1,
             mark: 10,
             window,
             ..PublisherOpened::default()
@@ -169,6 +174,7 @@ mod tests {
             session: 3,
             session_epoch,
             mark,
+            first_epoch: 1,
         }
     }
 

@@ -203,6 +203,7 @@ impl FakeBroker {
                     session_epoch: log.epoch,
                     mark: log.stored.len() as u64,
                     window: 64,
+                    first_epoch: 1,
                 })
             }
             Control::OpenSession(open) => {
@@ -213,6 +214,7 @@ impl FakeBroker {
                     session: 0,
                     session_epoch: log.epoch,
                     mark: log.stored.len() as u64,
+                    first_epoch: 1,
                 })
             }
             Control::CloseSession => {

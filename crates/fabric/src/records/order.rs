@@ -1,5 +1,7 @@
 //! What the sequencer and the brokers tell each other about ordered chains.
 
+use std::fmt;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Field, PbrRecord, Record};
@@ -137,14 +139,16 @@ records! {
         8 mark: u64,
         /// A [`NoticeKind`].
         16 kind: u32,
-        /// Epoch of a session that opened.
+        /// Epoch of a session that opened, or that another instance has.
         20 session_epoch: u32,
         /// Place of a session that opened.
         24 session: u32,
         /// The sequencer's epoch.
         28 epoch: u32,
+        /// The epoch with which a session that opened began at its place.
+        32 first_epoch: u32,
         /// Zero.
-        32 reserved: [u8; 24],
+        36 reserved: [u8; 20],
     }
 
     /// A session, as the sequencer's successor has to know it.
@@ -162,14 +166,49 @@ records! {
         40 chain: u32,
         /// The session's epoch.
         44 epoch: u32,
+        /// The epoch with which the session began at this place: lower ones were of others.
+        48 first_epoch: u32,
         /// 1 = in use, 0 = free.
-        48 in_use: u16,
+        52 in_use: u8,
         /// 1 = the epoch is fenced.
-        50 fenced: u16,
+        53 fenced: u8,
         /// Order level of the chain.
-        52 order: u16,
+        54 order: u16,
+    }
+
+    /// Whose a session is. It is stored before the row with which the session begins, and never
+    /// changes as long as the session is there.
+    SessionOwner {
+        /// Who knows it may open, renew and close the session.
+        0 secret: Secret,
+        /// [`SessionRow::first_epoch`] of the session that it belongs to.
+        16 first_epoch: u32,
+        /// Where it was opened from: sessions that nobody holds are given up peer by peer.
+        20 peer: u32,
         /// Zero.
-        54 reserved: u16,
+        24 reserved: [u8; 32],
+    }
+
+    /// Which of the sequencer's sessions a broker holds: those with a connection, or with batches
+    /// under way.
+    Attached {
+        /// Incarnation of the broker.
+        0 incarnation: u32,
+        /// Zero.
+        4 reserved: u32,
+        /// Bit `i` of all, lowest first: the session at place `384 * n + i`, in row `n` of these.
+        8 sessions: [u64; 6],
+    }
+}
+
+/// The secret of a session. Nothing prints it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Secret(pub [u8; 16]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
     }
 }
 
@@ -232,6 +271,12 @@ numbered! {
         Malformed = 9,
         /// Another instance of the client has opened the session since.
         TakenOver = 10,
+        /// Another instance has the session, in the epoch that is given: whoever wants it names that.
+        InUse = 11,
+        /// The session was given up, as others needed its place: nobody knows how far it was.
+        GivenUp = 12,
+        /// The secret is not the session's.
+        WrongSecret = 13,
     }
 }
 

@@ -12,12 +12,13 @@ use crate::news::{NewsReader, NewsWriter, SharedNews};
 use crate::notice::{NoticeReader, NoticeWriter};
 use crate::owner::Claim;
 use crate::pages::Pages;
-use crate::records::{GoiRoot, LaneGrant, LaneStart, SequencerRow, SessionRow};
+use crate::records::{
+    Attached, GoiRoot, LaneGrant, LaneStart, SequencerRow, SessionOwner, SessionRow,
+};
 use crate::ring::Ring;
 use crate::rows::RowWriter;
-use crate::sessions::SessionTable;
+use crate::sessions::{OWNER_AT, SESSION_BYTES, SessionTable};
 use crate::sleeper::Sleeper;
-use crate::slot::PAIR_BYTES;
 use crate::sync::fence;
 
 impl<M: Memory> Region<M> {
@@ -176,8 +177,37 @@ impl<M: Memory> Region<M> {
     /// # Panics
     /// When there is no such slot.
     pub fn session_row(&self, area: u16, slot: u32) -> Option<SessionRow> {
+        self.read_row(self.session_at(area, slot))
+    }
+
+    /// Whose a session of an area's table is, or was; `None` before it was first stored.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn session_owner(&self, area: u16, slot: u32) -> Option<SessionOwner> {
+        self.read_row(self.session_at(area, slot) + OWNER_AT)
+    }
+
+    fn session_at(&self, area: u16, slot: u32) -> u64 {
         assert!(slot < self.geometry().sessions, "no session {slot}");
-        self.read_row(self.parts.layout.sessions(area) + u64::from(slot) * PAIR_BYTES)
+        self.parts.layout.sessions(area) + u64::from(slot) * SESSION_BYTES
+    }
+
+    /// One of the rows in which the claimed broker says which sessions it holds:
+    /// [`SESSIONS_PER_ROW`](crate::geometry::SESSIONS_PER_ROW) in each.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn attached_writer(&self, claim: &Claim, number: u32) -> RowWriter<M, Attached> {
+        self.row_writer(self.parts.layout.attached(claim.row(), number))
+    }
+
+    /// Such a row of a broker; `None` before it was first stored. It says of which incarnation.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn attached(&self, row: u16, number: u32) -> Option<Attached> {
+        self.read_row(self.parts.layout.attached(row, number))
     }
 
     /// The word with which a thread of a row says that it sleeps: a lane's number, or for the

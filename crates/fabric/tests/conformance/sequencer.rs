@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use embar_fabric::{SequencerRow, SequencerState, SessionRow};
+use embar_fabric::{Attached, Secret, SequencerRow, SequencerState, SessionOwner, SessionRow};
 
 use crate::common::small;
 use crate::setup::Setup;
@@ -67,6 +67,42 @@ pub fn sessions_continue_after_a_restart<S: Setup>() {
         }
     }
     assert_eq!(there.session_row(1, 0), None, "an area of its own");
+}
+
+pub fn a_session_has_an_owner_beside_its_row<S: Setup>() {
+    let setup = S::new(&small());
+    let (here, there) = (setup.host(), setup.host());
+    let mut table = here.session_table(&here.claim_unlocked(0));
+    for first_epoch in 1..4 {
+        let owner = SessionOwner {
+            secret: Secret([first_epoch as u8; 16]),
+            first_epoch,
+            ..SessionOwner::default()
+        };
+        table.store_owner(3, &owner);
+        assert_eq!(there.session_owner(0, 3), Some(owner));
+        table.store(3, &session(first_epoch.into()));
+        assert_eq!(there.session_owner(0, 3), Some(owner));
+    }
+    assert_eq!(there.session_owner(0, 2), None);
+    assert_eq!(there.session_owner(1, 3), None, "an area of its own");
+    let text = format!("{:?}", there.session_owner(0, 3));
+    assert!(!text.contains("3, 3"), "nothing prints a secret: {text}");
+}
+
+pub fn brokers_say_which_sessions_they_hold<S: Setup>() {
+    let setup = S::new(&small());
+    let (here, there) = (setup.host(), setup.host());
+    let mut row = here.attached_writer(&here.claim_unlocked(1), 0);
+    assert_eq!(there.attached(1, 0), None);
+    let attached = Attached {
+        incarnation: 1,
+        sessions: [5, 0, 0, 0, 0, 1 << 63],
+        ..Attached::default()
+    };
+    row.store(&attached);
+    assert_eq!(there.attached(1, 0), Some(attached));
+    assert_eq!(there.attached(2, 0), None, "a row of its own");
 }
 
 pub fn only_candidates_have_an_area<S: Setup>() {

@@ -26,8 +26,9 @@ impl Core {
         }
         let unknown = || Told::only(NoticeKind::UnknownSession);
         let session = self.sessions.get_mut(record.session).ok_or_else(unknown)?;
-        let chain = self.chains.at_mut(session.chain).ok_or_else(unknown)?;
-        owns(session, chain, record)?;
+        let chain = self.chains.at_mut(session.chain);
+        owns(session, chain.as_deref(), record)?;
+        let chain = chain.expect("a session's chain stays as long as the session");
         if record.session_epoch != session.epoch || session.fenced {
             return Err(over(session, chain, record));
         }
@@ -141,7 +142,7 @@ impl Core {
         let session = self.sessions.get(record.session);
         let known = session.and_then(|it| Some((it, self.chains.at(it.chain)?)));
         known.is_some_and(|(session, chain)| {
-            owns(session, chain, record).is_ok()
+            owns(session, Some(chain), record).is_ok()
                 && record.session_epoch == session.epoch
                 && !session.fenced
                 && !chain.protocol.is_placed(&session.progress, record.sequence)
@@ -149,11 +150,21 @@ impl Core {
     }
 }
 
-/// Whether the record belongs to the session that it names.
+/// Whether the record belongs to the session that it names, which is in a chain if it is one.
 #[inline]
-pub(super) fn owns(session: &Session, chain: &Chain, record: &PbrRecord) -> Result<(), Told> {
-    if !session.in_use || session.producer != record.producer || chain.id != record.chain {
-        return Err(Told::only(NoticeKind::UnknownSession));
+pub(super) fn owns(
+    session: &Session,
+    chain: Option<&Chain>,
+    record: &PbrRecord,
+) -> Result<(), Told> {
+    let same = |chain: &&Chain| {
+        session.in_use && session.producer == record.producer && chain.id == record.chain
+    };
+    let Some(chain) = chain.filter(same) else {
+        return Err(gone(session, record));
+    };
+    if record.session_epoch < session.first_epoch {
+        return Err(gone(session, record));
     }
     if chain.order != record.order_level() {
         return Err(Told::only(NoticeKind::Malformed));
@@ -164,6 +175,16 @@ pub(super) fn owns(session: &Session, chain: &Chain, record: &PbrRecord) -> Resu
 /// Whether the epoch that the record names was ever one of this place.
 pub(super) fn was_granted(session: &Session, record: &PbrRecord) -> bool {
     (1..=session.epoch).contains(&record.session_epoch)
+}
+
+/// What becomes of a record of a session that is not at its place. The epochs of a place only grow: if
+/// this one was granted, it was to a session that is over.
+#[cold]
+fn gone(session: &Session, record: &PbrRecord) -> Told {
+    Told::only(match was_granted(session, record) {
+        true => NoticeKind::GivenUp,
+        false => NoticeKind::UnknownSession,
+    })
 }
 
 /// What becomes of a batch of an epoch that is not current, or is fenced.

@@ -1,68 +1,92 @@
 //! Sessions open and close.
 
+use embar_fabric::canary::{Canary, sings};
 use embar_fabric::{NoticeKind, PbrRecord};
 
 use super::Core;
 use super::batch::{owns, was_granted};
 use crate::chains::NoChain;
 use crate::protocol::Progress;
-use crate::session::Session;
+use crate::request::{Request, Wish};
+use crate::session::{Owner, Session};
 use crate::verdict::{Arrival, Told, Verdict};
 
 impl Core {
-    /// A session opens. A record that comes again, as it does after a takeover, changes nothing.
-    pub(super) fn open(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) {
+    /// Somebody asks for a session. A record that comes again, as it does after a takeover, changes
+    /// nothing.
+    pub(super) fn request(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) {
         let record = &arrival.record;
-        let opened = match self.sessions.find(record.chain, record.producer) {
-            Some(place) => self.open_again(place, record, out).map(|()| place),
-            None => self.open_first(record, out),
+        let told = match Request::of(record) {
+            None => Told::only(NoticeKind::Malformed),
+            Some(request) => match request.wish {
+                Wish::Close { .. } => self.close(record, &request, out),
+                _ => self.open(record, &request, out),
+            },
         };
-        let told = opened.map_or_else(Told::only, |place| {
-            let session = self.sessions.at(place);
-            Told {
-                kind: NoticeKind::Opened,
-                session: place,
-                session_epoch: session.epoch,
-                mark: session.progress.mark,
-            }
-        });
         self.tell(arrival.source, told, out);
+    }
+
+    fn open(&mut self, record: &PbrRecord, request: &Request, out: &mut Vec<Verdict>) -> Told {
+        let opened = match self.sessions.find(record.chain, request.producer) {
+            Some(place) => self.open_again(place, record, request, out).map(|()| place),
+            None => self.open_first(record, request, out).map_err(Told::only),
+        };
+        opened.map_or_else(
+            |told| told,
+            |place| {
+                let session = self.sessions.at(place);
+                Told {
+                    kind: NoticeKind::Opened,
+                    session: place,
+                    session_epoch: session.epoch,
+                    first_epoch: session.first_epoch,
+                    mark: session.progress.mark,
+                }
+            },
+        )
     }
 
     fn open_first(
         &mut self,
         record: &PbrRecord,
+        request: &Request,
         out: &mut Vec<Verdict>,
     ) -> Result<u32, NoticeKind> {
-        self.chains
-            .check(record.chain, record.order_level())
-            .map_err(refusal)?;
-        // Whoever has an epoch to give up was forgotten. Nobody knows any more what of its batches is
-        // placed, so it may not go on as if none were.
-        if record.sequence != 0 {
-            return Err(NoticeKind::UnknownSession);
-        }
+        let order = record.order_level();
+        self.chains.check(record.chain, order).map_err(refusal)?;
+        // Whoever had a session before may not go on as if none of its batches were placed: nobody
+        // knows any more which are.
+        let Wish::Open { .. } = request.wish else {
+            return Err(NoticeKind::GivenUp);
+        };
         let vacant = self.sessions.vacant().or_else(|| {
-            self.forget_idle()?;
+            self.give_up_idle()?;
             self.sessions.vacant()
         });
         let place = vacant.ok_or(NoticeKind::SessionsFull)?;
-        let chain = self
-            .chains
-            .place(record.chain, record.order_level())
-            .map_err(refusal)?;
+        let chain = self.chains.place(record.chain, order).map_err(refusal)?;
+        let epoch = self.sessions.at(place).epoch + 1;
         let session = Session {
-            producer: record.producer,
+            producer: request.producer,
             progress: Progress::default(),
             active: self.clock.now(),
-            instance: record.blog_at,
             chain,
-            epoch: self.sessions.at(place).epoch + 1,
+            epoch,
+            first_epoch: epoch,
             held: 0,
             in_use: true,
             fenced: false,
         };
-        self.sessions.put(place, record.chain, session);
+        let owner = Owner {
+            secret: request.secret,
+            instance: request.instance,
+            peer: request.peer,
+        };
+        self.sessions.put(place, record.chain, session, owner);
+        out.push(Verdict::Own {
+            session: place,
+            owner: session.owner_row(&owner),
+        });
         self.save(place, out);
         Ok(place)
     }
@@ -71,49 +95,55 @@ impl Core {
         &mut self,
         place: u32,
         record: &PbrRecord,
+        request: &Request,
         out: &mut Vec<Verdict>,
-    ) -> Result<(), NoticeKind> {
+    ) -> Result<(), Told> {
+        let owner = *self.sessions.owner(place);
         let session = self.sessions.at(place);
         let chain = self.chains.at(session.chain);
         let chain = chain.filter(|chain| chain.order == record.order_level());
-        let chain = chain.ok_or(NoticeKind::Malformed)?;
-        let same = session.instance == record.blog_at;
-        if !same && record.sequence != 0 {
-            return Err(NoticeKind::TakenOver);
+        let chain = chain.ok_or(Told::only(NoticeKind::Malformed))?;
+        if owner.secret != request.secret && !sings(Canary::SessionSecret) {
+            return Err(Told::only(NoticeKind::WrongSecret));
         }
+        let begins = begins_epoch(place, session, owner.instance, request)?;
         session.active = self.clock.now();
-        if same && record.sequence != session.epoch.into() {
+        if !begins {
             return Ok(());
         }
         let over = Told::fenced(session.progress.mark);
-        session.epoch = session
-            .epoch
-            .checked_add(1)
-            .ok_or(NoticeKind::SessionsFull)?;
-        session.instance = record.blog_at;
+        let next = session.epoch.checked_add(1);
+        session.epoch = next.ok_or(Told::only(NoticeKind::SessionsFull))?;
         session.fenced = false;
         chain.protocol.begin_epoch(&mut session.progress);
+        self.sessions.hand_over(place, request.instance);
         self.save(place, out);
         self.tell_held(place, over, out);
         Ok(())
     }
 
     /// A session ends for good.
-    pub(super) fn close(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) {
-        let told = match self.end(&arrival.record, out) {
+    fn close(&mut self, record: &PbrRecord, request: &Request, out: &mut Vec<Verdict>) -> Told {
+        match self.end(record, request, out) {
             Ok(()) => Told::only(NoticeKind::Closed),
             Err(told) => told,
-        };
-        self.tell(arrival.source, told, out);
+        }
     }
 
-    fn end(&mut self, record: &PbrRecord, out: &mut Vec<Verdict>) -> Result<(), Told> {
+    fn end(
+        &mut self,
+        record: &PbrRecord,
+        request: &Request,
+        out: &mut Vec<Verdict>,
+    ) -> Result<(), Told> {
         let unknown = || Told::only(NoticeKind::UnknownSession);
         let session = self.sessions.get(record.session).ok_or_else(unknown)?;
-        let chain = self.chains.at(session.chain).ok_or_else(unknown)?;
-        owns(session, chain, record)?;
+        owns(session, self.chains.at(session.chain), record)?;
         if !was_granted(session, record) {
             return Err(unknown());
+        }
+        if self.sessions.owner(record.session).secret != request.secret {
+            return Err(Told::only(NoticeKind::WrongSecret));
         }
         if record.session_epoch < session.epoch {
             return Err(Told::fenced(session.progress.mark));
@@ -126,14 +156,45 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the place of the session that was idle for longest, if that is long enough.
-    fn forget_idle(&mut self) -> Option<()> {
+    /// Frees the place of the session that was idle for longest, if that is long enough. A row that
+    /// says so is not stored: the owner of the next session here is, before its row, and then the row
+    /// that is there is nobody's.
+    fn give_up_idle(&mut self) -> Option<()> {
         let idle_ns = self.limits.session_idle_ns;
         let place = self.sessions.longest_idle(self.clock.now(), idle_ns)?;
         let chain = self.chains.at(self.sessions.at(place).chain)?;
         self.sessions.remove(place, chain.id);
         self.figures.forgotten += 1;
         Some(())
+    }
+}
+
+/// Whether the next epoch of a session begins with a request of somebody who knows its secret, or why
+/// the request changes nothing.
+fn begins_epoch(
+    place: u32,
+    session: &Session,
+    instance: u64,
+    request: &Request,
+) -> Result<bool, Told> {
+    let only = |kind| Err(Told::only(kind));
+    let is_same = instance == request.instance;
+    match request.wish {
+        Wish::Open { .. } if is_same => Ok(false),
+        Wish::Open { takes_over } if takes_over == session.epoch => Ok(true),
+        Wish::Open { .. } if sings(Canary::TakeOverEpoch) => Ok(true),
+        Wish::Open { .. } => Err(Told {
+            session_epoch: session.epoch,
+            ..Told::only(NoticeKind::InUse)
+        }),
+        _ if !is_same => only(NoticeKind::TakenOver),
+        // It was opened anew, by an old request of its own.
+        Wish::Renew {
+            session: its,
+            gives_up,
+        } if its != place || gives_up < session.first_epoch => only(NoticeKind::GivenUp),
+        Wish::Renew { gives_up, .. } => Ok(gives_up == session.epoch),
+        Wish::Resume | Wish::Close { .. } => Ok(false),
     }
 }
 

@@ -1,11 +1,11 @@
 //! A successor rebuilds what its predecessor knew; brokers and chains go.
 
-use embar_fabric::{GoiRecord, NoticeKind, SessionRow};
+use embar_fabric::{GoiRecord, NoticeKind, SessionOwner, SessionRow};
 
 use super::Core;
 use crate::chains::NoChain;
 use crate::protocol;
-use crate::session::{self, Session};
+use crate::session::{self, Owner, Session};
 use crate::verdict::{Told, Verdict};
 
 /// Why a row or a chain that a predecessor left cannot be.
@@ -48,13 +48,19 @@ pub enum RestoreError {
 }
 
 impl Core {
-    /// The place `session` of the table was as `row` says. Once for each place, by place, before
-    /// anything is replayed or arrives. No row counts as saved by that: the successor has a table of
+    /// The place `session` of the table was as `row` says, and the session in it was `owner`'s; when
+    /// that is of another session, the row's was given up, and its place is free. Once for each place,
+    /// by place, before anything is replayed or arrives. No row counts as saved by that: the successor has a table of
     /// its own, and stores all rows there, those of free places with an epoch, too.
     ///
     /// # Panics
     /// When there is a session at the place.
-    pub fn restore_session(&mut self, session: u32, row: &SessionRow) -> Result<(), RestoreError> {
+    pub fn restore_session(
+        &mut self,
+        session: u32,
+        row: &SessionRow,
+        owner: &SessionOwner,
+    ) -> Result<(), RestoreError> {
         let it = self.sessions.get_mut(session);
         let it = it.ok_or(RestoreError::NoPlace { session })?;
         assert!(!it.in_use, "a place is restored once");
@@ -65,6 +71,9 @@ impl Core {
         if row.epoch == 0 {
             return Err(RestoreError::NoEpoch { session });
         }
+        if row.first_epoch != owner.first_epoch {
+            return Ok(());
+        }
         // A deposed predecessor that goes on while its rows are read may close a session whose row was
         // read already and open it at another place. Nobody was told of that.
         if self.sessions.find(row.chain, row.producer).is_some() {
@@ -74,14 +83,19 @@ impl Core {
             producer: row.producer,
             progress: session::progress(row),
             active: self.clock.now(),
-            instance: row.instance,
             chain: self.restored_chain(row.chain, row.order)?,
             epoch: row.epoch,
+            first_epoch: row.first_epoch,
             held: 0,
             in_use: true,
             fenced: row.fenced != 0,
         };
-        self.sessions.put(session, row.chain, it);
+        let owner = Owner {
+            secret: owner.secret,
+            instance: row.instance,
+            peer: owner.peer,
+        };
+        self.sessions.put(session, row.chain, it, owner);
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Lane<M, T> {
     /// Unsettled ones that so many others were submitted behind: they wait for a predecessor.
     waiting: BTreeMap<u64, Submission<T>>,
     unsettled: usize,
+    /// Places of the sessions whose batches were settled since [`Lane::take_released`].
+    released: Vec<u32>,
     notices: Option<NoticeReader<M>>,
     /// Read and not yet known to count.
     looked: Looked,
@@ -47,11 +49,6 @@ impl<T> Submission<T> {
     fn is_settled(&self) -> bool {
         matches!(self.state, State::Settled)
     }
-
-    /// Whether it opens a session whoever has it.
-    fn takes_over(&self) -> bool {
-        self.record.kind == PbrKind::Open as u8 && self.record.sequence == 0
-    }
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +68,7 @@ impl<M: Memory, T> Lane<M, T> {
             submissions: VecDeque::new(),
             waiting: BTreeMap::new(),
             unsettled: 0,
+            released: Vec::new(),
             notices: None,
             looked: Looked::default(),
         }
@@ -132,10 +130,8 @@ impl<M: Memory, T> Lane<M, T> {
         Ok(())
     }
 
-    /// Begins anew for another sequencer, and submits again what is not settled. Gives back what is
-    /// not to be asked for again (see [`Event::Withdrawn`]).
-    pub fn begin(&mut self, epoch: u32) -> Vec<T> {
-        let was_asked_for = self.epoch > 0;
+    /// Begins anew for another sequencer, and submits again what is not settled.
+    pub fn begin(&mut self, epoch: u32) {
         self.writer.begin(epoch);
         self.epoch = epoch;
         self.consumed = self.writer.next();
@@ -144,13 +140,11 @@ impl<M: Memory, T> Lane<M, T> {
         while let Some((_, oldest)) = self.waiting.pop_last() {
             self.submissions.push_front(oldest);
         }
-        let mut withdrawn = Vec::new();
         for submission in mem::take(&mut self.submissions) {
-            let takes_over = submission.takes_over();
             match submission.state {
-                State::Open(tag) if was_asked_for && takes_over => withdrawn.push(tag),
                 State::Open(_) => self.submissions.push_back(submission),
-                State::Closed | State::Settled => {}
+                State::Closed => self.released.extend(session_of(&submission.record)),
+                State::Settled => {}
             }
         }
         self.unsettled = self.submissions.len();
@@ -159,7 +153,11 @@ impl<M: Memory, T> Lane<M, T> {
                 submission.number = self.writer.publish(self.consumed, &submission.record);
             }
         }
-        withdrawn
+    }
+
+    /// Places of the sessions whose batches were settled since the last call, once for each batch.
+    pub fn take_released(&mut self) -> impl Iterator<Item = u32> + '_ {
+        self.released.drain(..)
     }
 
     /// Says that this incarnation was admitted.
@@ -265,6 +263,7 @@ impl<M: Memory, T> Lane<M, T> {
                     kind,
                     mark: notice.mark,
                     session_epoch: notice.session_epoch,
+                    first_epoch: notice.first_epoch,
                     session: notice.session,
                 },
             });
@@ -276,7 +275,7 @@ impl<M: Memory, T> Lane<M, T> {
     pub fn place(&mut self, record: &GoiRecord) -> Option<T> {
         let is_it = |s: &Submission<T>| {
             let same = (s.record.blog_at, s.record.len) == (record.blog_at, record.len);
-            same && !s.is_settled()
+            same && s.record.kind == PbrKind::Batch as u8 && !s.is_settled()
         };
         // Nearly always under its number; under another one if an older sequencer ordered it.
         let first = self.submissions.front().map_or(0, |first| first.number);
@@ -301,6 +300,7 @@ impl<M: Memory, T> Lane<M, T> {
         };
         if !matches!(state, State::Settled) {
             self.unsettled -= 1;
+            self.released.extend(session_of(&record));
         }
         while self
             .submissions
@@ -312,4 +312,9 @@ impl<M: Memory, T> Lane<M, T> {
             State::Closed | State::Settled => None,
         }
     }
+}
+
+/// The place of the session that a batch is of.
+pub(super) fn session_of(record: &PbrRecord) -> Option<u32> {
+    (record.kind == PbrKind::Batch as u8).then_some(record.session)
 }

@@ -26,10 +26,11 @@ use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
     Claim, GoiReader, GoiRoot, Memory, PageRef, Region, RowWriter, SequencerRow, SequencerState,
-    SessionRow,
+    SessionOwner, SessionRow,
 };
 
 use super::Sequencer;
+use super::attached::Attachments;
 use super::lanes::{Intact, Lanes};
 use super::room::Windows;
 use crate::core::{Core, RestoreError};
@@ -60,6 +61,8 @@ pub enum TakeoverError {
 
 /// How often what a predecessor left is read when it changes meanwhile.
 const REBUILDS_MAX: u32 = 1000;
+/// How often a session is looked at whose row and owner are at odds.
+const OWNER_LOOKS: u32 = 8;
 /// Pages or rows between two beats: well below a lease.
 const STEPS_PER_BEAT: u32 = 512;
 
@@ -120,6 +123,7 @@ impl<M: Memory> Sequencer<M> {
             arrivals: Vec::new(),
             verdicts: Vec::new(),
             notices: Vec::new(),
+            attachments: Attachments::new(region),
             told: 0,
             grown: Vec::new(),
             order_news: region.order_news_writer(claim),
@@ -152,6 +156,10 @@ impl<M: Memory> Sequencer<M> {
             // Also where no session is: the epochs of a place never begin again.
             let row = self.core.session_row(slot);
             let was = self.region.session_row(area, slot);
+            let owner = self.core.session_owner(slot);
+            if owner.is_some() && owner != self.region.session_owner(area, slot) {
+                self.sessions.store_owner(slot, &owner.unwrap_or_default());
+            }
             if was.unwrap_or_default() != row {
                 self.sessions.store(slot, &row);
             }
@@ -336,7 +344,7 @@ fn rebuild<M: Memory>(
         let mut core = Core::new(limits.clone())?;
         for slot in 0..region.geometry().sessions {
             pulse.step();
-            let Some(row) = region.session_row(area, slot) else {
+            let Some((row, owner)) = session(region, area, slot) else {
                 continue;
             };
             let free = SessionRow {
@@ -344,7 +352,7 @@ fn rebuild<M: Memory>(
                 ..SessionRow::default()
             };
             let stays = row.in_use == 1 && exists(row.chain);
-            core.restore_session(slot, if stays { &row } else { &free })?;
+            core.restore_session(slot, if stays { &row } else { &free }, &owner)?;
         }
         let cuts = cut(region, area, &mut core, exists, pulse)?;
         let now = self::heads(region, area);
@@ -354,6 +362,24 @@ fn rebuild<M: Memory>(
         heads = now;
     }
     Err(TakeoverError::Unsteady)
+}
+
+/// A session and whose it is. A predecessor that does not know yet that it is deposed may change them
+/// meanwhile; where they stay at odds, it died between the two.
+fn session<M: Memory>(
+    region: &Region<M>,
+    area: u16,
+    slot: u32,
+) -> Option<(SessionRow, SessionOwner)> {
+    for _ in 0..OWNER_LOOKS {
+        let row = region.session_row(area, slot)?;
+        let owner = region.session_owner(area, slot).unwrap_or_default();
+        if row.in_use == 0 || row.first_epoch == owner.first_epoch {
+            return Some((row, owner));
+        }
+    }
+    let row = region.session_row(area, slot)?;
+    Some((row, SessionOwner::default()))
 }
 
 /// The oldest page of every chain of an area, and its generation.

@@ -42,6 +42,7 @@ impl Ledger {
                 }
                 placed.push(record.sequence);
             }
+            Verdict::Own { .. } => {}
             Verdict::Save { session, row } => {
                 let before = self.saved.insert(*session, (row.epoch, row.expected));
                 assert!(before.is_none_or(|(epoch, _)| epoch <= row.epoch));
@@ -104,6 +105,7 @@ impl Run {
                     self.ledger.records.insert(source.number, *record);
                     self.model.arrive(*source, *record);
                 }
+                self.core.looked(self.now);
                 self.core.arrive(&arrivals, self.now, &mut out);
             }
             Step::Pass(nanoseconds) => {
@@ -123,19 +125,20 @@ impl Run {
             Step::Save(_) => {}
         }
         out.iter().for_each(|verdict| self.ledger.check(verdict));
-        let came = out.iter().map(|it| self.came(it)).collect();
+        let came = out.iter().filter_map(|it| self.came(it)).collect();
         assert_eq!(in_order(came), in_order(self.model.answers()));
         self.crowd.hear(&out);
     }
 
-    fn came(&self, verdict: &Verdict) -> Expected {
-        match verdict {
+    fn came(&self, verdict: &Verdict) -> Option<Expected> {
+        Some(match verdict {
+            Verdict::Own { .. } => return None,
             Verdict::Place { arrival, base } => Expected::Placed(arrival.record, *base),
             Verdict::Save { session, .. } => Expected::Saved(*session),
             Verdict::Tell { source, told } => {
                 Expected::Told(self.ledger.records[&source.number], told.kind, told.mark)
             }
-        }
+        })
     }
 }
 

@@ -48,7 +48,7 @@ fn a_full_table_is_free_again_when_leases_end() {
     assert_eq!(scene.core.figures().held, 0);
     assert_eq!(scene.core.figures().gaps, 4);
     for session in sessions {
-        let next = scene.try_open(session, session.epoch).unwrap();
+        let next = scene.try_renew(session).unwrap();
         assert_eq!(scene.batches(&next, [0]).len(), 1);
     }
 }

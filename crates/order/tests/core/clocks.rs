@@ -36,7 +36,7 @@ fn a_jump_forward_forgets_no_session() {
         scene.open(publisher(producer, 5));
     }
     scene.now += HOURS;
-    assert!(scene.try_open(publisher(9, 5), 0).is_err());
+    assert!(scene.try_open(publisher(9, 5)).is_err());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use embar_fabric::{NoticeKind, PbrKind, PbrRecord};
-use embar_order::{Arrival, Core, Limits, Source, Verdict};
+use embar_order::{Arrival, Core, Limits, Source, Verdict, Wish};
 use proptest::prelude::*;
 
 use crate::support::{Session, publisher};
@@ -27,7 +27,7 @@ pub fn limits() -> Limits {
 /// What one publisher sends.
 #[derive(Debug, Clone)]
 pub enum Sent {
-    /// An opening by an instance, which gives up the current epoch, or one before.
+    /// An opening by an instance, which gives up or takes over the current epoch, or one before.
     Open {
         publisher: u64,
         instance: u64,
@@ -144,18 +144,25 @@ impl Crowd {
                 instance,
                 gives_up,
             } => {
-                let session = Session {
-                    instance,
-                    ..self.known(publisher, 0)
+                let known = self.known(publisher, 0);
+                let epoch = gives_up.map(|back| known.epoch.saturating_sub(back));
+                let wish = match epoch {
+                    Some(gives_up) if instance == known.instance => Wish::Renew {
+                        session: known.place,
+                        gives_up,
+                    },
+                    takes_over => Wish::Open {
+                        takes_over: takes_over.unwrap_or(0),
+                    },
                 };
-                let gives_up = gives_up.map_or(0, |back| session.epoch.saturating_sub(back));
-                (session, session.opening(gives_up))
+                let session = Session { instance, ..known };
+                (session, session.asking(wish))
             }
             Sent::Batch { publisher, .. } | Sent::Close { publisher, .. }
                 if self.sessions[publisher as usize].is_empty() =>
             {
                 let session = self.known(publisher, 0);
-                (session, session.opening(0))
+                (session, session.opening())
             }
             Sent::Batch {
                 publisher,
@@ -187,10 +194,13 @@ impl Crowd {
                 NoticeKind::Opened => known.push(Session {
                     place: told.session,
                     epoch: told.session_epoch,
+                    first_epoch: told.first_epoch,
                     mark: told.mark,
                     ..session
                 }),
-                NoticeKind::Closed | NoticeKind::UnknownSession => drop(known.pop()),
+                NoticeKind::Closed | NoticeKind::UnknownSession | NoticeKind::GivenUp => {
+                    known.truncate(known.len().saturating_sub(1));
+                }
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! Order 5: each batch behind its predecessor.
 
-use embar_fabric::NoticeKind::{BeyondWindow, Duplicate, UnknownSession};
+use embar_fabric::NoticeKind::{BeyondWindow, Duplicate, GivenUp};
 use embar_fabric::PbrRecord;
 
 use crate::support::Said::{Fenced, Placed, Saved, Told};
@@ -150,7 +150,7 @@ fn a_chain_goes_with_its_sessions() {
     assert_eq!(scene.verdicts.len() - from, 2);
     assert_eq!(scene.core.session_row(session.place).in_use, 0);
     assert_eq!(scene.core.chains().collect::<Vec<_>>(), [(2, 2, 0)]);
-    assert_eq!(scene.batches(&session, [0]), [Told(3, UnknownSession)]);
+    assert_eq!(scene.batches(&session, [0]), [Told(3, GivenUp)]);
     assert_eq!(scene.batches(&other, [0]), [Placed(4, 0)]);
     assert_eq!(scene.pass(10_000), []);
     assert_eq!(scene.core.figures().held, 0);

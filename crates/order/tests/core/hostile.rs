@@ -1,7 +1,10 @@
 //! Records that no honest publisher sends.
 
-use embar_fabric::NoticeKind::{Duplicate, Malformed, SessionsFull, UnknownSession};
+use embar_fabric::NoticeKind::{
+    Duplicate, GivenUp, Malformed, SessionsFull, UnknownSession, WrongSecret,
+};
 use embar_fabric::PbrRecord;
+use embar_order::Wish;
 
 use crate::support::Said::{Placed, Told};
 use crate::support::{Scene, Session, publisher};
@@ -23,7 +26,7 @@ fn is_refused(scene: &mut Scene, record: PbrRecord, kind: embar_fabric::NoticeKi
 }
 
 #[test]
-fn forged_sessions_are_unknown() {
+fn forged_sessions_are_unknown_or_over() {
     let mut scene = Scene::small();
     let (a, b) = (scene.open(publisher(1, 5)), scene.open(publisher(2, 5)));
     let elsewhere = scene.open(publisher(1, 2));
@@ -33,28 +36,34 @@ fn forged_sessions_are_unknown() {
         forge(&mut session);
         session.batch(2)
     };
+    // Nobody was ever given that epoch there.
     for record in [
-        forged(|it| it.place = 1),
         forged(|it| it.place = 3),
         forged(|it| it.place = 4),
         forged(|it| it.place = u32::MAX),
-        forged(|it| it.producer = 2),
-        forged(|it| it.producer = 0),
         forged(|it| it.epoch = 0),
         forged(|it| it.epoch = 2),
         forged(|it| it.epoch = u32::MAX),
+        Session { place: 3, ..b }.closing(),
+        Session { epoch: 2, ..b }.closing(),
+        Session { epoch: 0, ..b }.closing(),
+    ] {
+        is_refused(&mut scene, record, UnknownSession);
+    }
+    // Somebody was, and it is not the one who has it now.
+    for record in [
+        forged(|it| it.place = 1),
+        forged(|it| it.producer = 2),
+        forged(|it| it.producer = 0),
         forged(|it| it.chain = 77),
         Session {
             place: elsewhere.place,
             ..a
         }
         .batch(2),
-        Session { place: 3, ..b }.closing(),
-        Session { epoch: 2, ..b }.closing(),
-        Session { epoch: 0, ..b }.closing(),
         Session { producer: 1, ..b }.closing(),
     ] {
-        is_refused(&mut scene, record, UnknownSession);
+        is_refused(&mut scene, record, GivenUp);
     }
     assert_eq!(scene.batches(&a, [2]).len(), 1);
     assert_eq!(scene.batches(&b, [0]).len(), 1);
@@ -67,7 +76,7 @@ fn records_that_make_no_sense_change_nothing() {
     scene.batches(&session, [0]);
     let orders = |order| PbrRecord::pack_orders(0, order);
     let batch = session.batch(1);
-    let opening = publisher(9, 5).opening(0);
+    let opening = publisher(9, 5).opening();
     for record in [
         PbrRecord { count: 0, ..batch },
         PbrRecord { kind: 3, ..batch },
@@ -103,7 +112,7 @@ fn records_that_make_no_sense_change_nothing() {
         },
         PbrRecord {
             orders: orders(2),
-            ..session.opening(0)
+            ..session.opening()
         },
         PbrRecord {
             orders: orders(2),
@@ -169,7 +178,7 @@ fn chains_are_bounded() {
         chain: 77,
         ..publisher(1, 5)
     };
-    is_refused(&mut scene, third.opening(0), SessionsFull);
+    is_refused(&mut scene, third.opening(), SessionsFull);
 }
 
 #[test]
@@ -180,13 +189,44 @@ fn epochs_end_before_they_repeat() {
         epoch: u32::MAX,
         ..scene.core.session_row(session.place)
     };
+    let owner = scene.core.session_owner(session.place).unwrap();
     let mut scene = Scene::small();
-    scene.core.restore_session(0, &row).unwrap();
+    scene.core.restore_session(0, &row, &owner).unwrap();
     let last = scene.open(publisher(1, 5));
     assert_eq!(last.epoch, u32::MAX);
-    is_refused(&mut scene, last.opening(u32::MAX), SessionsFull);
+    is_refused(&mut scene, last.renewing(), SessionsFull);
     assert_eq!(scene.batches(&last, [0]).len(), 1);
     scene.send([last.closing()]);
     let next = scene.open(publisher(1, 5));
     assert_eq!((next.place, next.epoch), (1, 1), "the place is worn out");
+}
+
+#[test]
+fn whoever_does_not_know_the_secret_gets_nothing() {
+    let mut scene = Scene::small();
+    let victim = scene.open(publisher(7, 5));
+    scene.batches(&victim, [0, 2]);
+    // All that subscribers and brokers' logs can tell, and an instance of its own or the victim's.
+    for instance in [1, 2] {
+        let thief = Session {
+            secret: 8,
+            instance,
+            ..victim
+        };
+        let session = victim.place;
+        for wish in [
+            Wish::Open { takes_over: 0 },
+            Wish::Open { takes_over: 1 },
+            Wish::Resume,
+            Wish::Renew {
+                session,
+                gives_up: 1,
+            },
+            Wish::Close { session, epoch: 1 },
+        ] {
+            is_refused(&mut scene, thief.asking(wish), WrongSecret);
+        }
+    }
+    assert_eq!(scene.batches(&victim, [1]).len(), 2, "nothing happened");
+    assert_eq!(scene.core.figures().wrong_secret, 10);
 }

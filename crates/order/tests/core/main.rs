@@ -5,6 +5,7 @@ mod bounds;
 mod clocks;
 mod crowd;
 mod following;
+mod giving_up;
 mod hostile;
 mod model;
 mod opening;

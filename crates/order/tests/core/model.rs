@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use embar_fabric::{NoticeKind, PbrKind, PbrRecord};
-use embar_order::{Limits, Source};
+use embar_order::{Limits, Request, Source, Wish};
 
 /// What is to come out. Batches of the same session, epoch and number are alike, so it does not
 /// matter which of several is meant.
@@ -23,6 +23,8 @@ struct Session {
     instance: u64,
     chain: u32,
     order: u8,
+    /// The epoch with which it began.
+    first: u32,
     began: u64,
     fenced: bool,
     placed: BTreeSet<u64>,
@@ -126,16 +128,28 @@ impl Model {
         let Some((&place, session)) = known else {
             return self.open_first(record);
         };
-        let mark = session.mark();
-        let same = session.instance == record.blog_at;
-        if !same && record.sequence != 0 {
-            return Err((NoticeKind::TakenOver, 0));
-        }
+        let (mark, epoch) = (session.mark(), self.epochs[place as usize]);
+        let request = Request::of(record).unwrap();
+        let same = session.instance == request.instance;
+        let begins = match request.wish {
+            Wish::Open { .. } if same => false,
+            Wish::Open { takes_over } if takes_over == epoch => true,
+            Wish::Open { .. } => return Err((NoticeKind::InUse, 0)),
+            _ if !same => return Err((NoticeKind::TakenOver, 0)),
+            Wish::Renew {
+                session: its,
+                gives_up,
+            } if its != place || gives_up < session.first => {
+                return Err((NoticeKind::GivenUp, 0));
+            }
+            Wish::Renew { gives_up, .. } => gives_up == epoch,
+            Wish::Resume | Wish::Close { .. } => false,
+        };
         session.active = self.now;
         let epoch = &mut self.epochs[place as usize];
-        if !same || record.sequence == u64::from(*epoch) {
+        if begins {
             *epoch += 1;
-            session.instance = record.blog_at;
+            session.instance = request.instance;
             session.fenced = false;
             session.began = mark;
             session.placed.clear();
@@ -146,8 +160,9 @@ impl Model {
     }
 
     fn open_first(&mut self, record: &PbrRecord) -> Result<u64, (NoticeKind, u64)> {
-        if record.sequence != 0 {
-            return Err((NoticeKind::UnknownSession, 0));
+        let request = Request::of(record).unwrap();
+        if !matches!(request.wish, Wish::Open { .. }) {
+            return Err((NoticeKind::GivenUp, 0));
         }
         let mut places = 0..self.limits.sessions;
         let free = places.find(|it| !self.sessions.contains_key(it));
@@ -164,9 +179,10 @@ impl Model {
             place,
             Session {
                 producer: record.producer,
-                instance: record.blog_at,
+                instance: request.instance,
                 chain: record.chain,
                 order,
+                first: self.epochs[place as usize],
                 began: 0,
                 fenced: false,
                 placed: BTreeSet::new(),
@@ -195,12 +211,16 @@ impl Model {
 
     /// The current epoch of the session that the record belongs to.
     fn owner(&self, record: &PbrRecord) -> Result<u32, (NoticeKind, u64)> {
+        let epoch = self.epochs.get(record.session as usize).copied();
+        let granted = 1..=epoch.ok_or((NoticeKind::UnknownSession, 0))?;
+        if !granted.contains(&record.session_epoch) {
+            return Err((NoticeKind::UnknownSession, 0));
+        }
         let session = self.sessions.get(&record.session).filter(|it| {
-            let granted = 1..=self.epochs[record.session as usize];
             (it.producer, it.chain) == (record.producer, record.chain)
-                && granted.contains(&record.session_epoch)
+                && record.session_epoch >= it.first
         });
-        session.ok_or((NoticeKind::UnknownSession, 0))?;
+        session.ok_or((NoticeKind::GivenUp, 0))?;
         Ok(self.epochs[record.session as usize])
     }
 

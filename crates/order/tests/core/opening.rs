@@ -1,9 +1,9 @@
 //! Identities, instances and epochs.
 
 use embar_fabric::NoticeKind::{
-    BeyondWindow, Closed, Duplicate, Opened, SessionsFull, TakenOver, UnknownSession,
+    BeyondWindow, Closed, Duplicate, GivenUp, Opened, SessionsFull, TakenOver,
 };
-use embar_order::{Limits, Verdict};
+use embar_order::{Limits, Verdict, Wish};
 
 use crate::support::Said::{Fenced, Placed, Saved, Told};
 use crate::support::{Scene, Session, publisher, small};
@@ -11,14 +11,15 @@ use crate::support::{Scene, Session, publisher, small};
 #[test]
 fn a_new_identity_begins_at_its_beginning_and_is_saved_first() {
     let mut scene = Scene::small();
-    let said = scene.send([publisher(7, 5).opening(0)]);
+    let said = scene.send([publisher(7, 5).opening()]);
     assert_eq!(said, [Saved(0), Told(0, Opened)]);
-    let Verdict::Save { row, .. } = scene.verdicts[0] else {
+    let [Verdict::Own { owner, .. }, Verdict::Save { row, .. }, ..] = scene.verdicts[..] else {
         panic!("{:?}", scene.verdicts);
     };
     assert_eq!((row.producer, row.instance, row.chain), (7, 1, 5));
     assert_eq!((row.epoch, row.expected, row.order), (1, 0, 5));
     assert_eq!((row.in_use, row.fenced), (1, 0));
+    assert_eq!((owner.first_epoch, row.first_epoch), (1, 1));
     let other = scene.open(publisher(8, 5));
     assert_eq!((other.place, other.epoch, other.mark), (1, 1, 0));
 }
@@ -28,7 +29,7 @@ fn the_same_instance_finds_its_session_again() {
     let mut scene = Scene::small();
     let first = scene.open(publisher(7, 5));
     scene.batches(&first, 0..3);
-    let said = scene.send([publisher(7, 5).opening(0)]);
+    let said = scene.send([publisher(7, 5).opening()]);
     assert_eq!(said, [Told(4, Opened)], "nothing changed");
     let again = scene.open(publisher(7, 5));
     assert_eq!(again, Session { mark: 3, ..first });
@@ -43,13 +44,13 @@ fn giving_up_an_epoch_begins_the_next_at_the_mark() {
     let mut scene = Scene::small();
     let old = scene.open(publisher(7, 5));
     assert_eq!(scene.batches(&old, [0, 1, 3]).len(), 2);
-    let said = scene.send([old.opening(old.epoch)]);
+    let said = scene.send([old.renewing()]);
     // The held batch is of an epoch that is over.
     assert_eq!(said, [Saved(0), Fenced(3, 2), Told(4, Opened)]);
     let new = scene.open(old);
     assert_eq!((new.place, new.epoch, new.mark), (0, 2, 2));
     // The same opening by way of another broker: that epoch was given up already.
-    assert_eq!(scene.try_open(old, old.epoch), Ok(new));
+    assert_eq!(scene.try_renew(old), Ok(new));
     assert_eq!(scene.batches(&new, [2]), [Placed(7, 2)]);
     assert_eq!(scene.core.next_deadline(), None, "nobody waits any more");
 }
@@ -59,14 +60,14 @@ fn batches_of_an_epoch_that_is_over_are_known_or_fenced() {
     let mut scene = Scene::small();
     let old = scene.open(publisher(7, 5));
     scene.batches(&old, 0..3);
-    let new = scene.try_open(old, old.epoch).unwrap();
+    let new = scene.try_renew(old).unwrap();
     scene.batches(&new, 3..8);
     assert_eq!(scene.batches(&old, [0]), [Told(10, Duplicate)]);
     assert_eq!(scene.batches(&old, [2]), [Told(11, Duplicate)]);
     // Number 3 is placed, but that is another batch.
     assert_eq!(scene.batches(&old, [3]), [Fenced(12, 8)]);
     assert_eq!(scene.batches(&old, [9]), [Fenced(13, 8)]);
-    let newest = scene.try_open(new, new.epoch).unwrap();
+    let newest = scene.try_renew(new).unwrap();
     assert_eq!(scene.batches(&new, [7]), [Told(15, Duplicate)]);
     assert_eq!(scene.batches(&newest, [8]), [Placed(16, 8)]);
     // Which of these were of the oldest epoch is not known any more.
@@ -79,16 +80,12 @@ fn another_instance_takes_over_and_the_older_one_is_over() {
         let mut scene = Scene::small();
         let older = scene.open(publisher(7, order));
         scene.batches(&older, 0..2);
-        let younger = Session {
-            instance: 2,
-            ..publisher(7, order)
-        };
-        let younger = scene.open(younger);
+        let younger = scene.take_over(older, 2);
         assert_eq!((younger.epoch, younger.mark), (2, 2));
         assert_eq!(scene.batches(&younger, [2]), [Placed(4, 2)]);
         // The older one's batch of that number is not the one that is placed.
         assert_eq!(scene.batches(&older, [2]), [Fenced(5, 3)]);
-        assert_eq!(scene.try_open(older, older.epoch), Err(TakenOver));
+        assert_eq!(scene.try_renew(older), Err(TakenOver));
         assert_eq!(scene.batches(&younger, [3]), [Placed(7, 3)]);
     }
 }
@@ -102,7 +99,7 @@ fn a_fenced_epoch_opens_again_as_it_is() {
     let again = scene.open(publisher(7, 5));
     assert_eq!(again, Session { mark: 1, ..session });
     assert_eq!(scene.batches(&again, [1]), [Fenced(4, 1)]);
-    let next = scene.try_open(again, again.epoch).unwrap();
+    let next = scene.try_renew(again).unwrap();
     assert_eq!((next.epoch, next.mark), (2, 1));
     assert_eq!(scene.batches(&next, [1]), [Placed(6, 1)]);
 }
@@ -110,7 +107,15 @@ fn a_fenced_epoch_opens_again_as_it_is() {
 #[test]
 fn whoever_was_forgotten_may_not_begin_anew_in_silence() {
     let mut scene = Scene::small();
-    assert_eq!(scene.try_open(publisher(7, 5), 3), Err(UnknownSession));
+    for wish in [
+        Wish::Resume,
+        Wish::Renew {
+            session: 0,
+            gives_up: 3,
+        },
+    ] {
+        assert_eq!(scene.try_ask(publisher(7, 5), wish), Err(GivenUp));
+    }
     assert_eq!(scene.core.figures().sessions, 0);
     assert_eq!(scene.core.chain_next(5), None);
 }
@@ -128,16 +133,19 @@ fn closing_frees_the_place_and_its_epochs_go_on() {
     assert_eq!(scene.core.figures().sessions, 0);
     let row = scene.core.session_row(0);
     assert_eq!((row.in_use, row.epoch, row.producer), (0, 1, 0));
-    for record in [old.batch(3), old.closing(), old.opening(1)] {
+    for record in [old.batch(3), old.closing(), old.renewing()] {
         let number = scene.next;
-        assert_eq!(scene.send([record]), [Told(number, UnknownSession)]);
+        assert_eq!(scene.send([record]), [Told(number, GivenUp)]);
     }
     // The same publisher at the same place: what was of the old session is not of the new one.
     let new = scene.open(publisher(7, 5));
     assert_eq!((new.place, new.epoch, new.mark), (0, 2, 0));
-    assert_eq!(scene.batches(&old, [0]), [Fenced(9, 0)]);
+    assert_eq!(new.first_epoch, 2);
+    assert_eq!(scene.batches(&old, [0]), [Told(9, GivenUp)]);
     assert_eq!(scene.batches(&new, [0]), [Placed(10, 3)]);
-    assert_eq!(scene.batches(&old, [0]), [Fenced(11, 1)]);
+    assert_eq!(scene.batches(&old, [0]), [Told(11, GivenUp)]);
+    assert_eq!(scene.try_renew(old), Err(GivenUp), "that was another one");
+    assert_eq!(scene.send([old.closing()]), [Told(13, GivenUp)]);
 }
 
 #[test]
@@ -155,10 +163,7 @@ fn a_session_that_holds_batches_stays_open() {
 fn an_older_instance_cannot_close_the_session() {
     let mut scene = Scene::small();
     let older = scene.open(publisher(7, 5));
-    let younger = scene.open(Session {
-        instance: 2,
-        ..publisher(7, 5)
-    });
+    let younger = scene.take_over(older, 2);
     assert_eq!(scene.send([older.closing()]), [Fenced(2, 0)]);
     assert_eq!(scene.batches(&younger, [0]), [Placed(3, 0)]);
 }
@@ -167,21 +172,21 @@ fn an_older_instance_cannot_close_the_session() {
 fn a_full_table_forgets_only_who_was_silent_for_long() {
     let mut scene = Scene::small();
     let sessions: Vec<_> = (0..4).map(|it| scene.open(publisher(it, 5))).collect();
-    assert_eq!(scene.try_open(publisher(9, 5), 0), Err(SessionsFull));
+    assert_eq!(scene.try_open(publisher(9, 5)), Err(SessionsFull));
     scene.pass(6_000);
     scene.batches(&sessions[0], [0]);
-    assert_eq!(scene.try_open(publisher(9, 5), 0), Err(SessionsFull));
+    assert_eq!(scene.try_open(publisher(9, 5)), Err(SessionsFull));
     scene.pass(4_000);
     scene.batches(&sessions[1], [0]);
     // It waits for a batch, and so it is not forgotten.
     scene.batches(&sessions[2], [1]);
     let nine = scene.open(publisher(9, 5));
     assert_eq!((nine.place, nine.epoch), (3, 2));
-    assert_eq!(scene.try_open(publisher(10, 5), 0), Err(SessionsFull));
+    assert_eq!(scene.try_open(publisher(10, 5)), Err(SessionsFull));
     assert_eq!(scene.core.figures().forgotten, 1);
     let number = scene.next;
     let said = scene.batches(&sessions[3], [0]);
-    assert_eq!(said, [Told(number, UnknownSession)]);
+    assert_eq!(said, [Told(number, GivenUp)]);
 }
 
 #[test]
@@ -194,11 +199,11 @@ fn whoever_waits_for_a_batch_is_not_forgotten() {
     let session = scene.open(publisher(1, 5));
     scene.batches(&session, [1]);
     scene.pass(900);
-    assert_eq!(scene.try_open(publisher(2, 5), 0), Err(SessionsFull));
+    assert_eq!(scene.try_open(publisher(2, 5)), Err(SessionsFull));
     // Its batch is forgotten, and its publisher has time to send it again.
     scene.core.drop_incarnation(1, 2);
     scene.pass(499);
-    assert_eq!(scene.try_open(publisher(2, 5), 0), Err(SessionsFull));
+    assert_eq!(scene.try_open(publisher(2, 5)), Err(SessionsFull));
     scene.pass(1);
     assert_eq!(scene.open(publisher(2, 5)).epoch, 2);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use embar_fabric::{GoiRecord, PbrKind, SessionRow};
+use embar_fabric::{GoiRecord, PbrKind, SessionOwner, SessionRow};
 use embar_order::{Arrival, Core, Limits, RestoreError, Verdict};
 use proptest::prelude::*;
 
@@ -24,6 +24,7 @@ struct Sequencer {
     crowd: Crowd,
     now: u64,
     rows: Vec<SessionRow>,
+    owners: Vec<SessionOwner>,
     records: Vec<(u32, GoiRecord)>,
     arrived: Vec<(u64, Vec<Arrival>)>,
 }
@@ -35,6 +36,7 @@ impl Sequencer {
             crowd: Crowd::new(),
             now: 0,
             rows: vec![SessionRow::default(); limits().sessions as usize],
+            owners: vec![SessionOwner::default(); limits().sessions as usize],
             records: Vec::new(),
             arrived: Vec::new(),
         }
@@ -65,6 +67,7 @@ impl Sequencer {
                     let chain = arrival.record.chain;
                     self.records.push((chain, ordered(arrival, *base)));
                 }
+                Verdict::Own { session, owner } => self.owners[*session as usize] = *owner,
                 Verdict::Save { session, row } => self.save(*session, row),
                 Verdict::Tell { .. } => {}
             }
@@ -82,7 +85,8 @@ impl Sequencer {
     fn successor(&self, records: impl Fn(&GoiRecord) -> bool) -> Core {
         let mut core = Core::new(patient()).unwrap();
         for (place, row) in (0..).zip(&self.rows) {
-            core.restore_session(place, row).unwrap();
+            let owner = &self.owners[place as usize];
+            core.restore_session(place, row, owner).unwrap();
         }
         for (chain, order, next) in self.core.chains() {
             core.restore_chain(chain, order, next).unwrap();
@@ -176,8 +180,9 @@ fn a_fence_outlives_the_sequencer() {
     scene.batches(&session, [0, 2]);
     scene.pass(1000);
     let row = scene.core.session_row(0);
+    let owner = scene.core.session_owner(0).unwrap();
     let mut scene = Scene::small();
-    scene.core.restore_session(0, &row).unwrap();
+    scene.core.restore_session(0, &row, &owner).unwrap();
     assert_eq!(scene.batches(&session, [1]), [Fenced(0, 1)]);
     let duplicate = embar_fabric::NoticeKind::Duplicate;
     assert_eq!(scene.batches(&session, [0]), [Told(1, duplicate)]);
@@ -207,8 +212,12 @@ fn records_of_earlier_sessions_at_a_place_are_left_alone() {
             Verdict::Save { row, .. } => Some(*row),
             _ => None,
         });
+    let owner = scene.core.session_owner(0).unwrap();
     let mut scene = Scene::small();
-    scene.core.restore_session(0, &saved.unwrap()).unwrap();
+    scene
+        .core
+        .restore_session(0, &saved.unwrap(), &owner)
+        .unwrap();
     placed.iter().for_each(|it| scene.core.replay(5, it));
     assert_eq!(scene.core.session_row(0).expected, 2);
     assert_eq!(scene.core.chain_next(5), Some(7));
@@ -232,7 +241,7 @@ fn rows_say_what_they_cover() {
     scene.batches(&session, [2]);
     assert!(scene.core.is_covered(&record(1, 1)));
     assert!(!scene.core.is_covered(&record(2, 1)));
-    let next = scene.try_open(session, 1).unwrap();
+    let next = scene.try_renew(session).unwrap();
     scene.batches(&next, [3]);
     let row = scene.core.session_row(0);
     scene.core.saved(0, &row);
@@ -255,9 +264,10 @@ fn a_session_that_is_found_twice_is_the_one_found_first() {
         expected: 0,
         ..row
     };
+    let owner = scene.core.session_owner(0).unwrap();
     let mut scene = Scene::small();
-    scene.core.restore_session(0, &row).unwrap();
-    scene.core.restore_session(2, &moved).unwrap();
+    scene.core.restore_session(0, &row, &owner).unwrap();
+    scene.core.restore_session(2, &moved, &owner).unwrap();
     let again = scene.open(publisher(1, 5));
     assert_eq!(again, Session { mark: 3, ..session });
     let free = scene.core.session_row(2);
@@ -269,10 +279,11 @@ fn what_cannot_be_is_refused() {
     let mut scene = Scene::small();
     let session = scene.open(publisher(1, 5));
     let row = scene.core.session_row(session.place);
+    let owner = scene.core.session_owner(session.place).unwrap();
     let refused = |place, row| {
         let mut core = Core::new(small()).unwrap();
         core.restore_chain(7, 2, 0).unwrap();
-        let error = core.restore_session(place, &row).unwrap_err();
+        let error = core.restore_session(place, &row, &owner).unwrap_err();
         assert!(!error.to_string().is_empty());
         error
     };
@@ -290,4 +301,46 @@ fn what_cannot_be_is_refused() {
     core.restore_chain(2, 5, 0).unwrap();
     let error = core.restore_chain(3, 5, 0).unwrap_err();
     assert_eq!(error, RestoreError::Chains { chain: 3 });
+}
+
+#[test]
+fn a_row_beside_the_owner_of_another_session_is_nobodys() {
+    let mut scene = Scene::small();
+    let session = scene.open(publisher(1, 5));
+    scene.batches(&session, 0..3);
+    let row = scene.core.session_row(0);
+    let owner = scene.core.session_owner(0).unwrap();
+    // The sequencer died between the owner of the next session at this place and its row.
+    let next = SessionOwner {
+        first_epoch: 2,
+        ..owner
+    };
+    let mut scene = Scene::small();
+    scene.core.restore_session(0, &row, &next).unwrap();
+    let given_up = embar_fabric::NoticeKind::GivenUp;
+    assert_eq!(scene.batches(&session, [3]), [Told(0, given_up)]);
+    let again = scene.open(publisher(1, 5));
+    assert!(again.place != 0 || again.epoch > session.epoch);
+}
+
+#[test]
+fn a_successor_knows_the_secret_and_the_peer() {
+    let mut scene = Scene::small();
+    let session = scene.open(Session {
+        peer: 5,
+        ..publisher(1, 5)
+    });
+    let row = scene.core.session_row(0);
+    let owner = scene.core.session_owner(0).unwrap();
+    assert_eq!((owner.peer, owner.first_epoch), (5, session.first_epoch));
+    let mut scene = Scene::small();
+    scene.core.restore_session(0, &row, &owner).unwrap();
+    assert_eq!(scene.core.session_owner(0), Some(owner));
+    let thief = Session {
+        secret: 1,
+        ..session
+    };
+    let wrong = embar_fabric::NoticeKind::WrongSecret;
+    assert_eq!(scene.try_renew(thief), Err(wrong));
+    assert_eq!(scene.try_renew(session).map(|it| it.epoch), Ok(2));
 }

@@ -1,7 +1,7 @@
 //! A core, and records for it.
 
-use embar_fabric::{GoiRecord, NoticeKind, PbrKind, PbrRecord};
-use embar_order::{Arrival, Core, Limits, Source, Told, Verdict};
+use embar_fabric::{GoiRecord, NoticeKind, PbrKind, PbrRecord, Secret};
+use embar_order::{Arrival, Core, Limits, Request, Source, Told, Verdict, Wish};
 
 /// What came out, in short. Records are named by the number in their lane, which is the number of
 /// records before them.
@@ -34,46 +34,61 @@ pub fn small() -> Limits {
 pub struct Session {
     pub producer: u64,
     pub instance: u64,
+    pub secret: u8,
+    pub peer: u32,
     pub chain: u32,
     pub order: u8,
     pub place: u32,
     pub epoch: u32,
+    pub first_epoch: u32,
     pub mark: u64,
 }
 
 impl Session {
-    fn record(&self, kind: PbrKind) -> PbrRecord {
-        PbrRecord {
-            producer: self.producer,
-            chain: self.chain,
-            count: 1,
-            session_epoch: self.epoch,
-            session: self.place,
-            kind: kind as u8,
-            orders: PbrRecord::pack_orders(3, self.order),
-            ..Default::default()
-        }
-    }
-
     /// A batch of one message.
     pub fn batch(&self, sequence: u64) -> PbrRecord {
         PbrRecord {
             sequence,
             blog_at: sequence * 64,
-            ..self.record(PbrKind::Batch)
+            producer: self.producer,
+            chain: self.chain,
+            count: 1,
+            session_epoch: self.epoch,
+            session: self.place,
+            kind: PbrKind::Batch as u8,
+            orders: PbrRecord::pack_orders(3, self.order),
+            ..Default::default()
         }
     }
 
-    pub fn opening(&self, gives_up: u32) -> PbrRecord {
+    pub fn asking(&self, wish: Wish) -> PbrRecord {
+        let request = Request {
+            producer: self.producer,
+            instance: self.instance,
+            secret: Secret([self.secret; 16]),
+            peer: self.peer,
+            wish,
+        };
         PbrRecord {
-            sequence: gives_up.into(),
-            blog_at: self.instance,
-            ..self.record(PbrKind::Open)
+            chain: self.chain,
+            orders: PbrRecord::pack_orders(0, self.order),
+            ..request.record()
         }
+    }
+
+    /// The first opening, or another one of the same instance.
+    pub fn opening(&self) -> PbrRecord {
+        self.asking(Wish::Open { takes_over: 0 })
+    }
+
+    pub fn renewing(&self) -> PbrRecord {
+        let (session, gives_up) = (self.place, self.epoch);
+        self.asking(Wish::Renew { session, gives_up })
     }
 
     pub fn closing(&self) -> PbrRecord {
-        self.record(PbrKind::Close)
+        let (session, epoch) = (self.place, self.epoch);
+        self.asking(Wish::Close { session, epoch })
     }
 }
 
@@ -82,10 +97,13 @@ pub fn publisher(producer: u64, order: u8) -> Session {
     Session {
         producer,
         instance: 1,
+        secret: 7,
+        peer: 0,
         chain: order.into(),
         order,
         place: 0,
         epoch: 0,
+        first_epoch: 0,
         mark: 0,
     }
 }
@@ -117,7 +135,7 @@ impl Scene {
     }
 
     fn since(&self, from: usize) -> Vec<Said> {
-        self.verdicts[from..].iter().map(said).collect()
+        self.verdicts[from..].iter().filter_map(said).collect()
     }
 
     /// Records arrive, all at once.
@@ -136,6 +154,7 @@ impl Scene {
             .collect();
         self.next += arrivals.len() as u64;
         let from = self.verdicts.len();
+        self.core.looked(self.now);
         self.core.arrive(&arrivals, self.now, &mut self.verdicts);
         self.since(from)
     }
@@ -161,44 +180,71 @@ impl Scene {
         self.since(from)
     }
 
-    /// Opens a session; whoever is refused hears why.
-    pub fn try_open(&mut self, session: Session, gives_up: u32) -> Result<Session, NoticeKind> {
-        self.send([session.opening(gives_up)]);
+    /// What somebody is told who asks for a session.
+    pub fn ask(&mut self, record: PbrRecord) -> Told {
+        self.send([record]);
         let Some(Verdict::Tell { told, .. }) = self.verdicts.last() else {
-            panic!("an opening is answered at once");
+            panic!("a request is answered at once");
         };
-        let Told {
-            kind,
-            session: place,
-            session_epoch: epoch,
-            mark,
-        } = *told;
-        match kind {
+        *told
+    }
+
+    /// A publisher asks for its session; whoever is refused hears why.
+    pub fn try_ask(&mut self, session: Session, wish: Wish) -> Result<Session, NoticeKind> {
+        let told = self.ask(session.asking(wish));
+        match told.kind {
             NoticeKind::Opened => Ok(Session {
-                place,
-                epoch,
-                mark,
+                place: told.session,
+                epoch: told.session_epoch,
+                first_epoch: told.first_epoch,
+                mark: told.mark,
                 ..session
             }),
             kind => Err(kind),
         }
     }
 
+    /// Opens a session; whoever is refused hears why.
+    pub fn try_open(&mut self, session: Session) -> Result<Session, NoticeKind> {
+        self.try_ask(session, Wish::Open { takes_over: 0 })
+    }
+
     /// Opens the first session of a publisher, or another of the same instance.
     pub fn open(&mut self, session: Session) -> Session {
-        self.try_open(session, 0).unwrap()
+        self.try_open(session).unwrap()
+    }
+
+    /// Opens the next epoch of a session.
+    pub fn try_renew(&mut self, session: Session) -> Result<Session, NoticeKind> {
+        let (place, gives_up) = (session.place, session.epoch);
+        let renew = Wish::Renew {
+            session: place,
+            gives_up,
+        };
+        self.try_ask(session, renew)
+    }
+
+    /// Another instance of a session's client takes it over.
+    pub fn take_over(&mut self, session: Session, instance: u64) -> Session {
+        let takes_over = session.epoch;
+        let newer = Session {
+            instance,
+            ..session
+        };
+        self.try_ask(newer, Wish::Open { takes_over }).unwrap()
     }
 }
 
-fn said(verdict: &Verdict) -> Said {
-    match verdict {
+fn said(verdict: &Verdict) -> Option<Said> {
+    Some(match verdict {
+        Verdict::Own { .. } => return None,
         Verdict::Place { arrival, base } => Said::Placed(arrival.source.number, *base),
         Verdict::Save { session, .. } => Said::Saved(*session),
         Verdict::Tell { source, told } if told.kind == NoticeKind::Fenced => {
             Said::Fenced(source.number, told.mark)
         }
         Verdict::Tell { source, told } => Said::Told(source.number, told.kind),
-    }
+    })
 }
 
 /// The record that a sequencer publishes for a placed batch.

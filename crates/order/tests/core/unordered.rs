@@ -44,7 +44,7 @@ fn a_new_epoch_begins_at_the_lowest_missing_number() {
     let mut scene = Scene::small();
     let old = scene.open(publisher(1, 2));
     scene.batches(&old, [0, 1, 4]);
-    let new = scene.try_open(old, old.epoch).unwrap();
+    let new = scene.try_renew(old).unwrap();
     assert_eq!((new.epoch, new.mark), (2, 2));
     assert_eq!(scene.batches(&new, [4]), [Placed(5, 3)], "another batch");
     assert_eq!(scene.batches(&old, [3]), [Fenced(6, 2)]);

@@ -14,6 +14,7 @@ use embar_client::{Error, OnBrokerLoss};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
+use embar_wire::control::Secret;
 use embar_wire::time::{Now, WallNs};
 
 use super::{Actor, Scene, Wish};
@@ -60,6 +61,7 @@ impl PublisherActor {
             bootstrap,
             topic: topic.name.clone(),
             producer,
+            secret: Secret(u128::from(producer + 1).to_le_bytes()),
             acks: plan.acks,
             batch_bytes: plan.batch_bytes as u32,
             lanes_per_broker: plan.lanes,
@@ -205,7 +207,9 @@ impl PublisherActor {
                 self.unreleased -= 1;
             }
             PublisherEvent::Failed(
-                error @ (Error::SessionLost { .. } | Error::SessionTaken { .. }),
+                error @ (Error::SessionLost { .. }
+                | Error::SessionGivenUp { .. }
+                | Error::SessionTaken { .. }),
             ) if scene.forgets_sessions => {
                 scene
                     .trace

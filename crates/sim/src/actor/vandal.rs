@@ -9,7 +9,7 @@ use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::control::{Control, Hello, Metadata, OpenPublisher, Role, encode};
+use embar_wire::control::{Control, Hello, Metadata, OpenPublisher, Role, Secret, encode};
 use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, LogProtocol};
 use embar_wire::time::{Now, WallNs};
 
@@ -92,11 +92,9 @@ impl Vandal {
                 &mut bytes,
                 &Control::OpenPublisher(OpenPublisher {
                     topic: self.topic.clone(),
-                    producer: 0,
                     acks: 1,
-                    instance: 0,
-                    resumes: false,
-                    topic_id: 0,
+                    secret: Secret([1; 16]),
+                    ..OpenPublisher::default()
                 }),
             );
         }
@@ -110,6 +108,8 @@ impl Vandal {
                     instance: self.random.between(1, 3),
                     resumes: self.random.one_in(2),
                     topic_id: 0,
+                    secret: Secret([self.random.between(1, 2) as u8; 16]),
+                    takes_over: self.random.below(3) as u32,
                 }),
             );
             self.forges_at = Some(Now(now.0 + self.random.below(OPENS_WITHIN_NS)));

@@ -109,8 +109,8 @@ pub fn requests(row: u16) -> Vec<Request> {
 
 /// A broker answers. Of what is said to be in the order already the devices show it.
 pub fn answer(request: &Request, answer: Answer) {
-    if let (Ask::Batch { logical, .. }, Answer::Told { kind, .. }) = (request.ask, answer)
-        && kind == NoticeKind::Duplicate
+    if let (Ask::Batch { logical, .. }, Answer::Told(told)) = (request.ask, answer)
+        && told.kind == NoticeKind::Duplicate
     {
         canary::silently(|| must_be_placed(request.chain, logical));
     }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
-    Blog, Claim, Extent, GoiRecord, NoticeKind, Outage, PbrKind, PbrRecord, Power, Region,
+    Blog, Claim, Extent, GoiRecord, NoticeKind, Outage, PbrKind, PbrRecord, Power, Region, Secret,
     SharedNews, Simulated, WindowWriter,
 };
-use embar_order::{Event, Participant, Reign};
+use embar_order::{Event, Participant, Reign, Wish};
 
 use super::ask;
 use super::bytes::{batch, checksum};
@@ -173,24 +173,14 @@ impl Broker {
             return;
         }
         let mut record = PbrRecord {
-            blog_at: request.instance,
-            producer: request.producer,
             chain: request.chain,
-            session: request.place,
-            session_epoch: request.epoch,
             incarnation: self.incarnation,
             orders: PbrRecord::pack_orders(0, request.level),
-            ..PbrRecord::default()
+            ..asked(&request)
         };
         match request.ask {
-            Ask::Open { give_up } => {
-                record.kind = PbrKind::Open as u8;
-                record.sequence = give_up;
-            }
-            Ask::Close => record.kind = PbrKind::Close as u8,
-            Ask::Batch { number, .. } => {
-                record.kind = PbrKind::Batch as u8;
-                record.sequence = number;
+            Ask::Open(_) | Ask::Close => {}
+            Ask::Batch { .. } => {
                 if !self.store(&request, &mut record) {
                     self.inbox.push_back(request);
                     return;
@@ -284,23 +274,12 @@ impl Broker {
                         NoticeKind::Fenced => "told fenced",
                         NoticeKind::BeyondWindow => "told beyond the window",
                         NoticeKind::HeldFull => "told that too many are held",
-                        NoticeKind::UnknownSession => "told of an unknown session",
+                        NoticeKind::GivenUp => "told that it was given up",
                         NoticeKind::SessionsFull => "told that sessions are full",
-                        NoticeKind::TakenOver => "told of a newer instance",
+                        NoticeKind::InUse => "told of another instance",
                         _ => "told opened or closed",
                     });
-                    let answer = Answer::Told {
-                        kind: notice.kind,
-                        place: notice.session,
-                        epoch: notice.session_epoch,
-                        mark: notice.mark,
-                    };
-                    ask::answer(&tag.request, answer);
-                }
-                Event::Withdrawn { tag } => {
-                    self.settled(&tag);
-                    ask::saw("openings withdrawn");
-                    ask::answer(&tag.request, Answer::Withdrawn);
+                    ask::answer(&tag.request, Answer::Told(notice));
                 }
                 Event::Skipped { chain, first } => {
                     ask::saw("positions skipped");
@@ -435,4 +414,34 @@ impl Broker {
             keep
         });
     }
+}
+
+/// The record of what is asked for.
+fn asked(request: &Request) -> PbrRecord {
+    let (session, epoch) = (request.place, request.epoch);
+    let wish = match request.ask {
+        Ask::Open(wish) => wish,
+        Ask::Close => Wish::Close { session, epoch },
+        Ask::Batch { number, .. } => {
+            return PbrRecord {
+                producer: request.producer,
+                session,
+                session_epoch: epoch,
+                sequence: number,
+                kind: PbrKind::Batch as u8,
+                ..PbrRecord::default()
+            };
+        }
+    };
+    let of_producer = embar_order::Request {
+        producer: request.producer,
+        instance: request.instance,
+        secret: match request.is_forged {
+            true => Secret::default(),
+            false => Secret(u128::from(request.producer).to_le_bytes()),
+        },
+        peer: 0,
+        wish,
+    };
+    of_producer.record()
 }

@@ -1,19 +1,25 @@
 //! A publisher of one session: opens it, sends batches by any broker, sends again what is not
-//! answered, and gives up its epoch when that is fenced.
+//! answered, and gives up its epoch when that is fenced. When it starts anew, it takes the session over
+//! from the instance that it was, and nothing that one asked for may take it back.
 //!
 //! It is no process and has no memory in the region: requests and replies are handed over.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use embar_fabric::NoticeKind;
+use embar_order::Wish;
+use embar_order::participant::Verdict;
 
 use super::books::{Books, Logical};
 use crate::random::Random;
 
+/// Turns of an open publisher between two requests in its name of somebody who does not know its secret.
+const FORGED: u64 = 40;
+
 /// What a publisher asks a broker for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    Open { give_up: u64 },
+    Open(Wish),
     Batch { number: u64, logical: Logical },
     Close,
 }
@@ -29,29 +35,22 @@ pub struct Request {
     pub place: u32,
     pub epoch: u32,
     pub ask: Ask,
+    /// By somebody who does not know the secret.
+    pub is_forged: bool,
 }
 
 /// What a broker answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Answer {
-    Placed {
-        base: u64,
-    },
-    Told {
-        kind: NoticeKind,
-        place: u32,
-        epoch: u32,
-        mark: u64,
-    },
-    /// The sequencer ended before it answered.
-    Withdrawn,
+    Placed { base: u64 },
+    Told(Verdict),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It opens its session next, or again; it does not have this epoch, or gives it up.
+    /// It opens its session next, or another epoch of it.
     Opening {
-        give_up: u64,
+        wish: Wish,
         asked: bool,
     },
     Open,
@@ -69,6 +68,8 @@ pub struct Publisher {
     producer: u64,
     instance: u64,
     place: u32,
+    /// With which the session began there; 0 before it is open.
+    first_epoch: u32,
     epoch: u32,
     state: State,
     /// The first number of the epoch, and the batch that it and each behind it was given to.
@@ -95,9 +96,10 @@ impl Publisher {
             producer: random.bits(),
             instance: random.bits(),
             place: 0,
+            first_epoch: 0,
             epoch: 0,
             state: State::Opening {
-                give_up: 0,
+                wish: Wish::Open { takes_over: 0 },
                 asked: false,
             },
             mark: 0,
@@ -147,15 +149,12 @@ impl Publisher {
             return false;
         }
         self.instance = random.bits();
-        self.open(0);
+        self.open(Wish::Open { takes_over: 0 });
         true
     }
 
-    fn open(&mut self, give_up: u64) {
-        self.state = State::Opening {
-            give_up,
-            asked: false,
-        };
+    fn open(&mut self, wish: Wish) {
+        self.state = State::Opening { wish, asked: false };
         self.flights.clear();
         self.asked_of = None;
     }
@@ -177,16 +176,10 @@ impl Publisher {
         }
         let to = *random.pick(brokers);
         let ask = match self.state {
-            State::Opening {
-                give_up,
-                asked: false,
-            } => {
-                self.state = State::Opening {
-                    give_up,
-                    asked: true,
-                };
+            State::Opening { wish, asked: false } => {
+                self.state = State::Opening { wish, asked: true };
                 self.asked_of = Some(to);
-                Some(Ask::Open { give_up })
+                Some(Ask::Open(wish))
             }
             State::Open => self.next_batch(to, books, random),
             State::Closing { asked: false } => {
@@ -198,6 +191,23 @@ impl Publisher {
         };
         if let Some(ask) = ask {
             sends.push((to.0, self.request(ask)));
+        }
+        if self.state == State::Open && random.one_in(FORGED) {
+            let forged = self.request(Ask::Open(self.renewal()));
+            sends.push((
+                to.0,
+                Request {
+                    is_forged: true,
+                    ..forged
+                },
+            ));
+        }
+    }
+
+    fn renewal(&self) -> Wish {
+        Wish::Renew {
+            session: self.place,
+            gives_up: self.epoch,
         }
     }
 
@@ -211,6 +221,7 @@ impl Publisher {
             place: self.place,
             epoch: self.epoch,
             ask,
+            is_forged: false,
         }
     }
 
@@ -222,10 +233,7 @@ impl Publisher {
         let lost = self.asked_of.is_some_and(|to| !brokers.contains(&to));
         if lost || random.one_in(100) {
             self.state = match self.state {
-                State::Opening { give_up, .. } => State::Opening {
-                    give_up,
-                    asked: false,
-                },
+                State::Opening { wish, .. } => State::Opening { wish, asked: false },
                 State::Closing { .. } => State::Closing { asked: false },
                 other => other,
             };
@@ -312,6 +320,11 @@ impl Publisher {
         if self.is_done() {
             return;
         }
+        if request.is_forged {
+            let opened = matches!(answer, Answer::Told(told) if told.kind == NoticeKind::Opened);
+            assert!(!opened, "a thief has the session of {self:?}");
+            return;
+        }
         let current = request.instance == self.instance;
         match (request.ask, *answer) {
             (Ask::Batch { logical, .. }, Answer::Placed { base }) => {
@@ -320,10 +333,10 @@ impl Publisher {
             }
             (
                 Ask::Batch { logical, .. },
-                Answer::Told {
+                Answer::Told(Verdict {
                     kind: NoticeKind::Duplicate,
                     ..
-                },
+                }),
             ) => {
                 assert!(
                     books.may_be_placed(self.chain, logical),
@@ -332,31 +345,18 @@ impl Publisher {
                 books.acknowledge(self.chain, logical, None);
                 self.acknowledged[logical.index as usize] = true;
             }
-            (Ask::Batch { number, .. }, Answer::Told { kind, .. }) => {
+            (Ask::Batch { number, .. }, Answer::Told(Verdict { kind, .. })) => {
                 let same = current && request.epoch == self.epoch && request.place == self.place;
                 if same && self.state == State::Open {
                     self.refused(number, kind);
                 }
             }
-            (
-                Ask::Open { give_up },
-                Answer::Told {
-                    kind,
-                    place,
-                    epoch,
-                    mark,
-                },
-            ) if current => {
-                if matches!(self.state, State::Opening { give_up: now, .. } if now == give_up) {
-                    self.opened(kind, (place, epoch, mark), books);
+            (Ask::Open(wish), Answer::Told(told)) if current => {
+                if matches!(self.state, State::Opening { wish: now, .. } if now == wish) {
+                    self.opened(wish, &told, books);
                 }
             }
-            (Ask::Open { give_up }, Answer::Withdrawn) if current => {
-                if matches!(self.state, State::Opening { give_up: now, .. } if now == give_up) {
-                    self.again();
-                }
-            }
-            (Ask::Close, Answer::Told { kind, .. }) if current => match kind {
+            (Ask::Close, Answer::Told(Verdict { kind, .. })) if current => match kind {
                 NoticeKind::BeyondWindow => self.state = State::Closing { asked: false },
                 _ => self.stop(),
             },
@@ -369,14 +369,8 @@ impl Publisher {
             NoticeKind::HeldFull | NoticeKind::BeyondWindow => {
                 self.flights.remove(&number);
             }
-            NoticeKind::Fenced => {
-                if self.level != 5 {
-                    // Forgotten, and opened again by an old request of its own.
-                    return self.forgotten();
-                }
-                self.open(self.epoch.into());
-            }
-            NoticeKind::UnknownSession => self.forgotten(),
+            NoticeKind::Fenced if self.level == 5 => self.open(self.renewal()),
+            NoticeKind::GivenUp => self.forgotten(),
             other => panic!("batch {number} of {self:?} was told {other:?}"),
         }
     }
@@ -387,24 +381,22 @@ impl Publisher {
         self.stop();
     }
 
-    fn opened(&mut self, kind: NoticeKind, as_told: (u32, u32, u64), books: &mut Books) {
-        let (place, epoch, mark) = as_told;
-        match kind {
+    fn opened(&mut self, wish: Wish, told: &Verdict, books: &mut Books) {
+        let (place, epoch, mark) = (told.session, told.session_epoch, told.mark);
+        match told.kind {
             NoticeKind::Opened => {}
-            NoticeKind::SessionsFull => return self.again(),
-            NoticeKind::TakenOver => {
-                // By what an older instance of it sent: its own instance is new, then.
-                self.instance = self.instance.wrapping_add(1);
-                return self.open(0);
-            }
-            NoticeKind::UnknownSession => return self.forgotten(),
+            NoticeKind::SessionsFull => return self.open(wish),
+            // Another instance of it has the session, which is no more.
+            NoticeKind::InUse => return self.open(Wish::Open { takes_over: epoch }),
+            NoticeKind::GivenUp => return self.forgotten(),
             other => panic!("opening {self:?} was told {other:?}"),
         }
-        let lost =
-            |(number, logical): (u64, &u64)| number >= mark && self.acknowledged[*logical as usize];
-        if self.forgettable && (self.mark..).zip(&self.numbered).any(lost) {
+        let is_another = (place, told.first_epoch) != (self.place, self.first_epoch);
+        if self.first_epoch > 0 && is_another {
+            // Forgotten, and opened again by an old request of its own.
             return self.forgotten();
         }
+        self.first_epoch = told.first_epoch;
         books.begins((self.chain, place, self.producer), epoch, mark);
         if self.level == 5 {
             for (number, logical) in (self.mark..).zip(&self.numbered) {
@@ -431,11 +423,5 @@ impl Publisher {
         self.flights.clear();
         self.asked_of = None;
         self.state = State::Open;
-    }
-
-    fn again(&mut self) {
-        if let State::Opening { give_up, .. } = self.state {
-            self.open(give_up);
-        }
     }
 }

@@ -141,6 +141,11 @@ choice! {
         TopicReplaced = 24,
         /// What is asked for cannot be had at this broker at the moment: ask another.
         OutOfReach = 25,
+        /// The session had no connection, and others needed its place: nobody knows any more which of
+        /// its batches are stored.
+        SessionGivenUp = 26,
+        /// The producer's session was opened with another secret.
+        WrongSecret = 27,
     }
 }
 

@@ -4,7 +4,40 @@
 //! numbers its batches with one counter, over all of the producer's connections. A broker answers
 //! only when the sequencer has spoken.
 
-use super::field::message;
+use std::fmt;
+
+use super::field::{Field, message};
+use crate::error::ControlError;
+
+/// Proves that a session is the sender's. It goes to brokers and never to subscribers, and nothing
+/// prints it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Secret(pub [u8; 16]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Field for Secret {
+    type Wire<'a> = &'a [u8];
+
+    fn to_wire(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn from_wire(wire: &[u8], field: &'static str) -> Result<Self, ControlError> {
+        match wire {
+            // Topics of order 0 and 1 have no sessions.
+            [] => Ok(Self::default()),
+            _ => wire
+                .try_into()
+                .map(Self)
+                .map_err(|_| ControlError::Field { field }),
+        }
+    }
+}
 
 message! {
     /// Announces batches for one topic on this connection.
@@ -16,7 +49,7 @@ message! {
         /// 0 none, 1 readable, 2 on disk of enough replicas.
         acks: u32,
         /// Drawn by the client, the same on all of its connections: tells two users of one producer
-        /// apart. The one that opens last has the producer.
+        /// apart.
         instance: u64,
         /// Whether this instance was answered before. Then it takes the producer over from nobody: if
         /// another instance has it by now, the answer is [`ErrorCode::SessionTaken`](super::ErrorCode).
@@ -24,6 +57,20 @@ message! {
         /// The topic's id, for a client that has learned it; else 0. Then another topic of that name
         /// is [`ErrorCode::TopicReplaced`](super::ErrorCode).
         topic_id: u32,
+        /// With orders 2 and 5: what only clients of this producer know.
+        secret: Secret,
+        /// The epoch in which another instance has the producer, from which this one takes it over: the
+        /// answer before was [`SessionHeld`]. Else 0, and it takes it over from nobody.
+        takes_over: u32,
+    }
+}
+
+message! {
+    /// Instead of [`PublisherOpened`]: another instance, which knows the secret, too, has the producer.
+    /// The connection is as before.
+    SessionHeld as SessionHeldView {
+        /// Its epoch: whoever wants the producer asks again, and names it.
+        session_epoch: u32,
     }
 }
 
@@ -46,6 +93,8 @@ message! {
         mark: u64,
         /// Numbers below the lowest unacknowledged one plus this may be sent.
         window: u32,
+        /// Epoch with which the session began in its slot: another one is another session.
+        first_epoch: u32,
     }
 }
 
@@ -66,5 +115,7 @@ message! {
         session_epoch: u32,
         /// Number of the batch that is expected next.
         mark: u64,
+        /// As in [`PublisherOpened`].
+        first_epoch: u32,
     }
 }

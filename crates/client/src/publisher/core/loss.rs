@@ -29,7 +29,7 @@ impl PublisherCore {
                 self.directory.wish_topic(false, now);
             }
             ErrorCode::TopicReplaced => self.fail_topic_replaced(now),
-            ErrorCode::SessionTaken | ErrorCode::UnknownSession => self.fail_session(code, now),
+            code if ends_session(code) => self.fail_session(code, now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
                 if !self.opened =>
             {
@@ -123,6 +123,15 @@ impl PublisherCore {
 /// Sending the same bytes again would only be refused again.
 fn is_final(refusal: &ErrorReply) -> bool {
     !refusal.retryable && !is_transient(refusal.code)
+}
+
+/// The session is not this publisher's, or is over.
+pub(super) fn ends_session(code: ErrorCode) -> bool {
+    use ErrorCode::{SessionGivenUp, SessionTaken, UnknownSession, WrongSecret};
+    matches!(
+        code,
+        SessionGivenUp | SessionTaken | UnknownSession | WrongSecret
+    )
 }
 
 /// Nothing is wrong with the batch as it was sealed.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_wire::control::Secret;
 use embar_wire::time::Now;
 
 use super::super::flight::Batch;
@@ -51,6 +52,8 @@ pub struct PublisherConfig {
     pub topic: String,
     /// Identity of this publishing session.
     pub producer: u64,
+    /// What proves that the identity is this publisher's, on topics of order 2 and 5.
+    pub secret: Secret,
     /// When a batch counts as published.
     pub acks: Acks,
     /// Size of the largest batch there will be, if all brokers take that when the publisher opens.

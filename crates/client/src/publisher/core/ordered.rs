@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use embar_wire::control::{ErrorCode, PublisherOpened, SessionOpened};
+use embar_wire::control::{ErrorCode, PublisherOpened, SessionHeld, SessionOpened};
 use embar_wire::time::Now;
 
 use super::super::flight::{Answered, Batch};
 use super::super::receipt::{Failure, Outcome, Position};
 use super::super::session::Session;
 use super::PublisherCore;
-use super::loss::is_transient;
+use super::loss::{ends_session, is_transient};
 use crate::backoff::BackoffLimits;
 use crate::error::Error;
 
@@ -40,8 +40,9 @@ impl PublisherCore {
     pub(super) fn session_announced(&mut self, opened: &PublisherOpened, now: Now) {
         match &mut self.session {
             None => self.session = Some(Session::new(opened)),
-            Some(session) if session.slot() != opened.session => {
-                self.fail_session(ErrorCode::UnknownSession, now);
+            // A late announcement of ours began it anew.
+            Some(session) if !session.is_in(opened.session, opened.first_epoch) => {
+                self.fail_session(ErrorCode::SessionGivenUp, now);
             }
             Some(session) if session.epoch() < opened.session_epoch => self.end_epoch(),
             // It may have been on its way while the epoch changed.
@@ -49,8 +50,24 @@ impl PublisherCore {
         }
     }
 
+    /// Another publisher has the identity, and knows the secret. It is taken over from that one, unless this one had it
+    /// already.
+    pub(super) fn session_held(&mut self, index: usize, held: &SessionHeld, now: Now) {
+        if self.session.is_some() {
+            self.fail_session(ErrorCode::SessionTaken, now);
+            return;
+        }
+        let terms = self.terms();
+        self.lanes[index].take_over(&self.config, terms, held.session_epoch, now);
+    }
+
     /// The next epoch, as a lane was told that asked for it.
-    pub(super) fn session_granted(&mut self, index: usize, granted: SessionOpened) {
+    pub(super) fn session_granted(&mut self, index: usize, granted: SessionOpened, now: Now) {
+        let mut session = self.session.iter();
+        if session.any(|it| !it.is_in(granted.session, granted.first_epoch)) {
+            self.fail_session(ErrorCode::SessionGivenUp, now);
+            return;
+        }
         if let Some(renewal) = self.session.as_mut().and_then(Session::renewal)
             && renewal.asked == Some(index)
         {
@@ -95,9 +112,7 @@ impl PublisherCore {
                         });
                     }
                     ErrorCode::Fenced => self.end_epoch(),
-                    ErrorCode::SessionTaken | ErrorCode::UnknownSession => {
-                        self.fail_session(code, now);
-                    }
+                    code if ends_session(code) => self.fail_session(code, now),
                     ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
                     _ => {
                         let message = "a batch was refused, and nothing behind it can be stored";
@@ -225,10 +240,11 @@ impl PublisherCore {
     pub(super) fn fail_session(&mut self, code: ErrorCode, now: Now) {
         let topic = self.config.topic.clone();
         let producer = self.config.producer;
-        let error = if code == ErrorCode::SessionTaken {
-            Error::SessionTaken { topic, producer }
-        } else {
-            Error::SessionLost { topic, producer }
+        let error = match code {
+            ErrorCode::SessionTaken => Error::SessionTaken { topic, producer },
+            ErrorCode::SessionGivenUp => Error::SessionGivenUp { topic, producer },
+            ErrorCode::WrongSecret => Error::WrongSecret { topic, producer },
+            _ => Error::SessionLost { topic, producer },
         };
         self.fail(error, Failure::Closed, now);
     }

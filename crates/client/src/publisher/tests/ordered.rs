@@ -1,7 +1,7 @@
 //! Topics with one order over all brokers: numbers, and what brokers answer to them.
 
 use embar_wire::ack::POSITION_UNKNOWN;
-use embar_wire::control::{OpenSession, PublisherOpened, SessionOpened};
+use embar_wire::control::{OpenSession, PublisherOpened, Secret, SessionHeld, SessionOpened};
 
 use super::super::receipt::Position;
 use super::script::opened;
@@ -9,6 +9,8 @@ use super::*;
 
 const MILLISECOND: u64 = SECOND / 1_000;
 const SLOT: u32 = 4;
+/// With which the session began there.
+const FIRST_EPOCH: u32 = 6;
 
 pub(super) fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
     let Control::PublisherOpened(opened) = opened() else {
@@ -18,6 +20,7 @@ pub(super) fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
         order: 5,
         session: SLOT,
         session_epoch: epoch,
+        first_epoch: FIRST_EPOCH,
         mark,
         window,
         ..opened
@@ -38,6 +41,7 @@ pub(super) fn granted(session_epoch: u32, mark: u64) -> Control {
         session: SLOT,
         session_epoch,
         mark,
+        first_epoch: FIRST_EPOCH,
     })
 }
 
@@ -368,16 +372,85 @@ fn a_session_that_is_forgotten_ends_the_publisher() {
         [(0, Outcome::Failed(Failure::InDoubt))],
         "an earlier attempt may have been stored"
     );
+}
 
+#[test]
+fn a_session_that_was_given_up_ends_the_publisher_before_anything_is_stored_twice() {
+    let given_up = |script: &Script| {
+        let given_up = matches!(failure(script), Some(Error::SessionGivenUp { .. }));
+        assert!(given_up, "{:?}", script.events);
+        for lane in [A, B] {
+            assert_eq!(sending(script, lane).map(|it| it.1), None);
+        }
+    };
+    // A broker that is late brings it into being again: elsewhere, or where it was.
+    for (session, first_epoch) in [(SLOT + 1, FIRST_EPOCH), (SLOT, 8)] {
+        let mut script = open(config());
+        script.submit(0);
+        let lane = if script.sending(A).is_some() { A } else { B };
+        script.sent(lane);
+        let other = if lane == A { B } else { A };
+        script.lose(other);
+        script.tick_at(SECOND);
+        let anew = PublisherOpened {
+            session,
+            first_epoch,
+            ..announced(8, 0, 64)
+        };
+        script.announce(other, &Control::PublisherOpened(anew));
+        given_up(&script);
+    }
+
+    let mut script = open(config());
+    let (first, _) = two_out(&mut script);
+    script.refuse(first, 0, ErrorCode::SessionGivenUp, &[0]);
+    assert!(matches!(
+        failure(&script),
+        Some(Error::SessionGivenUp { .. })
+    ));
+    let in_doubt = Outcome::Failed(Failure::InDoubt);
+    assert_eq!(script.outcomes(), [(0, in_doubt)]);
+}
+
+#[test]
+fn an_identity_that_another_publisher_has_is_taken_over_from_the_epoch_that_was_told() {
+    let mut script = Script::new(config());
+    script.tell_cluster(2);
+    let held = Control::SessionHeld(SessionHeld { session_epoch: 6 });
+    for lane in [A, B] {
+        let asked = script.announce(lane, &held);
+        assert_eq!((asked.takes_over, asked.secret), (0, Secret([3; 16])));
+        let again = script.sockets.lane(lane).sent.pop();
+        let Some(Control::OpenPublisher(again)) = again else {
+            panic!("{again:?}");
+        };
+        assert_eq!((again.takes_over, again.resumes), (6, false));
+        assert_eq!(again.instance, asked.instance);
+    }
+    script.tell(A, &answer(7, 100, 64));
+    script.tell(B, &answer(7, 100, 64));
+    assert!(matches!(script.events[..], [Event::Opened { .. }]));
+}
+
+#[test]
+fn who_had_the_identity_does_not_take_it_back() {
     let mut script = open(config());
     script.lose(B);
     script.tick_at(SECOND);
-    let elsewhere = PublisherOpened {
-        session: SLOT + 1,
-        ..announced(1, 0, 64)
-    };
-    script.announce(B, &Control::PublisherOpened(elsewhere));
-    assert!(matches!(failure(&script), Some(Error::SessionLost { .. })));
+    let held = Control::SessionHeld(SessionHeld { session_epoch: 9 });
+    script.announce(B, &held);
+    assert!(matches!(failure(&script), Some(Error::SessionTaken { .. })));
+}
+
+#[test]
+fn a_wrong_secret_is_told() {
+    let mut script = Script::new(config());
+    script.tell_cluster(1);
+    script.connect(A);
+    script.feed(A, &welcome(1));
+    script.tell(A, &refusal(ErrorCode::WrongSecret, false, None));
+    script.lose(A);
+    assert!(matches!(failure(&script), Some(Error::WrongSecret { .. })));
 }
 
 #[test]

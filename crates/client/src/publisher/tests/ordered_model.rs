@@ -160,6 +160,7 @@ impl Model {
                 session: 2,
                 session_epoch: self.epoch,
                 mark: self.stored.len() as u64,
+                first_epoch: 0,
             };
             if self.one_in(4) {
                 self.lose(lane);

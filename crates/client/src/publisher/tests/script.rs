@@ -8,7 +8,7 @@ use embar_transport::SendBuf;
 use embar_wire::ack::encode_ack;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::control::{Control, ErrorCode, OpenPublisher, PublisherOpened};
+use embar_wire::control::{Control, ErrorCode, OpenPublisher, PublisherOpened, Secret};
 use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::{Now, WallNs};
 
@@ -26,6 +26,7 @@ pub(in crate::publisher) fn config() -> PublisherConfig {
         bootstrap: bootstrap(),
         topic: "t".into(),
         producer: 7,
+        secret: Secret([3; 16]),
         acks: Acks::Readable,
         batch_bytes: 1 << 20,
         lanes_per_broker: 1,

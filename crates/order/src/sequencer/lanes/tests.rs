@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use embar_fabric::{Device, Geometry, LaneWriter, Layout, PbrKind, SessionRow, Simulated};
+use embar_fabric::{
+    Device, Geometry, LaneWriter, Layout, PbrKind, SessionOwner, SessionRow, Simulated,
+};
 
 use super::*;
 use crate::limits::Limits;
@@ -48,7 +50,9 @@ impl World {
             order: ORDER.into(),
             ..SessionRow::default()
         };
-        core.restore_session(0, &session).expect("a free place");
+        let owner = SessionOwner::default();
+        core.restore_session(0, &session, &owner)
+            .expect("a free place");
         let claim = region.claim_unlocked(0);
         let lane = Lane::new(&region, &claim, EPOCH, 1, 0);
         Self { region, core, lane }

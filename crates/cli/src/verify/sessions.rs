@@ -1,0 +1,172 @@
+//! Publishers that are killed, one handful after the other, and the one that comes then.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use embar_broker::{BrokerConfig, Cluster};
+use embar_client::{Admin, Publisher, TopicSpec};
+use embar_meter::table::grouped;
+use serde::Serialize;
+
+use super::victims;
+use crate::context::Context;
+use crate::exit::{data, usage};
+use crate::supervise::plan;
+
+/// The topic.
+const TOPIC: &str = "sessions";
+/// How long one publisher may take to open, killed ones and the last one.
+const OPENS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What to run.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionsPlan {
+    /// Publishers that are killed.
+    pub killed: u32,
+    /// Publishers of one process, which is killed when all of them have published.
+    pub at_once: u32,
+    /// Publishers that the cluster knows at a time.
+    pub places: u32,
+    /// Brokers, the head included.
+    pub brokers: u16,
+    /// Bytes of shared memory in all.
+    pub region_bytes: u64,
+    /// How soon the next publisher is to be served.
+    pub within: Duration,
+    /// How long a publisher without a connection keeps its place.
+    pub session_idle: Option<Duration>,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionsReport {
+    /// What was verified.
+    pub verify: &'static str,
+    /// What was run.
+    pub config: SessionsPlan,
+    /// How long it took.
+    pub seconds: f64,
+    /// From opening to the first acknowledgement: the slowest of those that were killed.
+    pub slowest_killed_ms: f64,
+    /// And the one that came after all of them.
+    pub next_ms: f64,
+    /// Whether the publisher that lived all the time could go on.
+    pub lived: bool,
+    /// Whether it went on and the next one was served in time.
+    pub kept: bool,
+}
+
+/// Runs it.
+pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
+    if plan.at_once >= plan.places {
+        return Err(usage(format!(
+            "--at-once {} and the publisher that lives need more than {} places",
+            plan.at_once, plan.places
+        )));
+    }
+    let mut config = BrokerConfig::default();
+    config.session_idle = plan.session_idle.unwrap_or(config.session_idle);
+    let cluster = Cluster::builder()
+        .brokers(plan.brokers)
+        .region_bytes(plan.region_bytes)
+        .sessions(plan.places)
+        .config(config);
+    let cluster = cluster.start().context("cannot start a cluster")?;
+    let bootstrap = cluster.bootstrap().to_string();
+    let spec = TopicSpec {
+        order: 5,
+        ..TopicSpec::new(TOPIC)
+    };
+    let created = Admin::connect(&bootstrap)?.create_topic(spec).wait();
+    created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
+    let (alive, _) = publish_first(&bootstrap)?;
+    let started = Instant::now();
+    let (mut killed, mut slowest) = (0, Duration::ZERO);
+    while killed < plan.killed {
+        context.interrupt.check()?;
+        let count = plan.at_once.min(plan.killed - killed);
+        slowest = slowest.max(kill_some(&bootstrap, count)?);
+        killed += count;
+    }
+    let (_next, took) = publish_first(&bootstrap)?;
+    let lived = publish(&alive).is_ok();
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(SessionsReport {
+        verify: "sessions",
+        config: plan.clone(),
+        seconds: started.elapsed().as_secs_f64(),
+        slowest_killed_ms: ms(slowest),
+        next_ms: ms(took),
+        lived,
+        kept: lived && took <= plan.within,
+    })
+}
+
+/// Opens a publisher that publishes one message; how long that took.
+pub fn publish_first(bootstrap: &str) -> Result<(Publisher, Duration)> {
+    let started = Instant::now();
+    let publisher = Publisher::builder(bootstrap)
+        .topic(TOPIC)
+        .auto_create(false)
+        .batch_bytes(1024)
+        .buffers(2)
+        .linger(Duration::ZERO)
+        .open_timeout(OPENS_WITHIN)
+        .open()?;
+    publish(&publisher)?;
+    Ok((publisher, started.elapsed()))
+}
+
+fn publish(publisher: &Publisher) -> Result<()> {
+    publisher.publish(b"a message")?;
+    Ok(publisher.flush()?)
+}
+
+/// Starts a process with so many publishers, and kills it when all have published; how long the slowest of
+/// them took.
+fn kill_some(bootstrap: &str, count: u32) -> Result<Duration> {
+    let mut process = Command::new(plan::own_exe()?)
+        .arg("verify-victims")
+        .arg(format!("--bootstrap={bootstrap}"))
+        .arg(format!("--count={count}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start publishers")?;
+    let output = process.stdout.take().context("a piped standard output")?;
+    let mut said = String::new();
+    BufReader::new(output).read_line(&mut said)?;
+    process.kill()?;
+    let status = process.wait()?;
+    match said.strip_prefix(victims::READY).map(str::trim) {
+        Some(slowest) => Ok(Duration::from_micros(slowest.parse()?)),
+        None => bail!("publishers ended before they were killed ({status})"),
+    }
+}
+
+impl SessionsReport {
+    /// Prints it; an error if the promise was broken.
+    pub fn print(&self, context: &Context) -> Result<()> {
+        let output = &context.output;
+        output.json(self)?;
+        let config = &self.config;
+        output.say(format_args!(
+            "{} publishers were killed on {} places in {:.1} s; the slowest of them was served after {:.0} ms",
+            grouped(config.killed.into()),
+            grouped(config.places.into()),
+            self.seconds,
+            self.slowest_killed_ms
+        ))?;
+        let next = format!("the next one was served after {:.0} ms", self.next_ms);
+        if self.kept {
+            return output.say(format_args!("{}: {next}", output.good("kept")));
+        }
+        output.say(format_args!("{}: {next}", output.bad("broken")))?;
+        Err(data(match self.lived {
+            true => format!("{next}, and not within {:?}", config.within),
+            false => "the publisher that lived all the time lost its place".into(),
+        }))
+    }
+}

@@ -1,0 +1,87 @@
+//! Which sessions brokers hold: those keep their places.
+
+use embar_fabric::{Memory, PbrKind, Region};
+
+use super::Sequencer;
+
+/// Between two looks at all brokers, in nanoseconds: a look reads a row for 384 sessions of each.
+const LOOK_EVERY_NS: u64 = 10_000_000;
+/// Words in a row.
+const WORDS: usize = 6;
+
+/// What brokers said when they were last looked at.
+#[derive(Debug)]
+pub(super) struct Attachments {
+    /// Bit by bit, by place.
+    held: Vec<u64>,
+    looked_at: Option<u64>,
+    /// Rows (bit by bit) whose processes are gone.
+    gone: u32,
+}
+
+impl Attachments {
+    pub fn new<M: Memory>(region: &Region<M>) -> Self {
+        Self {
+            held: vec![0; region.geometry().attached_rows() as usize * WORDS],
+            looked_at: None,
+            gone: 0,
+        }
+    }
+
+    /// What brokers hold that died counts no more.
+    pub fn look_after<M: Memory>(&mut self, region: &Region<M>, alive: &dyn Fn(u16) -> bool) {
+        let dead = region.geometry().data_rows().filter(|row| !alive(*row));
+        self.gone = dead.fold(0, |gone, row| gone | 1 << row);
+    }
+
+    /// The words of a row, as all brokers say them together.
+    fn read<M: Memory>(&self, region: &Region<M>, number: u32) -> [u64; WORDS] {
+        let mut together = [0; WORDS];
+        for row in region.geometry().data_rows() {
+            let found = region.attached(row, number);
+            let Some(found) = found.filter(|_| self.gone & 1 << row == 0) else {
+                continue;
+            };
+            // What an older incarnation held is nobody's.
+            if found.incarnation == region.incarnation(row) {
+                let words = together.iter_mut().zip(found.sessions);
+                words.for_each(|(sum, word)| *sum |= word);
+            }
+        }
+        together
+    }
+}
+
+impl<M: Memory> Sequencer<M> {
+    /// Looks at all brokers, if sessions are to be opened that may need the places of others.
+    pub(super) fn look_at_brokers(&mut self, now: u64) {
+        let is_due = |at: u64| now.saturating_sub(at) >= LOOK_EVERY_NS || now < at;
+        if !self.core.is_crowded()
+            || !self.attachments.looked_at.is_none_or(is_due)
+            || !self
+                .arrivals
+                .iter()
+                .any(|it| it.record.kind == PbrKind::Open as u8)
+        {
+            return;
+        }
+        self.attachments.looked_at = Some(now);
+        for number in 0..self.region.geometry().attached_rows() {
+            let words = self.attachments.read(&self.region, number);
+            let first = number as usize * WORDS;
+            for (at, word) in (first..).zip(words) {
+                let before = std::mem::replace(&mut self.attachments.held[at], word);
+                let mut changed = before ^ word;
+                while changed != 0 {
+                    let bit = changed.trailing_zeros();
+                    changed &= changed - 1;
+                    let place = at as u32 * u64::BITS + bit;
+                    if place < self.region.geometry().sessions {
+                        self.core.set_attached(place, word & 1 << bit != 0);
+                    }
+                }
+            }
+        }
+        self.core.looked(now);
+    }
+}
