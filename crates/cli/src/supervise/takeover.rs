@@ -80,6 +80,7 @@ impl Cluster {
             plan.brokers - 1,
             plan.standbys,
             plan.spares,
+            plan.topics,
         )?;
         if *found == wanted {
             return Ok(());
@@ -90,6 +91,7 @@ impl Cluster {
             found_brokers: found.brokers - found.standbys - found.spares,
             found_standbys: found.standbys,
             found_spares: found.spares,
+            found_topics: found.topics,
         }
         .into())
     }
