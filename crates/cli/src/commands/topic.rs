@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::connect::AskArgs;
 use crate::context::Context;
+use crate::output::Output;
 use crate::size::Size;
 
 /// Create, list, describe and delete topics
@@ -22,18 +23,22 @@ pub struct TopicArgs {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Create a topic
+    /// Create topics
     #[command(after_help = "\
 Examples:
   embar topic create orders
   embar topic create clicks --order 1 --retention 512MiB
   embar topic create images --max-message-size 6MiB
+  embar topic create --order 5 $(seq -f sensor-%g 10000)
 
-JSON: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits),
+The first one that cannot be created ends it; those before it are there.
+
+JSON, a line for each: the topic, with id, name, order, retention_bytes (per broker, 0 = as much as fits),
 max_message_bytes, created_ns")]
     Create {
-        /// Its name: letters, digits, '.', '_' and '-', at most 249
-        name: String,
+        /// Their names: letters, digits, '.', '_' and '-', at most 249
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// 0: none across connections; 1: arrival order on each broker; 2: one order over all brokers; 5: one order over
         /// all brokers that keeps the order of each publisher
         #[arg(long, value_name = "N", default_value_t = 0)]
@@ -71,15 +76,16 @@ batches; offsets first to next - 1 can be read")]
         #[command(flatten)]
         ask: AskArgs,
     },
-    /// Delete a topic and its data
+    /// Delete topics and their data
     #[command(after_help = "\
 Examples:
   embar topic delete orders
 
-JSON: deleted, the name")]
+JSON, a line for each: deleted, the name")]
     Delete {
-        /// Its name
-        name: String,
+        /// Their names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -141,29 +147,25 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
     let output = &context.output;
     match &args.action {
         Action::Create {
-            name,
+            names,
             order,
             retention,
             max_message_size,
             ask,
         } => {
             let largest = max_message_size.map(|size| size.to_u32("--max-message-size"));
+            let largest = largest.transpose()?.unwrap_or(0);
             let admin = ask.admin()?;
-            let topic = admin.create_topic(TopicSpec {
-                order: *order,
-                retention_bytes: retention.map_or(0, |size| size.0),
-                max_message_bytes: largest.transpose()?.unwrap_or(0),
-                ..TopicSpec::new(name)
-            });
-            let topic = topic.wait()?;
-            output.json(&TopicReport::from(&topic))?;
-            output.say(format_args!(
-                "created {}, order {}, {}, messages up to {}",
-                topic.name,
-                topic.order,
-                retention_text(&topic),
-                Size(topic.max_message_bytes.into())
-            ))
+            for name in names {
+                let topic = admin.create_topic(TopicSpec {
+                    order: *order,
+                    retention_bytes: retention.map_or(0, |size| size.0),
+                    max_message_bytes: largest,
+                    ..TopicSpec::new(name)
+                });
+                say_created(&topic.wait()?, output)?;
+            }
+            Ok(())
         }
         Action::List { ask } => {
             let topics = ask.admin()?.list_topics().wait()?;
@@ -178,12 +180,27 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             })?;
             output.say(describe(&description.topic, &description.partitions))
         }
-        Action::Delete { name, ask } => {
-            ask.admin()?.delete_topic(name).wait()?;
-            output.json(&serde_json::json!({ "deleted": name }))?;
-            output.say(format_args!("deleted {name}"))
+        Action::Delete { names, ask } => {
+            let admin = ask.admin()?;
+            for name in names {
+                admin.delete_topic(name).wait()?;
+                output.json(&serde_json::json!({ "deleted": name }))?;
+                output.say(format_args!("deleted {name}"))?;
+            }
+            Ok(())
         }
     }
+}
+
+fn say_created(topic: &Topic, output: &Output) -> Result<()> {
+    output.json(&TopicReport::from(topic))?;
+    output.say(format_args!(
+        "created {}, order {}, {}, messages up to {}",
+        topic.name,
+        topic.order,
+        retention_text(topic),
+        Size(topic.max_message_bytes.into())
+    ))
 }
 
 fn retention_text(topic: &Topic) -> String {

@@ -181,7 +181,10 @@ fn an_answer_that_nothing_can_be_done_with_is_refused() {
 #[test]
 fn only_as_many_brokers_are_believed_in_as_a_cluster_can_have() {
     let mut script = Script::open(config());
-    script.tell(A, &cluster_now(100, |_| BrokerState::Ready));
+    script.tell(
+        A,
+        &cluster_now(MAX_BROKERS as u32 + 70, |_| BrokerState::Ready),
+    );
     let lanes = script.core.lane_count() as usize;
     assert_eq!(lanes, MAX_BROKERS, "with the control connection");
 }
