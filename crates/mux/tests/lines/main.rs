@@ -347,10 +347,13 @@ fn a_greeting_comes_first_and_may_be_refused() {
     let conn = greeted(b"hello\n", address);
     assert_eq!(ask(&conn, "one").unwrap(), "re:one\n");
     assert_eq!(conn.stats().replies, 1, "the greeting is none");
-    let unfriendly = server(|mut stream| {
-        let _ = stream.write_all(b"no\n");
-        // A close with something unread would take the words back.
-        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    let unfriendly = server(|stream| {
+        let mut to = stream.try_clone().unwrap();
+        // After the greeting, and before a close with something unread would take the words back.
+        for line in BufReader::new(stream).lines() {
+            drop(line);
+            let _ = to.write_all(b"no\n");
+        }
     });
     let conn = greeted(b"hello\n", unfriendly);
     let error = ask(&conn, "one").unwrap_err();
