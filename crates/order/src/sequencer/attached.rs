@@ -4,8 +4,8 @@ use embar_fabric::{Memory, PbrKind, Region};
 
 use super::Sequencer;
 
-/// Between two looks at all brokers, in nanoseconds: a look reads a row for 384 sessions of each.
-const LOOK_EVERY_NS: u64 = 10_000_000;
+/// Between two looks at all brokers, in nanoseconds for each: a look reads a row for 384 sessions of each.
+const LOOK_EVERY_NS: u64 = 4_000_000;
 /// Words in a row.
 const WORDS: usize = 6;
 
@@ -16,7 +16,7 @@ pub(super) struct Attachments {
     held: Vec<u64>,
     looked_at: Option<u64>,
     /// Rows (bit by bit) whose processes are gone.
-    gone: u32,
+    gone: u128,
 }
 
 impl Attachments {
@@ -55,7 +55,8 @@ impl Attachments {
 impl<M: Memory> Sequencer<M> {
     /// Looks at all brokers, if sessions are to be opened that may need the places of others.
     pub(super) fn look_at_brokers(&mut self, now: u64) {
-        let is_due = |at: u64| now.saturating_sub(at) >= LOOK_EVERY_NS || now < at;
+        let brokers = self.region.geometry().data_rows().count() as u64;
+        let is_due = |at: u64| now.saturating_sub(at) >= LOOK_EVERY_NS * brokers || now < at;
         if !self.core.is_crowded()
             || !self.attachments.looked_at.is_none_or(is_due)
             || !self
