@@ -26,7 +26,7 @@ pub struct Figures {
     pub duplicates: u64,
     /// Notices: the epoch is over.
     pub fenced: u64,
-    /// Notices: no such session.
+    /// Notices: there never was such a session.
     pub unknown: u64,
     /// Notices: too far ahead.
     pub beyond_window: u64,

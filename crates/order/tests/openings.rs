@@ -239,3 +239,42 @@ fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
         "the longest idle"
     );
 }
+
+#[test]
+fn a_successor_knows_all_of_many_sessions_and_their_epochs() {
+    const SESSIONS: u64 = 300;
+    let region = support::region(&Geometry {
+        brokers: 3,
+        sessions: 2048,
+        ..support::small()
+    });
+    let claim = Arc::new(region.claim_unlocked(0));
+    let mut first = sequencer(&region, &claim);
+    let mut broker = admitted(&region, 1, &mut first);
+    let ask = |broker: &mut Broker, sequencer: &mut Sequencer<_>, producer, wish| {
+        let record = PbrRecord {
+            producer,
+            ..asking(1, wish)
+        };
+        broker.submit(0, record, producer).expect("room");
+        sequencer.step(2, &|_| true);
+        let mut events = Vec::new();
+        while events.is_empty() {
+            broker.poll(&mut events);
+        }
+        epoch(&events, producer)
+    };
+    for producer in 0..SESSIONS {
+        assert_eq!(ask(&mut broker, &mut first, producer, OPEN), 1);
+    }
+    drop(first);
+    let mut second = sequencer(&region, &claim);
+    assert_eq!(u64::from(second.core().figures().sessions), SESSIONS);
+    while broker.poll(&mut Vec::new()) {
+        second.step(2, &|_| true);
+    }
+    for producer in 0..SESSIONS {
+        assert_eq!(ask(&mut broker, &mut second, producer, Wish::Resume), 1);
+    }
+    assert_eq!(ask(&mut broker, &mut second, SESSIONS, OPEN), 1);
+}

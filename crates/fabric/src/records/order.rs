@@ -257,7 +257,7 @@ numbered! {
         Duplicate = 2,
         /// The session's epoch is over: `mark` is the batch that is expected of the next one.
         Fenced = 3,
-        /// No such session is open: it was never opened, or is forgotten.
+        /// No such session was ever open, or its chain is gone.
         UnknownSession = 4,
         /// The batch is too far ahead of what is ordered: it may be sent again later.
         BeyondWindow = 5,

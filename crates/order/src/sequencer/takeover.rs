@@ -61,6 +61,9 @@ pub enum TakeoverError {
 
 /// How often what a predecessor left is read when it changes meanwhile.
 const REBUILDS_MAX: u32 = 1000;
+/// Places are given out from the lowest on, so that those that were ever used lie together: behind so many
+/// without a row there is none. (One may be missing where memory is damaged.) A takeover reads no more.
+const EMPTY_RUN: u32 = 256;
 /// How often a session is looked at whose row and owner are at odds.
 const OWNER_LOOKS: u32 = 8;
 /// Pages or rows between two beats: well below a lease.
@@ -149,6 +152,7 @@ impl<M: Memory> Sequencer<M> {
     fn store_sessions(&mut self) {
         let area = self.region.geometry().area_of(self.claim.row());
         let area = area.expect("only candidates sequence");
+        let mut empty = 0;
         for slot in 0..self.region.geometry().sessions {
             if slot % STEPS_PER_BEAT == 0 {
                 self.say_alive();
@@ -156,6 +160,11 @@ impl<M: Memory> Sequencer<M> {
             // Also where no session is: the epochs of a place never begin again.
             let row = self.core.session_row(slot);
             let was = self.region.session_row(area, slot);
+            let is_empty = was.is_none() && row == SessionRow::default();
+            empty = if is_empty { empty + 1 } else { 0 };
+            if empty == EMPTY_RUN {
+                break;
+            }
             let owner = self.core.session_owner(slot);
             if owner.is_some() && owner != self.region.session_owner(area, slot) {
                 self.sessions.store_owner(slot, &owner.unwrap_or_default());
@@ -342,11 +351,17 @@ fn rebuild<M: Memory>(
     let mut heads = heads(region, area);
     for _ in 0..REBUILDS_MAX {
         let mut core = Core::new(limits.clone())?;
+        let mut empty = 0;
         for slot in 0..region.geometry().sessions {
             pulse.step();
             let Some((row, owner)) = session(region, area, slot) else {
+                empty += 1;
+                if empty == EMPTY_RUN {
+                    break;
+                }
                 continue;
             };
+            empty = 0;
             let free = SessionRow {
                 epoch: row.epoch,
                 ..SessionRow::default()
