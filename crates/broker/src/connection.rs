@@ -15,7 +15,7 @@ use embar_wire::control::{self, Control, ErrorReply, Secret};
 use embar_wire::crc::Crc;
 use embar_wire::error::EncodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::limits::FRAME_HEADER_BYTES;
+use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_wire::time::Now;
 
 use crate::log::Place;
@@ -202,7 +202,7 @@ impl<M: Memory> Connection<M> {
         {
             return Err(NotSent::Link(SendError::TooLong { bytes: len, max }));
         }
-        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + len);
+        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + len + CHECKSUM_BYTES);
         control::encode(message, &mut frame).map_err(NotSent::Encode)?;
         self.long_reply = Some(LongReply {
             frame: Some(frame),
@@ -222,7 +222,7 @@ impl<M: Memory> Connection<M> {
     /// What the peer accepts, if that is less than what the ring can hold: a link does not tell
     /// more. Who asks for lists accepts the longest control frame.
     fn longest_frame_of_peer(&self) -> Option<u32> {
-        let ring = self.link.ring().capacity() - FRAME_HEADER_BYTES;
+        let ring = self.link.ring().capacity() - FRAME_HEADER_BYTES - CHECKSUM_BYTES;
         let max = self.link.limits()?.max_frame_bytes;
         ((max as usize) < ring).then_some(max)
     }

@@ -39,7 +39,9 @@ use embar_session::{Link, LinkConfig, Rings};
 use embar_transport::{RecvBuf, SendBuf, Token};
 use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::frame::LogProtocol;
-use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, Limits, MAX_REQUEST_BYTES};
+use embar_wire::limits::{
+    BATCH_HEADER_BYTES, CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits, MAX_REQUEST_BYTES,
+};
 use embar_wire::time::{Now, WallNs};
 
 use crate::config::BrokerConfig;
@@ -64,7 +66,8 @@ const LINGER: Duration = Duration::from_secs(1);
 /// What a refused peer may still send meanwhile, in bytes.
 const DISCARD_LIMIT_BYTES: usize = 64 << 20;
 
-const _: () = assert!(FRAME_HEADER_BYTES + MAX_REQUEST_BYTES as usize <= RECV_RING_BYTES);
+const _: () =
+    assert!(FRAME_HEADER_BYTES + MAX_REQUEST_BYTES as usize + CHECKSUM_BYTES <= RECV_RING_BYTES);
 
 /// The time of an event, given by the driver.
 #[derive(Clone, Copy, Debug)]

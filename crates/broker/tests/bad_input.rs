@@ -6,7 +6,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
-use embar_wire::control::{Control, CreateTopic, ErrorCode, ListTopics, Metadata};
+use embar_wire::checked::write_checksum;
+use embar_wire::control::{Control, CreateTopic, DescribeTopic, ErrorCode, ListTopics, Metadata};
 use embar_wire::frame::{FrameHeader, FrameId, LogProtocol};
 use support::{Frame, Future, Peer, batch, create_topic, data, eventually, hello_of, start};
 
@@ -158,6 +159,7 @@ fn a_wrong_magic_or_version_is_told_apart() {
         .position(|w| w == b"EMBS")
         .expect("the magic");
     bytes[magic] ^= 1;
+    write_checksum(&mut bytes);
     let mut peer = Peer::connect(data(&cluster));
     peer.send_bytes(&bytes);
     assert_eq!(peer.expect_refusal().code, ErrorCode::BadFrame);
@@ -181,6 +183,28 @@ fn damaged_batches_are_refused_and_cost_no_offset() {
             None => {}
             Some(Frame::Control(Control::Error(_)) | Frame::Closed(_)) => {}
             other => panic!("byte {at}: {other:?}"),
+        }
+    }
+    witness.check();
+}
+
+#[test]
+fn damaged_requests_are_not_answered() {
+    let cluster = start(BrokerConfig::default());
+    let mut witness = Witness::new(&cluster);
+    let mut request = Vec::new();
+    let asked = Control::DescribeTopic(DescribeTopic { name: "t".into() });
+    embar_wire::control::encode(&asked, &mut request).expect("small");
+    for bit in 0..request.len() * 8 {
+        let mut bad = request.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let mut peer = Peer::greet(data(&cluster));
+        peer.send_bytes(&bad);
+        // A longer length only makes the broker wait for more.
+        drop(peer.stream.shutdown(std::net::Shutdown::Write));
+        match peer.receive() {
+            None | Some(Frame::Closed(_)) => {}
+            other => panic!("bit {bit}: {other:?}"),
         }
     }
     witness.check();

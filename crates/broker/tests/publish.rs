@@ -3,9 +3,11 @@
 mod support;
 
 use embar_broker::BrokerConfig;
+use embar_wire::checked::write_checksum;
 use embar_wire::control::{
     Control, DescribeTopic, ErrorCode, Metadata, OpenPublisher, StartAt, Subscribe,
 };
+use embar_wire::frame::FrameHeader;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
 #[test]
@@ -255,7 +257,13 @@ fn draining_says_goodbye_and_acknowledges_what_came() {
 
 #[test]
 fn a_publisher_that_says_goodbye_has_its_last_batches_acknowledged() {
-    const GOODBYE: [u8; 8] = [0, 0, 0, 0, 0x04, 0xFF, 0, 0];
+    let goodbye = FrameHeader {
+        length: 0,
+        id: 0xFF04,
+        flags: 0,
+    };
+    let mut goodbye = [&goodbye.with_checksum().to_bytes()[..], &[0; 4]].concat();
+    write_checksum(&mut goodbye);
     let cluster = start(BrokerConfig::default());
     create_topic(&cluster, "t", 0);
     let mut publisher = Peer::greet(data(&cluster));
@@ -264,7 +272,7 @@ fn a_publisher_that_says_goodbye_has_its_last_batches_acknowledged() {
     for sequence in 0..100 {
         bytes.extend(batch(id, sequence, &[b"last"]));
     }
-    bytes.extend(GOODBYE);
+    bytes.extend(goodbye);
     publisher.send_bytes(&bytes);
     publisher.expect_acks(100);
     let end = publisher.receive();

@@ -9,16 +9,29 @@ use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_session::CloseReason;
+use embar_wire::checked::write_checksum;
 use embar_wire::control::{Control, CreateTopic, ListTopics, Metadata, StartAt};
+use embar_wire::frame::FrameHeader;
 use embar_wire::limits::MAX_TOPIC_NAME_BYTES;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
 /// A PING of the session layer.
-const PING: [u8; 17] = [9, 0, 0, 0, 0x02, 0xFF, 0, 0, 0x09, 1, 2, 3, 4, 5, 6, 7, 8];
+fn ping() -> Vec<u8> {
+    let content = [0x09, 1, 2, 3, 4, 5, 6, 7, 8];
+    let header = FrameHeader {
+        length: content.len() as u32,
+        id: 0xFF02,
+        flags: 0,
+    };
+    let header = header.with_checksum().to_bytes();
+    let mut frame = [&header[..], &content, &[0; 4]].concat();
+    write_checksum(&mut frame);
+    frame
+}
 
 fn impatient() -> BrokerConfig {
     BrokerConfig {
-        idle_timeout: Duration::from_millis(600),
+        idle_timeout: Duration::from_secs(1),
         keep_alive: Duration::from_millis(100),
         ..BrokerConfig::default()
     }
@@ -38,7 +51,7 @@ fn a_peer_that_is_silent_is_taken_for_dead() {
     // It answers no PING, because it does not read.
     let mut peer = Peer::greet(data(&cluster));
     eventually("only whoever asks is there", || connections(&cluster) == 1);
-    assert!(began.elapsed() >= Duration::from_millis(600));
+    assert!(began.elapsed() >= impatient().idle_timeout);
     match peer.receive() {
         Some(Frame::Closed(closed)) => assert_eq!(closed.reason, CloseReason::Idle),
         other => panic!("{other:?}"),
@@ -53,7 +66,7 @@ fn a_peer_that_answers_heartbeats_stays() {
     subscriber.subscribe("t", StartAt::Earliest);
     // It reads, and so its link answers, while nothing is published.
     let reads = std::thread::spawn(move || subscriber.read(1));
-    std::thread::sleep(3 * impatient().idle_timeout);
+    std::thread::sleep(impatient().idle_timeout * 3 / 2);
     let mut publisher = Peer::greet(data(&cluster));
     let id = publisher.open_publisher("t", 1).topic_id;
     publisher.send_bytes(&batch(id, 0, &[b"late"]));
@@ -79,10 +92,10 @@ fn a_subscriber_that_does_not_read_stays_while_its_host_lives() {
     let heart = std::thread::spawn(move || {
         let pause = Duration::from_millis(50);
         while over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            host.write_all(&PING).expect("the broker reads");
+            host.write_all(&ping()).expect("the broker reads");
         }
     });
-    std::thread::sleep(3 * impatient().idle_timeout);
+    std::thread::sleep(impatient().idle_timeout * 3 / 2);
     assert_eq!(slow.read(24).len(), 24);
     drop(done);
     heart.join().expect("it was not cut");
@@ -119,7 +132,7 @@ fn a_publisher_that_the_log_holds_back_is_not_taken_for_dead() {
     waiting.send_bytes(&batch(id, 0, &[b"me too"]));
     // The three are slow and not silent; the fourth cannot be anything but silent.
     let began = Instant::now();
-    while began.elapsed() < 3 * impatient().idle_timeout {
+    while began.elapsed() < impatient().idle_timeout * 3 / 2 {
         for (peer, whole, at) in &mut held {
             peer.send_bytes(&whole[*at..=*at]);
             *at += 1;
@@ -178,7 +191,7 @@ fn who_does_not_read_long_answers_is_cut_in_time() {
     // It is not silent either.
     let mut host = peer.stream.try_clone().expect("a second handle");
     eventually("only whoever asks is there", || {
-        let _ = host.write_all(&PING);
+        let _ = host.write_all(&ping());
         connections(&cluster) == 1
     });
 }

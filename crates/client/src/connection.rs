@@ -25,7 +25,8 @@ use embar_wire::control::{self, Control, Hello, Role, Welcome};
 use embar_wire::error::DecodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{
-    BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, MAX_ACK_BYTES, MAX_BATCH_BYTES, MAX_CONTROL_BYTES,
+    BATCH_HEADER_BYTES, CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAX_ACK_BYTES, MAX_BATCH_BYTES,
+    MAX_CONTROL_BYTES,
 };
 use embar_wire::time::Now;
 
@@ -45,9 +46,12 @@ const SUBSCRIBE_RECV_BYTES: usize = 16 << 10;
 /// Requests. Batches do not go through the ring.
 const SEND_BYTES: usize = 16 << 10;
 
+/// What a frame has beside its content.
+const FRAME_BYTES: usize = FRAME_HEADER_BYTES + CHECKSUM_BYTES;
+
 const _: () = {
-    assert!(MAX_CONTROL_BYTES as usize + FRAME_HEADER_BYTES <= CONTROL_RECV_BYTES);
-    assert!(MAX_ACK_BYTES as usize + FRAME_HEADER_BYTES <= PUBLISH_RECV_BYTES);
+    assert!(MAX_CONTROL_BYTES as usize + FRAME_BYTES <= CONTROL_RECV_BYTES);
+    assert!(MAX_ACK_BYTES as usize + FRAME_BYTES <= PUBLISH_RECV_BYTES);
     assert!(MAX_NAME_BYTES + 64 <= embar_session::MAX_GREETING_BYTES);
 };
 

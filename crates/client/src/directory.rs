@@ -73,6 +73,8 @@ pub(crate) struct Directory {
     backoff: Backoff,
     random: Random,
     last_error: Option<String>,
+    /// The last attempt ended with this answer.
+    refused: Option<ErrorReply>,
     findings: VecDeque<Finding>,
 }
 
@@ -101,6 +103,7 @@ impl Directory {
             backoff: Backoff::new(BackoffLimits::default()),
             random: Random::new(seed),
             last_error: None,
+            refused: None,
             findings: VecDeque::new(),
         }
     }
@@ -129,6 +132,9 @@ impl Directory {
     pub(crate) fn told(&mut self, cluster: ClusterMetadata, now: Now) {
         self.cluster = Some(cluster);
         self.refreshed_at = Some(now);
+        if self.topic_wish.is_none() {
+            self.refused = None;
+        }
     }
 
     /// Asks for the cluster, soon.
@@ -147,8 +153,18 @@ impl Directory {
         self.findings.pop_front()
     }
 
-    /// Why nobody answers, for an error message.
-    pub(crate) fn unreachable(&self) -> Error {
+    /// What was refused last, if that was the answer.
+    pub(crate) fn refused(&self) -> Option<Error> {
+        let ErrorReply { code, message, .. } = self.refused.clone()?;
+        Some(Error::Refused { code, message })
+    }
+
+    /// Why nobody tells of the cluster, for an error message.
+    pub(crate) fn trouble(&self) -> Error {
+        self.refused().unwrap_or_else(|| self.unreachable())
+    }
+
+    fn unreachable(&self) -> Error {
         let addresses: Vec<String> = self.addresses().iter().map(SocketAddr::to_string).collect();
         Error::Unreachable {
             addresses: addresses.join(", "),
@@ -233,7 +249,8 @@ impl Directory {
             }) if self.topic_wish.is_some() => {
                 self.topic_is(Finding::TopicRefused(Error::Refused { code, message }), now);
             }
-            _ => self.fail(closed.to_string(), now),
+            Some(refusal) => self.fail_refused(refusal, now),
+            None => self.fail(closed.to_string(), now),
         }
     }
 
@@ -249,14 +266,14 @@ impl Directory {
                 ErrorCode::UnknownTopic => self.topic_is(Finding::TopicMissing, now),
                 ErrorCode::TopicExists => self.topic_is(Finding::TopicExists, now),
                 code if error.retryable || code == ErrorCode::NotHead => {
-                    self.fail(error.message, now)
+                    self.fail_refused(error, now);
                 }
                 code => {
                     let message = error.message;
                     self.topic_is(Finding::TopicRefused(Error::Refused { code, message }), now);
                 }
             },
-            Control::Error(error) => self.fail(error.message, now),
+            Control::Error(error) => self.fail_refused(error, now),
             other => return Err(format!("{:?} was not asked for", other.id())),
         }
         Ok(())
@@ -297,6 +314,7 @@ impl Directory {
 
     fn topic_is(&mut self, finding: Finding, now: Now) {
         self.topic_wish = None;
+        self.refused = None;
         self.findings.push_back(finding);
         self.end(false, now);
     }
@@ -307,6 +325,7 @@ impl Directory {
         let failed = match self.step {
             Step::Busy(_) => {
                 self.last_error = Some(cause.to_string());
+                self.refused = None;
                 true
             }
             Step::Ending { failed } => failed,
@@ -381,7 +400,13 @@ impl Directory {
 
     fn fail(&mut self, cause: String, now: Now) {
         self.last_error = Some(cause);
+        self.refused = None;
         self.end(true, now);
+    }
+
+    fn fail_refused(&mut self, refusal: ErrorReply, now: Now) {
+        self.fail(refusal.message.clone(), now);
+        self.refused = Some(refusal);
     }
 
     fn end(&mut self, failed: bool, now: Now) {

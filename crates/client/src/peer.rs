@@ -63,6 +63,8 @@ pub(crate) struct Peer {
     welcomed: bool,
     /// What it refused with last, if it has done nothing that it was asked to since.
     refused_with: Option<ErrorCode>,
+    /// Why it ended the one before, which is the last thing that is known of it.
+    refused: Option<ErrorReply>,
     last_error: Option<String>,
     absence: Absence,
     /// Not to be chosen before this time.
@@ -85,6 +87,7 @@ impl Peer {
             refusal: None,
             welcomed: false,
             refused_with: None,
+            refused: None,
             last_error: None,
             absence,
             rests_until: Now(0),
@@ -220,6 +223,7 @@ impl Peer {
         self.settled = true;
         self.unknown_since = None;
         self.last_error = None;
+        self.refused = None;
     }
 
     /// The connection is of use: the next failure is a first one again.
@@ -328,6 +332,7 @@ impl Peer {
         self.link.disconnected();
         let refusal = self.refusal.take();
         self.refused_with = refusal.as_ref().map(|it| it.code);
+        self.refused.clone_from(&refusal);
         if self.phase == Phase::Done {
             return None;
         }
@@ -375,17 +380,25 @@ pub(crate) fn all_settled<'a>(mut peers: impl Iterator<Item = &'a Peer>) -> bool
 /// Why nothing can be had, as far as is known.
 pub(crate) fn trouble<'a>(
     directory: &Directory,
-    mut peers: impl Iterator<Item = &'a Peer>,
+    peers: impl Iterator<Item = &'a Peer> + Clone,
 ) -> Error {
-    let refused = peers.find_map(|peer| Some((peer.broker, peer.last_error.clone()?)));
-    match (directory.cluster(), refused) {
-        (None, _) => directory.unreachable(),
-        (Some(_), Some((broker, cause))) => Error::Unreachable {
-            addresses: format!("data broker {broker}"),
-            cause,
-        },
-        (Some(_), None) => Error::NoDataBrokers,
+    if directory.cluster().is_none() {
+        return directory.trouble();
     }
+    // Who answers, and says no, is not one who does not answer.
+    let refused = peers.clone().find_map(|peer| {
+        let ErrorReply { code, message, .. } = peer.refused.clone()?;
+        let message = format!("data broker {}: {message}", peer.broker);
+        Some(Error::Refused { code, message })
+    });
+    let lost = peers.clone().find_map(|peer| {
+        Some(Error::Unreachable {
+            addresses: format!("data broker {}", peer.broker),
+            cause: peer.last_error.clone()?,
+        })
+    });
+    let known = refused.or_else(|| directory.refused()).or(lost);
+    known.unwrap_or(Error::NoDataBrokers)
 }
 
 /// What the end of a session says about what was asked on it, if anything.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use embar_session::{Incoming, LinkConfig, Rings, Step};
 use embar_transport::{RecvBuf, SendBuf};
+use embar_wire::checked::verify_checksum;
 use embar_wire::control::{
     self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
     Hello, Role, Welcome,
 };
 use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, FrameId, LogProtocol};
-use embar_wire::limits::{FRAME_HEADER_BYTES, Limits};
+use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits};
 use embar_wire::time::Now;
 
 use crate::connection::Lane;
@@ -201,7 +202,9 @@ pub(crate) fn control_frames(bytes: &[u8]) -> Vec<Control> {
         .filter(|(id, _)| *id < FIRST_RESERVED_ID);
     log.map(|(id, frame)| {
         let id = FrameId::try_from(id).expect("a known frame");
-        control::decode(id, &frame[FRAME_HEADER_BYTES..]).expect("a good frame")
+        assert_eq!(verify_checksum(frame), Ok(()));
+        let content = &frame[FRAME_HEADER_BYTES..frame.len() - CHECKSUM_BYTES];
+        control::decode(id, content).expect("a good frame")
     })
     .collect()
 }

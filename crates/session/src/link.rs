@@ -14,6 +14,7 @@
 //! Invariants
 //! - At most one receive and one send of the link are out.
 //! - Bytes of a body are never asked for by the link unless the configured read-ahead reaches them.
+//! - Of a protocol whose frames have checksums, none is told before its checksum was verified.
 //! - The length of a frame is checked against the limits before anything but its header is asked
 //!   for, and no memory grows with what a length field says.
 //! - What leaves is a sequence of whole frames: a body, and CLOSE, go out only while the link has
@@ -39,7 +40,7 @@ use embar_transport::{Mapped, Memory, RecvBuf, SendBuf, Store};
 use embar_wire::frame::Protocol;
 use embar_wire::time::Now;
 
-pub(crate) use self::config::longest_frame;
+pub(crate) use self::config::{FRAME_BYTES, longest_frame};
 pub use self::config::{
     Limits, LinkConfig, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, MIN_RING_BYTES,
     Rings,
@@ -181,7 +182,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
         Ok(Self {
             protocol,
-            sender: Sender::new(SendRing::new(&rings.send)?),
+            sender: Sender::new(SendRing::new(&rings.send)?, P::CHECKED),
             recv: RecvRing::new(&rings.recv)?,
             state: State::Greeting { connecting },
             clock: now,

@@ -117,6 +117,8 @@ reasons! {
     Full = 16, "the peer reads too slowly";
     /// The process is stopping.
     Shutdown = 17, "this end is stopping";
+    /// A frame is not as it was sent. What it said is not known, nor what came behind it.
+    Damaged = 18, "a frame was damaged on its way";
 }
 
 impl From<&io::Error> for CloseReason {

@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use buffa::{EncodeSink, Message, SizeCache, ViewEncode};
 use embar_transport::ring::{Commit, Reservation, ReserveError, SendRing};
+use embar_wire::checked::write_checksum;
 use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader};
-use embar_wire::limits::FRAME_HEADER_BYTES;
+use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use thiserror::Error;
 
-use crate::link::Limits;
+use crate::link::{Limits, longest_frame};
 
 /// The gate of a session that is not open yet. Else it says how long a frame may be.
 const NOT_OPEN: u32 = 0;
@@ -80,13 +81,16 @@ struct Shared {
 #[derive(Clone)]
 pub struct Sender {
     ring: SendRing,
+    /// Frames end with a checksum.
+    checked: bool,
     shared: Arc<Shared>,
 }
 
 impl Sender {
-    pub(crate) fn new(ring: SendRing) -> Self {
+    pub(crate) fn new(ring: SendRing, checked: bool) -> Self {
         Self {
             ring,
+            checked,
             shared: Arc::new(Shared {
                 gate: AtomicU32::new(NOT_OPEN),
                 max_body: AtomicU32::new(0),
@@ -168,18 +172,30 @@ impl Sender {
     /// A frame of the session layer, or one that was checked.
     #[inline]
     pub(crate) fn draft(&self, id: u16, flags: u16, len: usize) -> Result<Draft<'_>, SendError> {
-        let reserved = self.ring.reserve(FRAME_HEADER_BYTES + len);
+        let reserved = self.ring.reserve(self.frame_bytes(len));
         let mut reservation = reserved.map_err(|error| refused(&error, len))?;
         let header = FrameHeader {
             length: len as u32,
             id,
             flags,
         };
+        let header = match self.checked {
+            true => header.with_checksum(),
+            false => header,
+        };
         reservation[..FRAME_HEADER_BYTES].copy_from_slice(&header.to_bytes());
         Ok(Draft {
             reservation,
+            end: FRAME_HEADER_BYTES + len,
             shared: &self.shared,
         })
+    }
+
+    /// Bytes that a frame with `len` bytes of content takes in the ring.
+    #[inline]
+    pub(crate) fn frame_bytes(&self, len: usize) -> usize {
+        let checksum = if self.checked { CHECKSUM_BYTES } else { 0 };
+        len.saturating_add(FRAME_HEADER_BYTES + checksum)
     }
 
     /// Sends a frame of `len` bytes that `fill` writes in place. It must write all of them: what
@@ -298,6 +314,8 @@ impl fmt::Debug for Sender {
 /// never sent.
 pub struct Draft<'a> {
     reservation: Reservation<'a>,
+    /// Of the content; behind it is room for a checksum, or nothing.
+    end: usize,
     shared: &'a Shared,
 }
 
@@ -311,7 +329,10 @@ impl Draft<'_> {
     }
 
     #[inline]
-    pub(crate) fn commit_uncounted(self) -> Commit {
+    pub(crate) fn commit_uncounted(mut self) -> Commit {
+        if self.end < self.reservation.len() {
+            write_checksum(&mut self.reservation);
+        }
         self.reservation.commit()
     }
 
@@ -335,14 +356,14 @@ impl Deref for Draft<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.reservation[FRAME_HEADER_BYTES..]
+        &self.reservation[FRAME_HEADER_BYTES..self.end]
     }
 }
 
 impl DerefMut for Draft<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.reservation[FRAME_HEADER_BYTES..]
+        &mut self.reservation[FRAME_HEADER_BYTES..self.end]
     }
 }
 
@@ -414,7 +435,7 @@ fn refused(error: &ReserveError, bytes: usize) -> SendError {
         ReserveError::Closed => SendError::Closed,
         ReserveError::TooLong { max } => SendError::TooLong {
             bytes,
-            max: u32::try_from(max.saturating_sub(FRAME_HEADER_BYTES)).unwrap_or(u32::MAX),
+            max: longest_frame(*max),
         },
     }
 }

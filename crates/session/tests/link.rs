@@ -116,7 +116,7 @@ fn a_frame_as_long_as_the_ring_fits() {
     large.max_frame_bytes = u32::MAX;
     large.reply_room = 1;
     let mut pair = Pair::open_with(&large, &large);
-    let max = RING - 8;
+    let max = RING - 12;
     assert_eq!(
         pair.a.link.limits().map(|l| l.max_frame_bytes),
         Some(max as u32)
@@ -259,8 +259,9 @@ fn a_read_ahead_of_64_never_takes_a_byte_of_a_body() {
     let rings = common::rings();
     let hello = Link::connecting(log, &config, &rings, b"", Now(0)).expect("a link");
     let hello = common::first_bytes(hello);
-    let control = FrameHeader::new(FrameId::ListTopics, 3).to_bytes();
-    let control = [&control[..], &[0; 3]].concat();
+    let control = FrameHeader::new(FrameId::ListTopics, 3).with_checksum();
+    let mut control = [&control.to_bytes()[..], &[0; 7]].concat();
+    embar_wire::checked::write_checksum(&mut control);
     let batch = FrameHeader::new(FrameId::Batch, 56 + 640).to_bytes();
     let batch = [&batch[..], &[7; 56 + 640]].concat();
     for piece in [1, 13, usize::MAX] {
@@ -413,7 +414,7 @@ fn a_peer_that_never_reads_fills_the_ring_and_is_not_read() {
         }
     }
     assert!((5..=RING / 900 + 1).contains(&answers), "{answers} answers");
-    assert_eq!(pair.b.link.waits_for_room(), Some(1008));
+    assert_eq!(pair.b.link.waits_for_room(), Some(1012));
     assert!(pair.b.recv.is_none() || pair.b.link.stats().unread_bytes < RING);
     assert!(pair.b.link.stats().queued_bytes <= RING);
     assert_eq!(

@@ -6,16 +6,18 @@
 //! 16 u32 count    batches acknowledged by this frame
 //! 20 u32 status   0, or the [`ErrorCode`] with which all of them were refused
 //! 24 count x u64  base offsets
+//!    u32 checksum  [`crate::checked`]
 //! ```
 //! With [`ErrorCode::Fenced`] each offset is the session's mark, with other refusals 0.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
+use crate::checked::write_checksum;
 use crate::control::ErrorCode;
 use crate::error::AckError;
 use crate::frame::{FrameHeader, FrameId};
-use crate::limits::MAX_ACK_BATCHES;
+use crate::limits::{FRAME_HEADER_BYTES, MAX_ACK_BATCHES};
 
 /// In place of a base offset: the batch is stored, once, and where is not known any more.
 pub const POSITION_UNKNOWN: u64 = u64::MAX;
@@ -126,14 +128,18 @@ pub fn write_ack(first: u64, refused: Option<ErrorCode>, base_offsets: &[u64], o
     }
 }
 
-/// Appends an ack frame, header included, for the batches from number `first` on.
+/// Appends an ack frame, header and checksum included, for the batches from number `first` on.
 ///
 /// # Panics
 /// If there are more than [`MAX_ACK_BATCHES`] offsets: send several frames.
 pub fn encode_ack(first: u64, refused: Option<ErrorCode>, base_offsets: &[u64], out: &mut Vec<u8>) {
     let length = ack_len(base_offsets.len());
-    out.extend_from_slice(&FrameHeader::new(FrameId::Ack, length as u32).to_bytes());
+    let header = FrameHeader::new(FrameId::Ack, length as u32).with_checksum();
     let at = out.len();
-    out.resize(at + length, 0);
-    write_ack(first, refused, base_offsets, &mut out[at..]);
+    out.resize(at + header.frame_bytes(), 0);
+    let frame = &mut out[at..];
+    frame[..FRAME_HEADER_BYTES].copy_from_slice(&header.to_bytes());
+    let content = &mut frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length];
+    write_ack(first, refused, base_offsets, content);
+    write_checksum(frame);
 }

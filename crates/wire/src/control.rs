@@ -27,9 +27,10 @@ pub use self::topics::{
 };
 
 use self::field::Body;
+use crate::checked::write_checksum;
 use crate::error::{ControlError, DecodeError, EncodeError};
 use crate::frame::{FrameHeader, FrameId};
-use crate::limits::{FRAME_HEADER_BYTES, MAX_CONTROL_BYTES};
+use crate::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAX_CONTROL_BYTES};
 use crate::proto;
 
 /// Memory that the repeated fields of one message may take while it is decoded: an element of two
@@ -65,7 +66,7 @@ macro_rules! control {
             }
         }
 
-        /// Appends the frame of `message`, header included.
+        /// Appends the frame of `message`, header and checksum included.
         ///
         /// # Errors
         /// [`EncodeError`] if the body exceeds [`MAX_CONTROL_BYTES`]; `out` is as before.
@@ -200,8 +201,10 @@ fn frame<'a>(
     out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
     match view.try_encode_bounded(limit, out) {
         Ok(bytes) => {
-            let header = FrameHeader::new(id, bytes);
+            let header = FrameHeader::new(id, bytes).with_checksum();
             out[at..at + FRAME_HEADER_BYTES].copy_from_slice(&header.to_bytes());
+            out.extend_from_slice(&[0; CHECKSUM_BYTES]);
+            write_checksum(&mut out[at..]);
             Ok(())
         }
         Err(_) => {

@@ -55,6 +55,18 @@ pub enum FrameError {
     },
 }
 
+/// A frame that is not as it was sent. Nothing of it can be trusted, not even where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "a frame's checksum is {found:#010x}, that of its bytes {computed:#010x}: it was damaged on its way"
+)]
+pub struct ChecksumError {
+    /// What the frame says.
+    pub found: u32,
+    /// What its bytes give.
+    pub computed: u32,
+}
+
 /// A batch header or its payload that cannot be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BatchError {

@@ -3,7 +3,7 @@
 //! ```text
 //! 0  u32  length   bytes that follow these 8
 //! 4  u16  id       [`FrameId`]
-//! 6  u16  flags    none is defined yet: 0
+//! 6  u16  flags    [`crate::checked::CHECKED`], else 0
 //! ```
 
 use crate::error::FrameError;
@@ -131,7 +131,7 @@ pub struct FrameHeader {
     pub length: u32,
     /// What it carries, as a raw number.
     pub id: u16,
-    /// Always 0 in this version.
+    /// What else the frame says of itself.
     pub flags: u16,
 }
 
@@ -223,6 +223,10 @@ pub trait Protocol {
     const NAME: &'static str;
     /// Both ends must have the same.
     const VERSION: u32;
+    /// Whether frames that are shown whole, and those of the layer that carries them, end with a
+    /// checksum, which is verified before anybody sees them: [`crate::checked`]. A frame with a body
+    /// has none; its protocol knows how to check it. Both ends must have the same.
+    const CHECKED: bool = false;
 
     /// Checks a header whose id is below [`FIRST_RESERVED_ID`]. Limits that do not depend on the
     /// kind of frame are checked by the caller.
@@ -247,6 +251,8 @@ impl LogProtocol {
 impl Protocol for LogProtocol {
     const NAME: &'static str = "embar-log";
     const VERSION: u32 = PROTOCOL_VERSION;
+    // A flipped bit in an ack would be a false acknowledgement.
+    const CHECKED: bool = true;
 
     #[inline]
     fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError> {

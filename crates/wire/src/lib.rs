@@ -7,7 +7,7 @@
 //! never allocates what a length field says. Bytes of a peer give typed errors, never a panic.
 //!
 //! Read it in this order: [`limits`], [`frame`], [`batch`], [`message`], [`builder`], [`ack`],
-//! [`control`]; then the small ones: [`error`], [`topic`], [`time`], [`crc`]. Frames are cut from a
+//! [`control`], [`checked`]; then the small ones: [`error`], [`topic`], [`time`], [`crc`]. Frames are cut from a
 //! stream, and greetings exchanged, by the session layer that carries this protocol.
 //!
 //! ```
@@ -33,6 +33,7 @@
 pub mod ack;
 pub mod batch;
 pub mod builder;
+pub mod checked;
 pub mod control;
 pub mod crc;
 pub mod error;

@@ -1,9 +1,12 @@
 //! Every control message survives the wire; what is malformed is refused with a reason.
 
+use embar_wire::checked::verify_checksum;
 use embar_wire::control::*;
 use embar_wire::error::{ControlError, DecodeError};
 use embar_wire::frame::{FrameHeader, FrameId};
-use embar_wire::limits::{Limits, MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES};
+use embar_wire::limits::{
+    CHECKSUM_BYTES, Limits, MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES,
+};
 use embar_wire::time::WallNs;
 
 fn topic() -> Topic {
@@ -169,7 +172,9 @@ fn every_message_survives_the_wire() {
     for message in one_of_each() {
         let frame = encoded(&message);
         let (header, body) = frame.split_first_chunk().unwrap();
-        let header = FrameHeader::parse(header);
+        assert_eq!(verify_checksum(&frame), Ok(()));
+        let header = FrameHeader::parse(header).without_checksum().unwrap();
+        let body = &body[..body.len() - CHECKSUM_BYTES];
         let id = header.check(&Limits::default()).unwrap();
         assert_eq!(id, message.id());
         assert_eq!(header.length as usize, body.len());
@@ -185,7 +190,7 @@ fn every_message_survives_the_wire() {
 fn in_place_and_appended_are_the_same_bytes() {
     for message in one_of_each() {
         let appended = encoded(&message);
-        let body = &appended[8..];
+        let body = &appended[8..appended.len() - CHECKSUM_BYTES];
         assert_eq!(body_len(&message), Ok(body.len()));
         let mut out = vec![0xAA; body.len()];
         encode_body(&message, &mut out).expect("it is not too large");
@@ -203,7 +208,7 @@ fn a_place_of_another_length_is_a_bug() {
 fn every_prefix_is_decoded_or_refused() {
     for message in one_of_each() {
         let frame = encoded(&message);
-        for end in 8..frame.len() {
+        for end in 8..frame.len() - CHECKSUM_BYTES {
             let cut = decode(message.id(), &frame[8..end]);
             assert_ne!(cut.as_ref(), Ok(&message));
         }
@@ -318,7 +323,8 @@ fn the_longest_list_of_topics_fits() {
         next: u32::MAX,
     });
     let frame = encoded(&message);
-    assert_eq!(decode(FrameId::Topics, &frame[8..]), Ok(message));
+    let content = &frame[8..frame.len() - CHECKSUM_BYTES];
+    assert_eq!(decode(FrameId::Topics, content), Ok(message));
 }
 
 #[test]

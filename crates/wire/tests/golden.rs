@@ -108,14 +108,16 @@ fn ack() {
     let mut out = vec![0xAA];
     encode_ack(7, None, &[1, 0x0203], &mut out);
     let expected: &[u8] = &[
-        &[0xAA, 32, 0, 0, 0, 2, 0, 0, 0][..],
+        &[0xAA, 36, 0, 0, 0, 2, 0, 0, 0x80][..],
         &[7, 0, 0, 0, 0, 0, 0, 0],
         &[2, 0, 0, 0, 0, 0, 0, 0],
         &[1, 0, 0, 0, 0, 0, 0, 0],
         &[3, 2, 0, 0, 0, 0, 0, 0],
     ]
     .concat();
-    assert_eq!(out, expected);
+    let (frame, checksum) = out.split_at(expected.len());
+    assert_eq!(frame, expected);
+    assert_eq!(checksum, crc32c(&frame[1..]).to_le_bytes());
 
     let mut body = vec![0xAA; ack_len(2)];
     write_ack(7, None, &[1, 0x0203], &mut body);
@@ -124,7 +126,7 @@ fn ack() {
     out.clear();
     encode_ack(8, Some(ErrorCode::Backpressure), &[0], &mut out);
     assert_eq!(out[20..24], [11, 0, 0, 0]);
-    let ack = Ack::parse(&out[8..]).unwrap();
+    let ack = Ack::parse(&out[8..out.len() - 4]).unwrap();
     assert_eq!(ack.refused(), Some(ErrorCode::Backpressure));
 }
 
@@ -151,14 +153,17 @@ fn control() {
     let mut out = Vec::new();
     let name = "me".into();
     encode(&Control::DeleteTopic(DeleteTopic { name }), &mut out).unwrap();
-    let expected: &[u8] = &[&[4, 0, 0, 0, 50, 0, 0, 0][..], b"\x0a\x02me"].concat();
-    assert_eq!(out, expected);
+    let expected: &[u8] = &[&[8, 0, 0, 0, 50, 0, 0, 0x80][..], b"\x0a\x02me"].concat();
+    let (frame, checksum) = out.split_at(expected.len());
+    assert_eq!(frame, expected);
+    assert_eq!(checksum, crc32c(frame).to_le_bytes());
 }
 
 #[test]
 fn the_protocol_has_a_name_and_a_version() {
     assert_eq!(LogProtocol::NAME, "embar-log");
     assert_eq!(LogProtocol::VERSION, 4);
+    const { assert!(LogProtocol::CHECKED) };
 }
 
 #[test]

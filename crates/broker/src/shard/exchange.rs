@@ -138,7 +138,10 @@ impl<M: Memory> Shard<M> {
             tracing::debug!(peer = connection.name(), "{closed}");
             return;
         }
-        let refused = matches!(closed.reason, CloseReason::TooLarge | CloseReason::BadFrame);
+        let refused = matches!(
+            closed.reason,
+            CloseReason::TooLarge | CloseReason::BadFrame | CloseReason::Damaged
+        );
         if refused && matches!(connection.peer, Peer::Publisher { .. }) {
             // Whatever it was: it stands where a batch was due.
             self.meter.count(Counter::RefusedBatches as usize, 1);

@@ -2,6 +2,7 @@
 //! what the dead leave.
 
 mod damage;
+mod export;
 mod shares;
 mod world;
 

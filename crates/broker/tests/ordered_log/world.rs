@@ -2,21 +2,25 @@
 
 use std::sync::Arc;
 
+use embar_broker::BrokerConfig;
 use embar_broker::log::is_intact;
 use embar_broker::log::{
     Admitted, Answer, Claimed, Log, NoRoom, Read, Rejoin, Sender, Settled, Ticket, Watermarks,
 };
-use embar_broker::topics::Topic;
+use embar_broker::node::Node;
+use embar_broker::presence::Presence;
+use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::records::Record;
 use embar_fabric::{
-    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, Power, Region, Secret,
-    Simulated,
+    BrokerRow, Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, Power, Region,
+    Secret, Simulated,
 };
 use embar_meter::profile::Recorder;
 use embar_order::{Limits, Request, Sequencer, Wish};
 use embar_transport::{Body, Pieces, SendBuf};
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
+use embar_wire::control::CreateTopic;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
 
@@ -24,6 +28,9 @@ use embar_wire::time::WallNs;
 pub const KEPT: u32 = 1;
 pub const LOOSE: u32 = 2;
 pub const STRICT: u32 = 3;
+
+/// A process that has opened its log.
+type Opened = (Region<Simulated>, Arc<Claim>, Log<Simulated>);
 
 /// All that outlives processes.
 pub struct World {
@@ -135,10 +142,64 @@ impl World {
             .expect("what was left is sound")
     }
 
+    /// A topic of order 5 that is in the cluster's table, as the head makes it.
+    pub fn create_topic(&self, name: &str) -> Topic {
+        let (region, _) = self.region(&Power::default());
+        let cells = region.cell_writer(&region.claim_unlocked(0));
+        let mut table = TopicTable::attach(&region, Some(cells));
+        let spec = CreateTopic {
+            name: name.into(),
+            order: 5,
+            retention_bytes: 0,
+            max_message_bytes: 0,
+        };
+        let created = table.create(&spec, 1 << 16, WallNs(1));
+        created.expect("there is room")
+    }
+
+    /// A broker with all that its threads share, in which the topic is open.
+    pub fn node(
+        &self,
+        row: u16,
+        topic: &Topic,
+        sequencer: &mut Sequencer<Simulated>,
+    ) -> Arc<Node<Simulated>> {
+        let (region, claim, mut log) = self.log(row, &Power::default(), sequencer).0;
+        log.open_topic(topic);
+        let presence = Presence::begin(&region, &claim, BrokerRow::default());
+        let table = TopicTable::attach(&region, None);
+        Arc::new(Node::new(
+            BrokerConfig::default(),
+            &claim,
+            region,
+            Box::new(|_| true),
+            presence,
+            table,
+            Some(log),
+        ))
+    }
+
     /// The next incarnation of a broker, which asks `sequencer` in.
     pub fn broker(&self, row: u16, sequencer: &mut Sequencer<Simulated>) -> Broker {
         let power = Power::default();
-        let (region, memories) = self.region(&power);
+        let ((_, _, log), memories) = self.log(row, &power, sequencer);
+        Broker {
+            log,
+            meter: embar_meter::Profile::new(&embar_broker::profile::SCHEMA).recorder(),
+            submitted: 0,
+            power,
+            memories,
+        }
+    }
+
+    /// The log of the next incarnation of a broker, and the memories that it lies in.
+    fn log(
+        &self,
+        row: u16,
+        power: &Power,
+        sequencer: &mut Sequencer<Simulated>,
+    ) -> (Opened, Vec<Arc<Simulated>>) {
+        let (region, memories) = self.region(power);
         let claim: Arc<Claim> = Arc::new(region.claim_unlocked(row));
         let marks = Watermarks {
             high_bytes: 1 << 19,
@@ -152,13 +213,7 @@ impl World {
             looks += 1;
             assert!(looks < 1000, "it is never admitted");
         }
-        Broker {
-            log,
-            meter: embar_meter::Profile::new(&embar_broker::profile::SCHEMA).recorder(),
-            submitted: 0,
-            power,
-            memories,
-        }
+        ((region, claim, log), memories)
     }
 }
 

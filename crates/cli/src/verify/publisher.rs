@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use embar_client::publisher::Delivery;
 use embar_client::{Acks, Error, Publisher};
+use embar_wire::control::ErrorCode;
 
 use super::record::Record;
 use super::stamp::{Origin, Writer};
@@ -171,8 +172,16 @@ fn open(args: &PublisherArgs, teller: &Teller, stop: &AtomicBool) -> Result<Opti
     Ok(None)
 }
 
-/// Whether a client may try again: brokers that are being killed do not answer.
+/// Whether a client may try again: brokers that are being killed do not answer, or cannot do yet what
+/// they are asked.
 pub fn passes(error: &Error) -> bool {
+    use ErrorCode::{Backpressure, ClusterFull, Draining, NoSequencer, Timeout};
+    if let Error::Refused { code, .. } = error {
+        return matches!(
+            code,
+            Backpressure | ClusterFull | Draining | NoSequencer | Timeout
+        );
+    }
     matches!(
         error,
         Error::Unreachable { .. }

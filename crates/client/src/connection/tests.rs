@@ -1,4 +1,5 @@
 use embar_session::Side;
+use embar_wire::checked::write_checksum;
 use embar_wire::control::{ErrorCode, ErrorReply, ListTopics, Metadata};
 
 use super::*;
@@ -206,8 +207,9 @@ fn a_message_that_cannot_be_read_is_a_violation() {
         topic: None,
         first_available: None,
     }));
-    let last = bytes.len() - 1;
+    let last = bytes.len() - CHECKSUM_BYTES - 1;
     bytes[FRAME_HEADER_BYTES..last].fill(0xFF);
+    write_checksum(&mut bytes);
     let mut link = up();
     feed(&mut link, &bytes, |_| ()).expect_err("nonsense");
     link.fail("nonsense", NOW);

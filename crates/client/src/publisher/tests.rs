@@ -20,7 +20,7 @@ use super::receipt::{Failure, Outcome};
 use crate::backoff::Random;
 use crate::connection::Lane;
 use crate::error::Error;
-use crate::testing::{SECOND, cluster, goodbye, pong, refusal, refused, welcome};
+use crate::testing::{SECOND, cluster, frame, goodbye, pong, refusal, refused, welcome};
 
 use script::{A, B, Script, config, stored};
 
@@ -371,6 +371,54 @@ fn opening_gives_up_in_time_and_says_who_did_not_answer() {
     );
 }
 
+/// Whoever answers is there: what it says is told, and nobody is sent to start a broker.
+#[test]
+fn opening_that_is_refused_ends_with_what_was_refused() {
+    let mut script = Script::new(config());
+    script.tell_cluster(2);
+    let full = refusal(ErrorCode::ClusterFull, true, None);
+    let mut left = 20;
+    while script.events.is_empty() {
+        left -= 1;
+        assert!(left > 0, "{:?}", script.events);
+        for lane in [A, B] {
+            if script.sockets.lane(lane).connecting.is_some() {
+                script.announce(lane, &full);
+                script.lose(lane);
+            }
+        }
+        script.events.retain(|it| matches!(it, Event::Failed(_)));
+        let now = script.now.0;
+        script.tick_at(now + SECOND / 2);
+    }
+    let [Event::Failed(error)] = &script.events[..] else {
+        panic!("{:?}", script.events);
+    };
+    let text = error.to_string();
+    let Error::Refused { code, message } = error else {
+        panic!("{text}");
+    };
+    assert_eq!(*code, ErrorCode::ClusterFull);
+    assert!(message.contains("data broker 1: ClusterFull"), "{message}");
+    assert!(!text.contains("embar up"), "{text}");
+}
+
+/// What a broker said once is no cause any more when it does not answer.
+#[test]
+fn a_broker_that_refused_and_is_gone_does_not_answer() {
+    let mut script = Script::new(config());
+    script.tell_cluster(1);
+    script.announce(A, &refusal(ErrorCode::ClusterFull, true, None));
+    script.lose(A);
+    assert!(matches!(script.core.trouble(), Error::Refused { .. }));
+    while script.sockets.lane(A).connecting.is_none() {
+        let now = script.now.0;
+        script.tick_at(now + SECOND / 10);
+    }
+    script.lose(A);
+    assert!(matches!(script.core.trouble(), Error::Unreachable { .. }));
+}
+
 #[test]
 fn one_dead_broker_does_not_keep_the_publisher_from_opening() {
     let mut script = Script::new(config());
@@ -435,6 +483,35 @@ fn stopping_resolves_everything() {
         ]
     );
     assert_eq!(script.core.next_tick(), None);
+}
+
+/// A flipped status or offset would be a false acknowledgement.
+#[test]
+fn a_damaged_ack_acknowledges_nothing_and_its_batches_are_sent_again() {
+    let mut ack = Vec::new();
+    encode_ack(0, None, &[40], &mut ack);
+    // If a length grew, more must come before that shows.
+    let more = frame(&Control::Done).repeat(4000);
+    for bit in 0..ack.len() * 8 {
+        let mut script = Script::open(config());
+        script.submit(0);
+        let (lane, other) = match script.sending(A) {
+            Some(_) => (A, B),
+            None => (B, A),
+        };
+        script.sent(lane);
+        let mut damaged = ack.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        script.feed(lane, &damaged);
+        script.feed(lane, &more);
+        assert!(script.sockets.lane(lane).closing, "bit {bit}");
+        assert_eq!(script.outcomes(), [], "bit {bit}");
+        script.lose(lane);
+        assert_eq!(script.sending(other), Some((0, true)), "bit {bit}");
+        script.sent(other);
+        script.ack(other, 0, &[7]);
+        assert_eq!(script.outcomes(), [(0, stored(other.0, 7))], "bit {bit}");
+    }
 }
 
 #[test]

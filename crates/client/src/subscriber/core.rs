@@ -493,7 +493,7 @@ impl SubscriberCore {
 
     fn trouble(&self) -> Error {
         if self.lanes.is_empty() && self.ordered.is_none() {
-            return self.directory.unreachable();
+            return self.directory.trouble();
         }
         peer::trouble(&self.directory, self.lanes.iter().map(|lane| &lane.peer))
     }

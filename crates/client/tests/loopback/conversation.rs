@@ -9,7 +9,7 @@ use embar_transport::RecvBuf;
 use embar_wire::ack;
 use embar_wire::control::{self, Control, ErrorCode, Hello, Welcome};
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::limits::{FRAME_HEADER_BYTES, Limits, MAX_BATCH_BYTES};
+use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits, MAX_BATCH_BYTES};
 use embar_wire::time::Now;
 
 /// What a client said.
@@ -163,7 +163,7 @@ impl Conversation {
             Ok(offset) => ack::encode_ack(number, None, &[offset], &mut bytes),
             Err((code, mark)) => ack::encode_ack(number, Some(code), &[mark], &mut bytes),
         }
-        let body = &bytes[FRAME_HEADER_BYTES..];
+        let body = &bytes[FRAME_HEADER_BYTES..bytes.len() - CHECKSUM_BYTES];
         let _ = self.link.send_with(FrameId::Ack as u16, body.len(), |out| {
             out.copy_from_slice(body);
         });

@@ -1,9 +1,10 @@
 //! What a frame's header must keep to, before anything else of the frame is asked for.
 
 use embar_transport::Memory;
+use embar_wire::checked::verify_checksum;
 use embar_wire::error::FrameError;
 use embar_wire::frame::{FrameHeader, Protocol, Shape};
-use embar_wire::limits::FRAME_HEADER_BYTES;
+use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 
 use super::Link;
 use super::config::MAX_OWN_FRAME_BYTES;
@@ -13,7 +14,38 @@ use crate::reason::CloseReason;
 
 /// Bytes in which a frame says how long its head is.
 const HEAD_LENGTH_BYTES: usize = 4;
+
+/// Bytes behind the content of a frame that is told whole.
+pub(super) const fn checksum_bytes<P: Protocol>() -> usize {
+    if P::CHECKED { CHECKSUM_BYTES } else { 0 }
+}
+
+/// The header of a frame without the checksum that it has to have if it is told whole; `None` if it
+/// has none.
+#[inline]
+pub(super) fn content_of<P: Protocol>(header: FrameHeader) -> Option<FrameHeader> {
+    match P::CHECKED {
+        true => header.without_checksum(),
+        false => Some(header),
+    }
+}
+
 impl<P: Protocol, M: Memory> Link<P, M> {
+    /// Verifies the checksum of the frame that ends at `end`, if its protocol has any.
+    #[inline]
+    pub(super) fn verify(&self, end: usize) -> Result<(), Fault> {
+        match P::CHECKED {
+            true => self.verify_checksum(end),
+            false => Ok(()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn verify_checksum(&self, end: usize) -> Result<(), Fault> {
+        let verified = verify_checksum(&self.recv.readable()[..end]);
+        verified.map_err(|error| (CloseReason::Damaged, error.to_string()))
+    }
+
     /// Where the head of a frame is: its start, and its length if that is known yet. `None` for a
     /// frame that is told whole.
     pub(super) fn layout(
@@ -25,12 +57,20 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             let text = format!("a frame with id {id} has {bytes} bytes, the limit is {limit}");
             (CloseReason::TooLarge, text)
         };
-        let shape = self.protocol.shape(header).map_err(frame_fault)?;
-        let (fixed, head) = match shape {
-            Shape::Whole if header.length > self.config.max_frame_bytes => {
-                return Err(too_large(self.config.max_frame_bytes));
+        let plain = content_of::<P>(header);
+        let shape = self.protocol.shape(plain.unwrap_or(header));
+        let (fixed, head) = match shape.map_err(frame_fault)? {
+            Shape::Whole => {
+                let plain = plain.ok_or_else(|| no_checksum(header))?;
+                if plain.length > self.config.max_frame_bytes {
+                    return Err(too_large(self.config.max_frame_bytes));
+                }
+                return Ok(None);
             }
-            Shape::Whole => return Ok(None),
+            _ if P::CHECKED && plain.is_some() => {
+                let (id, flags) = (header.id, header.flags);
+                return Err(frame_fault(FrameError::FlagsNotKnown { id, flags }));
+            }
             Shape::Body { head } => (0, Some(head)),
             Shape::HeadThenBody => {
                 let readable = self.recv.readable();
@@ -57,7 +97,14 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         Ok(Some((at, head.map(|head| head as usize))))
     }
 
+    /// The kind of a frame of the session layer.
     pub(super) fn check_own(&self, header: FrameHeader) -> Result<OwnId, Fault> {
+        let plain = content_of::<P>(header).ok_or_else(|| no_checksum(header))?;
+        self.check_greeting(plain)
+    }
+
+    /// As [`Link::check_own`], for the header without its checksum, if there is one.
+    pub(super) fn check_greeting(&self, header: FrameHeader) -> Result<OwnId, Fault> {
         let bad = |reason, what: &str| Err((reason, format!("{what}, id {:#06x}", header.id)));
         let Some(id) = OwnId::of(header.id) else {
             return bad(CloseReason::UnknownFrame, "an unknown reserved id");
@@ -80,6 +127,12 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
         Ok(id)
     }
+}
+
+#[cold]
+fn no_checksum(header: FrameHeader) -> Fault {
+    let text = format!("a frame with id {:#06x} has no checksum", header.id);
+    (CloseReason::Damaged, text)
 }
 
 fn frame_fault(error: FrameError) -> Fault {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use embar_transport::ring::RingPool;
 use embar_wire::frame::MAX_PROTOCOL_NAME_BYTES;
-use embar_wire::limits::FRAME_HEADER_BYTES;
+use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 
 /// Smallest ring of a link, in bytes: every frame of the session layer fits into it.
 pub const MIN_RING_BYTES: usize = 4096;
@@ -19,13 +19,16 @@ pub const MAX_REASON_BYTES: usize = 512;
 /// Longest content of a frame of the session layer itself (a STATUS reply is not one of these).
 pub(crate) const MAX_OWN_FRAME_BYTES: u32 = 3072;
 
+/// What a frame has beside its content, at most: header and checksum.
+pub(crate) const FRAME_BYTES: usize = FRAME_HEADER_BYTES + CHECKSUM_BYTES;
+
 /// The largest greeting's other fields: tags, numbers, the protocol's name.
 const GREETING_FIELDS_BYTES: usize = 64 + MAX_PROTOCOL_NAME_BYTES;
 
 const _: () = {
     assert!(MAX_GREETING_BYTES + GREETING_FIELDS_BYTES <= MAX_OWN_FRAME_BYTES as usize);
     assert!(MAX_REASON_BYTES + GREETING_FIELDS_BYTES <= MAX_OWN_FRAME_BYTES as usize);
-    assert!(MAX_OWN_FRAME_BYTES as usize + FRAME_HEADER_BYTES <= MIN_RING_BYTES);
+    assert!(MAX_OWN_FRAME_BYTES as usize + FRAME_BYTES <= MIN_RING_BYTES);
 };
 
 /// Where links get their rings.
@@ -56,8 +59,8 @@ impl Rings {
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// Longest frame that must be shown whole, and longest head of a frame with a body, in bytes
-    /// after the frame header. It is told to the peer. At most the receive ring without a frame
-    /// header; what is above that is lowered.
+    /// after the frame header, without a checksum. It is told to the peer. At most the receive ring
+    /// without a frame's header and checksum; what is above that is lowered.
     pub max_frame_bytes: u32,
     /// Longest frame with a body, in bytes after the frame header. It is told to the peer.
     pub max_body_bytes: u32,
@@ -125,7 +128,7 @@ pub struct Limits {
     pub max_body_bytes: u32,
 }
 
-/// The longest frame, without its header, that a ring of `capacity` bytes can hold.
+/// The longest frame, without its header and checksum, that a ring of `capacity` bytes can hold.
 pub(crate) fn longest_frame(capacity: usize) -> u32 {
-    u32::try_from(capacity.saturating_sub(FRAME_HEADER_BYTES)).unwrap_or(u32::MAX)
+    u32::try_from(capacity.saturating_sub(FRAME_BYTES)).unwrap_or(u32::MAX)
 }

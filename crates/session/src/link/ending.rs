@@ -59,7 +59,10 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             self.cut();
             return;
         }
-        let frame = self.closed.as_ref().map(close_frame).unwrap_or_default();
+        // Who greeted without a checksum is of another version, and would not understand one.
+        let checked = P::CHECKED && !self.input.greeted_unchecked;
+        let frame = self.closed.as_ref().map(|it| close_frame(it, checked));
+        let frame = frame.unwrap_or_default();
         self.state = State::Ending(Ending {
             deadline: self.clock.after(self.config.linger),
             look: self.clock.after(self.config.linger / LOOKS_PER_LINGER),

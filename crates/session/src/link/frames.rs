@@ -1,8 +1,9 @@
 //! The session layer's own frames.
 
 use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
+use embar_wire::checked::write_checksum;
 use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader};
-use embar_wire::limits::FRAME_HEADER_BYTES;
+use embar_wire::limits::CHECKSUM_BYTES;
 
 use super::config::{MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
 use crate::reason::{CloseReason, Closed, Side};
@@ -63,7 +64,7 @@ pub(super) fn put<'v>(sender: &Sender, id: OwnId, view: &impl ViewEncode<'v>) ->
 }
 
 /// The frame as bytes of its own, for what cannot go through the ring.
-pub(super) fn close_frame(closed: &Closed) -> Vec<u8> {
+pub(super) fn close_frame(closed: &Closed, checked: bool) -> Vec<u8> {
     let view = proto::CloseView {
         reason: closed.reason.number().into(),
         code: closed.code,
@@ -75,9 +76,12 @@ pub(super) fn close_frame(closed: &Closed) -> Vec<u8> {
         id: OwnId::Close.number(),
         flags: 0,
     };
-    let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len());
-    frame.extend_from_slice(&header.to_bytes());
-    frame.extend_from_slice(&body);
+    if !checked {
+        return [&header.to_bytes(), &body[..]].concat();
+    }
+    let header = header.with_checksum();
+    let mut frame = [&header.to_bytes(), &body[..], &[0; CHECKSUM_BYTES]].concat();
+    write_checksum(&mut frame);
     frame
 }
 
@@ -109,6 +113,8 @@ pub(super) fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use embar_wire::checked::verify_checksum;
+    use embar_wire::limits::FRAME_HEADER_BYTES;
 
     #[test]
     fn ids_are_numbered_without_gaps_from_the_first_reserved_one() {
@@ -128,10 +134,15 @@ mod tests {
             code: 17,
             text: "é".repeat(MAX_REASON_BYTES),
         };
-        let frame = close_frame(&Closed {
+        let told = Closed {
             text: cut(&closed.text).to_owned(),
             ..closed.clone()
-        });
+        };
+        let frame = close_frame(&told, false);
+        let checked = close_frame(&told, true);
+        assert_eq!(verify_checksum(&checked), Ok(()));
+        let content = FRAME_HEADER_BYTES..checked.len() - CHECKSUM_BYTES;
+        assert_eq!(checked[content], frame[FRAME_HEADER_BYTES..]);
         let read = read_close(&frame[FRAME_HEADER_BYTES..]).expect("our own frame");
         assert_eq!(read.text.len(), MAX_REASON_BYTES);
         assert_eq!((read.reason, read.code), (closed.reason, closed.code));

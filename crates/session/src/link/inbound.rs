@@ -16,9 +16,10 @@ use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, Protocol, Shape};
 use embar_wire::limits::FRAME_HEADER_BYTES;
 use embar_wire::time::Now;
 
+use super::checks::{checksum_bytes, content_of};
 use super::frames::{OwnId, read, read_close};
 use super::handshake::Fault;
-use super::{Link, State};
+use super::{FRAME_BYTES, Link, State};
 use crate::incoming::{Head, Incoming, Message};
 use crate::proto::{GoodbyeView, GreetingView, PingView};
 use crate::reason::{CloseReason, Side};
@@ -47,6 +48,8 @@ pub(super) struct Input {
     pub frame_began: Option<Now>,
     /// When bytes came last, or receiving began again.
     pub heard_at: Now,
+    /// The peer's greeting had no checksum.
+    pub greeted_unchecked: bool,
     /// The stream is over, and how.
     pub end: Option<CloseReason>,
     pub messages: u64,
@@ -68,6 +71,7 @@ impl Input {
             skip: 0,
             frame_began: None,
             heard_at: now,
+            greeted_unchecked: false,
             end: None,
             messages: 0,
             bytes: 0,
@@ -75,7 +79,8 @@ impl Input {
     }
 }
 
-/// What the ring begins with; ranges are offsets into what is readable.
+/// What the ring begins with; ranges are offsets into what is readable. Headers are those of frames
+/// without a checksum; one that had one was verified.
 enum Found {
     Nothing,
     Message {
@@ -105,7 +110,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         match self.find() {
             Found::Message { header } => {
                 let end = FRAME_HEADER_BYTES + header.length as usize;
-                self.input.told = end;
+                self.input.told = end + checksum_bytes::<P>();
                 self.input.told_message = true;
                 self.input.need = FRAME_HEADER_BYTES;
                 self.input.frame_began = None;
@@ -153,7 +158,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
                 }))
             }
             Found::Own { id, end } => {
-                self.input.told = end;
+                self.input.told = end + checksum_bytes::<P>();
                 self.input.need = FRAME_HEADER_BYTES;
                 self.input.frame_began = None;
                 let body = &self.recv.readable()[FRAME_HEADER_BYTES..end];
@@ -229,11 +234,13 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         if let Some(header) = bytes.first_chunk() {
             let header = FrameHeader::parse(header);
             if header.id < FIRST_RESERVED_ID
-                && header.length <= self.config.max_frame_bytes
                 && bytes.len() - FRAME_HEADER_BYTES >= header.length as usize
-                && matches!(self.protocol.shape(header), Ok(Shape::Whole))
+                && let Some(plain) = content_of::<P>(header)
+                && plain.length <= self.config.max_frame_bytes
+                && matches!(self.protocol.shape(plain), Ok(Shape::Whole))
+                && self.verify(header.frame_bytes()).is_ok()
             {
-                return Found::Message { header };
+                return Found::Message { header: plain };
             }
         }
         self.find_slowly()
@@ -285,8 +292,10 @@ impl<P: Protocol, M: Memory> Link<P, M> {
                 if have < frame_end {
                     return self.incomplete(frame_end);
                 }
-                match self.own_frame(id, frame_end) {
-                    Ok(true) => return Found::Own { id, end: frame_end },
+                let end = frame_end - checksum_bytes::<P>();
+                let verified = self.verify(frame_end);
+                match verified.and_then(|()| self.own_frame(id, end)) {
+                    Ok(true) => return Found::Own { id, end },
                     Ok(false) => {
                         self.recv.consume(frame_end);
                         self.input.frame_began = None;
@@ -304,7 +313,12 @@ impl<P: Protocol, M: Memory> Link<P, M> {
                     if have < frame_end {
                         return self.incomplete(frame_end);
                     }
-                    return Found::Message { header };
+                    return match self.verify(frame_end) {
+                        Ok(()) => Found::Message {
+                            header: content_of::<P>(header).unwrap_or(header),
+                        },
+                        Err(fault) => self.fault(fault),
+                    };
                 }
                 Err(fault) => return self.fault(fault),
             };
@@ -391,13 +405,22 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         } else {
             OwnId::Hello
         };
-        let id = match self.check_own(header) {
+        // Whether there are checksums is known when it is known what the peer speaks.
+        let plain = header.without_checksum();
+        let id = match self.check_greeting(plain.unwrap_or(header)) {
             Ok(id) if id == expected || (connecting && id == OwnId::Close) => id,
             _ => return self.fault((CloseReason::NotSession, String::new())),
         };
         if have < end {
             return self.incomplete(end);
         }
+        if plain.is_some()
+            && let Err(fault) = self.verify_checksum(end)
+        {
+            return self.fault(fault);
+        }
+        self.input.greeted_unchecked = plain.is_none();
+        let end = FRAME_HEADER_BYTES + plain.unwrap_or(header).length as usize;
         if id == OwnId::Close {
             let closed = read_close(&self.recv.readable()[FRAME_HEADER_BYTES..end]);
             return match closed {
@@ -410,6 +433,10 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
         if let Err(fault) = self.greeted(FRAME_HEADER_BYTES, end) {
             return self.fault(fault);
+        }
+        if P::CHECKED != plain.is_some() {
+            let text = "a greeting with a checksum where there is none, or without one";
+            return self.fault((CloseReason::Damaged, text.into()));
         }
         if connecting {
             self.open();
@@ -531,9 +558,9 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     }
 }
 
-/// The room that a frame of `bytes` takes in a ring.
+/// The room that a frame of `bytes` takes in a ring, at most.
 pub(super) fn frame_room(bytes: u32) -> usize {
-    (bytes as usize).saturating_add(FRAME_HEADER_BYTES)
+    (bytes as usize).saturating_add(FRAME_BYTES)
 }
 
 /// Who ended a session of which nobody said so.

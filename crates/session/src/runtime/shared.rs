@@ -261,8 +261,8 @@ impl Shared {
         let left = || deadline.saturating_duration_since(Instant::now());
         // A thread that wakes up for every few bytes of room is slower than one that lets some
         // gather; but it must not depend on more than what it needs.
-        let bytes = FRAME_HEADER_BYTES + len;
-        let plenty = bytes.max(ring.capacity() / 2).min(ring.capacity());
+        let bytes = self.sender.frame_bytes(len).min(ring.capacity());
+        let plenty = bytes.max(ring.capacity() / 2);
         let _ = ring.wait_room(plenty, left().min(GATHER));
         loop {
             let left = left();
@@ -279,8 +279,9 @@ impl Shared {
         len: usize,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        let bytes = FRAME_HEADER_BYTES + len;
-        let room = self.sender.ring().poll_room(bytes, cx);
+        let ring = self.sender.ring();
+        let bytes = self.sender.frame_bytes(len).min(ring.capacity());
+        let room = ring.poll_room(bytes, cx);
         room.map_err(|_| SendError::Closed)
     }
 

@@ -9,8 +9,10 @@ use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
+use embar_wire::checked::write_checksum;
 use embar_wire::control::{Control, Hello, Metadata, OpenPublisher, Role, Secret, encode};
 use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, LogProtocol};
+use embar_wire::limits::CHECKSUM_BYTES;
 use embar_wire::time::{Now, WallNs};
 
 use super::{Actor, Scene, Wish};
@@ -167,7 +169,14 @@ impl Vandal {
         } else {
             self.random.bytes(len)
         };
-        [&header.to_bytes()[..], &content].concat()
+        if self.random.one_in(4) {
+            return [&header.to_bytes()[..], &content].concat();
+        }
+        // What has a checksum gets further.
+        let header = header.with_checksum();
+        let mut frame = [&header.to_bytes()[..], &content, &[0; CHECKSUM_BYTES]].concat();
+        write_checksum(&mut frame);
+        frame
     }
 
     /// A batch that is never stored.
