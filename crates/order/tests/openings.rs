@@ -172,8 +172,10 @@ fn what_is_under_way_to_a_chain_that_was_found_deleted_does_not_bring_it_back() 
 
 #[test]
 fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
+    // Many rows: that of the holder is one of the last.
+    const HOLDER: u16 = 40;
     let region = support::region(&Geometry {
-        brokers: 3,
+        brokers: 42,
         sessions: 2,
         ..support::small()
     });
@@ -185,7 +187,7 @@ fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
     let intact = Box::new(|_: u16, _: &PbrRecord| false);
     let mut sequencer =
         Sequencer::take_over(&region, &claim, &limits, &|_| true, intact).expect("takes over");
-    let mut holder = admitted(&region, 1, &mut sequencer);
+    let mut holder = admitted(&region, HOLDER, &mut sequencer);
     let mut asker = admitted(&region, 2, &mut sequencer);
     let (mut now, mut tag) = (0, 0);
     let mut ask = |holder: &mut Broker, sequencer: &mut Sequencer<_>, producer, alive: bool| {
@@ -198,7 +200,7 @@ fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
         let mut told = Vec::new();
         for _ in 0..40 {
             now += 5_000_000;
-            assert!(sequencer.beat(&|row| row != 1 || alive));
+            assert!(sequencer.beat(&|row| row != HOLDER || alive));
             sequencer.step(now, &|_| true);
             holder.poll(&mut Vec::new());
             asker.poll(&mut told);
