@@ -10,9 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use embar_fabric::cell::{CellReader, CellWriter};
 use embar_fabric::geometry::{TOPICS_MAX, cell_of};
-use embar_fabric::layout::News;
 use embar_fabric::memory::Memory;
-use embar_fabric::news::NewsReader;
+use embar_fabric::news::{News, NewsReader};
 use embar_fabric::region::Region;
 use embar_wire::control::{self, CreateTopic};
 use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;

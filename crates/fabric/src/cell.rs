@@ -69,7 +69,7 @@ impl<M: Memory> CellWriter<M> {
     }
 
     /// Stores `payload` into cell `i` as its next version, and tells of it; on return every later load
-    /// sees it, and whoever listens to [`News::Cells`](crate::layout::News::Cells) hears of the cell.
+    /// sees it, and whoever listens to [`News::Cells`](crate::news::News::Cells) hears of the cell.
     ///
     /// Panics when there is no cell `i`.
     pub fn store(&mut self, i: u16, payload: &[u8]) -> Result<(), CellTooLarge> {

@@ -6,6 +6,7 @@ use crate::blog::ORDER_MAX;
 use crate::cell::{CELL_BYTES, CELL_PAYLOAD_BYTES_MAX};
 use crate::geometry::{Geometry, INDEX_PAGE_BYTES, UNIT_BYTES};
 use crate::memory::LINE_BYTES;
+use crate::news::News;
 use crate::records::{
     Attached, BrokerRow, ControlRow, Field, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant,
     LaneStart, NewsCount, NewsLine, Notice, PageHeader, PbrRecord, Record, SequencerRow,
@@ -57,19 +58,6 @@ pub enum TableId {
     NewsCounts,
     /// [`NewsLine`]s, as many for each [`News`] as a lane has slots.
     NewsLines,
-}
-
-/// Who tells the others of what changes, so that they need not look at all chains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
-    /// The head: cells.
-    Cells,
-    /// A broker's row: chains whose window it has raised.
-    Windows(u16),
-    /// An area's candidate: chains that have grown.
-    Order(u16),
-    /// An area's candidate: chains of which it has given something up.
-    GivenUp(u16),
 }
 
 /// Number of tables.

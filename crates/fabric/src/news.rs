@@ -16,6 +16,19 @@ use crate::rows::{self, RowWriter};
 /// Chains that one line names at most.
 const NAMES: usize = NewsLine::NAMES;
 
+/// Who tells the others of what changes, so that they need not look at all chains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// The head: cells.
+    Cells,
+    /// A broker's row: chains whose window it has raised.
+    Windows(u16),
+    /// An area's candidate: chains that have grown.
+    Order(u16),
+    /// An area's candidate: chains of which it has given something up.
+    GivenUp(u16),
+}
+
 /// The writing end; there is only one.
 #[derive(Debug)]
 pub struct NewsWriter<M> {

@@ -1,6 +1,6 @@
 //! Chains that a sequencer told of, so that nobody has to look at all of them.
 
-use embar_fabric::layout::News;
+use embar_fabric::news::News;
 use embar_fabric::{Memory, NewsReader, Region};
 
 use crate::reign::Reign;

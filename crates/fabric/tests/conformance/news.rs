@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use embar_fabric::layout::{News, TableId};
+use embar_fabric::layout::TableId;
+use embar_fabric::news::News;
 use embar_fabric::{Memory, NewsLine, NewsReader, Region};
 
 use crate::common::{Cluster, small};

@@ -4,7 +4,7 @@
 use embar_fabric::canary::{Canary, sings};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::layout::News;
+use embar_fabric::news::News;
 use embar_fabric::{GoiRecord, Memory, NewsReader, Region};
 
 use super::{RECORDS_PER_STEP, Sequencer};
