@@ -80,6 +80,8 @@ canaries! {
     LeaseClamp,
     /// The share of held batches that one session leaves to others.
     HeldReserve,
+    /// The next epoch of a session that another process of its publisher opens.
+    NextInstance,
     /// The look whether a batch is placed already.
     Dedupe,
     /// Session rows before the records that they cover are given up.

@@ -1,5 +1,6 @@
 //! The clients of a run: the real cores, driven by the simulation.
 
+mod miser;
 mod publisher;
 mod subscriber;
 mod vandal;
@@ -12,6 +13,7 @@ use embar_client::sim_api::{Lane, LinkAction};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::time::Now;
 
+pub use miser::Miser;
 pub use publisher::PublisherActor;
 pub use subscriber::SubscriberActor;
 pub use vandal::Vandal;
@@ -96,6 +98,10 @@ pub trait Actor {
     }
     /// For whoever looks at a run that does not end.
     fn describe(&self) -> String;
+    /// The publisher, if it is one.
+    fn as_publisher(&mut self) -> Option<&mut PublisherActor> {
+        None
+    }
     /// The subscriber, if it is one.
     fn as_subscriber(&mut self) -> Option<&mut SubscriberActor> {
         None

@@ -51,6 +51,8 @@ pub struct Sealed {
     pub may_repeat: bool,
     /// What the publisher was told.
     pub outcome: Option<Outcome>,
+    /// Its process died before it was told.
+    pub abandoned: bool,
     /// Ordered topics: no append that had ended when this one began lies at or above.
     pub above: u64,
 }
@@ -193,9 +195,17 @@ impl Books {
             payload_crc: header.payload_crc(),
             may_repeat,
             outcome: None,
+            abandoned: false,
             above: ordered.map_or(0, |history| history.acknowledged),
         };
         self.sealed.insert(name, sealed);
+    }
+
+    /// Whoever published a batch died, and is told nothing any more.
+    pub fn abandon(&mut self, name: Name) {
+        if let Some(sealed) = self.sealed.get_mut(&name) {
+            sealed.abandoned = true;
+        }
     }
 
     /// A publisher was told what became of a batch.
@@ -285,7 +295,7 @@ impl Books {
                     )
                 })
             };
-            delivery(sealed.outcome.is_some(), "unresolved")?;
+            delivery(sealed.outcome.is_some() || sealed.abandoned, "unresolved")?;
             if self.may_be_deleted(sealed.topic) {
                 continue;
             }

@@ -6,6 +6,7 @@
 //! | `check/order.rs` | the same of orders 2 and 5: the global order index |
 //! | `check/bytes.rs` | a batch's bytes on the device |
 //! | `check/bounds.rs` | I9: what a broker holds |
+//! | `check/retained.rs` | I9: what becomes of the bytes of a log |
 //! | `actor/subscriber.rs` | I4, I7: what subscribers get |
 //! | `books.rs` | I5, I6, delivery: what publishers are told |
 
@@ -13,3 +14,4 @@ pub mod bounds;
 pub mod bytes;
 pub mod device;
 pub mod order;
+pub mod retained;

@@ -95,6 +95,16 @@ figures! {
     late_sequencers,
     /// Bells that nobody heard.
     lost_bells,
+    /// Publishers whose process died, and was followed by another with their identity.
+    reborn,
+    /// Of these, those that lost their session to what the process before had still asked for.
+    haunted,
+    /// Clients that stood still.
+    frozen,
+    /// Times a host's clocks jumped.
+    jumps,
+    /// Batches of which somebody claimed the room, and sent hardly anything.
+    claimed,
     /// Batches damaged by the network.
     damaged,
     /// Batches that a publisher sent again.

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use embar_broker::BrokerConfig;
 use embar_broker::departure::Departure;
 use embar_broker::log::{Log, Recovered, Rejoin, Watermarks};
 use embar_broker::node::{HEAD, Node};
@@ -177,8 +178,12 @@ impl Broker {
             recovered = log.recovered();
             log
         });
+        let config = BrokerConfig {
+            network_threads: region.geometry().lanes,
+            ..plan.config.clone()
+        };
         let node = Arc::new(Node::new(
-            plan.config.clone(),
+            config,
             claim,
             region,
             Box::new(alive),

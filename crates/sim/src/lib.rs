@@ -20,6 +20,7 @@ pub mod actor;
 pub mod books;
 pub mod canaries;
 pub mod check;
+pub mod clock;
 pub mod figures;
 pub mod host;
 pub mod lease;

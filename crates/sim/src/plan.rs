@@ -94,6 +94,12 @@ pub struct Faults {
     pub late_sequencer: u64,
     /// A subscriber goes away and another takes its place, from anywhere.
     pub resubscribe: u64,
+    /// A publisher's process dies, and the next one has its identity.
+    pub rebirth: u64,
+    /// A client stands still, whatever it was in the middle of.
+    pub freeze: u64,
+    /// A host's clocks jump.
+    pub jump: u64,
 }
 
 /// See the module.
@@ -111,6 +117,10 @@ pub struct Plan {
     pub subscribers: Vec<SubscriberPlan>,
     /// Clients that send garbage, and break rules.
     pub vandals: usize,
+    /// Clients that claim room and hardly use it.
+    pub misers: usize,
+    /// Each host's clock has a rate of its own.
+    pub clocks_drift: bool,
     /// What the network is like.
     pub weather: Weather,
     /// What goes wrong.
@@ -143,10 +153,23 @@ impl Plan {
             publishers,
             subscribers,
             vandals: random.below(3) as usize,
+            misers: 0,
+            clocks_drift: false,
             weather: weather(random),
             faults: faults(random),
         };
-        theme::bend(plan, random)
+        let plan = theme::bend(plan, random);
+        // Drawn aside, so that the rest of a run is what it is without.
+        plan.with_more(&mut random.clone().fork())
+    }
+
+    fn with_more(mut self, random: &mut Random) -> Self {
+        self.misers = *random.pick(&[0, 0, 1, 3]);
+        self.clocks_drift = random.one_in(2);
+        self.faults.rebirth = *random.pick(&[0, 0, 200, 800]);
+        self.faults.freeze = *random.pick(&[0, 150, 600]);
+        self.faults.jump = *random.pick(&[0, 0, 300]);
+        self
     }
 
     /// A publisher and a subscriber of one more topic, which has that place in the plan.
@@ -295,5 +318,6 @@ fn faults(random: &mut Random) -> Faults {
         lost_bell: *random.pick(&[0, 0, 5, 50]),
         late_sequencer: *random.pick(&[0, 0, 100]),
         resubscribe: *random.pick(&[0, 200, 800]),
+        ..Faults::default()
     }
 }

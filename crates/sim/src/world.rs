@@ -20,12 +20,13 @@ use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
 use embar_fabric::canary::{self, Canary};
 use embar_fabric::interrupt_after;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::Now;
 
 use crate::actor::Actor;
 use crate::books::Books;
 use crate::check::device::Inspector;
 use crate::check::order::OrderInspector;
+use crate::clock::Clock;
 use crate::figures::Figures;
 use crate::host::{Devices, Host, Memories};
 use crate::network::{Id, Network};
@@ -33,9 +34,6 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::violation::{Check, Violation};
-
-/// Wall time when a run begins, in nanoseconds since the epoch.
-const WALL_START_NS: u64 = 1_700_000_000_000_000_000;
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -57,6 +55,8 @@ pub struct World {
     hosts: Vec<Option<Host>>,
     /// By row: what the processes before left in the caches of its two hosts.
     machines: Vec<[Option<Memories>; 2]>,
+    /// By row: what its hosts take for the time.
+    clocks: Vec<Clock>,
     /// By row: when a host that is dead comes back.
     restart_at: Vec<u64>,
     /// Turns that are in the middle of something.
@@ -71,6 +71,8 @@ pub struct World {
     network: Network,
     actors: Vec<Box<dyn Actor>>,
     connections: BTreeMap<(usize, Lane), Id>,
+    /// Clients that stand still, and until when.
+    frozen: BTreeMap<usize, u64>,
     books: Books,
     healed: bool,
     figures: Figures,
@@ -98,6 +100,12 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
     trace.event(Now(0), format_args!("{plan:?}"));
     let devices = Devices::format(&plan, &mut random);
     let rows = usize::from(plan.geometry.brokers);
+    let mut drifts = Random::new(!seed);
+    let clock = |_| match plan.clocks_drift {
+        true => Clock::drifting(&mut drifts),
+        false => Clock::exact(),
+    };
+    let clocks = (0..rows).map(clock).collect();
     let data = plan.geometry.data_rows();
     let inspectors = data.map(|row| (row, Inspector::new(&devices, row)));
     ALIVE.set(0);
@@ -112,6 +120,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         devices,
         hosts: (0..rows).map(|_| None).collect(),
         machines: (0..rows).map(|_| [None, None]).collect(),
+        clocks,
         restart_at: vec![0; rows],
         nested: 0,
         interruptions: 0,
@@ -120,6 +129,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         producers: 0,
         actors: Vec::new(),
         connections: BTreeMap::new(),
+        frozen: BTreeMap::new(),
         books: Books::default(),
         healed: false,
         figures: Figures::default(),
@@ -177,11 +187,9 @@ pub fn step() -> Check {
 pub use finish::finish;
 
 impl World {
-    fn at(&self) -> At {
-        At {
-            now: Now(self.now),
-            wall: WallNs(WALL_START_NS + self.now),
-        }
+    /// What a row's hosts take for the time.
+    fn at(&self, row: u16) -> At {
+        self.clocks[usize::from(row)].at(self.now)
     }
 
     fn note(&mut self, what: std::fmt::Arguments<'_>) {
@@ -258,6 +266,7 @@ impl World {
                 }
             }
         }
+        times.extend(self.frozen.values());
         times.extend(self.network.next_at(self.now));
         let next = times.into_iter().filter(|at| *at > self.now).min();
         self.now = next.unwrap_or(self.now) + self.random.between(1_000, 100_000);

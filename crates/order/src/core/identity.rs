@@ -113,7 +113,10 @@ impl Core {
         }
         let over = Told::fenced(session.progress.mark);
         let next = session.epoch.checked_add(1);
-        session.epoch = next.ok_or(Told::only(NoticeKind::SessionsFull))?;
+        let next = next.ok_or(Told::only(NoticeKind::SessionsFull))?;
+        if owner.instance == request.instance || !sings(Canary::NextInstance) {
+            session.epoch = next;
+        }
         session.fenced = false;
         chain.protocol.begin_epoch(&mut session.progress);
         self.sessions.hand_over(place, request.instance);

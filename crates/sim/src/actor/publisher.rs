@@ -27,6 +27,9 @@ use crate::violation::{Check, Invariant, Violation, ensure};
 pub struct PublisherActor {
     plan: PublisherPlan,
     core: PublisherCore,
+    bootstrap: Vec<SocketAddr>,
+    /// The topic's name.
+    name: String,
     random: Random,
     producer: u64,
     /// The topic that it was made for.
@@ -35,6 +38,8 @@ pub struct PublisherActor {
     ordered: bool,
     /// It can publish nothing more.
     over: bool,
+    /// It is not the first process with its identity.
+    reborn: bool,
     topic_id: Option<u32>,
     max_batch_bytes: usize,
     next_batch: u64,
@@ -55,34 +60,18 @@ impl PublisherActor {
         mut random: Random,
         now: Now,
     ) -> Self {
-        let hour = Duration::from_secs(3600);
-        let mut core = PublisherCore::new(PublisherConfig {
-            name: format!("publisher-{producer}"),
-            bootstrap,
-            topic: topic.name.clone(),
-            producer,
-            secret: Secret(u128::from(producer + 1).to_le_bytes()),
-            acks: plan.acks,
-            batch_bytes: plan.batch_bytes as u32,
-            lanes_per_broker: plan.lanes,
-            batches_in_flight: plan.in_flight,
-            on_broker_loss: plan.on_broker_loss,
-            auto_create: false,
-            delivery_timeout: Duration::from_secs(random.between(1, 30)),
-            ack_timeout: Duration::from_secs(random.between(1, 10)),
-            idle_timeout: Duration::from_secs(random.between(3, 40)),
-            open_timeout: hour,
-            seed: random.bits(),
-        });
-        core.start(now);
+        let core = core(&plan, producer, (&topic.name, &bootstrap), &mut random, now);
         Self {
             plan,
             core,
+            bootstrap,
+            name: topic.name.clone(),
             random,
             producer,
             meant: topic.id,
             ordered: topic.is_ordered(),
             over: false,
+            reborn: false,
             topic_id: None,
             max_batch_bytes: 0,
             next_batch: 0,
@@ -91,6 +80,22 @@ impl PublisherActor {
             unreleased: 0,
             fresh: true,
         }
+    }
+
+    /// Its process dies, and another one goes on in its name: of what the one before had not been told it knows nothing.
+    /// False if there is nothing to begin anew.
+    pub fn begins_anew(&mut self, books: &mut Books, now: Now) -> bool {
+        if self.over || self.is_done(books) {
+            return false;
+        }
+        for number in std::mem::take(&mut self.unresolved) {
+            books.abandon((self.producer, number));
+        }
+        let topic = (&self.name[..], &self.bootstrap[..]);
+        self.core = core(&self.plan, self.producer, topic, &mut self.random, now);
+        (self.topic_id, self.unreleased, self.fresh) = (None, 0, true);
+        self.reborn = true;
+        true
     }
 
     fn may_publish(&self) -> bool {
@@ -188,7 +193,7 @@ impl PublisherActor {
                 self.unresolved.remove(&batch);
                 match outcome {
                     Outcome::Failed(Failure::InDoubt) => scene.figures.in_doubt += 1,
-                    Outcome::Failed(Failure::Closed) if scene.forgets_sessions => {
+                    Outcome::Failed(Failure::Closed) if scene.forgets_sessions || self.reborn => {
                         scene.books.bereft.insert(me);
                         scene.figures.failed += 1;
                     }
@@ -210,11 +215,14 @@ impl PublisherActor {
                 error @ (Error::SessionLost { .. }
                 | Error::SessionGivenUp { .. }
                 | Error::SessionTaken { .. }),
-            ) if scene.forgets_sessions => {
+            ) if scene.forgets_sessions || self.reborn => {
                 scene
                     .trace
                     .event(scene.now, format_args!("publisher {me} ends: {error}"));
-                scene.figures.sessions_lost += 1;
+                *match scene.forgets_sessions {
+                    true => &mut scene.figures.sessions_lost,
+                    false => &mut scene.figures.haunted,
+                } += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(
@@ -243,6 +251,36 @@ impl PublisherActor {
         }
         Ok(())
     }
+}
+
+fn core(
+    plan: &PublisherPlan,
+    producer: u64,
+    (topic, bootstrap): (&str, &[SocketAddr]),
+    random: &mut Random,
+    now: Now,
+) -> PublisherCore {
+    let hour = Duration::from_secs(3600);
+    let mut core = PublisherCore::new(PublisherConfig {
+        name: format!("publisher-{producer}"),
+        bootstrap: bootstrap.to_vec(),
+        topic: topic.to_owned(),
+        producer,
+        secret: Secret(u128::from(producer + 1).to_le_bytes()),
+        acks: plan.acks,
+        batch_bytes: plan.batch_bytes as u32,
+        lanes_per_broker: plan.lanes,
+        batches_in_flight: plan.in_flight,
+        on_broker_loss: plan.on_broker_loss,
+        auto_create: false,
+        delivery_timeout: Duration::from_secs(random.between(1, 30)),
+        ack_timeout: Duration::from_secs(random.between(1, 10)),
+        idle_timeout: Duration::from_secs(random.between(3, 40)),
+        open_timeout: hour,
+        seed: random.bits(),
+    });
+    core.start(now);
+    core
 }
 
 impl Actor for PublisherActor {
@@ -302,6 +340,10 @@ impl Actor for PublisherActor {
     fn is_done(&self, _: &Books) -> bool {
         let all = self.next_batch == self.plan.batches || self.over;
         self.unresolved.is_empty() && self.unreleased == 0 && all
+    }
+
+    fn as_publisher(&mut self) -> Option<&mut PublisherActor> {
+        Some(self)
     }
 
     fn describe(&self) -> String {

@@ -240,7 +240,7 @@ impl Vandal {
 }
 
 /// What the link of a good client would say first.
-fn hello() -> Vec<u8> {
+pub(super) fn hello() -> Vec<u8> {
     let hello = Hello {
         role: Role::Client,
         name: "vandal".into(),
@@ -258,7 +258,7 @@ fn hello() -> Vec<u8> {
     }
 }
 
-fn say(bytes: &mut Vec<u8>, message: &Control) {
+pub(super) fn say(bytes: &mut Vec<u8>, message: &Control) {
     encode(message, bytes).expect("small");
 }
 

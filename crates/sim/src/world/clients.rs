@@ -8,10 +8,11 @@ use embar_client::sim_api::Lane;
 use embar_wire::time::Now;
 
 use super::World;
-use crate::actor::{PublisherActor, Scene, SubscriberActor, Vandal, Wish};
+use crate::actor::{Miser, PublisherActor, Scene, SubscriberActor, Vandal, Wish};
 use crate::host::{address, row_at};
 use crate::network::NearEvent;
 use crate::plan::{PublisherPlan, SubscriberPlan};
+use crate::random::Random;
 use crate::violation::Check;
 
 impl World {
@@ -38,6 +39,16 @@ impl World {
             let vandal = Vandal::new(i as u64, topic, addresses, random, now);
             self.actors.push(Box::new(vandal));
         }
+        for i in 0..self.plan.misers {
+            // Of a generator of its own: the others are what they are without.
+            let mut random = Random::new(self.producers << 32 | i as u64);
+            let mut addresses: Vec<_> = self.rows().map(address).collect();
+            random.shuffle(&mut addresses);
+            let topic = &self.topics[i % self.topics.len()];
+            let claims = self.plan.config.max_batch_bytes;
+            let miser = Miser::new(i as u64, topic, claims, addresses, random, now);
+            self.actors.push(Box::new(miser));
+        }
     }
 
     pub(super) fn enter_publisher(&mut self, plan: PublisherPlan, topic: &Topic) {
@@ -61,6 +72,13 @@ impl World {
     }
 
     pub(super) fn actor_is_able(&self, actor: usize) -> bool {
+        if self
+            .frozen
+            .get(&actor)
+            .is_some_and(|until| *until > self.now)
+        {
+            return false;
+        }
         let due = self.actors[actor]
             .next_at()
             .is_some_and(|at| at.0 <= self.now);

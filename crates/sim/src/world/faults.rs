@@ -1,6 +1,7 @@
 //! What goes wrong, by chance.
 
 use embar_broker::node::HEAD;
+use embar_wire::time::Now;
 
 use super::World;
 use super::hosts::FUSE_MAX;
@@ -54,6 +55,23 @@ impl World {
         if self.random.one_in(faults.resubscribe) {
             let actor = self.random.below(self.actors.len() as u64) as usize;
             self.resubscribe(actor);
+        }
+        if self.random.one_in(faults.rebirth) {
+            let actor = self.random.below(self.actors.len() as u64) as usize;
+            self.rebirth(actor);
+        }
+        if self.random.one_in(faults.freeze) {
+            let actor = self.random.below(self.actors.len() as u64) as usize;
+            let until = now + any_pause(&mut self.random);
+            self.note(format_args!("actor {actor} stands still until {until}"));
+            self.frozen.insert(actor, until);
+            self.figures.frozen += 1;
+        }
+        if self.random.one_in(faults.jump) {
+            let row = self.any_row();
+            self.clocks[usize::from(row)].jump(&mut self.random);
+            self.note(format_args!("the clocks of broker {row} jump"));
+            self.figures.jumps += 1;
         }
     }
 
@@ -129,8 +147,23 @@ impl World {
         (!ids.is_empty()).then(|| *self.random.pick(&ids))
     }
 
+    /// What the process before has said still arrives; what becomes of it nobody is told.
+    fn rebirth(&mut self, actor: usize) {
+        let now = Now(self.now);
+        let Some(publisher) = self.actors[actor].as_publisher() else {
+            return;
+        };
+        if !publisher.begins_anew(&mut self.books, now) {
+            return;
+        }
+        self.trace
+            .event(now, format_args!("actor {actor} is another process"));
+        self.figures.reborn += 1;
+        self.dismiss(actor);
+    }
+
     fn resubscribe(&mut self, actor: usize) {
-        let now = embar_wire::time::Now(self.now);
+        let now = Now(self.now);
         if let Some(subscriber) = self.actors[actor].as_subscriber() {
             self.trace
                 .event(now, format_args!("actor {actor} starts over"));

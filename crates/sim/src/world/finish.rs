@@ -87,6 +87,7 @@ impl World {
         self.healed = true;
         self.note(format_args!("everything heals"));
         self.network.calm();
+        self.frozen.clear();
         self.plan_interruption();
         for at in &mut self.restart_at {
             *at = (*at).min(self.now);

@@ -31,7 +31,7 @@ pub(super) fn begin() -> Check {
     let (head, plan, wall) = with(|world| {
         let head = world.host_mut(HEAD).and_then(|host| host.broker.take());
         let head = head.expect("it has just started");
-        (head, world.plan.clone(), world.at().wall)
+        (head, world.plan.clone(), world.at(HEAD).wall)
     });
     let topics = head.create_topics(&plan, wall);
     if head.node.takes_data() {
@@ -60,7 +60,7 @@ pub(super) fn start(row: u16) -> Check {
             power.fail_after(fuse, outage);
         }
         let (machine, memories) = world.any_machine(row, &power);
-        (memories, machine, world.plan.clone(), world.at())
+        (memories, machine, world.plan.clone(), world.at(row))
     });
     let region = memories.region();
     set_alive(row, true);

@@ -5,6 +5,7 @@ use embar_fabric::canary::silently;
 
 use crate::check::bounds;
 use crate::check::device::Moment;
+use crate::check::retained;
 use crate::host::Broker;
 use crate::violation::{Check, Invariant, ensure};
 
@@ -54,6 +55,9 @@ impl World {
         }
         self.look_at_order()?;
         self.look_if_changed(row, claims(broker, &self.topics))?;
+        if broker.node.takes_data() && broker.serves {
+            self.look_at_room(row, broker)?;
+        }
         self.looks += 1;
         if self.looks.is_multiple_of(LOOK_EVERY) {
             self.look(row, Moment::Turn)?;
@@ -62,6 +66,14 @@ impl World {
             self.reread()?;
         }
         self.agree(row, broker.serves)
+    }
+
+    fn look_at_room(&self, row: u16, broker: &Broker) -> Check {
+        // Of topics that were deleted something is on its way for a while.
+        if !self.books.deleted.is_empty() {
+            return Ok(());
+        }
+        retained::is_so(row, broker, &self.topics, &self.books)
     }
 
     /// All bytes that are kept.

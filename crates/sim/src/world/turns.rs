@@ -110,7 +110,7 @@ pub(super) fn has_died(row: u16) -> bool {
 fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     let undone = std::mem::take(&mut broker.undone);
     carry_out(undone)?;
-    let at = with(|world| world.at());
+    let at = with(|world| world.at(row));
     if !broker.serves {
         let serves = broker.take_up() && !has_died(row);
         with(|world| {
@@ -218,14 +218,17 @@ pub(super) fn seat(row: u16) -> Check {
     let Some((mut seat, now)) = taken else {
         return Ok(());
     };
+    let told = with(|world| world.at(row)).now.0;
     let before = seat.sequencer().map(|s| s.core().figures());
-    let turn = seat.turn(now, MEMBERSHIP);
+    let turn = seat.turn(told, MEMBERSHIP);
     with(|world| {
         world.nested -= 1;
         world.told_by(row, turn)?;
         world.count_orders(before, &seat);
         let late = world.is_late(&seat);
-        let next = seat.next_at(world.now).max(late);
+        let told = world.at(row).now.0;
+        let next = world.clocks[usize::from(row)].when(seat.next_at(told), world.now);
+        let next = next.max(late);
         if let Some(host) = world.host_mut(row) {
             host.busy -= 1;
             host.seat_late_until = late;
