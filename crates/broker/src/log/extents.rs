@@ -49,6 +49,7 @@ pub(super) struct Extents<M: Memory> {
     unsettled: BTreeSet<u64>,
     occupied_bytes: u64,
     dead_bytes: u64,
+    pending_bytes: u64,
     /// Of all extents ever pushed.
     pushed_bytes: u64,
     wants_more: bool,
@@ -74,6 +75,7 @@ impl<M: Memory> Extents<M> {
             unsettled: BTreeSet::new(),
             occupied_bytes: 0,
             dead_bytes: 0,
+            pending_bytes: 0,
             pushed_bytes: 0,
             wants_more: false,
         }
@@ -89,6 +91,11 @@ impl<M: Memory> Extents<M> {
         self.dead_bytes
     }
 
+    /// Bytes of batches that are being received, or wait for their place in the order.
+    pub fn pending_bytes(&self) -> u64 {
+        self.pending_bytes
+    }
+
     /// Bytes at the ends of the extents, where nothing was reserved.
     pub fn unfilled_bytes(&self) -> u64 {
         let links = self.links.values();
@@ -101,6 +108,7 @@ impl<M: Memory> Extents<M> {
         let link = self.links.get_mut(&serial)?;
         let reservation = link.extent.reserve(len)?;
         link.pending += 1;
+        self.pending_bytes += u64::from(len);
         let place = Place {
             topic: self.topic,
             serial,
@@ -168,6 +176,7 @@ impl<M: Memory> Extents<M> {
         let dead_before = link.dead_bytes;
         let changed = change(link);
         self.dead_bytes += link.dead_bytes - dead_before;
+        self.pending_bytes -= u64::from(place.len);
         link.pending -= 1;
         let (pending, end) = (link.pending, link.end);
         if pending == 0 && self.newest() != Some(place.serial) {
@@ -196,6 +205,7 @@ impl<M: Memory> Extents<M> {
         if let Some(link) = self.links.get_mut(&place.serial) {
             link.dead_bytes += u64::from(place.len);
             self.dead_bytes += u64::from(place.len);
+            self.pending_bytes -= u64::from(place.len);
         }
     }
 

@@ -11,17 +11,18 @@ pub struct Use {
     pub total_bytes: u64,
     /// Of batches that can be read.
     pub readable_bytes: u64,
-    /// Of batches that are being received.
-    pub claimed_bytes: u64,
-    /// Of batches that wait for their place in the order.
-    pub waiting_bytes: u64,
+    /// Of batches that are being received, or wait for their place in the order.
+    pub pending_bytes: u64,
     /// Of batches that can be read no more, or never came to be, beside others that can.
     pub dead_bytes: u64,
     /// The ends of extents, where nothing is yet or fits no more.
     pub unfilled_bytes: u64,
     /// In no extent; or in one that was evicted while it is still being sent from.
     pub free_bytes: u64,
-    /// Beside the log: memory of batches that are being received.
+    /// Not among these: what batches that are being received have in the log, also those of topics
+    /// that were deleted since.
+    pub claimed_bytes: u64,
+    /// Not among these: what batches that are being received have beside the log.
     pub aside_bytes: u64,
 }
 
@@ -39,11 +40,11 @@ impl<M: Memory> Log<M> {
         let mut occupied = 0;
         for (readable, extents) in kept.chain(ordered) {
             all.readable_bytes += readable;
+            all.pending_bytes += extents.pending_bytes();
             all.dead_bytes += extents.dead_bytes();
             all.unfilled_bytes += extents.unfilled_bytes();
             occupied += extents.occupied_bytes();
         }
-        all.waiting_bytes = self.intake.reserved_bytes() - all.claimed_bytes;
         all.free_bytes = all.total_bytes - occupied;
         all
     }

@@ -24,8 +24,8 @@ pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], books: &Books) -> Chec
         })?;
     }
     let all = log.use_of();
-    let sum = all.readable_bytes + all.claimed_bytes + all.waiting_bytes;
-    let sum = sum + all.dead_bytes + all.unfilled_bytes + all.free_bytes;
+    let sum = all.readable_bytes + all.pending_bytes + all.dead_bytes;
+    let sum = sum + all.unfilled_bytes + all.free_bytes;
     ensure(Invariant::I9, sum == all.total_bytes, || {
         format!("the bytes of broker {row} do not add up: {all:?}")
     })
