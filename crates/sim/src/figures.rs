@@ -97,8 +97,6 @@ figures! {
     lost_bells,
     /// Publishers whose process died, and was followed by another with their identity.
     reborn,
-    /// Of these, those that lost their session to what the process before had still asked for.
-    haunted,
     /// Clients that stood still.
     frozen,
     /// Times a host's clocks jumped.

@@ -176,7 +176,7 @@ impl PublishLane {
         }))
     }
 
-    /// Asks for an identity that another publisher has in this epoch.
+    /// Asks for an identity that another publisher has in this epoch, or, with 0, that is this one's.
     pub(super) fn take_over(
         &mut self,
         config: &PublisherConfig,

@@ -38,8 +38,6 @@ pub struct PublisherActor {
     ordered: bool,
     /// It can publish nothing more.
     over: bool,
-    /// It is not the first process with its identity.
-    reborn: bool,
     topic_id: Option<u32>,
     max_batch_bytes: usize,
     next_batch: u64,
@@ -71,7 +69,6 @@ impl PublisherActor {
             meant: topic.id,
             ordered: topic.is_ordered(),
             over: false,
-            reborn: false,
             topic_id: None,
             max_batch_bytes: 0,
             next_batch: 0,
@@ -94,7 +91,6 @@ impl PublisherActor {
         let topic = (&self.name[..], &self.bootstrap[..]);
         self.core = core(&self.plan, self.producer, topic, &mut self.random, now);
         (self.topic_id, self.unreleased, self.fresh) = (None, 0, true);
-        self.reborn = true;
         true
     }
 
@@ -193,7 +189,7 @@ impl PublisherActor {
                 self.unresolved.remove(&batch);
                 match outcome {
                     Outcome::Failed(Failure::InDoubt) => scene.figures.in_doubt += 1,
-                    Outcome::Failed(Failure::Closed) if scene.forgets_sessions || self.reborn => {
+                    Outcome::Failed(Failure::Closed) if scene.forgets_sessions => {
                         scene.books.bereft.insert(me);
                         scene.figures.failed += 1;
                     }
@@ -215,14 +211,11 @@ impl PublisherActor {
                 error @ (Error::SessionLost { .. }
                 | Error::SessionGivenUp { .. }
                 | Error::SessionTaken { .. }),
-            ) if scene.forgets_sessions || self.reborn => {
+            ) if scene.forgets_sessions => {
                 scene
                     .trace
                     .event(scene.now, format_args!("publisher {me} ends: {error}"));
-                *match scene.forgets_sessions {
-                    true => &mut scene.figures.sessions_lost,
-                    false => &mut scene.figures.haunted,
-                } += 1;
+                scene.figures.sessions_lost += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(

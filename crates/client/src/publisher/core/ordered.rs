@@ -51,14 +51,17 @@ impl PublisherCore {
     }
 
     /// Another publisher has the identity, and knows the secret. It is taken over from that one, unless this one had it
-    /// already.
+    /// before.
     pub(super) fn session_held(&mut self, index: usize, held: &SessionHeld, now: Now) {
-        if self.session.is_some() {
+        let has = self.session.as_ref().map(Session::epoch);
+        if has.is_some_and(|epoch| held.session_epoch >= epoch) {
             self.fail_session(ErrorCode::SessionTaken, now);
             return;
         }
+        // Where it is this one's by now, the answer was on its way while another lane took it over.
+        let takes_over = has.map_or(held.session_epoch, |_| 0);
         let terms = self.terms();
-        self.lanes[index].take_over(&self.config, terms, held.session_epoch, now);
+        self.lanes[index].take_over(&self.config, terms, takes_over, now);
     }
 
     /// The next epoch, as a lane was told that asked for it.

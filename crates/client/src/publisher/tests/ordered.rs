@@ -433,6 +433,26 @@ fn an_identity_that_another_publisher_has_is_taken_over_from_the_epoch_that_was_
 }
 
 #[test]
+fn an_answer_from_before_a_takeover_ends_nothing() {
+    let mut script = Script::new(config());
+    script.tell_cluster(2);
+    let held = Control::SessionHeld(SessionHeld { session_epoch: 6 });
+    script.announce(A, &held);
+    script.connect(B);
+    script.feed(B, &welcome(2));
+    // One lane has the identity already when the other one hears that somebody else has it.
+    script.tell(A, &answer(7, 100, 64));
+    script.tell(B, &held);
+    let again = script.sockets.lane(B).sent.pop();
+    let Some(Control::OpenPublisher(again)) = again else {
+        panic!("{again:?}");
+    };
+    assert_eq!((again.takes_over, again.resumes), (0, true));
+    script.tell(B, &answer(7, 100, 64));
+    assert!(matches!(script.events[..], [Event::Opened { .. }]));
+}
+
+#[test]
 fn who_had_the_identity_does_not_take_it_back() {
     let mut script = open(config());
     script.lose(B);
