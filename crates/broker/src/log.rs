@@ -10,7 +10,7 @@
 //! - The index and the window, or the global order, tell of a batch before it is acknowledged (I6).
 //! - A topic's window excludes an offset, and the index has released it,
 //!   before the extent that holds it goes back to the allocator (I7).
-//! - What is retained goes only for bytes that are there, or are sure to come soon: see [`intake`].
+//! - What is retained goes only for bytes that are there, or are sure to come soon: see `intake`.
 //!   While the log is full, at most an eighth of it is claimed by batches that are being received, and
 //!   what nobody can read or ever will is bounded: see [`Log::use_of`].
 
