@@ -23,10 +23,13 @@ fn take(reader: &mut LaneReader<Modelled>) -> Option<u64> {
     Some(number)
 }
 
+/// Differs only in the words that are modelled.
 fn notice(n: u64) -> Notice {
+    let mut reserved = [0; 20];
+    reserved[12..].fill(n as u8 + 1);
     Notice {
         lane_number: n + 1,
-        reserved: [n as u8 + 1; 24],
+        reserved,
         ..Default::default()
     }
 }
