@@ -140,6 +140,16 @@ pub enum TopicError {
         /// The name asked for.
         name: String,
     },
+    /// Nobody can tell.
+    #[error(
+        "no topic is called {name} among those whose records can be read, and {damaged} cannot, as memory is damaged: it may be one of them; start with a fresh region (`embar up --fresh`) if it is"
+    )]
+    Damaged {
+        /// The name asked for.
+        name: String,
+        /// How many cannot be read.
+        damaged: usize,
+    },
     /// There is no such order level.
     #[error(
         "order {order} is not served: choose 0 (none across connections), 1 (arrival order on each broker), 2 (one total order) or 5 (one total order that keeps each publisher's)"
@@ -165,6 +175,7 @@ impl TopicError {
             Self::InvalidName { .. } => ErrorCode::InvalidName,
             Self::Exists { .. } => ErrorCode::TopicExists,
             Self::Unknown { .. } => ErrorCode::UnknownTopic,
+            Self::Damaged { .. } => ErrorCode::Internal,
             Self::UnsupportedOrder { .. } | Self::MessageLimit { .. } => ErrorCode::InvalidArgument,
             Self::TableFull { .. } => ErrorCode::ClusterFull,
         }

@@ -29,7 +29,7 @@ mod share;
 mod sizes;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use embar_fabric::blog::{Blog, Extent, Reservation, Span};
@@ -182,6 +182,8 @@ pub struct Log<M: Memory> {
     evictions: u64,
     recalls: u64,
     recovered: Recovered,
+    /// Topics of which it is not known what was in them: their windows and their index are damaged.
+    unknown: BTreeSet<u32>,
 }
 
 /// A batch is late when so many sixteenths of the log were begun after its extent: more than all claims
@@ -243,6 +245,7 @@ impl<M: Memory> Log<M> {
 
     /// Forgets a topic, which was deleted, and frees its memory. False when it was not known.
     pub fn close_topic(&mut self, id: u32) -> bool {
+        self.unknown.remove(&id);
         // Readers in other processes find the topic's cell empty.
         let known = self.chains.remove(&id).is_some() | self.close_ordered(id);
         if known {
@@ -531,27 +534,5 @@ impl<M: Memory> Log<M> {
             self.evict_from(place.topic);
         }
         Some(base)
-    }
-
-    /// Whole batches from the one that contains `from`, at most `max_bytes` of
-    /// them (one batch in any case). Those of ordered topics are put into `pieces`.
-    pub fn read(
-        &self,
-        topic: u32,
-        from: u64,
-        max_bytes: usize,
-        pieces: impl FnOnce() -> Box<Pieces<M>>,
-    ) -> Read<M> {
-        let Some(chain) = self.chains.get(&topic) else {
-            return self.read_ordered(topic, from, max_bytes, pieces);
-        };
-        if from < chain.first {
-            return Read::Evicted { first: chain.first };
-        }
-        if from >= chain.next {
-            return Read::End;
-        }
-        let (span, next) = chain.run(from, max_bytes);
-        Read::Batches { span, next }
     }
 }

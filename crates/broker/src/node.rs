@@ -248,7 +248,7 @@ impl<M: Memory> Node<M> {
     }
 
     fn others_take_data(&self) -> bool {
-        let state = |row| self.region.broker_row(row)?.broker_state();
+        let state = |row| self.region.broker_row(row).found()?.broker_state();
         let takes = |row| state(row) == Some(BrokerState::Ready) && self.alive(row);
         let mut rows = self.region.geometry().data_rows();
         rows.any(|row| row != self.id && takes(row))
@@ -291,7 +291,7 @@ impl<M: Memory> Node<M> {
         let mut roster = DefaultHasher::new();
         for row in self.region.geometry().data_rows() {
             if self.region.incarnation(row) > 0
-                && let Some(found) = self.region.broker_row(row)
+                && let Some(found) = self.region.broker_row(row).found()
             {
                 (row, found.state, found.incarnation, found.address()).hash(&mut roster);
             }
@@ -306,7 +306,11 @@ impl<M: Memory> Node<M> {
 
     /// What a row that nobody holds is to one that joins.
     pub fn place_of(&self, row: u16) -> FreePlace {
-        let state = self.region.broker_row(row).and_then(|it| it.broker_state());
+        let state = self
+            .region
+            .broker_row(row)
+            .found()
+            .and_then(|it| it.broker_state());
         match (self.region.incarnation(row), state) {
             (0, _) => FreePlace::Spare,
             (_, Some(BrokerState::Left)) => FreePlace::Left,

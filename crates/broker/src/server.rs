@@ -189,7 +189,7 @@ impl Server {
             _sequencing: sequencing,
         };
         server.node.say(BrokerState::Ready);
-        pulse.beat(clock.at());
+        pulse.beat(clock.at(), 0);
         let (node, watch) = (Arc::clone(&server.node), server.stop.watch());
         // From here on an error drops the server, which stops its threads.
         let running = Arc::clone(&server.threads);

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use embar_fabric::Seen;
 use embar_fabric::cell::{CellReader, CellWriter};
 use embar_fabric::geometry::{TOPICS_MAX, cell_of};
 use embar_fabric::memory::Memory;
@@ -111,6 +112,8 @@ pub struct TopicTable<M: Memory> {
     free: BTreeSet<u16>,
     /// Topics that went since [`TopicTable::take_gone`].
     gone: Vec<u32>,
+    /// Cells that cannot be read.
+    damaged: BTreeSet<u16>,
 }
 
 impl<M: Memory> TopicTable<M> {
@@ -127,6 +130,7 @@ impl<M: Memory> TopicTable<M> {
             by_name: HashMap::new(),
             free: (0..cells.cells()).collect(),
             gone: Vec::new(),
+            damaged: BTreeSet::new(),
             cells,
         };
         table.refresh();
@@ -141,7 +145,7 @@ impl<M: Memory> TopicTable<M> {
             due.clear();
             due.extend(0..u32::from(self.cells.cells()));
         }
-        // A cell that cannot be read now is being written: the next refresh has it.
+        // A cell that is being written is had by the next refresh.
         due.retain(|cell| !self.look(*cell));
         self.due = due;
     }
@@ -156,13 +160,53 @@ impl<M: Memory> TopicTable<M> {
         if self.cells.version(number) == *known {
             return true;
         }
-        let Some((version, bytes)) = self.cells.load(number) else {
-            return false;
+        let (version, bytes) = match self.cells.load(number) {
+            Seen::Found(found) => found,
+            // It is being written.
+            Seen::Nothing => return false,
+            Seen::Damaged => {
+                self.lose(number);
+                return true;
+            }
         };
         self.versions[usize::from(number)] = version;
         let topic = Topic::decode(&bytes).filter(|topic| topic.cell() == number);
-        self.replace(number, topic);
+        if topic.is_none() && !bytes.is_empty() {
+            self.lose(number);
+        } else {
+            self.damaged.remove(&number);
+            self.replace(number, topic);
+        }
         true
+    }
+
+    /// Both copies of a cell are damaged. A topic that is known by now stays so, as long as this process
+    /// lives; nobody else is given the cell.
+    fn lose(&mut self, cell: u16) {
+        self.free.remove(&cell);
+        if self.damaged.insert(cell) {
+            let known = self.by_cell[usize::from(cell)].as_ref();
+            tracing::error!(
+                cell,
+                topic = known.map(|topic| topic.name.as_str()),
+                "the record of a topic is damaged: the topic cannot be served after a restart; start with a fresh region to be rid of it"
+            );
+        }
+    }
+
+    /// How many topics there are of which nobody can tell what they are.
+    pub fn damaged(&self) -> usize {
+        let unknown = |cell: &&u16| self.by_cell[usize::from(**cell)].is_none();
+        self.damaged.iter().filter(unknown).count()
+    }
+
+    /// Why a topic is not there.
+    pub fn missing(&self, name: &str) -> TopicError {
+        let name = name.to_owned();
+        match self.damaged() {
+            0 => TopicError::Unknown { name },
+            damaged => TopicError::Damaged { name, damaged },
+        }
     }
 
     fn replace(&mut self, cell: u16, topic: Option<Topic>) {
@@ -271,18 +315,16 @@ impl<M: Memory> TopicTable<M> {
     pub fn delete(&mut self, name: &str) -> Result<Topic, TopicError> {
         self.refresh();
         let topic = self.by_name(name).cloned();
-        let topic = topic.ok_or_else(|| TopicError::Unknown {
-            name: name.to_owned(),
-        })?;
+        let topic = topic.ok_or_else(|| self.missing(name))?;
         self.store(topic.cell(), None);
         Ok(topic)
     }
 }
 
 /// The id of a topic created in a cell of this version; `None` when the cell has had as many as there
-/// are ids. Each store raises the version, so (version, cell) is new every time.
+/// are ids. Each store raises the version by two, so (half of it, cell) is new every time.
 fn next_id(version: u32, cell: u16) -> Option<u32> {
-    let creation = version.checked_add(1)?;
+    let creation = version.div_ceil(2).checked_add(1)?;
     let id = creation.checked_mul(1 << CELL_BITS)?;
     Some(id | u32::from(cell))
 }
@@ -294,9 +336,10 @@ mod tests {
     #[test]
     fn no_id_is_given_twice() {
         let last = u32::MAX >> CELL_BITS;
-        let ids = [0, 1, last - 1].map(|version| next_id(version, 3).expect("there are more"));
+        let versions = [0, 2, 3, 2 * (last - 1)];
+        let ids = versions.map(|version| next_id(version, 3).expect("there are more"));
         assert!(ids.is_sorted() && ids.iter().all(|id| cell_of(*id) == 3));
-        assert_eq!(next_id(last, 3), None);
+        assert_eq!(next_id(2 * last, 3), None);
         assert_eq!(next_id(u32::MAX, 3), None);
     }
 }

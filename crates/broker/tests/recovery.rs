@@ -3,7 +3,7 @@
 mod support;
 
 use embar_broker::{BrokerConfig, Cluster, RegionSpec, Role, Server, StartError};
-use embar_wire::control::{Control, ListTopics, Metadata, StartAt};
+use embar_wire::control::{Control, ListTopics, Metadata, StartAt, Subscribe};
 use support::{Peer, batch, create_topic, data, small};
 
 fn region() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -156,7 +156,9 @@ fn a_damaged_region_is_refused_and_not_touched() {
     drop(small().region_dir(&dir).start().expect("it starts"));
     let control = dir.join("control");
     let mut bytes = std::fs::read(&control).expect("the control file");
+    // The second copy of its first lines, too.
     bytes[100] ^= 0xFF;
+    bytes[2048 + 100] ^= 0xFF;
     std::fs::write(&control, &bytes).expect("it is ours");
     let error = small()
         .region_dir(&dir)
@@ -219,7 +221,17 @@ fn a_damaged_batch_costs_only_what_lies_before_it() {
     std::fs::write(&blog, &bytes).expect("it is ours");
     let again = small().region_dir(&dir).start().expect("it starts again");
     let mut reader = Peer::greet(data(&again));
-    let subscribed = reader.subscribe("t", StartAt::Earliest);
+    let all = Control::Subscribe(Subscribe {
+        topic: "t".into(),
+        start: StartAt::Earliest,
+        topic_id: 0,
+    });
+    let Control::Error(error) = reader.ask(&all) else {
+        panic!("who wants all is told what is missing");
+    };
+    assert!(error.message.contains("below 4 are lost"), "{error:?}");
+    let mut reader = Peer::greet(data(&again));
+    let subscribed = reader.subscribe("t", StartAt::Offset(4));
     assert_eq!(
         (subscribed.first, subscribed.next),
         (4, 10),

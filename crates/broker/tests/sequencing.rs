@@ -257,7 +257,7 @@ fn with_leftovers(damage: impl FnOnce(&mut Vec<u8>)) -> Vec<(u64, Vec<u8>)> {
     publisher.send(&[77; 3000]);
     let mut lane = look_into(&dir).lane_reader(1, 0);
     eventually("it is in the lane", || {
-        while lane.next().is_some() {}
+        while lane.take().found().is_some() {}
         lane.position() == 3
     });
     cluster.crash_broker(1);

@@ -92,7 +92,7 @@ fn a_stopped_broker_that_was_overtaken_is_started_again_and_nothing_is_lost_or_t
     send(&mut waits, 1);
     let mut lane = region.lane_reader(SLOW, 0);
     eventually("it is in the lane", || {
-        while lane.next().is_some() {}
+        while lane.take().found().is_some() {}
         lane.position() == 2
     });
     signal(slow_pid, "STOP");
@@ -107,9 +107,10 @@ fn a_stopped_broker_that_was_overtaken_is_started_again_and_nothing_is_lost_or_t
     eventually("the first page of the order is given up", || {
         let root = region
             .goi_root(0, cell_of(opened.topic_id))
+            .found()
             .expect("the order");
         let oldest = root.head.checked_sub(1).expect("it has pages");
-        let page = region.goi_reader(0).page(oldest);
+        let page = region.goi_reader(0).page(oldest).found();
         page.is_some_and(|(_, header)| header.start > 1)
     });
 

@@ -1,20 +1,21 @@
 //! Cells: small documents of the head that all processes read.
 //!
 //! A cell holds two copies of 512 bytes; odd and even versions take turns, so a head that dies
-//! while it stores leaves the version before readable. A copy spans several lines, which reach
-//! memory in any order: it counts only when the words at both ends agree and its checksum matches.
+//! while it stores leaves the version before readable. A store writes both, one after the other, so
+//! that either may be lost. A copy spans several lines, which reach memory in any order: it counts
+//! only when the words at both ends agree and its checksum matches.
 //!
-//! Copy: `commit word 0..8 | length 8..12 | CRC-32C 12..16 | payload 16..496 | zero 496..504 |
-//! commit word 504..512`. The checksum covers commit word, length and payload.
+//! Copy: `commit word (nonce << 32 | version) 0..8 | length 8..12 | CRC-32C 12..16 | payload 16..496 | zero 496..504 |
+//! commit word 504..512`. The checksum covers commit word, length, payload and place.
 
 use crate::canary::{Canary, sings};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::crc::crc32c;
-use crate::memory::{LINE_BYTES, Memory};
+use crate::memory::{Damage, LINE_BYTES, Memory};
 use crate::news::NewsWriter;
-use crate::slot::{IN_PROGRESS, Look, commit_word, newest};
+use crate::slot::{IN_PROGRESS, Look, Seen, mark_of, newest};
 use crate::sync::fence;
 
 /// Bytes of a cell: two copies.
@@ -43,6 +44,17 @@ pub(crate) struct CellAt {
     pub nonce: u32,
 }
 
+impl CellAt {
+    fn copy(self, parity: u32) -> u64 {
+        self.at + u64::from(parity) * COPY_BYTES
+    }
+}
+
+/// The commit word of a copy.
+fn commit_word(nonce: u32, version: u32) -> u64 {
+    u64::from(nonce) << 32 | u64::from(version)
+}
+
 /// Stores cells; the head has the only one.
 #[derive(Debug)]
 pub struct CellWriter<M> {
@@ -52,20 +64,40 @@ pub struct CellWriter<M> {
 }
 
 impl<M: Memory> CellWriter<M> {
-    /// Continues after the versions that are there.
+    /// Continues after the versions that are there. Where only one copy of a cell can be read, or the
+    /// head before died between the two, both are made to say the same.
     pub(crate) fn attach(
         memory: Arc<M>,
         cells: impl Iterator<Item = CellAt>,
         news: NewsWriter<M>,
     ) -> Self {
-        let cells = cells
-            .map(|cell| (cell, load(&*memory, cell).map_or(0, |(version, _)| version)))
-            .collect();
-        Self {
+        let cells = cells.map(|cell| (cell, 0)).collect();
+        let mut writer = Self {
             memory,
             cells,
             news,
+        };
+        for i in 0..writer.cells.len() {
+            writer.mend(i);
         }
+        writer
+    }
+
+    fn mend(&mut self, i: usize) {
+        let (cell, version) = &mut self.cells[i];
+        let Seen::Found((newest, payload)) = load(&*self.memory, *cell) else {
+            return;
+        };
+        *version = newest;
+        let copies = [0, 1].map(|copy| look(&*self.memory, cell.copy(copy), cell.nonce));
+        let same =
+            |copy: &Look<Vec<u8>>| matches!(copy, Look::Found(_, found) if *found == payload);
+        if copies.iter().all(same) {
+            return;
+        }
+        // What cannot be read may have been newer, and versions are never used twice.
+        *version = version.wrapping_add(2);
+        self.store_both(i, &payload);
     }
 
     /// Stores `payload` into cell `i` as its next version, and tells of it; on return every later load
@@ -76,10 +108,21 @@ impl<M: Memory> CellWriter<M> {
         if payload.len() > CELL_PAYLOAD_BYTES_MAX {
             return Err(CellTooLarge { len: payload.len() });
         }
-        let (cell, version) = &mut self.cells[usize::from(i)];
-        *version = version.wrapping_add(1);
-        let at = cell.at + u64::from(*version % 2) * COPY_BYTES;
-        let commit = commit_word(cell.nonce, *version);
+        self.store_both(usize::from(i), payload);
+        self.news.tell(&[i.into()]);
+        Ok(())
+    }
+
+    fn store_both(&mut self, i: usize, payload: &[u8]) {
+        for _ in 0..2 {
+            let (cell, version) = &mut self.cells[i];
+            *version = version.wrapping_add(1);
+            let (at, commit) = (cell.copy(*version % 2), commit_word(cell.nonce, *version));
+            self.store_copy(at, commit, payload);
+        }
+    }
+
+    fn store_copy(&self, at: u64, commit: u64, payload: &[u8]) {
         let memory = &*self.memory;
         memory.store(at, IN_PROGRESS);
         memory.store(at + TAIL_AT, IN_PROGRESS);
@@ -87,7 +130,7 @@ impl<M: Memory> CellWriter<M> {
         fence(Ordering::Release);
         let mut middle = [0; TAIL_AT as usize - 8];
         middle[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        middle[4..8].copy_from_slice(&checksum(commit, payload).to_le_bytes());
+        middle[4..8].copy_from_slice(&checksum(at, commit, payload).to_le_bytes());
         middle[8..8 + payload.len()].copy_from_slice(payload);
         memory.write(at + 8, &middle);
         memory.store(at + TAIL_AT, commit);
@@ -97,8 +140,6 @@ impl<M: Memory> CellWriter<M> {
             memory.write_back(at, COPY_BYTES);
         }
         memory.fence();
-        self.news.tell(&[i.into()]);
-        Ok(())
     }
 }
 
@@ -111,18 +152,18 @@ pub struct CellReader<M> {
 }
 
 impl<M: Memory> CellReader<M> {
-    /// The newest `(version, payload)` of cell `i`, or `None` when none was stored yet.
+    /// The newest `(version, payload)` of cell `i`, or nothing when none was stored yet.
     ///
-    /// Also `None` when the head overtook every one of a bounded number of attempts, or memory is
-    /// damaged. Panics when there is no cell `i`.
-    pub fn load(&self, i: u16) -> Option<(u32, Vec<u8>)> {
+    /// Also nothing when the head overtook every one of a bounded number of attempts. Panics when there
+    /// is no cell `i`.
+    pub fn load(&self, i: u16) -> Seen<(u32, Vec<u8>)> {
         assert!(i < self.cells, "no cell {i}");
         let at = self.first.at + u64::from(i) * CELL_BYTES;
         load(&*self.memory, CellAt { at, ..self.first })
     }
 
     /// The version that a load of cell `i` would give, without reading the payload; 0 when none
-    /// was stored yet. Another load may find a newer one.
+    /// was stored yet. Another load may find a newer one, or, where memory is damaged, another one.
     pub fn version(&self, i: u16) -> u32 {
         assert!(i < self.cells, "no cell {i}");
         let at = self.first.at + u64::from(i) * CELL_BYTES;
@@ -146,8 +187,8 @@ impl<M: Memory> CellReader<M> {
     }
 }
 
-fn load<M: Memory>(memory: &M, cell: CellAt) -> Option<(u32, Vec<u8>)> {
-    newest(|copy| look(memory, cell.at + copy * COPY_BYTES, cell.nonce))
+fn load<M: Memory>(memory: &M, cell: CellAt) -> Seen<(u32, Vec<u8>)> {
+    newest(|copy| look(memory, cell.copy(copy as u32), cell.nonce))
 }
 
 fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Vec<u8>> {
@@ -156,34 +197,39 @@ fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Vec<u8>> {
     }
     // Acquire. Partner: the last store in `store`.
     let commit = memory.load(at);
-    if commit == IN_PROGRESS {
-        return Look::InProgress;
-    }
-    if commit >> 32 != u64::from(nonce) {
-        return Look::Foreign;
+    if let Some(mark) = mark_of(commit) {
+        return mark;
     }
     let mut copy = [0; COPY_BYTES as usize];
     memory.read(at, &mut copy);
     // Partner: the release fence in `store`.
     fence(Ordering::Acquire);
-    let still = memory.load(at) == commit && memory.load(at + TAIL_AT) == commit;
-    match payload_of(&copy, commit) {
-        Some(payload) if still => Look::Found(commit as u32, payload.to_vec()),
-        _ => Look::InProgress,
+    if memory.load(at) != commit {
+        return Look::InProgress;
+    }
+    let whole = commit >> 32 == u64::from(nonce) && memory.load(at + TAIL_AT) == commit;
+    match payload_of(&copy, at, commit).filter(|_| whole) {
+        Some(payload) => Look::Found(commit as u32, payload.to_vec()),
+        // Or, without coherence, its lines are on their way: then the other copy counts, too.
+        None => {
+            memory.note_damage(at, Damage::Lost);
+            Look::Damaged(commit as u32)
+        }
     }
 }
 
-fn payload_of(copy: &[u8; COPY_BYTES as usize], commit: u64) -> Option<&[u8]> {
+fn payload_of(copy: &[u8; COPY_BYTES as usize], at: u64, commit: u64) -> Option<&[u8]> {
     let word = |at: usize| u32::from_le_bytes(copy[at..at + 4].try_into().expect("four bytes"));
     let len = Some(word(8) as usize).filter(|len| *len <= CELL_PAYLOAD_BYTES_MAX)?;
     let payload = &copy[PAYLOAD_AT..PAYLOAD_AT + len];
-    (word(12) == checksum(commit, payload)).then_some(payload)
+    (word(12) == checksum(at, commit, payload)).then_some(payload)
 }
 
-fn checksum(commit: u64, payload: &[u8]) -> u32 {
-    let mut bytes = [0; 12 + CELL_PAYLOAD_BYTES_MAX];
+fn checksum(at: u64, commit: u64, payload: &[u8]) -> u32 {
+    let mut bytes = [0; 20 + CELL_PAYLOAD_BYTES_MAX];
     bytes[..8].copy_from_slice(&commit.to_le_bytes());
-    bytes[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    bytes[12..12 + payload.len()].copy_from_slice(payload);
-    crc32c(&bytes[..12 + payload.len()])
+    bytes[8..16].copy_from_slice(&at.to_le_bytes());
+    bytes[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes[20..20 + payload.len()].copy_from_slice(payload);
+    crc32c(&bytes[..20 + payload.len()])
 }

@@ -7,8 +7,9 @@
 //!
 //! Pages of a chain are opened and released in the order of their numbers, records are published
 //! in the order of their offsets, each before the next begins. So what is found after a crash is
-//! one run without holes; where there is a hole all the same, memory is damaged, and the chain
-//! ends before it. Released records may still be found: the window says what counts.
+//! one run without holes; where there is a hole all the same, memory is damaged: what lies on either
+//! side is found, and whoever reads it sees by the offsets that something is missing. Released records
+//! may still be found: the window says what counts.
 
 mod reader;
 mod writer;
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use crate::memory::Memory;
 use crate::pages::{PAGE_SLOTS, Pages};
 use crate::records::{IndexRecord, PageHeader};
+use crate::slot::Seen;
 
 /// Records of a page.
 pub const PAGE_RECORDS: u32 = PAGE_SLOTS;
@@ -33,13 +35,13 @@ struct Found {
     generation: u32,
 }
 
-/// One chain, as far as it can be read without a hole.
+/// One chain, with all of it that can be read.
 #[derive(Debug, Default)]
 struct Chain {
     records: Vec<IndexRecord>,
     /// The pages that hold them, each with the number of its records.
     pages: Vec<(Found, u32)>,
-    /// Pages beyond the first hole.
+    /// Pages of which nothing can be read, or nothing was written.
     lost: Vec<Found>,
 }
 
@@ -48,7 +50,7 @@ impl<M: Memory> Pages<M> {
     fn in_use(&self) -> BTreeMap<u32, Vec<Found>> {
         let mut chains: BTreeMap<u32, Vec<Found>> = BTreeMap::new();
         for page in 0..self.pages {
-            if let Some((generation, header)) = self.header::<PageHeader>(page)
+            if let Seen::Found((generation, header)) = self.header::<PageHeader>(page)
                 && header.in_use == 1
             {
                 let found = Found {
@@ -65,44 +67,34 @@ impl<M: Memory> Pages<M> {
         chains
     }
 
-    /// Reads the pages of one chain up to the first hole.
+    /// Reads the pages of one chain.
     fn read_chain(&self, pages: &[Found]) -> Chain {
         let mut chain = Chain::default();
-        for (i, found) in pages.iter().enumerate() {
-            let follows = i == 0 || pages[i - 1].number.checked_add(1) == Some(found.number);
-            let (count, whole) = if follows {
-                self.read_page(*found, &mut chain.records)
-            } else {
-                (0, false)
-            };
-            if count > 0 {
-                chain.pages.push((*found, count));
-            }
-            if !whole || count == 0 {
-                let lost_from = if count > 0 { i + 1 } else { i };
-                chain.lost.extend(&pages[lost_from..]);
-                break;
+        for found in pages {
+            match self.read_page(*found, &mut chain.records) {
+                0 => chain.lost.push(*found),
+                count => chain.pages.push((*found, count)),
             }
         }
         chain
     }
 
-    /// Appends a page's records to those before; returns how many, and whether they all followed
-    /// each other.
-    fn read_page(&self, found: Found, records: &mut Vec<IndexRecord>) -> (u32, bool) {
+    /// Appends a page's records to those before, and returns how many: all that lie above them.
+    fn read_page(&self, found: Found, records: &mut Vec<IndexRecord>) -> u32 {
+        let before = records.len();
         for slot in 0..PAGE_RECORDS {
-            let Some(record) = self.slot::<IndexRecord>(found.page, slot, found.generation) else {
-                return (slot, true);
+            let seen = self.slot::<IndexRecord>(found.page, slot, found.generation);
+            let Seen::Found(record) = seen else {
+                continue;
             };
-            let end_of_last = records.last().map(|last| last.base + u64::from(last.count));
-            let follows = end_of_last.is_none_or(|end| end == record.base)
-                && record.count > 0
-                && record.base.checked_add(record.count.into()).is_some();
-            if !follows {
-                return (slot, false);
+            let end = records
+                .last()
+                .map_or(0, |last| last.base + u64::from(last.count));
+            let is_one = record.count > 0 && record.base.checked_add(record.count.into()).is_some();
+            if is_one && record.base >= end {
+                records.push(record);
             }
-            records.push(record);
         }
-        (PAGE_RECORDS, true)
+        (records.len() - before) as u32
     }
 }

@@ -16,6 +16,7 @@ use crate::memory::Memory;
 use crate::records::{LaneStart, PbrRecord, Record};
 use crate::ring::Ring;
 use crate::rows::RowWriter;
+use crate::slot::Seen;
 
 /// The writing end of a lane, for one thread.
 #[derive(Debug)]
@@ -96,11 +97,17 @@ impl<M: Memory> LaneWriter<M> {
 pub struct LaneReader<M> {
     ring: Ring<M>,
     next: u64,
+    /// Whether the next record is there and only a close look shows it.
+    closely: bool,
 }
 
 impl<M: Memory> LaneReader<M> {
     pub(crate) fn attach(ring: Ring<M>) -> Self {
-        Self { ring, next: 0 }
+        Self {
+            ring,
+            next: 0,
+            closely: false,
+        }
     }
 
     /// Goes on at another number.
@@ -114,20 +121,31 @@ impl<M: Memory> LaneReader<M> {
         self.next = self.ring.oldest();
     }
 
-    /// The next record and its number, if it is there. Never waits.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "`None` means not yet, not the end"
-    )]
+    /// The next record and its number, if it is there. Never waits. One that is damaged is taken, too:
+    /// its number is the [`LaneReader::position`] before.
     #[inline]
-    pub fn next(&mut self) -> Option<(u64, PbrRecord)> {
-        let body = self.ring.observe(self.next)?;
+    pub fn take(&mut self) -> Seen<(u64, PbrRecord)> {
         let number = self.next;
-        self.next += 1;
-        Some((number, PbrRecord::from_body(&body)))
+        let seen = if std::mem::take(&mut self.closely) {
+            self.ring.observe_closely(self.next)
+        } else {
+            self.ring.observe(self.next)
+        };
+        if seen != Seen::Nothing {
+            self.next += 1;
+        }
+        seen.map(|body| (number, PbrRecord::from_body(&body)))
     }
 
-    /// The number of the record that [`LaneReader::next`] looks for.
+    /// Looks whether a record is there that [`LaneReader::take`] takes for nothing, as a bit of its lap
+    /// is wrong: to be asked every so often where nothing comes. It is taken next.
+    pub fn look_closely(&mut self) -> bool {
+        self.closely = self.ring.observe(self.next) == Seen::Nothing
+            && self.ring.observe_closely(self.next) != Seen::Nothing;
+        self.closely
+    }
+
+    /// The number of the record that [`LaneReader::take`] looks for.
     pub fn position(&self) -> u64 {
         self.next
     }

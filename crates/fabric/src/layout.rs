@@ -248,6 +248,15 @@ impl Layout {
         (last.offset + last.bytes()).next_multiple_of(TABLE_ALIGN)
     }
 
+    /// The table and the entry that lie at an offset.
+    pub(crate) fn name_of(&self, at: u64) -> (&'static str, u64) {
+        let holds = |table: &&Table| (table.offset..table.offset + table.bytes()).contains(&at);
+        let table = self.tables.iter().find(holds);
+        table.map_or(("superblock", 0), |table| {
+            (table.id.name(), (at - table.offset) / table.entry_bytes)
+        })
+    }
+
     fn table(&self, id: TableId) -> &Table {
         &self.tables[id as usize]
     }
@@ -427,11 +436,11 @@ impl fmt::Display for Layout {
         }
         writeln!(
             f,
-            "\nslot: body 0..{BODY_BYTES}, commit word {BODY_BYTES}..{SLOT_BYTES} = nonce << 32 | lap"
+            "\nslot: body 0..{BODY_BYTES}, commit word {BODY_BYTES}..{SLOT_BYTES} = check << 32 | lap; check: CRC-32C of body, lap, place and nonce"
         )?;
         writeln!(
             f,
-            "row: two slots, even and odd versions; cell: two copies of up to {CELL_PAYLOAD_BYTES_MAX} bytes"
+            "row: two slots, cell: two copies of up to {CELL_PAYLOAD_BYTES_MAX} bytes; even and odd versions, which say the same"
         )?;
         record::<PbrRecord>(f)?;
         record::<IndexRecord>(f)?;

@@ -72,8 +72,8 @@ pub use index::{IndexFull, IndexReader, IndexWriter};
 pub use lane::{LaneReader, LaneWriter};
 pub use layout::Layout;
 pub use memory::{
-    Coherence, Device, Faults, FileId, Mapped, Memory, Outage, Power, ShowsCopies, Simulated,
-    interrupt_after,
+    Coherence, Damage, Device, Faults, FileId, Mapped, Memory, Outage, Power, ShowsCopies,
+    Simulated, interrupt_after,
 };
 pub use news::{NewsReader, NewsWriter, SharedNews};
 pub use notice::{NoticeReader, NoticeWriter};
@@ -87,4 +87,5 @@ pub use region::{Probe, Region};
 pub use rows::RowWriter;
 pub use sessions::SessionTable;
 pub use sleeper::Sleeper;
+pub use slot::Seen;
 pub use window::WindowWriter;

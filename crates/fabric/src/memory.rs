@@ -5,6 +5,7 @@
 //! trait, so the simulator runs the code that production runs.
 
 mod cache_line;
+mod damage;
 mod file_id;
 mod interruption;
 mod mapped;
@@ -13,6 +14,7 @@ mod random;
 mod simulated;
 
 pub use cache_line::LINE_BYTES;
+pub use damage::Damage;
 pub use file_id::FileId;
 pub use interruption::interrupt_after;
 pub use mapped::{Coherence, Mapped};
@@ -80,6 +82,14 @@ pub trait Memory: Send + Sync + 'static {
     ///
     /// Nobody else, in this process or another, reads or writes these bytes until `f` returns.
     unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R;
+
+    /// Whoever read the record at `at` found it damaged. A memory remembers that, or does not.
+    fn note_damage(&self, _at: u64, _damage: Damage) {}
+
+    /// Where damage was found, by offset, and the worst that it was.
+    fn damage(&self) -> Vec<(u64, Damage)> {
+        Vec::new()
+    }
 }
 
 /// Memory of which nobody ever sees the bytes themselves.

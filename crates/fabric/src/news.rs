@@ -12,6 +12,7 @@ use crate::memory::Memory;
 use crate::records::{NewsCount, NewsLine, Record};
 use crate::ring::Ring;
 use crate::rows::{self, RowWriter};
+use crate::slot::Seen;
 
 /// Chains that one line names at most.
 const NAMES: usize = NewsLine::NAMES;
@@ -40,7 +41,7 @@ pub struct NewsWriter<M> {
 impl<M: Memory> NewsWriter<M> {
     /// Goes on so far above everything that was written here that all readers are overtaken.
     pub(crate) fn attach(ring: Ring<M>, row: RowWriter<M, NewsCount>) -> Self {
-        let found: Option<NewsCount> = row.read();
+        let found: Option<NewsCount> = row.read().found();
         let above = ring.above_all().max(found.map_or(0, |found| found.lines));
         let mut writer = Self {
             lines: above + u64::from(ring.slots) + 1,
@@ -123,8 +124,8 @@ impl<M: Memory> NewsReader<M> {
     #[must_use = "when it is false, everything is to be looked at"]
     pub fn take(&mut self, chains: &mut Vec<u32>) -> bool {
         let memory = &*self.ring.memory;
-        let count: Option<NewsCount> = rows::read(memory, self.row_at, self.ring.nonce);
-        let lines = count.map_or(0, |count| count.lines);
+        let count: Seen<NewsCount> = rows::read(memory, self.row_at, self.ring.nonce);
+        let lines = count.found().map_or(0, |count| count.lines);
         let Some(read) = self.read.replace(lines) else {
             return false;
         };
@@ -137,7 +138,7 @@ impl<M: Memory> NewsReader<M> {
             return false;
         }
         for number in read..lines {
-            let Some(body) = self.ring.observe(number) else {
+            let Seen::Found(body) = self.ring.observe_closely(number) else {
                 return false;
             };
             let line = NewsLine::from_body(&body);

@@ -7,6 +7,7 @@
 use crate::memory::Memory;
 use crate::records::{Notice, Record};
 use crate::ring::Ring;
+use crate::slot::Seen;
 
 /// The sequencer's end.
 #[derive(Debug)]
@@ -47,8 +48,9 @@ impl<M: Memory> NoticeReader<M> {
     }
 
     /// The next notice, if it is there, without taking it.
-    pub fn peek(&self) -> Option<Notice> {
-        Some(Notice::from_body(&self.ring.observe(self.next)?))
+    pub fn peek(&self) -> Seen<Notice> {
+        let seen = self.ring.observe_closely(self.next);
+        seen.map(|body| Notice::from_body(&body))
     }
 
     /// Takes the notice that [`NoticeReader::peek`] showed.

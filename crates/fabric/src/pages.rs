@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::geometry::INDEX_PAGE_BYTES;
 use crate::memory::Memory;
 use crate::records::Record;
-use crate::slot::{self, SLOT_BYTES, commit_word};
+use crate::slot::{self, SLOT_BYTES, Seen};
 
 /// Slots of a page, behind its header.
 pub(crate) const PAGE_SLOTS: u32 = (INDEX_PAGE_BYTES / SLOT_BYTES) as u32 - 1;
@@ -32,25 +32,54 @@ impl<M: Memory> Pages<M> {
     }
 
     /// A page's generation and header.
-    pub fn header<H: Record>(&self, page: u32) -> Option<(u32, H)> {
-        let (generation, body) = slot::peek(&*self.memory, self.header_at(page), self.nonce)?;
-        Some((generation, H::from_body(&body)))
+    pub fn header<H: Record>(&self, page: u32) -> Seen<(u32, H)> {
+        let seen = slot::peek(&*self.memory, self.header_at(page), self.nonce);
+        seen.map(|(generation, body)| (generation, H::from_body(&body)))
     }
 
     /// What a slot holds in this generation of its page.
     #[inline]
-    pub fn slot<R: Record>(&self, page: u32, slot: u32, generation: u32) -> Option<R> {
-        let commit = commit_word(self.nonce, generation);
-        let body = slot::observe(&*self.memory, self.slot_at(page, slot), commit)?;
-        Some(R::from_body(&body))
+    pub fn slot<R: Record>(&self, page: u32, slot: u32, generation: u32) -> Seen<R> {
+        let at = self.slot_at(page, slot);
+        let seen = slot::observe_closely(&*self.memory, at, self.nonce, generation);
+        seen.map(|body| R::from_body(&body))
+    }
+
+    /// Whether a slot holds what cannot be read, of whatever generation.
+    pub fn is_damaged(&self, page: u32, slot: u32) -> bool {
+        slot::peek(&*self.memory, self.slot_at(page, slot), self.nonce).is_damaged()
+    }
+
+    /// Publishes what a slot holds in this generation of its page. See [`slot::publish_later`].
+    #[inline]
+    pub fn publish_later<R: Record>(&self, page: u32, slot: u32, generation: u32, record: &R) {
+        let at = self.slot_at(page, slot);
+        slot::publish_later(&*self.memory, at, &record.to_body(), self.nonce, generation);
+    }
+
+    /// As [`Pages::publish_later`], and seen by every later observer when this returns.
+    #[inline]
+    pub fn publish<R: Record>(&self, page: u32, slot: u32, generation: u32, record: &R) {
+        let at = self.slot_at(page, slot);
+        slot::publish(&*self.memory, at, &record.to_body(), self.nonce, generation);
+    }
+
+    /// Publishes a header, which starts this generation of the page.
+    pub fn publish_header<H: Record>(&self, page: u32, generation: u32, header: &H) {
+        let at = self.header_at(page);
+        slot::publish(&*self.memory, at, &header.to_body(), self.nonce, generation);
     }
 
     /// The generation a page is in. Where its owner died while it wrote the header, the slots tell:
-    /// the generation it was starting has none yet.
+    /// the generation it was starting has none yet. Where the header is lost, it may have been of one
+    /// more.
     pub fn generation(&self, page: u32) -> u32 {
         let lap_at = |at: u64| slot::peek(&*self.memory, at, self.nonce).map(|(lap, _)| lap);
-        let slots = (0..PAGE_SLOTS).filter_map(|slot| lap_at(self.slot_at(page, slot)));
         let header = lap_at(self.header_at(page));
-        slots.chain(header).max().unwrap_or(0)
+        if let Seen::Found(generation) = header {
+            return generation;
+        }
+        let slots = (0..PAGE_SLOTS).filter_map(|slot| lap_at(self.slot_at(page, slot)).found());
+        slots.max().unwrap_or(0) + u32::from(header.is_damaged())
     }
 }

@@ -159,8 +159,10 @@ records! {
         8 first: u64,
         /// One above the last offset that may be read.
         16 next: u64,
+        /// Offsets below are gone because they were damaged, and not because they were evicted.
+        24 lost: u64,
         /// Zero.
-        24 reserved: [u8; 32],
+        32 reserved: [u8; 24],
     }
 
     /// What a broker says of itself.

@@ -1,6 +1,7 @@
 //! A region: the control file and the blogs, and the way to everything in them.
 
 mod files;
+mod incarnation;
 mod order;
 mod payload;
 
@@ -15,12 +16,13 @@ use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::index::{IndexReader, IndexWriter};
 use crate::layout::Layout;
-use crate::memory::{LINE_BYTES, Memory, ShowsCopies};
+use crate::memory::{Damage, Memory, ShowsCopies};
 use crate::news::News;
 use crate::owner::Claim;
 use crate::pages::Pages;
 use crate::records::{BrokerRow, ControlRow, Window};
 use crate::rows::{self, RowWriter};
+use crate::slot::Seen;
 use crate::superblock::{Invalid, Superblock};
 use crate::sync::fence;
 use crate::window::WindowWriter;
@@ -64,7 +66,8 @@ struct Home<M> {
 type FindBlog<M> = fn(&M, &Path, u16, u64) -> Result<Arc<M>, RegionError>;
 
 impl<M: ShowsCopies> Region<M> {
-    /// Makes a region out of memory of any content. `nonce` is random and not zero; `created` is
+    /// Makes a region out of a control file of zeros, as a new one has, and blogs of any content: how else
+    /// would damage be told from what was never written? `nonce` is random and not zero; `created` is
     /// in nanoseconds since the Unix epoch; `blogs` are those of the data rows, in order.
     ///
     /// For simulations and tests; [`Region::create`] makes one in a directory. Whoever calls this keeps
@@ -112,7 +115,6 @@ impl<M: Memory> Region<M> {
                 ),
             });
         }
-        clear_words(control, &layout);
         // Last: a superblock says that all the rest is in order.
         Superblock {
             nonce,
@@ -192,8 +194,7 @@ impl<M: Memory> Region<M> {
     /// Incarnation of the last owner of a row; 0 before the first.
     pub fn incarnation(&self, row: u16) -> u32 {
         let at = self.parts.layout.owner(row);
-        self.parts.control.invalidate(at, LINE_BYTES);
-        self.parts.control.load(at) as u32
+        incarnation::read(&*self.parts.control, at, self.parts.nonce)
     }
 
     /// Claims a row without a lock, with the next incarnation: for simulations and tests of a
@@ -203,13 +204,10 @@ impl<M: Memory> Region<M> {
         Claim::unlocked(row, self.raise_incarnation(row))
     }
 
-    /// One word, so that a claimer that dies on the way leaves the old number or the new one.
     fn raise_incarnation(&self, row: u16) -> u32 {
         let incarnation = self.incarnation(row).wrapping_add(1).max(1);
-        let (at, control) = (self.parts.layout.owner(row), &self.parts.control);
-        control.store(at, incarnation.into());
-        control.write_back(at, LINE_BYTES);
-        control.fence();
+        let at = self.parts.layout.owner(row);
+        incarnation::store(&*self.parts.control, at, self.parts.nonce, incarnation);
         incarnation
     }
 
@@ -236,14 +234,14 @@ impl<M: Memory> Region<M> {
 
     /// The window row of a topic of the claimed row.
     pub fn window_writer(&self, claim: &Claim, topic: u16) -> WindowWriter<M> {
-        let found = self.window(claim.row(), topic);
+        let found = self.window(claim.row(), topic).found();
         let row = self.row_writer(self.parts.layout.window(claim.row(), topic));
         WindowWriter::attach(row, found, claim.incarnation())
     }
 
-    /// What a broker retains of a topic; `None` before it says so. Payload that was copied before
+    /// What a broker retains of a topic; nothing before it says so. Payload that was copied before
     /// this call, and is in the window that it finds, was still there when it was copied.
-    pub fn window(&self, broker: u16, topic: u16) -> Option<Window> {
+    pub fn window(&self, broker: u16, topic: u16) -> Seen<Window> {
         // Partner: the fence with which `WindowWriter::raise_first` ends.
         fence(Ordering::Acquire);
         self.read_row(self.parts.layout.window(broker, topic))
@@ -281,8 +279,8 @@ impl<M: Memory> Region<M> {
         self.row_writer(self.parts.layout.broker_row(claim.row()))
     }
 
-    /// A row of the broker table; `None` before it is first stored.
-    pub fn broker_row(&self, row: u16) -> Option<BrokerRow> {
+    /// A row of the broker table; nothing before it is first stored.
+    pub fn broker_row(&self, row: u16) -> Seen<BrokerRow> {
         self.read_row(self.parts.layout.broker_row(row))
     }
 
@@ -291,8 +289,8 @@ impl<M: Memory> Region<M> {
         self.row_writer(self.parts.layout.control_row(claim.row()))
     }
 
-    /// A control row; `None` before it is first stored.
-    pub fn control_row(&self, row: u16) -> Option<ControlRow> {
+    /// A control row; nothing before it is first stored.
+    pub fn control_row(&self, row: u16) -> Seen<ControlRow> {
         self.read_row(self.parts.layout.control_row(row))
     }
 
@@ -300,29 +298,24 @@ impl<M: Memory> Region<M> {
         RowWriter::attach(Arc::clone(&self.parts.control), at, self.parts.nonce)
     }
 
-    fn read_row<T: crate::records::Record>(&self, at: u64) -> Option<T> {
+    fn read_row<T: crate::records::Record>(&self, at: u64) -> Seen<T> {
         rows::read(&*self.parts.control, at, self.parts.nonce)
     }
 
     pub(crate) fn control_memory(&self) -> &M {
         &self.parts.control
     }
-}
 
-/// Words that are read without a commit word beside them start at zero; the rest may be garbage.
-fn clear_words<M: Memory>(control: &M, layout: &Layout) {
-    let geometry = layout.geometry();
-    let clear = |at: u64| {
-        control.write(at, &[0; LINE_BYTES as usize]);
-        control.write_back(at, LINE_BYTES);
-    };
-    for row in 0..geometry.brokers {
-        clear(layout.owner(row));
-        for sleeper in 0..=geometry.lanes {
-            clear(layout.sleeper(row, sleeper));
-        }
+    /// What was found to be damaged in the control file, since this process opened it: table, entry, and
+    /// how bad. Only who reads a record finds that.
+    pub fn damage(&self) -> Vec<(&'static str, u64, Damage)> {
+        let found = self.parts.control.damage().into_iter();
+        let named = found.map(|(at, damage)| {
+            let (table, entry) = self.parts.layout.name_of(at);
+            (table, entry, damage)
+        });
+        named.collect()
     }
-    control.fence();
 }
 
 fn invalid(dir: &Path, why: Invalid) -> RegionError {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::memory::Memory;
-use crate::slot::{self, Body, SLOT_BYTES, commit_word};
+use crate::slot::{self, Body, SLOT_BYTES, Seen};
 
 /// Where one ring lies.
 #[derive(Debug)]
@@ -20,47 +20,74 @@ pub(crate) struct Ring<M> {
 }
 
 impl<M: Memory> Ring<M> {
-    fn place(&self, number: u64) -> (u64, u64) {
+    /// Where a number lies, and its lap.
+    fn place(&self, number: u64) -> (u64, u32) {
         let slots = u64::from(self.slots);
         let at = self.slots_at + number % slots * SLOT_BYTES;
-        (at, commit_word(self.nonce, (number / slots + 1) as u32))
+        (at, (number / slots + 1) as u32)
     }
 
     /// Publishes a record; on return every reader sees it.
     #[inline]
     pub fn publish(&self, number: u64, body: &Body) {
-        let (at, commit) = self.place(number);
-        slot::publish(&*self.memory, at, body, commit);
+        let (at, lap) = self.place(number);
+        slot::publish(&*self.memory, at, body, self.nonce, lap);
     }
 
     /// The record with this number, while the ring holds it.
     #[inline]
-    pub fn observe(&self, number: u64) -> Option<Body> {
-        let (at, commit) = self.place(number);
-        slot::observe(&*self.memory, at, commit)
+    pub fn observe(&self, number: u64) -> Seen<Body> {
+        let (at, lap) = self.place(number);
+        slot::observe(&*self.memory, at, self.nonce, lap)
+    }
+
+    /// As [`Ring::observe`]; a record whose lap has a wrong bit is seen, too. One whose lap is lost is
+    /// damaged once the next one is there: before that nobody can tell which lap it was.
+    #[inline]
+    pub fn observe_closely(&self, number: u64) -> Seen<Body> {
+        let look = |number: u64| {
+            let (at, lap) = self.place(number);
+            slot::observe_closely(&*self.memory, at, self.nonce, lap)
+        };
+        match look(number) {
+            Seen::Nothing if self.is_lost(number) && look(number + 1).found().is_some() => {
+                Seen::Damaged
+            }
+            seen => seen,
+        }
+    }
+
+    /// Whether the place of a number holds what cannot be read.
+    fn is_lost(&self, number: u64) -> bool {
+        let (at, _) = self.place(number);
+        slot::peek(&*self.memory, at, self.nonce).is_damaged()
     }
 
     /// The number of the record in each slot that holds one.
     fn numbers(&self) -> impl Iterator<Item = u64> {
         let slots = u64::from(self.slots);
         (0..slots).filter_map(move |i| {
-            let (lap, _) = slot::peek(&*self.memory, self.slots_at + i * SLOT_BYTES, self.nonce)?;
+            let at = self.slots_at + i * SLOT_BYTES;
+            let (lap, _) = slot::peek(&*self.memory, at, self.nonce).found()?;
             Some(u64::from(lap.checked_sub(1)?) * slots + i)
         })
     }
 
-    /// One above the highest number that any record in the ring carries; 0 when there is none.
+    /// One above the highest number that any record in the ring carries; 0 when there is none. A place
+    /// behind it that cannot be read may have held a higher one.
     pub fn above_all(&self) -> u64 {
-        self.numbers().max().map_or(0, |newest| newest + 1)
+        let above = self.numbers().max().map_or(0, |newest| newest + 1);
+        let places = above..above + u64::from(self.slots);
+        above + places.take_while(|number| self.is_lost(*number)).count() as u64
     }
 
-    /// The lowest number from which on the ring holds every record up to the newest.
+    /// The lowest number from which on the ring holds every record up to the newest, readable or not.
     pub fn oldest(&self) -> u64 {
         let end = self.above_all();
         let oldest = end.saturating_sub(self.slots.into());
         (oldest..end)
             .rev()
-            .take_while(|number| self.observe(*number).is_some())
+            .take_while(|number| self.observe_closely(*number) != Seen::Nothing)
             .last()
             .unwrap_or(end)
     }

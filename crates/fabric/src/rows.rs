@@ -1,5 +1,5 @@
 //! Mutable rows of 56 bytes: one writer each, never torn, readable even if the writer died
-//! half-way.
+//! half-way, or one of the two slots of a row is lost: a store writes both.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::memory::Memory;
 use crate::records::{Record, SequencerRow};
-use crate::slot;
+use crate::slot::{self, Seen};
 use crate::sync::fence;
 
 /// Writes one row; its owner has the only one.
@@ -23,7 +23,8 @@ pub struct RowWriter<M, T> {
 impl<M: Memory, T: Record> RowWriter<M, T> {
     /// Continues after the version that is there.
     pub(crate) fn attach(memory: Arc<M>, at: u64, nonce: u32) -> Self {
-        let version = slot::read_row(&*memory, at, nonce).map_or(0, |(version, _)| version);
+        let found = slot::read_row(&*memory, at, nonce).found();
+        let version = found.map_or(0, |(version, _)| version);
         Self {
             memory,
             at,
@@ -33,11 +34,10 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
         }
     }
 
-    /// Stores the row as its next version; on return every later reader sees it.
+    /// Stores the row; on return every later reader sees it, in whichever of its slots.
     #[inline]
     pub fn store(&mut self, record: &T) {
-        self.version = self.version.wrapping_add(1);
-        slot::rewrite(
+        self.version = slot::rewrite_both(
             &*self.memory,
             self.at,
             self.nonce,
@@ -47,7 +47,7 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
     }
 
     /// What the row holds; `None` before it is first stored.
-    pub(crate) fn read(&self) -> Option<T> {
+    pub(crate) fn read(&self) -> Seen<T> {
         read(&*self.memory, self.at, self.nonce)
     }
 
@@ -70,6 +70,6 @@ impl<M: Memory> RowWriter<M, SequencerRow> {
 }
 
 /// Reads a row.
-pub(crate) fn read<M: Memory, T: Record>(memory: &M, at: u64, nonce: u32) -> Option<T> {
+pub(crate) fn read<M: Memory, T: Record>(memory: &M, at: u64, nonce: u32) -> Seen<T> {
     slot::read_row(memory, at, nonce).map(|(_version, body)| T::from_body(&body))
 }

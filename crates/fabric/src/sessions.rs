@@ -56,11 +56,10 @@ impl<M: Memory> SessionTable<M> {
         let known = &mut self.versions[slot as usize][which];
         let at = self.at + u64::from(slot) * SESSION_BYTES + which as u64 * OWNER_AT;
         let last = known.unwrap_or_else(|| {
-            let found = slot::read_row(&*self.memory, at, self.nonce);
+            let found = slot::read_row(&*self.memory, at, self.nonce).found();
             found.map_or(0, |(version, _)| version)
         });
-        let version = last.wrapping_add(1);
+        let version = slot::rewrite_both(&*self.memory, at, self.nonce, last, &record.to_body());
         *known = Some(version);
-        slot::rewrite(&*self.memory, at, self.nonce, version, &record.to_body());
     }
 }

@@ -12,6 +12,10 @@ use std::sync::atomic::Ordering;
 use crate::memory::{LINE_BYTES, Memory};
 use crate::sync::fence;
 
+/// What the word of a thread says that sleeps: one wrong bit leaves it so.
+const ASLEEP: u64 = u64::MAX;
+const AWAKE: u64 = 0;
+
 /// The word of one thread.
 #[derive(Debug)]
 pub struct Sleeper<M> {
@@ -27,7 +31,8 @@ impl<M: Memory> Sleeper<M> {
     /// The thread itself says that it is about to sleep, or that it is awake. Look for work after
     /// this call.
     pub fn set(&self, asleep: bool) {
-        self.memory.store(self.at, asleep.into());
+        let word = if asleep { ASLEEP } else { AWAKE };
+        self.memory.store(self.at, word);
         self.memory.write_back(self.at, LINE_BYTES);
         self.memory.fence();
         // Partner: the fence in `Sleeper::is_asleep`.
@@ -39,6 +44,6 @@ impl<M: Memory> Sleeper<M> {
         // Partner: the fence in `Sleeper::set`.
         fence(Ordering::SeqCst);
         self.memory.invalidate(self.at, LINE_BYTES);
-        self.memory.load(self.at) != 0
+        self.memory.load(self.at) != AWAKE
     }
 }

@@ -1,25 +1,33 @@
 //! One record of 64 bytes, one writer, any number of readers, no coherence needed.
 //!
 //! A slot is one cache line: 56 body bytes, then the commit word
-//! `nonce (32 bits) << 32 | lap (32 bits)`. The nonce is the region's and never zero; the lap
-//! tells this use of the slot from earlier ones. Stale bytes, of another region or an older lap,
-//! therefore never look like a record, and nothing is ever reset. (Memory full of random bytes
-//! could match one 64-bit word by a chance of 2^-64; where any lap is taken, 2^-32.)
+//! `check (32 bits) << 32 | lap (32 bits)`. The lap tells this use of the slot from earlier ones, so
+//! nothing is ever reset, and a reader that waits for a record tells by one load that it is not
+//! there yet. The check is a CRC-32C of body, lap, the region's nonce and the place of the record:
+//! stale bytes, those of another region, and those that belong elsewhere are none of its records.
+//!
+//! *One wrong bit is put right by whoever reads it.* Two records of one place differ in at least six
+//! bits, check included, so a line that is one bit away from a record is that record. What is
+//! further away is [`Seen::Damaged`], and never taken for a record nor for nothing. Either is noted
+//! (see [`Memory::note_damage`]). A place that was never written is zero: the region begins so.
 //!
 //! Publishing is a seqlock over one line. Its pairs of orderings:
 //!
 //! | writer | reader | what it gives |
 //! | --- | --- | --- |
 //! | release store of the commit word | first acquire load of it | the body read is at least this one |
-//! | release fence after commit := 0 | acquire fence before the second load | a body word of a later lap read → the second load sees 0 or that lap |
+//! | release fence after commit := in progress | acquire fence before the second load | a body word of a later lap read → the second load sees "in progress" or that lap |
 //!
 //! A line reaches memory as a whole, so without coherence the same argument holds line by line.
+
+mod check;
 
 use crate::canary::{Canary, sings};
 use std::sync::atomic::Ordering;
 
-use crate::memory::{LINE_BYTES, Memory};
+use crate::memory::{Damage, LINE_BYTES, Memory};
 use crate::sync::fence;
+use check::{Place, Sound};
 
 /// Bytes of a slot.
 pub const SLOT_BYTES: u64 = LINE_BYTES;
@@ -30,8 +38,10 @@ pub const PAIR_BYTES: u64 = 2 * SLOT_BYTES;
 
 /// Offset of the commit word within a slot.
 const COMMIT_AT: u64 = BODY_BYTES as u64;
-/// Commit word of a slot that is being written; no region has nonce 0.
-pub(crate) const IN_PROGRESS: u64 = 0;
+/// Commit word of a slot that was never written.
+const BLANK: u64 = 0;
+/// Commit word of a slot that is being written: no record's.
+pub(crate) const IN_PROGRESS: u64 = 0xA5A5_5A5A << 32;
 /// Attempts to read a row that its writer keeps rewriting.
 const READ_ATTEMPTS_MAX: u32 = 64;
 
@@ -40,10 +50,39 @@ const _: () = assert!(COMMIT_AT + 8 == SLOT_BYTES);
 /// A slot's body.
 pub type Body = [u8; BODY_BYTES];
 
-/// The commit word of `lap` in the region with this `nonce`.
-#[inline]
-pub const fn commit_word(nonce: u32, lap: u32) -> u64 {
-    (nonce as u64) << 32 | lap as u64
+/// What a place shows to one who reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen<T> {
+    /// Nothing, or not yet.
+    Nothing,
+    /// What was published there.
+    Found(T),
+    /// Something was, and nobody can tell what: more than one bit of it is wrong.
+    Damaged,
+}
+
+impl<T> Seen<T> {
+    /// What was published, where damage and nothing come to the same.
+    pub fn found(self) -> Option<T> {
+        match self {
+            Self::Found(found) => Some(found),
+            Self::Nothing | Self::Damaged => None,
+        }
+    }
+
+    /// Whether something is there that cannot be read.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self, Self::Damaged)
+    }
+
+    /// The same, of something else.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Seen<U> {
+        match self {
+            Self::Nothing => Seen::Nothing,
+            Self::Found(found) => Seen::Found(f(found)),
+            Self::Damaged => Seen::Damaged,
+        }
+    }
 }
 
 /// Writes a slot and makes it visible; on return every later observer sees it.
@@ -51,8 +90,8 @@ pub const fn commit_word(nonce: u32, lap: u32) -> u64 {
 /// Only the slot's one writer calls this, and only when nobody may still need the old content:
 /// a reader of the old lap notices and gets nothing.
 #[inline]
-pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, commit: u64) {
-    publish_later(memory, at, body, commit);
+pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, nonce: u32, lap: u32) {
+    publish_later(memory, at, body, nonce, lap);
     if !sings(Canary::SlotFence) {
         memory.fence();
     }
@@ -61,37 +100,58 @@ pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, commit: u64) {
 /// As [`publish`], but later observers are sure to see it only after the next fence. Several
 /// records then share one.
 #[inline]
-pub fn publish_later<M: Memory>(memory: &M, at: u64, body: &Body, commit: u64) {
-    debug_assert_ne!(commit >> 32, 0, "a region's nonce is never zero");
+pub fn publish_later<M: Memory>(memory: &M, at: u64, body: &Body, nonce: u32, lap: u32) {
+    debug_assert_ne!(nonce, 0, "a region's nonce is never zero");
     memory.store(at + COMMIT_AT, IN_PROGRESS);
     // Partner: the acquire fence in `copy_if_still`.
     fence(Ordering::Release);
     memory.write(at, body);
     // Partner: the first load in `observe` and `look`.
-    memory.store(at + COMMIT_AT, commit);
+    memory.store(at + COMMIT_AT, Place { nonce, at }.word_of(lap, body));
     if !sings(Canary::SlotWriteBack) {
         memory.write_back(at, SLOT_BYTES);
     }
 }
 
-/// Reads a slot if it holds exactly the record committed as `commit`.
+/// Reads a slot if it holds the record of this lap. One whose lap has a wrong bit is not seen: see
+/// [`observe_closely`].
 #[inline]
-pub fn observe<M: Memory>(memory: &M, at: u64, commit: u64) -> Option<Body> {
+pub fn observe<M: Memory>(memory: &M, at: u64, nonce: u32, lap: u32) -> Seen<Body> {
     if !sings(Canary::SlotInvalidate) {
         memory.invalidate(at, SLOT_BYTES);
     }
     // Acquire. Partner: the last store in `publish`.
-    if memory.load(at + COMMIT_AT) != commit {
-        return None;
+    let commit = memory.load(at + COMMIT_AT);
+    if commit as u32 != lap || check::is_mark(commit) {
+        return Seen::Nothing;
     }
-    copy_if_still(memory, at, commit)
+    let Some(body) = copy_if_still(memory, at, commit) else {
+        return Seen::Nothing;
+    };
+    match read(memory, Place { nonce, at }, commit, body) {
+        Look::Found(its, body) if its == lap => Seen::Found(body),
+        Look::Found(..) | Look::InProgress | Look::Blank => Seen::Nothing,
+        Look::Damaged(_) => Seen::Damaged,
+    }
+}
+
+/// As [`observe`], and sure to see the record: also where nothing is yet, all of the line is looked
+/// at.
+#[inline]
+pub fn observe_closely<M: Memory>(memory: &M, at: u64, nonce: u32, lap: u32) -> Seen<Body> {
+    match look(memory, at, nonce) {
+        Look::Found(its, body) if its == lap => Seen::Found(body),
+        Look::Damaged(its) if its == lap => Seen::Damaged,
+        Look::Found(..) | Look::InProgress | Look::Blank | Look::Damaged(_) => Seen::Nothing,
+    }
 }
 
 /// Reads a slot if it holds a record of this region, of any lap: `(lap, body)`.
-pub fn peek<M: Memory>(memory: &M, at: u64, nonce: u32) -> Option<(u32, Body)> {
+pub fn peek<M: Memory>(memory: &M, at: u64, nonce: u32) -> Seen<(u32, Body)> {
     match look(memory, at, nonce) {
-        Look::Found(lap, body) => Some((lap, body)),
-        Look::InProgress | Look::Foreign => None,
+        Look::Found(lap, body) => Seen::Found((lap, body)),
+        Look::InProgress | Look::Blank => Seen::Nothing,
+        Look::Damaged(_) => Seen::Damaged,
     }
 }
 
@@ -101,8 +161,10 @@ pub(crate) enum Look<T> {
     Found(u32, T),
     /// It is being written, or the writer died while it wrote.
     InProgress,
-    /// Nothing of this region.
-    Foreign,
+    /// Nothing was ever written.
+    Blank,
+    /// Not what was written. The number may be the version's, or anything.
+    Damaged(u32),
 }
 
 fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Body> {
@@ -111,15 +173,40 @@ fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Body> {
     }
     // Acquire. Partner: the last store in `publish`.
     let commit = memory.load(at + COMMIT_AT);
-    if commit == IN_PROGRESS {
-        return Look::InProgress;
-    }
-    if commit >> 32 != u64::from(nonce) {
-        return Look::Foreign;
+    if let Some(mark) = mark_of(commit) {
+        return mark;
     }
     match copy_if_still(memory, at, commit) {
-        Some(body) => Look::Found(commit as u32, body),
+        Some(body) => read(memory, Place { nonce, at }, commit, body),
         None => Look::InProgress,
+    }
+}
+
+/// What a commit word says that is no record's.
+pub(crate) fn mark_of<T>(commit: u64) -> Option<Look<T>> {
+    if !check::is_mark(commit) {
+        return None;
+    }
+    Some(if check::is_near(commit, BLANK) {
+        Look::Blank
+    } else {
+        Look::InProgress
+    })
+}
+
+/// Makes out what a line says that did not change while it was copied.
+#[inline]
+fn read<M: Memory>(memory: &M, place: Place, commit: u64, body: Body) -> Look<Body> {
+    match place.read(commit, body) {
+        Sound::Whole(body) => Look::Found(commit as u32, body),
+        Sound::Repaired(lap, body) => {
+            memory.note_damage(place.at, Damage::Repaired);
+            Look::Found(lap, body)
+        }
+        Sound::Lost => {
+            memory.note_damage(place.at, Damage::Lost);
+            Look::Damaged(commit as u32)
+        }
     }
 }
 
@@ -146,14 +233,31 @@ fn copy_if_still<M: Memory>(memory: &M, at: u64, commit: u64) -> Option<Body> {
 #[inline]
 pub fn rewrite<M: Memory>(memory: &M, at: u64, nonce: u32, version: u32, body: &Body) {
     let slot = at + u64::from(version % 2) * SLOT_BYTES;
-    publish(memory, slot, body, commit_word(nonce, version));
+    publish(memory, slot, body, nonce, version);
 }
 
-/// Reads a mutable row: the newest `(version, body)`, or `None` when it was never written.
+/// Rewrites both slots of a row, one after the other, so that either can be lost; returns the version
+/// after `version` that is the newest then.
+#[inline]
+pub(crate) fn rewrite_both<M: Memory>(
+    memory: &M,
+    at: u64,
+    nonce: u32,
+    version: u32,
+    body: &Body,
+) -> u32 {
+    let (first, second) = (version.wrapping_add(1), version.wrapping_add(2));
+    rewrite(memory, at, nonce, first, body);
+    rewrite(memory, at, nonce, second, body);
+    second
+}
+
+/// Reads a mutable row: the newest `(version, body)`, or nothing when it was never written.
 ///
-/// Also `None` when the writer overtook every one of a bounded number of attempts. A reader that
-/// reads again never gets an older version than before.
-pub fn read_row<M: Memory>(memory: &M, at: u64, nonce: u32) -> Option<(u32, Body)> {
+/// Also nothing when the writer overtook every one of a bounded number of attempts. A reader that
+/// reads again never gets an older version than before. Where one of the two cannot be read, it is the
+/// other one: whoever stores a row writes the same to both.
+pub fn read_row<M: Memory>(memory: &M, at: u64, nonce: u32) -> Seen<(u32, Body)> {
     newest(|slot| look(memory, at + slot * SLOT_BYTES, nonce))
 }
 
@@ -163,26 +267,36 @@ pub fn read_row<M: Memory>(memory: &M, at: u64, nonce: u32) -> Option<(u32, Body
 /// the higher one was. If the first is being written, the second held the version before. If the
 /// second is being written, the first held the version before only if it still does: the writer
 /// may have filled both since it was read.
-pub(crate) fn newest<T>(look: impl Fn(u64) -> Look<T>) -> Option<(u32, T)> {
+pub(crate) fn newest<T>(look: impl Fn(u64) -> Look<T>) -> Seen<(u32, T)> {
+    let mut damaged = false;
     for _ in 0..READ_ATTEMPTS_MAX {
         match (look(0), look(1)) {
             (Look::Found(a, first), Look::Found(b, second)) => {
-                return Some(if newer(b, a) { (b, second) } else { (a, first) });
+                return Seen::Found(if newer(b, a) { (b, second) } else { (a, first) });
             }
-            (_, Look::Found(version, second)) => return Some((version, second)),
+            (_, Look::Found(version, second)) => return Seen::Found((version, second)),
             (Look::Found(version, _), _) => {
                 if let Look::Found(still, first) = look(0)
                     && still == version
                 {
-                    return Some((version, first));
+                    return Seen::Found((version, first));
                 }
             }
-            (Look::Foreign, Look::Foreign) => return None,
-            (Look::InProgress, _) | (_, Look::InProgress) => {}
+            (Look::Blank, Look::Blank) => return Seen::Nothing,
+            (Look::Damaged(_), Look::Damaged(_) | Look::Blank)
+            | (Look::Blank, Look::Damaged(_)) => return Seen::Damaged,
+            (first, second) => {
+                let lost = |it: &Look<T>| matches!(it, Look::Damaged(_));
+                damaged |= lost(&first) || lost(&second);
+            }
         }
         std::hint::spin_loop();
     }
-    None
+    if damaged {
+        Seen::Damaged
+    } else {
+        Seen::Nothing
+    }
 }
 
 /// Whether version `a` was written after `b`, although versions wrap.
@@ -191,44 +305,4 @@ fn newer(a: u32, b: u32) -> bool {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::memory::{Device, Memory};
-
-    const NONCE: u32 = 0xC0FF_EE01;
-
-    #[test]
-    fn garbage_and_older_laps_are_not_records() {
-        let memory = Device::new(4096, 7).host(1);
-        assert_eq!(observe(&memory, 64, commit_word(NONCE, 1)), None);
-        publish(&memory, 64, &[3; 56], commit_word(NONCE, 1));
-        assert_eq!(observe(&memory, 64, commit_word(NONCE, 1)), Some([3; 56]));
-        assert_eq!(observe(&memory, 64, commit_word(NONCE, 2)), None);
-        assert_eq!(observe(&memory, 64, commit_word(NONCE + 1, 1)), None);
-        withdraw(&memory, 64);
-        assert_eq!(peek(&memory, 64, NONCE), None);
-    }
-
-    #[test]
-    fn a_row_survives_a_writer_that_dies_half_way() {
-        let memory = Device::new(4096, 7).host(1);
-        assert_eq!(read_row(&memory, 128, NONCE), None);
-        rewrite(&memory, 128, NONCE, 1, &[1; 56]);
-        rewrite(&memory, 128, NONCE, 2, &[2; 56]);
-        // The third rewrite stops after its first store.
-        memory.store(128 + SLOT_BYTES + COMMIT_AT, IN_PROGRESS);
-        assert_eq!(read_row(&memory, 128, NONCE), Some((2, [2; 56])));
-    }
-
-    #[test]
-    fn versions_may_wrap() {
-        let memory = Device::new(4096, 7).host(1);
-        for version in [u32::MAX - 1, u32::MAX, 0, 1] {
-            rewrite(&memory, 0, NONCE, version, &[version as u8; 56]);
-            assert_eq!(
-                read_row(&memory, 0, NONCE),
-                Some((version, [version as u8; 56]))
-            );
-        }
-    }
-}
+mod tests;

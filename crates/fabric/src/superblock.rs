@@ -8,12 +8,15 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::crc::crc32c;
 use crate::geometry::{Geometry, INDEX_PAGES_MAX};
 use crate::layout::{Layout, TABLES};
-use crate::memory::{LINE_BYTES, Memory};
+use crate::memory::{Damage, LINE_BYTES, Memory};
 
 /// Version of everything in the region. Whoever changes a layout raises it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes set aside for the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
+
+/// Where the second copy lies, for when the first is damaged.
+const COPY_AT: u64 = 2048;
 
 const MAGIC: [u8; 8] = *b"EMBARREG";
 
@@ -51,7 +54,8 @@ struct Raw {
 }
 
 const RAW_BYTES: usize = size_of::<Raw>();
-const _: () = assert!(RAW_BYTES as u64 <= SUPERBLOCK_BYTES && RAW_BYTES == 72 + 32 * TABLES);
+const _: () = assert!(RAW_BYTES as u64 <= COPY_AT && RAW_BYTES == 72 + 32 * TABLES);
+const _: () = assert!(COPY_AT + RAW_BYTES as u64 <= SUPERBLOCK_BYTES);
 const _: () = assert!(std::mem::offset_of!(Raw, version) == 8);
 const _: () = assert!(std::mem::offset_of!(Raw, crc) == 12);
 const _: () = assert!(std::mem::offset_of!(Raw, created) == 24);
@@ -142,16 +146,30 @@ impl Superblock {
 
     pub(crate) fn store<M: Memory>(&self, memory: &M) {
         let bytes = self.encode();
-        memory.write(0, &bytes);
-        memory.write_back(0, bytes.len() as u64);
+        for at in [0, COPY_AT] {
+            memory.write(at, &bytes);
+            memory.write_back(at, bytes.len() as u64);
+        }
         memory.fence();
     }
 
     pub(crate) fn load<M: Memory>(memory: &M) -> Result<Self, Invalid> {
-        let mut page = vec![0; RAW_BYTES.min(memory.len() as usize)];
+        let mut page = vec![0; SUPERBLOCK_BYTES.min(memory.len()) as usize];
         memory.invalidate(0, page.len() as u64);
         memory.read(0, &mut page);
-        Self::decode(&page)
+        if Self::decode(&page).is_err() {
+            memory.note_damage(0, Damage::Lost);
+        }
+        Self::decode_either(&page)
+    }
+
+    /// As [`Superblock::decode`], of a page with both copies.
+    pub(crate) fn decode_either(page: &[u8]) -> Result<Self, Invalid> {
+        // What the first says is wrong with it counts, unless the second is right.
+        Self::decode(page).or_else(|wrong| {
+            let copy = page.get(COPY_AT as usize..).unwrap_or_default();
+            Self::decode(copy).map_err(|_| wrong)
+        })
     }
 }
 
@@ -170,6 +188,7 @@ const _: () = assert!((INDEX_PAGES_MAX as u64) * 4096 * 32 < 1 << 60);
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::memory::Device;
 
     fn sample() -> Superblock {
         Superblock {
@@ -193,6 +212,25 @@ mod tests {
             assert!(Superblock::decode(&bad).is_err(), "byte {at}");
         }
         assert!(Superblock::decode(&good[..good.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn either_copy_is_enough() {
+        let memory = Device::new(SUPERBLOCK_BYTES, 7).host(1);
+        sample().store(&memory);
+        for at in [0, COPY_AT] {
+            let was = memory.load(at + 48);
+            memory.store(at + 48, was ^ 4);
+            assert_eq!(Superblock::load(&memory), Ok(sample()));
+            memory.store(at + 48, was);
+        }
+        for at in [0, COPY_AT] {
+            memory.store(at + 48, 4);
+        }
+        assert!(matches!(
+            Superblock::load(&memory),
+            Err(Invalid::Damaged(_))
+        ));
     }
 
     #[test]

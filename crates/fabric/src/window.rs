@@ -53,10 +53,17 @@ impl<M: Memory> WindowWriter<M> {
             chain,
             first,
             next,
+            lost: 0,
             ..self.window
         };
         self.row.store(&self.window);
         self.tell();
+    }
+
+    /// Says below which offset messages were lost to damage.
+    pub fn set_lost(&mut self, lost: u64) {
+        self.window.lost = lost;
+        self.row.store(&self.window);
     }
 
     /// Raises the end: offsets below `next` may be read from now on.

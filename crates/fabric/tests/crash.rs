@@ -85,7 +85,7 @@ fn live(host: &Host, promised: &mut Promised) {
         lane.publish(reader.position(), &record);
         kept.push((next, span));
         // The consumer.
-        let (_, found) = reader.next().expect("just published");
+        let (_, found) = reader.take().found().expect("just published");
         assert_eq!(found, record, "a record of this incarnation");
         let indexed = IndexRecord {
             base: next,
@@ -141,7 +141,7 @@ fn recover<M: Memory>(region: &Region<M>, blog: &Blog<M>) -> Vec<(u64, embar_fab
 
 /// The records that the window retains, in order and without holes.
 fn check<M: Memory>(region: &Region<M>) -> Vec<IndexRecord> {
-    let window = region.window(1, TOPIC).unwrap_or_default();
+    let window = region.window(1, TOPIC).found().unwrap_or_default();
     let scanned = region.index_reader(1).scan();
     assert!(scanned.len() <= 1, "one chain only");
     let mut records = scanned
@@ -271,7 +271,8 @@ fn a_row_or_cell_holds_the_old_or_the_new_at_any_step() {
         }));
         host.crash();
         let there = Arc::new(cluster.control.host(99));
-        let (version, body) = read_row(&*there, 8192, NONCE).expect("old or new");
+        let row = read_row(&*there, 8192, NONCE).found();
+        let (version, body) = row.expect("old or new");
         assert_eq!(body, [version as u8; 56]);
         let blogs = cluster
             .blogs
@@ -282,7 +283,8 @@ fn a_row_or_cell_holds_the_old_or_the_new_at_any_step() {
             .expect("whole")
             .cells()
             .load(1);
-        let (cell, payload) = seen.expect("old or new");
+        let (cell, payload) = seen.found().expect("old or new");
+        let cell = cell.div_ceil(2);
         assert_eq!(payload, [cell as u8; 300]);
         for found in [version, cell] {
             assert!(

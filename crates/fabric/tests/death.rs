@@ -85,7 +85,10 @@ fn a_killed_holder_is_dead() {
             assert!(Instant::now() < deadline, "the lock outlived its process");
         }
         // Whatever it was storing when it died, one of its rows is whole.
-        let row = region.control_row(1).expect("stored a thousand times");
+        let row = region
+            .control_row(1)
+            .found()
+            .expect("stored a thousand times");
         assert!(row.heartbeat == row.epoch_seen && row.heartbeat >= 999);
         assert_eq!(region.incarnation(1), incarnation * 2 - 1);
         assert_eq!(

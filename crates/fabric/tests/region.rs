@@ -101,7 +101,8 @@ fn what_one_process_creates_another_opens() {
     assert_eq!(
         opened
             .lane_reader(1, 1)
-            .next()
+            .take()
+            .found()
             .map(|(_, record)| record.sequence),
         Some(9)
     );
@@ -296,6 +297,7 @@ fn damage_is_told_from_another_version_and_from_absence() {
         ("checksum", |dir| {
             let mut control = fs::read(dir.join("control"))?;
             control[40] ^= 1;
+            control[2048 + 40] ^= 1;
             fs::write(dir.join("control"), control)
         }),
         ("instead of", |dir| {
@@ -328,6 +330,7 @@ fn another_version_is_refused_and_can_be_removed() {
     drop(create(&dir));
     let mut control = fs::read(dir.join("control")).expect("there");
     control[8] = 99;
+    control[2048..2056].fill(0);
     fs::write(dir.join("control"), control).expect("ours");
     fs::write(dir.join("takeover"), "").expect("as older versions have it");
     let refused = open(&dir).expect_err("another version");

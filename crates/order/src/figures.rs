@@ -44,6 +44,8 @@ pub struct Figures {
     pub given_up: u64,
     /// Notices: not the session's secret.
     pub wrong_secret: u64,
+    /// Notices: the record could not be read.
+    pub unreadable: u64,
 }
 
 impl Figures {
@@ -62,6 +64,7 @@ impl Figures {
             NoticeKind::InUse => &mut self.in_use,
             NoticeKind::GivenUp => &mut self.given_up,
             NoticeKind::WrongSecret => &mut self.wrong_secret,
+            NoticeKind::Unreadable => &mut self.unreadable,
         } += 1;
     }
 }

@@ -11,7 +11,7 @@
 use embar_fabric::canary::{Canary, sings};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Memory, Region};
+use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Memory, Region, Seen};
 
 use crate::reign::Reign;
 
@@ -109,7 +109,7 @@ impl<M: Memory> Follower<M> {
     /// The first position of this reign, where the cut through the one before was made; `None`
     /// while the reign does not know the chain.
     pub fn start_of(&self, reign: Reign) -> Option<u64> {
-        self.root(reign).map(|root| root.start)
+        self.root(reign).found().map(|root| root.start)
     }
 
     /// Appends records that follow each other from the next position on, at most `limit`.
@@ -123,6 +123,7 @@ impl<M: Memory> Follower<M> {
                     Located::Here(place) => *self.place.insert(place),
                     Located::NotYet => return Found::End,
                     Located::Gone { first } => return Found::Gone { first },
+                    Located::Damaged => return self.end_here(),
                 },
             };
             if out.len() == end {
@@ -137,9 +138,9 @@ impl<M: Memory> Follower<M> {
                 Step::End => return Found::End,
                 Step::Lost => match self.locate(reign) {
                     Located::Here(again) if again.is_in(&place) && again.until.is_some() => {
-                        self.damaged = true;
-                        return Found::End;
+                        return self.end_here();
                     }
+                    Located::Damaged => return self.end_here(),
                     Located::Here(other) => self.place = Some(other),
                     Located::NotYet => {
                         self.place = None;
@@ -151,13 +152,24 @@ impl<M: Memory> Follower<M> {
         }
     }
 
+    /// What comes next is damaged.
+    fn end_here(&mut self) -> Found {
+        self.damaged = true;
+        Found::End
+    }
+
     /// Reads on in a page.
     fn read_page(&mut self, mut place: Place, end: usize, out: &mut Vec<GoiRecord>) -> Step {
         let pages = &self.pages[usize::from(place.area)];
         let from = place.slot;
         while place.slot < PAGE_RECORDS && out.len() < end && place.until != Some(self.next) {
-            let Some(record) = pages.record(place.page, place.generation, place.slot) else {
-                break;
+            let record = match pages.record(place.page, place.generation, place.slot) {
+                Seen::Found(record) => record,
+                Seen::Nothing => break,
+                Seen::Damaged => {
+                    self.damaged = true;
+                    break;
+                }
             };
             place.slot += 1;
             if record.end() <= self.next && self.next > record.base {
@@ -186,39 +198,78 @@ impl<M: Memory> Follower<M> {
         if out.len() == end || place.until == Some(self.next) {
             return Step::On;
         }
-        if place.slot == PAGE_RECORDS
-            && let Some(next) = pages.link(place.page, place.generation)
-            && let Some((generation, header)) = pages.page(next)
-            && header.chain == self.chain
-            && header.start == self.next
-        {
-            self.place = Some(Place {
-                page: next,
-                generation,
-                slot: 0,
-                ..place
-            });
-            return Step::On;
+        if place.slot == PAGE_RECORDS {
+            match self.page_behind(&place) {
+                Seen::Found((page, generation)) => {
+                    self.place = Some(Place {
+                        page,
+                        generation,
+                        slot: 0,
+                        ..place
+                    });
+                    return Step::On;
+                }
+                Seen::Nothing => {}
+                Seen::Damaged => {
+                    self.damaged = true;
+                    return Step::End;
+                }
+            }
         }
         if place.until.is_some() {
             return Step::Lost;
         }
         // Nothing yet, or the page was given back while we were elsewhere.
-        let still = pages
-            .page(place.page)
-            .is_some_and(|(generation, _)| generation == place.generation);
+        let pages = &self.pages[usize::from(place.area)];
+        let now = pages.page(place.page).found();
+        let still = now.is_some_and(|(generation, _)| generation == place.generation);
         if still { Step::End } else { Step::Lost }
     }
 
-    fn root(&self, reign: Reign) -> Option<GoiRoot> {
-        let root = self.region.goi_root(reign.area, cell_of(self.chain))?;
-        (root.chain == self.chain && root.epoch == reign.epoch).then_some(root)
+    /// The page that follows in the same epoch, and its generation.
+    fn page_behind(&self, place: &Place) -> Seen<(u32, u32)> {
+        let pages = &self.pages[usize::from(place.area)];
+        let next = match pages.link(place.page, place.generation) {
+            Seen::Found(next) => next,
+            Seen::Nothing => return Seen::Nothing,
+            Seen::Damaged => {
+                let here = pages.page(place.page).found();
+                let epoch = here.map(|(_, header)| header.epoch);
+                match epoch.and_then(|epoch| pages.find(self.chain, epoch, self.next)) {
+                    Some(next) => next,
+                    None => return Seen::Damaged,
+                }
+            }
+        };
+        match pages.page(next) {
+            Seen::Found((generation, header)) => {
+                let follows = header.chain == self.chain && header.start == self.next;
+                if follows {
+                    Seen::Found((next, generation))
+                } else {
+                    Seen::Nothing
+                }
+            }
+            Seen::Nothing => Seen::Nothing,
+            Seen::Damaged => Seen::Damaged,
+        }
+    }
+
+    fn root(&self, reign: Reign) -> Seen<GoiRoot> {
+        match self.region.goi_root(reign.area, cell_of(self.chain)) {
+            Seen::Found(root) if (root.chain, root.epoch) != (self.chain, reign.epoch) => {
+                Seen::Nothing
+            }
+            seen => seen,
+        }
     }
 
     /// The page of the next position, in the order as this reign has it.
     fn locate(&self, reign: Reign) -> Located {
-        let Some(root) = self.root(reign) else {
-            return Located::NotYet;
+        let root = match self.root(reign) {
+            Seen::Found(root) => root,
+            Seen::Nothing => return Located::NotYet,
+            Seen::Damaged => return Located::Damaged,
         };
         if self.next < root.first {
             return Located::Gone { first: root.first };
@@ -226,20 +277,25 @@ impl<M: Memory> Follower<M> {
         if self.next < root.start {
             return self.locate_before(reign, &root);
         }
+        if root.damaged != 0 {
+            return Located::Damaged;
+        }
         let Some(mut page) = root.head.checked_sub(1) else {
             return Located::NotYet;
         };
         let pages = &self.pages[usize::from(reign.area)];
-        let Some((mut generation, header)) = self.page(reign.area, page) else {
-            return Located::NotYet;
+        let (mut generation, header) = match self.page(reign.area, page) {
+            Seen::Found(found) => found,
+            Seen::Nothing => return Located::NotYet,
+            Seen::Damaged => return Located::Damaged,
         };
         let mut start = header.start;
         if self.next < start {
             return Located::Gone { first: start };
         }
         // Starts grow, or damaged links would lead around for ever.
-        while let Some(next) = pages.link(page, generation)
-            && let Some((its, header)) = self.page(reign.area, next)
+        while let Seen::Found(next) = pages.link(page, generation)
+            && let Seen::Found((its, header)) = self.page(reign.area, next)
             && start < header.start
             && header.start <= self.next
         {
@@ -266,9 +322,13 @@ impl<M: Memory> Follower<M> {
             let found = page
                 .checked_sub(1)
                 .filter(|_| usize::from(area) < self.pages.len());
-            let found = found.and_then(|page| Some((page, self.page(area, page)?)));
-            let Some((page, (its, header))) = found else {
+            let Some(page) = found else {
                 return Located::Gone { first: start };
+            };
+            let (its, header) = match self.page(area, page) {
+                Seen::Found(found) => found,
+                Seen::Nothing => return Located::Gone { first: start },
+                Seen::Damaged => return Located::Damaged,
             };
             if its != generation || header.start >= start {
                 return Located::Gone { first: start };
@@ -292,9 +352,13 @@ impl<M: Memory> Follower<M> {
     }
 
     /// A page that is in use by this chain.
-    fn page(&self, area: u16, page: u32) -> Option<(u32, GoiPage)> {
-        let found = self.pages[usize::from(area)].page(page)?;
-        (found.1.in_use == 1 && found.1.chain == self.chain).then_some(found)
+    fn page(&self, area: u16, page: u32) -> Seen<(u32, GoiPage)> {
+        match self.pages[usize::from(area)].page(page) {
+            Seen::Found((_, header)) if header.in_use != 1 || header.chain != self.chain => {
+                Seen::Nothing
+            }
+            seen => seen,
+        }
     }
 }
 
@@ -319,5 +383,9 @@ enum Step {
 enum Located {
     Here(Place),
     NotYet,
-    Gone { first: u64 },
+    Gone {
+        first: u64,
+    },
+    /// Something on the way to it cannot be read, or the order ended here for good.
+    Damaged,
 }

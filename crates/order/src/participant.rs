@@ -20,12 +20,12 @@ use embar_fabric::canary::{Canary, sings};
 use std::collections::{BTreeMap, BTreeSet};
 
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{Claim, GoiRecord, Memory, NoticeKind, PbrRecord, Region};
+use embar_fabric::{Claim, GoiRecord, Memory, NoticeKind, PbrRecord, Region, Seen};
 
 use crate::heard::Heard;
 
 use crate::follower::{Follower, Found};
-use crate::reign::{Reign, Throne};
+use crate::reign::{self, Reign, Throne};
 use attached::Holds;
 use lane::{Lane, session_of};
 
@@ -139,6 +139,8 @@ pub struct Participant<M, T> {
     due: Vec<u32>,
     /// Chains that cannot be followed any further; they stay due.
     damaged: BTreeSet<u32>,
+    /// The highest epoch that anybody here has seen active.
+    seen: u32,
     /// Of the chain being read; kept for its memory.
     read: Vec<GoiRecord>,
 }
@@ -172,6 +174,7 @@ impl<M: Memory, T> Participant<M, T> {
             heard: Heard::of_order(),
             due: Vec::new(),
             damaged: BTreeSet::new(),
+            seen: reign::adopted(region),
             read: Vec::new(),
             region: region.clone(),
         }
@@ -211,6 +214,12 @@ impl<M: Memory, T> Participant<M, T> {
         self.damaged.iter().copied()
     }
 
+    /// Whether the sequencer said something of a submission and nobody can tell what: memory is damaged.
+    /// Whoever has such a submission ends, and its next incarnation goes on.
+    pub fn is_in_doubt(&self) -> bool {
+        self.lanes.iter().any(Lane::is_unreadable)
+    }
+
     /// The position that comes next of a chain, if it is followed.
     pub fn next(&self, chain: u32) -> Option<u64> {
         self.chains.get(&chain).map(Follower::next)
@@ -237,7 +246,7 @@ impl<M: Memory, T> Participant<M, T> {
             return false;
         };
         let admitted = |lane: u16| {
-            let grant = self.region.lane_grant(reign.area, self.row, lane);
+            let grant = self.region.lane_grant(reign.area, self.row, lane).found();
             grant.is_some_and(|g| g.epoch == reign.epoch && g.incarnation == self.incarnation)
         };
         // All lanes, whichever of them older incarnations have used.
@@ -327,7 +336,8 @@ impl<M: Memory, T> Participant<M, T> {
 
     fn take_in(&mut self, events: &mut Vec<Event<T>>) -> bool {
         let throne = Throne::observe(&self.region);
-        let Some(next) = throne.reign else {
+        // An older one shows where the row of the one that is active is lost.
+        let Some(next) = throne.reign.filter(|next| next.epoch >= self.seen) else {
             return false;
         };
         if self.reign != Some(next) {
@@ -372,9 +382,10 @@ impl<M: Memory, T> Participant<M, T> {
     /// before it takes the first record that makes the chain known, and answers all that it holds
     /// before the root goes: whatever it had taken before is answered, or was ordered.
     fn unknown(&self, reign: Reign) -> Vec<u32> {
-        let is_unknown = |chain: &u32| {
-            let root = self.region.goi_root(reign.area, cell_of(*chain));
-            root.is_none_or(|it| (it.chain, it.epoch) != (*chain, reign.epoch))
+        let is_unknown = |chain: &u32| match self.region.goi_root(reign.area, cell_of(*chain)) {
+            Seen::Found(it) => (it.chain, it.epoch) != (*chain, reign.epoch),
+            Seen::Nothing => true,
+            Seen::Damaged => false,
         };
         self.closed.iter().copied().filter(is_unknown).collect()
     }
@@ -472,6 +483,7 @@ impl<M: Memory, T> Participant<M, T> {
             lane.begin(reign.epoch);
         }
         self.closed.clear();
+        self.seen = reign.epoch;
         self.reign = Some(reign);
         true
     }

@@ -4,6 +4,10 @@
 //! shows a higher epoch. A successor raises its epoch before it reads what was left, so whatever
 //! counted for somebody was in memory before the raise, and the successor has it. What is read and
 //! does not count is forgotten, and read again from the successor.
+//!
+//! *Never back.* A row may be lost where memory is damaged, and the highest epoch with it. Brokers say
+//! for which epoch they began their lanes; whoever has seen an epoch never adopts a lower one, and a
+//! candidate raises above all that anybody has seen.
 
 use embar_fabric::{Memory, Region, SequencerRow, SequencerState};
 
@@ -54,8 +58,33 @@ pub(crate) fn is_active(row: &SequencerRow) -> bool {
     SequencerState::from_number(row.state) == Some(SequencerState::Active)
 }
 
-/// The rows that were ever written, by area.
+/// The rows that were ever written and can be read, by area.
 pub(crate) fn rows<M: Memory>(region: &Region<M>) -> impl Iterator<Item = (u16, SequencerRow)> {
     let areas = 0..region.geometry().areas();
-    areas.filter_map(|area| Some((area, region.sequencer_row(area)?)))
+    areas.filter_map(|area| Some((area, region.sequencer_row(area).found()?)))
+}
+
+/// Whether some candidate's row cannot be read: it may have raised any epoch.
+pub(crate) fn is_damaged<M: Memory>(region: &Region<M>) -> bool {
+    (0..region.geometry().areas()).any(|area| region.sequencer_row(area).is_damaged())
+}
+
+/// The highest epoch that a broker has begun its lanes for, or says that it has seen. It was active,
+/// whatever its candidate's row still shows. A region's epochs name their area: see [`area_of`].
+pub(crate) fn adopted<M: Memory>(region: &Region<M>) -> u32 {
+    let geometry = region.geometry();
+    let lanes = geometry
+        .data_rows()
+        .flat_map(|row| (0..geometry.lanes).map(move |lane| (row, lane)));
+    let begun = lanes.filter_map(|(row, lane)| Some(region.lane_start(row, lane).found()?.epoch));
+    let seen = (0..geometry.brokers).filter_map(|row| {
+        let seen = region.control_row(row).found()?.epoch_seen;
+        u32::try_from(seen).ok()
+    });
+    begun.chain(seen).max().unwrap_or(0)
+}
+
+/// The area of the candidate that raised an epoch.
+pub(crate) fn area_of<M: Memory>(region: &Region<M>, epoch: u32) -> u16 {
+    (epoch % u32::from(region.geometry().areas())) as u16
 }

@@ -64,7 +64,9 @@ pub struct Sequencer<M> {
     said: SequencerRow,
     /// Of each cell the newest chain that was ordered, unless it was deleted.
     newest: Vec<Option<u32>>,
-    cut_short: Vec<u32>,
+    /// Chains whose order ended for good.
+    damaged: Vec<u32>,
+    lost_sessions: u32,
     core: Core,
     goi: GoiWriter<M>,
     sessions: SessionTable<M>,
@@ -89,10 +91,14 @@ impl<M: Memory> Sequencer<M> {
         self.said.epoch
     }
 
-    /// Chains that were taken over up to a record that does not follow the one before it: memory is
-    /// damaged there, and what came behind it is lost.
-    pub fn cut_short(&self) -> &[u32] {
-        &self.cut_short
+    /// Chains that were taken over up to where memory is damaged. Nothing is ordered in them any more.
+    pub fn damaged(&self) -> &[u32] {
+        &self.damaged
+    }
+
+    /// Sessions that were not taken over, as their rows are damaged. They are unknown from now on.
+    pub fn lost_sessions(&self) -> u32 {
+        self.lost_sessions
     }
 
     /// What decides, and what it has counted.
@@ -111,6 +117,10 @@ impl<M: Memory> Sequencer<M> {
         let taken = self
             .lanes
             .take(&self.region, &self.core, most, &mut self.arrivals);
+        for source in self.lanes.take_unreadable() {
+            let told = Told::only(NoticeKind::Unreadable);
+            self.notices.push((source, told));
+        }
         self.refuse_other_chains(exists);
         self.look_at_brokers(now);
         self.core.arrive(&self.arrivals, now, &mut self.verdicts);
@@ -161,7 +171,8 @@ impl<M: Memory> Sequencer<M> {
         let Some(newest) = self.newest.get_mut(usize::from(cell_of(chain))) else {
             return;
         };
-        if newest.is_none_or(|newest| newest < chain) && exists(chain) {
+        let ended = self.damaged.contains(&chain);
+        if newest.is_none_or(|newest| newest < chain) && !ended && exists(chain) {
             let older = newest.replace(chain);
             if let Some(older) = older {
                 self.drop_chain(older);

@@ -96,7 +96,7 @@ fn a_chain_of_which_nothing_is_left_goes_on() {
     let news = region.window_news_writer(&first);
     let mut window = region.window_writer(&first, 0).telling(&news);
     window.reset(CHAIN, 0, 10);
-    let root = || region.goi_root(0, 0).expect("it was begun");
+    let root = || region.goi_root(0, 0).found().expect("it was begun");
     let leads = |root: embar_fabric::GoiRoot| (root.start, root.first, root.head > 0);
     assert!(sequencer.beat(&|_| true));
     assert_eq!(leads(root()), (0, 0, true));

@@ -52,7 +52,7 @@ impl Devices {
         let blog = |_| Device::new(geometry.blog_bytes, random.bits());
         let blogs: Vec<Device> = geometry.data_rows().map(blog).collect();
         let devices = Self {
-            control: control_file(geometry, random),
+            control: control_file(geometry),
             blogs,
         };
         let control = Arc::new(devices.control.host(random.bits()));
@@ -79,11 +79,11 @@ impl Devices {
     }
 }
 
-/// A control file full of garbage. Where it says who sequences, and for whom lanes are begun, what
+/// A new control file. Where it says who sequences, and for whom lanes are begun, what
 /// others do between two accesses matters most.
-pub fn control_file(geometry: &Geometry, random: &mut Random) -> Device {
+pub fn control_file(geometry: &Geometry) -> Device {
     let layout = Layout::new(geometry);
-    let mut control = Device::new(layout.control_bytes(), random.bits());
+    let mut control = Device::blank(layout.control_bytes());
     let tables = layout.tables().iter();
     let decisive = tables.filter(|table| {
         let id = table.id;

@@ -32,7 +32,7 @@ fn mapped() -> (tempfile::TempDir, [Region<Mapped>; 2]) {
 
 /// A region in memory without coherence, as two hosts see it.
 fn incoherent(seed: u64) -> [Region<Simulated>; 2] {
-    let files = [CONTROL_BYTES, BLOG_BYTES, BLOG_BYTES].map(|bytes| Device::new(bytes, seed));
+    let files = [CONTROL_BYTES, BLOG_BYTES, BLOG_BYTES].map(Device::blank);
     let host = |seed| {
         let [control, own, other] = files.each_ref().map(|file| Arc::new(file.host(seed)));
         (control, vec![own, other])

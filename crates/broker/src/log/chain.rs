@@ -77,6 +77,18 @@ impl<M: Memory> Chain<M> {
         self.window.reset(self.id, self.first, self.next);
     }
 
+    /// Messages below this offset are gone because they were damaged, and would not have been evicted by
+    /// now; 0 when none are.
+    pub fn lost(&self) -> u64 {
+        let lost = self.window.window().lost;
+        if self.first > lost { 0 } else { lost }
+    }
+
+    /// Recovery: messages below this offset were damaged.
+    pub fn set_lost(&mut self, lost: u64) {
+        self.window.set_lost(lost);
+    }
+
     pub fn batches(&self) -> u64 {
         self.entries.len() as u64
     }

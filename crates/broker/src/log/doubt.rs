@@ -8,6 +8,7 @@ use embar_fabric::memory::Memory;
 use embar_wire::control::ErrorCode;
 
 use super::Log;
+use super::chain::Chain;
 use super::order::{Answer, Tag};
 
 impl<M: Memory> Log<M> {
@@ -69,9 +70,32 @@ impl<M: Memory> Log<M> {
         self.ordering.answer(ticket, damaged);
     }
 
-    /// Whether nothing more of a topic can be ordered, or read.
+    /// Whether nothing more of a topic can be stored, or read.
     pub(super) fn is_damaged(&self, topic: u32) -> bool {
-        self.ordering.damaged.contains(&topic)
+        self.ordering.damaged.contains(&topic) || self.unknown.contains(&topic)
+    }
+
+    /// Why whoever reads all that there is of a topic would miss something, and from where on it can be
+    /// read. `None` when nothing is missing but what was evicted.
+    pub fn why_incomplete(&self, topic: u32) -> Option<String> {
+        let kept = self.kept(topic).unwrap_or_default();
+        if self.unknown.contains(&topic) {
+            let why = "what this broker has of the topic cannot be told, as memory is damaged: read it at the others, or delete the topic";
+            return Some(why.into());
+        }
+        if self.is_damaged(topic) {
+            return Some(format!(
+                "memory is damaged at position {} of the topic: nothing can be read behind it; {}..{} can be read from offset {} on",
+                kept.next, kept.first, kept.next, kept.first
+            ));
+        }
+        let lost = self.chains.get(&topic).map_or(0, Chain::lost);
+        (lost > 0).then(|| {
+            format!(
+                "memory is damaged: offsets of the topic below {lost} are lost on this broker; {}..{} can be read from offset {} on",
+                kept.first, kept.next, kept.first
+            )
+        })
     }
 
     /// Positions below `first` were given up before they were seen here: this broker stood still for

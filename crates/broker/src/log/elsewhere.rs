@@ -72,7 +72,7 @@ impl<M: Memory> Log<M> {
         let cell = cell_of(id);
         let first = self.first_elsewhere(id);
         let given_up = reign.and_then(|reign| {
-            let root = self.region.goi_root(reign.area, cell)?;
+            let root = self.region.goi_root(reign.area, cell).found()?;
             (root.chain == id && root.epoch == reign.epoch).then_some(root.first)
         });
         let lasts = || reign.is_some_and(|reign| reign.lasts(&self.region));
@@ -99,7 +99,7 @@ impl<M: Memory> Log<M> {
     /// The first position that all brokers keep of a topic.
     pub(super) fn first_elsewhere(&self, id: u32) -> u64 {
         let rows = self.region.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.region.window(row, cell_of(id)));
+        let windows = rows.filter_map(|row| self.region.window(row, cell_of(id)).found());
         let of_topic = windows.filter(|window| window.chain == id);
         of_topic.map(|window| window.first).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Reading ordered topics: the header of each batch is made anew, with its position, and its payload
+//! Reading. Of ordered topics the header of each batch is made anew, with its position, and its payload
 //! is sent from wherever it lies.
 
 use embar_fabric::RegionError;
@@ -19,8 +19,33 @@ enum Missing {
 }
 
 impl<M: Memory> Log<M> {
+    /// Whole batches from the one that contains `from`, at most `max_bytes` of
+    /// them (one batch in any case). Those of ordered topics are put into `pieces`.
+    pub fn read(
+        &self,
+        topic: u32,
+        from: u64,
+        max_bytes: usize,
+        pieces: impl FnOnce() -> Box<Pieces<M>>,
+    ) -> Read<M> {
+        let Some(chain) = self.chains.get(&topic) else {
+            return self.read_ordered(topic, from, max_bytes, pieces);
+        };
+        if self.is_damaged(topic) || from < chain.first && from < chain.lost() {
+            return Read::Damaged;
+        }
+        if from < chain.first {
+            return Read::Evicted { first: chain.first };
+        }
+        if from >= chain.next {
+            return Read::End;
+        }
+        let (span, next) = chain.run(from, max_bytes);
+        Read::Batches { span, next }
+    }
+
     /// As [`Log::read`], for ordered topics.
-    pub(super) fn read_ordered(
+    fn read_ordered(
         &self,
         topic: u32,
         from: u64,
@@ -138,7 +163,7 @@ impl<M: Memory> Log<M> {
     }
 
     fn first_of(&self, row: u16, topic: u32) -> Option<u64> {
-        let window = self.region.window(row, cell_of(topic))?;
+        let window = self.region.window(row, cell_of(topic)).found()?;
         (window.chain == topic).then_some(window.first)
     }
 

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use embar_fabric::Seen;
 use embar_fabric::blog::Blog;
 use embar_fabric::memory::Memory;
 use embar_fabric::records::{PbrKind, PbrRecord};
@@ -69,9 +70,16 @@ impl<M: Memory> Log<M> {
         for lane in 0..self.region.geometry().lanes {
             let mut reader = self.region.lane_reader(self.claim.row(), lane);
             reader.seek_oldest();
-            while let Some((_, record)) = reader.next() {
-                if PbrKind::from_number(record.kind) == Some(PbrKind::Batch) {
-                    each(&record);
+            loop {
+                match reader.take() {
+                    Seen::Found((_, record)) => {
+                        if PbrKind::from_number(record.kind) == Some(PbrKind::Batch) {
+                            each(&record);
+                        }
+                    }
+                    // No sequencer can read it, either.
+                    Seen::Damaged => {}
+                    Seen::Nothing => break,
                 }
             }
         }

@@ -230,7 +230,7 @@ impl<M: Memory> Log<M> {
             return false;
         };
         // Whoever still reads it elsewhere takes bytes from the memory that goes.
-        let window = self.region.window(self.claim.row(), cell_of(topic));
+        let window = self.region.window(self.claim.row(), cell_of(topic)).found();
         if window.is_some_and(|window| window.chain == topic) {
             closed.close();
         }
@@ -353,6 +353,12 @@ impl<M: Memory> Log<M> {
         let mut news = more || !events.is_empty();
         self.ordering.seen += events.len() as u64;
         self.ordering.looks = (self.ordering.looks + LOOKS_PER_POLL).min(LOOKS_MAX);
+        if self.ordering.participant.is_in_doubt() && !self.ordering.overtaken {
+            self.ordering.overtaken = true;
+            tracing::error!(
+                "the sequencer's answer to a batch cannot be read: memory is damaged, and nobody can tell which batch it was"
+            );
+        }
         for event in events.drain(..) {
             match event {
                 Event::Ordered { chain, record, .. } if !self.continues(chain, &record) => {
@@ -483,6 +489,11 @@ impl<M: Memory> Log<M> {
             NoticeKind::GivenUp => refused(ErrorCode::SessionGivenUp),
             NoticeKind::WrongSecret => refused(ErrorCode::WrongSecret),
             NoticeKind::Malformed => refused(ErrorCode::InvalidArgument),
+            // The record was damaged in its lane; the batch was not. Whoever sent it sends it again.
+            NoticeKind::Unreadable if record.kind == PbrKind::Batch as u8 => {
+                refused(ErrorCode::HeldFull)
+            }
+            NoticeKind::Unreadable => refused(ErrorCode::NoSequencer),
         }
     }
 

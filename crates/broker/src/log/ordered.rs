@@ -261,7 +261,7 @@ mod tests {
             sessions: 1,
             ..Geometry::default()
         };
-        let file = |bytes, seed| Arc::new(Device::new(bytes, seed).host(1));
+        let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
         let control = file(Layout::new(&geometry).control_bytes(), 1);
         let blogs = vec![file(geometry.blog_bytes, 2)];
         let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");

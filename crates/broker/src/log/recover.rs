@@ -5,8 +5,8 @@
 //! checked against its bytes all the same; positions must never change, so
 //! after a damaged batch only what lies above it is kept.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use embar_fabric::blog::{Blog, Extent};
@@ -55,15 +55,18 @@ impl<M: Memory> Log<M> {
             region.index_reader(row).scan().into_iter().collect();
         let mut index = region.index_writer(claim);
         let blog = region.blog(claim);
-        let mut chains = BTreeMap::new();
+        let (mut chains, mut unknown) = (BTreeMap::new(), BTreeSet::new());
         for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
-            let window = region
-                .window(row, topic.cell())
-                .filter(|w| w.chain == topic.id);
+            let seen = region.window(row, topic.cell());
+            let is_lost = seen.is_damaged();
+            let window = seen.found().filter(|w| w.chain == topic.id);
             let writer = region.window_writer(claim, topic.cell());
             let mut chain = Chain::new(topic.id, topic.retention_bytes, writer);
             let records = found.remove(&topic.id).unwrap_or_default();
-            restore(&mut chain, &blog, window, &records, &mut recovered);
+            if is_lost && records.is_empty() {
+                unknown.insert(topic.id);
+            }
+            let lost = restore(&mut chain, &blog, window, &records, &mut recovered);
             if chain.batches() > 0 {
                 index.release_before(topic.id, chain.first);
             } else {
@@ -71,6 +74,9 @@ impl<M: Memory> Log<M> {
                 index.drop_chain(topic.id);
             }
             chain.publish_window();
+            if lost > 0 {
+                chain.set_lost(lost);
+            }
             chains.insert(topic.id, chain);
         }
         for deleted in found.into_keys() {
@@ -92,6 +98,7 @@ impl<M: Memory> Log<M> {
             evictions: 0,
             recalls: 0,
             recovered,
+            unknown,
         };
         let kept: Vec<u32> = log.chains.keys().copied().collect();
         kept.into_iter().for_each(|id| log.resized(id));
@@ -207,13 +214,15 @@ fn find<'a, M: Memory>(
     Some(found)
 }
 
+/// Returns the offset below which messages are lost, 0 if none are.
 fn restore<M: Memory>(
     chain: &mut Chain<M>,
     blog: &Blog<M>,
     window: Option<Window>,
     records: &[IndexRecord],
     recovered: &mut Recovered,
-) {
+) -> u64 {
+    let damaged_before = recovered.damaged;
     let evicted_below = window.map_or(0, |w| w.first);
     let retained = records.iter().filter(|r| r.base >= evicted_below);
     let mut run = Run::default();
@@ -239,6 +248,13 @@ fn restore<M: Memory>(
         .max(records.last().map_or(0, end));
     if chain.batches() == 0 || chain.next < next {
         chain.restart_at(next);
+    }
+    let missing = window.is_some_and(|w| w.first < w.next && w.first < chain.first);
+    let before = window.map_or(0, |w| w.lost);
+    if missing || recovered.damaged > damaged_before {
+        before.max(chain.first)
+    } else {
+        before
     }
 }
 

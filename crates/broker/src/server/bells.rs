@@ -134,7 +134,7 @@ impl ToBrokers {
     /// Looks which brokers there are.
     pub fn look(&mut self, alive: &dyn Fn(u16) -> bool) {
         for ((row, sleepers), threads) in self.sleepers.iter().zip(&mut self.threads) {
-            let said = self.region.broker_row(*row).filter(|_| alive(*row));
+            let said = self.region.broker_row(*row).found().filter(|_| alive(*row));
             *threads = said.map_or(0, |row| usize::from(row.lanes).min(sleepers.len()));
         }
     }

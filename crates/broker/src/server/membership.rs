@@ -1,11 +1,13 @@
 //! The small thread that keeps a broker in its cluster: heartbeat, topics that were deleted, the profile
 //! in the log, and the end of a broker that leaves.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use embar_fabric::Damage;
 use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::ControlRow;
@@ -42,10 +44,11 @@ impl Pulse {
     }
 
     /// Says so.
-    pub fn beat(&mut self, at: At) {
+    pub fn beat(&mut self, at: At, epoch_seen: u32) {
         self.control.store(&ControlRow {
             pid: std::process::id(),
             incarnation: self.incarnation,
+            epoch_seen: epoch_seen.into(),
             heartbeat: at.wall.0,
             ..ControlRow::default()
         });
@@ -70,12 +73,13 @@ impl Membership {
         let (over, ended) = mpsc::channel();
         let mut reporter = Reporter::new(&node, clock.at());
         let mut departure = Departure::default();
+        let mut damage = DamageReport::default();
         let beat = std::thread::Builder::new().name(format!("embar-beat-{}", node.id));
         let beat = beat.spawn(move || {
             let mut beat = BEAT;
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(beat) {
                 let at = clock.at();
-                pulse.beat(at);
+                pulse.beat(at, node.reign().map_or(0, |reign| reign.epoch));
                 node.refresh_topics();
                 if node.is_overtaken() {
                     tracing::error!("this broker was overtaken: it ends, to be started again");
@@ -83,6 +87,7 @@ impl Membership {
                     return;
                 }
                 reporter.report(&node, at);
+                damage.report(&node);
                 beat = BEAT;
                 match departure.step(&node, at.now, threads.have_ended()) {
                     Leaving::No => continue,
@@ -144,5 +149,33 @@ impl Reporter {
             tracing::info!("\n{interval}");
         }
         self.last = now;
+    }
+}
+
+/// Puts what was found to be damaged into the log, once for each place.
+#[derive(Default)]
+struct DamageReport {
+    told: HashSet<(&'static str, u64, Damage)>,
+}
+
+impl DamageReport {
+    fn report(&mut self, node: &Node<Mapped>) {
+        for (table, entry, damage) in node.region.damage() {
+            if !self.told.insert((table, entry, damage)) {
+                continue;
+            }
+            match damage {
+                Damage::Repaired => tracing::warn!(
+                    table,
+                    entry,
+                    "one bit of shared memory was wrong and was put right: check this machine's memory"
+                ),
+                Damage::Lost => tracing::error!(
+                    table,
+                    entry,
+                    "a record in shared memory is damaged, and is not used: check this machine's memory, and who else writes to the region's files"
+                ),
+            }
+        }
     }
 }

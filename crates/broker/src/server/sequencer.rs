@@ -206,10 +206,16 @@ impl Thread {
             &|chain| self.chains.exists(chain),
             Box::new(move |row, record| is_intact(&region, row, record)),
         )?;
-        for chain in sequencer.cut_short() {
+        for chain in sequencer.damaged() {
             tracing::error!(
                 topic = self.chains.name(*chain),
-                "the order of a topic is damaged: it goes on before the damage, and batches behind that are lost"
+                "the order of a topic is damaged and ends there: what comes before can be read, and nothing more is stored; delete the topic, or publish to another"
+            );
+        }
+        if sequencer.lost_sessions() > 0 {
+            tracing::error!(
+                sessions = sequencer.lost_sessions(),
+                "the rows of publishers' sessions are damaged: these publishers are told that nobody knows their session, and others go on"
             );
         }
         let found = sequencer.core().figures();

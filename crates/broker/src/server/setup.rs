@@ -77,7 +77,7 @@ pub(super) fn join(
     said.set_address(address);
     let presence = Presence::begin(&region, &claim, said);
     let mut pulse = Pulse::new(&region, &claim);
-    pulse.beat(clock.at());
+    pulse.beat(clock.at(), 0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     region.prefault(row, threads, &|done, total| {
         progress(Progress::Prefault { done, total })

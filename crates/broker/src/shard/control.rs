@@ -15,7 +15,7 @@ use super::{At, Shard, members, refusal};
 use crate::connection::{Cursor, NotSent, Peer};
 use crate::node::{HEAD, Node};
 use crate::profile::Counter;
-use crate::topics::Topic;
+use crate::topics::{Topic, TopicTable};
 
 /// Either the answer, or why there is none.
 pub(super) type Answer = Result<Control, ErrorReply>;
@@ -145,7 +145,12 @@ impl<M: Memory> Shard<M> {
             self.node.log().poll_order();
         }
         let extents = self.node.log().kept(topic.id);
-        let extents = extents.ok_or_else(|| unknown_topic(&subscribe.topic))?;
+        let extents =
+            extents.ok_or_else(|| unknown_topic(&self.node.topics(), &subscribe.topic))?;
+        let incomplete = self.node.log().why_incomplete(topic.id);
+        if let (StartAt::Earliest, Some(why)) = (subscribe.start, incomplete) {
+            return Err(refusal(ErrorCode::Internal, why));
+        }
         let start = match subscribe.start {
             StartAt::Earliest => extents.first,
             StartAt::Latest => extents.next,
@@ -198,6 +203,7 @@ impl<M: Memory> Shard<M> {
         let heartbeat = node
             .region
             .control_row(node.id)
+            .found()
             .map_or(0, |row| row.heartbeat);
         Control::StatusReply(StatusReply {
             brokers: vec![BrokerStatus {
@@ -253,11 +259,9 @@ fn already_streaming() -> ErrorReply {
     refusal(ErrorCode::BadFrame, what.into())
 }
 
-fn unknown_topic(name: &str) -> ErrorReply {
-    let mut error = refusal(
-        ErrorCode::UnknownTopic,
-        format!("no topic is called {name}: create it with `embar topic create {name}`"),
-    );
+fn unknown_topic<M: Memory>(topics: &TopicTable<M>, name: &str) -> ErrorReply {
+    let why = topics.missing(name);
+    let mut error = refusal(why.code(), why.to_string());
     error.topic = Some(name.into());
     error
 }
@@ -281,7 +285,8 @@ fn open_topic<M: Memory>(node: &Node<M>, name: &str, id: u32) -> Result<Topic, E
     node.refresh_topics();
     // Under one guard: a topic that is deleted meanwhile must not be opened again.
     let topics = node.topics();
-    let topic = topics.by_name(name).ok_or_else(|| unknown_topic(name))?;
+    let topic = topics.by_name(name);
+    let topic = topic.ok_or_else(|| unknown_topic(&topics, name))?;
     if id != 0 && topic.id != id {
         return Err(topic_replaced(name));
     }
@@ -303,8 +308,10 @@ fn list<M: Memory>(node: &Node<M>, asked: &ListTopics) -> Control {
 
 fn describe<M: Memory>(node: &Node<M>, name: &str) -> Answer {
     node.refresh_topics();
-    let topic = node.topics().by_name(name).cloned();
-    let topic = topic.ok_or_else(|| unknown_topic(name))?;
+    let topics = node.topics();
+    let topic = topics.by_name(name).cloned();
+    let topic = topic.ok_or_else(|| unknown_topic(&topics, name))?;
+    drop(topics);
     let mut partitions = Vec::new();
     if node.takes_data() {
         let extents = node.log().kept(topic.id).unwrap_or_default();
@@ -326,7 +333,11 @@ pub(super) fn must_be_head<M: Memory>(node: &Node<M>) -> Result<(), ErrorReply> 
     if node.is_head() {
         return Ok(());
     }
-    let head = node.region.broker_row(HEAD).and_then(|row| row.address());
+    let head = node
+        .region
+        .broker_row(HEAD)
+        .found()
+        .and_then(|row| row.address());
     let place = head.map_or_else(String::new, |a| format!(" at {a}"));
     Err(refusal(
         ErrorCode::NotHead,

@@ -133,7 +133,7 @@ pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Contro
         node.topics().by_name(name).map(|topic| topic.order.into())
     });
     let brokers = (0..node.region.geometry().brokers).filter_map(|id| {
-        let row = node.region.broker_row(id)?;
+        let row = node.region.broker_row(id).found()?;
         let state = match row.broker_state()? {
             RowState::Free => return None,
             RowState::Left => BrokerState::Left,

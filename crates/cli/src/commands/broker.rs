@@ -215,7 +215,7 @@ fn have_left(dir: &Path, rows: &[(u16, u32)]) -> bool {
         return false;
     };
     let has_left = |row| {
-        let found = region.broker_row(row);
+        let found = region.broker_row(row).found();
         found.and_then(|found| found.broker_state()) == Some(BrokerState::Left)
     };
     !rows.is_empty() && rows.iter().all(|(row, _)| has_left(*row))

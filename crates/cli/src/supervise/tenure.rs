@@ -57,7 +57,7 @@ impl Tenures {
 
     /// Who has row `id`.
     pub fn of(&self, id: u16) -> Tenure {
-        let row = self.region.broker_row(id);
+        let row = self.region.broker_row(id).found();
         let state = row.as_ref().and_then(BrokerRow::broker_state);
         let held = self.held.iter().find(|(row, _)| *row == id);
         match held {

@@ -117,7 +117,7 @@ impl Brokers {
     /// Messages of a topic that had to make room, for everybody.
     pub fn gone(&self, topic: u32) -> u64 {
         let rows = self.region.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.region.window(row, cell_of(topic)));
+        let windows = rows.filter_map(|row| self.region.window(row, cell_of(topic)).found());
         let firsts = windows
             .filter(|window| window.chain == topic)
             .map(|window| window.first);

@@ -6,7 +6,7 @@ use super::{LINK_SLOT, PAGE_RECORDS};
 use crate::memory::Memory;
 use crate::pages::Pages;
 use crate::records::{GoiPage, GoiRecord};
-use crate::slot::SLOT_BYTES;
+use crate::slot::{SLOT_BYTES, Seen};
 
 /// See the module.
 #[derive(Debug)]
@@ -19,9 +19,12 @@ impl<M: Memory> GoiReader<M> {
         Self { pages }
     }
 
-    /// A page's generation and header; `None` when there is no such page, or it was never used.
-    pub fn page(&self, page: u32) -> Option<(u32, GoiPage)> {
-        (page < self.pages.pages).then(|| self.pages.header::<GoiPage>(page))?
+    /// A page's generation and header; nothing when there is no such page, or it was never used.
+    pub fn page(&self, page: u32) -> Seen<(u32, GoiPage)> {
+        if page >= self.pages.pages {
+            return Seen::Nothing;
+        }
+        self.pages.header(page)
     }
 
     /// Record `slot` of a page in this generation, if it is there.
@@ -29,9 +32,37 @@ impl<M: Memory> GoiReader<M> {
     /// # Panics
     /// When no page has so many records, or there is no such page.
     #[inline]
-    pub fn record(&self, page: u32, generation: u32, slot: u32) -> Option<GoiRecord> {
+    pub fn record(&self, page: u32, generation: u32, slot: u32) -> Seen<GoiRecord> {
         assert!(slot < PAGE_RECORDS && page < self.pages.pages);
-        self.pages.slot::<GoiRecord>(page, slot, generation)
+        let seen = self.pages.slot::<GoiRecord>(page, slot, generation);
+        // Whatever cannot be read is of this use of the page if a later record is.
+        let is_lost = seen == Seen::Nothing
+            && self.pages.is_damaged(page, slot)
+            && self.pages.slot::<GoiRecord>(page, slot + 1, generation) != Seen::Nothing;
+        if is_lost { Seen::Damaged } else { seen }
+    }
+
+    /// As [`GoiReader::record`], of a page that nobody writes any more: what cannot be read counts as
+    /// damaged, whatever it was.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn record_left(&self, page: u32, generation: u32, slot: u32) -> Seen<GoiRecord> {
+        match self.record(page, generation, slot) {
+            Seen::Nothing if self.pages.is_damaged(page, slot) => Seen::Damaged,
+            seen => seen,
+        }
+    }
+
+    /// The page of a chain that begins at a position in an epoch: where the link to it is damaged.
+    pub fn find(&self, chain: u32, epoch: u32, start: u64) -> Option<u32> {
+        (0..self.pages.pages).find(|page| {
+            let header = self.page(*page).found();
+            header.is_some_and(|(_, header)| {
+                (header.chain, header.epoch, header.start, header.in_use)
+                    == (chain, epoch, start, 1)
+            })
+        })
     }
 
     /// Makes sure that records which were seen are in memory, and not only in a cache that this host
@@ -48,11 +79,14 @@ impl<M: Memory> GoiReader<M> {
     }
 
     /// The page that follows in the same epoch, if it is linked.
-    pub fn link(&self, page: u32, generation: u32) -> Option<u32> {
+    pub fn link(&self, page: u32, generation: u32) -> Seen<u32> {
         assert!(page < self.pages.pages);
-        let link = self.pages.slot::<GoiRecord>(page, LINK_SLOT, generation)?;
-        u32::try_from(link.blog_at)
-            .ok()
-            .filter(|page| *page < self.pages.pages)
+        let link = match self.pages.slot::<GoiRecord>(page, LINK_SLOT, generation) {
+            Seen::Found(link) => u32::try_from(link.blog_at).ok(),
+            Seen::Nothing => return Seen::Nothing,
+            Seen::Damaged => None,
+        };
+        let link = link.filter(|page| *page < self.pages.pages);
+        link.map_or(Seen::Damaged, Seen::Found)
     }
 }

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{LINK_SLOT, PAGE_RECORDS, PageRef};
 use crate::memory::Memory;
 use crate::pages::Pages;
-use crate::records::{GoiPage, GoiRecord, GoiRoot, Record};
+use crate::records::{GoiPage, GoiRecord, GoiRoot};
 use crate::rows::RowWriter;
-use crate::slot::{self, commit_word};
+use crate::slot::Seen;
 
 /// No page is free: release something first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -83,8 +83,10 @@ impl<M: Memory> GoiWriter<M> {
         };
         for page in (0..writer.pages.pages).rev() {
             match writer.old_page(page) {
-                Some((chain, old)) => writer.old.entry(chain).or_default().push(old),
-                None => writer.free.push(page),
+                Seen::Found((chain, old)) => writer.old.entry(chain).or_default().push(old),
+                Seen::Nothing => writer.free.push(page),
+                // Whoever followed the order into it is to find the damage, and nothing newer.
+                Seen::Damaged => {}
             }
         }
         writer.old.values_mut().for_each(|old| sort(old));
@@ -93,16 +95,22 @@ impl<M: Memory> GoiWriter<M> {
         writer
     }
 
-    fn old_page(&self, page: u32) -> Option<(u32, Old)> {
-        let (generation, header) = self.pages.header::<GoiPage>(page)?;
+    fn old_page(&self, page: u32) -> Seen<(u32, Old)> {
+        let (generation, header) = match self.pages.header::<GoiPage>(page) {
+            Seen::Found(found) => found,
+            Seen::Nothing => return Seen::Nothing,
+            Seen::Damaged => return Seen::Damaged,
+        };
         if header.in_use != 1 {
-            return None;
+            return Seen::Nothing;
         }
         // Stale records may lie beyond the end of their epoch: then the page is kept for longer.
         let records = (0..PAGE_RECORDS)
-            .map_while(|slot| self.pages.slot::<GoiRecord>(page, slot, generation));
+            .map(|slot| self.pages.slot::<GoiRecord>(page, slot, generation))
+            .take_while(|seen| *seen != Seen::Nothing)
+            .filter_map(Seen::found);
         let end = records.last().map_or(header.start, |last| last.end());
-        Some((header.chain, Old { page, end }))
+        Seen::Found((header.chain, Old { page, end }))
     }
 
     /// Gives it another epoch, in which no chain is begun yet.
@@ -138,7 +146,8 @@ impl<M: Memory> GoiWriter<M> {
             before_generation: before.map_or(0, |page| page.generation),
             before_area: before.map_or(0, |page| page.area),
             order,
-            reserved: [0; 16],
+            damaged: 0,
+            reserved: [0; 14],
         };
         let mut chain_here = Chain {
             row,
@@ -172,6 +181,17 @@ impl<M: Memory> GoiWriter<M> {
         self.weigh(chain);
     }
 
+    /// Says that a chain's order ends where it begins in this epoch, as memory is damaged there: nothing
+    /// is appended to it in this epoch or any later one.
+    ///
+    /// # Panics
+    /// When it was not begun.
+    pub fn end_chain(&mut self, chain: u32) {
+        let known = self.chains.get_mut(&chain).expect("a chain is begun first");
+        known.root.damaged = 1;
+        known.row.store(&known.root);
+    }
+
     /// Whether the chain was begun.
     pub fn has(&self, chain: u32) -> bool {
         self.chains.contains_key(&chain)
@@ -193,9 +213,9 @@ impl<M: Memory> GoiWriter<M> {
         }
         let known = self.chains.get_mut(&chain).expect("it was there just now");
         let page = known.pages.back_mut().expect("one was opened");
-        let commit = commit_word(self.pages.nonce, self.generations[page.page as usize]);
-        let at = self.pages.slot_at(page.page, page.records);
-        slot::publish_later(&*self.pages.memory, at, &record.to_body(), commit);
+        let generation = self.generations[page.page as usize];
+        self.pages
+            .publish_later(page.page, page.records, generation, record);
         page.records += 1;
         page.end = record.end();
         known.next = record.end();
@@ -264,9 +284,8 @@ impl<M: Memory> GoiWriter<M> {
             blog_at: to.into(),
             ..Default::default()
         };
-        let commit = commit_word(self.pages.nonce, self.generations[from as usize]);
-        let at = self.pages.slot_at(from, LINK_SLOT);
-        slot::publish(&*self.pages.memory, at, &link.to_body(), commit);
+        let generation = self.generations[from as usize];
+        self.pages.publish(from, LINK_SLOT, generation, &link);
     }
 
     /// Raises the first position that this sequencer keeps of a chain: the pages below are wanted
@@ -290,7 +309,10 @@ impl<M: Memory> GoiWriter<M> {
         {
             let generation = self.generations[page.page as usize];
             (0..page.records)
-                .filter_map(|slot| self.pages.slot::<GoiRecord>(page.page, slot, generation))
+                .filter_map(|slot| {
+                    let seen = self.pages.slot::<GoiRecord>(page.page, slot, generation);
+                    seen.found()
+                })
                 .for_each(|record| leaving(&record));
             known.lead_to_first();
             self.retire(chain, page.page);
@@ -344,9 +366,7 @@ impl<M: Memory> GoiWriter<M> {
     fn publish_header(&mut self, page: u32, header: GoiPage) {
         let generation = &mut self.generations[page as usize];
         *generation += 1;
-        let commit = commit_word(self.pages.nonce, *generation);
-        let at = self.pages.header_at(page);
-        slot::publish(&*self.pages.memory, at, &header.to_body(), commit);
+        self.pages.publish_header(page, *generation, &header);
     }
 
     /// Pages that no chain uses, and pages in all.

@@ -15,7 +15,8 @@ impl<M: Memory> IndexReader<M> {
         Self { pages }
     }
 
-    /// Every chain with its records in the order of their offsets, without holes.
+    /// Every chain with its records in the order of their offsets. They have holes only where memory is
+    /// damaged.
     ///
     /// What the records say of the payload is not checked here. Records below the chain's window
     /// may be among them, and the memory they point to may be used again already.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{Found, PAGE_RECORDS};
 use crate::memory::Memory;
 use crate::pages::Pages;
-use crate::records::{IndexRecord, PageHeader, Record};
-use crate::slot::{self, commit_word};
+use crate::records::{IndexRecord, PageHeader};
+use crate::slot::{self, Seen};
 
 /// No page is free: release something first, or refuse the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +43,8 @@ struct Page {
 }
 
 impl<M: Memory> IndexWriter<M> {
-    /// Takes over what the owner before left, ends every chain at its first hole, and continues
-    /// each in a fresh page.
+    /// Takes over what the owner before left, and continues each chain in a fresh page, behind all that
+    /// can be read of it.
     pub(crate) fn attach(pages: Pages<M>) -> Self {
         let generations = (0..pages.pages)
             .map(|page| pages.generation(page))
@@ -71,9 +71,6 @@ impl<M: Memory> IndexWriter<M> {
         let mut adopted = Chain::default();
         for (found, count) in read.pages {
             self.free.remove(&found.page);
-            // Behind a hole inside of the page, what is left must not be read later as if it
-            // belonged before the next page.
-            self.withdraw(&found, count);
             let last = records
                 .nth(count as usize - 1)
                 .expect("as many records as were counted");
@@ -114,9 +111,9 @@ impl<M: Memory> IndexWriter<M> {
         }
         let entry = self.chains.get_mut(&chain).expect("it has a page");
         let page = entry.pages.back_mut().expect("it has a page");
-        let commit = commit_word(self.pages.nonce, self.generations[page.page as usize]);
-        let at = self.pages.slot_at(page.page, page.records);
-        slot::publish(&*self.pages.memory, at, &record.to_body(), commit);
+        let generation = self.generations[page.page as usize];
+        self.pages
+            .publish(page.page, page.records, generation, record);
         page.records += 1;
         page.end = record.base + u64::from(record.count);
         entry.next = page.end;
@@ -179,7 +176,7 @@ impl<M: Memory> IndexWriter<M> {
             page.sealed = true;
             entry.next = next;
             entry.pages.push_back(page);
-            self.withdraw(&found, kept as u32);
+            self.withdraw(&found, next);
         }
     }
 
@@ -211,14 +208,18 @@ impl<M: Memory> IndexWriter<M> {
         Ok(())
     }
 
-    /// Takes back the records of a page from `from` on, the last first.
-    fn withdraw(&self, found: &Found, from: u32) {
-        for slot in (from..PAGE_RECORDS).rev() {
-            if self
+    /// Takes back the records of a page from offset `next` on, and what cannot be read, the last first.
+    fn withdraw(&self, found: &Found, next: u64) {
+        for slot in (0..PAGE_RECORDS).rev() {
+            let seen = self
                 .pages
-                .slot::<IndexRecord>(found.page, slot, found.generation)
-                .is_some()
-            {
+                .slot::<IndexRecord>(found.page, slot, found.generation);
+            let stays = match seen {
+                Seen::Found(record) => record.base < next,
+                Seen::Nothing => true,
+                Seen::Damaged => false,
+            };
+            if !stays {
                 slot::withdraw(&*self.pages.memory, self.pages.slot_at(found.page, slot));
             }
         }
@@ -241,12 +242,6 @@ impl<M: Memory> IndexWriter<M> {
     fn publish_header(&mut self, page: u32, header: PageHeader) {
         let generation = &mut self.generations[page as usize];
         *generation += 1;
-        let commit = commit_word(self.pages.nonce, *generation);
-        slot::publish(
-            &*self.pages.memory,
-            self.pages.header_at(page),
-            &header.to_body(),
-            commit,
-        );
+        self.pages.publish_header(page, *generation, &header);
     }
 }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::{FileId, Memory, cache_line, check_range, check_word};
+use super::damage::DamageLog;
+use super::{Damage, FileId, Memory, cache_line, check_range, check_word};
 
 /// Bytes of a page: the unit in which files are sized and mapped.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -30,6 +31,7 @@ pub struct Mapped {
     len: u64,
     file: FileId,
     coherence: Coherence,
+    damage: DamageLog,
 }
 
 // SAFETY: the mapping is owned, lives as long as the value and is reached through atomics, except
@@ -83,6 +85,7 @@ impl Mapped {
             len,
             file: id,
             coherence,
+            damage: DamageLog::default(),
         })
     }
 
@@ -257,6 +260,14 @@ impl Memory for Mapped {
     unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
         // SAFETY: our caller vouches for exclusive use until `f` returns.
         f(unsafe { self.slice_mut(at, len) })
+    }
+
+    fn note_damage(&self, at: u64, damage: Damage) {
+        self.damage.note(at, damage);
+    }
+
+    fn damage(&self) -> Vec<(u64, Damage)> {
+        self.damage.all()
     }
 }
 

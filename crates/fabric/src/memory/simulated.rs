@@ -13,10 +13,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::cache_line::{LINE_BYTES, lines};
+use super::damage::DamageLog;
 use super::interruption;
 use super::power::{Outage, Power};
 use super::random::Random;
-use super::{Memory, ShowsCopies, check_range, check_word};
+use super::{Damage, Memory, ShowsCopies, check_range, check_word};
 
 type Line = [u8; LINE_BYTES as usize];
 
@@ -40,7 +41,15 @@ pub struct Faults {
 }
 
 impl Device {
-    /// `len` bytes of garbage drawn from `seed`: nothing may rely on fresh memory being zero.
+    /// `len` zero bytes, as a new file has: a region's control file begins so.
+    ///
+    /// `len` is a multiple of 64.
+    pub fn blank(len: u64) -> Self {
+        assert!(len.is_multiple_of(LINE_BYTES), "a device of {len} bytes");
+        Self::of(vec![[0; LINE_BYTES as usize]; (len / LINE_BYTES) as usize])
+    }
+
+    /// `len` bytes of garbage drawn from `seed`: nothing may rely on payload memory being zero.
     ///
     /// `len` is a multiple of 64.
     pub fn new(len: u64, seed: u64) -> Self {
@@ -55,6 +64,10 @@ impl Device {
                 line
             })
             .collect();
+        Self::of(lines)
+    }
+
+    fn of(lines: Vec<Line>) -> Self {
         Self {
             lines: Arc::new(Mutex::new(lines)),
             watched: Arc::new([]),
@@ -102,6 +115,7 @@ impl Device {
             device: self.clone(),
             len,
             mode,
+            damage: DamageLog::default(),
         }
     }
 
@@ -132,6 +146,7 @@ pub struct Simulated {
     device: Device,
     len: u64,
     mode: Mode,
+    damage: DamageLog,
 }
 
 impl fmt::Debug for Simulated {
@@ -443,5 +458,13 @@ impl Memory for Simulated {
         let result = f(&mut bytes);
         self.copy_in(at, &bytes);
         result
+    }
+
+    fn note_damage(&self, at: u64, damage: Damage) {
+        self.damage.note(at, damage);
+    }
+
+    fn damage(&self) -> Vec<(u64, Damage)> {
+        self.damage.all()
     }
 }

@@ -48,8 +48,10 @@ records! {
         36 before_area: u16,
         /// Order level of the chain.
         38 order: u16,
+        /// 1 = memory is damaged where this epoch starts: the order ends there for good.
+        40 damaged: u16,
         /// Zero.
-        40 reserved: [u8; 16],
+        42 reserved: [u8; 14],
     }
 
     /// The first line of a GOI page: whose it is, and its neighbours.
@@ -277,6 +279,8 @@ numbered! {
         GivenUp = 12,
         /// The secret is not the session's.
         WrongSecret = 13,
+        /// The record could not be read: it may be sent again.
+        Unreadable = 14,
     }
 }
 

@@ -327,7 +327,7 @@ fn read_superblock(dir: &Path) -> Result<(File, Superblock), RegionError> {
             _ => RegionError::io("reading", dir.join(CONTROL), e),
         });
     }
-    let superblock = Superblock::decode(&page).map_err(|e| invalid(dir, e))?;
+    let superblock = Superblock::decode_either(&page).map_err(|e| invalid(dir, e))?;
     Ok((file, superblock))
 }
 

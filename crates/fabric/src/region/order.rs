@@ -18,6 +18,7 @@ use crate::ring::Ring;
 use crate::rows::RowWriter;
 use crate::sessions::{OWNER_AT, SESSION_BYTES, SessionTable};
 use crate::sleeper::Sleeper;
+use crate::slot::Seen;
 use crate::sync::fence;
 
 impl<M: Memory> Region<M> {
@@ -45,7 +46,7 @@ impl<M: Memory> Region<M> {
         LaneWriter::attach(
             self.ring(self.parts.layout.lane_slots(row, lane)),
             self.row_writer(self.parts.layout.lane_start(row, lane)),
-            self.lane_start(row, lane),
+            self.lane_start(row, lane).found(),
             claim.incarnation(),
         )
     }
@@ -55,8 +56,8 @@ impl<M: Memory> Region<M> {
         LaneReader::attach(self.ring(self.parts.layout.lane_slots(row, lane)))
     }
 
-    /// From which number on a lane is meant for which epoch; `None` before it was used.
-    pub fn lane_start(&self, row: u16, lane: u16) -> Option<LaneStart> {
+    /// From which number on a lane is meant for which epoch; nothing before it was used.
+    pub fn lane_start(&self, row: u16, lane: u16) -> Seen<LaneStart> {
         self.read_row(self.parts.layout.lane_start(row, lane))
     }
 
@@ -65,9 +66,9 @@ impl<M: Memory> Region<M> {
         self.row_writer(self.parts.layout.lane_grant(self.area(claim), row, lane))
     }
 
-    /// How far the sequencer of an area has taken a lane; `None` before it said so. It says of
+    /// How far the sequencer of an area has taken a lane; nothing before it said so. It says of
     /// which epoch.
-    pub fn lane_grant(&self, area: u16, row: u16, lane: u16) -> Option<LaneGrant> {
+    pub fn lane_grant(&self, area: u16, row: u16, lane: u16) -> Seen<LaneGrant> {
         self.read_row(self.parts.layout.lane_grant(area, row, lane))
     }
 
@@ -88,11 +89,11 @@ impl<M: Memory> Region<M> {
         self.row_writer(self.parts.layout.sequencer(self.area(claim)))
     }
 
-    /// What the candidate of an area says of itself; `None` before it does.
+    /// What the candidate of an area says of itself; nothing before it does.
     ///
     /// What was read before this call, and is not of an epoch below the one found, is also read by
     /// whoever raises a higher one later.
-    pub fn sequencer_row(&self, area: u16) -> Option<SequencerRow> {
+    pub fn sequencer_row(&self, area: u16) -> Seen<SequencerRow> {
         // Partner: the fence in `RowWriter::raise`.
         fence(Ordering::SeqCst);
         self.read_row(self.parts.layout.sequencer(area))
@@ -109,9 +110,9 @@ impl<M: Memory> Region<M> {
         self.row_writer(self.parts.layout.goi_root(self.area(claim), topic))
     }
 
-    /// An area's root of the chain in a topic's cell; `None` before there is one. It says of which
+    /// An area's root of the chain in a topic's cell; nothing before there is one. It says of which
     /// chain and epoch.
-    pub fn goi_root(&self, area: u16, topic: u16) -> Option<GoiRoot> {
+    pub fn goi_root(&self, area: u16, topic: u16) -> Seen<GoiRoot> {
         self.read_row(self.parts.layout.goi_root(area, topic))
     }
 
@@ -171,19 +172,19 @@ impl<M: Memory> Region<M> {
         )
     }
 
-    /// A row of an area's session table; `None` before it was first stored.
+    /// A row of an area's session table; nothing before it was first stored.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn session_row(&self, area: u16, slot: u32) -> Option<SessionRow> {
+    pub fn session_row(&self, area: u16, slot: u32) -> Seen<SessionRow> {
         self.read_row(self.session_at(area, slot))
     }
 
-    /// Whose a session of an area's table is, or was; `None` before it was first stored.
+    /// Whose a session of an area's table is, or was; nothing before it was first stored.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn session_owner(&self, area: u16, slot: u32) -> Option<SessionOwner> {
+    pub fn session_owner(&self, area: u16, slot: u32) -> Seen<SessionOwner> {
         self.read_row(self.session_at(area, slot) + OWNER_AT)
     }
 
@@ -201,11 +202,11 @@ impl<M: Memory> Region<M> {
         self.row_writer(self.parts.layout.attached(claim.row(), number))
     }
 
-    /// Such a row of a broker; `None` before it was first stored. It says of which incarnation.
+    /// Such a row of a broker; nothing before it was first stored. It says of which incarnation.
     ///
     /// # Panics
     /// When there is no such row.
-    pub fn attached(&self, row: u16, number: u32) -> Option<Attached> {
+    pub fn attached(&self, row: u16, number: u32) -> Seen<Attached> {
         self.read_row(self.parts.layout.attached(row, number))
     }
 

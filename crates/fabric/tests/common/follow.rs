@@ -33,7 +33,7 @@ impl<M: Memory> Follower<M> {
         let (page, generation) = match self.at {
             None => self.enter(self.head()?),
             Some((page, generation)) if self.slot == PAGE_RECORDS => {
-                let next = self.goi.link(page, generation)?;
+                let next = self.goi.link(page, generation).found()?;
                 let start = self.next;
                 let entered = self.enter(next);
                 assert_eq!(self.next, start, "a page begins where the last one ended");
@@ -41,7 +41,7 @@ impl<M: Memory> Follower<M> {
             }
             Some(at) => at,
         };
-        let record = self.goi.record(page, generation, self.slot)?;
+        let record = self.goi.record(page, generation, self.slot).found()?;
         assert_eq!(record.base, self.next, "positions are dense");
         self.slot += 1;
         self.next = record.end();
@@ -54,12 +54,16 @@ impl<M: Memory> Follower<M> {
     }
 
     fn head(&self) -> Option<u32> {
-        let root = self.region.goi_root(self.area, self.topic)?;
+        let root = self.region.goi_root(self.area, self.topic).found()?;
         root.head.checked_sub(1)
     }
 
     fn enter(&mut self, page: u32) -> (u32, u32) {
-        let (generation, header) = self.goi.page(page).expect("opened before it is named");
+        let (generation, header) = self
+            .goi
+            .page(page)
+            .found()
+            .expect("opened before it is named");
         assert_eq!(
             header.in_use, 1,
             "page {page} was given back while it was named"

@@ -31,7 +31,7 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn seeded(geometry: &Geometry, seed: u64) -> Self {
-        let control = Device::new(Layout::new(geometry).control_bytes(), seed);
+        let control = Device::blank(Layout::new(geometry).control_bytes());
         let blogs = geometry
             .data_rows()
             .map(|row| Device::new(geometry.blog_bytes, seed ^ u64::from(row)));

@@ -87,8 +87,11 @@ pub fn records_are_followed_over_pages<S: Setup>() {
         assert_eq!(follow(&mut late), bases(start, 180), "three pages each");
     }
     assert_eq!(goi.space(), (10, 16));
-    assert!(there.goi_root(1, 1).is_none(), "each area has its own");
-    assert!(there.goi_root(0, 3).is_none(), "and each topic");
+    assert!(
+        there.goi_root(1, 1).found().is_none(),
+        "each area has its own"
+    );
+    assert!(there.goi_root(0, 3).found().is_none(), "and each topic");
 }
 
 pub fn a_chain_begins_where_told<S: Setup>() {
@@ -105,13 +108,13 @@ pub fn a_chain_begins_where_told<S: Setup>() {
     let row = here.goi_root_writer(&standby, 3);
     goi.begin(3, row, 2, 500, 400, Some(before));
     assert!(goi.has(3));
-    let root = there.goi_root(1, 3).expect("begun");
+    let root = there.goi_root(1, 3).found().expect("begun");
     assert_eq!((root.chain, root.epoch, root.order), (3, 7, 2));
     assert_eq!((root.start, root.first, root.head), (500, 400, 0));
     append(&mut goi, 3, 500, 1);
-    let root = there.goi_root(1, 3).expect("begun");
+    let root = there.goi_root(1, 3).found().expect("begun");
     let page = root.head.checked_sub(1).expect("one was opened");
-    let (_, header) = there.goi_reader(1).page(page).expect("it is open");
+    let (_, header) = there.goi_reader(1).page(page).found().expect("it is open");
     assert_eq!((header.chain, header.epoch, header.in_use), (3, 7, 1));
     assert_eq!(header.start, 500);
     let named = (before.page + 1, before.generation, before.area);
@@ -124,7 +127,7 @@ pub fn a_chain_begins_where_told<S: Setup>() {
     goi.raise_first(3, 450);
     goi.raise_first(3, 420);
     goi.raise_first(99, 1);
-    let root = there.goi_root(1, 3).expect("begun");
+    let root = there.goi_root(1, 3).found().expect("begun");
     assert_eq!((root.first, root.start), (450, 500), "it only grows");
 }
 
@@ -172,7 +175,7 @@ pub fn what_came_before_an_epoch_is_found<S: Setup>() {
     let mut found = Vec::new();
     while let Some(at) = before {
         let goi = there.goi_reader(at.area);
-        let (generation, header) = goi.page(at.page).expect("in use");
+        let (generation, header) = goi.page(at.page).found().expect("in use");
         assert_eq!((generation, header.in_use), (at.generation, 1));
         found.splice(0..0, page_of(&goi, at));
         before = header.before.checked_sub(1).map(|page| PageRef {
@@ -185,7 +188,8 @@ pub fn what_came_before_an_epoch_is_found<S: Setup>() {
 }
 
 fn page_of<M: Memory>(goi: &GoiReader<M>, at: PageRef) -> Vec<u64> {
-    let records = (0..PAGE_RECORDS).map_while(|slot| goi.record(at.page, at.generation, slot));
+    let records =
+        (0..PAGE_RECORDS).map_while(|slot| goi.record(at.page, at.generation, slot).found());
     records.map(|record| record.base).collect()
 }
 

@@ -75,7 +75,7 @@ pub fn given_up_records_are_named_once<S: Setup>() {
     goi.release_before(0, end, |gone| left.push(gone.base));
     assert_eq!(left, bases(0, end / 2));
     assert_eq!((goi.space(), goi.largest()), ((8, 8), None));
-    let root = there.goi_root(0, 0).expect("begun");
+    let root = there.goi_root(0, 0).found().expect("begun");
     let (start, first) = (root.start, root.first);
     assert_eq!((start, first, root.head), (end, end, 0), "as if it began");
     append(&mut goi, 0, end, 3);
@@ -124,11 +124,11 @@ pub fn older_pages_are_kept_only_as_far_as_they_count<S: Setup>() {
     begin(&mut goi, (&first, &head), 1, 0, None);
     append(&mut goi, 0, 0, 2 * PER_PAGE + 5);
     append(&mut goi, 1, 0, 3);
-    let root = first.goi_root(0, 0).expect("begun");
+    let root = first.goi_root(0, 0).found().expect("begun");
     let pages = first.goi_reader(0);
     let whole = root.head - 1;
-    let (generation, _) = pages.page(whole).expect("in use");
-    let cut = pages.link(whole, generation).expect("linked");
+    let (generation, _) = pages.page(whole).found().expect("in use");
+    let cut = pages.link(whole, generation).found().expect("linked");
     drop(goi);
 
     // Another candidate cut the order ten records into the second page, and went on in its own area.
@@ -188,7 +188,7 @@ pub fn chains_that_are_gone_leave_nothing<S: Setup>() {
         goi.retain_chains(|chain| chain == 1);
         assert_eq!((goi.has(0), goi.has(1)), (false, true));
         assert_eq!(goi.space(), (7, 8));
-        assert_eq!(there.goi_root(0, 0), Some(GoiRoot::default()));
+        assert_eq!(there.goi_root(0, 0).found(), Some(GoiRoot::default()));
         assert_eq!(follow(&mut Follower::new(&there, 0, 0)), []);
         assert_eq!(follow(&mut Follower::new(&there, 0, 1)), bases(0, 3));
     }
@@ -202,28 +202,32 @@ pub fn a_used_page_shows_nothing_of_its_past<S: Setup>() {
     begin(&mut goi, (&here, &head), 0, 0, None);
     append(&mut goi, 0, 0, PER_PAGE + 1);
     let reader = there.goi_reader(0);
-    let page = there.goi_root(0, 0).expect("begun").head - 1;
-    let (before, _) = reader.page(page).expect("in use");
-    let next = reader.link(page, before).expect("linked");
+    let page = there.goi_root(0, 0).found().expect("begun").head - 1;
+    let (before, _) = reader.page(page).found().expect("in use");
+    let next = reader.link(page, before).found().expect("linked");
     goi.release_before(0, 2 * PER_PAGE, |_| {});
-    let (released, header) = reader.page(page).expect("released");
+    let (released, header) = reader.page(page).found().expect("released");
     assert_eq!((released > before, header.in_use), (true, 0));
     assert_eq!(
         (
-            reader.record(page, released, 0),
-            reader.link(page, released)
+            reader.record(page, released, 0).found(),
+            reader.link(page, released).found()
         ),
         (None, None)
     );
     // Whoever reads it still may go on, as long as nobody has used it again.
-    assert_eq!(reader.record(page, before, 5), Some(record(10)));
+    assert_eq!(reader.record(page, before, 5).found(), Some(record(10)));
     begin(&mut goi, (&here, &head), 1, 0, None);
     append(&mut goi, 1, 0, 1);
-    let (used, header) = reader.page(page).expect("in use again");
+    let (used, header) = reader.page(page).found().expect("in use again");
     assert_eq!((header.chain, header.in_use), (1, 1));
-    assert_eq!(reader.record(page, before, 0), None);
-    assert_eq!(reader.record(page, used, 1), None, "an older record");
-    assert_eq!(reader.link(page, before), Some(next));
-    assert_eq!(reader.link(page, used), None, "an older link");
-    assert_eq!(reader.page(8), None, "there is no such page");
+    assert_eq!(reader.record(page, before, 0).found(), None);
+    assert_eq!(
+        reader.record(page, used, 1).found(),
+        None,
+        "an older record"
+    );
+    assert_eq!(reader.link(page, before).found(), Some(next));
+    assert_eq!(reader.link(page, used).found(), None, "an older link");
+    assert_eq!(reader.page(8).found(), None, "there is no such page");
 }

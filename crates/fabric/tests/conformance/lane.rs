@@ -23,7 +23,7 @@ fn put<M: Memory>(writer: &mut LaneWriter<M>, consumed: u64) -> u64 {
 
 /// Takes the next record, which must be the one that belongs to its number.
 fn take<M: Memory>(reader: &mut LaneReader<M>) -> Option<u64> {
-    let (number, found) = reader.next()?;
+    let (number, found) = reader.take().found()?;
     assert_eq!(found, record(number));
     Some(number)
 }
@@ -43,16 +43,23 @@ pub fn the_smallest_ring_wraps<S: Setup>() {
     let mut reader = there.lane_reader(1, 1);
     let mut grant = there.lane_grant_writer(&there.claim_unlocked(0), 1, 1);
     assert_eq!(take(&mut reader), None, "garbage is not a record");
-    assert_eq!(here.lane_grant(0, 1, 1), None);
+    assert_eq!(here.lane_grant(0, 1, 1).found(), None);
     for n in 0..50 {
-        let consumed = here.lane_grant(0, 1, 1).map_or(0, |grant| grant.consumed);
+        let consumed = here
+            .lane_grant(0, 1, 1)
+            .found()
+            .map_or(0, |grant| grant.consumed);
         assert_eq!((consumed, put(&mut writer, consumed)), (n, n));
         assert_eq!(take(&mut reader), Some(n));
         assert_eq!(take(&mut reader), None, "an older lap is not a record");
         grant.store(&granted(reader.position()));
     }
-    assert_eq!(here.lane_grant(0, 1, 1), Some(granted(50)));
-    assert_eq!(here.lane_grant(1, 1, 1), None, "each area has its own");
+    assert_eq!(here.lane_grant(0, 1, 1).found(), Some(granted(50)));
+    assert_eq!(
+        here.lane_grant(1, 1, 1).found(),
+        None,
+        "each area has its own"
+    );
     for (row, lane) in [(1, 0), (2, 1)] {
         let mut other = there.lane_reader(row, lane);
         assert_eq!(take(&mut other), None, "a lane of its own");
@@ -120,20 +127,20 @@ pub fn a_lane_begins_anew_for_each_epoch<S: Setup>() {
         })
     };
     let mut writer = first.lane_writer(&first.claim_unlocked(1), 0);
-    assert_eq!(there.lane_start(1, 0), None);
+    assert_eq!(there.lane_start(1, 0).found(), None);
     writer.begin(1);
-    assert_eq!(there.lane_start(1, 0), start(0, 1, 1));
+    assert_eq!(there.lane_start(1, 0).found(), start(0, 1, 1));
     put(&mut writer, 0);
     writer.begin(4);
-    assert_eq!(there.lane_start(1, 0), start(1, 4, 1));
+    assert_eq!(there.lane_start(1, 0).found(), start(1, 4, 1));
     put(&mut writer, 0);
     for admitted in [true, false, true] {
         writer.set_admitted(admitted);
-        let said = there.lane_start(1, 0).expect("begun");
+        let said = there.lane_start(1, 0).found().expect("begun");
         assert_eq!((said.start, said.admitted), (1, admitted.into()));
     }
     writer.begin(4);
-    let said = there.lane_start(1, 0).expect("begun");
+    let said = there.lane_start(1, 0).found().expect("begun");
     assert_eq!((said.start, said.admitted), (2, 1), "it stays admitted");
     let left = said;
     let mut reader = there.lane_reader(1, 0);
@@ -141,10 +148,18 @@ pub fn a_lane_begins_anew_for_each_epoch<S: Setup>() {
     assert_eq!(take(&mut reader), Some(1));
     drop(writer);
     let mut writer = second.lane_writer(&second.claim_unlocked(1), 0);
-    assert_eq!(there.lane_start(1, 0), Some(left), "until it says so");
+    assert_eq!(
+        there.lane_start(1, 0).found(),
+        Some(left),
+        "until it says so"
+    );
     writer.begin(4);
-    assert_eq!(there.lane_start(1, 0), start(2, 4, 2), "not admitted yet");
-    assert_eq!(there.lane_start(1, 1), None, "a lane of its own");
+    assert_eq!(
+        there.lane_start(1, 0).found(),
+        start(2, 4, 2),
+        "not admitted yet"
+    );
+    assert_eq!(there.lane_start(1, 1).found(), None, "a lane of its own");
 }
 
 pub fn the_oldest_record_of_a_dead_broker_is_found<S: Setup>() {
@@ -179,7 +194,10 @@ pub fn two_threads_agree<S: Setup>() {
         scope.spawn(move || {
             let mut writer = here.lane_writer(&here.claim_unlocked(1), 0);
             while writer.next() < RECORDS {
-                let consumed = here.lane_grant(0, 1, 0).map_or(0, |grant| grant.consumed);
+                let consumed = here
+                    .lane_grant(0, 1, 0)
+                    .found()
+                    .map_or(0, |grant| grant.consumed);
                 if writer.has_room(consumed) {
                     put(&mut writer, consumed);
                 } else {

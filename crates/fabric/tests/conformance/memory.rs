@@ -1,8 +1,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use embar_fabric::Memory;
-use embar_fabric::slot::{commit_word, observe, publish, read_row, rewrite};
+use embar_fabric::slot::{observe, publish, read_row, rewrite};
+use embar_fabric::{Memory, Seen};
 
 use crate::common::NONCE;
 use crate::setup::Setup;
@@ -37,10 +37,11 @@ pub fn a_rest_of_a_word_is_kept<S: Setup>() {
 pub fn what_is_published_is_observed<S: Setup>() {
     let (here, there) = S::pair(4096);
     for lap in 1..200 {
-        let commit = commit_word(NONCE, lap);
-        assert_eq!(observe(&*there, 128, commit), None, "not yet");
-        publish(&*here, 128, &[lap as u8; 56], commit);
-        assert_eq!(observe(&*there, 128, commit), Some([lap as u8; 56]));
+        let seen = observe(&*there, 128, NONCE, lap);
+        assert_eq!(seen, Seen::Nothing, "not yet");
+        publish(&*here, 128, &[lap as u8; 56], NONCE, lap);
+        let seen = observe(&*there, 128, NONCE, lap);
+        assert_eq!(seen, Seen::Found([lap as u8; 56]));
     }
 }
 
@@ -55,6 +56,7 @@ pub fn out_of_bounds_panics<S: Setup>() {
 
 pub fn a_row_is_never_torn<S: Setup>() {
     let (here, there) = S::pair(4096);
+    rewrite(&*here, 0, NONCE, 0, &[0; 56]);
     rewrite(&*here, 0, NONCE, 1, &[1; 56]);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -67,7 +69,7 @@ pub fn a_row_is_never_torn<S: Setup>() {
         let mut last = 0;
         loop {
             let finished = done.load(Ordering::Acquire);
-            if let Some((version, body)) = read_row(&*there, 0, NONCE) {
+            if let Seen::Found((version, body)) = read_row(&*there, 0, NONCE) {
                 assert_eq!(body, [version as u8; 56], "torn");
                 assert!(version >= last, "went back from {last} to {version}");
                 last = version;
@@ -78,7 +80,7 @@ pub fn a_row_is_never_torn<S: Setup>() {
         }
         assert_eq!(
             read_row(&*there, 0, NONCE).map(|(version, _)| version),
-            Some(2999)
+            Seen::Found(2999)
         );
     });
 }

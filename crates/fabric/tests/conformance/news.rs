@@ -72,7 +72,10 @@ pub fn who_changes_something_tells<S: Setup>() {
     assert_eq!(take(&mut told), Some(Vec::new()));
     window.raise_first(4);
     assert_eq!(take(&mut told), Some(vec![70]));
-    assert_eq!(there.window(1, 2).map(|window| window.first), Some(4));
+    assert_eq!(
+        there.window(1, 2).found().map(|window| window.first),
+        Some(4)
+    );
 }
 
 /// Where a line was counted and is not there, nobody believes that nothing has changed.

@@ -25,7 +25,10 @@ pub fn a_candidate_is_seen_by_all<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
     assert_eq!(
-        (there.sequencer_row(0), there.sequencer_row(1)),
+        (
+            there.sequencer_row(0).found(),
+            there.sequencer_row(1).found()
+        ),
         (None, None)
     );
     let standby = here.claim_unlocked(3);
@@ -38,16 +41,19 @@ pub fn a_candidate_is_seen_by_all<S: Setup>() {
             ..Default::default()
         };
         writer.raise(&row);
-        assert_eq!(there.sequencer_row(1), Some(row));
+        assert_eq!(there.sequencer_row(1).found(), Some(row));
         row.state = SequencerState::Active as u32;
         row.beat += 1;
         writer.store(&row);
-        assert_eq!(there.sequencer_row(1), Some(row));
+        assert_eq!(there.sequencer_row(1).found(), Some(row));
     }
-    assert_eq!(there.sequencer_row(0), None, "an area of its own");
+    assert_eq!(there.sequencer_row(0).found(), None, "an area of its own");
     let mut successor = setup.host().sequencer_row_writer(&standby);
     successor.store(&SequencerRow::default());
-    assert_eq!(there.sequencer_row(1), Some(SequencerRow::default()));
+    assert_eq!(
+        there.sequencer_row(1).found(),
+        Some(SequencerRow::default())
+    );
 }
 
 pub fn sessions_continue_after_a_restart<S: Setup>() {
@@ -58,15 +64,15 @@ pub fn sessions_continue_after_a_restart<S: Setup>() {
         let mut table = here.session_table(&here.claim_unlocked(0));
         for slot in 0..4 {
             let before = (life > 0).then(|| session(u64::from(life * 10 + slot - 9)));
-            assert_eq!(there.session_row(0, slot), before);
+            assert_eq!(there.session_row(0, slot).found(), before);
             for n in 0..=1 {
                 let row = session(u64::from(life * 10 + slot + n));
                 table.store(slot, &row);
-                assert_eq!(there.session_row(0, slot), Some(row));
+                assert_eq!(there.session_row(0, slot).found(), Some(row));
             }
         }
     }
-    assert_eq!(there.session_row(1, 0), None, "an area of its own");
+    assert_eq!(there.session_row(1, 0).found(), None, "an area of its own");
 }
 
 pub fn a_session_has_an_owner_beside_its_row<S: Setup>() {
@@ -80,12 +86,16 @@ pub fn a_session_has_an_owner_beside_its_row<S: Setup>() {
             ..SessionOwner::default()
         };
         table.store_owner(3, &owner);
-        assert_eq!(there.session_owner(0, 3), Some(owner));
+        assert_eq!(there.session_owner(0, 3).found(), Some(owner));
         table.store(3, &session(first_epoch.into()));
-        assert_eq!(there.session_owner(0, 3), Some(owner));
+        assert_eq!(there.session_owner(0, 3).found(), Some(owner));
     }
-    assert_eq!(there.session_owner(0, 2), None);
-    assert_eq!(there.session_owner(1, 3), None, "an area of its own");
+    assert_eq!(there.session_owner(0, 2).found(), None);
+    assert_eq!(
+        there.session_owner(1, 3).found(),
+        None,
+        "an area of its own"
+    );
     let text = format!("{:?}", there.session_owner(0, 3));
     assert!(!text.contains("3, 3"), "nothing prints a secret: {text}");
 }
@@ -94,15 +104,15 @@ pub fn brokers_say_which_sessions_they_hold<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
     let mut row = here.attached_writer(&here.claim_unlocked(1), 0);
-    assert_eq!(there.attached(1, 0), None);
+    assert_eq!(there.attached(1, 0).found(), None);
     let attached = Attached {
         incarnation: 1,
         sessions: [5, 0, 0, 0, 0, 1 << 63],
         ..Attached::default()
     };
     row.store(&attached);
-    assert_eq!(there.attached(1, 0), Some(attached));
-    assert_eq!(there.attached(2, 0), None, "a row of its own");
+    assert_eq!(there.attached(1, 0).found(), Some(attached));
+    assert_eq!(there.attached(2, 0).found(), None, "a row of its own");
 }
 
 pub fn only_candidates_have_an_area<S: Setup>() {
@@ -121,11 +131,11 @@ pub fn only_candidates_have_an_area<S: Setup>() {
 pub fn wild_numbers_panic<S: Setup>() {
     let setup = S::new(&small());
     let here = setup.host();
-    panics(|| here.session_row(0, 4));
-    panics(|| here.session_row(2, 0));
-    panics(|| here.sequencer_row(2));
-    panics(|| here.goi_root(0, 4));
-    panics(|| here.lane_grant(0, 1, 2));
+    panics(|| here.session_row(0, 4).found());
+    panics(|| here.session_row(2, 0).found());
+    panics(|| here.sequencer_row(2).found());
+    panics(|| here.goi_root(0, 4).found());
+    panics(|| here.lane_grant(0, 1, 2).found());
     panics(|| here.sleeper(1, 3));
     panics(|| here.goi_reader(2));
     panics(|| here.goi_reader(0).record(16, 1, 0));

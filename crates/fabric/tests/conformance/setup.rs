@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use embar_fabric::layout::TableId;
 use embar_fabric::{Claim, Coherence, Device, Geometry, Mapped, Memory, Region, Simulated};
 
 use crate::common::Cluster;
@@ -39,22 +38,14 @@ fn mapped(len: u64, coherence: Coherence) -> Arc<Mapped> {
     Arc::new(memory)
 }
 
-/// Nothing may rely on fresh memory being zero but what says so: superblock, owners, sleepers.
+/// Nothing may rely on fresh payload memory being zero.
 fn fill_with_garbage(region: &Region<Mapped>, dir: &Path) {
-    let file = |name: &str| {
-        let file = File::options().write(true).open(dir.join(name));
-        file.expect("it was made")
-    };
-    let control = file("control");
-    let zeros = [TableId::Owners, TableId::Sleepers];
-    let tables = region.layout().tables().iter();
-    for table in tables.filter(|table| !zeros.contains(&table.id)) {
-        let filled = control.write_all_at(&garbage(table.bytes()), table.offset);
-        filled.expect("it is that long");
-    }
+    let bytes = garbage(region.geometry().blog_bytes);
     for row in region.geometry().data_rows() {
-        let bytes = garbage(region.geometry().blog_bytes);
-        let filled = file(&format!("blog-{row}")).write_all_at(&bytes, 0);
+        let file = File::options()
+            .write(true)
+            .open(dir.join(format!("blog-{row}")));
+        let filled = file.expect("it was made").write_all_at(&bytes, 0);
         filled.expect("it is that long");
     }
 }

@@ -17,8 +17,8 @@ fn garbage_is_not_a_region() {
 pub fn rows_start_empty_and_show_the_last_store<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
-    assert_eq!(there.broker_row(1), None);
-    assert_eq!(there.control_row(1), None);
+    assert_eq!(there.broker_row(1).found(), None);
+    assert_eq!(there.control_row(1).found(), None);
     let claim = here.claim_unlocked(1);
     let mut broker = here.broker_row_writer(&claim);
     let mut control = here.control_row_writer(&claim);
@@ -38,29 +38,35 @@ pub fn rows_start_empty_and_show_the_last_store<S: Setup>() {
             heartbeat: beat,
             ..Default::default()
         });
-        assert_eq!(there.broker_row(1), Some(row));
-        assert_eq!(there.control_row(1).map(|row| row.heartbeat), Some(beat));
+        assert_eq!(there.broker_row(1).found(), Some(row));
+        assert_eq!(
+            there.control_row(1).found().map(|row| row.heartbeat),
+            Some(beat)
+        );
     }
-    assert_eq!(there.broker_row(2), None, "a row of its own");
+    assert_eq!(there.broker_row(2).found(), None, "a row of its own");
     let mut successor = setup.host().control_row_writer(&claim);
     successor.store(&ControlRow {
         heartbeat: 500,
         ..Default::default()
     });
-    assert_eq!(there.control_row(1).map(|row| row.heartbeat), Some(500));
+    assert_eq!(
+        there.control_row(1).found().map(|row| row.heartbeat),
+        Some(500)
+    );
 }
 
 pub fn windows_continue_after_a_restart<S: Setup>() {
     let setup = S::new(&small());
     let reader = setup.host();
     let (first_host, second_host) = (setup.host(), setup.host());
-    assert_eq!(reader.window(1, 3), None);
+    assert_eq!(reader.window(1, 3).found(), None);
     let claim = first_host.claim_unlocked(1);
     let mut writer = first_host.window_writer(&claim, 3);
     writer.reset(77, 0, 0);
     writer.raise_next(100);
     writer.raise_first(40);
-    let seen = reader.window(1, 3).expect("stored");
+    let seen = reader.window(1, 3).found().expect("stored");
     assert_eq!(
         (seen.chain, seen.first, seen.next, seen.incarnation),
         (77, 40, 100, 1)
@@ -70,7 +76,7 @@ pub fn windows_continue_after_a_restart<S: Setup>() {
     let mut writer = second_host.window_writer(&claim, 3);
     assert_eq!(writer.window().next, 100);
     writer.raise_next(101);
-    let seen = reader.window(1, 3).expect("stored");
+    let seen = reader.window(1, 3).found().expect("stored");
     assert_eq!(
         (seen.chain, seen.first, seen.next, seen.incarnation),
         (77, 40, 101, 2)
@@ -81,21 +87,24 @@ pub fn cells_hold_up_to_their_limit<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
     let cells = there.cells();
-    assert_eq!(cells.load(0), None);
+    assert_eq!(cells.load(0).found(), None);
     let mut writer = here.cell_writer(&here.claim_unlocked(0));
     for len in [0, 1, 7, 8, 479, CELL_PAYLOAD_BYTES_MAX] {
         let payload = vec![len as u8; len];
         writer.store(0, &payload).expect("it fits");
-        assert_eq!(cells.load(0).map(|(_, payload)| payload), Some(payload));
+        assert_eq!(
+            cells.load(0).found().map(|(_, payload)| payload),
+            Some(payload)
+        );
     }
     assert_eq!(writer.store(0, &[0; 481]), Err(CellTooLarge { len: 481 }));
-    assert_eq!(cells.load(1), None, "a cell of its own");
+    assert_eq!(cells.load(1).found(), None, "a cell of its own");
     drop(writer);
-    let (before, _) = cells.load(0).expect("stored");
+    let (before, _) = cells.load(0).found().expect("stored");
     let successor = setup.host();
     let mut writer = successor.cell_writer(&successor.claim_unlocked(0));
     writer.store(0, b"next").expect("it fits");
-    assert_eq!(cells.load(0), Some((before + 1, b"next".to_vec())));
+    assert_eq!(cells.load(0).found(), Some((before + 2, b"next".to_vec())));
 }
 
 pub fn incarnations_grow<S: Setup>() {

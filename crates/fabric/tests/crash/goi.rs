@@ -65,7 +65,7 @@ fn succeed(another_host: &dyn Fn() -> Region<Simulated>, start: u64, before: Opt
         assert_eq!((first, follower.position()), (Some(start), end));
     }
     if let Some(before) = before {
-        let found = there.goi_reader(0).page(before.page);
+        let found = there.goi_reader(0).page(before.page).found();
         let (generation, header) = found.expect("kept");
         assert_eq!((generation, header.in_use), (before.generation, 1));
     }
@@ -127,7 +127,7 @@ fn a_chain_begins_or_not() {
         },
         |another_host, (begun, appended)| {
             let there = another_host();
-            let root = there.goi_root(0, 0);
+            let root = there.goi_root(0, 0).found();
             assert!(root.is_none_or(|root| (root.start, root.epoch, root.order) == (70, 1, 5)));
             assert!(root.is_some() || !begun);
             let (follower, first) = follow(&there, 0);
@@ -161,7 +161,7 @@ fn the_oldest_page_goes_and_nothing_else() {
         },
         |another_host, lasted| {
             let there = another_host();
-            let raised = there.goi_root(0, 0).expect("begun").first;
+            let raised = there.goi_root(0, 0).found().expect("begun").first;
             let (follower, first) = follow(&there, 0);
             assert_eq!(follower.position(), 2 * PER_PAGE + 5, "the rest is there");
             let first = first.expect("the rest is there");
@@ -190,7 +190,7 @@ fn a_chain_that_is_gone_leaves_no_page() {
         },
         |another_host, gone| {
             let there = another_host();
-            let root = there.goi_root(0, 1).expect("begun");
+            let root = there.goi_root(0, 1).found().expect("begun");
             assert!(root.head == 0 || !gone);
             let (other, _) = follow(&there, 1);
             assert_eq!(

@@ -43,7 +43,7 @@ fn a_lane_ends_with_a_whole_record_and_its_next_writer_goes_on() {
             let there = another_host();
             let mut reader = there.lane_reader(1, 0);
             reader.seek(2);
-            while let Some((number, found)) = reader.next() {
+            while let Some((number, found)) = reader.take().found() {
                 assert_eq!(found, record(number));
             }
             let end = reader.position();
@@ -56,7 +56,7 @@ fn a_lane_ends_with_a_whole_record_and_its_next_writer_goes_on() {
             assert!(late.position() <= end && late.position() + 2 >= end);
             for n in end..end + 3 {
                 lane.publish(n, &record(n));
-                assert_eq!(reader.next(), Some((n, record(n))));
+                assert_eq!(reader.take().found(), Some((n, record(n))));
             }
         },
     );
@@ -83,20 +83,20 @@ fn a_lane_begins_where_it_did_or_anew() {
                 incarnation,
                 ..Default::default()
             };
-            let found = there.lane_start(1, 0).expect("begun");
+            let found = there.lane_start(1, 0).found().expect("begun");
             assert!(
                 found == start(2, 1, 1) || !begun && found == start(1, 0, 1),
                 "{found:?}"
             );
             let mut reader = there.lane_reader(1, 0);
             reader.seek(1);
-            let there_is = reader.next() == Some((1, record(1)));
+            let there_is = reader.take().found() == Some((1, record(1)));
             assert!(there_is || !published);
             let next = another_host();
             let mut lane = next.lane_writer(&next.claim_unlocked(1), 0);
             lane.begin(2);
             let end = 1 + u64::from(there_is);
-            assert_eq!(there.lane_start(1, 0), Some(start(2, end, 2)));
+            assert_eq!(there.lane_start(1, 0).found(), Some(start(2, end, 2)));
         },
     );
 }
@@ -121,7 +121,7 @@ fn notices_end_with_a_whole_one_and_the_next_epoch_goes_on() {
             let there = another_host();
             let mut reader = there.notice_reader(0, 1, 0, 3);
             let mut end = 3;
-            while let Some(found) = reader.peek() {
+            while let Some(found) = reader.peek().found() {
                 assert_eq!(found, notice(end));
                 reader.advance();
                 end += 1;
@@ -131,7 +131,7 @@ fn notices_end_with_a_whole_one_and_the_next_epoch_goes_on() {
             let mut notices = next.notice_writer(&next.claim_unlocked(0), 1, 0);
             assert_eq!(notices.next(), end);
             notices.publish(&notice(end));
-            assert_eq!(reader.peek(), Some(notice(end)));
+            assert_eq!(reader.peek().found(), Some(notice(end)));
         },
     );
 }

@@ -53,7 +53,7 @@ fn a_session() {
                 stored(version);
             }
         },
-        |region| region.session_row(0, 3),
+        |region| region.session_row(0, 3).found(),
         session,
     );
 }
@@ -74,7 +74,7 @@ fn a_candidate() {
                 stored(version);
             }
         },
-        |region| region.sequencer_row(1),
+        |region| region.sequencer_row(1).found(),
         candidate,
     );
 }
@@ -95,7 +95,7 @@ fn a_grant() {
                 stored(version);
             }
         },
-        |region| region.lane_grant(0, 1, 0),
+        |region| region.lane_grant(0, 1, 0).found(),
         grant,
     );
 }
@@ -105,7 +105,7 @@ fn a_root() {
     let root = |version: u32| GoiRoot {
         chain: version,
         first: version.into(),
-        reserved: [version as u8; 16],
+        reserved: [version as u8; 14],
         ..Default::default()
     };
     old_or_new(
@@ -116,7 +116,7 @@ fn a_root() {
                 stored(version);
             }
         },
-        |region| region.goi_root(0, 1),
+        |region| region.goi_root(0, 1).found(),
         root,
     );
 }

@@ -18,15 +18,15 @@ fn record(n: u64) -> PbrRecord {
 /// Takes the next record, if it is there, and checks that it is the one and whole.
 fn take(reader: &mut LaneReader<Modelled>) -> Option<u64> {
     let expected = reader.position();
-    let (number, found) = reader.next()?;
+    let (number, found) = reader.take().found()?;
     assert_eq!((number, found), (expected, record(number)));
     Some(number)
 }
 
 /// Differs only in the words that are modelled.
 fn notice(n: u64) -> Notice {
-    let mut reserved = [0; 20];
-    reserved[12..].fill(n as u8 + 1);
+    let mut reserved = [0; 24];
+    reserved[16..].fill(n as u8 + 1);
     Notice {
         lane_number: n + 1,
         reserved,
@@ -56,7 +56,10 @@ fn no_record_is_overwritten_before_it_is_granted() {
             let there = region.clone();
             let thread = loom::thread::spawn(move || {
                 for _ in 0..2 {
-                    let granted = there.lane_grant(0, 1, 0).map_or(0, |grant| grant.consumed);
+                    let granted = there
+                        .lane_grant(0, 1, 0)
+                        .found()
+                        .map_or(0, |grant| grant.consumed);
                     while writer.has_room(granted) {
                         writer.publish(granted, &record(writer.next()));
                     }
@@ -101,10 +104,14 @@ fn no_notice_is_overwritten_before_it_is_read() {
             }
             let mut told = region.notice_reader(0, 1, 0, 0);
             let thread = loom::thread::spawn(move || {
-                assert_eq!(told.peek(), Some(notice(0)), "answered and not read yet");
+                assert_eq!(
+                    told.peek().found(),
+                    Some(notice(0)),
+                    "answered and not read yet"
+                );
                 told.advance();
                 lane.publish(2, &record(2));
-                assert_eq!(told.peek(), Some(notice(1)));
+                assert_eq!(told.peek().found(), Some(notice(1)));
                 told.advance();
                 told
             });
@@ -119,10 +126,10 @@ fn no_notice_is_overwritten_before_it_is_read() {
             }
             let mut told = thread.join().unwrap();
             for n in 2..answered {
-                assert_eq!(told.peek(), Some(notice(n)));
+                assert_eq!(told.peek().found(), Some(notice(n)));
                 told.advance();
             }
-            assert_eq!(told.peek(), None);
+            assert_eq!(told.peek().found(), None);
         },
     );
 }

@@ -111,8 +111,8 @@ fn what_counted_for_anybody_is_seen_by_the_successor() {
             let mut standby = region.sequencer_row_writer(&region.claim_unlocked(2));
             standby.store(&SequencerRow::default());
             let seen = |goi: &GoiReader<Modelled>| {
-                let (generation, _) = goi.page(0).expect("opened");
-                goi.record(0, generation, 1).is_some()
+                let (generation, _) = goi.page(0).found().expect("opened");
+                goi.record(0, generation, 1).found().is_some()
             };
 
             let append = loom::thread::spawn(move || {
@@ -122,7 +122,11 @@ fn what_counted_for_anybody_is_seen_by_the_successor() {
             let there = region.clone();
             let broker = loom::thread::spawn(move || {
                 let found = seen(&there.goi_reader(0));
-                found && there.sequencer_row(1).is_some_and(|row| row.epoch == 0)
+                found
+                    && there
+                        .sequencer_row(1)
+                        .found()
+                        .is_some_and(|row| row.epoch == 0)
             });
             standby.raise(&SequencerRow {
                 epoch: 2,
@@ -153,13 +157,16 @@ fn what_is_given_up_is_seen_by_the_successor() {
             let there = region.clone();
             let give_up = loom::thread::spawn(move || {
                 predecessor.raise_first(CHAIN, 1);
-                there.sequencer_row(1).is_some_and(|row| row.epoch == 2)
+                there
+                    .sequencer_row(1)
+                    .found()
+                    .is_some_and(|row| row.epoch == 2)
             });
             standby.raise(&SequencerRow {
                 epoch: 2,
                 ..Default::default()
             });
-            let first = region.goi_root(0, 0).expect("begun").first;
+            let first = region.goi_root(0, 0).found().expect("begun").first;
             let deposed = give_up.join().unwrap();
             assert!(deposed || first == 1, "pages are gone, and nobody knows");
         },

@@ -2,9 +2,17 @@
 
 use std::sync::Arc;
 
-use embar_fabric::slot::{commit_word, observe, peek, publish, read_row, rewrite};
+use embar_fabric::Seen;
+use embar_fabric::slot::{observe, peek, publish, read_row, rewrite};
 
 use crate::memory::{Modelled, NONCE, explore};
+
+/// A body in which the words that are modelled, and no others, are of a version.
+fn body(version: u8) -> [u8; 56] {
+    let mut body = [0; 56];
+    (body[0], body[55]) = (version, version);
+    body
+}
 
 /// First and last byte of a body, both of the same version or it is torn.
 fn whole(body: [u8; 56]) -> u8 {
@@ -18,16 +26,18 @@ fn an_observed_record_is_whole() {
         let memory = Modelled::slots(1);
         let writer = Arc::clone(&memory);
         let thread = loom::thread::spawn(move || {
-            publish(&*writer, 0, &[1; 56], commit_word(NONCE, 1));
-            publish(&*writer, 0, &[2; 56], commit_word(NONCE, 2));
+            publish(&*writer, 0, &body(1), NONCE, 1);
+            publish(&*writer, 0, &body(2), NONCE, 2);
         });
         for lap in [1, 2] {
-            if let Some(body) = observe(&*memory, 0, commit_word(NONCE, lap)) {
-                assert_eq!(u32::from(whole(body)), lap);
+            match observe(&*memory, 0, NONCE, lap) {
+                Seen::Found(body) => assert_eq!(u32::from(whole(body)), lap),
+                Seen::Nothing => {}
+                Seen::Damaged => panic!("torn"),
             }
         }
         thread.join().unwrap();
-        assert!(observe(&*memory, 0, commit_word(NONCE, 2)).is_some());
+        assert_eq!(observe(&*memory, 0, NONCE, 2), Seen::Found(body(2)));
     });
 }
 
@@ -36,12 +46,14 @@ fn a_peeked_record_is_of_the_lap_it_names() {
     explore(|| {
         let memory = Modelled::slots(1);
         let writer = Arc::clone(&memory);
-        publish(&*memory, 0, &[1; 56], commit_word(NONCE, 1));
+        publish(&*memory, 0, &body(1), NONCE, 1);
         let thread = loom::thread::spawn(move || {
-            publish(&*writer, 0, &[2; 56], commit_word(NONCE, 2));
+            publish(&*writer, 0, &body(2), NONCE, 2);
         });
-        if let Some((lap, body)) = peek(&*memory, 0, NONCE) {
-            assert_eq!(u32::from(whole(body)), lap);
+        match peek(&*memory, 0, NONCE) {
+            Seen::Found((lap, body)) => assert_eq!(u32::from(whole(body)), lap),
+            Seen::Nothing => {}
+            Seen::Damaged => panic!("torn"),
         }
         thread.join().unwrap();
     });
@@ -51,15 +63,15 @@ fn a_peeked_record_is_of_the_lap_it_names() {
 fn a_row_is_whole_and_never_goes_back() {
     explore(|| {
         let memory = Modelled::slots(2);
-        rewrite(&*memory, 0, NONCE, 1, &[1; 56]);
+        rewrite(&*memory, 0, NONCE, 1, &body(1));
         let writer = Arc::clone(&memory);
         let thread = loom::thread::spawn(move || {
-            rewrite(&*writer, 0, NONCE, 2, &[2; 56]);
-            rewrite(&*writer, 0, NONCE, 3, &[3; 56]);
+            rewrite(&*writer, 0, NONCE, 2, &body(2));
+            rewrite(&*writer, 0, NONCE, 3, &body(3));
         });
         let mut last = 1;
         for _ in 0..2 {
-            if let Some((version, body)) = read_row(&*memory, 0, NONCE) {
+            if let Some((version, body)) = read_row(&*memory, 0, NONCE).found() {
                 assert_eq!(u32::from(whole(body)), version);
                 assert!(version >= last, "went back from {last} to {version}");
                 last = version;
@@ -68,7 +80,7 @@ fn a_row_is_whole_and_never_goes_back() {
         thread.join().unwrap();
         assert_eq!(
             read_row(&*memory, 0, NONCE).map(|(version, _)| version),
-            Some(3)
+            Seen::Found(3)
         );
     });
 }
@@ -78,14 +90,14 @@ fn a_row_is_whole_and_never_goes_back() {
 fn an_overtaken_reader_does_not_go_back() {
     explore(|| {
         let memory = Modelled::slots(2);
-        rewrite(&*memory, 0, NONCE, 2, &[2; 56]);
-        rewrite(&*memory, 0, NONCE, 3, &[3; 56]);
+        rewrite(&*memory, 0, NONCE, 2, &body(2));
+        rewrite(&*memory, 0, NONCE, 3, &body(3));
         let writer = Arc::clone(&memory);
         let thread = loom::thread::spawn(move || {
-            rewrite(&*writer, 0, NONCE, 4, &[4; 56]);
-            rewrite(&*writer, 0, NONCE, 5, &[5; 56]);
+            rewrite(&*writer, 0, NONCE, 4, &body(4));
+            rewrite(&*writer, 0, NONCE, 5, &body(5));
         });
-        if let Some((version, body)) = read_row(&*memory, 0, NONCE) {
+        if let Some((version, body)) = read_row(&*memory, 0, NONCE).found() {
             assert_eq!(u32::from(whole(body)), version);
             assert!(version >= 3, "version 3 was there before the thread began");
         }

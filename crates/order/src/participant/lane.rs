@@ -6,6 +6,7 @@ use std::mem;
 
 use embar_fabric::{
     GoiRecord, LaneWriter, Memory, Notice, NoticeKind, NoticeReader, PbrKind, PbrRecord, Region,
+    Seen,
 };
 
 use super::{Event, LaneFull, Verdict};
@@ -57,6 +58,8 @@ struct Looked {
     /// What was known to be consumed before.
     before: u64,
     notices: Vec<Notice>,
+    /// One of those that were read cannot be made out.
+    unreadable: bool,
 }
 
 impl<M: Memory, T> Lane<M, T> {
@@ -212,7 +215,7 @@ impl<M: Memory, T> Lane<M, T> {
         let (row, incarnation) = of;
         self.looked.consumed = self.consumed;
         self.looked.before = self.consumed;
-        let Some(grant) = region.lane_grant(reign.area, row, lane) else {
+        let Some(grant) = region.lane_grant(reign.area, row, lane).found() else {
             return;
         };
         // Until it names this incarnation, its notices are for an older one.
@@ -228,11 +231,16 @@ impl<M: Memory, T> Lane<M, T> {
             .notices
             .get_or_insert_with(|| region.notice_reader(reign.area, row, lane, grant.notices));
         let read = self.looked.notices.len();
-        while let Some(notice) = notices.peek()
-            && self.looked.notices.len() - read < self.unsettled
-        {
+        while self.looked.notices.len() - read < self.unsettled {
+            match notices.peek() {
+                Seen::Found(notice) => self.looked.notices.push(notice),
+                Seen::Nothing => break,
+                Seen::Damaged => {
+                    self.looked.unreadable = true;
+                    break;
+                }
+            }
             notices.advance();
-            self.looked.notices.push(notice);
         }
     }
 
@@ -242,6 +250,12 @@ impl<M: Memory, T> Lane<M, T> {
             notices.back(self.looked.notices.len() as u64);
         }
         self.looked.notices.clear();
+        self.looked.unreadable = false;
+    }
+
+    /// Whether what was looked at last says something of a submission, and nobody can tell what.
+    pub fn is_unreadable(&self) -> bool {
+        self.looked.unreadable
     }
 
     /// What was looked at counts.

@@ -38,7 +38,7 @@ impl Attachments {
     fn read<M: Memory>(&self, region: &Region<M>, number: u32) -> [u64; WORDS] {
         let mut together = [0; WORDS];
         for row in region.geometry().data_rows() {
-            let found = region.attached(row, number);
+            let found = region.attached(row, number).found();
             let Some(found) = found.filter(|_| self.gone & 1 << row == 0) else {
                 continue;
             };

@@ -5,7 +5,7 @@ use std::fmt;
 
 use embar_fabric::{
     Claim, LaneGrant, LaneReader, LaneStart, Memory, Notice, NoticeWriter, PbrKind, PbrRecord,
-    Region, RowWriter,
+    Region, RowWriter, Seen,
 };
 
 use super::RECORDS_PER_LANE;
@@ -21,6 +21,8 @@ pub(super) struct Lanes<M> {
     /// The lane that is looked at first: no lane is always the last one.
     turn: usize,
     intact: Intact,
+    /// Records that were taken and cannot be read.
+    unreadable: Vec<Source>,
 }
 
 /// Bytes of dead brokers that are checked in one step: a few hundredths of a second, which no lease notices.
@@ -35,6 +37,7 @@ struct Taking<'a> {
     most: usize,
     taken: usize,
     arrivals: &'a mut Vec<Arrival>,
+    unreadable: &'a mut Vec<Source>,
 }
 
 /// Whether a record's bytes, in the payload file of this row, are still those that it speaks of.
@@ -89,6 +92,7 @@ impl<M: Memory> Lanes<M> {
                 .collect(),
             turn: 0,
             intact,
+            unreadable: Vec::new(),
         }
     }
 
@@ -110,6 +114,7 @@ impl<M: Memory> Lanes<M> {
             most,
             taken: 0,
             arrivals,
+            unreadable: &mut self.unreadable,
         };
         // Lanes are begun seldom: one of them is asked in each step, and all when there is nothing else to do.
         for i in 0..count {
@@ -129,6 +134,11 @@ impl<M: Memory> Lanes<M> {
             }
         }
         taking.taken
+    }
+
+    /// The records that were taken and cannot be read: whoever wrote them is to be told.
+    pub fn take_unreadable(&mut self) -> Vec<Source> {
+        std::mem::take(&mut self.unreadable)
     }
 
     /// Lets the writers of the lanes use what was taken, and admits new incarnations once all that
@@ -222,8 +232,23 @@ impl<M: Memory> Lane<M> {
             if taking.taken >= taking.most || left && taking.bytes >= CHECKED_PER_STEP {
                 return false;
             }
-            let Some((number, record)) = self.reader.next() else {
-                return true;
+            let position = self.reader.position();
+            let (number, record) = match self.reader.take() {
+                Seen::Found(found) => found,
+                Seen::Nothing => return true,
+                Seen::Damaged => {
+                    taking.taken += 1;
+                    // What was left before this epoch is submitted again, or sent again.
+                    if position >= self.left_below {
+                        taking.unreadable.push(Source {
+                            row: self.row,
+                            lane: self.lane,
+                            incarnation: self.start.incarnation,
+                            number: position,
+                        });
+                    }
+                    continue;
+                }
             };
             taking.taken += 1;
             if number >= self.left_below || self.is_left(&record, taking) {
@@ -259,7 +284,10 @@ impl<M: Memory> Lane<M> {
     /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch. To be called
     /// when nothing is left to take; true when there may be something again.
     fn look(&mut self, region: &Region<M>, epoch: u32) -> bool {
-        let Some(start) = region.lane_start(self.row, self.lane) else {
+        if self.stage != Stage::Waiting && self.reader.look_closely() {
+            return true;
+        }
+        let Some(start) = region.lane_start(self.row, self.lane).found() else {
             return false;
         };
         if start.epoch != epoch {

@@ -81,7 +81,7 @@ impl<M: Memory> Sequencer<M> {
         chains.dedup();
         for chain in chains.drain(..) {
             let rows = self.region.geometry().data_rows();
-            let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)));
+            let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)).found());
             let first = windows
                 .filter(|window| window.chain == chain)
                 .map(|window| window.first)

@@ -18,6 +18,8 @@
 //! complete at every point: a root that was not rewritten leads to the records, and one that was has
 //! their sum, and the session rows were all stored before it.
 
+mod cut;
+
 use embar_fabric::canary::{Canary, sings};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use std::sync::Arc;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
-    Claim, GoiReader, GoiRoot, Memory, PageRef, Region, RowWriter, SequencerRow, SequencerState,
+    Claim, GoiRoot, Memory, PageRef, Region, RowWriter, Seen, SequencerRow, SequencerState,
     SessionOwner, SessionRow,
 };
 
@@ -36,6 +38,7 @@ use super::room::Windows;
 use crate::core::{Core, RestoreError};
 use crate::limits::{Limits, LimitsError};
 use crate::reign;
+use cut::{Cut, cut};
 
 /// Why a takeover was given up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,9 +49,6 @@ pub enum TakeoverError {
     /// Limits that cannot be.
     #[error(transparent)]
     Limits(#[from] LimitsError),
-    /// What the predecessor left makes no sense.
-    #[error("what the sequencer before left is damaged: {0}")]
-    Damaged(#[from] RestoreError),
     /// Epochs are used up.
     #[error(
         "no epoch is left above {0}: the rows of the sequencers are damaged; start with a fresh region"
@@ -69,15 +69,25 @@ const OWNER_LOOKS: u32 = 8;
 /// Pages or rows between two beats: well below a lease.
 const STEPS_PER_BEAT: u32 = 512;
 
-/// Where one chain goes on.
-struct Cut {
-    chain: u32,
-    order: u16,
-    start: u64,
-    first: u64,
-    before: Option<PageRef>,
-    /// A record that does not follow ended it.
-    is_damaged: bool,
+/// Turns that a candidate whose row cannot be read may have raised and nobody else has seen.
+const HIDDEN_TURNS: u32 = 1 << 10;
+
+/// What a predecessor left, as far as it can be read.
+struct Left {
+    core: Core,
+    cuts: Vec<Cut>,
+    /// Sessions whose rows cannot be read, or make no sense.
+    lost_sessions: u32,
+}
+
+impl Left {
+    fn nothing(limits: Limits) -> Result<Self, LimitsError> {
+        Ok(Self {
+            core: Core::new(limits)?,
+            cuts: Vec::new(),
+            lost_sessions: 0,
+        })
+    }
 }
 
 impl<M: Memory> Sequencer<M> {
@@ -102,10 +112,15 @@ impl<M: Memory> Sequencer<M> {
         let mut pulse = raise(region, claim)?;
         goi.set_epoch(pulse.said.epoch);
         let limits = fit(region, limits);
-        let (core, cuts) = match pulse.predecessor(region) {
+        let left = match pulse.predecessor(region) {
             Some(area) => rebuild(region, area, &limits, exists, &mut pulse)?,
-            None => (Core::new(limits)?, Vec::new()),
+            None => Left::nothing(limits)?,
         };
+        let Left {
+            core,
+            cuts,
+            lost_sessions,
+        } = left;
         let Pulse { row, said, .. } = pulse;
         let mut sequencer = Self {
             region: region.clone(),
@@ -117,11 +132,12 @@ impl<M: Memory> Sequencer<M> {
             row,
             said,
             newest: newest(region, &cuts),
-            cut_short: cuts
+            damaged: cuts
                 .iter()
                 .filter(|cut| cut.is_damaged)
                 .map(|cut| cut.chain)
                 .collect(),
+            lost_sessions,
             core,
             arrivals: Vec::new(),
             verdicts: Vec::new(),
@@ -159,17 +175,21 @@ impl<M: Memory> Sequencer<M> {
             }
             // Also where no session is: the epochs of a place never begin again.
             let row = self.core.session_row(slot);
-            let was = self.region.session_row(area, slot);
-            let is_empty = was.is_none() && row == SessionRow::default();
+            let seen = self.region.session_row(area, slot);
+            let is_empty = seen == Seen::Nothing && row == SessionRow::default();
             empty = if is_empty { empty + 1 } else { 0 };
             if empty == EMPTY_RUN {
                 break;
             }
             let owner = self.core.session_owner(slot);
-            if owner.is_some() && owner != self.region.session_owner(area, slot) {
+            if owner.is_some() && owner != self.region.session_owner(area, slot).found() {
                 self.sessions.store_owner(slot, &owner.unwrap_or_default());
             }
-            if was.unwrap_or_default() != row {
+            let was = match seen {
+                Seen::Nothing => Some(SessionRow::default()),
+                seen => seen.found(),
+            };
+            if was != Some(row) {
                 self.sessions.store(slot, &row);
             }
             self.core.saved(slot, &row);
@@ -182,6 +202,9 @@ impl<M: Memory> Sequencer<M> {
             let row = self.root_writer(cut.chain);
             self.goi
                 .begin(cut.chain, row, cut.order, cut.start, cut.first, cut.before);
+            if cut.is_damaged {
+                self.goi.end_chain(cut.chain);
+            }
             let read = self.old_pages(cut);
             self.goi.clip_old(cut.chain, &read);
         }
@@ -189,8 +212,8 @@ impl<M: Memory> Sequencer<M> {
         let area = self.region.geometry().area_of(self.claim.row());
         for cell in (0..self.region.geometry().topics).filter(|cell| !begun.contains(cell)) {
             // Of an older reign, and deleted since.
-            let old = area.and_then(|area| self.region.goi_root(area, cell));
-            if old.is_some_and(|old| old != GoiRoot::default()) {
+            let old = area.map_or(Seen::Nothing, |area| self.region.goi_root(area, cell));
+            if old != Seen::Nothing && old != Seen::Found(GoiRoot::default()) {
                 let mut row = self.region.goi_root_writer(&self.claim, cell);
                 row.store(&GoiRoot::default());
             }
@@ -211,7 +234,7 @@ impl<M: Memory> Sequencer<M> {
             generation,
         }) = before
             && its_area < self.region.geometry().areas()
-            && let Some((its, header)) = self.region.goi_reader(its_area).page(page)
+            && let Seen::Found((its, header)) = self.region.goi_reader(its_area).page(page)
             && (its, header.chain, header.in_use) == (generation, cut.chain, 1)
             && header.start < until
         {
@@ -277,9 +300,14 @@ fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, Takeo
         region.geometry().areas(),
         region.geometry().area_of(claim.row()),
     );
-    let highest = reign::rows(region).map(|(_, row)| row.epoch).max();
-    let highest = highest.unwrap_or(0);
-    let turn = highest / u32::from(areas) + 1;
+    let raised = reign::rows(region).map(|(_, row)| row.epoch).max();
+    let highest = raised.unwrap_or(0).max(reign::adopted(region));
+    let hidden = if reign::is_damaged(region) {
+        HIDDEN_TURNS
+    } else {
+        0
+    };
+    let turn = highest / u32::from(areas) + 1 + hidden;
     let epoch = turn.checked_mul(areas.into());
     let epoch = epoch.and_then(|epoch| epoch.checked_add(area?.into()));
     let (predecessor, predecessor_row) = latest_reign(region);
@@ -328,7 +356,11 @@ fn latest_reign<M: Memory>(region: &Region<M>) -> (u32, u16) {
             (row.predecessor, row.predecessor_row)
         }
     });
-    reigns.max().unwrap_or((0, 0))
+    // Where a row is lost, brokers still know for whom they began their lanes.
+    let adopted = reign::adopted(region);
+    let adopted = (adopted, row_of(region, reign::area_of(region, adopted)));
+    let said = reigns.max().unwrap_or((0, 0));
+    if adopted.0 > said.0 { adopted } else { said }
 }
 
 fn row_of<M: Memory>(region: &Region<M>, area: u16) -> u16 {
@@ -347,32 +379,24 @@ fn rebuild<M: Memory>(
     limits: &Limits,
     exists: &dyn Fn(u32) -> bool,
     pulse: &mut Pulse<M>,
-) -> Result<(Core, Vec<Cut>), TakeoverError> {
+) -> Result<Left, TakeoverError> {
     let mut heads = heads(region, area);
     for _ in 0..REBUILDS_MAX {
-        let mut core = Core::new(limits.clone())?;
+        let mut left = Left::nothing(limits.clone())?;
         let mut empty = 0;
         for slot in 0..region.geometry().sessions {
             pulse.step();
-            let Some((row, owner)) = session(region, area, slot) else {
-                empty += 1;
-                if empty == EMPTY_RUN {
-                    break;
-                }
-                continue;
-            };
-            empty = 0;
-            let free = SessionRow {
-                epoch: row.epoch,
-                ..SessionRow::default()
-            };
-            let stays = row.in_use == 1 && exists(row.chain);
-            core.restore_session(slot, if stays { &row } else { &free }, &owner)?;
+            let seen = session(region, area, slot);
+            empty = if seen == Seen::Nothing { empty + 1 } else { 0 };
+            if empty == EMPTY_RUN {
+                break;
+            }
+            left.restore_session(slot, seen, exists);
         }
-        let cuts = cut(region, area, &mut core, exists, pulse)?;
+        left.cuts = cut(region, area, &mut left.core, exists, pulse);
         let now = self::heads(region, area);
         if now == heads {
-            return Ok((core, cuts));
+            return Ok(left);
         }
         heads = now;
     }
@@ -385,114 +409,72 @@ fn session<M: Memory>(
     region: &Region<M>,
     area: u16,
     slot: u32,
-) -> Option<(SessionRow, SessionOwner)> {
+) -> Seen<(SessionRow, SessionOwner)> {
+    let mut last = Seen::Nothing;
     for _ in 0..OWNER_LOOKS {
-        let row = region.session_row(area, slot)?;
-        let owner = region.session_owner(area, slot).unwrap_or_default();
+        let row = match region.session_row(area, slot) {
+            Seen::Found(row) => row,
+            Seen::Nothing => return Seen::Nothing,
+            Seen::Damaged => return Seen::Damaged,
+        };
+        let owner = match region.session_owner(area, slot) {
+            // Nobody could prove that it is theirs.
+            Seen::Damaged if row.in_use == 1 => return Seen::Damaged,
+            seen => seen.found().unwrap_or_default(),
+        };
         if row.in_use == 0 || row.first_epoch == owner.first_epoch {
-            return Some((row, owner));
+            return Seen::Found((row, owner));
+        }
+        last = Seen::Found((row, SessionOwner::default()));
+    }
+    last
+}
+
+impl Left {
+    /// A session whose row is lost is unknown from now on, and its place is not used again: nobody
+    /// knows which epochs it had.
+    fn restore_session(
+        &mut self,
+        slot: u32,
+        seen: Seen<(SessionRow, SessionOwner)>,
+        exists: &dyn Fn(u32) -> bool,
+    ) {
+        let free = |epoch: u32| SessionRow {
+            epoch,
+            ..SessionRow::default()
+        };
+        let restored = match seen {
+            Seen::Nothing => return,
+            Seen::Found((row, owner)) if row.in_use == 1 && exists(row.chain) => {
+                self.core.restore_session(slot, &row, &owner)
+            }
+            Seen::Found((row, owner)) => self.core.restore_session(slot, &free(row.epoch), &owner),
+            Seen::Damaged => Err(RestoreError::NoEpoch { session: slot }),
+        };
+        if restored.is_err() {
+            self.lost_sessions += 1;
+            let owner = SessionOwner::default();
+            let retired = self.core.restore_session(slot, &free(u32::MAX), &owner);
+            debug_assert_eq!(retired, Ok(()), "limits were made to fit the region");
         }
     }
-    let row = region.session_row(area, slot)?;
-    Some((row, SessionOwner::default()))
 }
 
 /// The oldest page of every chain of an area, and its generation.
 fn heads<M: Memory>(region: &Region<M>, area: u16) -> Vec<Option<(u32, u32)>> {
     let pages = region.goi_reader(area);
     let head = |cell| {
-        let page = region.goi_root(area, cell)?.head.checked_sub(1)?;
-        Some((page, pages.page(page)?.0))
+        let page = region.goi_root(area, cell).found()?.head.checked_sub(1)?;
+        Some((page, pages.page(page).found()?.0))
     };
     (0..region.geometry().topics).map(head).collect()
 }
 
-/// The chain of each cell.
+/// The chain of each cell, but for those that are damaged.
 fn newest<M: Memory>(region: &Region<M>, cuts: &[Cut]) -> Vec<Option<u32>> {
     let mut newest = vec![None; region.geometry().topics.into()];
-    for cut in cuts {
+    for cut in cuts.iter().filter(|cut| !cut.is_damaged) {
         newest[usize::from(cell_of(cut.chain))] = Some(cut.chain);
     }
     newest
-}
-
-/// Finds where every chain of the predecessor ends, and tells the core of it and of the records.
-fn cut<M: Memory>(
-    region: &Region<M>,
-    area: u16,
-    core: &mut Core,
-    exists: &dyn Fn(u32) -> bool,
-    pulse: &mut Pulse<M>,
-) -> Result<Vec<Cut>, RestoreError> {
-    let pages = region.goi_reader(area);
-    let mut cuts = Vec::new();
-    for cell in 0..region.geometry().topics {
-        let Some(root) = region.goi_root(area, cell) else {
-            continue;
-        };
-        if root.epoch == 0 || cell_of(root.chain) != cell || !exists(root.chain) {
-            continue;
-        }
-        cuts.push(cut_chain(&pages, area, &root, core, pulse)?);
-    }
-    Ok(cuts)
-}
-
-fn cut_chain<M: Memory>(
-    pages: &GoiReader<M>,
-    area: u16,
-    root: &GoiRoot,
-    core: &mut Core,
-    pulse: &mut Pulse<M>,
-) -> Result<Cut, RestoreError> {
-    let mut cut = Cut {
-        chain: root.chain,
-        order: root.order,
-        start: root.start,
-        first: root.first,
-        before: root.before.checked_sub(1).map(|page| PageRef {
-            area: root.before_area,
-            page,
-            generation: root.before_generation,
-        }),
-        is_damaged: false,
-    };
-    let mut at = root.head.checked_sub(1);
-    let head = at.and_then(|page| pages.page(page));
-    // The pages before the head were released.
-    cut.start = head.map_or(cut.start, |(_, header)| header.start);
-    core.restore_chain(root.chain, root.order as u8, cut.start)?;
-    while let Some(page) = at
-        && let Some((generation, header)) = pages.page(page)
-        && (header.chain, header.in_use, header.start) == (root.chain, 1, cut.start)
-    {
-        pulse.step();
-        let this = PageRef {
-            area,
-            page,
-            generation,
-        };
-        let (mut taken, mut dense) = (0, true);
-        let records = (0..PAGE_RECORDS).map_while(|slot| pages.record(page, generation, slot));
-        for record in records {
-            dense = record.base == cut.start && record.count > 0 && !sings(Canary::DenseCut);
-            if !dense {
-                cut.is_damaged = true;
-                break;
-            }
-            core.replay(root.chain, &record);
-            cut.start = record.end();
-            // Only now: nobody would find an older page behind one that holds nothing.
-            cut.before = Some(this);
-            taken += 1;
-        }
-        // They may have come from a cache that this host shares with a predecessor that stands still.
-        pages.keep(page, 0..taken);
-        if !dense || taken == 0 {
-            // A page without records is the last one, whatever it links to.
-            break;
-        }
-        at = pages.link(page, generation);
-    }
-    Ok(cut)
 }

@@ -21,7 +21,7 @@ pub fn small() -> Geometry {
 
 /// Formatted, as one host sees it.
 pub fn region(geometry: &Geometry) -> Region<Simulated> {
-    let file = |bytes, seed| Arc::new(Device::new(bytes, seed).host(1));
+    let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
     let control = file(Layout::new(geometry).control_bytes(), 1);
     let blogs = geometry.data_rows().zip(2..);
     let blogs = blogs.map(|(_, seed)| file(geometry.blog_bytes, seed));

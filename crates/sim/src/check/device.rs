@@ -79,7 +79,7 @@ impl Inspector {
 
     /// I1: windows only grow. I6: recovery takes nothing away.
     fn window(&mut self, topic: &Topic, moment: Moment) -> Result<Window, Violation> {
-        let window = self.raw.window(self.row, topic.cell());
+        let window = self.raw.window(self.row, topic.cell()).found();
         let window = window.filter(|w| w.chain == topic.id).unwrap_or_default();
         let before = self.windows.get(&topic.id).copied().unwrap_or_default();
         ensure(

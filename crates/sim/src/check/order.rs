@@ -70,9 +70,9 @@ impl OrderInspector {
     /// The first position that everybody may still ask for.
     fn first(&self, topic: &Topic, reign: Option<Reign>) -> Option<u64> {
         let rows = self.raw.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.raw.window(row, topic.cell()));
+        let windows = rows.filter_map(|row| self.raw.window(row, topic.cell()).found());
         let kept = windows.filter(|w| w.chain == topic.id).map(|w| w.first);
-        let root = reign.and_then(|reign| self.raw.goi_root(reign.area, topic.cell()));
+        let root = reign.and_then(|reign| self.raw.goi_root(reign.area, topic.cell()).found());
         let ordered = root
             .filter(|root| root.chain == topic.id)
             .map(|root| root.first);
@@ -150,7 +150,7 @@ impl OrderInspector {
 
     /// Whether the memory of a batch may not have been used again.
     fn is_kept(&self, topic: &Topic, base: u64, visible: &Visible) -> bool {
-        let window = self.raw.window(visible.place.0, topic.cell());
+        let window = self.raw.window(visible.place.0, topic.cell()).found();
         window.is_some_and(|window| window.chain == topic.id && window.first <= base)
     }
 

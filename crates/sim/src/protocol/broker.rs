@@ -389,7 +389,7 @@ impl Broker {
     fn retire(&mut self) {
         for (chain, window) in &mut self.windows {
             let rows = self.region.geometry().data_rows();
-            let others = rows.filter_map(|row| self.region.window(row, cell_of(*chain)));
+            let others = rows.filter_map(|row| self.region.window(row, cell_of(*chain)).found());
             let first = others
                 .filter(|it| it.chain == *chain)
                 .map(|it| it.first)

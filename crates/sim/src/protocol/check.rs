@@ -67,10 +67,10 @@ impl Checker {
     /// The first position of a chain that is kept.
     fn first(&self, reign: Reign, chain: u32) -> u64 {
         let rows = self.region.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)));
+        let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)).found());
         let windows = windows.filter(|window| window.chain == chain);
         let first = windows.map(|window| window.first).max().unwrap_or(0);
-        let root = self.region.goi_root(reign.area, cell_of(chain));
+        let root = self.region.goi_root(reign.area, cell_of(chain)).found();
         let root = root.filter(|root| root.chain == chain);
         root.map_or(first, |root| first.max(root.first))
     }

@@ -74,10 +74,10 @@ fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulate
         foreign.invalidate();
         foreign.copy_to(0, &mut bytes);
         let rows = region.geometry().data_rows();
-        let windows = rows.filter_map(|row| region.window(row, cell_of(chain)));
+        let windows = rows.filter_map(|row| region.window(row, cell_of(chain)).found());
         let windows = windows.filter(|window| window.chain == chain);
         let first = windows.map(|window| window.first).max().unwrap_or(0);
-        let root = region.goi_root(reign.area, cell_of(chain));
+        let root = region.goi_root(reign.area, cell_of(chain)).found();
         let first = root.map_or(first, |root| first.max(root.first));
         let gone = first > record.base || !ask::exists(chain);
         assert!(

@@ -168,7 +168,7 @@ impl World {
         let mut random = Random::new(seed);
         let plan = Plan::of(&mut random);
         let geometry = &plan.geometry;
-        let control = control_file(geometry, &mut random);
+        let control = control_file(geometry);
         let blogs = geometry
             .data_rows()
             .map(|_| Device::new(geometry.blog_bytes, random.bits()));

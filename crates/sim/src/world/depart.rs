@@ -68,7 +68,10 @@ impl World {
         let raw = self.devices.raw();
         let mut rows = raw.geometry().data_rows();
         let stays = rows.any(|other| {
-            let state = raw.broker_row(other).and_then(|it| it.broker_state());
+            let state = raw
+                .broker_row(other)
+                .found()
+                .and_then(|it| it.broker_state());
             let leaves = matches!(state, Some(BrokerState::Draining | BrokerState::Left));
             other != row && state.is_some() && !leaves
         });

@@ -32,7 +32,7 @@ impl World {
             sessions: 1,
             ..Geometry::default()
         };
-        let file = |bytes, seed| Arc::new(Device::new(bytes, seed).host(1));
+        let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
         let control = file(Layout::new(&geometry).control_bytes(), 1);
         let blogs = vec![file(geometry.blog_bytes, 2)];
         let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
@@ -77,6 +77,7 @@ impl World {
             most: 100,
             taken: 0,
             arrivals: &mut arrivals,
+            unreadable: &mut Vec::new(),
         });
         assert!(drained);
         arrivals.iter().map(|it| it.source.number).collect()

@@ -15,7 +15,7 @@ const OTHER: u16 = 2;
 const LEN: usize = 20_000;
 
 /// One region as two brokers see it.
-fn regions(seed: u64) -> [Region<Simulated>; 2] {
+fn regions() -> [Region<Simulated>; 2] {
     let geometry = Geometry {
         brokers: 3,
         topics: 1,
@@ -25,8 +25,7 @@ fn regions(seed: u64) -> [Region<Simulated>; 2] {
         blog_bytes: BLOG_BYTES,
         ..Geometry::default()
     };
-    let [control, own, other] =
-        [32 << 20, BLOG_BYTES, BLOG_BYTES].map(|bytes| Device::new(bytes, seed));
+    let [control, own, other] = [32 << 20, BLOG_BYTES, BLOG_BYTES].map(Device::blank);
     let host = |device: &Device, seed| Arc::new(device.host(seed));
     let blogs = |seed| vec![host(&own, seed), host(&other, seed)];
     let here = Region::format(host(&control, 1), blogs(2), &geometry, 7, 0);
@@ -110,7 +109,7 @@ impl Line {
 #[test]
 fn foreign_bytes_are_read_when_they_go_and_come_back_after_each_step() {
     for seed in 0..20 {
-        let [here, there] = regions(seed);
+        let [here, there] = regions();
         let mut own = reserve(&here, OWN);
         own.write(0, &[1; LEN]);
         let mut other = reserve(&there, OTHER);

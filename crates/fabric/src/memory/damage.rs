@@ -1,0 +1,37 @@
+//! What was found to be wrong in a memory, by those who read it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Places that are remembered: where there are more, the first ones are enough to tell.
+const PLACES_MAX: usize = 1024;
+
+/// How much of a record was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Damage {
+    /// One bit: readers put it right.
+    Repaired,
+    /// More than can be put right.
+    Lost,
+}
+
+/// By offset, the worst that was found there.
+#[derive(Debug, Default)]
+pub(super) struct DamageLog {
+    found: Mutex<BTreeMap<u64, Damage>>,
+}
+
+impl DamageLog {
+    pub fn note(&self, at: u64, damage: Damage) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.len() < PLACES_MAX || found.contains_key(&at) {
+            let worst = found.entry(at).or_insert(damage);
+            *worst = damage.max(*worst);
+        }
+    }
+
+    pub fn all(&self) -> Vec<(u64, Damage)> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.iter().map(|(at, damage)| (*at, *damage)).collect()
+    }
+}

@@ -1,0 +1,173 @@
+//! Records that are damaged beyond repair, of each kind that the order depends on.
+
+use std::sync::Arc;
+
+use embar_fabric::layout::TableId;
+use embar_fabric::{
+    Claim, Device, Geometry, Layout, Memory, NoticeKind, PbrKind, PbrRecord, Region, SequencerRow,
+    SequencerState, SessionRow, Simulated,
+};
+use embar_order::{Event, Limits, Participant, Sequencer};
+
+const CHAIN: u32 = 0;
+
+struct World {
+    control: Device,
+    blog: Device,
+    layout: Layout,
+}
+
+impl World {
+    fn new() -> Self {
+        let geometry = Geometry {
+            brokers: 3,
+            topics: 1,
+            lanes: 1,
+            lane_slots: 16,
+            index_pages: 16,
+            blog_bytes: 64 << 10,
+            standbys: 1,
+            goi_pages: 64,
+            sessions: 2,
+            ..Geometry::default()
+        };
+        let layout = Layout::new(&geometry);
+        let world = Self {
+            control: Device::blank(layout.control_bytes()),
+            blog: Device::blank(geometry.blog_bytes),
+            layout,
+        };
+        let blogs = vec![Arc::new(world.blog.host(1))];
+        let control = Arc::new(world.control.host(1));
+        Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        world
+    }
+
+    fn host(&self, seed: u64) -> Region<Simulated> {
+        let blogs = vec![Arc::new(self.blog.host(seed))];
+        let region = Region::from_parts(Arc::new(self.control.host(seed)), blogs);
+        region.expect("it was formatted")
+    }
+
+    /// Overwrites an entry of a table.
+    fn destroy(&self, table: TableId, entry: u64) {
+        let table = self.layout.tables()[table as usize];
+        let (at, vandal) = (
+            table.offset + entry * table.entry_bytes,
+            self.control.host(99),
+        );
+        vandal.write(at, &vec![0xC3; table.entry_bytes as usize]);
+        vandal.write_back(at, table.entry_bytes);
+        vandal.fence();
+    }
+
+    fn take_over(&self, row: u16) -> Sequencer<Simulated> {
+        let region = self.host(u64::from(row) + 20);
+        let claim = Arc::new(region.claim_unlocked(row));
+        let intact = Box::new(|_, _: &PbrRecord| true);
+        let taken = Sequencer::take_over(&region, &claim, &Limits::default(), &|_| true, intact);
+        taken.expect("nothing stops a takeover")
+    }
+}
+
+fn open(producer: u64) -> PbrRecord {
+    PbrRecord {
+        kind: PbrKind::Open as u8,
+        producer,
+        chain: CHAIN,
+        orders: PbrRecord::pack_orders(0, 5),
+        incarnation: 1,
+        ..PbrRecord::default()
+    }
+}
+
+#[test]
+fn a_lost_session_stops_no_takeover_and_no_other_session() {
+    let world = World::new();
+    let region = world.host(2);
+    let claim: Claim = region.claim_unlocked(0);
+    let mut sessions = region.session_table(&claim);
+    for slot in 0..2 {
+        let row = SessionRow {
+            producer: u64::from(slot) + 7,
+            expected: 5,
+            chain: CHAIN,
+            epoch: 3,
+            in_use: 1,
+            order: 5,
+            ..SessionRow::default()
+        };
+        sessions.store(slot, &row);
+    }
+    region.sequencer_row_writer(&claim).store(&SequencerRow {
+        epoch: 2,
+        state: SequencerState::Active as u32,
+        ..SequencerRow::default()
+    });
+    world.destroy(TableId::Sessions, 0);
+    let sequencer = world.take_over(2);
+    assert_eq!(sequencer.lost_sessions(), 1);
+    let other = sequencer.core().session_row(1);
+    assert_eq!((other.producer, other.expected, other.epoch), (8, 5, 3));
+    let lost = sequencer.core().session_row(0);
+    assert_eq!((lost.in_use, lost.epoch), (0, u32::MAX), "not used again");
+}
+
+#[test]
+fn an_epoch_that_was_seen_is_never_followed_by_a_lower_one() {
+    let world = World::new();
+    let first = world.take_over(0);
+    let mut second = world.take_over(2);
+    assert!(second.epoch() > first.epoch());
+    let region = world.host(3);
+    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let mut events: Vec<Event<u32>> = Vec::new();
+    broker.poll(&mut events);
+    let seen = broker.reign().expect("it follows the second");
+    assert_eq!(seen.epoch, second.epoch());
+    second.step(0, &|_| true);
+
+    // All that shows the second's epoch is gone, and what the first said shows again.
+    world.destroy(TableId::Sequencers, 1);
+    broker.poll(&mut events);
+    assert_eq!(broker.reign(), Some(seen));
+    let other = world.host(4);
+    let mut fresh: Participant<_, u32> = Participant::new(&other, &other.claim_unlocked(1));
+    fresh.poll(&mut Vec::new());
+    assert_eq!(fresh.reign(), None, "lanes were begun for a higher one");
+    let third = world.take_over(0);
+    assert!(third.epoch() > second.epoch());
+    broker.poll(&mut events);
+    assert_eq!(broker.reign().map(|reign| reign.epoch), Some(third.epoch()));
+}
+
+#[test]
+fn whoever_wrote_a_record_that_is_lost_is_told() {
+    let world = World::new();
+    let mut sequencer = world.take_over(0);
+    let region = world.host(3);
+    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let mut events = Vec::new();
+    broker.poll(&mut events);
+    for tag in 0..3 {
+        broker.submit(0, open(tag), tag).expect("there is room");
+    }
+    // Number 1 of the lane of row 1.
+    world.destroy(TableId::LaneSlots, 16 + 1);
+    for _ in 0..3 {
+        sequencer.step(0, &|_| true);
+        sequencer.beat(&|_| true);
+        broker.poll(&mut events);
+    }
+    let told = events.iter().filter_map(|event| match event {
+        Event::Told { tag, notice, .. } => Some((*tag, notice.kind)),
+        _ => None,
+    });
+    let mut told: Vec<_> = told.collect();
+    told.sort_by_key(|(tag, _)| *tag);
+    let opened = NoticeKind::Opened;
+    assert_eq!(
+        told,
+        [(0, opened), (1, NoticeKind::Unreadable), (2, opened)]
+    );
+}
