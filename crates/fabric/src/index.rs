@@ -82,11 +82,14 @@ impl<M: Memory> Pages<M> {
     /// Appends a page's records to those before, and returns how many: all that lie above them.
     fn read_page(&self, found: Found, records: &mut Vec<IndexRecord>) -> u32 {
         let before = records.len();
-        for slot in 0..PAGE_RECORDS {
-            let seen = self.slot::<IndexRecord>(found.page, slot, found.generation);
-            let Seen::Found(record) = seen else {
-                continue;
-            };
+        // The last first: what was published before a record that is found is there by then. So a hole
+        // is one although the page may be written meanwhile.
+        let seen = (0..PAGE_RECORDS).rev().filter_map(|slot| {
+            self.slot::<IndexRecord>(found.page, slot, found.generation)
+                .found()
+        });
+        let seen: Vec<_> = seen.collect();
+        for record in seen.into_iter().rev() {
             let end = records
                 .last()
                 .map_or(0, |last| last.base + u64::from(last.count));
