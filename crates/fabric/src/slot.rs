@@ -26,7 +26,7 @@ use crate::canary::{Canary, sings};
 use std::sync::atomic::Ordering;
 
 use crate::memory::{Damage, LINE_BYTES, Memory};
-use crate::sync::fence;
+use crate::sync::{fence, spin_loop};
 use check::{Place, Sound};
 
 /// Bytes of a slot.
@@ -290,7 +290,7 @@ pub(crate) fn newest<T>(look: impl Fn(u64) -> Look<T>) -> Seen<(u32, T)> {
                 damaged |= lost(&first) || lost(&second);
             }
         }
-        std::hint::spin_loop();
+        spin_loop();
     }
     if damaged {
         Seen::Damaged

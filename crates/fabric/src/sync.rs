@@ -1,6 +1,6 @@
 //! The one place where the model checker replaces what the hardware gives.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::fence;
+pub(crate) use loom::{hint::spin_loop, sync::atomic::fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::fence;
+pub(crate) use std::{hint::spin_loop, sync::atomic::fence};

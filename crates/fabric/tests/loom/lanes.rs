@@ -4,7 +4,10 @@ use embar_fabric::layout::TableId;
 use embar_fabric::{LaneGrant, LaneReader, Notice, PbrRecord};
 use loom::sync::{Arc, Notify};
 
-use crate::memory::{Modelled, entry, explore_region, record as record_at, row, words};
+use crate::memory::{
+    Modelled, entry, explore_region, explore_region_within, record as record_at, row, spawn_roomy,
+    words,
+};
 
 /// A record that shows when it is torn.
 fn record(n: u64) -> PbrRecord {
@@ -25,8 +28,8 @@ fn take(reader: &mut LaneReader<Modelled>) -> Option<u64> {
 
 /// Differs only in the words that are modelled.
 fn notice(n: u64) -> Notice {
-    let mut reserved = [0; 24];
-    reserved[16..].fill(n as u8 + 1);
+    let mut reserved = [0; 20];
+    reserved[12..].fill(n as u8 + 1);
     Notice {
         lane_number: n + 1,
         reserved,
@@ -37,7 +40,8 @@ fn notice(n: u64) -> Notice {
 /// The writer overwrites what was granted and nothing else, and the grant is a row of memory.
 #[test]
 fn no_record_is_overwritten_before_it_is_granted() {
-    explore_region(
+    explore_region_within(
+        1,
         |layout| {
             let slots = entry(layout, TableId::LaneSlots, 2);
             let slots = [slots, slots + 64].into_iter();
@@ -54,7 +58,7 @@ fn no_record_is_overwritten_before_it_is_granted() {
             let mut grant = region.lane_grant_writer(&region.claim_unlocked(0), 1, 0);
             grant.store(&LaneGrant::default());
             let there = region.clone();
-            let thread = loom::thread::spawn(move || {
+            let thread = spawn_roomy(move || {
                 for _ in 0..2 {
                     let granted = there
                         .lane_grant(0, 1, 0)
@@ -103,7 +107,7 @@ fn no_notice_is_overwritten_before_it_is_read() {
                 notices.publish(&notice(n));
             }
             let mut told = region.notice_reader(0, 1, 0, 0);
-            let thread = loom::thread::spawn(move || {
+            let thread = spawn_roomy(move || {
                 assert_eq!(
                     told.peek().found(),
                     Some(notice(0)),
@@ -149,7 +153,7 @@ fn no_wake_up_is_lost() {
             let mut lane = region.lane_writer(&region.claim_unlocked(1), 0);
             let sequencer = || region.sleeper(0, region.sequencer_sleeper());
             let (waker, ring) = (sequencer(), Arc::clone(&bell));
-            let thread = loom::thread::spawn(move || {
+            let thread = spawn_roomy(move || {
                 lane.publish(0, &record(0));
                 if waker.is_asleep() {
                     ring.notify();

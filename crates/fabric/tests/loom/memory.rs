@@ -11,6 +11,9 @@ use loom::thread::JoinHandle;
 /// Stack of [`spawn_roomy`], in words.
 const ROOMY_WORDS: usize = 32 << 10;
 
+/// Preemptions that are tried: more find nothing more, and take hours.
+const PREEMPTIONS: usize = 3;
+
 pub const NONCE: u32 = 0x5EED_0001;
 
 /// Coherent memory, of which only the words that a model is about are modelled, so that it stays
@@ -169,13 +172,22 @@ fn tiny() -> Geometry {
 }
 
 /// Runs a part of a model that needs more stack than the model checker gives.
-pub fn spawn_roomy(part: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+pub fn spawn_roomy<T: Send + 'static>(part: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let builder = loom::thread::Builder::new().stack_size(ROOMY_WORDS);
     builder.spawn(part).expect("a thread of the model")
 }
 
 /// Explores a model that runs in a fresh region, in whose control file these words are modelled.
 pub fn explore_region<I: Iterator<Item = u64>>(
+    modelled: impl FnOnce(&Layout) -> I,
+    model: impl Fn(Region<Modelled>) + Sync + Send + 'static,
+) {
+    explore_region_within(PREEMPTIONS, modelled, model);
+}
+
+/// As [`explore_region`], of a model so large that it takes fewer preemptions to end in time.
+pub fn explore_region_within<I: Iterator<Item = u64>>(
+    preemptions: usize,
     modelled: impl FnOnce(&Layout) -> I,
     model: impl Fn(Region<Modelled>) + Sync + Send + 'static,
 ) {
@@ -187,17 +199,23 @@ pub fn explore_region<I: Iterator<Item = u64>>(
     let region =
         Region::format(Arc::clone(&control), blogs, &tiny(), NONCE, 1).expect("a valid geometry");
     let fresh = lock(&control.plain).clone();
-    explore(move || {
+    let model = Arc::new(model);
+    explore_within(preemptions, move || {
         lock(&control.plain).clone_from(&fresh);
         control.model(&modelled);
-        model(region.clone());
+        let (model, region) = (Arc::clone(&model), region.clone());
+        spawn_roomy(move || model(region)).join().unwrap();
         lock(&control.modelled).clear();
     });
 }
 
-/// Explores every interleaving with a few preemptions: more find nothing more, and take hours.
+/// Explores every interleaving with a few preemptions.
 pub fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_within(PREEMPTIONS, model);
+}
+
+fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }

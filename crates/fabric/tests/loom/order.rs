@@ -5,7 +5,10 @@ use embar_fabric::layout::TableId;
 use embar_fabric::{GoiReader, GoiRecord, GoiWriter, Region, SequencerRow};
 
 use crate::follow::Follower;
-use crate::memory::{Modelled, entry, explore_region, record as record_at, row, words};
+use crate::memory::{
+    Modelled, entry, explore_region, explore_region_within, record as record_at, row, spawn_roomy,
+    words,
+};
 
 const CHAIN: u32 = 9;
 
@@ -40,7 +43,8 @@ const HEADER: [u64; 4] = [0, 1, 3, 7];
 
 #[test]
 fn the_first_page_is_found_or_not_yet() {
-    explore_region(
+    explore_region_within(
+        1,
         |layout| {
             let root = row(entry(layout, TableId::GoiRoots, 0), &[0, 3]);
             let header = words(page(layout, 0), &HEADER);
@@ -50,7 +54,7 @@ fn the_first_page_is_found_or_not_yet() {
         |region| {
             let mut goi = written(&region, 0);
             let mut follower = Follower::new(&region, 0, 0);
-            let thread = loom::thread::spawn(move || {
+            let thread = spawn_roomy(move || {
                 goi.append(CHAIN, &record(0)).expect("room");
                 goi.fence();
             });
@@ -80,7 +84,7 @@ fn the_next_page_is_found_or_not_yet() {
             let mut follower = Follower::new(&region, 0, 0);
             while follower.next().is_some() {}
             assert_eq!(follower.position(), full);
-            let thread = loom::thread::spawn(move || {
+            let thread = spawn_roomy(move || {
                 goi.append(CHAIN, &record(full)).expect("room");
                 goi.fence();
             });
@@ -115,12 +119,12 @@ fn what_counted_for_anybody_is_seen_by_the_successor() {
                 goi.record(0, generation, 1).found().is_some()
             };
 
-            let append = loom::thread::spawn(move || {
+            let append = spawn_roomy(move || {
                 predecessor.append(CHAIN, &record(1)).expect("room");
                 predecessor.fence();
             });
             let there = region.clone();
-            let broker = loom::thread::spawn(move || {
+            let broker = spawn_roomy(move || {
                 let found = seen(&there.goi_reader(0));
                 found
                     && there
@@ -155,7 +159,7 @@ fn what_is_given_up_is_seen_by_the_successor() {
             let mut standby = region.sequencer_row_writer(&region.claim_unlocked(2));
             standby.store(&SequencerRow::default());
             let there = region.clone();
-            let give_up = loom::thread::spawn(move || {
+            let give_up = spawn_roomy(move || {
                 predecessor.raise_first(CHAIN, 1);
                 there
                     .sequencer_row(1)
