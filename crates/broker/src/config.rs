@@ -20,10 +20,10 @@ pub struct BrokerConfig {
     pub network_threads: u16,
     /// Largest batch, and so the largest message, in bytes with its header.
     pub max_batch_bytes: u32,
-    /// Share of the log, in percent, that batches still being received may
-    /// hold before no further batch is admitted.
+    /// Batches on their way, in the log and beside it, hold at most this much before no further one is
+    /// admitted: percent of the log's size.
     pub high_watermark_percent: u8,
-    /// Share in percent below which batches are admitted again.
+    /// Percent below which batches are admitted again.
     pub low_watermark_percent: u8,
     /// How long a publisher may be held above the high watermark, or without
     /// free space, before it is told `Backpressure` and closed.

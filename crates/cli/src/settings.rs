@@ -22,7 +22,7 @@ pub struct BrokerSettings {
     /// Largest batch, and so the largest message, with its headers
     #[arg(long, value_name = "SIZE")]
     pub max_batch_bytes: Option<Size>,
-    /// Percent of the log that batches on their way in may hold before publishers are paused
+    /// Percent of the log's size that batches on their way in may hold, in it and beside it, before publishers are paused
     #[arg(long, value_name = "PERCENT")]
     pub high_watermark: Option<u8>,
     /// Percent below which paused publishers go on
