@@ -9,7 +9,7 @@
 //!   a notice ([`Event::Told`]).
 //! - The sequencer finds every session held that has a batch which is not settled.
 //! - Records of a chain are reported dense and in order, and only those that count (see
-//!   [`reign`](crate::reign)).
+//!   [`reign`](mod@crate::reign)).
 //! - Before anything is submitted to a new sequencer, everything that its predecessor ordered was
 //!   reported: what is still unsettled then was not ordered.
 
