@@ -24,7 +24,9 @@ mod intake;
 mod leftovers;
 mod order;
 mod ordered;
+mod ranks;
 mod recover;
+mod room;
 mod share;
 mod sizes;
 mod usage;
@@ -32,7 +34,7 @@ mod usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use embar_fabric::blog::{Blog, Extent, Reservation, Span};
+use embar_fabric::blog::{Blog, Reservation, Span};
 use embar_fabric::index::IndexWriter;
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
@@ -56,8 +58,9 @@ pub use intake::Sender;
 use order::Ordering;
 pub use order::{Answer, Rejoin, Settled, Ticket};
 use ordered::Ordered;
+use ranks::Ranks;
 pub use recover::Recovered;
-use sizes::{Size, Sizes};
+use sizes::Sizes;
 pub use usage::Use;
 
 /// Shares of the log that batches on their way may hold.
@@ -177,6 +180,8 @@ pub struct Log<M: Memory> {
     elsewhere: Elsewhere<M>,
     intake: Intake,
     sizes: Sizes,
+    /// How many pages of the index each topic has.
+    pages: Ranks<u32>,
     /// Batches of orders 0 and 1 admitted and neither appended nor abandoned.
     on_their_way: u32,
     evictions: u64,
@@ -191,10 +196,6 @@ pub struct Log<M: Memory> {
 const LATE_SIXTEENTHS: u64 = 3;
 /// ...or that part of the limit of its topic.
 const LATE_PART_OF_TOPIC: u64 = 8;
-
-fn bytes_of<M: Memory>(extents: &[Extent<M>]) -> u64 {
-    extents.iter().map(|extent| u64::from(extent.len())).sum()
-}
 
 impl Watermarks {
     /// The shares that a broker's settings name, of a log of `total` bytes.
@@ -250,6 +251,7 @@ impl<M: Memory> Log<M> {
         let known = self.chains.remove(&id).is_some() | self.close_ordered(id);
         if known {
             self.index.drop_chain(id);
+            self.paged(id);
             self.resized(id);
             self.evictions += 1;
         }
@@ -359,18 +361,6 @@ impl<M: Memory> Log<M> {
         extents.is_late(place, late)
     }
 
-    /// Tiny batches fill the index before they fill the log. Each batch on its way may open one more
-    /// page; no eviction makes room for more of them than there are pages, so it must not begin.
-    fn promise_index(&mut self) -> Result<(), NoRoom> {
-        if self.on_their_way >= self.region.geometry().index_pages / 2 {
-            return Err(NoRoom::Congested);
-        }
-        while self.index.free_pages() <= self.on_their_way {
-            self.evict_largest().ok_or(NoRoom::Full)?;
-        }
-        Ok(())
-    }
-
     fn extents_of(&mut self, topic: u32) -> Result<&mut Extents<M>, NoRoom> {
         let kept = self.chains.get_mut(&topic).map(|c| &mut c.extents);
         let ordered = self.ordered.get_mut(&topic).map(|c| &mut c.extents);
@@ -384,86 +374,6 @@ impl<M: Memory> Log<M> {
         } else {
             self.on_their_way += 1;
         }
-    }
-
-    /// Gives `topic` one more extent with room for `len` bytes.
-    fn extend(&mut self, topic: u32, len: u32) -> Result<(), NoRoom> {
-        let kept = self.chains.get(&topic).map(|c| c.wanted_extent_bytes(len));
-        let ordered = self.ordered.get(&topic).map(|c| c.wanted_extent_bytes(len));
-        let wanted = kept.or(ordered).ok_or(NoRoom::UnknownTopic)?;
-        let mut evicted = 0;
-        let extent = loop {
-            if let Some(extent) = self.blog.allocate(wanted) {
-                break extent;
-            }
-            // What was evicted may lie apart: a smaller extent then fits where
-            // the wanted one does not.
-            if evicted >= u64::from(wanted)
-                && let Some(extent) = self.blog.allocate(len)
-            {
-                break extent;
-            }
-            match self.evict_largest() {
-                Some(bytes) => evicted += bytes,
-                None => break self.blog.allocate(len).ok_or(NoRoom::Full)?,
-            }
-        };
-        self.extents_of(topic)?.push(extent);
-        self.resized(topic);
-        Ok(())
-    }
-
-    /// The extents of a topic are others than before, or there is less in them.
-    fn resized(&mut self, topic: u32) {
-        let kept = self.chains.get_mut(&topic);
-        let kept = kept.map(|c| (&mut c.extents, c.retention_bytes));
-        let ordered = self.ordered.get_mut(&topic);
-        let ordered = ordered.map(|c| (&mut c.extents, c.retention_bytes));
-        let Some((extents, retention_bytes)) = kept.or(ordered) else {
-            return self.sizes.set(topic, Size::default());
-        };
-        self.recalls += u64::from(extents.take_wants());
-        let occupied_bytes = extents.occupied_bytes();
-        let size = Size {
-            excess_bytes: match retention_bytes {
-                0 => occupied_bytes,
-                limit => occupied_bytes.saturating_sub(limit),
-            },
-            occupied_bytes,
-            dead_bytes: extents.dead_bytes(),
-        };
-        self.sizes.set(topic, size);
-    }
-
-    /// Evicts from the topic that occupies most above its own limit; returns the bytes it gave back.
-    fn evict_largest(&mut self) -> Option<u64> {
-        let mut behind = None;
-        loop {
-            let largest = self.sizes.largest(behind)?;
-            if let Some(bytes) = self.evict_from(largest.1) {
-                return Some(bytes);
-            }
-            // In each of its extents something is pending.
-            if let Ok(extents) = self.extents_of(largest.1) {
-                extents.want_below(u64::MAX);
-            }
-            self.resized(largest.1);
-            behind = Some(largest);
-        }
-    }
-
-    fn evict_from(&mut self, topic: u32) -> Option<u64> {
-        let extents = match self.chains.get_mut(&topic) {
-            Some(chain) => {
-                let evicted = chain.evict_oldest()?;
-                self.index.release_before(topic, evicted.first);
-                evicted.extents
-            }
-            None => self.ordered.get_mut(&topic)?.evict_oldest()?.extents,
-        };
-        self.evictions += 1;
-        self.resized(topic);
-        Some(bytes_of(&extents))
     }
 
     /// A connection died while its batch was on its way.
@@ -523,6 +433,7 @@ impl<M: Memory> Log<M> {
             extent_order: place.order,
             reserved: [0; 5],
         };
+        let free_pages = self.index.free_pages();
         let indexed = self.index.append(place.topic, &indexed);
         indexed.expect("admit keeps a page free for every batch on its way");
         let chain = self.chains.get_mut(&place.topic);
@@ -530,9 +441,14 @@ impl<M: Memory> Log<M> {
         let count = header.message_count();
         chain.append(&place, Entry { base, count, span });
         meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
-        while self.chains[&place.topic].exceeds_retention() {
-            self.evict_from(place.topic);
+        let pins_changed = chain.extents.take_pins_changed();
+        if self.index.free_pages() != free_pages {
+            self.paged(place.topic);
         }
+        if pins_changed {
+            self.resized(place.topic);
+        }
+        while self.chains[&place.topic].exceeds_retention() && self.evict_oldest(place.topic) {}
         Some(base)
     }
 }

@@ -69,6 +69,7 @@ pub use span::{Reservation, Span};
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::geometry::UNIT_BYTES;
@@ -123,6 +124,16 @@ impl<M: Memory> Blog<M> {
         let start = at & !(block_bytes - 1);
         let end = at - start + u64::from(len);
         (end <= block_bytes).then_some((start, end as u32))
+    }
+
+    /// How large a block must be for so many bytes; `None` when there are none so large.
+    pub fn block_bytes(bytes: u32) -> Option<u32> {
+        Some((UNIT_BYTES << Buddy::order_for(bytes)?) as u32)
+    }
+
+    /// Bytes in free blocks that lie in these places.
+    pub fn free_bytes_in(&self, places: Range<u64>) -> u64 {
+        self.store.buddy().free_bytes_in(places)
     }
 
     /// Bytes in free blocks.

@@ -12,7 +12,7 @@ use embar_fabric::memory::Memory;
 use embar_fabric::window::WindowWriter;
 
 use super::Place;
-use super::extents::{self, Extents};
+use super::extents::{self, Extents, Oldest};
 
 /// One batch that can be read.
 pub(super) struct Entry<M: Memory> {
@@ -116,22 +116,18 @@ impl<M: Memory> Chain<M> {
         }
     }
 
-    /// Takes the oldest extent that nobody is filling.
-    pub fn evict_oldest(&mut self) -> Option<Evicted<M>> {
-        let oldest = self.extents.oldest()?;
+    /// Takes an extent that nobody is filling, and what is older.
+    pub fn evict(&mut self, oldest: &Oldest) -> Evicted<M> {
         self.first = self.first.max(oldest.end);
         self.tell_first();
         while let Some(entry) = self.entries.pop_front_if(|e| e.base < self.first) {
             self.bytes -= entry.bytes();
             self.extents.bury(entry.span.at(), entry.bytes());
         }
-        let mut extents: Vec<_> = self.extents.take(&oldest).into_iter().collect();
-        // An extent whose batches all lie below `first` holds nothing readable either.
-        extents.append(&mut self.extents.take_below(self.first));
-        Some(Evicted {
+        Evicted {
             first: self.first,
-            extents,
-        })
+            extents: self.extents.take_with(oldest, self.first),
+        }
     }
 
     /// Whether the oldest extent can go and still leave what is to be retained.

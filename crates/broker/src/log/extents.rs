@@ -11,8 +11,11 @@
 //!   elsewhere.
 //! - Of what was reserved, `dead_bytes` can neither be read nor come to be: batches below the first
 //!   offset and batches that were given up, in extents that are still here.
+//! - `pinned_bytes` can be read, beside something pending in an extent that is full: what is evicted
+//!   after them takes them along, and they give nothing back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use embar_fabric::blog::{Extent, Reservation};
 use embar_fabric::geometry::{BLOCK_BYTES_MAX, UNIT_BYTES};
@@ -33,6 +36,8 @@ struct Link<M: Memory> {
     /// Bytes of all extents pushed so far, this one included.
     pushed_bytes: u64,
     wanted: bool,
+    /// It is among the unsettled ones.
+    pinned: bool,
 }
 
 /// See the module.
@@ -49,18 +54,40 @@ pub(super) struct Extents<M: Memory> {
     unsettled: BTreeSet<u64>,
     occupied_bytes: u64,
     dead_bytes: u64,
+    pinned_bytes: u64,
     pending_bytes: u64,
     /// Of all extents ever pushed.
     pushed_bytes: u64,
     wants_more: bool,
+    pins_changed: bool,
 }
 
 /// The extent that is to be evicted first.
+#[derive(Clone, Copy)]
 pub(super) struct Oldest {
     /// Offset after its youngest batch.
     pub end: u64,
+    /// Bytes of log that it gives back.
+    pub bytes: u32,
+    /// Bytes that can be read no more when it goes, and that give nothing back.
+    pub beside_bytes: u64,
     /// Its number.
     serial: u64,
+}
+
+/// An extent as one that looks for room sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    /// Where it begins.
+    pub at: u64,
+    /// Bytes of log that it gives back.
+    pub bytes: u32,
+    /// Offset after its youngest batch.
+    pub end: u64,
+    /// Bytes of it that can be read.
+    pub live_bytes: u64,
+    /// Whether something is pending in it, so that it cannot go.
+    pub stays: bool,
 }
 
 impl<M: Memory> Extents<M> {
@@ -75,9 +102,11 @@ impl<M: Memory> Extents<M> {
             unsettled: BTreeSet::new(),
             occupied_bytes: 0,
             dead_bytes: 0,
+            pinned_bytes: 0,
             pending_bytes: 0,
             pushed_bytes: 0,
             wants_more: false,
+            pins_changed: false,
         }
     }
 
@@ -89,6 +118,27 @@ impl<M: Memory> Extents<M> {
     /// Bytes reserved in them that nobody will ever read.
     pub fn dead_bytes(&self) -> u64 {
         self.dead_bytes
+    }
+
+    /// Bytes that can be read, beside something pending in an extent that is full.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes
+    }
+
+    /// Whether there are others of those than when this was asked last.
+    pub fn take_pins_changed(&mut self) -> bool {
+        std::mem::take(&mut self.pins_changed)
+    }
+
+    /// All extents.
+    pub fn all(&self) -> impl Iterator<Item = Found> {
+        self.links.values().map(|link| Found {
+            at: link.extent.at(),
+            bytes: link.extent.len(),
+            end: link.end,
+            live_bytes: link.live_bytes,
+            stays: link.pending > 0,
+        })
     }
 
     /// Bytes of batches that are being received, or wait for their place in the order.
@@ -133,6 +183,7 @@ impl<M: Memory> Extents<M> {
             dead_bytes: 0,
             pushed_bytes: self.pushed_bytes,
             wanted: false,
+            pinned: false,
         };
         self.links.insert(self.next_serial, link);
         self.next_serial += 1;
@@ -143,10 +194,12 @@ impl<M: Memory> Extents<M> {
         let Some(serial) = self.newest() else {
             return;
         };
-        let link = &self.links[&serial];
+        let link = self.links.get_mut(&serial).expect("it is there");
         if link.pending == 0 {
             self.settled.insert((link.end, serial));
         } else {
+            link.pinned = true;
+            self.pinned_bytes += link.live_bytes;
             self.unsettled.insert(serial);
         }
     }
@@ -173,13 +226,22 @@ impl<M: Memory> Extents<M> {
     fn settle<R>(&mut self, place: &Place, change: impl FnOnce(&mut Link<M>) -> R) -> R {
         let link = self.links.get_mut(&place.serial);
         let link = link.expect("an extent with a batch on its way is not evicted");
-        let dead_before = link.dead_bytes;
+        let (dead_before, live_before) = (link.dead_bytes, link.live_bytes);
         let changed = change(link);
         self.dead_bytes += link.dead_bytes - dead_before;
         self.pending_bytes -= u64::from(place.len);
         link.pending -= 1;
-        let (pending, end) = (link.pending, link.end);
-        if pending == 0 && self.newest() != Some(place.serial) {
+        let settled = link.pending == 0;
+        if link.pinned {
+            self.pinned_bytes -= live_before;
+            self.pins_changed = true;
+            match settled {
+                true => link.pinned = false,
+                false => self.pinned_bytes += link.live_bytes,
+            }
+        }
+        let end = link.end;
+        if settled && self.newest() != Some(place.serial) {
             self.unsettled.remove(&place.serial);
             self.settled.insert((end, place.serial));
         }
@@ -225,6 +287,9 @@ impl<M: Memory> Extents<M> {
         link.live_bytes -= bytes;
         link.dead_bytes += bytes;
         self.dead_bytes += bytes;
+        if link.pinned {
+            self.pinned_bytes -= bytes;
+        }
     }
 
     /// Whether the extent of a pending batch is wanted, or more than `bytes` of log were begun after
@@ -236,11 +301,15 @@ impl<M: Memory> Extents<M> {
 
     /// Wants the extents that hold nothing at or above `first` but what is pending.
     pub fn want_below(&mut self, first: u64) {
-        let links = &mut self.links;
+        let (links, pinned_bytes) = (&mut self.links, &mut self.pinned_bytes);
         let before = self.unsettled.len();
         self.unsettled.retain(|serial| {
             let link = links.get_mut(serial).expect("those are kept");
             link.wanted = link.end <= first;
+            if link.wanted {
+                link.pinned = false;
+                *pinned_bytes -= link.live_bytes;
+            }
             !link.wanted
         });
         self.wants_more |= self.unsettled.len() < before;
@@ -253,14 +322,47 @@ impl<M: Memory> Extents<M> {
 
     /// The extent that is to be evicted first.
     pub fn oldest(&self) -> Option<Oldest> {
-        if let Some((end, serial)) = self.settled.first() {
-            let (end, serial) = (*end, *serial);
-            return Some(Oldest { end, serial });
+        let serial = match self.settled.first() {
+            Some((_, serial)) => *serial,
+            None => self.newest()?,
+        };
+        let link = &self.links[&serial];
+        (link.pending == 0).then(|| Oldest {
+            end: link.end,
+            bytes: link.extent.len(),
+            beside_bytes: self.pinned_below(link.end),
+            serial,
+        })
+    }
+
+    /// Bytes that can be read in extents that stay, and that end at or below this offset.
+    fn pinned_below(&self, end: u64) -> u64 {
+        if self.pinned_bytes == 0 {
+            return 0;
         }
-        let serial = self.newest()?;
-        let newest = &self.links[&serial];
-        let end = newest.end;
-        (newest.pending == 0).then_some(Oldest { end, serial })
+        let links = self.unsettled.iter().map(|serial| &self.links[serial]);
+        let below = links.filter(|link| link.end <= end);
+        below.map(|link| link.live_bytes).sum()
+    }
+
+    /// What goes so that these places of the log are free of this topic; `None` when it has none there.
+    pub fn within(&self, places: Range<u64>) -> Option<Oldest> {
+        let serials = self
+            .by_place
+            .range(places.clone())
+            .map(|(_, serial)| *serial);
+        let youngest = serials.max_by_key(|serial| {
+            // The newest must be named, as it does not go by its age.
+            (self.newest() == Some(*serial), self.links[serial].end)
+        })?;
+        let ends = self.by_place.range(places);
+        let end = ends.map(|(_, serial)| self.links[serial].end).max()?;
+        Some(Oldest {
+            end,
+            bytes: self.links[&youngest].extent.len(),
+            beside_bytes: 0,
+            serial: youngest,
+        })
     }
 
     /// Whether the oldest can go and still leave what is to be retained (0: everything) of `bytes`
@@ -280,10 +382,18 @@ impl<M: Memory> Extents<M> {
         bytes - leaving(oldest.end) >= retention_bytes
     }
 
-    /// Takes one out. None of its batches can be read any more.
-    pub fn take(&mut self, oldest: &Oldest) -> Option<Extent<M>> {
-        self.settled.remove(&(oldest.end, oldest.serial));
-        let link = self.links.remove(&oldest.serial)?;
+    /// Takes out the one that is to go, and every other one, but for the newest, that holds nothing at or
+    /// above `first`, and wants those in which something is pending. None of their batches can be read any
+    /// more.
+    pub fn take_with(&mut self, oldest: &Oldest, first: u64) -> Vec<Extent<M>> {
+        let mut taken: Vec<_> = self.take(oldest.serial).into_iter().collect();
+        taken.append(&mut self.take_below(first));
+        taken
+    }
+
+    fn take(&mut self, serial: u64) -> Option<Extent<M>> {
+        let link = self.links.remove(&serial)?;
+        self.settled.remove(&(link.end, serial));
         debug_assert_eq!(link.live_bytes, 0, "its batches were buried");
         self.by_place.remove(&link.extent.at());
         self.occupied_bytes -= u64::from(link.extent.len());
@@ -299,7 +409,7 @@ impl<M: Memory> Extents<M> {
         while let Some((end, serial)) = self.settled.first().copied()
             && end <= first
         {
-            taken.extend(self.take(&Oldest { end, serial }));
+            taken.extend(self.take(serial));
         }
         taken
     }

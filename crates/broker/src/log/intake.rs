@@ -16,7 +16,8 @@ use std::net::IpAddr;
 
 use super::{NoRoom, Watermarks};
 
-/// Claims of batches that are being received hold at most this part of the log.
+/// Claims of batches that are being received hold at most this part of the log, and of the places that
+/// batches need besides their bytes.
 const CLAIMS_PART: u64 = 8;
 /// The first bytes that a batch gets aside; it gets twice as many whenever they are full.
 pub(crate) const ASIDE_BYTES_MIN: u32 = 64 << 10;
@@ -44,6 +45,9 @@ impl Sender {
 pub(super) struct Intake {
     marks: Watermarks,
     total_bytes: u64,
+    /// Batches that may have their room before they are there.
+    claims_max: u32,
+    claims: u32,
     /// Room in the log without a readable batch in it yet...
     reserved_bytes: u64,
     /// ...and that part of it whose batches are being received.
@@ -57,10 +61,14 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    pub fn new(marks: Watermarks, total_bytes: u64) -> Self {
+    /// Of a log of so many bytes, in which so many batches find a place besides: a page of the index, or a
+    /// slot of a lane.
+    pub fn new(marks: Watermarks, total_bytes: u64, places: u32) -> Self {
         Self {
             marks,
             total_bytes,
+            claims_max: places / CLAIMS_PART as u32,
+            claims: 0,
             reserved_bytes: 0,
             claimed_bytes: 0,
             aside_bytes: 0,
@@ -117,18 +125,22 @@ impl Intake {
     /// Whether a batch may have its room in the log before it is there.
     pub fn may_claim(&self, bytes: u32, by: &Sender) -> bool {
         let bytes = u64::from(bytes);
-        bytes <= by.credit_bytes && self.claimed_bytes + bytes <= self.claims_bytes_max()
+        bytes <= by.credit_bytes
+            && self.claims < self.claims_max
+            && self.claimed_bytes + bytes <= self.claims_bytes_max()
     }
 
     /// A batch that is received has its room.
     pub fn claim(&mut self, bytes: u32) {
         self.reserved_bytes += u64::from(bytes);
         self.claimed_bytes += u64::from(bytes);
+        self.claims += 1;
     }
 
     /// A batch was received: its room is reserved until [`Intake::settle`].
     pub fn receive(&mut self, bytes: u32) {
         self.claimed_bytes -= u64::from(bytes);
+        self.claims -= 1;
     }
 
     /// A batch that was received is readable, or will never be.
@@ -196,7 +208,7 @@ mod tests {
             high_bytes: 1000,
             low_bytes: 500,
         };
-        Intake::new(marks, 1600)
+        Intake::new(marks, 1600, 16)
     }
 
     fn sender(connection: u64, host: Option<u8>) -> Sender {
@@ -215,6 +227,10 @@ mod tests {
         assert!(intake.may_claim(150, &by) && !intake.may_claim(151, &by));
         intake.claim(150);
         assert!(intake.may_claim(50, &by) && !intake.may_claim(51, &by));
+        intake.claim(1);
+        assert!(!intake.may_claim(1, &by), "two are all");
+        intake.receive(1);
+        intake.settle(1);
         intake.receive(150);
         assert!(intake.may_claim(150, &by), "it is there now");
         assert_eq!(intake.reserved_bytes(), 150);

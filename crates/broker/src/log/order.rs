@@ -394,6 +394,9 @@ impl<M: Memory> Log<M> {
                     let topic = self.ordered.get_mut(&chain);
                     let topic = topic.expect("closed topics are followed no more");
                     topic.append(Entry::new(&record, span), place.as_ref());
+                    if topic.extents.take_pins_changed() {
+                        self.resized(chain);
+                    }
                     if self.ordering.grown.last() != Some(&chain) {
                         self.ordering.grown.push(chain);
                     }
@@ -429,13 +432,8 @@ impl<M: Memory> Log<M> {
 
     /// Evicts what is above the retention of a topic.
     fn retain_ordered(&mut self, id: u32) {
-        while self
-            .ordered
-            .get(&id)
-            .is_some_and(|topic| topic.exceeds_retention())
-        {
-            self.evict_from(id);
-        }
+        let exceeds = |log: &Self| log.ordered.get(&id).is_some_and(Ordered::exceeds_retention);
+        while exceeds(self) && self.evict_oldest(id) {}
     }
 
     /// A submission that was not ordered: its memory is free with its extent.

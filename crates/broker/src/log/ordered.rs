@@ -18,7 +18,7 @@ use embar_wire::limits::MAX_BATCH_BYTES;
 
 use super::Place;
 use super::chain::Evicted;
-use super::extents::{self, Extents};
+use super::extents::{self, Extents, Oldest};
 
 /// One batch of the order.
 pub(super) struct Entry<M: Memory> {
@@ -175,19 +175,16 @@ impl<M: Memory> Ordered<M> {
         }
     }
 
-    /// Takes the oldest extent that nobody is filling and no batch waits in; what lies in it, and
-    /// everything below, is gone for all brokers.
-    pub fn evict_oldest(&mut self) -> Option<Evicted<M>> {
-        let oldest = self.extents.oldest()?;
+    /// Takes an extent that nobody is filling and no batch waits in; what lies in it, and everything below, is
+    /// gone for all brokers.
+    pub fn evict(&mut self, oldest: &Oldest) -> Evicted<M> {
         if oldest.end > self.first {
             self.drop_below(oldest.end);
         }
-        let mut extents: Vec<_> = self.extents.take(&oldest).into_iter().collect();
-        extents.append(&mut self.extents.take_below(self.first));
-        Some(Evicted {
+        Evicted {
             first: self.first,
-            extents,
-        })
+            extents: self.extents.take_with(oldest, self.first),
+        }
     }
 
     /// Whether the oldest extent can go and still leave what is to be retained on this broker.

@@ -22,6 +22,7 @@ use super::elsewhere::Elsewhere;
 use super::extents::Extents;
 use super::intake::Intake;
 use super::order::Ordering;
+use super::ranks::Ranks;
 use super::sizes::Sizes;
 use super::{Log, Watermarks};
 use crate::topics::Topic;
@@ -83,6 +84,8 @@ impl<M: Memory> Log<M> {
             index.drop_chain(deleted);
         }
         let total_bytes = blog.total_bytes();
+        let geometry = region.geometry();
+        let places = geometry.index_pages.min(geometry.lane_slots);
         let mut log = Self {
             region: region.clone(),
             claim: Arc::clone(claim),
@@ -92,8 +95,9 @@ impl<M: Memory> Log<M> {
             ordered: BTreeMap::new(),
             ordering: Ordering::new(region, claim),
             elsewhere: Elsewhere::new(region, claim),
-            intake: Intake::new(marks, total_bytes),
+            intake: Intake::new(marks, total_bytes, places),
             sizes: Sizes::default(),
+            pages: Ranks::default(),
             on_their_way: 0,
             evictions: 0,
             recalls: 0,
@@ -101,7 +105,10 @@ impl<M: Memory> Log<M> {
             unknown,
         };
         let kept: Vec<u32> = log.chains.keys().copied().collect();
-        kept.into_iter().for_each(|id| log.resized(id));
+        for id in kept {
+            log.paged(id);
+            log.resized(id);
+        }
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
             log.open_ordered(topic);
         }

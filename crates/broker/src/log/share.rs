@@ -9,7 +9,8 @@
 //!   below the low watermark, above which none are. What goes beyond is refused, to be sent again later;
 //!   the batch that its session expects next never is.
 //! - A batch that waits keeps its whole extent, and so does one that was placed late, until it is old
-//!   itself. When that has become an eighth of the log and of its topic, no batch is held any more.
+//!   itself. When what is kept so, readable or not, has become an eighth of the log and of its topic, no
+//!   batch is held any more.
 
 use std::cmp::Ordering;
 
@@ -19,8 +20,8 @@ use embar_wire::batch::BatchHeader;
 use super::order;
 use super::{Log, NoRoom};
 
-/// What nobody can read any more may be this part of the log, and of a topic, before it matters.
-const DEAD_PART: u64 = 8;
+/// What cannot go by itself may be this part of the log, and of a topic, before it matters.
+const STUCK_PART: u64 = 8;
 /// From this order level on batches wait for their predecessors.
 const IN_SEQUENCE: u8 = 5;
 
@@ -101,9 +102,9 @@ impl<M: Memory> Log<M> {
         let taken = participant.in_use(lane) + self.ordering.on_their_way;
         let slots = participant.capacity().saturating_sub(taken);
         let bytes = self.intake.left_bytes();
-        let buried = self.holds_the_dead(header.topic());
+        let stuck = self.keeps_too_much(header.topic());
         // Cheap, and nearly always the answer.
-        if participant.held(lane) < slots && self.intake.reserved_bytes() <= bytes && !buried {
+        if participant.held(lane) < slots && self.intake.reserved_bytes() <= bytes && !stuck {
             return false;
         }
         let held = participant.held_of(header.topic(), session);
@@ -112,16 +113,18 @@ impl<M: Memory> Log<M> {
         }
         let too_large = held.bytes + u64::from(header.frame_len()) > bytes;
         let none_left = self.intake.is_above_low();
-        held.in_lane(lane) >= slots || none_left || buried || held.bytes > 0 && too_large
+        held.in_lane(lane) >= slots || none_left || stuck || held.bytes > 0 && too_large
     }
 
     /// Whether so much of the log is kept by the few bytes that came late into it, or still wait, that
     /// no more may come late to this topic.
-    fn holds_the_dead(&self, topic: u32) -> bool {
-        if self.sizes.dead_bytes() <= self.blog.total_bytes() / DEAD_PART {
+    fn keeps_too_much(&self, topic: u32) -> bool {
+        if self.sizes.stuck_bytes() <= self.blog.total_bytes() / STUCK_PART {
             return false;
         }
         let extents = self.ordered.get(&topic).map(|topic| &topic.extents);
-        extents.is_some_and(|its| its.dead_bytes() > its.occupied_bytes() / DEAD_PART)
+        extents.is_some_and(|its| {
+            its.dead_bytes() + its.pinned_bytes() > its.occupied_bytes() / STUCK_PART
+        })
     }
 }

@@ -53,7 +53,7 @@ impl<M: Memory> Shard<M> {
                     "position {} cannot be read: memory of the cluster is damaged; what can be read of the rest begins above it",
                     cursor.next
                 );
-                self.refuse(token, refusal(ErrorCode::Internal, what), at);
+                self.refuse(token, refusal(ErrorCode::Damaged, what), at);
             }
             Read::OutOfReach { broker } => {
                 let what = format!(
@@ -165,6 +165,10 @@ impl<M: Memory> Shard<M> {
                 (!kept).then_some(*token)
             })
             .collect();
+        // Readers of other threads may be among those that keep evicted memory from being used again.
+        if log.lends_too_much() {
+            out.push(Action::WakeOthers);
+        }
         drop(log);
         for token in overtaken {
             if let Some(connection) = self.connections.get_mut(&token) {

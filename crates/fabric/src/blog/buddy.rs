@@ -4,6 +4,7 @@
 //! so the same calls give the same offsets.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::geometry::{BLOCK_BYTES_MAX, UNIT_BYTES};
 
@@ -104,6 +105,16 @@ impl Buddy {
         }
         let fresh = self.free[usize::from(order)].insert(unit);
         assert!(fresh, "block at {at} was freed twice");
+    }
+
+    /// Bytes of the free blocks that lie in these places.
+    pub(super) fn free_bytes_in(&self, places: Range<u64>) -> u64 {
+        let units = places.start / UNIT_BYTES..places.end / UNIT_BYTES;
+        let free = self.free.iter().zip(0..);
+        let units: u64 = free
+            .map(|(blocks, order)| (blocks.range(units.clone()).count() as u64) << order)
+            .sum();
+        units * UNIT_BYTES
     }
 
     pub(super) fn free_bytes(&self) -> u64 {

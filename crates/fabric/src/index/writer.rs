@@ -180,6 +180,13 @@ impl<M: Memory> IndexWriter<M> {
         }
     }
 
+    /// Pages that a chain uses.
+    pub fn pages_of(&self, chain: u32) -> u32 {
+        self.chains
+            .get(&chain)
+            .map_or(0, |it| it.pages.len() as u32)
+    }
+
     /// Pages that no chain uses.
     pub fn free_pages(&self) -> u32 {
         self.free.len() as u32

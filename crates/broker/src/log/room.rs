@@ -1,0 +1,281 @@
+//! Makes room in a full log: whose batches go for another, and that no more of them go than must.
+//!
+//! What is short decides who pays. For memory it is the topic that occupies most above its own limit; for a
+//! page of the index the one that has most of them, as others would give none back.
+//!
+//! Invariants
+//! - Nothing goes in vain: what is evicted is a block for the batch, or a page; but for blocks that readers
+//!   still send from, of which there are never more than an eighth of the log. Then those readers are cut
+//!   first.
+//! - What goes beside, because it is older and lies in an extent that cannot go, is at most a quarter of the
+//!   log: batches that wait may keep an eighth (`share`), and those extents that they share with it when they
+//!   come. Where claims keep more, in every topic, the least goes.
+//! - Where no extent is large enough, those go that lie in one block, and of all such blocks the one with
+//!   which readers lose least.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use embar_fabric::blog::{Blog, Extent};
+use embar_fabric::memory::Memory;
+
+use super::extents::{Extents, Found, Oldest};
+use super::sizes::Size;
+use super::{Log, NoRoom};
+
+/// Blocks that were evicted, and are still sent from, may be this part of the log before no more are evicted.
+const LENT_PART: u64 = 8;
+
+/// What goes beside may be this part of the log.
+const BESIDE_PART: u64 = 4;
+
+/// What there is too little of.
+#[derive(Clone, Copy)]
+enum Short {
+    Memory,
+    Pages,
+}
+
+impl<M: Memory> Log<M> {
+    /// Tiny batches fill the index before they fill the log. Each batch on its way may open one more
+    /// page; no eviction makes room for more of them than there are pages, so it must not begin.
+    pub(super) fn promise_index(&mut self) -> Result<(), NoRoom> {
+        if self.on_their_way >= self.region.geometry().index_pages / 2 {
+            return Err(NoRoom::Congested);
+        }
+        while self.index.free_pages() <= self.on_their_way {
+            let (topic, oldest) = self.next_to_go(Short::Pages).ok_or(NoRoom::Full)?;
+            self.evict(topic, &oldest);
+        }
+        Ok(())
+    }
+
+    /// Gives `topic` one more extent with room for `len` bytes.
+    pub(super) fn extend(&mut self, topic: u32, len: u32) -> Result<(), NoRoom> {
+        let kept = self.chains.get(&topic).map(|c| c.wanted_extent_bytes(len));
+        let ordered = self.ordered.get(&topic).map(|c| c.wanted_extent_bytes(len));
+        let wanted = kept.or(ordered).ok_or(NoRoom::UnknownTopic)?;
+        let extent = match self.blog.allocate(wanted) {
+            Some(extent) => extent,
+            None => self.make_room(wanted, len)?,
+        };
+        self.extents_of(topic)?.push(extent);
+        self.resized(topic);
+        Ok(())
+    }
+
+    /// A block of `wanted` bytes, or at least of `len`.
+    fn make_room(&mut self, wanted: u32, len: u32) -> Result<Extent<M>, NoRoom> {
+        let least = Blog::<M>::block_bytes(len).ok_or(NoRoom::Full)?;
+        let mut evicted = 0;
+        while !self.lends_too_much() {
+            let Some((topic, oldest)) = self.next_to_go(Short::Memory) else {
+                return self.blog.allocate(len).ok_or(NoRoom::Full);
+            };
+            if oldest.bytes < least {
+                return match self.blog.allocate(len) {
+                    Some(extent) => Ok(extent),
+                    None => self.clear_block(least),
+                };
+            }
+            evicted += self.evict(topic, &oldest);
+            if let Some(extent) = self.blog.allocate(wanted) {
+                return Ok(extent);
+            }
+            // What was evicted may lie apart: a smaller extent then fits where the wanted one does not.
+            if evicted >= u64::from(wanted)
+                && let Some(extent) = self.blog.allocate(len)
+            {
+                return Ok(extent);
+            }
+        }
+        self.blog.allocate(len).ok_or(NoRoom::Full)
+    }
+
+    /// Whether so much that was evicted is still sent from that no more is evicted before those readers
+    /// are cut. Claims of topics that were deleted are among that.
+    pub fn lends_too_much(&self) -> bool {
+        let total = self.blog.total_bytes();
+        let lent = total - self.blog.free_bytes() - self.sizes.occupied_bytes();
+        lent > total / LENT_PART
+    }
+
+    /// The topic that is evicted from next, and its extent that goes.
+    fn next_to_go(&mut self, short: Short) -> Option<(u32, Oldest)> {
+        let beside_max = self.blog.total_bytes() / BESIDE_PART;
+        let mut least: Option<(u32, Oldest)> = None;
+        let mut above = None;
+        loop {
+            let next = match short {
+                Short::Memory => self.sizes.most(above),
+                Short::Pages => self.pages.most(above),
+            };
+            let Some(topic) = next else {
+                return least;
+            };
+            above = Some(topic);
+            let Ok(extents) = self.extents_of(topic) else {
+                continue;
+            };
+            let Some(oldest) = extents.oldest() else {
+                // In each of its extents something is pending.
+                extents.want_below(u64::MAX);
+                self.recalls += u64::from(extents.take_wants());
+                continue;
+            };
+            if oldest.beside_bytes <= beside_max {
+                return Some((topic, oldest));
+            }
+            if least.is_none_or(|(_, other)| oldest.beside_bytes < other.beside_bytes) {
+                least = Some((topic, oldest));
+            }
+        }
+    }
+
+    /// Evicts the oldest extent of a topic, if one can go.
+    pub(super) fn evict_oldest(&mut self, topic: u32) -> bool {
+        let oldest = self.extents_of(topic).ok().and_then(|its| its.oldest());
+        oldest.is_some_and(|oldest| self.evict(topic, &oldest) > 0)
+    }
+
+    /// Evicts an extent and what is older; returns the bytes that it gave back.
+    fn evict(&mut self, topic: u32, oldest: &Oldest) -> u64 {
+        let evicted = match self.chains.get_mut(&topic) {
+            Some(chain) => {
+                let evicted = chain.evict(oldest);
+                self.index.release_before(topic, evicted.first);
+                self.paged(topic);
+                evicted.extents
+            }
+            None => match self.ordered.get_mut(&topic) {
+                Some(ordered) => ordered.evict(oldest).extents,
+                None => Vec::new(),
+            },
+        };
+        self.evictions += 1;
+        self.resized(topic);
+        evicted.iter().map(|extent| u64::from(extent.len())).sum()
+    }
+
+    /// Evicts what lies in one block of `bytes`, that with which readers lose least.
+    fn clear_block(&mut self, bytes: u32) -> Result<Extent<M>, NoRoom> {
+        let (places, topics) = self.cheapest_block(bytes).ok_or(NoRoom::Full)?;
+        for topic in topics {
+            while let Some(oldest) = self.extents_of(topic)?.within(places.clone()) {
+                self.evict(topic, &oldest);
+            }
+        }
+        self.blog.allocate(bytes).ok_or(NoRoom::Full)
+    }
+
+    /// Where that block lies, and who is in it. A pass over all extents: none of those that would go next is
+    /// large enough.
+    fn cheapest_block(&self, bytes: u32) -> Option<(Range<u64>, Vec<u32>)> {
+        let kept = self.chains.values();
+        let kept = kept.map(|c| Topic::of(c.id, &c.extents, c.retention_bytes, c.bytes));
+        let ordered = self.ordered.values();
+        let ordered = ordered.map(|c| Topic::of(c.id, &c.extents, c.retention_bytes, c.bytes));
+        let topics: Vec<Topic> = kept.chain(ordered).collect();
+        let mut blocks: BTreeMap<u64, Vec<(usize, Found)>> = BTreeMap::new();
+        for (topic, its) in topics.iter().enumerate() {
+            for found in &its.extents {
+                let block = found.at / u64::from(bytes);
+                blocks.entry(block).or_default().push((topic, *found));
+            }
+        }
+        let costs = blocks.into_iter().filter_map(|(block, extents)| {
+            let places = block * u64::from(bytes)..(block + 1) * u64::from(bytes);
+            if extents.iter().any(|(_, found)| found.stays) {
+                return None;
+            }
+            // The rest of it is sent from by readers of what was evicted, or lies beyond the end.
+            let occupied: u64 = extents
+                .iter()
+                .map(|(_, found)| u64::from(found.bytes))
+                .sum();
+            if occupied + self.blog.free_bytes_in(places.clone()) < u64::from(bytes) {
+                return None;
+            }
+            let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
+            for (topic, found) in &extents {
+                let end = ends.entry(*topic).or_default();
+                *end = found.end.max(*end);
+            }
+            let costs = ends.iter().map(|(topic, end)| topics[*topic].cost(*end));
+            let cost = costs.fold((0, 0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1));
+            Some((cost, places, ends))
+        });
+        let (_, places, ends) = costs.min_by_key(|(cost, ..)| *cost)?;
+        Some((
+            places,
+            ends.into_keys().map(|topic| topics[topic].id).collect(),
+        ))
+    }
+
+    /// A topic's pages of the index are others than before.
+    pub(super) fn paged(&mut self, topic: u32) {
+        self.pages.set(topic, self.index.pages_of(topic));
+    }
+
+    /// The extents of a topic are others than before, or there is less in them.
+    pub(super) fn resized(&mut self, topic: u32) {
+        let kept = self.chains.get_mut(&topic);
+        let kept = kept.map(|c| (&mut c.extents, c.retention_bytes));
+        let ordered = self.ordered.get_mut(&topic);
+        let ordered = ordered.map(|c| (&mut c.extents, c.retention_bytes));
+        let Some((extents, retention_bytes)) = kept.or(ordered) else {
+            return self.sizes.set(topic, Size::default());
+        };
+        self.recalls += u64::from(extents.take_wants());
+        let occupied_bytes = extents.occupied_bytes();
+        let size = Size {
+            excess_bytes: match retention_bytes {
+                0 => occupied_bytes,
+                limit => occupied_bytes.saturating_sub(limit),
+            },
+            occupied_bytes,
+            stuck_bytes: extents.dead_bytes() + extents.pinned_bytes(),
+        };
+        self.sizes.set(topic, size);
+    }
+}
+
+/// A topic as one that looks for a block sees it.
+struct Topic {
+    id: u32,
+    extents: Vec<Found>,
+    /// What it is to retain; 0: as much as fits.
+    retention_bytes: u64,
+    /// Bytes of it that can be read.
+    bytes: u64,
+    /// By the ends of its extents: bytes that can be read in those that end there or below.
+    below: Vec<(u64, u64)>,
+}
+
+impl Topic {
+    fn of<M: Memory>(id: u32, extents: &Extents<M>, retention_bytes: u64, bytes: u64) -> Self {
+        let extents: Vec<Found> = extents.all().collect();
+        let mut below: Vec<_> = extents.iter().map(|it| (it.end, it.live_bytes)).collect();
+        below.sort_unstable();
+        let mut sum = 0;
+        for (_, bytes) in &mut below {
+            sum += *bytes;
+            *bytes = sum;
+        }
+        Self {
+            id,
+            extents,
+            retention_bytes,
+            bytes,
+            below,
+        }
+    }
+
+    /// What is lost when nothing below `end` can be read any more: bytes that it is to retain, and all.
+    fn cost(&self, end: u64) -> (u64, u64) {
+        let count = self.below.partition_point(|(its, _)| *its <= end);
+        let lost = count.checked_sub(1).map_or(0, |last| self.below[last].1);
+        let retained = self.retention_bytes.saturating_sub(self.bytes - lost);
+        (retained.min(lost), lost)
+    }
+}
