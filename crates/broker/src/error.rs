@@ -175,7 +175,7 @@ impl TopicError {
             Self::InvalidName { .. } => ErrorCode::InvalidName,
             Self::Exists { .. } => ErrorCode::TopicExists,
             Self::Unknown { .. } => ErrorCode::UnknownTopic,
-            Self::Damaged { .. } => ErrorCode::Internal,
+            Self::Damaged { .. } => ErrorCode::Damaged,
             Self::UnsupportedOrder { .. } | Self::MessageLimit { .. } => ErrorCode::InvalidArgument,
             Self::TableFull { .. } => ErrorCode::ClusterFull,
         }

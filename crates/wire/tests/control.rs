@@ -121,6 +121,8 @@ fn one_of_each() -> Vec<Control> {
                 minor_faults: 13,
                 peak_memory_bytes: 14,
                 heartbeat_age_ns: 15,
+                repaired_records: 16,
+                damaged_records: 17,
             }],
         }),
         Control::ProfileReply(ProfileReply {

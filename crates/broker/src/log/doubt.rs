@@ -59,14 +59,14 @@ impl<M: Memory> Log<M> {
                 ticket
             }
         };
-        let damaged = Answer::Refused(ErrorCode::Internal, 0);
+        let damaged = Answer::Refused(ErrorCode::Damaged, 0);
         self.ordering.answer(ticket, damaged);
     }
 
     /// A batch that is not submitted at all.
     pub(super) fn refuse_damaged(&mut self, tag: Tag<M>) {
         let ticket = self.forget(tag);
-        let damaged = Answer::Refused(ErrorCode::Internal, 0);
+        let damaged = Answer::Refused(ErrorCode::Damaged, 0);
         self.ordering.answer(ticket, damaged);
     }
 

@@ -1,6 +1,6 @@
 //! Requests: which topics, open a stream, who is there.
 
-use embar_fabric::memory::Memory;
+use embar_fabric::{Damage, Memory};
 use embar_meter::kernel::ProcessReading;
 use embar_session::SendError;
 use embar_transport::Token;
@@ -149,7 +149,7 @@ impl<M: Memory> Shard<M> {
             extents.ok_or_else(|| unknown_topic(&self.node.topics(), &subscribe.topic))?;
         let incomplete = self.node.log().why_incomplete(topic.id);
         if let (StartAt::Earliest, Some(why)) = (subscribe.start, incomplete) {
-            return Err(refusal(ErrorCode::Internal, why));
+            return Err(refusal(ErrorCode::Damaged, why));
         }
         let start = match subscribe.start {
             StartAt::Earliest => extents.first,
@@ -205,6 +205,8 @@ impl<M: Memory> Shard<M> {
             .control_row(node.id)
             .found()
             .map_or(0, |row| row.heartbeat);
+        let found = node.region.damage();
+        let of = |kind| found.iter().filter(|(.., damage)| *damage == kind).count() as u64;
         Control::StatusReply(StatusReply {
             brokers: vec![BrokerStatus {
                 broker: node.id.into(),
@@ -222,6 +224,8 @@ impl<M: Memory> Shard<M> {
                 minor_faults: process.map_or(0, |p| p.minor_faults),
                 peak_memory_bytes: process.and_then(|p| p.peak_rss_bytes).unwrap_or(0),
                 heartbeat_age_ns: at.wall.0.saturating_sub(heartbeat),
+                repaired_records: of(Damage::Repaired),
+                damaged_records: of(Damage::Lost),
             }],
         })
     }

@@ -389,7 +389,7 @@ fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), Erro
 pub(super) fn never_stored(why: NoRoom) -> ErrorReply {
     match why {
         NoRoom::Damaged => refusal(
-            ErrorCode::Internal,
+            ErrorCode::Damaged,
             "the topic's order is damaged, so nothing can be stored behind it: publish to another topic".into(),
         ),
         NoRoom::UnknownTopic => refusal(

@@ -55,7 +55,7 @@ fn a_broker_that_finds_an_older_order_damaged_goes_to_the_next_sequencer() {
     let mut sequencer = world.sequencer();
     world.damage(1, &session, 1, |record| record.count = 0);
     let answers = slow.answers();
-    let lost = Answer::Refused(ErrorCode::Internal, 0);
+    let lost = Answer::Refused(ErrorCode::Damaged, 0);
     let expected = [Answer::Stored(0), lost, lost];
     let told: Vec<_> = answers.iter().map(|(_, answer)| *answer).collect();
     let tickets: Vec<_> = answers.iter().map(|(ticket, _)| *ticket).collect();

@@ -282,7 +282,7 @@ fn an_order_that_is_damaged_ends_and_holds_up_no_other() {
     let held = broker.submit(&strict, 9, 100);
     sequencer.step(0, &|_| true);
     world.damage(3, &strict, 3, |record| record.base += 1000);
-    let lost = Answer::Refused(ErrorCode::Internal, 0);
+    let lost = Answer::Refused(ErrorCode::Damaged, 0);
     let expected = [doubtful[0], doubtful[1], held].map(|ticket| (ticket, lost));
     assert_eq!(broker.answers(), expected);
     assert_eq!(broker.log.reserved_bytes(), 0);

@@ -24,7 +24,8 @@ Examples:
 JSON, one object: head, sequencer (null while nobody sequences), brokers[] with id, role, state, address, incarnation, takes_data and,
 unless it has left or does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches,
 messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults,
-peak_memory_bytes, heartbeat_age_s. Exit code 1 if a broker does not answer.")]
+peak_memory_bytes, heartbeat_age_s, repaired_records, damaged_records (places of shared
+memory where the broker found one wrong bit, or more). Exit code 1 if a broker does not answer.")]
 pub struct StatusArgs {
     #[command(flatten)]
     ask: AskArgs,
@@ -66,6 +67,8 @@ struct Counters {
     minor_faults: u64,
     peak_memory_bytes: u64,
     heartbeat_age_s: f64,
+    repaired_records: u64,
+    damaged_records: u64,
 }
 
 impl From<&BrokerStatus> for Counters {
@@ -86,6 +89,8 @@ impl From<&BrokerStatus> for Counters {
             minor_faults: status.minor_faults,
             peak_memory_bytes: status.peak_memory_bytes,
             heartbeat_age_s: seconds(status.heartbeat_age_ns),
+            repaired_records: status.repaired_records,
+            damaged_records: status.damaged_records,
         }
     }
 }
@@ -113,6 +118,9 @@ pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     };
     context.output.json(&report)?;
     context.output.say(table(&report))?;
+    for line in report.brokers.iter().filter_map(damage) {
+        context.output.note(line);
+    }
     let silent: Vec<String> = report
         .brokers
         .iter()
@@ -205,6 +213,20 @@ fn table(report: &Report) -> Table {
         table.row(row);
     }
     table
+}
+
+/// A remark on memory that cannot be trusted.
+fn damage(broker: &Broker) -> Option<String> {
+    let counters = broker.counters.as_ref()?;
+    let (repaired, damaged) = (counters.repaired_records, counters.damaged_records);
+    (repaired + damaged > 0).then(|| {
+        format!(
+            "broker {} found damaged shared memory: {repaired} records with one wrong bit, which it put right, and \
+             {damaged} that it cannot use; its log names them. Check this machine's memory, and who else writes to \
+             the region's files",
+            broker.id
+        )
+    })
 }
 
 fn used(counters: &Counters) -> String {

@@ -437,14 +437,15 @@ impl SubscriberCore {
                 self.fail(Error::Refused { code, message }, now);
             }
             ErrorCode::OutOfReach => lane.out_of_reach = true,
-            // What comes next is damaged where the broker has it.
-            ErrorCode::Internal => {
-                if let Some(position) = lane.position
-                    && let Trouble::Fatal(error) = lane.damaged(position, message)
-                {
-                    self.fail(error, now);
+            // What comes next is damaged where the broker has it, or something of what was asked for.
+            ErrorCode::Damaged => match lane.position {
+                Some(position) => {
+                    if let Trouble::Fatal(error) = lane.damaged(position, message) {
+                        self.fail(error, now);
+                    }
                 }
-            }
+                None => self.fail(Error::Refused { code, message }, now),
+            },
             _ => {}
         }
     }

@@ -131,6 +131,11 @@ message! {
         peak_memory_bytes: u64,
         /// Nanoseconds since its last heartbeat.
         heartbeat_age_ns: u64,
+        /// Places of shared memory where it found one wrong bit, and put it right: 1024 are counted at most,
+        /// of these and the damaged ones together.
+        repaired_records: u64,
+        /// Places of shared memory where it found more than that, and which it does not use.
+        damaged_records: u64,
     }
 }
 

@@ -146,6 +146,8 @@ choice! {
         SessionGivenUp = 26,
         /// The producer's session was opened with another secret.
         WrongSecret = 27,
+        /// Shared memory that this needs is damaged: neither waiting nor asking again helps.
+        Damaged = 28,
     }
 }
 
