@@ -213,6 +213,39 @@ fn publishers_that_are_killed_keep_nobody_out() {
 }
 
 #[test]
+fn what_is_only_announced_evicts_nothing() {
+    let args = [
+        "--json",
+        "verify",
+        "claims",
+        "--connections",
+        "8",
+        "--drip",
+        "50ms",
+        "--rounds",
+        "1",
+        "--round",
+        "50ms",
+        "--region-size",
+        "96MiB",
+        // How fast it is, is not what is tested.
+        "--at-least",
+        "0",
+    ];
+    let output = run(&mut embar(&args));
+    let report = text(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{report}\n{}",
+        text(&output.stderr)
+    );
+    let report: Value = serde_json::from_str(&report).expect("one JSON object");
+    let seen = (&report["evicted_by_claims"], &report["kept"]);
+    assert_eq!(seen, (&0.into(), &true.into()));
+    assert!(report["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0));
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_before_anything_starts() {
     for wrong in [
         &["--order", "3"][..],

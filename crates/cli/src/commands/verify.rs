@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use crate::bench::cluster::sweep;
 use crate::context::Context;
 use crate::size::{Size, parse_duration};
+use crate::verify::claims::{self, ClaimsPlan};
 use crate::verify::faults::{Action, Fault, Span, Victim};
 use crate::verify::plan::VerifyPlan;
 use crate::verify::run;
@@ -25,6 +26,7 @@ pub struct VerifyArgs {
 enum What {
     Order(OrderArgs),
     Sessions(SessionsArgs),
+    Claims(ClaimsArgs),
 }
 
 /// Publish and read a topic, and check its order, with faults
@@ -36,6 +38,7 @@ Examples:
   embar verify order --kill sequencer --every 2s              takeovers
   embar verify order --kill broker --kill publisher --duration 10m
   embar verify order --pause sequencer --pause broker --pause-for 500ms..3s
+  embar verify order --pause publisher --every 1s --pause-for 800ms --region-size 256MiB
   embar verify order --order 2 --publishers 32 --rate 100000 --batch-size 1KiB --json
 
 It starts a cluster of its own on free ports and removes it. Publishers are processes, and send
@@ -61,8 +64,8 @@ A reader that is too slow then is told so; one that keeps up misses nothing.
 
 JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up, not_stored,
 reread (acknowledgements that were read at once), subscribers[] with messages and repeated,
-read_at_the_end, read_from_the_first, retained (null, or looks, least_bytes and most_bytes of a full
-log), faults, untried[], missed_faults, failed_starts, first_reign, last_reign, takeovers, gaps[]
+read_at_the_end, read_from_the_first, retained (null, or looks, least_bytes, most_bytes and
+least_share, one over the other, of a full log), faults, untried[], missed_faults, failed_starts, first_reign, last_reign, takeovers, gaps[]
 with fault, faults, nobody_ms and slowest_publisher_ms {median, max}, logs (kept if something is
 broken), violations {total, by_kind, first[]}, tried, kept.
 Exit code 4 if a promise was broken, 5 if nothing was tried: no fault and no takeover happened.")]
@@ -121,6 +124,9 @@ struct OrderArgs {
     /// Bytes of shared memory in all
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     region_size: Size,
+    /// Bytes that the topic keeps on each broker [default: as much as fits]
+    #[arg(long, value_name = "SIZE")]
+    retention: Option<Size>,
     /// Where random choices begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -171,11 +177,68 @@ struct SessionsArgs {
     session_idle: Option<Duration>,
 }
 
+/// Claim room in a full log and send hardly anything, and see how a publisher does beside that
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  embar verify claims                                     40 connections claim 8 MiB each
+  embar verify claims --order 5 --connections 200 --rounds 9
+  embar verify claims --connections 4 --rounds 1 --round 100ms --at-least 0 --json
+
+It starts brokers in this process, on free ports, with a region of their own, and fills the log.
+Then connections announce a batch each, far more than the log holds in all, and send a byte of it
+now and then. Nothing that can be read may go for that. By turns a publisher then goes as fast as it
+can without them and beside them, and must keep its rate.
+
+JSON, one object: verify, config, seconds, evicted_by_claims, rounds[] with alone_mib_per_s and
+beside_mib_per_s, ratio (the median of the rounds), kept.
+Exit code 4 if something was evicted, or less than --at-least of the rate was left.")]
+struct ClaimsArgs {
+    /// Order level of the topic: 0, 1, 2 or 5
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = crate::bench::plan::parse_order)]
+    order: u32,
+    /// Connections that claim
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    /// Bytes that each of them announces
+    #[arg(long, value_name = "SIZE", default_value = "8MiB")]
+    claim: Size,
+    /// Each sends one byte so often
+    #[arg(long, value_name = "TIME", default_value = "900ms", value_parser = parse_duration)]
+    drip: Duration,
+    /// Pairs of rounds: one without them, one beside them
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// How long a round takes
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
+    round: Duration,
+    /// Bytes of shared memory in all
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    region_size: Size,
+    /// Least share of the rate that is to be left
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    at_least: f64,
+}
+
 /// Runs it and prints the report.
 pub fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
     match &args.what {
         What::Order(args) => verify_order(args, context),
         What::Sessions(args) => sessions::run(&sessions_plan(args), context)?.print(context),
+        What::Claims(args) => claims::run(&claims_plan(args), context)?.print(context),
+    }
+}
+
+fn claims_plan(args: &ClaimsArgs) -> ClaimsPlan {
+    ClaimsPlan {
+        order: args.order,
+        connections: args.connections,
+        claim_bytes: args.claim.0,
+        drip: args.drip,
+        rounds: args.rounds,
+        round: args.round,
+        region_bytes: args.region_size.0,
+        at_least: args.at_least,
     }
 }
 
@@ -221,6 +284,7 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
         brokers: args.brokers,
         standbys: args.standbys,
         region_bytes: args.region_size.0,
+        retention_bytes: args.retention.map_or(0, |size| size.0),
         faults: match args.faults {
             Some(Faults::All) => Fault::ALL.to_vec(),
             None => [

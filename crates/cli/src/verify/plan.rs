@@ -47,6 +47,8 @@ pub struct VerifyPlan {
     pub standbys: u16,
     /// Bytes of shared memory in all.
     pub region_bytes: u64,
+    /// Bytes that the topic keeps on each broker; 0: as much as fits.
+    pub retention_bytes: u64,
     /// What is done to processes, each once in `every`.
     pub faults: Vec<Fault>,
     /// The interval of faults.
@@ -144,9 +146,13 @@ impl VerifyPlan {
             let faults: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
             format!("{} each every {:?}", faults.join(", "), self.every)
         };
+        let retention = match self.retention_bytes {
+            0 => String::new(),
+            bytes => format!(", {} kept on each broker", Size(bytes)),
+        };
         format!(
             "order {}, ack {}, {} publishers and {} subscribers, {} messages/s of {} bytes in batches of {} for {:?}; \
-             {} brokers and {} standbys, region {}; {faults}; seed {}",
+             {} brokers and {} standbys, region {}{retention}; {faults}; seed {}",
             self.order,
             self.acks,
             self.publishers,
@@ -181,6 +187,7 @@ pub mod tests {
             brokers: 3,
             standbys: 1,
             region_bytes: 1 << 30,
+            retention_bytes: 0,
             faults: vec![Fault {
                 action: Action::Kill,
                 victim: Victim::Publisher,

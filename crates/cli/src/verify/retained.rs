@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// What was seen since older messages had to make room for the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Retained {
     /// Looks in all.
     pub looks: u64,
@@ -11,6 +11,8 @@ pub struct Retained {
     pub least_bytes: u64,
     /// And at the one that found most.
     pub most_bytes: u64,
+    /// The least over the most.
+    pub least_share: f64,
 }
 
 impl Retained {
@@ -26,6 +28,7 @@ impl Retained {
             _ => self.least_bytes.min(held),
         };
         self.most_bytes = self.most_bytes.max(held);
+        self.least_share = self.least_bytes as f64 / self.most_bytes.max(1) as f64;
         self.looks += 1;
     }
 }
@@ -44,5 +47,6 @@ mod tests {
         }
         let seen = (retained.looks, retained.least_bytes, retained.most_bytes);
         assert_eq!(seen, (3, 2000, 6000));
+        assert!((retained.least_share - 1.0 / 3.0).abs() < 1e-9);
     }
 }

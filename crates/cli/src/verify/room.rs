@@ -58,7 +58,11 @@ impl Room {
             0 | 1 => u64::from(geometry.index_pages) * u64::from(index::PAGE_RECORDS),
             _ => u64::from(geometry.goi_pages) * u64::from(goi::PAGE_RECORDS),
         };
-        let bytes = geometry.blog_bytes / 8 * eighths;
+        let kept = match plan.retention_bytes {
+            0 => geometry.blog_bytes,
+            limit => limit.min(geometry.blog_bytes),
+        };
+        let bytes = kept / 8 * eighths;
         Self::new(bytes, records / 2, bytes_of(plan))
     }
 

@@ -55,6 +55,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     let bootstrap = brokers.bootstrap();
     let spec = TopicSpec {
         order: plan.order,
+        retention_bytes: plan.retention_bytes,
         ..TopicSpec::new(TOPIC)
     };
     let connect = ConnectArgs {

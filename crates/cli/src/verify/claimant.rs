@@ -1,0 +1,155 @@
+//! A connection that announces a large batch and sends hardly any of it.
+//!
+//! Nobody would publish so: it is made of a bare socket, a session's link for the handshake, and the first
+//! bytes of a batch.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
+use embar_wire::batch::{BatchFlags, SealFields};
+use embar_wire::builder::BatchBuilder;
+use embar_wire::control::{self, Control, Hello, OpenPublisher, PublisherOpened, Role, Secret};
+use embar_wire::frame::LogProtocol;
+use embar_wire::limits::MAX_CONTROL_BYTES;
+use embar_wire::time::{Now, WallNs};
+
+/// How long a broker may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of one message of a batch that is never whole.
+const MESSAGE_BYTES: usize = 64 << 10;
+/// Bytes that are sent with the header, so that something has arrived.
+const BEGUN_BYTES: usize = 1000;
+
+/// A publisher's connection in the middle of a batch.
+#[derive(Debug)]
+pub struct Claimant {
+    stream: TcpStream,
+    /// The batch as far as it will ever be sent.
+    batch: Vec<u8>,
+    sent: usize,
+}
+
+impl Claimant {
+    /// Opens a publisher of `producer` and begins a batch of about `claim` bytes.
+    pub fn begin(
+        address: SocketAddr,
+        rings: &Rings,
+        topic: &str,
+        producer: u64,
+        claim: u64,
+    ) -> Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+        stream.set_write_timeout(Some(ANSWERS_WITHIN))?;
+        let opened = open(&mut stream, rings, topic, producer)?;
+        let mut batch = batch(&opened, producer, claim as usize)?;
+        // More than this is not sent in any time that somebody waits for.
+        batch.truncate(1 << 20);
+        stream.write_all(&batch[..BEGUN_BYTES])?;
+        Ok(Self {
+            stream,
+            batch,
+            sent: BEGUN_BYTES,
+        })
+    }
+
+    /// Sends one byte more; an error once the broker ended the connection.
+    pub fn drip(&mut self) -> Result<()> {
+        let Some(byte) = self.batch.get(self.sent..=self.sent) else {
+            bail!("all is sent");
+        };
+        self.stream.write_all(byte)?;
+        self.sent += 1;
+        Ok(())
+    }
+}
+
+/// The handshake and the publisher's opening.
+fn open(
+    stream: &mut TcpStream,
+    rings: &Rings,
+    topic: &str,
+    producer: u64,
+) -> Result<PublisherOpened> {
+    let hello = Hello {
+        role: Role::Client,
+        name: "claimant".into(),
+    };
+    let config = LinkConfig {
+        max_frame_bytes: MAX_CONTROL_BYTES,
+        read_ahead: 0,
+        ..LinkConfig::default()
+    };
+    let mut link = Link::connecting(
+        LogProtocol::default(),
+        &config,
+        rings,
+        &hello.to_greeting(),
+        Now(0),
+    )?;
+    loop {
+        while let Some(incoming) = link.next(Now(0)) {
+            match incoming {
+                Incoming::Opened { .. } => {
+                    let open = OpenPublisher {
+                        topic: topic.into(),
+                        producer,
+                        acks: 1,
+                        instance: 1,
+                        secret: Secret([1; 16]),
+                        ..OpenPublisher::default()
+                    };
+                    let mut bytes = Vec::new();
+                    control::encode(&Control::OpenPublisher(open), &mut bytes)?;
+                    stream.write_all(&bytes)?;
+                }
+                Incoming::Message(message) => {
+                    let id = message.id().try_into().ok().context("an unknown frame")?;
+                    return match control::decode(id, message.payload())? {
+                        Control::PublisherOpened(opened) => Ok(opened),
+                        other => bail!("{other:?} is no opened publisher"),
+                    };
+                }
+                other => bail!("{other:?} in place of an answer"),
+            }
+        }
+        let mut wanted = None;
+        while let Some(step) = link.poll() {
+            match step {
+                Step::Recv(buf) => wanted = Some(buf),
+                Step::Send(mut buf) => {
+                    buf.with_unsent(|head, body| {
+                        stream.write_all(head)?;
+                        stream.write_all(body)
+                    })?;
+                    buf.advance(buf.remaining());
+                    link.sent(buf, &Ok(()), Now(0));
+                }
+                Step::ShutdownWrite | Step::Close => bail!("the broker ended the session"),
+            }
+        }
+        let mut buf = wanted.context("the session is over")?;
+        let count = stream.read(buf.spaces().0)?;
+        buf.advance(count);
+        link.received(buf, &Ok(count), Now(0));
+    }
+}
+
+/// A sealed batch of `claim` bytes, or a little less.
+fn batch(opened: &PublisherOpened, producer: u64, claim: usize) -> Result<Vec<u8>> {
+    let mut builder = BatchBuilder::new(Vec::new(), claim);
+    let message = vec![0; MESSAGE_BYTES];
+    while builder.try_push(None, &[], &message).is_ok() {}
+    Ok(builder.seal(SealFields {
+        producer,
+        sequence: 0,
+        topic: opened.topic_id,
+        epoch: opened.session_epoch,
+        append_time: WallNs(1),
+        flags: BatchFlags::default(),
+    }))
+}
