@@ -165,6 +165,8 @@ pub(crate) struct Connection<M: Memory> {
     pub crc: Crc,
     /// What is to be told of its batches.
     pub answers: Answers,
+    /// It is among those whose acknowledgements this round sends.
+    pub is_due: bool,
     pub asked: Option<Asked>,
     pub long_reply: Option<LongReply>,
     /// The brokers as this peer knows them: [`crate::node::Node::roster`].
@@ -183,6 +185,7 @@ impl<M: Memory> Connection<M> {
             input: Input::Frames,
             crc: Crc::new(),
             answers: Answers::default(),
+            is_due: false,
             asked: None,
             long_reply: None,
             roster: 0,
@@ -261,16 +264,19 @@ impl<M: Memory> Connection<M> {
         true
     }
 
-    /// Tells the peer why, and ends the session politely.
+    /// Tells the peer why, and ends the session politely. An Error frame says as well that of the
+    /// batches that nobody else has, those are not stored that were not acknowledged before it. So the
+    /// acknowledgements go first, and where they find no room there is none for it.
     pub fn refuse(&mut self, error: ErrorReply, now: Now) {
+        let all_told = self.send_acks(now);
         let code = error.code.number();
         let error = Control::Error(error);
         let len = control::body_len(&error);
-        let told = len.is_ok_and(|len| self.reply_in_ring(&error, len).is_ok());
+        let told = all_told && len.is_ok_and(|len| self.reply_in_ring(&error, len).is_ok());
         if told {
             self.link.finish(now);
         } else if let Control::Error(error) = error {
-            // The session is not open, or its ring has no room: CLOSE needs none.
+            // The session is not open, or its ring has no room: CLOSE needs none, and settles nothing.
             self.link.refuse(code, &error.message, now);
         }
     }

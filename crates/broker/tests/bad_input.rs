@@ -188,6 +188,35 @@ fn damaged_batches_are_refused_and_cost_no_offset() {
     witness.check();
 }
 
+/// One receive brings the end of a batch and the header behind it, be it one that the log refuses, one
+/// that the session ends for, or a request that nobody may make here.
+#[test]
+fn what_was_stored_is_acknowledged_before_what_came_behind_it_is_refused() {
+    let cluster = start(BrokerConfig::default());
+    create_topic(&cluster, "t", 0);
+    let mut next = Vec::new();
+    for bit in 0..64 * 8 {
+        let mut peer = Peer::greet(data(&cluster));
+        let topic = peer.open_publisher("t", 1).topic_id;
+        let mut bytes = batch(topic, 0, &[b"stored"]);
+        let bad = bytes.len() + bit / 8;
+        bytes.extend(batch(topic, 1, &[b"refused"]));
+        bytes[bad] ^= 1 << (bit % 8);
+        peer.send_bytes(&bytes);
+        // A longer length only makes the broker wait for more.
+        drop(peer.stream.shutdown(std::net::Shutdown::Write));
+        let (first, bases) = peer.expect_ack();
+        assert_eq!(first, 0, "bit {bit}");
+        next.extend(bases);
+        match peer.receive() {
+            None | Some(Frame::Control(Control::Error(_)) | Frame::Closed(_)) => {}
+            other => panic!("bit {bit}: {other:?}"),
+        }
+    }
+    let all: Vec<u64> = (0..64 * 8).collect();
+    assert_eq!(next, all, "nothing else was stored");
+}
+
 #[test]
 fn damaged_requests_are_not_answered() {
     let cluster = start(BrokerConfig::default());

@@ -315,7 +315,9 @@ impl Books {
                     let there = batches.any(|v| v.may_be(*name, (sealed.count, sealed.len)));
                     delivery(there, "acknowledged and not stored")?;
                 }
-                Some(Outcome::Failed(Failure::TimedOut | Failure::Closed)) => {
+                Some(Outcome::Failed(
+                    Failure::TimedOut | Failure::Closed | Failure::Refused(_),
+                )) => {
                     let certain = !self.bereft.contains(&name.0);
                     delivery(times == 0 || !certain, "reported as not stored")?;
                 }

@@ -83,11 +83,6 @@ impl Answers {
         }
     }
 
-    /// Whether there is something to tell.
-    pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
     /// Whether every batch was answered, and told so.
     pub fn is_empty(&self) -> bool {
         self.due.is_empty() && self.ready.is_empty()
@@ -113,7 +108,7 @@ mod tests {
         let mut answers = Answers::default();
         assert_eq!((answers.expect(), answers.expect()), (0, 1));
         answers.settle(1, None, 20);
-        assert!(!answers.has_ready() && !answers.is_empty());
+        assert!(answers.next_run().is_none() && !answers.is_empty());
         answers.settle(0, None, 10);
         assert_eq!(told(&mut answers), [(0, None, vec![10, 20])]);
         assert!(answers.is_empty());

@@ -13,7 +13,7 @@ use crate::connection::{Connection, Held, Input, Peer};
 use crate::profile::Counter;
 
 impl<M: Memory> Shard<M> {
-    /// Tells a peer why, and closes once it had time to read that.
+    /// Tells a peer why, and closes once it had time to read that. Nothing of it is stored from then on.
     pub(super) fn refuse(&mut self, token: Token, error: ErrorReply, at: At) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
@@ -87,6 +87,7 @@ impl<M: Memory> Shard<M> {
             .collect();
         for token in due {
             if let Some(connection) = self.connections.get_mut(&token) {
+                connection.send_acks(at.now);
                 connection.link.tick(at.now);
             }
             self.look_at_own_deadline(token, at);

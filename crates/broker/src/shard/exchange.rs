@@ -68,6 +68,8 @@ impl<M: Memory> Shard<M> {
                 return;
             };
             connection.push_long_reply();
+            // What is taken in may end the session: what was stored is acknowledged before that.
+            connection.send_acks(at.now);
             let Some(incoming) = connection.link.next(at.now) else {
                 return;
             };

@@ -175,6 +175,7 @@ impl<M: Memory> Shard<M> {
             return;
         };
         let link = &mut connection.link;
+        let ended = link.is_ending();
         let came = matches!(result, Ok(n) if *n > 0);
         let recalled = payload.recalled
             && matches!(result, Err(error) if error.kind() == io::ErrorKind::Interrupted);
@@ -190,7 +191,7 @@ impl<M: Memory> Shard<M> {
         link.body_received(filled - payload.checked, at.now);
         payload.checked = filled;
         let whole = payload.is_whole();
-        let goes_on = (came || recalled) && !whole && !link.is_ending();
+        let goes_on = (came || recalled) && !whole && !ended;
         if goes_on && buf.remaining() > 0 && !payload.recalled {
             out.push(Action::Recv(token, buf));
             return;
@@ -207,7 +208,8 @@ impl<M: Memory> Shard<M> {
         let Input::Payload(payload) = input else {
             return;
         };
-        if whole {
+        // Whoever was refused was told that nothing more is stored, be it whole meanwhile.
+        if whole && !ended {
             self.complete(token, payload, store, at);
         } else if goes_on {
             self.widen(token, payload, store, at, out);
@@ -345,7 +347,7 @@ impl<M: Memory> Shard<M> {
         if let Some(connection) = self.connections.get_mut(&token)
             && let Peer::Publisher { acks: true, .. } = connection.peer
         {
-            if !connection.answers.has_ready() {
+            if !std::mem::replace(&mut connection.is_due, true) {
                 self.to_flush.push(token);
             }
             connection.answers.push(base);
@@ -360,6 +362,7 @@ impl<M: Memory> Shard<M> {
                 return false;
             };
             let all = connection.send_acks(at.now);
+            connection.is_due = !all;
             self.finish_if_done(token, at);
             self.act(token, at, out);
             !all

@@ -98,7 +98,7 @@ impl<M: Memory> Shard<M> {
             let code = status.unwrap_or(ErrorCode::Internal);
             return self.session_refused(token, code, at);
         };
-        if !connection.answers.has_ready() {
+        if !std::mem::replace(&mut connection.is_due, true) {
             self.to_flush.push(token);
         }
         connection.answers.settle(number, status, offset);

@@ -3,7 +3,9 @@
 
 mod damage;
 mod export;
+mod refusals;
 mod shares;
+mod thread;
 mod world;
 
 use embar_broker::log::{Answer, NoRoom, Read};

@@ -145,14 +145,14 @@ impl World {
             .expect("what was left is sound")
     }
 
-    /// A topic of order 5 that is in the cluster's table, as the head makes it.
-    pub fn create_topic(&self, name: &str) -> Topic {
+    /// A topic that is in the cluster's table, as the head makes it.
+    pub fn create_topic(&self, name: &str, order: u32) -> Topic {
         let (region, _) = self.region(&Power::default());
         let cells = region.cell_writer(&region.claim_unlocked(0));
         let mut table = TopicTable::attach(&region, Some(cells));
         let spec = CreateTopic {
             name: name.into(),
-            order: 5,
+            order,
             retention_bytes: 0,
             max_message_bytes: 0,
         };
@@ -238,7 +238,7 @@ pub struct Session {
 }
 
 /// A batch of one message that is `bytes` long.
-fn sealed(session: &Session, sequence: u64, bytes: usize) -> Vec<u8> {
+pub fn sealed(session: &Session, sequence: u64, bytes: usize) -> Vec<u8> {
     let mut builder = BatchBuilder::new(Vec::new(), (bytes + 256).next_multiple_of(64));
     let mut value = vec![sequence as u8; bytes];
     value[..8].copy_from_slice(&sequence.to_le_bytes());

@@ -11,8 +11,9 @@
 //! Invariants:
 //! - Each submitted batch is resolved exactly once, and its buffer released exactly once, after that.
 //! - A batch that no connection ever carried is never in doubt; one that was carried is sent again only with the
-//!   possible-duplicate flag, or not at all. Topics of order 2 and 5: it is sent again with the number it has in the
-//!   session, and in doubt only if the publisher ends before it is answered.
+//!   possible-duplicate flag, or not at all, unless each broker that had it said that it is not stored there: by an Error
+//!   frame, which comes behind all acknowledgements. Topics of order 2 and 5: it is sent again with the number it has in
+//!   the session, and in doubt only if the publisher ends before it is answered.
 //! - Memory is bounded by the batches submitted and not released.
 
 mod loss;
@@ -188,8 +189,7 @@ impl PublisherCore {
             return;
         };
         let link = &mut self.lanes[index];
-        let carried = link.flight.carries_batches();
-        let (lost, refusal) = link.disconnected(cause, &mut self.random, now, &mut self.events);
+        let remains = link.disconnected(cause, &mut self.random, now, &mut self.events);
         self.session_unasked(index);
         self.take_answers(index, now);
         let link = &self.lanes[index];
@@ -198,12 +198,11 @@ impl PublisherCore {
             broker: link.peer.broker,
             cause: link.peer.last_error().unwrap_or_default().to_string(),
         });
-        if let Some(refusal) = &refusal {
+        if let Some(refusal) = &remains.refusal {
+            let carried = !remains.carried.is_empty();
             self.refused(index, refusal, carried, now);
         }
-        for batch in lost.into_iter().rev() {
-            self.recover(batch, refusal.as_ref(), now);
-        }
+        self.recover_all(remains, now);
         if self.failed.is_some() {
             self.lanes[index].peer.phase = Phase::Parked;
         } else {

@@ -29,7 +29,7 @@ pub(super) struct Batch {
     pub(super) sealed_at: Now,
     /// When it was last handed to a connection.
     pub(super) sent_at: Now,
-    /// Some connection may have carried it to a broker.
+    /// A broker may have stored it.
     pub(super) written: bool,
     /// Its place in the session; none before it is handed to a connection, and on topics without sessions.
     pub(super) sequence: Option<Sequence>,
@@ -50,12 +50,23 @@ impl Batch {
         self.change_header(|header| header.add_flags(BatchFlags::POSSIBLE_DUPLICATE));
     }
 
+    /// Whether another connection carried it before, and it is not known what became of it there.
+    pub(super) fn is_possible_duplicate(&self) -> bool {
+        self.header()
+            .flags()
+            .contains(BatchFlags::POSSIBLE_DUPLICATE)
+    }
+
+    fn header(&self) -> BatchHeader {
+        BatchHeader::parse(&self.bytes, MAX_BATCH_BYTES)
+            .expect("a submitted batch starts with a good header")
+    }
+
     fn change_header(&mut self, change: impl FnOnce(&mut BatchHeader)) {
+        let mut header = self.header();
+        change(&mut header);
         let bytes = Arc::get_mut(&mut self.bytes)
             .expect("a batch that no connection has is referred to by nobody else");
-        let mut header = BatchHeader::parse(bytes, MAX_BATCH_BYTES)
-            .expect("a submitted batch starts with a good header");
-        change(&mut header);
         bytes[..BATCH_HEADER_BYTES].copy_from_slice(header.as_bytes());
     }
 
@@ -168,11 +179,6 @@ impl Flight {
 
     pub(super) fn len(&self) -> usize {
         self.batches.len()
-    }
-
-    /// Whether batches are handed over and not acknowledged.
-    pub(super) fn carries_batches(&self) -> bool {
-        !self.batches.is_empty()
     }
 
     /// Bytes handed over and not yet acknowledged.

@@ -55,6 +55,19 @@ impl Terms {
     }
 }
 
+/// What is left of a connection that is gone.
+#[derive(Debug)]
+pub(super) struct Remains {
+    /// What it carried, in order.
+    pub(super) carried: VecDeque<Batch>,
+    /// What it was to carry next.
+    pub(super) assigned: Option<Batch>,
+    /// Why it was refused, if it was.
+    pub(super) refusal: Option<ErrorReply>,
+    /// That was said in an Error frame, which comes behind all acknowledgements.
+    pub(super) by_error: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct PublishLane {
     pub(super) peer: Peer,
@@ -70,6 +83,8 @@ pub(super) struct PublishLane {
     renewing: Option<Now>,
     /// Told that the session ends.
     closing_session: bool,
+    /// The broker refused it by an Error frame.
+    by_error: bool,
 }
 
 impl PublishLane {
@@ -88,6 +103,7 @@ impl PublishLane {
             draining: false,
             renewing: None,
             closing_session: false,
+            by_error: false,
         }
     }
 
@@ -274,7 +290,10 @@ impl PublishLane {
             }
             Control::Done if self.closing_session => {}
             Control::ClusterMetadata(cluster) => self.peer.news = Some(cluster),
-            Control::Error(refusal) => self.peer.refused(refusal, now),
+            Control::Error(refusal) => {
+                self.by_error = true;
+                self.peer.refused(refusal, now);
+            }
             other => return Err(format!("{:?} was not asked for", other.id())),
         }
         Ok(true)
@@ -305,19 +324,21 @@ impl PublishLane {
         Some(since.after(ack_timeout))
     }
 
-    /// The connection is gone: what it carried, in order, and why it was refused, if it was.
+    /// The connection is gone.
     pub(super) fn disconnected(
         &mut self,
         cause: &str,
         random: &mut Random,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> (VecDeque<Batch>, Option<ErrorReply>) {
-        let refusal = self.peer.disconnected(cause, random, now);
-        let mut lost = self.flight.lost(out);
-        lost.extend(self.assigned.take());
+    ) -> Remains {
         self.draining = false;
         self.renewing = None;
-        (lost, refusal)
+        Remains {
+            refusal: self.peer.disconnected(cause, random, now),
+            carried: self.flight.lost(out),
+            assigned: self.assigned.take(),
+            by_error: std::mem::take(&mut self.by_error),
+        }
     }
 }

@@ -53,7 +53,8 @@ pub struct Position {
 pub enum Failure {
     /// It may be stored or not.
     InDoubt,
-    /// A broker refused it, or refused to go on with the connection it was on for a reason that resending cannot mend.
+    /// A broker refused it, or to go on with the connection it was on, for a reason that resending cannot mend; it is not
+    /// stored.
     Refused(ErrorCode),
     /// No broker took it in time; it is not stored.
     TimedOut,

@@ -1,6 +1,7 @@
 //! The core against a scripted cluster: every step is taken by hand, so every order of events can be.
 
 mod brokers;
+mod loss;
 mod members;
 mod ordered;
 mod ordered_faults;
@@ -208,7 +209,7 @@ fn a_final_refusal_fails_the_batches_and_backpressure_moves_them() {
     script.sent(lane);
     script.tell(lane, &refusal(ErrorCode::Backpressure, true, None));
     script.lose(lane);
-    assert_eq!(script.sending(other), Some((0, true)));
+    assert_eq!(script.sending(other), Some((0, false)), "it is not stored");
     script.sent(other);
     script.tell(other, &refusal(ErrorCode::TooLarge, false, None));
     script.lose(other);
@@ -216,27 +217,6 @@ fn a_final_refusal_fails_the_batches_and_backpressure_moves_them() {
         script.outcomes(),
         [(0, Outcome::Failed(Failure::Refused(ErrorCode::TooLarge)))]
     );
-}
-
-#[test]
-fn the_end_of_a_session_refuses_as_an_error_does() {
-    for (code, again) in [
-        (ErrorCode::TooLarge, false),
-        (ErrorCode::Backpressure, true),
-    ] {
-        let mut script = Script::open(config());
-        script.submit(0);
-        let (lane, other) = if script.sending(A).is_some() {
-            (A, B)
-        } else {
-            (B, A)
-        };
-        script.sent(lane);
-        script.feed(lane, &refused(code));
-        assert!(script.sockets.lane(lane).closing);
-        script.lose(lane);
-        assert_eq!(script.sending(other), again.then_some((0, true)), "{code}");
-    }
 }
 
 #[test]

@@ -4,8 +4,9 @@ use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::time::Now;
 
 use super::super::flight::Batch;
-use super::super::receipt::{Failure, Outcome};
-use super::{Event, OnBrokerLoss, PublisherCore};
+use super::super::lane::Remains;
+use super::super::receipt::Failure;
+use super::{Acks, Event, OnBrokerLoss, PublisherCore};
 use crate::error::Error;
 
 /// Bytes may be damaged on their way, so a batch with a number is sent again this often although it was refused for good.
@@ -78,42 +79,75 @@ impl PublisherCore {
         }
     }
 
-    /// Decides about a batch that was on a connection which is gone.
-    pub(super) fn recover(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
+    /// Decides about the batches of a connection that is gone.
+    pub(super) fn recover_all(&mut self, remains: Remains, now: Now) {
+        if let Some(batch) = remains.assigned {
+            self.take_back(batch);
+        }
+        for mut batch in remains.carried.into_iter().rev() {
+            let mut refusal = remains.refusal.as_ref();
+            if batch.sequence.is_none() {
+                // The end of a session, without an Error frame, says nothing of its batches.
+                refusal = refusal.filter(|_| remains.by_error);
+                if refusal.is_some() && self.config.acks == Acks::Readable {
+                    // It is not acknowledged, so this broker has not stored it.
+                    batch.written = batch.is_possible_duplicate();
+                }
+            }
+            self.recover(batch, refusal, now);
+        }
+    }
+
+    /// A batch that was to be sent, and was not.
+    fn take_back(&mut self, batch: Batch) {
         if let Some((_, failure)) = self.failed {
             batch.give_up(failure, &mut self.events);
         } else if batch.sequence.is_some() {
-            self.recover_numbered(batch, refusal, now);
-        } else if !batch.written {
-            self.waiting.push_front(batch);
-        } else if let Some(refusal) = refusal.filter(|refusal| is_final(refusal)) {
-            batch.finish(
-                Outcome::Failed(Failure::Refused(refusal.code)),
-                &mut self.events,
-            );
-        } else if self.config.on_broker_loss == OnBrokerLoss::InDoubt
-            || self.config.expires(&batch) <= now
-        {
-            batch.give_up(Failure::InDoubt, &mut self.events);
+            self.send_again(batch);
         } else {
-            batch.flag_as_possible_duplicate();
-            self.events.push_back(Event::Resent);
             self.waiting.push_front(batch);
         }
     }
 
+    /// Decides about a batch that was sent, and is not acknowledged.
+    pub(super) fn recover(&mut self, batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
+        if let Some((_, failure)) = self.failed {
+            batch.give_up(failure, &mut self.events);
+        } else if batch.sequence.is_some() {
+            self.recover_numbered(batch, refusal, now);
+        } else {
+            self.recover_unnumbered(batch, refusal, now);
+        }
+    }
+
+    fn recover_unnumbered(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
+        let is_final = refusal.filter(|refusal| is_final(refusal));
+        let is_left_alone = batch.written && self.config.on_broker_loss == OnBrokerLoss::InDoubt;
+        if is_final.is_some() || is_left_alone || self.config.expires(&batch) <= now {
+            let failure = match is_final {
+                Some(refusal) if !batch.written => Failure::Refused(refusal.code),
+                _ => Failure::TimedOut,
+            };
+            batch.give_up(failure, &mut self.events);
+            return;
+        }
+        if batch.written {
+            batch.flag_as_possible_duplicate();
+        }
+        self.events.push_back(Event::Resent);
+        self.waiting.push_front(batch);
+    }
+
     /// Its number is stored once, however often it is sent; were it not sent again, nothing behind it would be stored.
     fn recover_numbered(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
-        if batch.written {
-            self.events.push_back(Event::Resent);
-            if let Some(ErrorReply { code, message, .. }) = refusal.filter(|it| is_final(it)) {
-                batch.refusals += 1;
-                if batch.refusals >= MAX_REFUSALS {
-                    let (code, message) = (*code, message.clone());
-                    self.fail(Error::Refused { code, message }, Failure::Closed, now);
-                    batch.give_up(Failure::Closed, &mut self.events);
-                    return;
-                }
+        self.events.push_back(Event::Resent);
+        if let Some(ErrorReply { code, message, .. }) = refusal.filter(|it| is_final(it)) {
+            batch.refusals += 1;
+            if batch.refusals >= MAX_REFUSALS {
+                let (code, message) = (*code, message.clone());
+                self.fail(Error::Refused { code, message }, Failure::Closed, now);
+                batch.give_up(Failure::Closed, &mut self.events);
+                return;
             }
         }
         self.send_again(batch);

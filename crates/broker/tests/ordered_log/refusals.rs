@@ -1,0 +1,53 @@
+//! What a publisher that is refused was told of its batches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use embar_broker::node::Node;
+use embar_fabric::Simulated;
+use embar_wire::control::{Control, OpenPublisher};
+use embar_wire::frame::FrameId;
+
+use super::thread::Thread;
+use super::world::{Session, World, sealed};
+
+/// A publisher to a topic of order 0, and what it is to seal its batches with.
+fn publisher(world: &World) -> (Arc<Node<Simulated>>, Thread, Session) {
+    let mut sequencer = world.sequencer();
+    let topic = world.create_topic("t", 0);
+    let node = world.node(1, &topic, &mut sequencer);
+    let mut thread = Thread::new(Arc::clone(&node));
+    thread.ask(&Control::OpenPublisher(OpenPublisher {
+        topic: "t".into(),
+        acks: 1,
+        ..OpenPublisher::default()
+    }));
+    thread.said();
+    let of = Session {
+        topic: topic.id,
+        producer: 0,
+        slot: 0,
+        epoch: 0,
+    };
+    (node, thread, of)
+}
+
+/// Its last bytes were there before the kernel heard that nobody wants them any more.
+#[test]
+fn a_batch_that_is_whole_after_its_publisher_was_refused_is_not_stored() {
+    let world = World::new();
+    let (node, mut thread, of) = publisher(&world);
+    thread.hear(&sealed(&of, 0, 2000));
+    assert_eq!(thread.said(), [FrameId::Ack as u16]);
+
+    let batch = sealed(&of, 1, 2000);
+    let (begun, rest) = batch.split_at(batch.len() - 100);
+    thread.hear(begun);
+    // Somebody waits for what it holds.
+    node.paused_changed(&mut 0, 1);
+    thread.pass(Duration::from_secs(2));
+    assert_eq!(thread.said().first(), Some(&(FrameId::Error as u16)));
+    assert!(thread.recalled);
+    thread.hear(rest);
+    assert_eq!(node.log().kept(of.topic).map(|kept| kept.next), Some(1));
+}
