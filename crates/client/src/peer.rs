@@ -194,6 +194,14 @@ impl Peer {
         }
     }
 
+    /// Where it is, and which one.
+    fn place(&self) -> String {
+        match self.address {
+            Some(address) => format!("{address} (broker {})", self.broker),
+            None => format!("broker {}", self.broker),
+        }
+    }
+
     /// Why there is no connection, as far as is known.
     pub(crate) fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
@@ -391,11 +399,20 @@ pub(crate) fn trouble<'a>(
         let message = format!("data broker {}: {message}", peer.broker);
         Some(Error::Refused { code, message })
     });
-    let lost = peers.clone().find_map(|peer| {
-        Some(Error::Unreachable {
-            addresses: format!("data broker {}", peer.broker),
-            cause: peer.last_error.clone()?,
-        })
+    // Whoever is not connected to for now is not one who does not answer.
+    let is_asked = |peer: &&Peer| matches!(peer.phase, Phase::Waiting(_) | Phase::Opening(_));
+    let silent = peers.filter(|peer| is_asked(peer) || peer.last_error.is_some());
+    let mut silent: Vec<&Peer> = silent.collect();
+    // It may have several connections.
+    silent.sort_by_key(|peer| peer.broker);
+    silent.dedup_by_key(|peer| peer.broker);
+    let lost = silent.first().map(|first| {
+        let said = silent.iter().find_map(|peer| peer.last_error.clone());
+        let places: Vec<String> = silent.iter().map(|peer| peer.place()).collect();
+        Error::Unreachable {
+            addresses: places.join(", "),
+            cause: said.unwrap_or_else(|| first.reason().to_string()),
+        }
     });
     let known = refused.or_else(|| directory.refused()).or(lost);
     known.unwrap_or(Error::NoDataBrokers)

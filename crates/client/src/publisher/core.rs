@@ -243,7 +243,7 @@ impl PublisherCore {
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
         if self.open_by.is_some_and(|by| by <= now) {
-            self.fail(self.trouble(), Failure::Closed, now);
+            self.end_opening(now);
         }
         self.directory.tick(now);
         self.end_waits(now);
@@ -386,13 +386,26 @@ impl PublisherCore {
         self.finish_opening();
     }
 
+    /// Its time is up: whoever has not answered by now joins later.
+    fn end_opening(&mut self, now: Now) {
+        match self.topic_id {
+            Some(topic_id) if self.lanes.iter().any(PublishLane::takes_requests) => {
+                self.open_for(topic_id);
+            }
+            _ => self.fail(self.trouble(), Failure::Closed, now),
+        }
+    }
+
     fn finish_opening(&mut self) {
         let settled = peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
-        let (Some(topic_id), true, false, None) =
+        if let (Some(topic_id), true, false, None) =
             (self.topic_id, settled, self.opened, &self.failed)
-        else {
-            return;
-        };
+        {
+            self.open_for(topic_id);
+        }
+    }
+
+    fn open_for(&mut self, topic_id: u32) {
         self.opened = true;
         self.open_by = None;
         self.events.push_back(Event::Opened {

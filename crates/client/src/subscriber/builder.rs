@@ -102,7 +102,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// How long opening may take. Default 5 s.
+    /// How long opening may take. Default 5 s. If some brokers answer by then it succeeds, and the others join later.
     pub fn open_timeout(mut self, limit: Duration) -> Self {
         self.open_timeout = limit;
         self

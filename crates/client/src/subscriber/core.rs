@@ -184,8 +184,7 @@ impl SubscriberCore {
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
         if self.open_by.is_some_and(|by| by <= now) {
-            let behind = self.behind.take();
-            self.fail(behind.unwrap_or_else(|| self.trouble()), now);
+            self.end_opening(now);
         }
         self.directory.tick(now);
         for index in 0..self.lanes.len() {
@@ -293,15 +292,39 @@ impl SubscriberCore {
         }
     }
 
+    /// Its time is up: what brokers have that have not answered by now is missing until they do.
+    fn end_opening(&mut self, now: Now) {
+        if !self.is_serving() {
+            let behind = self.behind.take();
+            self.fail(behind.unwrap_or_else(|| self.trouble()), now);
+            return;
+        }
+        self.open();
+        let unsettled = self.lanes.iter().filter(|lane| !lane.peer.settled);
+        for lane in unsettled.filter(|lane| lane.peer.is_ready()) {
+            self.events.push_back(Event::LaneLost {
+                broker: lane.peer.broker,
+                cause: "it did not answer when the subscription began; what it has is missing until it does".into(),
+            });
+        }
+    }
+
     fn finish_opening(&mut self) {
         let settled = self.ordered == Some(true)
             || peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
-        let serving = self.lanes.iter().any(|lane| lane.position.is_some());
-        if settled && serving && !self.opened {
-            self.opened = true;
-            self.open_by = None;
-            self.events.push_back(Event::Opened);
+        if settled && self.is_serving() && !self.opened {
+            self.open();
         }
+    }
+
+    fn is_serving(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.position.is_some())
+    }
+
+    fn open(&mut self) {
+        self.opened = true;
+        self.open_by = None;
+        self.events.push_back(Event::Opened);
     }
 
     fn finish_reading(&mut self, index: usize, now: Now) {

@@ -16,6 +16,7 @@ use crate::testing::{
 };
 
 mod members;
+mod opening;
 mod ordered;
 mod refusals;
 mod replaced;

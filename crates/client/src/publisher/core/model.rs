@@ -74,7 +74,7 @@ pub struct PublisherConfig {
     /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, counts as dead. Zero:
     /// there is no limit, and there are no heartbeats.
     pub idle_timeout: Duration,
-    /// Opening fails after this time.
+    /// Opening fails after this time, unless a broker took the publisher: the others may join later.
     pub open_timeout: Duration,
     /// Seed of the backoff jitter, and of what tells this publisher from others with the same producer.
     pub seed: u64,
@@ -83,7 +83,7 @@ pub struct PublisherConfig {
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Every broker that is ready was tried and at least one took the publisher. Comes once.
+    /// At least one broker took the publisher, and every one that is ready was tried or had its time. Comes once.
     Opened {
         /// For batch headers.
         topic_id: u32,

@@ -129,6 +129,54 @@ fn a_broker_that_is_gone_while_it_is_asked_again_keeps_nobody_from_opening() {
     assert!(is_opened(&script));
 }
 
+/// It is stopped: the cluster says that it is ready.
+#[test]
+fn opening_ends_in_time_with_those_who_answer_and_the_others_join_later() {
+    let mut script = Script::new(PublisherConfig {
+        open_timeout: Duration::from_secs(2),
+        ..config()
+    });
+    script.tell_cluster(2);
+    script.open_lane(A);
+    script.connect(B);
+    script.tick_at(2 * SECOND - 1);
+    assert!(script.events.is_empty(), "{:?}", script.events);
+    script.tick_at(2 * SECOND);
+    assert!(
+        matches!(script.events[..], [Event::Opened { topic_id: 9, .. }]),
+        "{:?}",
+        script.events
+    );
+    script.feed(B, &welcome(2));
+    script.tell(B, &opened());
+    script.submit(0);
+    script.submit(1);
+    assert!(script.sending(A).is_some() && script.sending(B).is_some());
+}
+
+#[test]
+fn opening_that_nobody_answers_in_time_names_those_who_were_asked() {
+    let mut script = Script::new(PublisherConfig {
+        open_timeout: Duration::from_secs(2),
+        ..config()
+    });
+    script.tell_cluster(2);
+    script.connect(A);
+    script.feed(A, &welcome(1));
+    script.connect(B);
+    script.tick_at(2 * SECOND);
+    let [Event::Failed(Error::Unreachable { addresses, cause })] = &script.events[..] else {
+        panic!("{:?}", script.events);
+    };
+    assert_eq!(
+        (addresses.as_str(), cause.as_str()),
+        (
+            "127.0.0.1:9401 (broker 1), 127.0.0.1:9402 (broker 2)",
+            "it has not answered"
+        )
+    );
+}
+
 #[test]
 fn a_broker_that_joins_and_takes_less_than_a_batch_gets_none() {
     let smaller = |batch_bytes| {

@@ -15,8 +15,8 @@ use crate::error::Error;
 pub enum Start {
     /// At the first message each broker retains, or that is retained in the one order of all.
     Earliest,
-    /// At the next message that arrives. On a broker that was gone when the subscription began: at the next one after
-    /// its return.
+    /// At the next message that arrives. On a broker that was gone when the subscription began, or did not answer: at the
+    /// next one after it does.
     Latest,
     /// Where another subscriber stood; brokers it says nothing of are read from their first message. With one order over
     /// all brokers it is one number: [`Positions::at`].
@@ -47,13 +47,13 @@ pub struct SubscriberConfig {
     pub until_end: bool,
     /// What to do after an eviction.
     pub on_evicted: OnEvicted,
-    /// A broker that is away for longer ends the subscription; so does one that was gone from the start, if
-    /// `until_end` is set or `start` names it. On topics of order 2 and 5 only the absence of all of them does.
+    /// A broker that is away for longer ends the subscription; so does one that did not answer from the start, and one that
+    /// was gone then, if `until_end` is set or `start` names it. On topics of order 2 and 5 only the absence of all of them does.
     pub loss_timeout: Duration,
     /// A connection on which nothing is heard for this long while the subscriber reads, not even the answer to a
     /// heartbeat, counts as dead. Zero: there is no limit, and there are no heartbeats.
     pub idle_timeout: Duration,
-    /// Opening fails after this time.
+    /// Opening fails after this time, unless a broker serves by then: the others may join later.
     pub open_timeout: Duration,
     /// Batches of one broker in memory, at least 2.
     pub buffers_per_broker: usize,
@@ -122,8 +122,8 @@ impl Delivered {
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
-    /// Every broker that is ready was tried and at least one serves this subscriber; where one serves all messages, it
-    /// does. Comes once.
+    /// At least one broker serves this subscriber, and every one that is ready was tried or had its time; where one serves
+    /// all messages, it does. Comes once.
     Opened,
     /// A broker's messages will be delivered from this offset on.
     Started {
@@ -143,7 +143,7 @@ pub enum Event {
         /// Offsets skipped.
         messages: u64,
     },
-    /// A broker is away, or was so when the subscription began and its messages are missed.
+    /// A broker is away, or was so when the subscription began and its messages are missing.
     LaneLost {
         /// The broker.
         broker: u32,
