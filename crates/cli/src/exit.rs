@@ -113,9 +113,10 @@ pub fn code(error: &anyhow::Error) -> u8 {
 fn client_code(error: &embar_client::Error) -> Option<u8> {
     use embar_client::Error;
     match error {
-        Error::Unreachable { .. } | Error::NoDataBrokers | Error::BrokerLost { .. } => {
-            Some(CANNOT_CONNECT)
-        }
+        Error::Unreachable { .. }
+        | Error::NoDataBrokers
+        | Error::BrokerLost { .. }
+        | Error::AllBrokersLost { .. } => Some(CANNOT_CONNECT),
         Error::BadAddress { .. } | Error::BadSetting { .. } => Some(USAGE),
         Error::InDoubt | Error::Lost { .. } | Error::BrokenOrder { .. } | Error::Evicted { .. } => {
             Some(DATA)
@@ -161,6 +162,17 @@ mod tests {
             cause: "y".into(),
         };
         assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
+        let (limit, cause) = (std::time::Duration::ZERO, "y".to_string());
+        for lost in [
+            embar_client::Error::BrokerLost {
+                broker: 1,
+                limit,
+                cause: cause.clone(),
+            },
+            embar_client::Error::AllBrokersLost { limit, cause },
+        ] {
+            assert_eq!(code(&lost.into()), CANNOT_CONNECT);
+        }
         let why = "connection refused".into();
         let nobody = embar_redis::Error::Unavailable { why };
         assert_eq!(code(&nobody.into()), CANNOT_CONNECT);

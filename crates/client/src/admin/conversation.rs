@@ -5,14 +5,53 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::control::Control;
+use embar_wire::control::{Control, ErrorReply};
 
 use crate::clock::Clock;
 use crate::connection::{Incoming, Link, LinkAction, LinkSettings};
 use crate::peer::refusal_of;
 
 /// Why a request got no answer. The connection cannot be used again, or a late answer would go to the next request.
-pub(super) type Broken = String;
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) cause: String,
+    /// The broker is there, and said this.
+    pub(super) refusal: Option<ErrorReply>,
+}
+
+impl From<String> for Broken {
+    fn from(cause: String) -> Self {
+        let refusal = None;
+        Self { cause, refusal }
+    }
+}
+
+impl From<&str> for Broken {
+    fn from(cause: &str) -> Self {
+        cause.to_string().into()
+    }
+}
+
+impl From<io::Error> for Broken {
+    /// A socket's timeout is reported as if the call had been non-blocking.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NOT_IN_TIME.into(),
+            _ => error.to_string().into(),
+        }
+    }
+}
+
+impl From<ErrorReply> for Broken {
+    fn from(refusal: ErrorReply) -> Self {
+        Self {
+            cause: refusal.message.clone(),
+            refusal: Some(refusal),
+        }
+    }
+}
+
+const NOT_IN_TIME: &str = "no answer in time";
 
 pub(super) struct Conversation {
     stream: TcpStream,
@@ -39,11 +78,8 @@ impl Conversation {
         settings: &LinkSettings,
         deadline: Instant,
     ) -> Result<Self, Broken> {
-        let stream = TcpStream::connect_timeout(&address, left(deadline)?)
-            .map_err(|error| error.to_string())?;
-        stream
-            .set_nodelay(true)
-            .map_err(|error| error.to_string())?;
+        let stream = TcpStream::connect_timeout(&address, left(deadline)?)?;
+        stream.set_nodelay(true)?;
         let mut link = Link::new(settings.clone());
         link.connect(address);
         // The link asks for the connection that stands already.
@@ -59,8 +95,10 @@ impl Conversation {
         loop {
             match conversation.turn(deadline)? {
                 Turn::Welcome => return Ok(conversation),
-                Turn::Answer(Control::Error(refusal)) => return Err(refusal.message),
-                Turn::Answer(other) => return Err(format!("{:?} was not asked for", other.id())),
+                Turn::Answer(Control::Error(refusal)) => return Err(refusal.into()),
+                Turn::Answer(other) => {
+                    return Err(format!("{:?} was not asked for", other.id()).into());
+                }
                 Turn::Progress => {}
                 Turn::Waits(buf) => conversation.receive(buf, Some(deadline))?,
             }
@@ -109,7 +147,8 @@ impl Conversation {
                     Some(refusal) if !refusal.retryable => {
                         Ok(Turn::Answer(Control::Error(refusal)))
                     }
-                    _ => Err(closed.to_string()),
+                    Some(refusal) => Err(refusal.into()),
+                    None => Err(closed.to_string().into()),
                 };
             }
             Some(Incoming::Ack(_) | Incoming::Batch { .. }) => {
@@ -132,14 +171,11 @@ impl Conversation {
     }
 
     fn send(&mut self, mut buf: SendBuf, deadline: Instant) -> Result<(), Broken> {
-        self.stream
-            .set_write_timeout(Some(left(deadline)?))
-            .map_err(|error| readable(&error))?;
-        let sent = buf.with_unsent(|head, body| {
+        self.stream.set_write_timeout(Some(left(deadline)?))?;
+        buf.with_unsent(|head, body| {
             self.stream.write_all(head)?;
             self.stream.write_all(body)
-        });
-        sent.map_err(|error| readable(&error))?;
+        })?;
         buf.advance(buf.remaining());
         self.link.sent(buf, &Ok(()), self.clock.now());
         Ok(())
@@ -154,9 +190,7 @@ impl Conversation {
         };
         let result = prepared.and_then(|()| stream.read(buf.spaces().0));
         if deadline.is_none() {
-            stream
-                .set_nonblocking(false)
-                .map_err(|error| readable(&error))?;
+            stream.set_nonblocking(false)?;
         }
         match result {
             Ok(bytes) => {
@@ -166,7 +200,7 @@ impl Conversation {
             Err(error) if deadline.is_none() && error.kind() == io::ErrorKind::WouldBlock => {
                 self.receiving = Some(buf);
             }
-            Err(error) => return Err(readable(&error)),
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -175,16 +209,8 @@ impl Conversation {
 fn left(deadline: Instant) -> Result<Duration, Broken> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        Err("no answer in time".into())
+        Err(NOT_IN_TIME.into())
     } else {
         Ok(left)
-    }
-}
-
-/// A socket's timeout is reported as if the call had been non-blocking.
-fn readable(error: &io::Error) -> Broken {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".into(),
-        _ => error.to_string(),
     }
 }

@@ -14,7 +14,7 @@ use embar_wire::control::{
 
 use super::TopicSpec;
 use super::asking::Asking;
-use super::conversation::Conversation;
+use super::conversation::{Broken, Conversation};
 use crate::connection::LinkSettings;
 use crate::error::Error;
 use crate::waiting::Reason;
@@ -73,7 +73,7 @@ impl Worker {
                 addresses.push(address);
             }
         }
-        let mut cause = String::new();
+        let (mut cause, mut refusal) = (String::new(), None);
         let whole_share = self.connect_share;
         for (index, &address) in addresses.iter().enumerate() {
             // A dead address must not use up the time that a living one could use.
@@ -85,9 +85,17 @@ impl Worker {
                     self.cluster = Some(cluster.clone());
                     return Ok(cluster);
                 }
+                Ok(Control::Error(why)) => refusal = Some(at(address, why)),
                 Ok(other) => cause = format!("{:?} is no answer to Metadata", other.id()),
-                Err(why) => cause = why,
+                Err(Broken {
+                    refusal: Some(why), ..
+                }) => refusal = Some(at(address, why)),
+                Err(why) => cause = why.cause,
             }
+        }
+        // Who answers, and says no, is not one who does not answer.
+        if let Some(refusal) = refusal {
+            return Err(refused(refusal));
         }
         let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         Err(Error::Unreachable {
@@ -266,12 +274,16 @@ impl Worker {
         match self.ask(Some(broker), address, request) {
             Ok(Control::Error(refusal)) => Err(refused(refusal)),
             Ok(answer) => Ok(answer),
-            Err(cause) if Instant::now() >= self.deadline => Err(Error::TimedOut {
+            Err(Broken {
+                refusal: Some(refusal),
+                ..
+            }) => Err(refused(at(address, refusal))),
+            Err(Broken { cause, .. }) if Instant::now() >= self.deadline => Err(Error::TimedOut {
                 what: "an answer of a broker",
                 limit: self.limit,
                 hint: format!(": {cause}, broker {broker} at {address}"),
             }),
-            Err(cause) => Err(Error::Unreachable {
+            Err(Broken { cause, .. }) => Err(Error::Unreachable {
                 addresses: format!("{address} (broker {broker})"),
                 cause,
             }),
@@ -284,11 +296,11 @@ impl Worker {
         broker: Option<u32>,
         address: SocketAddr,
         request: &Control,
-    ) -> Result<Control, String> {
+    ) -> Result<Control, Broken> {
         self.asking.of(broker, address, Reason::Answer);
         let answer = self.converse(broker, address, request);
-        if let Err(cause) = &answer {
-            self.asking.failed(cause);
+        if let Err(broken) = &answer {
+            self.asking.failed(&broken.cause);
         }
         answer
     }
@@ -298,15 +310,15 @@ impl Worker {
         broker: Option<u32>,
         address: SocketAddr,
         request: &Control,
-    ) -> Result<Control, String> {
+    ) -> Result<Control, Broken> {
         if let Some(mut conversation) = self.open.remove(&address)
             && conversation.is_alive(self.deadline)
         {
             match conversation.ask(request, self.deadline) {
                 Ok(answer) => return Ok(self.keep(address, conversation, answer)),
                 // The broker may have gone and come back since. Asking again is safe only if nothing changes by it.
-                Err(cause) if !is_idempotent(request) || Instant::now() >= self.deadline => {
-                    return Err(cause);
+                Err(broken) if !is_idempotent(request) || Instant::now() >= self.deadline => {
+                    return Err(broken);
                 }
                 Err(_) => {}
             }
@@ -340,6 +352,12 @@ fn has_left(cluster: &ClusterMetadata, broker: u32) -> bool {
 
 fn is_idempotent(request: &Control) -> bool {
     !matches!(request, Control::CreateTopic(_) | Control::DeleteTopic(_))
+}
+
+/// What the broker at this address said.
+fn at(address: SocketAddr, refusal: ErrorReply) -> ErrorReply {
+    let message = format!("the broker at {address}: {}", refusal.message);
+    ErrorReply { message, ..refusal }
 }
 
 fn refused(refusal: ErrorReply) -> Error {

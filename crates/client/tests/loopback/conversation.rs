@@ -1,7 +1,7 @@
 //! The broker's end of a session on a blocking socket.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
@@ -167,6 +167,15 @@ impl Conversation {
         let _ = self.link.send_with(FrameId::Ack as u16, body.len(), |out| {
             out.copy_from_slice(body);
         });
+    }
+
+    /// Ends the session in place of a welcome.
+    pub fn turn_away(mut self, code: ErrorCode, text: &str) {
+        self.link.refuse(code.number(), text, self.now());
+        self.flush();
+        // What the client said is read, or the connection would be reset, and it might not hear why.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = io::copy(&mut self.stream, &mut io::sink());
     }
 
     /// Whole batches, as they are; false if the client is gone.

@@ -46,6 +46,8 @@ pub struct Log {
     pub connections: u32,
     /// End the session in place of an answer, with this code.
     pub refuse: Option<ErrorCode>,
+    /// End the session in place of a welcome, with this code.
+    pub turn_away: Option<ErrorCode>,
     /// Subscriptions that are over, whoever ended them.
     pub ended: u32,
     /// How often a subscriber said something after its subscription began: that it lives.
@@ -123,6 +125,10 @@ impl FakeBroker {
     fn serve(&self, mut client: Conversation) {
         let mut batches = 0;
         let mut acks = true;
+        let turn_away = self.log().turn_away;
+        if let Some(code) = turn_away {
+            return client.turn_away(code, "not like this");
+        }
         loop {
             drop(self.log());
             match client.hear(Some(Duration::from_millis(1))) {

@@ -481,16 +481,7 @@ fn a_session_that_a_broker_refuses_is_told_with_the_brokers_code_and_words() {
     let broker = FakeBroker::start();
     let code = ErrorCode::InvalidArgument;
     broker.log.lock().expect("no panic").refuse = Some(code);
-    let is_told = |told: Option<Error>| match told {
-        Some(Error::Refused {
-            code: found,
-            message,
-        }) => {
-            assert_eq!(found, code);
-            assert!(message.contains("not like this"), "{message}");
-        }
-        other => panic!("{other:?}"),
-    };
+    let is_told = |told| is_refused(told, code);
     let publisher = Publisher::builder(&broker.bootstrap()).topic("t");
     is_told(publisher.open().err());
     let subscriber = Subscriber::builder(&broker.bootstrap()).topic("t");
@@ -501,14 +492,42 @@ fn a_session_that_a_broker_refuses_is_told_with_the_brokers_code_and_words() {
     is_told(next.err());
     let admin = Admin::connect(&broker.bootstrap()).expect("a thread");
     is_told(admin.create_topic(TopicSpec::new("t")).wait().err());
-    // What is refused only for now is not told as a refusal for good.
     broker.log.lock().expect("no panic").refuse = Some(ErrorCode::Draining);
-    let later = admin.describe_topic("t").wait();
-    assert!(
-        matches!(later, Err(Error::Unreachable { .. })),
-        "{:?}",
-        later.err()
-    );
+    is_refused(admin.describe_topic("t").wait().err(), ErrorCode::Draining);
+}
+
+fn is_refused(told: Option<Error>, code: ErrorCode) {
+    match told {
+        Some(Error::Refused {
+            code: found,
+            message,
+        }) => {
+            assert_eq!(found, code);
+            assert!(message.contains("not like this"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// As a broker of another version does, and one that holds all connections it may: nobody is sent to start one.
+#[test]
+fn an_admin_that_is_turned_away_says_so_wherever_else_it_asked() {
+    let broker = FakeBroker::start();
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let gone = gone.expect("an address").to_string();
+    for code in [ErrorCode::UnsupportedVersion, ErrorCode::ClusterFull] {
+        broker.log.lock().expect("no panic").turn_away = Some(code);
+        for addresses in [
+            broker.bootstrap(),
+            format!("{},{gone}", broker.bootstrap()),
+            format!("{gone},{}", broker.bootstrap()),
+        ] {
+            let admin = Admin::connect(&addresses).expect("a thread");
+            is_refused(admin.metadata().wait().err(), code);
+            let created = admin.create_topic(TopicSpec::new("t")).wait();
+            is_refused(created.err(), code);
+        }
+    }
 }
 
 #[test]
