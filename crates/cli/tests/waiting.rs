@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::{Space, Up, embar, end_of, eventually, is_running, run, signal, text};
+use common::{Space, Up, embar, end_of, eventually, is_running, run, signal, state_of, text};
 use serde_json::Value;
 
 /// A process whose words are gathered as they come.
@@ -290,6 +290,26 @@ fn a_question_says_whom_it_waits_for_and_ends_when_its_time_is_up() {
             "{args:?}: {err}"
         );
     }
+}
+
+/// As by Ctrl-Z and `fg`.
+#[test]
+fn a_question_goes_on_when_its_process_does() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    let head = up.pids()[0];
+    signal(head, "STOP");
+    let create = Talker::start(&up, &["topic", "create", "t", "--timeout", "60s"]);
+    eventually("it says whom it waits for", || !create.waits().is_empty());
+    let pid = create.child.id();
+    signal(pid, "STOP");
+    eventually("it is stopped", || state_of(pid) == Some('T'));
+    signal(pid, "CONT");
+    eventually("it goes on", || state_of(pid) != Some('T'));
+    signal(head, "CONT");
+    let (code, _, err) = create.end();
+    assert_eq!(code, Some(0), "{err}");
+    up.stop();
 }
 
 #[test]

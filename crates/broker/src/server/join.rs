@@ -148,7 +148,13 @@ impl Session {
     }
 
     fn receive(&mut self, mut buf: RecvBuf<Mapped>) -> (RecvBuf<Mapped>, io::Result<usize>) {
-        let got = self.stream.read(buf.spaces().0);
+        let got = loop {
+            match self.stream.read(buf.spaces().0) {
+                // A process that was stopped and goes on: a receive with a timeout ends by it.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                got => break got,
+            }
+        };
         if let Ok(count) = got {
             buf.advance(count);
         }

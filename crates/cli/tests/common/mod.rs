@@ -98,11 +98,13 @@ pub fn signal(pid: u32, name: &str) {
 
 pub fn is_running(pid: u32) -> bool {
     // A zombie has ended; it only waits to be looked at by its parent.
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        stat.rsplit(')')
-            .next()
-            .is_some_and(|rest| !rest.trim_start().starts_with('Z'))
-    })
+    state_of(pid).is_some_and(|state| state != 'Z')
+}
+
+/// What the kernel says of a process: `R` and `S`, `T` when it is stopped, `Z` when it has ended.
+pub fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 /// A directory for one test, in shared memory, so that regions are what they are in use.

@@ -181,7 +181,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Waits for bytes; without a deadline it takes only what is there, and if nothing is, the buffer stays for later.
+    /// Waits for bytes; without a deadline it takes only what is there. If nothing came, the buffer stays for later.
     fn receive(&mut self, mut buf: RecvBuf, deadline: Option<Instant>) -> Result<(), Broken> {
         let stream = &mut self.stream;
         let prepared = match deadline {
@@ -197,6 +197,8 @@ impl Conversation {
                 buf.advance(bytes);
                 self.link.received(buf, &Ok(bytes), self.clock.now());
             }
+            // A process that was stopped and goes on: a receive with a timeout ends by it.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.receiving = Some(buf),
             Err(error) if deadline.is_none() && error.kind() == io::ErrorKind::WouldBlock => {
                 self.receiving = Some(buf);
             }
