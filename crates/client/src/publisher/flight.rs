@@ -240,10 +240,11 @@ impl Flight {
         now: Now,
         out: &mut VecDeque<Event>,
     ) -> Result<(), WrongAck> {
-        if first != self.acked || offsets.len() > self.batches.len() {
+        let count = offsets.len();
+        if first != self.acked || count == 0 || count > self.batches.len() {
             return Err(WrongAck {
                 first,
-                count: offsets.len(),
+                count,
                 expected: self.acked,
                 in_flight: self.batches.len(),
             });
@@ -376,10 +377,15 @@ mod tests {
     }
 
     #[test]
-    fn an_ack_of_what_was_not_sent_or_was_acknowledged_is_wrong() {
+    fn an_ack_of_nothing_or_of_what_was_not_sent_or_was_acknowledged_is_wrong() {
         let mut flight = filled(0..2);
         let mut out = VecDeque::new();
-        for (first, offsets) in [(1, vec![0]), (0, vec![0, 1, 2]), (u64::MAX, vec![])] {
+        for (first, offsets) in [
+            (1, vec![0]),
+            (0, vec![0, 1, 2]),
+            (u64::MAX, vec![0]),
+            (0, vec![]),
+        ] {
             let wrong = flight.acknowledge(9, first, None, offsets.into_iter(), Now(1), &mut out);
             assert_eq!(wrong.expect_err("must be refused").expected, 0);
         }
