@@ -19,6 +19,7 @@ use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_wire::time::Now;
 
 use crate::log::Place;
+use crate::peers::PeerId;
 
 /// Part of the send ring that one answer may take; what is longer goes beside the ring.
 pub(crate) const REPLY_SHARE: usize = 4;
@@ -155,6 +156,7 @@ pub(crate) enum NotSent {
 
 pub(crate) struct Connection<M: Memory> {
     pub peer_address: Option<SocketAddr>,
+    pub peer_id: PeerId,
     /// Bytes of batches that came in time since one did not: so much room in the log it may claim
     /// for a batch that is still to come.
     pub credit_bytes: u64,
@@ -179,6 +181,7 @@ impl<M: Memory> Connection<M> {
     pub fn new(peer_address: Option<SocketAddr>, link: Link<LogProtocol, M>) -> Self {
         Self {
             peer_address,
+            peer_id: PeerId::of(peer_address),
             credit_bytes: 0,
             peer: Peer::Client,
             link,

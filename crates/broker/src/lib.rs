@@ -20,6 +20,7 @@ pub mod error;
 mod inbox;
 pub mod log;
 pub mod node;
+pub mod peers;
 pub mod presence;
 pub mod profile;
 pub mod server;

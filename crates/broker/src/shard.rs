@@ -24,7 +24,6 @@ mod export;
 mod ingest;
 mod members;
 mod order;
-mod peers;
 mod waiting;
 
 use std::collections::BTreeMap;

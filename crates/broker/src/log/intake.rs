@@ -11,10 +11,8 @@
 //!   last, and the one that goes on beyond it.
 //! - One batch at least always goes on, so that what was received aside comes to an end.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-
 use super::{NoRoom, Watermarks};
+use crate::peers::{PeerId, Shares};
 
 /// Claims of batches that are being received hold at most this part of the log, and of the places that
 /// batches need besides their bytes.
@@ -29,8 +27,8 @@ pub struct Sender {
     pub lane: u16,
     /// The connection, as its reactor names it.
     pub connection: u64,
-    /// The host it comes from, if that is another one.
-    pub host: Option<IpAddr>,
+    /// Who sends it.
+    pub peer: PeerId,
     /// Bytes that it may claim room in the log for.
     pub credit_bytes: u64,
 }
@@ -53,8 +51,7 @@ pub(super) struct Intake {
     /// ...and that part of it whose batches are being received.
     claimed_bytes: u64,
     aside_bytes: u64,
-    /// By host, of those that have any.
-    aside_of: BTreeMap<IpAddr, u64>,
+    aside_of: Shares,
     congested: bool,
     /// The one that goes on whatever is held.
     favoured: Option<(u16, u64)>,
@@ -72,7 +69,7 @@ impl Intake {
             reserved_bytes: 0,
             claimed_bytes: 0,
             aside_bytes: 0,
-            aside_of: BTreeMap::new(),
+            aside_of: Shares::default(),
             congested: false,
             favoured: None,
         }
@@ -150,9 +147,10 @@ impl Intake {
 
     /// Memory for so many bytes more of one batch.
     pub fn lay_aside(&mut self, bytes: u32, by: &Sender) -> Result<(), NoRoom> {
-        let more = u64::from(bytes);
-        let beyond = self.held_bytes() + more > self.marks.high_bytes;
-        if (beyond || self.exceeds_share(more, by))
+        let (more, held) = (u64::from(bytes), self.held_bytes());
+        let high = self.marks.high_bytes;
+        let beyond = held + more > high;
+        if (beyond || self.aside_of.exceeds(by.peer, more, held, high))
             && *self.favoured.get_or_insert(by.name()) != by.name()
         {
             return Err(NoRoom::Congested);
@@ -164,33 +162,14 @@ impl Intake {
     /// As [`Intake::lay_aside`], for bytes that the batch had already in another way.
     pub fn move_aside(&mut self, bytes: u32, by: &Sender) {
         self.aside_bytes += u64::from(bytes);
-        if let Some(host) = by.host {
-            *self.aside_of.entry(host).or_default() += u64::from(bytes);
-        }
-    }
-
-    /// No host takes more than half of what the others leave.
-    fn exceeds_share(&self, more: u64, by: &Sender) -> bool {
-        let Some(host) = &by.host else {
-            return false;
-        };
-        let its = self.aside_of.get(host).copied().unwrap_or(0);
-        let others = self.held_bytes() - its;
-        its + more > self.marks.high_bytes.saturating_sub(others) / 2
+        self.aside_of.add(by.peer, u64::from(bytes));
     }
 
     /// Gives back all memory of one batch.
     pub fn put_back(&mut self, bytes: u32, by: &Sender) {
         let bytes = u64::from(bytes);
         self.aside_bytes -= bytes;
-        if let Some(host) = by.host
-            && let Some(its) = self.aside_of.get_mut(&host)
-        {
-            *its -= bytes;
-            if *its == 0 {
-                self.aside_of.remove(&host);
-            }
-        }
+        self.aside_of.give_back(by.peer, bytes);
         if self.favoured == Some(by.name()) {
             self.favoured = None;
         }
@@ -199,7 +178,7 @@ impl Intake {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::SocketAddr;
 
     use super::*;
 
@@ -211,11 +190,11 @@ mod tests {
         Intake::new(marks, 1600, 16)
     }
 
-    fn sender(connection: u64, host: Option<u8>) -> Sender {
+    fn sender(connection: u64, peer: PeerId) -> Sender {
         Sender {
             lane: 0,
             connection,
-            host: host.map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))),
+            peer,
             credit_bytes: 150,
         }
     }
@@ -223,7 +202,7 @@ mod tests {
     #[test]
     fn claims_cost_credit_and_hold_a_small_share() {
         let mut intake = intake();
-        let by = sender(1, None);
+        let by = sender(1, PeerId::Here);
         assert!(intake.may_claim(150, &by) && !intake.may_claim(151, &by));
         intake.claim(150);
         assert!(intake.may_claim(50, &by) && !intake.may_claim(51, &by));
@@ -241,7 +220,7 @@ mod tests {
     #[test]
     fn one_batch_goes_on_whatever_is_held() {
         let mut intake = intake();
-        let [a, b, c] = [1, 2, 3].map(|n| sender(n, None));
+        let [a, b, c] = [1, 2, 3].map(|n| sender(n, PeerId::Here));
         intake.lay_aside(600, &a).expect("there is room");
         intake.lay_aside(400, &b).expect("just so");
         assert_eq!(intake.lay_aside(600, &a), Ok(()), "the first one beyond");
@@ -257,20 +236,28 @@ mod tests {
     }
 
     #[test]
-    fn a_host_leaves_half_to_the_others() {
+    fn a_host_leaves_half_to_the_others_whichever_of_its_addresses_it_uses() {
         let mut intake = intake();
-        let [a, b] = [sender(1, Some(1)), sender(2, Some(1))];
+        let [a, b, c] = [
+            (1, "2001:db8::1"),
+            (2, "2001:db8::2"),
+            (3, "2001:db8:0:1::1"),
+        ]
+        .map(|(n, ip)| {
+            sender(
+                n,
+                PeerId::of(Some(SocketAddr::new(ip.parse().expect("an address"), 9))),
+            )
+        });
         intake.lay_aside(300, &a).expect("below a half");
         intake.lay_aside(200, &b).expect("a half");
         assert_eq!(intake.lay_aside(300, &a), Ok(()), "one goes on");
         assert_eq!(intake.lay_aside(1, &b), Err(NoRoom::Congested));
-        intake
-            .lay_aside(100, &sender(3, Some(2)))
-            .expect("another host");
+        intake.lay_aside(100, &c).expect("another network");
         intake.put_back(600, &a);
         intake.put_back(200, &b);
-        intake.put_back(100, &sender(3, Some(2)));
-        assert!(intake.aside_of.is_empty());
+        intake.put_back(100, &c);
+        assert_eq!([a, b, c].map(|it| intake.aside_of.of(it.peer)), [0; 3]);
     }
 
     #[test]

@@ -30,11 +30,10 @@ type Waits = (Payload, Vec<u8>);
 impl<M: Memory> Connection<M> {
     /// Who sends its batches.
     pub(super) fn sender(&self, lane: u16, token: Token) -> Sender {
-        let host = self.peer_address.map(|address| address.ip());
         Sender {
             lane,
             connection: token.bits(),
-            host: host.filter(|ip| !ip.is_loopback()),
+            peer: self.peer_id,
             credit_bytes: self.credit_bytes,
         }
     }

@@ -11,7 +11,7 @@ use embar_wire::control::{
 use super::{Action, At, Shard, refusal};
 use crate::connection::{Asked, Peer, Session};
 use crate::log::{Answer, NoRoom, Settled, Ticket};
-use crate::shard::peers::peer_number;
+use crate::peers::PeerId;
 use crate::topics::Topic;
 
 impl<M: Memory> Shard<M> {
@@ -283,12 +283,12 @@ impl<M: Memory> Shard<M> {
         secret: Secret,
         wish: Wish,
     ) -> Request {
-        let address = self.connections.get(&token).and_then(|it| it.peer_address);
+        let peer = self.connections.get(&token).map(|it| it.peer_id);
         Request {
             producer,
             instance,
             secret: embar_fabric::Secret(secret.0),
-            peer: peer_number(address),
+            peer: peer.unwrap_or(PeerId::Here).number(),
             wish,
         }
     }

@@ -8,6 +8,7 @@ use embar_broker::log::{
     Admitted, Answer, Claimed, Log, NoRoom, Read, Rejoin, Sender, Settled, Ticket, Watermarks,
 };
 use embar_broker::node::Node;
+use embar_broker::peers::PeerId;
 use embar_broker::presence::Presence;
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::records::Record;
@@ -224,7 +225,7 @@ impl World {
 const TRUSTED: Sender = Sender {
     lane: 0,
     connection: 0,
-    host: None,
+    peer: PeerId::Here,
     credit_bytes: u64::MAX,
 };
 
