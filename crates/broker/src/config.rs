@@ -38,7 +38,10 @@ pub struct BrokerConfig {
     pub idle_timeout: Duration,
     /// After how long without sending anything a heartbeat is sent, at the latest; zero: never.
     pub keep_alive: Duration,
-    /// Connections at once; one more is told so and closed.
+    /// Connections at once; one more is told so and closed. Of them no host, this machine aside, gets more
+    /// than half of what the others leave, and the last few are for the machines of the cluster. Many
+    /// clients behind one address (a router, containers on one machine) count as one host: allow twice as
+    /// many connections as they make.
     pub max_connections: usize,
     /// `SO_RCVBUF` for publishers in bytes; `None` leaves the kernel's autotuning on.
     pub recv_buffer_bytes: Option<u32>,

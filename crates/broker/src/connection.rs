@@ -18,6 +18,7 @@ use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_wire::time::Now;
 
+use crate::connections::Counted;
 use crate::log::Place;
 use crate::peers::PeerId;
 
@@ -157,6 +158,7 @@ pub(crate) enum NotSent {
 pub(crate) struct Connection<M: Memory> {
     pub peer_address: Option<SocketAddr>,
     pub peer_id: PeerId,
+    pub counted: Counted,
     /// Bytes of batches that came in time since one did not: so much room in the log it may claim
     /// for a batch that is still to come.
     pub credit_bytes: u64,
@@ -178,10 +180,15 @@ pub(crate) struct Connection<M: Memory> {
 }
 
 impl<M: Memory> Connection<M> {
-    pub fn new(peer_address: Option<SocketAddr>, link: Link<LogProtocol, M>) -> Self {
+    pub fn new(
+        peer_address: Option<SocketAddr>,
+        counted: Counted,
+        link: Link<LogProtocol, M>,
+    ) -> Self {
         Self {
             peer_address,
             peer_id: PeerId::of(peer_address),
+            counted,
             credit_bytes: 0,
             peer: Peer::Client,
             link,

@@ -15,6 +15,7 @@ mod clock;
 pub mod cluster;
 pub mod config;
 mod connection;
+mod connections;
 pub mod departure;
 pub mod error;
 mod inbox;

@@ -14,8 +14,10 @@ use embar_order::Reign;
 use embar_wire::time::WallNs;
 
 use crate::config::BrokerConfig;
+use crate::connections::{Connections, Counted, Full};
 use crate::inbox::Inbox;
 use crate::log::Log;
+use crate::peers::PeerId;
 use crate::presence::Presence;
 use crate::topics::TopicTable;
 
@@ -87,7 +89,7 @@ pub struct Node<M: Memory> {
     presence: Mutex<Presence<M>>,
     topics: Mutex<TopicTable<M>>,
     log: Option<Mutex<Log<M>>>,
-    connections: AtomicUsize,
+    connections: Mutex<Connections>,
     paused: AtomicUsize,
     /// By thread.
     inboxes: Vec<Inbox>,
@@ -118,7 +120,7 @@ impl<M: Memory> Node<M> {
             presence: Mutex::new(presence),
             topics: Mutex::new(topics),
             log: log.map(Mutex::new),
-            connections: AtomicUsize::new(0),
+            connections: Mutex::new(Connections::new(config.max_connections)),
             paused: AtomicUsize::new(0),
             inboxes: (0..config.network_threads)
                 .map(|_| Inbox::default())
@@ -328,19 +330,39 @@ impl<M: Memory> Node<M> {
         self.region.dir().unwrap_or(Path::new(""))
     }
 
-    /// Counts a connection; returns how many there are now.
-    pub fn connection_opened(&self) -> usize {
-        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    /// Counts a connection that is to be served.
+    pub(crate) fn serve(&self, peer: PeerId) -> Result<(), Full> {
+        self.held().serve(peer, || self.is_of_cluster(peer))
     }
 
-    /// Counts it out.
-    pub fn connection_closed(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    /// Counts a connection that is told why it is not served. False if it is to be closed without that.
+    pub(crate) fn refuse(&self, peer: PeerId) -> bool {
+        self.held().refuse(peer)
     }
 
-    /// Connections of all threads.
+    /// Counts a connection out.
+    pub(crate) fn connection_closed(&self, peer: PeerId, counted: Counted) {
+        self.held().leave(peer, counted);
+    }
+
+    /// Connections of all threads, those that are ending included.
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.held().count()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Connections> {
+        let held = self.connections.lock();
+        held.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a broker of the cluster runs there.
+    fn is_of_cluster(&self, peer: PeerId) -> bool {
+        let mut rows = 0..self.region.geometry().brokers;
+        rows.any(|row| {
+            let found = self.region.broker_row(row).found();
+            let address = found.and_then(|row| row.address());
+            address.is_some() && PeerId::of(address) == peer && self.alive(row)
+        })
     }
 
     /// A thread that told of `told` publishers without room now has `now` of them.

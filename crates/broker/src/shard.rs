@@ -45,7 +45,9 @@ use embar_wire::time::{Now, WallNs};
 
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Input, Peer, REPLY_SHARE};
+use crate::connections::{Counted, Full};
 use crate::node::Node;
+use crate::peers::PeerId;
 use crate::profile::Stage;
 use waiting::Waiting;
 
@@ -179,6 +181,13 @@ impl<M: Memory> Shard<M> {
         at: At,
         out: &mut Vec<Action<M>>,
     ) {
+        let peer_id = PeerId::of(peer);
+        let refused = self.serve(peer_id);
+        let counted = match refused {
+            None => Counted::Served,
+            Some(_) if self.node.refuse(peer_id) => Counted::Refused,
+            Some(_) => return out.push(Action::Close(token)),
+        };
         let protocol = LogProtocol {
             limits: self.limits,
         };
@@ -189,24 +198,34 @@ impl<M: Memory> Shard<M> {
                     ?peer,
                     "cannot take a connection: no memory for its rings: {error}; raise vm.max_map_count, or accept fewer with max_connections"
                 );
-                out.push(Action::Close(token));
-                return;
+                self.node.connection_closed(peer_id, counted);
+                return out.push(Action::Close(token));
             }
         };
-        let (open, limit) = (
-            self.node.connection_opened(),
-            self.node.config.max_connections,
-        );
-        if open > limit {
-            let text = format!(
-                "this broker holds its limit of {limit} connections: close some, or try again later"
-            );
-            link.refuse(ErrorCode::ClusterFull.number(), &text, at.now);
-        } else if self.draining {
-            link.refuse(ErrorCode::Draining.number(), STOPPING, at.now);
+        if let Some((code, text)) = refused {
+            link.refuse(code.number(), &text, at.now);
         }
-        self.connections.insert(token, Connection::new(peer, link));
+        let connection = Connection::new(peer, counted, link);
+        self.connections.insert(token, connection);
         self.ready.push(token);
+    }
+
+    /// Why a peer that connects is not served, if it is not. Otherwise it is counted.
+    fn serve(&self, peer: PeerId) -> Option<(ErrorCode, String)> {
+        if self.draining {
+            return Some((ErrorCode::Draining, STOPPING.into()));
+        }
+        let full = self.node.serve(peer).err()?;
+        let limit = self.node.config.max_connections;
+        let text = match full {
+            Full::Peer(its) => format!(
+                "your host has its share of this broker's limit of {limit} connections, {its} of them: close some, or raise --max-connections"
+            ),
+            Full::All => format!(
+                "this broker holds its limit of {limit} connections, of which the last few are for its cluster's machines: close some, or try again later"
+            ),
+        };
+        Some((ErrorCode::ClusterFull, text))
     }
 
     /// A receive is over.

@@ -43,7 +43,8 @@ pub struct BrokerSettings {
     /// After how long without sending anything a heartbeat is sent, at the latest; 0s: never
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub keep_alive: Option<Duration>,
-    /// Connections at once
+    /// Connections at once. One host gets half at most, but for this machine: allow twice as many as clients
+    /// make that share an address
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
     /// SO_RCVBUF of publishers' sockets; without it the kernel tunes it

@@ -31,17 +31,21 @@ impl<M: Memory> Shard<M> {
         if !self.connections.get(&token).is_some_and(over) {
             return;
         }
-        match self.connections.remove(&token).map(|it| it.peer) {
-            Some(Peer::Subscriber(cursor)) if cursor.waiting => {
+        let Some(connection) = self.connections.remove(&token) else {
+            return;
+        };
+        match connection.peer {
+            Peer::Subscriber(cursor) if cursor.waiting => {
                 self.waiting.remove(cursor.topic, token);
             }
-            Some(Peer::Publisher {
+            Peer::Publisher {
                 session: Some(session),
                 ..
-            }) => self.node.log().release_session(session.slot),
+            } => self.node.log().release_session(session.slot),
             _ => {}
         }
-        self.node.connection_closed();
+        self.node
+            .connection_closed(connection.peer_id, connection.counted);
     }
 
     /// When a connection has to be looked at: for what its link waits for, or for what the log does.

@@ -1,5 +1,6 @@
 //! A subscriber reads at one broker what lies in another's memory.
 
+use embar_broker::BrokerConfig;
 use embar_wire::control::{Control, StartAt, Subscribe};
 
 use super::thread::Thread;
@@ -21,7 +22,7 @@ fn the_owner_is_asked_after_every_partial_send() {
         }
         sequencer.step(0, &|_| true);
         assert_eq!(owner.answers().len(), 3);
-        let node = world.node(2, &topic, &mut sequencer);
+        let node = world.node(2, &topic, BrokerConfig::default(), &mut sequencer);
         let mut thread = Thread::new(node);
         thread.ask(&Control::Subscribe(Subscribe {
             topic: "far".into(),

@@ -1,6 +1,7 @@
 //! A broker's log of ordered topics, with a sequencer that is driven by hand: who comes too late, and
 //! what the dead leave.
 
+mod connections;
 mod damage;
 mod export;
 mod refusals;

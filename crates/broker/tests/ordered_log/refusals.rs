@@ -1,5 +1,6 @@
 //! What a publisher that is refused was told of its batches.
 
+use embar_broker::BrokerConfig;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::world::{Session, World, sealed};
 fn publisher(world: &World) -> (Arc<Node<Simulated>>, Thread, Session) {
     let mut sequencer = world.sequencer();
     let topic = world.create_topic("t", 0);
-    let node = world.node(1, &topic, &mut sequencer);
+    let node = world.node(1, &topic, BrokerConfig::default(), &mut sequencer);
     let mut thread = Thread::new(Arc::clone(&node));
     thread.ask(&Control::OpenPublisher(OpenPublisher {
         topic: "t".into(),

@@ -166,6 +166,7 @@ impl World {
         &self,
         row: u16,
         topic: &Topic,
+        config: BrokerConfig,
         sequencer: &mut Sequencer<Simulated>,
     ) -> Arc<Node<Simulated>> {
         let (region, claim, mut log) = self.log(row, &Power::default(), sequencer).0;
@@ -173,7 +174,7 @@ impl World {
         let presence = Presence::begin(&region, &claim, BrokerRow::default());
         let table = TopicTable::attach(&region, None);
         Arc::new(Node::new(
-            BrokerConfig::default(),
+            config,
             &claim,
             region,
             Box::new(|_| true),
