@@ -117,6 +117,15 @@ pub enum NoRoom {
     Damaged,
 }
 
+/// How much was freed so far: see [`Log::freed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freed {
+    changes: u64,
+    /// Submissions that the sequencer has not taken: fewer leave room in their lanes.
+    unjudged: usize,
+    free_bytes: u64,
+}
+
 /// What a reader gets.
 pub enum Read<M: Memory> {
     /// Whole batches, ready to be sent, and the offset after them.
@@ -231,6 +240,21 @@ impl<M: Memory> Log<M> {
         self.recalls
     }
 
+    /// Another value when a batch that found no room may find some: something was given back or evicted,
+    /// the sequencer answered, or a reader let go of memory that was evicted.
+    pub fn freed(&self) -> Freed {
+        Freed {
+            changes: self.intake.given_back() + self.evictions + self.ordering.seen(),
+            unjudged: self.ordering.unjudged(),
+            free_bytes: self.blog.free_bytes(),
+        }
+    }
+
+    /// Whether no batch of any topic may begin, until something is given back.
+    pub fn is_congested(&mut self) -> bool {
+        self.intake.is_congested()
+    }
+
     /// Makes a topic known; an old one keeps what it holds.
     pub fn open_topic(&mut self, topic: &Topic) {
         if topic.is_ordered() {
@@ -285,7 +309,7 @@ impl<M: Memory> Log<M> {
         if self.is_damaged(topic) {
             return Err(NoRoom::Damaged);
         }
-        if self.intake.is_congested() {
+        if self.is_congested() {
             return Err(NoRoom::Congested);
         }
         if self.intake.may_claim(len, by) {

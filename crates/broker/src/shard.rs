@@ -24,6 +24,7 @@ mod export;
 mod ingest;
 mod members;
 mod order;
+mod paused;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ use crate::connections::{Counted, Full};
 use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::Stage;
+use paused::Paused;
 use waiting::Waiting;
 
 /// How often [`Shard::tick`] wants to be called while there are connections.
@@ -111,9 +113,7 @@ pub struct Shard<M: Memory> {
     /// Connections with acks to send.
     to_flush: Vec<Token>,
     /// Publishers that wait for room.
-    paused: Vec<Token>,
-    /// How many of these the other threads know of.
-    told_paused: usize,
+    paused: Paused,
     /// Subscribers that have everything, by topic.
     waiting: Waiting,
     /// Topics appended to in this round.
@@ -145,8 +145,7 @@ impl<M: Memory> Shard<M> {
             lane,
             connections: BTreeMap::new(),
             to_flush: Vec::new(),
-            paused: Vec::new(),
-            told_paused: 0,
+            paused: Paused::default(),
             waiting: Waiting::default(),
             touched: Vec::new(),
             ready: Vec::new(),
@@ -277,8 +276,8 @@ impl<M: Memory> Shard<M> {
         for token in &ready {
             self.exchange(*token, at, out);
         }
-        self.retry_paused(at, out);
         let ticked = std::mem::take(&mut self.ticked);
+        self.retry_paused(ticked, at, out);
         self.recall(ticked, at, out);
         self.flush_acks(at, out);
         self.close_overtaken(at, out);

@@ -53,6 +53,8 @@ pub(super) struct Intake {
     aside_bytes: u64,
     aside_of: Shares,
     congested: bool,
+    /// How many times something was given back.
+    given_back: u64,
     /// The one that goes on whatever is held.
     favoured: Option<(u16, u64)>,
 }
@@ -71,6 +73,7 @@ impl Intake {
             aside_bytes: 0,
             aside_of: Shares::default(),
             congested: false,
+            given_back: 0,
             favoured: None,
         }
     }
@@ -97,6 +100,11 @@ impl Intake {
 
     fn held_bytes(&self) -> u64 {
         self.reserved_bytes + self.aside_bytes
+    }
+
+    /// Another number when something was given back.
+    pub fn given_back(&self) -> u64 {
+        self.given_back
     }
 
     /// Below the low watermark: what is held of one session may leave that much to the others.
@@ -138,11 +146,13 @@ impl Intake {
     pub fn receive(&mut self, bytes: u32) {
         self.claimed_bytes -= u64::from(bytes);
         self.claims -= 1;
+        self.given_back += 1;
     }
 
     /// A batch that was received is readable, or will never be.
     pub fn settle(&mut self, bytes: u32) {
         self.reserved_bytes -= u64::from(bytes);
+        self.given_back += 1;
     }
 
     /// Memory for so many bytes more of one batch.
@@ -170,6 +180,7 @@ impl Intake {
         let bytes = u64::from(bytes);
         self.aside_bytes -= bytes;
         self.aside_of.give_back(by.peer, bytes);
+        self.given_back += 1;
         if self.favoured == Some(by.name()) {
             self.favoured = None;
         }

@@ -160,6 +160,15 @@ impl<M: Memory> Ordering<M> {
         self.participant.in_use(lane) + self.on_their_way < self.participant.capacity()
     }
 
+    pub fn lanes(&self) -> u16 {
+        self.settled.len() as u16
+    }
+
+    /// News taken in so far: by them submissions are answered.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
     pub fn begun(&mut self) {
         self.on_their_way += 1;
     }

@@ -69,12 +69,25 @@ impl Expected {
 }
 
 impl<M: Memory> order::Ordering<M> {
+    /// Submissions of all lanes that nobody knows to be ahead.
+    pub(super) fn unjudged(&self) -> usize {
+        let lanes = 0..self.lanes();
+        lanes.map(|lane| self.unjudged_of(lane)).sum()
+    }
+
+    fn unjudged_of(&self, lane: u16) -> usize {
+        let held = self.participant.held(lane);
+        self.participant.in_use(lane).saturating_sub(held)
+    }
+
     /// Whether a lane takes one more batch that nobody knows to be ahead, besides those on their way.
     fn has_share(&self, lane: u16) -> bool {
-        let in_use = self.participant.in_use(lane);
-        let held = self.participant.held(lane).min(in_use);
+        let held = self
+            .participant
+            .held(lane)
+            .min(self.participant.in_use(lane));
         let left = self.participant.capacity() - held;
-        let unjudged = in_use - held + self.on_their_way;
+        let unjudged = self.unjudged_of(lane) + self.on_their_way;
         unjudged < left.div_ceil(2)
     }
 }

@@ -53,7 +53,13 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Lets the batch come, or pauses the connection until it may.
-    fn admit(&mut self, token: Token, header: BatchHeader, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn admit(
+        &mut self,
+        token: Token,
+        header: BatchHeader,
+        at: At,
+        out: &mut Vec<Action<M>>,
+    ) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -123,39 +129,6 @@ impl<M: Memory> Shard<M> {
         }
         connection.input = Input::Payload(payload);
         out.push(Action::Recv(token, buf));
-    }
-
-    /// A connection waits for room.
-    pub(super) fn pause(&mut self, token: Token, at: At) {
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.link.hold(true, at.now);
-            self.paused.push(token);
-            self.meter.count(Counter::Pauses as usize, 1);
-        }
-    }
-
-    /// Tries again for publishers that found no room.
-    pub(super) fn retry_paused(&mut self, at: At, out: &mut Vec<Action<M>>) {
-        for token in std::mem::take(&mut self.paused) {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
-            };
-            match &mut connection.input {
-                Input::Paused { header, .. } => {
-                    let header = *header;
-                    self.admit(token, header, at, out);
-                }
-                Input::Held(_) => self.go_on(token, at, out),
-                Input::Frames | Input::Payload(_) => continue,
-            }
-            self.act(token, at, out);
-            let still = self.connections.get(&token).map(|c| &c.input);
-            if matches!(still, Some(Input::Paused { .. } | Input::Held(_))) {
-                self.paused.push(token);
-            }
-        }
-        self.node
-            .paused_changed(&mut self.told_paused, self.paused.len());
     }
 
     /// Part of a payload arrived: it is checked while it is hot.

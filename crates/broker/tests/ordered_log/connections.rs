@@ -31,7 +31,7 @@ impl Door {
     fn of_eight() -> Self {
         let world = World::new();
         let mut sequencer = world.sequencer();
-        let topic = world.create_topic("t");
+        let topic = world.create_topic("t", 0);
         let config = BrokerConfig {
             max_connections: 8,
             ..BrokerConfig::default()

@@ -4,6 +4,7 @@
 mod connections;
 mod damage;
 mod export;
+mod paused;
 mod refusals;
 mod shares;
 mod thread;

@@ -132,7 +132,7 @@ impl Thread {
     }
 }
 
-fn hello() -> Vec<u8> {
+pub fn hello() -> Vec<u8> {
     let hello = Hello {
         role: Role::Client,
         name: "test".into(),

@@ -1,0 +1,126 @@
+//! Publishers of one thread that wait for room, and when they are tried again.
+//!
+//! Invariants
+//! - Whoever waits is tried again in the round after something was freed, as far as it could get another
+//!   answer; and with each tick, whatever happened. So nothing that is overlooked makes anybody wait for
+//!   longer than that.
+//! - A round costs the same however many wait: those that are not tried in it are in one of the next.
+
+use std::collections::VecDeque;
+
+use embar_fabric::memory::Memory;
+use embar_transport::Token;
+
+use super::{Action, At, Shard};
+use crate::connection::Input;
+use crate::log::Freed;
+use crate::profile::Counter;
+
+/// Publishers of each kind that may be tried in vain in one round.
+const VAIN_TRIES: usize = 16;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Paused {
+    /// Those whose batches have begun, and wait for more memory or their place in the log. They come
+    /// first, as they hold something.
+    held: VecDeque<Token>,
+    /// Those whose batches may not begin.
+    waiting: VecDeque<Token>,
+    /// How many of these the other threads know of.
+    told: usize,
+    /// What was freed when all of them were last tried; none if some were not.
+    seen: Option<Freed>,
+}
+
+/// What came of trying the publishers of one kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    /// None of them gets anything before something is freed.
+    All,
+    Some,
+}
+
+impl<M: Memory> Shard<M> {
+    /// A connection waits for room.
+    pub(super) fn pause(&mut self, token: Token, at: At) {
+        let Some(connection) = self.connections.get_mut(&token) else {
+            return;
+        };
+        connection.link.hold(true, at.now);
+        match connection.input {
+            Input::Held(_) => self.paused.held.push_back(token),
+            _ => self.paused.waiting.push_back(token),
+        }
+        self.meter.count(Counter::Pauses as usize, 1);
+    }
+
+    /// Tries again for publishers that found no room, if there may be some; with the tick for all of
+    /// them.
+    pub(super) fn retry_paused(&mut self, ticked: bool, at: At, out: &mut Vec<Action<M>>) {
+        let count = |paused: &Paused| paused.held.len() + paused.waiting.len();
+        if count(&self.paused) > 0 {
+            let freed = Some(self.node.log().freed());
+            if ticked || self.paused.seen != freed {
+                let tried = [
+                    self.retry_held(ticked, at, out),
+                    self.retry_waiting(ticked, at, out),
+                ];
+                self.paused.seen = freed.filter(|_| tried == [Tried::All; 2]);
+            }
+        }
+        let now = count(&self.paused);
+        self.node.paused_changed(&mut self.paused.told, now);
+    }
+
+    fn retry_held(&mut self, all: bool, at: At, out: &mut Vec<Action<M>>) -> Tried {
+        let mut vain = 0;
+        for _ in 0..self.paused.held.len() {
+            let Some(token) = self.paused.held.pop_front() else {
+                break;
+            };
+            self.go_on(token, at, out);
+            self.act(token, at, out);
+            let still = self.connections.get(&token).map(|it| &it.input);
+            if matches!(still, Some(Input::Held(_))) {
+                self.paused.held.push_back(token);
+                vain += 1;
+                if vain == VAIN_TRIES && !all {
+                    return Tried::Some;
+                }
+            }
+        }
+        Tried::All
+    }
+
+    fn retry_waiting(&mut self, all: bool, at: At, out: &mut Vec<Action<M>>) -> Tried {
+        let mut vain = 0;
+        for _ in 0..self.paused.waiting.len() {
+            let Some(token) = self.paused.waiting.pop_front() else {
+                break;
+            };
+            let input = self.connections.get(&token).map(|it| &it.input);
+            let Some(Input::Paused { header, .. }) = input else {
+                continue;
+            };
+            let header = *header;
+            self.admit(token, header, at, out);
+            self.act(token, at, out);
+            let still = self.connections.get(&token).map(|it| &it.input);
+            if !matches!(still, Some(Input::Paused { .. })) {
+                continue;
+            }
+            if !all && self.node.log().is_congested() {
+                // So are all others. They keep their turn.
+                self.paused.waiting.push_front(token);
+                return Tried::All;
+            }
+            self.paused.waiting.push_back(token);
+            vain += 1;
+            if vain == VAIN_TRIES && !all {
+                return Tried::Some;
+            }
+        }
+        Tried::All
+    }
+}
