@@ -172,6 +172,8 @@ pub(crate) struct Connection<M: Memory> {
     /// It is among those whose acknowledgements this round sends.
     pub is_due: bool,
     pub asked: Option<Asked>,
+    /// When it was.
+    pub asked_at: Now,
     pub long_reply: Option<LongReply>,
     /// The brokers as this peer knows them: [`crate::node::Node::roster`].
     pub roster: u64,
@@ -197,6 +199,7 @@ impl<M: Memory> Connection<M> {
             answers: Answers::default(),
             is_due: false,
             asked: None,
+            asked_at: Now(0),
             long_reply: None,
             roster: 0,
             leaving: false,

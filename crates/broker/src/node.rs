@@ -2,16 +2,17 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
 use embar_meter::profile::Profile;
-use embar_order::Reign;
-use embar_wire::time::WallNs;
+use embar_order::{Candidate, Reign, Throne};
+use embar_wire::time::{Now, WallNs};
 
 use crate::config::BrokerConfig;
 use crate::connections::{Connections, Counted, Full};
@@ -94,6 +95,10 @@ pub struct Node<M: Memory> {
     /// By thread.
     inboxes: Vec<Inbox>,
     stay: AtomicU8,
+    /// The watch over the one that sequences...
+    watch: Mutex<Candidate>,
+    /// ...and its epoch, if it was gone at the last look.
+    gone_epoch: AtomicU32,
 }
 
 impl<M: Memory> Node<M> {
@@ -122,6 +127,8 @@ impl<M: Memory> Node<M> {
             log: log.map(Mutex::new),
             connections: Mutex::new(Connections::new(config.max_connections)),
             paused: AtomicUsize::new(0),
+            watch: Mutex::new(Candidate::new(nanos(config.sequencer_lease), 0)),
+            gone_epoch: AtomicU32::new(0),
             inboxes: (0..config.network_threads)
                 .map(|_| Inbox::default())
                 .collect(),
@@ -287,7 +294,28 @@ impl<M: Memory> Node<M> {
         }
     }
 
-    /// Another number when a broker that takes data has come, gone or moved. Rows that nobody ever
+    /// Looks whether the one that sequences lives, and goes on. To be called every so often: one that is
+    /// stopped is found out after eight looks, or its lease if that is longer.
+    pub fn watch_sequencer(&self, now: Now) {
+        let reign = Throne::observe(&self.region).reign;
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_gone = watch.should_take_over(&self.region, now.0, &|row| self.alive(row));
+        let gone = reign.filter(|_| is_gone).map_or(0, |reign| reign.epoch);
+        // Relaxed: it is a word of its own.
+        self.gone_epoch.store(gone, Ordering::Relaxed);
+    }
+
+    /// The row that gives ordered topics their order, unless its owner was gone at the last look.
+    pub fn sequencer(&self) -> Option<u16> {
+        let reign = Throne::observe(&self.region).reign?;
+        let gone = self.gone_epoch.load(Ordering::Relaxed);
+        let mut candidates = self.region.geometry().candidates();
+        let row = candidates.nth(reign.area.into())?;
+        (reign.epoch != gone).then_some(row)
+    }
+
+    /// Another number when a broker that takes data has come, gone or moved, or another one sequences.
+    /// Rows that nobody ever
     /// claimed cost one load.
     pub fn roster(&self) -> u64 {
         let mut roster = DefaultHasher::new();
@@ -298,6 +326,7 @@ impl<M: Memory> Node<M> {
                 (row, found.state, found.incarnation, found.address()).hash(&mut roster);
             }
         }
+        self.sequencer().hash(&mut roster);
         roster.finish()
     }
 
@@ -391,4 +420,8 @@ impl<M: Memory> Node<M> {
     pub(crate) fn take_told(&self, lane: u16, topics: &mut Vec<u32>) -> bool {
         self.inboxes[usize::from(lane)].take(topics)
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

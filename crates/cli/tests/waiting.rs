@@ -221,6 +221,41 @@ fn a_producer_that_waited_goes_on_and_loses_nothing() {
 }
 
 #[test]
+fn who_waits_for_a_sequencer_says_that_nobody_sequences() {
+    let space = Space::new();
+    let up = Up::start(&space, &["--standbys", "0"]);
+    up.ok(&["topic", "create", "t", "--order", "5"]);
+    let mut produce = Talker::start(&up, &["produce", "t"]);
+    produce.lines(0..10);
+    eventually("they are stored", || readable(&up, "t") == 10);
+    let nobody = |it: &String| it.contains("(nobody sequences)");
+    // Nobody starts the head again.
+    signal(up.child.id(), "STOP");
+    signal(up.pids()[0], "KILL");
+    produce.lines(10..20);
+    eventually("it says that nobody sequences", || {
+        produce.waits().iter().any(nobody)
+    });
+    let data = up.ready["brokers"][1]["address"].as_str();
+    let data = ["--bootstrap", data.expect("an address")];
+    let status = run(up.embar(&["--json", "status"]).args(data));
+    let status: Value = serde_json::from_slice(&status.stdout).expect("one object");
+    assert_eq!(status["sequencer"], Value::Null, "{status}");
+    let open = ["produce", "t", "--open-timeout", "4s", data[0], data[1]];
+    let mut late = Talker::start(&up, &open);
+    late.lines(0..1);
+    let (code, _, err) = late.end();
+    assert_ne!(code, Some(0), "{err}");
+    assert!(waits(&err).iter().any(nobody), "{err}");
+    assert!(err.contains("no sequencer has answered"), "{err}");
+    signal(up.child.id(), "CONT");
+    let (code, _, err) = produce.end();
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(up.consume("t"), (0..20).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
 fn who_follows_a_topic_is_told_once_that_it_is_at_the_end() {
     let space = Space::new();
     let up = Up::start(&space, &[]);

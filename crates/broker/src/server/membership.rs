@@ -80,6 +80,7 @@ impl Membership {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(beat) {
                 let at = clock.at();
                 pulse.beat(at, node.reign().map_or(0, |reign| reign.epoch));
+                node.watch_sequencer(at.now);
                 node.refresh_topics();
                 if node.is_overtaken() {
                     tracing::error!("this broker was overtaken: it ends, to be started again");

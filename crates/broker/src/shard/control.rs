@@ -24,17 +24,17 @@ impl<M: Memory> Shard<M> {
     /// Answers a request.
     pub(super) fn answer(&mut self, token: Token, request: Control, at: At) {
         let answer = match request {
-            Control::OpenPublisher(open) => match self.open_publisher(token, &open) {
+            Control::OpenPublisher(open) => match self.open_publisher(token, &open, at) {
                 // The sequencer answers.
                 Ok(None) => return,
                 Ok(Some(answer)) => Ok(answer),
                 Err(error) => Err(error),
             },
-            Control::OpenSession(open) => match self.renew_session(token, &open) {
+            Control::OpenSession(open) => match self.renew_session(token, &open, at) {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
-            Control::CloseSession => match self.close_session(token) {
+            Control::CloseSession => match self.close_session(token, at) {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
@@ -98,6 +98,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         open: &OpenPublisher,
+        at: At,
     ) -> Result<Option<Control>, ErrorReply> {
         if self.draining {
             return Err(refusal(
@@ -124,7 +125,7 @@ impl<M: Memory> Shard<M> {
             .max_message_bytes
             .min(largest_message(max_batch_bytes));
         if topic.is_ordered() {
-            self.open_session(token, open, &topic, max_message_bytes)?;
+            self.open_session(token, open, &topic, max_message_bytes, at)?;
             return Ok(None);
         }
         connection.peer = Peer::Publisher {

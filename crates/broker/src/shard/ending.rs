@@ -8,8 +8,9 @@ use embar_wire::time::Now;
 
 use super::aside::LEAST_BYTES_PER_SECOND;
 use super::ingest::NO_ROOM_IN_TIME;
+use super::order::SEQUENCER_PATIENCE;
 use super::{Action, At, STOPPING, Shard, refusal};
-use crate::connection::{Connection, Held, Input, Peer};
+use crate::connection::{Asked, Connection, Held, Input, Peer};
 use crate::profile::Counter;
 
 impl<M: Memory> Shard<M> {
@@ -73,6 +74,9 @@ impl<M: Memory> Shard<M> {
             }
             Input::Payload(_) | Input::Frames => {}
         }
+        if let Some(Asked::Open { .. } | Asked::Renew) = connection.asked {
+            return Some(connection.asked_at.after(SEQUENCER_PATIENCE));
+        }
         let reply = connection.long_reply.as_ref()?;
         (!config.idle_timeout.is_zero()).then(|| reply.since.after(config.idle_timeout))
     }
@@ -114,6 +118,10 @@ impl<M: Memory> Shard<M> {
             && payload.comes(at.now)
         {
             return;
+        }
+        if connection.asked.is_some() && matches!(connection.input, Input::Frames) {
+            // Whatever comes of it later is for nobody: who asks again does so on another connection.
+            return self.session_refused(token, ErrorCode::NoSequencer, at);
         }
         let error = match &connection.input {
             Input::Paused { .. } | Input::Held(_) => {

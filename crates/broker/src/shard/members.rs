@@ -3,7 +3,6 @@
 
 use embar_fabric::memory::Memory;
 use embar_fabric::records::BrokerState as RowState;
-use embar_order::Throne;
 use embar_session::SendError;
 use embar_transport::Token;
 use embar_wire::control::{
@@ -21,7 +20,7 @@ use crate::node::{HEAD, Node, Retained, Stays};
 const TOPICS_NAMED: usize = 8;
 
 impl<M: Memory> Shard<M> {
-    /// Tells publishers and subscribers which brokers there are, if that has changed since they
+    /// Tells publishers and subscribers which brokers there are and who sequences, if that has changed since they
     /// connected or were told. One whose ring is full is told later.
     pub(super) fn tell_roster(&mut self, at: At) {
         let roster = self.node.roster();
@@ -160,13 +159,9 @@ pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Contro
         head: HEAD.into(),
         brokers: brokers.collect(),
         topic_order,
-        sequencer: sequencer(node),
+        sequencer: node
+            .sequencer()
+            .filter(|row| node.alive(*row))
+            .map(u32::from),
     })
-}
-
-/// The row that gives ordered topics their order.
-fn sequencer<M: Memory>(node: &Node<M>) -> Option<u32> {
-    let reign = Throne::observe(&node.region).reign?;
-    let row = node.region.geometry().candidates().nth(reign.area.into());
-    row.map(u32::from)
 }

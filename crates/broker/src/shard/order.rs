@@ -1,5 +1,7 @@
 //! What the sequencer is asked on behalf of connections, and what it answers.
 
+use std::time::Duration;
+
 use embar_fabric::memory::Memory;
 use embar_order::{Request, Wish};
 use embar_transport::Token;
@@ -13,6 +15,12 @@ use crate::connection::{Asked, Peer, Session};
 use crate::log::{Answer, NoRoom, Settled, Ticket};
 use crate::peers::PeerId;
 use crate::topics::Topic;
+
+/// How long a publisher that is opened, or needs the next epoch, waits for the sequencer. Less than what
+/// clients wait for an answer, so that they hear why there is none.
+pub(super) const SEQUENCER_PATIENCE: Duration = Duration::from_secs(2);
+/// What it is told then.
+const NO_ANSWER: &str = "no sequencer has answered: start the head again, or a standby, if `embar status` shows that nobody sequences";
 
 impl<M: Memory> Shard<M> {
     /// Takes in what was ordered, and answers whoever is to be told. True when there was something, or
@@ -189,7 +197,7 @@ impl<M: Memory> Shard<M> {
         self.finish_if_done(token, at);
     }
 
-    fn session_refused(&mut self, token: Token, code: ErrorCode, at: At) {
+    pub(super) fn session_refused(&mut self, token: Token, code: ErrorCode, at: At) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.asked = None;
         }
@@ -207,9 +215,7 @@ impl<M: Memory> Shard<M> {
                 "the sequencer knows as many sessions as it has room for, and all of them are in use: close some publishers, or try again later"
             }
             ErrorCode::UnknownTopic => "the topic was deleted",
-            ErrorCode::NoSequencer => {
-                "the sequencer ended before it answered: open the publisher again"
-            }
+            ErrorCode::NoSequencer => NO_ANSWER,
             _ => "the sequencer does not know this session",
         };
         self.refuse(token, refusal(code, what.into()), at);
@@ -222,6 +228,7 @@ impl<M: Memory> Shard<M> {
         open: &OpenPublisher,
         topic: &Topic,
         max_message_bytes: u32,
+        at: At,
     ) -> Result<(), ErrorReply> {
         if open.acks != 1 {
             let what = "order 2 and 5 need acks 1: what got lost without anybody knowing would stop all that follows";
@@ -245,7 +252,7 @@ impl<M: Memory> Shard<M> {
             instance: open.instance,
             secret: open.secret,
         };
-        self.ask_sequencer(token, topic.id, &request, asked)
+        self.ask_sequencer(token, topic.id, &request, asked, at)
     }
 
     /// Asks the sequencer for the next epoch of a publisher's session.
@@ -253,6 +260,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         open: &OpenSession,
+        at: At,
     ) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
         let wish = Wish::Renew {
@@ -261,11 +269,11 @@ impl<M: Memory> Shard<M> {
         };
         let named = (session.producer, session.instance);
         let request = self.request(token, named, session.secret, wish);
-        self.ask_sequencer(token, topic, &request, Asked::Renew)
+        self.ask_sequencer(token, topic, &request, Asked::Renew, at)
     }
 
     /// Asks the sequencer to forget a publisher's session.
-    pub(super) fn close_session(&mut self, token: Token) -> Result<(), ErrorReply> {
+    pub(super) fn close_session(&mut self, token: Token, at: At) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
         let wish = Wish::Close {
             session: session.slot,
@@ -273,7 +281,7 @@ impl<M: Memory> Shard<M> {
         };
         let named = (session.producer, session.instance);
         let request = self.request(token, named, session.secret, wish);
-        self.ask_sequencer(token, topic, &request, Asked::Close)
+        self.ask_sequencer(token, topic, &request, Asked::Close, at)
     }
 
     fn request(
@@ -314,6 +322,7 @@ impl<M: Memory> Shard<M> {
         topic: u32,
         request: &Request,
         asked: Asked,
+        at: At,
     ) -> Result<(), ErrorReply> {
         let ticket = Ticket {
             lane: self.lane,
@@ -325,6 +334,10 @@ impl<M: Memory> Shard<M> {
             NoRoom::UnknownTopic => {
                 refusal(ErrorCode::UnknownTopic, "the topic was deleted".into())
             }
+            // What others asked for takes all slots of the lane.
+            NoRoom::Congested if self.node.sequencer().is_none() => {
+                refusal(ErrorCode::NoSequencer, NO_ANSWER.into())
+            }
             NoRoom::Congested | NoRoom::Full | NoRoom::Damaged => refusal(
                 ErrorCode::Backpressure,
                 "too much waits for the sequencer: try again later".into(),
@@ -332,6 +345,7 @@ impl<M: Memory> Shard<M> {
         })?;
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.asked = Some(asked);
+            connection.asked_at = at.now;
         }
         self.submitted = true;
         Ok(())

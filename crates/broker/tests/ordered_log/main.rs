@@ -1,7 +1,9 @@
 //! A broker's log of ordered topics, with a sequencer that is driven by hand: who comes too late, and
 //! what the dead leave.
 
+mod asking;
 mod connections;
+mod crowd;
 mod damage;
 mod export;
 mod paused;

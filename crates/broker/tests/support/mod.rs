@@ -134,9 +134,23 @@ impl Peer {
 
     pub fn ask(&mut self, message: &Control) -> Control {
         self.send(message);
-        match self.receive().expect("an answer") {
+        let answer = match message {
+            Control::Metadata(_) => self.receive(),
+            _ => self.receive_own(),
+        };
+        match answer.expect("an answer") {
             Frame::Control(answer) => answer,
             other => panic!("{other:?} is no answer"),
+        }
+    }
+
+    /// As [`Peer::receive`], but for what streams are told of the cluster.
+    fn receive_own(&mut self) -> Option<Frame> {
+        loop {
+            match self.receive() {
+                Some(Frame::Control(Control::ClusterMetadata(_))) => {}
+                other => return other,
+            }
         }
     }
 
@@ -227,7 +241,7 @@ impl Peer {
     /// that it does close.
     pub fn expect_refusal(&mut self) -> ErrorReply {
         let error = loop {
-            match self.receive().expect("an error before the end") {
+            match self.receive_own().expect("an error before the end") {
                 Frame::Control(Control::Error(error)) => break error,
                 Frame::Closed(closed) => break error_of(closed),
                 Frame::Ack { .. } | Frame::Batch { .. } => {}
@@ -293,7 +307,7 @@ impl Peer {
     }
 
     pub fn expect_ack(&mut self) -> (u64, Vec<u64>) {
-        match self.receive().expect("an ack") {
+        match self.receive_own().expect("an ack") {
             Frame::Ack {
                 first,
                 refused: None,
@@ -319,7 +333,7 @@ impl Peer {
     pub fn expect_answers(&mut self, count: usize) -> Vec<Result<u64, (ErrorCode, u64)>> {
         let mut all = Vec::new();
         while all.len() < count {
-            match self.receive().expect("an ack") {
+            match self.receive_own().expect("an ack") {
                 Frame::Ack {
                     first,
                     refused,
@@ -340,7 +354,7 @@ impl Peer {
     pub fn read(&mut self, count: usize) -> Vec<(u64, Vec<u8>)> {
         let mut got = Vec::new();
         while got.len() < count {
-            match self.receive().expect("a batch") {
+            match self.receive_own().expect("a batch") {
                 Frame::Batch { header, payload } => got.extend(messages(&header, &payload)),
                 other => panic!("{other:?} instead of a batch"),
             }

@@ -22,13 +22,12 @@ impl PublisherCore {
             });
         }
         let oldest = self.oldest_open()?;
-        let stored = self.lanes.iter().map(|lane| lane.flight.stored_at()).max();
         // What has a number is sent for as long as it takes.
         let is_numbered = self.session.as_ref().is_some_and(|it| !it.is_idle());
         let expires = oldest.after(self.config.delivery_timeout);
         Some(Waits {
             parties: self.awaited(),
-            waited: now.since(stored.map_or(oldest, |at| at.max(oldest))),
+            waited: now.since(self.stored_at().map_or(oldest, |at| at.max(oldest))),
             left: (!is_numbered).then(|| expires.since(now)),
         })
     }
@@ -46,11 +45,7 @@ impl PublisherCore {
     /// Who is to store what is not resolved.
     fn awaited(&self) -> Vec<Party> {
         let is_open = |lane: &PublishLane| lane.peer.phase == Phase::Open;
-        let cluster = self.directory.cluster();
-        if self.session.is_some()
-            && self.lanes.iter().any(is_open)
-            && cluster.is_some_and(|it| it.sequencer.is_none())
-        {
+        if self.session.is_some() && self.lanes.iter().any(is_open) && self.nobody_sequences() {
             return vec![Party {
                 broker: None,
                 address: None,
@@ -73,6 +68,18 @@ impl PublisherCore {
             true => self.absent(),
             false => parties,
         }
+    }
+
+    /// Whether that is the last that was heard of the sequencer: what is stored has its place from one.
+    fn nobody_sequences(&self) -> bool {
+        let cluster = self.directory.cluster();
+        let told = cluster.is_some_and(|it| it.sequencer.is_none());
+        told && self.stored_at() <= self.directory.refreshed_at()
+    }
+
+    /// When a batch was last stored.
+    fn stored_at(&self) -> Option<Now> {
+        self.lanes.iter().map(|lane| lane.flight.stored_at()).max()
     }
 
     /// Who has no connection that can be used.

@@ -136,6 +136,20 @@ fn a_cluster_without_a_sequencer_is_told_while_its_brokers_answer() {
     assert_eq!(whom(&script, SECOND), all);
 }
 
+#[test]
+fn what_is_stored_shows_that_somebody_sequences_until_the_cluster_says_otherwise() {
+    let mut script = ordered::open(config());
+    let (first, second) = two_out(&mut script);
+    assert_eq!(whom(&script, SECOND), [(None, Reason::NoSequencer)]);
+    script.now = Now(SECOND);
+    script.ack(first, 0, &[0]);
+    let acknowledgement = [(Some(second.0), Reason::Acknowledgement)];
+    assert_eq!(whom(&script, 2 * SECOND), acknowledgement);
+    script.now = Now(2 * SECOND);
+    script.tell(second, &cluster(2));
+    assert_eq!(whom(&script, 3 * SECOND), [(None, Reason::NoSequencer)]);
+}
+
 fn with_sequencer(data: u32) -> Control {
     let Control::ClusterMetadata(mut cluster) = cluster(data) else {
         panic!("another message");
