@@ -34,7 +34,8 @@ topics cannot be created or deleted. A broker of an earlier command that still l
 (stopped, for instance) stays, and is started again when it ends.
 
 Brokers join and leave while the cluster runs: `embar broker --follower ADDRESS` takes a spare
-place, and `embar drain ID` lets one leave for good. A spare costs tables now, about 5 % of what
+place, and `embar drain ID` lets one leave for good. `up` does not start one again that joined so
+and died: whoever started it does, with its --id, or a service manager of yours. A spare costs tables now, about 5 % of what
 each data broker has (14 MiB of 1GiB), and as much as each of these has, on top of the region's
 size, once somebody joins there; `embar layout` shows both.
 
