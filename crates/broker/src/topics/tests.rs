@@ -1,0 +1,111 @@
+//! Tables of a head and of those who follow it, on one region.
+
+use std::sync::Arc;
+
+use embar_fabric::{Device, Geometry, Layout, Simulated};
+
+use super::*;
+
+type Table = TopicTable<Simulated>;
+
+struct World {
+    control: Device,
+    blog: Device,
+}
+
+impl World {
+    fn new() -> Self {
+        let geometry = Geometry {
+            brokers: 2,
+            topics: 4,
+            lanes: 1,
+            lane_slots: 16,
+            index_pages: 4,
+            blog_bytes: 64 << 10,
+            goi_pages: 4,
+            sessions: 1,
+            ..Geometry::default()
+        };
+        let world = Self {
+            control: Device::blank(Layout::new(&geometry).control_bytes()),
+            blog: Device::blank(geometry.blog_bytes),
+        };
+        let (control, blog) = (world.control.host(1), world.blog.host(1));
+        Region::format(Arc::new(control), vec![Arc::new(blog)], &geometry, 9, 1)
+            .expect("a good geometry");
+        world
+    }
+
+    fn host(&self, seed: u64) -> Region<Simulated> {
+        let blogs = vec![Arc::new(self.blog.host(seed))];
+        let region = Region::from_parts(Arc::new(self.control.host(seed)), blogs);
+        region.expect("it was formatted")
+    }
+
+    fn head(&self) -> Table {
+        let region = self.host(2);
+        let cells = region.cell_writer(&region.claim_unlocked(0));
+        TopicTable::attach(&region, Some(cells))
+    }
+
+    fn follower(&self) -> Table {
+        TopicTable::attach(&self.host(3), None)
+    }
+}
+
+fn create(head: &mut Table, name: &str) -> Topic {
+    let spec = CreateTopic {
+        name: name.into(),
+        order: 0,
+        retention_bytes: 0,
+        max_message_bytes: 0,
+    };
+    head.create(&spec, 1 << 20, WallNs(1))
+        .expect("there is room")
+}
+
+fn names(table: &Table) -> Vec<&str> {
+    table.iter().map(|topic| topic.name.as_str()).collect()
+}
+
+#[test]
+fn a_name_that_comes_again_in_another_cell_is_found() {
+    for overtaken in [false, true] {
+        let world = World::new();
+        let mut head = world.head();
+        let mut follower = world.follower();
+        create(&mut head, "t1");
+        create(&mut head, "t2");
+        follower.refresh();
+        head.delete("t1").expect("it is there");
+        head.delete("t2").expect("it is there");
+        if overtaken {
+            // The ring of news has 16 lines.
+            for _ in 0..20 {
+                create(&mut head, "other");
+                head.delete("other").expect("it is there");
+            }
+        }
+        let again = create(&mut head, "t2");
+        assert_eq!(again.cell(), 0, "the first that is free");
+        follower.refresh();
+        for table in [&head, &follower] {
+            assert_eq!(names(table), ["t2"]);
+            assert_eq!(table.by_name("t2"), Some(&again));
+            assert_eq!(table.by_name("t1"), None);
+        }
+        head.delete("t2").expect("it is there");
+        follower.refresh();
+        assert_eq!((head.by_name("t2"), follower.by_name("t2")), (None, None));
+    }
+}
+
+#[test]
+fn no_id_is_given_twice() {
+    let last = u32::MAX >> CELL_BITS;
+    let versions = [0, 2, 3, 2 * (last - 1)];
+    let ids = versions.map(|version| next_id(version, 3).expect("there are more"));
+    assert!(ids.is_sorted() && ids.iter().all(|id| cell_of(*id) == 3));
+    assert_eq!(next_id(2 * last, 3), None);
+    assert_eq!(next_id(u32::MAX, 3), None);
+}
