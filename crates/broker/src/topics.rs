@@ -174,7 +174,6 @@ impl<M: Memory> TopicTable<M> {
         if topic.is_none() && !bytes.is_empty() {
             self.lose(number);
         } else {
-            self.damaged.remove(&number);
             self.replace(number, topic);
         }
         true
@@ -209,7 +208,9 @@ impl<M: Memory> TopicTable<M> {
         }
     }
 
+    /// The cell can be read, and this is what it says.
     fn replace(&mut self, cell: u16, topic: Option<Topic>) {
+        self.damaged.remove(&cell);
         let place = &mut self.by_cell[usize::from(cell)];
         if let Some(old) = place.take() {
             // Another cell may have the name by now: that one was looked at since.

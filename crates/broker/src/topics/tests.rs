@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use embar_fabric::layout::TableId;
 use embar_fabric::{Device, Geometry, Layout, Simulated};
 
 use super::*;
@@ -11,6 +12,7 @@ type Table = TopicTable<Simulated>;
 struct World {
     control: Device,
     blog: Device,
+    layout: Layout,
 }
 
 impl World {
@@ -26,9 +28,11 @@ impl World {
             sessions: 1,
             ..Geometry::default()
         };
+        let layout = Layout::new(&geometry);
         let world = Self {
-            control: Device::blank(Layout::new(&geometry).control_bytes()),
+            control: Device::blank(layout.control_bytes()),
             blog: Device::blank(geometry.blog_bytes),
+            layout,
         };
         let (control, blog) = (world.control.host(1), world.blog.host(1));
         Region::format(Arc::new(control), vec![Arc::new(blog)], &geometry, 9, 1)
@@ -50,6 +54,18 @@ impl World {
 
     fn follower(&self) -> Table {
         TopicTable::attach(&self.host(3), None)
+    }
+
+    /// Changes the words with which the two copies of a cell begin, behind everybody's back.
+    fn damage(&self, cell: u16, change: impl Fn(u64) -> u64) {
+        let cells = self.layout.tables()[TableId::Cells as usize];
+        let first = cells.offset + u64::from(cell) * cells.entry_bytes;
+        let vandal = self.control.host(9);
+        for at in [first, first + cells.entry_bytes / 2] {
+            vandal.store(at, change(vandal.load(at)));
+            vandal.write_back(at, 8);
+        }
+        vandal.fence();
     }
 }
 
@@ -98,6 +114,30 @@ fn a_name_that_comes_again_in_another_cell_is_found() {
         follower.refresh();
         assert_eq!((head.by_name("t2"), follower.by_name("t2")), (None, None));
     }
+}
+
+#[test]
+fn a_damaged_topic_that_is_deleted_is_forgotten() {
+    let world = World::new();
+    let mut head = world.head();
+    let lost = create(&mut head, "t1");
+    let mut follower = world.follower();
+    world.damage(lost.cell(), |word| word ^ 1);
+    // Whoever looks at all cells finds it.
+    let mut late = world.follower();
+    assert_eq!(late.damaged(), 1);
+    create(&mut head, "t2");
+    head.look(lost.cell().into());
+    head.delete("t1").expect("it is known here");
+    for table in [&mut head, &mut follower, &mut late] {
+        table.refresh();
+        assert_eq!(table.damaged(), 0);
+        let missing = table.missing("t1");
+        assert!(matches!(missing, TopicError::Unknown { .. }), "{missing}");
+    }
+    let again = create(&mut head, "t1");
+    assert_eq!(again.cell(), lost.cell());
+    assert!(again.id > lost.id);
 }
 
 #[test]
