@@ -157,7 +157,7 @@ impl<M: Memory> TopicTable<M> {
             return true;
         };
         let number = cell as u16;
-        if self.cells.version(number) == *known {
+        if self.cells.version(number) == Some(*known) {
             return true;
         }
         let (version, bytes) = match self.cells.load(number) {
@@ -240,10 +240,10 @@ impl<M: Memory> TopicTable<M> {
     fn store(&mut self, cell: u16, topic: Option<Topic>) {
         let bytes = topic.as_ref().map_or_else(Vec::new, Topic::encode);
         let writer = self.writer.as_mut().expect("only the head changes topics");
-        writer
+        let version = writer
             .store(cell, &bytes)
             .expect("a topic with the longest name fits its cell");
-        self.versions[usize::from(cell)] = self.cells.version(cell);
+        self.versions[usize::from(cell)] = version;
         self.replace(cell, topic);
     }
 

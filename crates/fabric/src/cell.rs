@@ -48,6 +48,11 @@ impl CellAt {
     fn copy(self, parity: u32) -> u64 {
         self.at + u64::from(parity) * COPY_BYTES
     }
+
+    /// The version that a commit word is of.
+    fn version_in(self, commit: u64) -> Option<u32> {
+        (commit >> 32 == u64::from(self.nonce)).then_some(commit as u32)
+    }
 }
 
 /// The commit word of a copy.
@@ -103,14 +108,14 @@ impl<M: Memory> CellWriter<M> {
     /// Stores `payload` into cell `i` as its next version, and tells of it; on return every later load
     /// sees it, and whoever listens to [`News::Cells`](crate::news::News::Cells) hears of the cell.
     ///
-    /// Panics when there is no cell `i`.
-    pub fn store(&mut self, i: u16, payload: &[u8]) -> Result<(), CellTooLarge> {
+    /// Returns that version. Panics when there is no cell `i`.
+    pub fn store(&mut self, i: u16, payload: &[u8]) -> Result<u32, CellTooLarge> {
         if payload.len() > CELL_PAYLOAD_BYTES_MAX {
             return Err(CellTooLarge { len: payload.len() });
         }
         self.store_both(usize::from(i), payload);
         self.news.tell(&[i.into()]);
-        Ok(())
+        Ok(self.cells[usize::from(i)].1)
     }
 
     fn store_both(&mut self, i: usize, payload: &[u8]) {
@@ -163,21 +168,22 @@ impl<M: Memory> CellReader<M> {
     }
 
     /// The version that a load of cell `i` would give, without reading the payload; 0 when none
-    /// was stored yet. Another load may find a newer one, or, where memory is damaged, another one.
-    pub fn version(&self, i: u16) -> u32 {
+    /// was stored yet, nothing when only a load can tell. Another load may find a newer one, or, where
+    /// memory is damaged, another one.
+    pub fn version(&self, i: u16) -> Option<u32> {
         assert!(i < self.cells, "no cell {i}");
         let at = self.first.at + u64::from(i) * CELL_BYTES;
-        let version = |copy: u64| {
-            if !sings(Canary::CellInvalidate) {
-                self.memory.invalidate(copy, LINE_BYTES);
+        let cell = CellAt { at, ..self.first };
+        let commits = [0, 1].map(|parity| word(&*self.memory, cell.copy(parity)));
+        match commits.map(|commit| cell.version_in(commit)) {
+            [Some(even), Some(odd)] if odd.wrapping_sub(even).cast_signed() > 0 => Some(odd),
+            [Some(even), _] => Some(even),
+            [None, Some(odd)] => Some(odd),
+            [None, None] => {
+                let blank = |commit: &u64| mark_of::<()>(*commit).is_some();
+                let is_blank = commits.iter().all(blank) && !is_left(&*self.memory, cell);
+                is_blank.then_some(0)
             }
-            let commit = self.memory.load(copy);
-            (commit >> 32 == u64::from(self.first.nonce)).then_some(commit as u32)
-        };
-        match (version(at), version(at + COPY_BYTES)) {
-            (Some(even), Some(odd)) if odd.wrapping_sub(even).cast_signed() > 0 => odd,
-            (Some(even), _) => even,
-            (None, odd) => odd.unwrap_or(0),
         }
     }
 
@@ -188,7 +194,29 @@ impl<M: Memory> CellReader<M> {
 }
 
 fn load<M: Memory>(memory: &M, cell: CellAt) -> Seen<(u32, Vec<u8>)> {
-    newest(|copy| look(memory, cell.copy(copy as u32), cell.nonce))
+    match newest(|copy| look(memory, cell.copy(copy as u32), cell.nonce)) {
+        Seen::Nothing if is_left(memory, cell) => Seen::Damaged,
+        seen => seen,
+    }
+}
+
+/// Whether a cell whose copies begin as if nothing was ever stored ends otherwise. The second copy is
+/// begun when all of the first one is in memory: where both have their ends, what they began with is lost.
+fn is_left<M: Memory>(memory: &M, cell: CellAt) -> bool {
+    let copies = [0, 1].map(|parity| cell.copy(parity));
+    let ends = copies.map(|copy| word(memory, copy + TAIL_AT));
+    let is_whole = ends.iter().all(|end| cell.version_in(*end).is_some());
+    // Only now: they may have been stored meanwhile.
+    let is_blank = |copy: u64| matches!(mark_of::<()>(word(memory, copy)), Some(Look::Blank));
+    is_whole && copies.into_iter().all(is_blank)
+}
+
+/// A word as it is in memory.
+fn word<M: Memory>(memory: &M, at: u64) -> u64 {
+    if !sings(Canary::CellInvalidate) {
+        memory.invalidate(at / LINE_BYTES * LINE_BYTES, LINE_BYTES);
+    }
+    memory.load(at)
 }
 
 fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Vec<u8>> {

@@ -117,6 +117,26 @@ fn a_name_that_comes_again_in_another_cell_is_found() {
 }
 
 #[test]
+fn a_topic_whose_cell_cannot_be_read_leaves_its_cell_to_nobody() {
+    // A bit of the nonce; and all of the word, which is then as in a cell without a topic.
+    let changes: [fn(u64) -> u64; 2] = [|word| word ^ 1 << 40, |_| 0];
+    for change in changes {
+        let world = World::new();
+        let lost = create(&mut world.head(), "t1");
+        world.damage(lost.cell(), change);
+        let mut follower = world.follower();
+        let mut head = world.head();
+        for table in [&head, &follower] {
+            assert_eq!((table.damaged(), names(table)), (1, vec![]));
+        }
+        let other = create(&mut head, "t2");
+        assert_ne!(other.cell(), lost.cell());
+        follower.refresh();
+        assert_eq!((follower.damaged(), names(&follower)), (1, vec!["t2"]));
+    }
+}
+
+#[test]
 fn a_damaged_topic_that_is_deleted_is_forgotten() {
     let world = World::new();
     let mut head = world.head();
