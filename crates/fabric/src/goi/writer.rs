@@ -135,32 +135,67 @@ impl<M: Memory> GoiWriter<M> {
         first: u64,
         before: Option<PageRef>,
     ) {
-        assert!(!self.has(chain), "chain {chain} was begun already");
+        let root = self.root(chain, order, start, first, before);
+        self.begin_at(chain, row, root);
+    }
+
+    /// Begins a chain whose order ends for good where it would begin, as memory is damaged there: nothing
+    /// is appended to it in this epoch or any later one. Its first root says so.
+    ///
+    /// # Panics
+    /// As [`GoiWriter::begin`].
+    pub fn begin_ended(
+        &mut self,
+        chain: u32,
+        row: RowWriter<M, GoiRoot>,
+        order: u16,
+        start: u64,
+        first: u64,
+        before: Option<PageRef>,
+    ) {
         let root = GoiRoot {
+            damaged: 1,
+            ..self.root(chain, order, start, first, before)
+        };
+        self.begin_at(chain, row, root);
+    }
+
+    fn root(
+        &self,
+        chain: u32,
+        order: u16,
+        start: u64,
+        first: u64,
+        before: Option<PageRef>,
+    ) -> GoiRoot {
+        GoiRoot {
             chain,
             epoch: self.epoch,
             start,
             first,
-            head: 0,
             before: before.map_or(0, |page| page.page + 1),
             before_generation: before.map_or(0, |page| page.generation),
             before_area: before.map_or(0, |page| page.area),
             order,
-            damaged: 0,
-            reserved: [0; 14],
-        };
-        let mut chain_here = Chain {
+            ..GoiRoot::default()
+        }
+    }
+
+    fn begin_at(&mut self, chain: u32, mut row: RowWriter<M, GoiRoot>, root: GoiRoot) {
+        assert!(!self.has(chain), "chain {chain} was begun already");
+        row.store(&root);
+        let begun = Chain {
             row,
             root,
             pages: VecDeque::new(),
-            next: start,
+            next: root.start,
             opened: 0,
         };
-        chain_here.row.store(&root);
-        self.chains.insert(chain, chain_here);
+        self.chains.insert(chain, begun);
         // What lies beyond was never part of the order, and nobody waits for it to be given up.
         if let Some(old) = self.old.get_mut(&chain) {
-            old.iter_mut().for_each(|old| old.end = old.end.min(start));
+            old.iter_mut()
+                .for_each(|old| old.end = old.end.min(root.start));
         }
         self.weigh(chain);
     }
@@ -179,17 +214,6 @@ impl<M: Memory> GoiWriter<M> {
         }
         sort(pages);
         self.weigh(chain);
-    }
-
-    /// Says that a chain's order ends where it begins in this epoch, as memory is damaged there: nothing
-    /// is appended to it in this epoch or any later one.
-    ///
-    /// # Panics
-    /// When it was not begun.
-    pub fn end_chain(&mut self, chain: u32) {
-        let known = self.chains.get_mut(&chain).expect("a chain is begun first");
-        known.root.damaged = 1;
-        known.row.store(&known.root);
     }
 
     /// Whether the chain was begun.

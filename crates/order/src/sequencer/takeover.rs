@@ -200,10 +200,13 @@ impl<M: Memory> Sequencer<M> {
         for cut in cuts {
             self.say_alive();
             let row = self.root_writer(cut.chain);
-            self.goi
-                .begin(cut.chain, row, cut.order, cut.start, cut.first, cut.before);
+            let (start, first, before) = (cut.start, cut.first, cut.before);
             if cut.is_damaged {
-                self.goi.end_chain(cut.chain);
+                self.goi
+                    .begin_ended(cut.chain, row, cut.order, start, first, before);
+            } else {
+                self.goi
+                    .begin(cut.chain, row, cut.order, start, first, before);
             }
             let read = self.old_pages(cut);
             self.goi.clip_old(cut.chain, &read);

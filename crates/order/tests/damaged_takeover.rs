@@ -1,0 +1,126 @@
+//! Takeovers of chains that memory damage ended, by candidates that die on the way.
+
+use std::sync::Arc;
+
+use embar_fabric::layout::TableId;
+use embar_fabric::{
+    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PbrRecord, Power, Region,
+    SequencerRow, SequencerState, Simulated,
+};
+use embar_order::{Limits, Sequencer};
+
+const CHAIN: u32 = 0;
+/// Accesses from one death to the next while nothing was stored yet.
+const READING_STEP: u64 = 200;
+
+fn geometry() -> Geometry {
+    Geometry {
+        brokers: 2,
+        topics: 1,
+        lanes: 1,
+        lane_slots: 2,
+        index_pages: 1,
+        blog_bytes: 64 << 10,
+        goi_pages: 4,
+        sessions: 1,
+        ..Geometry::default()
+    }
+}
+
+struct World {
+    control: Device,
+    blog: Device,
+}
+
+impl World {
+    /// A sequencer that ordered some batches and is gone.
+    fn new() -> Self {
+        let geometry = geometry();
+        let world = Self {
+            control: Device::blank(Layout::new(&geometry).control_bytes()),
+            blog: Device::blank(geometry.blog_bytes),
+        };
+        let (control, blog) = (world.control.host(1), world.blog.host(1));
+        let region = Region::format(Arc::new(control), vec![Arc::new(blog)], &geometry, 9, 1);
+        let region = region.expect("a good geometry");
+        let claim = region.claim_unlocked(0);
+        region.sequencer_row_writer(&claim).store(&SequencerRow {
+            epoch: 1,
+            state: SequencerState::Active as u32,
+            ..SequencerRow::default()
+        });
+        let mut goi = region.goi_writer(&claim, 1);
+        let root = region.goi_root_writer(&claim, 0);
+        goi.begin(CHAIN, root, 5, 0, 0, None);
+        for base in 0..3 {
+            let record = GoiRecord {
+                base,
+                count: 1,
+                ..GoiRecord::default()
+            };
+            goi.append(CHAIN, &record).expect("there is room");
+        }
+        goi.fence();
+        // As a broker knows it.
+        let broker = region.claim_unlocked(1);
+        region.window_writer(&broker, 0).reset(CHAIN, 0, 3);
+        world
+    }
+
+    /// Overwrites part of an entry of a table.
+    fn destroy(&self, table: TableId, at: u64, bytes: u64) {
+        let table = Layout::new(&geometry()).tables()[table as usize];
+        let vandal = self.control.host(9);
+        vandal.write(table.offset + at, &vec![0xC3; bytes as usize]);
+        vandal.write_back(table.offset + at, bytes);
+        vandal.fence();
+    }
+
+    fn host(&self, seed: u64, power: &Power) -> (Arc<Simulated>, Region<Simulated>) {
+        let control = Arc::new(self.control.host_on(seed, Faults::default(), power));
+        let blogs = vec![Arc::new(self.blog.host(seed))];
+        let region = Region::from_parts(Arc::clone(&control), blogs);
+        (control, region.expect("it was formatted"))
+    }
+}
+
+fn take_over(region: &Region<Simulated>) -> Sequencer<Simulated> {
+    let claim: Arc<Claim> = Arc::new(region.claim_unlocked(0));
+    let limits = Limits {
+        sessions: 1,
+        ..Limits::default()
+    };
+    let intact = Box::new(|_: u16, _: &PbrRecord| false);
+    let taken = Sequencer::take_over(region, &claim, &limits, &|_| true, intact);
+    taken.expect("nothing stops a takeover")
+}
+
+#[test]
+fn a_chain_that_ended_stays_so_wherever_its_successors_die() {
+    // The page that holds the records, and the root that leads to it.
+    let (header, root) = ((TableId::GoiPages, 64), (TableId::GoiRoots, 128));
+    for (outage, (table, bytes)) in [(Outage::Process, header), (Outage::Host, root)] {
+        let mut accesses = 0;
+        loop {
+            let world = World::new();
+            world.destroy(table, 0, bytes);
+            let power = Power::default();
+            let (control, region) = world.host(2 * accesses + 1, &power);
+            power.fail_after(accesses, outage);
+            let first = take_over(&region);
+            let survived = power.failed().is_none();
+            control.settle_outage();
+            drop(first);
+            let (_, region) = world.host(2 * accesses + 2, &Power::default());
+            let row = region.sequencer_row(0).found().expect("it was active");
+            let second = take_over(&region);
+            assert_eq!(second.damaged(), [CHAIN], "after {accesses} accesses");
+            assert_eq!(second.core().chain_next(CHAIN), None);
+            if survived {
+                break;
+            }
+            accesses += if row.epoch > 1 { 1 } else { READING_STEP };
+        }
+        assert!(accesses > READING_STEP, "nothing was tried");
+    }
+}
