@@ -10,6 +10,12 @@
 //! follows the records finds the next page, or nothing yet. [`GoiRoot`] leads to the first page of
 //! an epoch that is still there, and to the page before the epoch.
 //!
+//! *What is missing was lost where something follows it.* A header is in memory before a root or a link names
+//! the page, and before a slot of it is written; all records are before their page's link; and roots and
+//! links lead elsewhere before a page is given back. Where memory is coherent, records become visible in
+//! their order. Elsewhere those since the last fence come in any order: of a page that is not linked yet,
+//! a crash may leave any of them, and where the first is missing, the order ends.
+//!
 //! [`GoiRoot`]: crate::records::GoiRoot
 
 mod reader;

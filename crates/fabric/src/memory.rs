@@ -43,6 +43,9 @@ pub trait Memory: Send + Sync + 'static {
         None
     }
 
+    /// Whether what was stored first is seen first by everybody, and not only what was fenced.
+    fn is_coherent(&self) -> bool;
+
     /// Loads the word at `at`. Acquire: partner of [`Memory::store`] of the same word.
     fn load(&self, at: u64) -> u64;
 

@@ -33,8 +33,18 @@ impl<M: Memory> Pages<M> {
 
     /// A page's generation and header.
     pub fn header<H: Record>(&self, page: u32) -> Seen<(u32, H)> {
-        let seen = slot::peek(&*self.memory, self.header_at(page), self.nonce);
-        seen.map(|(generation, body)| (generation, H::from_body(&body)))
+        match slot::peek(&*self.memory, self.header_at(page), self.nonce) {
+            Seen::Nothing if self.is_header_lost(page) => Seen::Damaged,
+            seen => seen.map(|(generation, body)| (generation, H::from_body(&body))),
+        }
+    }
+
+    /// Whether a page was used of which no header is seen: one is in memory before any slot is written.
+    fn is_header_lost(&self, page: u32) -> bool {
+        let is_blank = |at| slot::is_blank(&*self.memory, at, self.nonce);
+        let header = self.header_at(page);
+        // The page may be opened meanwhile.
+        is_blank(header) && !is_blank(self.slot_at(page, 0)) && is_blank(header)
     }
 
     /// What a slot holds in this generation of its page.
@@ -80,6 +90,7 @@ impl<M: Memory> Pages<M> {
             return generation;
         }
         let slots = (0..PAGE_SLOTS).filter_map(|slot| lap_at(self.slot_at(page, slot)).found());
-        slots.max().unwrap_or(0) + u32::from(header.is_damaged())
+        let is_lost = header.is_damaged() || self.is_header_lost(page);
+        slots.max().unwrap_or(0) + u32::from(is_lost)
     }
 }

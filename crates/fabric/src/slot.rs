@@ -155,6 +155,11 @@ pub fn peek<M: Memory>(memory: &M, at: u64, nonce: u32) -> Seen<(u32, Body)> {
     }
 }
 
+/// Whether nothing was ever written to a slot.
+pub(crate) fn is_blank<M: Memory>(memory: &M, at: u64, nonce: u32) -> bool {
+    matches!(look(memory, at, nonce), Look::Blank)
+}
+
 /// What a place that holds one version at a time shows.
 pub(crate) enum Look<T> {
     /// A whole version.

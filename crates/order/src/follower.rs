@@ -33,6 +33,8 @@ struct Place {
     slot: u32,
     /// Where the next epoch starts, if the page's is over.
     until: Option<u64>,
+    /// All of its records were read, and it had no link yet.
+    waits_for_link: bool,
 }
 
 /// What [`Follower::read`] came upon.
@@ -205,11 +207,17 @@ impl<M: Memory> Follower<M> {
                         page,
                         generation,
                         slot: 0,
+                        waits_for_link: false,
                         ..place
                     });
                     return Step::On;
                 }
-                Seen::Nothing => {}
+                Seen::Nothing => {
+                    self.place = Some(Place {
+                        waits_for_link: true,
+                        ..place
+                    });
+                }
                 Seen::Damaged => {
                     self.damaged = true;
                     return Step::End;
@@ -220,39 +228,54 @@ impl<M: Memory> Follower<M> {
             return Step::Lost;
         }
         // Nothing yet, or the page was given back while we were elsewhere.
-        let pages = &self.pages[usize::from(place.area)];
-        let now = pages.page(place.page).found();
-        let still = now.is_some_and(|(generation, _)| generation == place.generation);
-        if still { Step::End } else { Step::Lost }
+        if self.is_still(&place) {
+            Step::End
+        } else {
+            Step::Lost
+        }
     }
 
-    /// The page that follows in the same epoch, and its generation.
+    /// The page that follows a full one in the same epoch, and its generation.
     fn page_behind(&self, place: &Place) -> Seen<(u32, u32)> {
         let pages = &self.pages[usize::from(place.area)];
-        let next = match pages.link(place.page, place.generation) {
-            Seen::Found(next) => next,
-            Seen::Nothing => return Seen::Nothing,
-            Seen::Damaged => {
-                let here = pages.page(place.page).found();
-                let epoch = here.map(|(_, header)| header.epoch);
-                match epoch.and_then(|epoch| pages.find(self.chain, epoch, self.next)) {
-                    Some(next) => next,
-                    None => return Seen::Damaged,
-                }
-            }
+        // The next position, unless a link was lost on the way here.
+        let last = pages.record(place.page, place.generation, PAGE_RECORDS - 1);
+        let start = last.found().map_or(self.next, |last| last.end());
+        let link = pages.link(place.page, place.generation);
+        // Who comes here again was told that there is more: where no link is seen, it may be lost, too.
+        let is_lost = link.is_damaged() || place.waits_for_link && link == Seen::Nothing;
+        let next = if is_lost {
+            let here = pages.page(place.page).found();
+            let epoch = here.map(|(_, header)| header.epoch);
+            epoch.and_then(|epoch| pages.find(self.chain, epoch, start))
+        } else {
+            link.found()
+        };
+        let Some(next) = next else {
+            return if link.is_damaged() {
+                Seen::Damaged
+            } else {
+                Seen::Nothing
+            };
         };
         match pages.page(next) {
-            Seen::Found((generation, header)) => {
-                let follows = header.chain == self.chain && header.start == self.next;
-                if follows {
-                    Seen::Found((next, generation))
-                } else {
-                    Seen::Nothing
-                }
+            Seen::Found((generation, header))
+                if header.chain == self.chain && header.start == start =>
+            {
+                Seen::Found((next, generation))
             }
-            Seen::Nothing => Seen::Nothing,
             Seen::Damaged => Seen::Damaged,
+            // A link is stored after the page that it names, and pages go in their order.
+            _ if place.until.is_none() && self.is_still(place) => Seen::Damaged,
+            _ => Seen::Nothing,
         }
+    }
+
+    /// Whether a page is in the same use as before.
+    fn is_still(&self, place: &Place) -> bool {
+        let pages = &self.pages[usize::from(place.area)];
+        let now = pages.page(place.page).found();
+        now.is_some_and(|(generation, _)| generation == place.generation)
     }
 
     fn root(&self, reign: Reign) -> Seen<GoiRoot> {
@@ -308,6 +331,7 @@ impl<M: Memory> Follower<M> {
             generation,
             slot: 0,
             until: None,
+            waits_for_link: false,
         })
     }
 
@@ -344,6 +368,7 @@ impl<M: Memory> Follower<M> {
                     generation,
                     slot: 0,
                     until: Some(until).filter(|_| !sings(Canary::CutAtStart)),
+                    waits_for_link: false,
                 });
             }
             start = header.start;

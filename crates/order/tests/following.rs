@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use embar_fabric::goi::PAGE_RECORDS;
+use embar_fabric::layout::TableId;
 use embar_fabric::slot;
 use embar_fabric::{
     Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power, Region,
@@ -23,20 +24,24 @@ struct World {
     control: Device,
 }
 
+fn geometry(pages: u32) -> Geometry {
+    Geometry {
+        brokers: 2,
+        topics: 1,
+        lanes: 1,
+        lane_slots: 16,
+        index_pages: 16,
+        blog_bytes: 64 << 10,
+        goi_pages: 2 * pages,
+        sessions: 1,
+        ..Geometry::default()
+    }
+}
+
 impl World {
     /// Two epochs of one area, one after the other, each with so many pages.
     fn new(pages: u32) -> Self {
-        let geometry = Geometry {
-            brokers: 2,
-            topics: 1,
-            lanes: 1,
-            lane_slots: 16,
-            index_pages: 16,
-            blog_bytes: 64 << 10,
-            goi_pages: 2 * pages,
-            sessions: 1,
-            ..Geometry::default()
-        };
+        let geometry = geometry(pages);
         let bytes = Layout::new(&geometry).control_bytes();
         let world = Self {
             control: Device::blank(bytes),
@@ -166,27 +171,28 @@ fn a_record_that_an_older_epoch_has_not_is_damage() {
     assert!(!follower.is_damaged());
 }
 
+fn take_over(world: &World) -> Sequencer<Simulated> {
+    let blog = Device::new(64 << 10, 3).host(3);
+    let control = Arc::new(world.control.host(2));
+    let region = Region::from_parts(control, vec![Arc::new(blog)]).expect("it was formatted");
+    let claim = Arc::new(region.claim_unlocked(0));
+    let active = SequencerRow {
+        epoch: 2,
+        state: SequencerState::Active as u32,
+        ..SequencerRow::default()
+    };
+    region.sequencer_row_writer(&claim).store(&active);
+    let limits = Limits {
+        sessions: 1,
+        ..Limits::default()
+    };
+    let sequencer =
+        Sequencer::take_over(&region, &claim, &limits, &|_| true, Box::new(|_, _| true));
+    sequencer.expect("takes over")
+}
+
 #[test]
 fn a_takeover_tells_which_order_ends_where_memory_is_damaged() {
-    let take_over = |world: &World| {
-        let blog = Device::new(64 << 10, 3).host(3);
-        let control = Arc::new(world.control.host(2));
-        let region = Region::from_parts(control, vec![Arc::new(blog)]).expect("it was formatted");
-        let claim = Arc::new(region.claim_unlocked(0));
-        let active = SequencerRow {
-            epoch: 2,
-            state: SequencerState::Active as u32,
-            ..SequencerRow::default()
-        };
-        region.sequencer_row_writer(&claim).store(&active);
-        let limits = Limits {
-            sessions: 1,
-            ..Limits::default()
-        };
-        let sequencer =
-            Sequencer::take_over(&region, &claim, &limits, &|_| true, Box::new(|_, _| true));
-        sequencer.expect("takes over")
-    };
     let all = 2 * records(PAGES);
     let sequencer = take_over(&World::new(PAGES));
     assert_eq!(sequencer.core().chain_next(CHAIN), Some(all));
@@ -196,6 +202,66 @@ fn a_takeover_tells_which_order_ends_where_memory_is_damaged() {
     let sequencer = take_over(&damaged);
     assert_eq!(sequencer.core().chain_next(CHAIN), None);
     assert_eq!(sequencer.damaged(), [CHAIN]);
+}
+
+/// What the loss of a line comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    None,
+    /// The order ends for good.
+    Told,
+    /// A crash may leave the same: the order goes on at this position.
+    Cut(u64),
+}
+
+#[test]
+fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
+    const PAGES: u32 = 2;
+    let table = |id: TableId| Layout::new(&geometry(PAGES)).tables()[id as usize];
+    let (roots, pages) = (table(TableId::GoiRoots), table(TableId::GoiPages));
+    let (start, all) = (records(PAGES), 2 * records(PAGES));
+    let page = |number: u64| pages.offset + number * pages.entry_bytes;
+    let line = |number: u64, slot: u64| page(number) + 64 * (1 + slot);
+    let per_page = u64::from(PAGE_RECORDS);
+    let cases = [
+        (roots.offset, Loss::None),
+        (roots.offset + 64, Loss::None),
+        (page(2), Loss::Told),
+        (page(3), Loss::Told),
+        // The link between the two, which is found again.
+        (line(2, per_page), Loss::None),
+        (line(2, 0), Loss::Told),
+        (line(2, 1), Loss::Told),
+        (line(2, per_page - 1), Loss::Told),
+        (line(3, 0), Loss::Cut(start + per_page)),
+        (line(3, 7), Loss::Cut(start + per_page + 7)),
+        (line(3, per_page - 6), Loss::Cut(all - 1)),
+    ];
+    for (at, loss) in cases {
+        let world = World::new(PAGES);
+        let vandal = world.control.host(4);
+        vandal.write(at, &[0; 64]);
+        vandal.write_back(at, 64);
+        vandal.fence();
+        let end = match loss {
+            Loss::Cut(end) => end,
+            _ => all,
+        };
+        // Whoever follows is told that there is more, and looks again.
+        let (mut follower, _) = world.follower(u64::MAX);
+        follower.seek(start);
+        let mut read: u64 = (0..2).map(|_| read_all(&mut follower).1).sum();
+        read += start;
+        assert_eq!(follower.is_damaged(), loss == Loss::Told, "line at {at}");
+        assert!(read == end || follower.is_damaged() && read < end, "{read}");
+        let sequencer = take_over(&world);
+        let (damaged, next): (&[u32], _) = match loss {
+            Loss::Told => (&[CHAIN], None),
+            _ => (&[], Some(end)),
+        };
+        assert_eq!(sequencer.damaged(), damaged, "line at {at}");
+        assert_eq!(sequencer.core().chain_next(CHAIN), next, "line at {at}");
+    }
 }
 
 #[test]

@@ -19,6 +19,11 @@ impl<M: Memory> GoiReader<M> {
         Self { pages }
     }
 
+    /// How many pages there are.
+    pub fn pages(&self) -> u32 {
+        self.pages.pages
+    }
+
     /// A page's generation and header; nothing when there is no such page, or it was never used.
     pub fn page(&self, page: u32) -> Seen<(u32, GoiPage)> {
         if page >= self.pages.pages {
@@ -34,12 +39,26 @@ impl<M: Memory> GoiReader<M> {
     #[inline]
     pub fn record(&self, page: u32, generation: u32, slot: u32) -> Seen<GoiRecord> {
         assert!(slot < PAGE_RECORDS && page < self.pages.pages);
-        let seen = self.pages.slot::<GoiRecord>(page, slot, generation);
-        // Whatever cannot be read is of this use of the page if a later record is.
-        let is_lost = seen == Seen::Nothing
-            && self.pages.is_damaged(page, slot)
-            && self.pages.slot::<GoiRecord>(page, slot + 1, generation) != Seen::Nothing;
-        if is_lost { Seen::Damaged } else { seen }
+        match self.pages.slot(page, slot, generation) {
+            Seen::Nothing if self.is_lost(page, generation, slot) => Seen::Damaged,
+            seen => seen,
+        }
+    }
+
+    /// Whether a record that is not seen was there, as something is that became visible after it.
+    fn is_lost(&self, page: u32, generation: u32, slot: u32) -> bool {
+        let look = |slot| self.pages.slot::<GoiRecord>(page, slot, generation);
+        // All records of a page are in memory before its link is stored.
+        let is_passed = look(LINK_SLOT) != Seen::Nothing
+            || look(slot + 1) != Seen::Nothing
+                && (self.pages.is_damaged(page, slot) || self.pages.memory.is_coherent());
+        // It may have come meanwhile, or the page is used for something else.
+        is_passed
+            && look(slot) == Seen::Nothing
+            && self
+                .page(page)
+                .found()
+                .is_some_and(|(now, _)| now == generation)
     }
 
     /// As [`GoiReader::record`], of a page that nobody writes any more: what cannot be read counts as

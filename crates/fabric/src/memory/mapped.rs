@@ -182,6 +182,10 @@ impl Memory for Mapped {
         self.len
     }
 
+    fn is_coherent(&self) -> bool {
+        self.coherence == Coherence::Coherent
+    }
+
     fn file(&self) -> Option<FileId> {
         Some(self.file)
     }

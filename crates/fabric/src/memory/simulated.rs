@@ -389,6 +389,10 @@ impl Memory for Simulated {
         self.len
     }
 
+    fn is_coherent(&self) -> bool {
+        false
+    }
+
     fn load(&self, at: u64) -> u64 {
         check_word(at, self.len);
         let mut word = [0; 8];

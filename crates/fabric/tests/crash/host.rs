@@ -35,6 +35,10 @@ impl Memory for Fused {
         self.memory.len()
     }
 
+    fn is_coherent(&self) -> bool {
+        self.memory.is_coherent()
+    }
+
     fn load(&self, at: u64) -> u64 {
         self.memory.load(at)
     }

@@ -82,6 +82,10 @@ impl Memory for Modelled {
         lock(&self.plain).len() as u64 * 8
     }
 
+    fn is_coherent(&self) -> bool {
+        true
+    }
+
     fn load(&self, at: u64) -> u64 {
         self.load_as(at as usize / 8, Ordering::Acquire)
     }

@@ -1,9 +1,11 @@
 //! Where the chains of a predecessor end.
 
+use std::collections::HashMap;
+
 use embar_fabric::canary::{Canary, sings};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{GoiReader, GoiRoot, Memory, PageRef, Region, Seen};
+use embar_fabric::{GoiPage, GoiReader, GoiRoot, Memory, PageRef, Region, Seen};
 
 use super::Pulse;
 use crate::core::Core;
@@ -19,6 +21,30 @@ pub(super) struct Cut {
     pub is_damaged: bool,
 }
 
+/// The pages in use, by chain, epoch and first position. They are looked at when first one is looked for.
+#[derive(Default)]
+struct Opened(Option<HashMap<(u32, u32, u64), u32>>);
+
+impl Opened {
+    fn find<M: Memory>(
+        &mut self,
+        pages: &GoiReader<M>,
+        beginning: (u32, u32, u64),
+        pulse: &mut Pulse<M>,
+    ) -> Option<u32> {
+        let found = self.0.get_or_insert_with(|| {
+            let in_use = (0..pages.pages()).filter_map(|page| {
+                pulse.step();
+                let (_, header) = pages.page(page).found()?;
+                let beginning = (header.chain, header.epoch, header.start);
+                (header.in_use == 1).then_some((beginning, page))
+            });
+            in_use.collect()
+        });
+        found.get(&beginning).copied()
+    }
+}
+
 /// Finds where every chain of the predecessor ends, and tells the core of it and of the records. One
 /// whose memory is damaged is unknown to the core: nothing is ever ordered behind what is lost, as
 /// positions never change.
@@ -30,14 +56,14 @@ pub(super) fn cut<M: Memory>(
     pulse: &mut Pulse<M>,
 ) -> Vec<Cut> {
     let pages = region.goi_reader(area);
-    let mut cuts = Vec::new();
+    let (mut cuts, mut opened) = (Vec::new(), Opened::default());
     for cell in 0..region.geometry().topics {
         let cut = match region.goi_root(area, cell) {
             Seen::Nothing => continue,
             Seen::Damaged => chain_of(region, cell, exists).map(Cut::lost),
             Seen::Found(root) => {
                 let is_one = root.epoch > 0 && cell_of(root.chain) == cell && exists(root.chain);
-                is_one.then(|| cut_chain(&pages, area, &root, core, pulse))
+                is_one.then(|| cut_chain((&pages, area), &root, &mut opened, core, pulse))
             }
         };
         cuts.extend(cut);
@@ -73,9 +99,9 @@ impl Cut {
 }
 
 fn cut_chain<M: Memory>(
-    pages: &GoiReader<M>,
-    area: u16,
+    (pages, area): (&GoiReader<M>, u16),
     root: &GoiRoot,
+    opened: &mut Opened,
     core: &mut Core,
     pulse: &mut Pulse<M>,
 ) -> Cut {
@@ -92,40 +118,39 @@ fn cut_chain<M: Memory>(
         is_damaged: root.damaged != 0,
     };
     let mut at = root.head.checked_sub(1);
-    let head = at.map_or(Seen::Nothing, |page| pages.page(page));
-    cut.is_damaged |= head.is_damaged();
-    // The pages before the head were released.
-    cut.start = head.found().map_or(cut.start, |(_, header)| header.start);
+    if let Some(page) = at {
+        match page_of(pages, root.chain, page) {
+            // The pages before the head were released.
+            Some((_, header)) => cut.start = header.start,
+            None => cut.is_damaged = true,
+        }
+    }
     let restored = core.restore_chain(root.chain, root.order as u8, cut.start);
     cut.is_damaged |= restored.is_err();
     while let Some(page) = at
         && !cut.is_damaged
     {
         pulse.step();
-        let (generation, header) = match pages.page(page) {
-            Seen::Found(found) => found,
-            seen => {
-                cut.is_damaged = seen.is_damaged();
-                break;
-            }
-        };
-        if (header.chain, header.in_use, header.start) != (root.chain, 1, cut.start) {
+        // What names a page is stored after its header, and names another before the page goes.
+        let found = page_of(pages, root.chain, page);
+        let Some((generation, _)) = found.filter(|(_, header)| header.start == cut.start) else {
+            cut.is_damaged = true;
             break;
-        }
+        };
         let this = PageRef {
             area,
             page,
             generation,
         };
-        if !cut_page(pages, this, core, &mut cut) {
-            // A page without records is the last one, whatever it links to.
+        if cut_page(pages, this, core, &mut cut) < PAGE_RECORDS {
             break;
         }
         at = match pages.link(page, generation) {
             Seen::Found(next) => Some(next),
-            Seen::Nothing => None,
+            // Perhaps the link is lost: then there is a page that it led to.
+            Seen::Nothing => opened.find(pages, (root.chain, root.epoch, cut.start), pulse),
             Seen::Damaged => {
-                let next = pages.find(root.chain, root.epoch, cut.start);
+                let next = opened.find(pages, (root.chain, root.epoch, cut.start), pulse);
                 cut.is_damaged = next.is_none();
                 next
             }
@@ -134,13 +159,14 @@ fn cut_chain<M: Memory>(
     cut
 }
 
-/// Takes the records of a page; whether there may be more pages.
-fn cut_page<M: Memory>(
-    pages: &GoiReader<M>,
-    this: PageRef,
-    core: &mut Core,
-    cut: &mut Cut,
-) -> bool {
+/// A page in use by a chain, and its generation.
+fn page_of<M: Memory>(pages: &GoiReader<M>, chain: u32, page: u32) -> Option<(u32, GoiPage)> {
+    let found = pages.page(page).found();
+    found.filter(|(_, header)| (header.chain, header.in_use) == (chain, 1))
+}
+
+/// Takes the records of a page; how many there are.
+fn cut_page<M: Memory>(pages: &GoiReader<M>, this: PageRef, core: &mut Core, cut: &mut Cut) -> u32 {
     let mut taken = 0;
     for slot in 0..PAGE_RECORDS {
         let record = match pages.record_left(this.page, this.generation, slot) {
@@ -162,5 +188,5 @@ fn cut_page<M: Memory>(
     }
     // They may have come from a cache that this host shares with a predecessor that stands still.
     pages.keep(this.page, 0..taken);
-    taken > 0 && !cut.is_damaged
+    taken
 }
