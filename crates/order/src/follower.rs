@@ -289,29 +289,44 @@ impl<M: Memory> Follower<M> {
 
     /// The page of the next position, in the order as this reign has it.
     fn locate(&self, reign: Reign) -> Located {
-        let root = match self.root(reign) {
-            Seen::Found(root) => root,
-            Seen::Nothing => return Located::NotYet,
-            Seen::Damaged => return Located::Damaged,
-        };
-        if self.next < root.first {
-            return Located::Gone { first: root.first };
+        let mut stale = None;
+        loop {
+            let root = match self.root(reign) {
+                Seen::Found(root) => root,
+                Seen::Nothing => return Located::NotYet,
+                Seen::Damaged => return Located::Damaged,
+            };
+            if self.next < root.first {
+                return Located::Gone { first: root.first };
+            }
+            if self.next < root.start {
+                return self.locate_before(reign, &root);
+            }
+            if root.damaged != 0 {
+                return Located::Damaged;
+            }
+            let Some(head) = root.head.checked_sub(1) else {
+                return Located::NotYet;
+            };
+            match self.page(reign.area, head) {
+                Seen::Found((generation, header)) => {
+                    return self.locate_from(reign, (head, generation), &header);
+                }
+                // It was given back since: the root says so by now. Nobody tells of that.
+                Seen::Nothing if stale != Some(root) => stale = Some(root),
+                Seen::Nothing | Seen::Damaged => return Located::Damaged,
+            }
         }
-        if self.next < root.start {
-            return self.locate_before(reign, &root);
-        }
-        if root.damaged != 0 {
-            return Located::Damaged;
-        }
-        let Some(mut page) = root.head.checked_sub(1) else {
-            return Located::NotYet;
-        };
+    }
+
+    /// Walks from the first page of the reign to that of the next position.
+    fn locate_from(
+        &self,
+        reign: Reign,
+        (mut page, mut generation): (u32, u32),
+        header: &GoiPage,
+    ) -> Located {
         let pages = &self.pages[usize::from(reign.area)];
-        let (mut generation, header) = match self.page(reign.area, page) {
-            Seen::Found(found) => found,
-            Seen::Nothing => return Located::NotYet,
-            Seen::Damaged => return Located::Damaged,
-        };
         let mut start = header.start;
         if self.next < start {
             return Located::Gone { first: start };

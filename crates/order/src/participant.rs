@@ -188,6 +188,11 @@ impl<M: Memory, T> Participant<M, T> {
         });
     }
 
+    /// There may be something for whoever follows the chain: the next poll looks.
+    pub fn look_again(&mut self, chain: u32) {
+        self.due.push(chain);
+    }
+
     /// Follows a chain no more, as it was deleted. Gives back what was submitted to it and is not
     /// settled: it never will be.
     pub fn close_chain(&mut self, chain: u32) -> Vec<(u16, T)> {

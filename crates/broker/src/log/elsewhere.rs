@@ -85,7 +85,8 @@ impl<M: Memory> Log<M> {
             return true;
         };
         if first > topic.next {
-            // The follower comes there by itself.
+            // The follower is behind. It is not told of it when nothing is ordered any more.
+            self.ordering.participant.look_again(id);
             return false;
         }
         if first > topic.first {
