@@ -164,11 +164,18 @@ impl Core {
     /// # Panics
     /// When there is no such place.
     pub fn set_attached(&mut self, session: u32, attached: bool) {
-        self.sessions.set_attached(session, attached);
+        let now = self.clock.now();
+        self.sessions.set_attached(session, attached, now);
     }
 
-    /// What all brokers hold was told just now. Only who was found to be held by nobody gives up its
-    /// place.
+    /// A broker that lives cannot say yet what it holds, or began to a moment ago: nobody counts as idle
+    /// before now.
+    pub fn await_holders(&mut self) {
+        self.sessions.await_holders(self.clock.now());
+    }
+
+    /// All brokers are looked at now: what they hold is told next. Only who was found to be held by nobody
+    /// gives up its place.
     pub fn looked(&mut self, now: u64) {
         self.clock.advance(now);
         self.sessions.looked(self.clock.now());

@@ -304,8 +304,8 @@ impl<M: Memory> Sequencer<M> {
         self.said.beat += 1;
         self.row.store(&self.said);
         self.lanes.look_after(&self.region, alive);
-        if self.core.is_crowded() {
-            self.attachments.look_after(&self.region, alive);
+        if !self.attachments.look_after(&self.region, alive) {
+            self.core.await_holders();
         }
         self.release();
         true

@@ -25,6 +25,8 @@ pub(crate) struct Sessions {
     attached: Vec<bool>,
     /// When that was.
     looked_at: u64,
+    /// Nobody is idle for longer: before that, a broker may have held any session without having said so.
+    idle_from: u64,
 }
 
 /// A table is crowded when no more than one place of so many is free.
@@ -42,6 +44,7 @@ impl Sessions {
             idle: Idle::new(places),
             attached: vec![false; places as usize],
             looked_at: 0,
+            idle_from: 0,
         }
     }
 
@@ -128,8 +131,9 @@ impl Sessions {
         None
     }
 
-    /// Brokers hold the session at a place, or do not any more.
-    pub fn set_attached(&mut self, place: u32, attached: bool) {
+    /// Brokers hold the session at a place, or, as was found `now`, do not any more: then it is idle
+    /// from now on, however long it was silent.
+    pub fn set_attached(&mut self, place: u32, attached: bool, now: u64) {
         let at = place as usize;
         if std::mem::replace(&mut self.attached[at], attached) == attached {
             return;
@@ -138,8 +142,8 @@ impl Sessions {
         match attached {
             true => self.idle.remove(place),
             false if session.in_use => {
-                self.idle
-                    .insert(place, self.owners[at].peer, session.active);
+                let since = session.active.max(now);
+                self.idle.insert(place, self.owners[at].peer, since);
             }
             false => {}
         }
@@ -148,6 +152,11 @@ impl Sessions {
     /// All brokers were looked at.
     pub fn looked(&mut self, now: u64) {
         self.looked_at = now;
+    }
+
+    /// A broker cannot say yet what it holds.
+    pub fn await_holders(&mut self, now: u64) {
+        self.idle_from = now;
     }
 
     /// The session that gives up its place first, if any may. Nobody held it when the brokers were last
@@ -165,6 +174,7 @@ impl Sessions {
                 self.idle.postpone(place, active);
                 continue;
             }
+            let since = since.max(self.idle_from);
             let is_silent = self.looked_at.checked_sub(since) >= Some(idle_ns);
             return (is_silent && !is_bound).then_some(place);
         }
@@ -228,15 +238,19 @@ mod tests {
     fn who_is_held_stays_and_nobody_goes_before_the_brokers_were_looked_at() {
         let mut sessions = table(&[10, 20]);
         assert_eq!(sessions.longest_idle(100, 50), None);
-        sessions.set_attached(0, true);
+        sessions.set_attached(0, true, 100);
         assert_eq!(longest_idle(&mut sessions, 100, 50), Some(1));
-        sessions.set_attached(1, true);
+        sessions.set_attached(1, true, 100);
         assert_eq!(longest_idle(&mut sessions, 100, 50), None);
-        sessions.set_attached(0, false);
-        assert_eq!(longest_idle(&mut sessions, 100, 50), Some(0));
-        sessions.at(0).active = 60;
+        sessions.set_attached(0, false, 100);
+        assert_eq!(longest_idle(&mut sessions, 149, 50), None, "held until now");
+        assert_eq!(longest_idle(&mut sessions, 150, 50), Some(0));
+        sessions.await_holders(140);
+        assert_eq!(longest_idle(&mut sessions, 189, 50), None);
+        assert_eq!(longest_idle(&mut sessions, 190, 50), Some(0));
+        sessions.at(0).active = 160;
         assert_eq!(
-            sessions.longest_idle(200, 50),
+            sessions.longest_idle(300, 50),
             None,
             "active since the look"
         );

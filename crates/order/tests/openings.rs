@@ -196,9 +196,12 @@ fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
             ..asking(1, OPEN)
         };
         tag += 1;
-        asker.submit(0, record, tag).expect("room");
         let mut told = Vec::new();
-        for _ in 0..40 {
+        // It is found out who holds nothing any more, and once more that it is so.
+        for turn in 0..140 {
+            if turn == 100 {
+                asker.submit(0, record, tag).expect("room");
+            }
             now += 5_000_000;
             assert!(sequencer.beat(&|row| row != HOLDER || alive));
             sequencer.step(now, &|_| true);
@@ -235,11 +238,131 @@ fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
     assert_eq!(ask(&mut holder, &mut sequencer, 3, true), full);
     holder.release(0);
     assert_eq!(ask(&mut holder, &mut sequencer, 3, true), opened(0));
-    assert_eq!(
-        ask(&mut holder, &mut sequencer, 4, false),
-        opened(0),
-        "the longest idle"
-    );
+    holder.hold(0);
+    holder.hold(1);
+    assert_eq!(ask(&mut holder, &mut sequencer, 4, true), full);
+    assert_eq!(ask(&mut holder, &mut sequencer, 4, false), opened(0));
+}
+
+#[test]
+fn a_broker_that_is_not_up_yet_may_hold_any_session() {
+    let region = support::region(&Geometry {
+        brokers: 3,
+        sessions: 2,
+        ..support::small()
+    });
+    let claim = Arc::new(region.claim_unlocked(0));
+    let mut first = sequencer(&region, &claim);
+    let mut asker = admitted(&region, 2, &mut first);
+    for producer in [1, 2] {
+        let record = PbrRecord {
+            producer,
+            ..asking(1, OPEN)
+        };
+        asker.submit(0, record, producer).expect("room");
+        assert_eq!(epoch(&events(&mut asker, &mut first), producer), 1);
+    }
+    drop(first);
+    // All are started again, and one of them takes its time.
+    let limits = Limits {
+        sessions: 2,
+        session_idle_ns: 100_000_000,
+        ..Limits::default()
+    };
+    let intact = Box::new(|_: u16, _: &PbrRecord| false);
+    let taken = Sequencer::take_over(&region, &claim, &limits, &|_| true, intact);
+    let mut second = taken.expect("takes over");
+    let mut holder = Broker::new(&region, &region.claim_unlocked(1));
+    let (mut now, mut tag) = (0, 10);
+    let mut ask = |second: &mut Sequencer<_>, holder: Option<&mut Broker>| {
+        let mut told = Vec::new();
+        let mut holder = holder;
+        for turn in 0..80 {
+            if turn == 40 {
+                tag += 1;
+                let record = PbrRecord {
+                    producer: tag,
+                    ..asking(1, OPEN)
+                };
+                asker.submit(0, record, tag).expect("room");
+            }
+            now += 10_000_000;
+            assert!(second.beat(&|_| true));
+            second.step(now, &|_| true);
+            asker.poll(&mut told);
+            if let Some(holder) = &mut holder {
+                holder.poll(&mut Vec::new());
+                holder.enter();
+            }
+        }
+        match &told[..] {
+            [Event::Told { notice, .. }] => (notice.kind, notice.session),
+            other => panic!("{other:?}"),
+        }
+    };
+    let full = (NoticeKind::SessionsFull, 0);
+    assert_eq!(ask(&mut second, None), full, "it may hold them");
+    holder.hold(0);
+    let opened = (NoticeKind::Opened, 1);
+    assert_eq!(ask(&mut second, Some(&mut holder)), opened);
+}
+
+#[test]
+fn what_a_broker_holds_counts_also_if_it_was_dead_when_places_were_needed_last() {
+    let region = support::region(&Geometry {
+        brokers: 4,
+        sessions: 2,
+        ..support::small()
+    });
+    let claim = Arc::new(region.claim_unlocked(0));
+    let limits = Limits {
+        sessions: 2,
+        session_idle_ns: 1,
+        ..Limits::default()
+    };
+    let intact = Box::new(|_: u16, _: &PbrRecord| false);
+    let taken = Sequencer::take_over(&region, &claim, &limits, &|_| true, intact);
+    let mut sequencer = taken.expect("takes over");
+    let mut holder = admitted(&region, 1, &mut sequencer);
+    let mut asker = admitted(&region, 2, &mut sequencer);
+    let mut now = 0;
+    let mut ask = |sequencer: &mut Sequencer<_>, producer, wish| {
+        let record = PbrRecord {
+            producer,
+            session: 1,
+            session_epoch: 1,
+            ..asking(1, wish)
+        };
+        asker.submit(0, record, producer).expect("room");
+        let mut told = Vec::new();
+        while told.is_empty() {
+            now += 1_000_000_000;
+            sequencer.step(now, &|_| true);
+            asker.poll(&mut told);
+        }
+        match &told[..] {
+            [Event::Told { notice, .. }] => (notice.kind, notice.session),
+            other => panic!("{other:?}"),
+        }
+    };
+    let beat = |sequencer: &mut Sequencer<_>, alive: bool| {
+        for _ in 0..3 {
+            assert!(sequencer.beat(&|row| row != 1 || alive));
+        }
+    };
+    assert_eq!(ask(&mut sequencer, 1, OPEN), (NoticeKind::Opened, 0));
+    assert_eq!(ask(&mut sequencer, 2, OPEN), (NoticeKind::Opened, 1));
+    beat(&mut sequencer, false);
+    let close = Wish::Close {
+        session: 1,
+        epoch: 1,
+    };
+    assert_eq!(ask(&mut sequencer, 2, close).0, NoticeKind::Closed);
+    // It is back, and holds what is left, when the places are needed again.
+    beat(&mut sequencer, true);
+    holder.hold(0);
+    assert_eq!(ask(&mut sequencer, 3, OPEN), (NoticeKind::Opened, 1));
+    assert_eq!(ask(&mut sequencer, 4, OPEN), (NoticeKind::Opened, 1));
 }
 
 #[test]

@@ -243,7 +243,10 @@ impl Thread {
         while !self.is_over() {
             let now = self.now();
             if now >= next_beat {
-                let alive = |row| is_alive(&self.region, row);
+                let rows = self.region.geometry().data_rows();
+                let living = rows.filter(|row| is_alive(&self.region, *row));
+                let living = living.fold(0_u128, |living, row| living | 1 << row);
+                let alive = |row: u16| living & 1 << row != 0;
                 if !sequencer.beat(&alive) {
                     tracing::warn!(epoch = sequencer.epoch(), "another one sequences now");
                     return;

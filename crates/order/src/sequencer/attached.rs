@@ -6,6 +6,8 @@ use super::Sequencer;
 
 /// Between two looks at all brokers, in nanoseconds for each: a look reads a row for 384 sessions of each.
 const LOOK_EVERY_NS: u64 = 4_000_000;
+/// Between two looks while nobody opens a session: then it is known how long those were idle that go first.
+const LOOK_ANYWAY_NS: u64 = 100_000_000;
 /// Words in a row.
 const WORDS: usize = 6;
 
@@ -17,6 +19,8 @@ pub(super) struct Attachments {
     looked_at: Option<u64>,
     /// Rows (bit by bit) whose processes are gone.
     gone: u128,
+    /// By row, the incarnation that was seen to be up last: it says what it holds.
+    up: Vec<u32>,
 }
 
 impl Attachments {
@@ -25,13 +29,34 @@ impl Attachments {
             held: vec![0; region.geometry().attached_rows() as usize * WORDS],
             looked_at: None,
             gone: 0,
+            up: vec![0; region.geometry().brokers.into()],
         }
     }
 
-    /// What brokers hold that died counts no more.
-    pub fn look_after<M: Memory>(&mut self, region: &Region<M>, alive: &dyn Fn(u16) -> bool) {
+    /// What brokers hold that died counts no more. False while one that lives cannot say what it holds, as
+    /// it takes up what its row's owner before left, and when such a one was found to be done.
+    pub fn look_after<M: Memory>(
+        &mut self,
+        region: &Region<M>,
+        alive: &dyn Fn(u16) -> bool,
+    ) -> bool {
         let dead = region.geometry().data_rows().filter(|row| !alive(*row));
         self.gone = dead.fold(0, |gone, row| gone | 1 << row);
+        let mut is_known = true;
+        for row in region.geometry().data_rows() {
+            let incarnation = region.incarnation(row);
+            if incarnation == 0 || self.gone & 1 << row != 0 {
+                continue;
+            }
+            let start = region.lane_start(row, 0).found();
+            let is_up = start.is_some_and(|it| (it.incarnation, it.admitted) == (incarnation, 1));
+            let up = &mut self.up[usize::from(row)];
+            is_known &= is_up && *up == incarnation;
+            if is_up {
+                *up = incarnation;
+            }
+        }
+        is_known
     }
 
     /// The words of a row, as all brokers say them together.
@@ -53,20 +78,26 @@ impl Attachments {
 }
 
 impl<M: Memory> Sequencer<M> {
-    /// Looks at all brokers, if sessions are to be opened that may need the places of others.
+    /// Looks at all brokers, if places of others may be needed for sessions that open.
     pub(super) fn look_at_brokers(&mut self, now: u64) {
+        if !self.core.is_crowded() {
+            return;
+        }
         let brokers = self.region.geometry().data_rows().count() as u64;
-        let is_due = |at: u64| now.saturating_sub(at) >= LOOK_EVERY_NS * brokers || now < at;
-        if !self.core.is_crowded()
-            || !self.attachments.looked_at.is_none_or(is_due)
-            || !self
-                .arrivals
-                .iter()
-                .any(|it| it.record.kind == PbrKind::Open as u8)
-        {
+        let mut arrivals = self.arrivals.iter();
+        let opens = arrivals.any(|it| it.record.kind == PbrKind::Open as u8);
+        let every = LOOK_EVERY_NS * brokers;
+        let every = if opens {
+            every
+        } else {
+            every.max(LOOK_ANYWAY_NS)
+        };
+        let is_due = |at: u64| now.saturating_sub(at) >= every || now < at;
+        if !self.attachments.looked_at.is_none_or(is_due) {
             return;
         }
         self.attachments.looked_at = Some(now);
+        self.core.looked(now);
         for number in 0..self.region.geometry().attached_rows() {
             let words = self.attachments.read(&self.region, number);
             let first = number as usize * WORDS;
@@ -83,6 +114,5 @@ impl<M: Memory> Sequencer<M> {
                 }
             }
         }
-        self.core.looked(now);
     }
 }

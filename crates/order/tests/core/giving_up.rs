@@ -64,7 +64,36 @@ fn a_session_that_a_broker_holds_keeps_its_place() {
     assert_eq!(scene.batches(&sessions[0], [0]).len(), 1);
     assert_eq!(scene.try_open(publisher(10, 5)), Err(SessionsFull));
     scene.core.set_attached(2, false);
-    assert_eq!(scene.open(publisher(10, 5)).place, 2);
+    scene.pass(10_000);
+    // That of the fifth, of which nobody knows that it was ever held.
+    assert_eq!(scene.open(publisher(10, 5)).place, 1);
+    assert_eq!(scene.open(publisher(11, 5)).place, 2);
+}
+
+#[test]
+fn a_session_that_was_held_until_just_now_is_not_the_first_to_go() {
+    let mut scene = Scene::new(Limits {
+        sessions: 2,
+        ..small()
+    });
+    let quiet = scene.open(publisher(1, 5));
+    scene.core.set_attached(quiet.place, true);
+    scene.pass(20_000);
+    let dead = scene.open(publisher(2, 5));
+    scene.pass(20_000);
+    // Its connections blink.
+    scene.core.set_attached(quiet.place, false);
+    assert_eq!(scene.open(publisher(3, 5)).place, dead.place);
+    assert_eq!(scene.try_open(publisher(4, 5)), Err(SessionsFull));
+    assert_eq!(scene.try_ask(quiet, Wish::Resume), Ok(quiet));
+    // As long as a broker cannot say what it holds, nobody is idle.
+    for _ in 0..3 {
+        scene.pass(20_000);
+        scene.core.await_holders();
+        assert_eq!(scene.try_open(publisher(4, 5)), Err(SessionsFull));
+    }
+    scene.pass(20_000);
+    scene.open(publisher(4, 5));
 }
 
 #[test]
