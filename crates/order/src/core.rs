@@ -62,8 +62,8 @@ pub struct Core {
 const RUN: usize = 64;
 
 impl Core {
-    /// A core that knows nothing. It takes its memory now: about 250 bytes for each session, and
-    /// 100 for each batch that may be held.
+    /// A core that knows nothing. It takes its memory now, but for the names of sessions: about 250 bytes
+    /// for each session, and 100 for each batch that may be held.
     pub fn new(limits: Limits) -> Result<Self, LimitsError> {
         limits.check()?;
         Ok(Self {

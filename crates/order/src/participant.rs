@@ -198,8 +198,11 @@ impl<M: Memory, T> Participant<M, T> {
     pub fn close_chain(&mut self, chain: u32) -> Vec<(u16, T)> {
         self.chains.remove(&chain);
         self.damaged.remove(&chain);
-        self.closed.insert(chain);
-        self.disown(chain)
+        let tags = self.disown(chain);
+        if self.lanes.iter_mut().any(|lane| lane.is_closing(chain)) {
+            self.closed.insert(chain);
+        }
+        tags
     }
 
     /// Gives back what was submitted to a chain and is not settled, and asks for it no more: what

@@ -22,6 +22,7 @@ mod room;
 mod takeover;
 
 use embar_fabric::canary::{Canary, sings};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use embar_fabric::geometry::cell_of;
@@ -44,6 +45,10 @@ const RECORDS_PER_STEP: usize = 4096;
 /// Most records taken of one lane in one step.
 const RECORDS_PER_LANE: usize = 256;
 
+/// Most sessions and chains that go in one step, as their topics were deleted: so however many were, the
+/// sequencer says in between that it lives.
+const CLOSED_PER_STEP: usize = 256;
+
 /// What a step came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Step {
@@ -53,6 +58,8 @@ pub struct Step {
     pub ordered: usize,
     /// Rows (bit by bit) whose brokers were told something of their lanes.
     pub told: u128,
+    /// Whether chains that were deleted are still to go: the next step goes on.
+    pub closes: bool,
 }
 
 /// See the module.
@@ -64,6 +71,8 @@ pub struct Sequencer<M> {
     said: SequencerRow,
     /// Of each cell the newest chain that was ordered, unless it was deleted.
     newest: Vec<Option<u32>>,
+    /// By cell, chains that were deleted, until nothing of them is left.
+    closing: BTreeMap<u16, u32>,
     /// Chains whose order ended for good.
     damaged: Vec<u32>,
     lost_sessions: u32,
@@ -110,6 +119,7 @@ impl<M: Memory> Sequencer<M> {
     /// clock; `exists` says whether a chain does, and is asked of chains that were not heard of before.
     pub fn step(&mut self, now: u64, exists: &dyn Fn(u32) -> bool) -> Step {
         self.arrivals.clear();
+        self.close_some();
         let most = self.make_room();
         if most == 0 {
             return Step::default();
@@ -131,6 +141,7 @@ impl<M: Memory> Sequencer<M> {
             taken,
             ordered,
             told: std::mem::take(&mut self.told),
+            closes: !self.closing.is_empty(),
         };
         self.lanes.grant(&mut self.core);
         step
@@ -174,7 +185,9 @@ impl<M: Memory> Sequencer<M> {
         let ended = self.damaged.contains(&chain);
         if newest.is_none_or(|newest| newest < chain) && !ended && exists(chain) {
             let older = newest.replace(chain);
-            if let Some(older) = older {
+            // Its root is in the same place.
+            let closing = self.closing.remove(&cell_of(chain));
+            for older in older.into_iter().chain(closing) {
                 self.drop_chain(older);
             }
         }
@@ -315,25 +328,49 @@ impl<M: Memory> Sequencer<M> {
         reign::rows(&self.region).any(|(_, row)| row.epoch > self.said.epoch)
     }
 
-    /// Forgets a chain that does not exist any more, and gives back its pages.
+    /// A chain does not exist any more: with the next steps it is forgotten, and its pages are given back.
     pub fn close_chain(&mut self, chain: u32) {
+        let cell = cell_of(chain);
         // What is still under way to it does not open it again.
-        if let Some(newest) = self.newest.get_mut(usize::from(cell_of(chain))) {
+        if let Some(newest) = self.newest.get_mut(usize::from(cell)) {
             newest.take_if(|newest| *newest == chain);
         }
-        self.drop_chain(chain);
+        if self.core.chain_next(chain).is_none() && !self.goi.holds(chain) {
+            return;
+        }
+        let other = self.closing.insert(cell, chain);
+        if let Some(other) = other.filter(|other| *other != chain) {
+            self.drop_chain(other);
+        }
     }
 
-    /// Forgets all chains that do not exist any more, and gives back their pages.
+    /// As [`Sequencer::close_chain`], for all chains that do not exist any more.
     pub fn retain_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
-        // What is still under way to them does not open them again.
         for newest in &mut self.newest {
             newest.take_if(|chain| !exists(*chain));
         }
-        let chains = self.core.chains().map(|(chain, ..)| chain);
-        let gone: Vec<u32> = chains.filter(|chain| !exists(*chain)).collect();
-        gone.into_iter().for_each(|chain| self.drop_chain(chain));
-        // Old pages of chains that nobody opened in this epoch.
-        self.goi.retain_chains(exists);
+        let known = self.core.chains().map(|(chain, ..)| chain);
+        // Some have old pages only, as nobody opened them in this epoch.
+        let gone = known.chain(self.goi.chains());
+        let gone: Vec<u32> = gone.filter(|chain| !exists(*chain)).collect();
+        gone.into_iter().for_each(|chain| self.close_chain(chain));
+    }
+
+    /// Lets go of as much of the chains that were deleted as one step may.
+    fn close_some(&mut self) {
+        let mut most = CLOSED_PER_STEP;
+        while most > 0
+            && let Some((cell, chain)) = self.closing.pop_first()
+        {
+            most -= 1;
+            most -= self.core.shrink_chain(chain, most, &mut self.verdicts);
+            self.carry_out();
+            self.tell();
+            if self.core.chain_next(chain).is_some() {
+                self.closing.insert(cell, chain);
+            } else {
+                self.goi.drop_chain(chain);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The session table.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 
 use embar_fabric::SessionRow;
 
@@ -15,8 +15,8 @@ pub(crate) struct Sessions {
     owners: Vec<Owner>,
     /// The row of each place that was last written back.
     saved: Vec<SessionRow>,
-    /// By chain and producer.
-    names: HashMap<(u32, u64), u32>,
+    /// By chain and producer: a chain's are found without a look at any other.
+    names: BTreeMap<(u32, u64), u32>,
     /// All free places, and perhaps some that are not: whoever takes one looks.
     free: BinaryHeap<Reverse<u32>>,
     /// All in use that no broker was seen to hold.
@@ -39,7 +39,7 @@ impl Sessions {
             places: vec![Session::default(); places as usize],
             owners: vec![Owner::default(); places as usize],
             saved: vec![SessionRow::default(); places as usize],
-            names: HashMap::with_capacity(places as usize),
+            names: BTreeMap::new(),
             free: (0..places).map(Reverse).collect(),
             idle: Idle::new(places),
             attached: vec![false; places as usize],
@@ -90,11 +90,10 @@ impl Sessions {
         self.names.get(&(chain, producer)).copied()
     }
 
-    /// The sessions in use whose chain has this place.
-    pub fn of_chain(&self, place: u32) -> Vec<u32> {
-        let numbered = (0..).zip(&self.places);
-        let of_chain = numbered.filter(|(_, it)| it.in_use && it.chain == place);
-        of_chain.map(|(place, _)| place).collect()
+    /// The places of a chain's sessions, at most `most`.
+    pub fn of_chain(&self, chain: u32, most: usize) -> Vec<u32> {
+        let of_chain = self.names.range((chain, 0)..=(chain, u64::MAX));
+        of_chain.take(most).map(|(_, place)| *place).collect()
     }
 
     /// Puts a session at a place, which is free. `chain` is its chain's number.

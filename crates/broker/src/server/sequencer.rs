@@ -279,19 +279,20 @@ impl Thread {
         }
     }
 
-    /// How many records were taken, or notices told.
+    /// How many records were taken; one if there is something else to go on with.
     fn step(&mut self, sequencer: &mut Sequencer<Mapped>, now: u64) -> usize {
         let Step {
             taken,
             ordered,
             told,
+            closes,
         } = sequencer.step(now, &|chain| self.chains.exists(chain));
         // What was ordered is news for all who export it.
         let whom = if ordered > 0 { EVERYBODY } else { told };
         if whom != 0 {
             self.brokers.ring(whom);
         }
-        taken.max(usize::from(whom != 0))
+        taken.max(usize::from(whom != 0 || closes))
     }
 
     /// Sleeps until somebody rings, a lease of the core's ends, or `most` nanoseconds have passed.

@@ -354,12 +354,14 @@ impl<M: Memory> GoiWriter<M> {
         }
     }
 
-    /// Gives back every page of chains for which `exists` is false, and forgets them.
-    pub fn retain_chains(&mut self, exists: impl Fn(u32) -> bool) {
-        let chains = self.chains.keys().copied();
-        let old = self.old.keys().copied();
-        let gone: BTreeSet<u32> = chains.chain(old).filter(|chain| !exists(*chain)).collect();
-        gone.into_iter().for_each(|chain| self.drop_chain(chain));
+    /// The chains that were begun, or have pages of older epochs. Some come twice.
+    pub fn chains(&self) -> impl Iterator<Item = u32> {
+        self.chains.keys().chain(self.old.keys()).copied()
+    }
+
+    /// Whether a chain is one of [`GoiWriter::chains`].
+    pub fn holds(&self, chain: u32) -> bool {
+        self.has(chain) || self.old.contains_key(&chain)
     }
 
     /// Gives back every page of a chain, and forgets it.

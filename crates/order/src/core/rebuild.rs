@@ -178,14 +178,21 @@ impl Core {
 
     /// A chain was deleted: it goes with its sessions, and what they hold is refused.
     pub fn drop_chain(&mut self, chain: u32, out: &mut Vec<Verdict>) {
-        let Some(place) = self.chains.find(chain) else {
-            return;
-        };
-        for session in self.sessions.of_chain(place) {
-            self.tell_held(session, Told::only(NoticeKind::UnknownSession), out);
-            self.sessions.remove(session, chain);
-            self.save(session, out);
+        self.shrink_chain(chain, usize::MAX, out);
+    }
+
+    /// As [`Core::drop_chain`], but at most so many sessions go, and the chain with the last of them.
+    /// Returns how many went.
+    pub fn shrink_chain(&mut self, chain: u32, most: usize, out: &mut Vec<Verdict>) -> usize {
+        let going = self.sessions.of_chain(chain, most);
+        for session in &going {
+            self.tell_held(*session, Told::only(NoticeKind::UnknownSession), out);
+            self.sessions.remove(*session, chain);
+            self.save(*session, out);
         }
-        self.chains.remove(chain);
+        if self.sessions.of_chain(chain, 1).is_empty() {
+            self.chains.remove(chain);
+        }
+        going.len()
     }
 }

@@ -191,6 +191,11 @@ impl<M: Memory, T> Lane<M, T> {
         for number in numbers {
             self.take(number);
         }
+        self.is_closing(chain)
+    }
+
+    /// Whether anything of a chain that was closed takes slots.
+    pub fn is_closing(&mut self, chain: u32) -> bool {
         self.of_chain(chain)
             .any(|submission| matches!(submission.state, State::Closed))
     }

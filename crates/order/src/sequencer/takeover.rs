@@ -21,7 +21,7 @@
 mod cut;
 
 use embar_fabric::canary::{Canary, sings};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use embar_fabric::geometry::cell_of;
@@ -132,6 +132,7 @@ impl<M: Memory> Sequencer<M> {
             row,
             said,
             newest: newest(region, &cuts),
+            closing: BTreeMap::new(),
             damaged: cuts
                 .iter()
                 .filter(|cut| cut.is_damaged)
