@@ -388,8 +388,9 @@ impl World {
                     taken,
                     ordered,
                     told,
+                    closes,
                 } = step;
-                if taken + ordered > 0 || told != 0 {
+                if taken + ordered > 0 || told != 0 || closes {
                     self.note(format_args!("broker {row}: {step:?}"));
                     let now = self.now;
                     if let Some(host) = self.host_mut(row) {
