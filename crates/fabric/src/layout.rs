@@ -131,8 +131,9 @@ impl TableId {
 
     fn entry_bytes(self) -> u64 {
         match self {
-            Self::Owners | Self::Sleepers => LINE_BYTES,
-            Self::Control
+            Self::Sleepers => LINE_BYTES,
+            Self::Owners
+            | Self::Control
             | Self::Brokers
             | Self::Windows
             | Self::LaneStarts

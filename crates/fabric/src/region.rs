@@ -191,24 +191,11 @@ impl<M: Memory> Region<M> {
         self.parts.home.as_ref().map(|home| home.dir.as_path())
     }
 
-    /// Incarnation of the last owner of a row; 0 before the first.
-    pub fn incarnation(&self, row: u16) -> u32 {
-        let at = self.parts.layout.owner(row);
-        incarnation::read(&*self.parts.control, at, self.parts.nonce)
-    }
-
     /// Claims a row without a lock, with the next incarnation: for simulations and tests of a
     /// region without a directory, where the caller knows that the owner before is dead.
     pub fn claim_unlocked(&self, row: u16) -> Claim {
         self.take_as_own(row);
         Claim::unlocked(row, self.raise_incarnation(row))
-    }
-
-    fn raise_incarnation(&self, row: u16) -> u32 {
-        let incarnation = self.incarnation(row).wrapping_add(1).max(1);
-        let at = self.parts.layout.owner(row);
-        incarnation::store(&*self.parts.control, at, self.parts.nonce, incarnation);
-        incarnation
     }
 
     fn pages(&self, row: u16) -> Pages<M> {

@@ -2,11 +2,12 @@
 #![cfg(not(loom))]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Mutex;
 
-use embar_fabric::{Coherence, Geometry, Mapped, Probe, Region, RegionError};
+use embar_fabric::layout::TableId;
+use embar_fabric::{BrokerRow, Coherence, Geometry, Mapped, Probe, Region, RegionError};
 
 fn small() -> Geometry {
     Geometry {
@@ -498,4 +499,39 @@ fn an_unfinished_payload_file_is_removed_with_its_region() {
     fs::write(dir.join("blog-2.new"), b"half").expect("ours");
     Region::remove(&dir).expect("nobody holds it");
     assert!(!dir.exists());
+}
+
+#[test]
+fn an_owner_whose_number_is_lost_lives_and_its_successor_is_newer() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let region = create(&dir);
+    let owners = region.layout().tables()[TableId::Owners as usize];
+    let overwrite = |line: u64, byte: u8| {
+        let control = fs::File::options().write(true).open(dir.join("control"));
+        let at = owners.offset + owners.entry_bytes + 64 * line;
+        let written = control.expect("there").write_all_at(&[byte; 64], at);
+        written.expect("it is that long");
+    };
+    let claim = |region: &Region<Mapped>| region.claim(1).expect("free");
+    (0..3).for_each(|_| drop(claim(&region)));
+    let claimed = claim(&region);
+    assert_eq!(claimed.incarnation(), 4);
+    region.broker_row_writer(&claimed).store(&BrokerRow {
+        incarnation: 4,
+        ..BrokerRow::default()
+    });
+    // All that says the number is lost, or half of it as if it had never been written.
+    for lines in [&[(0, 0xC3), (1, 0xC3)][..], &[(0, 0)], &[(1, 0xC3)]] {
+        lines
+            .iter()
+            .for_each(|(line, byte)| overwrite(*line, *byte));
+        let other = open(&dir).expect("a region");
+        assert!(other.owner_alive(1).expect("asked"));
+        assert_eq!(other.incarnation(1), 4);
+    }
+    overwrite(0, 0xC3);
+    drop(claimed);
+    assert!(!region.owner_alive(1).expect("asked"));
+    assert_eq!(claim(&region).incarnation(), 5);
 }

@@ -248,9 +248,9 @@ impl Region<Mapped> {
     }
 
     /// Whether a live process holds the row. False for a region without a directory, and, at the
-    /// price of one load, for a row that nobody has claimed yet.
+    /// price of two loads, for a row that nobody has claimed yet.
     pub fn owner_alive(&self, row: u16) -> Result<bool, RegionError> {
-        let Some(dir) = self.dir().filter(|_| self.incarnation(row) > 0) else {
+        let Some(dir) = self.dir().filter(|_| self.was_claimed(row)) else {
             return Ok(false);
         };
         let name = owner_name(row);

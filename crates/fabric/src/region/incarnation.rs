@@ -1,29 +1,84 @@
 //! How often a row was claimed: a number that must never be used twice.
 //!
-//! It is kept twice, each time with a check beside it in one word. A claimer that dies on the way
-//! leaves the old number or the new one; where one word is damaged, the other counts.
+//! It is kept twice, in lines of their own, each time with a check beside it in one word. A claimer that
+//! dies on the way leaves the old number or the new one; where one word is damaged, the other counts. Where
+//! both are, the rows that its owners stored tell which incarnation was theirs.
 
+use super::Region;
 use crate::crc::crc32c;
 use crate::memory::{Damage, LINE_BYTES, Memory};
 use crate::slot::Seen;
 
-/// Where the words lie in the line of a row.
-const WORDS: [u64; 2] = [0, 8];
+/// Where the words lie in the entry of a row.
+const WORDS: [u64; 2] = [0, LINE_BYTES];
 
-/// The highest number that was stored; 0 when none was.
-pub(super) fn read<M: Memory>(memory: &M, at: u64, nonce: u32) -> u32 {
-    memory.invalidate(at, LINE_BYTES);
-    let found = WORDS.map(|word| look(memory.load(at + word), at, nonce));
-    if found.iter().any(Seen::is_damaged) {
-        memory.note_damage(at, Damage::Lost);
+impl<M: Memory> Region<M> {
+    /// Incarnation of the last owner of a row; 0 before the first. Where it is lost, the last one of which
+    /// anything is left.
+    pub fn incarnation(&self, row: u16) -> u32 {
+        match self.incarnation_kept(row) {
+            Seen::Found(incarnation) => incarnation,
+            Seen::Nothing => 0,
+            Seen::Damaged => self.incarnation_said(row),
+        }
     }
-    found.into_iter().filter_map(Seen::found).max().unwrap_or(0)
+
+    /// Whether a row ever had an owner, as far as can be known.
+    pub(super) fn was_claimed(&self, row: u16) -> bool {
+        self.incarnation_kept(row) != Seen::Nothing
+    }
+
+    pub(super) fn raise_incarnation(&self, row: u16) -> u32 {
+        let last = self.incarnation(row).max(self.incarnation_said(row));
+        let incarnation = last.wrapping_add(1).max(1);
+        let at = self.parts.layout.owner(row);
+        store(&*self.parts.control, at, self.parts.nonce, incarnation);
+        incarnation
+    }
+
+    fn incarnation_kept(&self, row: u16) -> Seen<u32> {
+        let at = self.parts.layout.owner(row);
+        read(&*self.parts.control, at, self.parts.nonce)
+    }
+
+    /// The highest incarnation that wrote a row of its own.
+    fn incarnation_said(&self, row: u16) -> u32 {
+        let broker = self.broker_row(row).found().map(|it| it.incarnation);
+        let control = self.control_row(row).found().map(|it| it.incarnation);
+        let area = self.geometry().area_of(row);
+        let sequencer = area.and_then(|area| self.sequencer_row(area).found());
+        let sequencer = sequencer.map(|it| it.incarnation);
+        let lanes = (0..self.geometry().lanes).map(|lane| self.lane_start(row, lane).found());
+        let lanes = lanes.map(|start| start.map(|it| it.incarnation));
+        let said = [broker, control, sequencer].into_iter().chain(lanes);
+        said.flatten().max().unwrap_or(0)
+    }
+}
+
+/// The highest number that was stored, if any was.
+fn read<M: Memory>(memory: &M, at: u64, nonce: u32) -> Seen<u32> {
+    let found = WORDS.map(|word| {
+        memory.invalidate(at + word, LINE_BYTES);
+        let found = look(memory.load(at + word), at + word, nonce);
+        if found.is_damaged() {
+            memory.note_damage(at + word, Damage::Lost);
+        }
+        found
+    });
+    match found.map(Seen::found) {
+        [None, None] if found.iter().any(Seen::is_damaged) => Seen::Damaged,
+        found => found
+            .into_iter()
+            .flatten()
+            .max()
+            .map_or(Seen::Nothing, Seen::Found),
+    }
 }
 
 /// On return every later reader sees it.
-pub(super) fn store<M: Memory>(memory: &M, at: u64, nonce: u32, incarnation: u32) {
-    for word in WORDS {
-        memory.store(at + word, word_of(incarnation, at, nonce));
+fn store<M: Memory>(memory: &M, at: u64, nonce: u32, incarnation: u32) {
+    for at in WORDS.map(|word| at + word) {
+        memory.store(at, word_of(incarnation, at, nonce));
         memory.write_back(at, LINE_BYTES);
         memory.fence();
     }
@@ -54,22 +109,26 @@ mod tests {
     use crate::memory::Device;
 
     #[test]
-    fn a_number_outlives_the_loss_of_either_word() {
+    fn a_number_outlives_the_loss_of_either_line() {
         let memory = Device::new(4096, 7).host(1);
-        memory.write(64, &[0; 64]);
-        assert_eq!(read(&memory, 64, 9), 0);
+        memory.write(64, &[0; 128]);
+        assert_eq!(read(&memory, 64, 9), Seen::Nothing);
         for incarnation in [1, 2, u32::MAX] {
             store(&memory, 64, 9, incarnation);
             for word in WORDS {
                 let was = memory.load(64 + word);
                 for bit in 0..64 {
                     memory.store(64 + word, was ^ 1 << bit);
-                    assert_eq!(read(&memory, 64, 9), incarnation);
+                    assert_eq!(read(&memory, 64, 9), Seen::Found(incarnation));
                 }
                 memory.store(64 + word, 0);
-                assert_eq!(read(&memory, 64, 9), incarnation);
+                assert_eq!(read(&memory, 64, 9), Seen::Found(incarnation));
                 memory.store(64 + word, was);
             }
         }
+        for word in WORDS {
+            memory.store(64 + word, 3 << 20);
+        }
+        assert_eq!(read(&memory, 64, 9), Seen::Damaged);
     }
 }
