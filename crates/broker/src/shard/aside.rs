@@ -165,6 +165,8 @@ impl<M: Memory> Shard<M> {
             connection.link.hold(false, at.now);
         }
         self.store(token, &payload.header, claimed, at);
+        // The next batch may be here already, with nothing to be received that would tell of it.
+        self.ready.push(token);
         None
     }
 
