@@ -248,18 +248,14 @@ impl<M: Memory> Extents<M> {
         changed
     }
 
-    /// A batch will not be received: gives its room back when nothing was reserved behind it.
+    /// A batch will not be received, or gets no offset: gives its room back when nothing was reserved
+    /// behind it.
     pub fn abandon(&mut self, place: &Place, reservation: Reservation<M>) {
         self.settle(place, |link| {
             if !link.extent.give_back(reservation) {
                 link.dead_bytes += u64::from(place.len);
             }
         });
-    }
-
-    /// A batch that was received gets no offset: its room is free with the extent.
-    pub fn forget(&mut self, place: &Place) {
-        self.settle(place, |link| link.dead_bytes += u64::from(place.len));
     }
 
     /// Nobody will know whether a batch has an offset: its extent stays for ever.

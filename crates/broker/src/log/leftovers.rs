@@ -93,8 +93,8 @@ impl<M: Memory> Log<M> {
             && let Some(mut extent) = self.blog.allocate_at(start, order)
         {
             extent.set_cursor((record.blog_at - start) as u32);
-            if let Some(header) = extent.reserve(BATCH_HEADER_BYTES as u32) {
-                void(header);
+            if let Some(mut header) = extent.reserve(BATCH_HEADER_BYTES as u32) {
+                void(&mut header);
             }
         }
     }

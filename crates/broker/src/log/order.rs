@@ -445,19 +445,20 @@ impl<M: Memory> Log<M> {
         while exceeds(self) && self.evict_oldest(id) {}
     }
 
-    /// A submission that was not ordered: its memory is free with its extent.
+    /// A submission that was not ordered: its memory is free at once if nothing lies behind it, or with
+    /// its extent.
     pub(super) fn forget(&mut self, tag: Tag<M>) -> Ticket {
         match tag {
             Tag::Session(ticket) => ticket,
             Tag::Batch {
                 ticket,
                 place,
-                reservation,
+                mut reservation,
             } => {
-                void(reservation);
+                void(&mut reservation);
                 self.intake.settle(place.len);
                 if let Ok(extents) = self.extents_of(place.topic) {
-                    extents.forget(&place);
+                    extents.abandon(&place, reservation);
                     self.resized(place.topic);
                 }
                 ticket
@@ -529,7 +530,7 @@ impl<M: Memory> Log<M> {
 }
 
 /// Makes a batch that has no place one that nobody takes for whole.
-pub(super) fn void<M: Memory>(mut reservation: Reservation<M>) {
+pub(super) fn void<M: Memory>(reservation: &mut Reservation<M>) {
     reservation.write(0, &[0; BATCH_HEADER_BYTES]);
-    drop(reservation.commit());
+    reservation.write_back();
 }

@@ -179,3 +179,30 @@ fn looking_for_originals_has_an_end() {
     let unknown = Answer::Stored(embar_wire::ack::POSITION_UNKNOWN);
     assert_eq!(answers[99].1, unknown);
 }
+
+#[test]
+fn batches_that_are_refused_one_after_another_cost_nothing_that_was_kept() {
+    let world = World::new();
+    let mut sequencer = world.sequencer();
+    let mut broker = world.broker(1, &mut sequencer);
+    let session = broker.open(LOOSE, 7, &mut sequencer);
+    (0..10).for_each(|number| assert_eq!(broker.append(number, 60_000), number));
+    let kept = broker.read(KEPT);
+    for _ in 0..40 {
+        let ticket = broker.submit(&session, 130, 20_000);
+        sequencer.step(0, &|_| true);
+        let beyond = Answer::Refused(ErrorCode::BeyondWindow, 0);
+        assert_eq!(broker.answers(), [(ticket, beyond)]);
+    }
+    assert_eq!(broker.log.use_of().dead_bytes, 0);
+    assert_eq!(broker.read(KEPT), kept);
+    // What comes next lies where they lay.
+    let ticket = broker.submit(&session, 0, 20_000);
+    sequencer.step(0, &|_| true);
+    assert_eq!(broker.answers(), [(ticket, Answer::Stored(0))]);
+    drop((broker, sequencer));
+    let mut sequencer = world.sequencer();
+    let back = world.broker(1, &mut sequencer);
+    assert_eq!(back.read(LOOSE), [(0, 0)]);
+    assert_eq!(back.read(KEPT), kept);
+}
