@@ -198,6 +198,9 @@ pub struct Log<M: Memory> {
     recovered: Recovered,
     /// Topics of which it is not known what was in them: their windows and their index are damaged.
     unknown: BTreeSet<u32>,
+    /// Topics of orders 0 and 1 whose windows were lost, and what the index has of them, until
+    /// [`Log::rejoin`] is done.
+    unsure: Vec<(Topic, Vec<IndexRecord>)>,
 }
 
 /// A batch is late when so many sixteenths of the log were begun after its extent: more than all claims
@@ -260,12 +263,11 @@ impl<M: Memory> Log<M> {
         if topic.is_ordered() {
             return self.open_ordered(topic);
         }
-        self.chains.entry(topic.id).or_insert_with(|| {
-            let window = self.region.window_writer(&self.claim, topic.cell());
-            let mut chain = Chain::new(topic.id, topic.retention_bytes, window);
-            chain.publish_window();
-            chain
-        });
+        if !self.chains.contains_key(&topic.id) {
+            let mut chain = self.chain_of(topic);
+            chain.publish_window(0);
+            self.chains.insert(topic.id, chain);
+        }
     }
 
     /// Forgets a topic, which was deleted, and frees its memory. False when it was not known.

@@ -6,9 +6,10 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
 
 use embar_broker::Cluster;
 use embar_fabric::{Coherence, Layout, Region};
@@ -21,39 +22,64 @@ const TOPICS: [(&str, u32); 3] = [("kept", 0), ("loose", 2), ("strict", 5)];
 const BATCHES: u64 = 4;
 const LINE: usize = 64;
 
+/// As many of a size that a topic keeps the last ones of only, and others take its memory.
+const BATCHES_TO_EVICT: u64 = 16;
+const RETENTION_BYTES: u64 = 128 << 10;
+
 /// A region that a cluster left, and what it was then.
 struct Left {
     _parent: tempfile::TempDir,
     dir: PathBuf,
     files: BTreeMap<PathBuf, Vec<u8>>,
     layout: Layout,
+    /// Of each topic, the offsets that could be read.
+    kept: BTreeMap<&'static str, Range<u64>>,
+    value_bytes: usize,
 }
 
-fn value(number: u64) -> Vec<u8> {
-    vec![number as u8 + 1; 300]
+fn value(number: u64, bytes: usize) -> Vec<u8> {
+    vec![number as u8 + 1; bytes]
 }
 
 impl Left {
+    /// By a cluster that kept everything.
     fn new() -> Self {
+        Self::by(BATCHES, 300, 0)
+    }
+
+    /// By one that had evicted.
+    fn that_evicted() -> Self {
+        let left = Self::by(BATCHES_TO_EVICT, 40_000, RETENTION_BYTES);
+        let (first, next) = (BATCHES_TO_EVICT / 4, BATCHES_TO_EVICT);
+        let evicted = |kept: &Range<u64>| kept.start > first && kept.end == next;
+        assert!(left.kept.values().all(evicted), "{:?}", left.kept);
+        left
+    }
+
+    fn by(batches: u64, value_bytes: usize, retention_bytes: u64) -> Self {
         let parent = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         let dir = parent.path().join("region");
         let cluster = small().region_dir(&dir).start().expect("it starts");
         for (topic, order) in TOPICS {
-            create_topic_of_order(&cluster, topic, order, 0);
+            create_topic_of_order(&cluster, topic, order, retention_bytes);
             let mut peer = Peer::greet(data(&cluster));
             let opened = peer.open_publisher(topic, 1);
-            for number in 0..BATCHES {
+            for number in 0..batches {
                 let epoch = opened.session_epoch;
                 peer.send_bytes(&batch_of(
                     7,
                     epoch,
                     opened.topic_id,
                     number,
-                    &[&value(number)],
+                    &[&value(number, value_bytes)],
                 ));
             }
-            peer.expect_acks(BATCHES as usize);
+            peer.expect_acks(batches as usize);
         }
+        let kept = TOPICS.map(|(topic, _)| {
+            let all = Peer::greet(data(&cluster)).subscribe(topic, StartAt::Earliest);
+            (topic, all.first..all.next)
+        });
         drop(cluster);
         let region = Region::open(&dir, Coherence::Coherent).expect("it was left in order");
         let layout = region.layout().clone();
@@ -64,6 +90,8 @@ impl Left {
             dir,
             files: files.into(),
             layout,
+            kept: kept.into(),
+            value_bytes,
         }
     }
 
@@ -86,54 +114,72 @@ impl Left {
             .collect()
     }
 
-    /// Starts a cluster over what was left, in which `damage` changed a line; returns the topics that it
-    /// refuses, each with what it says.
-    fn try_with(&self, at: usize, damage: impl Fn(&mut [u8])) -> Vec<(&'static str, String)> {
+    /// Both copies of each window in use.
+    fn windows(&self) -> Vec<Range<usize>> {
+        let lines = self.lines().into_iter();
+        let lines = lines.filter_map(|(table, at)| (table == "windows").then_some(at));
+        let rows: BTreeSet<usize> = lines.map(|at| at / (2 * LINE)).collect();
+        rows.into_iter()
+            .map(|row| row * 2 * LINE..(row + 1) * 2 * LINE)
+            .collect()
+    }
+
+    /// Starts a cluster over what was left, in which `damage` changed these bytes.
+    fn start_with(&self, range: Range<usize>, damage: impl Fn(&mut [u8])) -> Cluster {
         for (path, bytes) in &self.files {
+            let mut bytes = bytes.clone();
+            if path.ends_with("control") {
+                damage(&mut bytes[range.clone()]);
+            }
             fs::write(path, bytes).expect("it is ours");
         }
-        overwrite(&self.dir.join("control"), at, damage);
-        let cluster = small().region_dir(&self.dir).start().expect("it starts");
-        let refused = TOPICS.map(|(topic, _)| Some((topic, look(&cluster, topic).err()?)));
-        refused.into_iter().flatten().collect()
+        small().region_dir(&self.dir).start().expect("it starts")
     }
-}
 
-fn overwrite(path: &Path, at: usize, damage: impl Fn(&mut [u8])) {
-    let mut bytes = fs::read(path).expect("it is there");
-    damage(&mut bytes[at..at + LINE]);
-    fs::write(path, bytes).expect("it is ours");
-}
+    /// As [`Left::start_with`]; returns the topics that the cluster refuses, each with what it says.
+    fn try_with(
+        &self,
+        range: Range<usize>,
+        damage: impl Fn(&mut [u8]),
+    ) -> Vec<(&'static str, String)> {
+        let cluster = self.start_with(range, damage);
+        let look = |(topic, _)| Some((topic, self.look(&cluster, topic, StartAt::Earliest).err()?));
+        TOPICS.into_iter().filter_map(look).collect()
+    }
 
-/// Reads all of a topic: it is complete, or the broker says what is wrong.
-fn look(cluster: &Cluster, topic: &str) -> Result<(), String> {
-    let mut peer = Peer::greet(data(cluster));
-    let all = Control::Subscribe(Subscribe {
-        topic: topic.into(),
-        start: StartAt::Earliest,
-        topic_id: 0,
-    });
-    let subscribed = match peer.ask(&all) {
-        Control::Subscribed(subscribed) => subscribed,
-        Control::Error(error) => return Err(error.message),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!((subscribed.first, subscribed.next), (0, BATCHES), "{topic}");
-    let mut next = 0;
-    while next < BATCHES {
-        match peer.receive().expect("batches, or why not") {
-            Frame::Batch { header, payload } => {
-                for (offset, found) in support::messages(&header, &payload) {
-                    assert_eq!((offset, found), (next, value(next)), "{topic}");
-                    next += 1;
-                }
-            }
-            Frame::Control(Control::Error(error)) => return Err(error.message),
-            Frame::Closed(closed) => return Err(support::error_of(closed).message),
+    /// Reads what was kept of a topic: it is complete, or the broker says what is wrong.
+    fn look(&self, cluster: &Cluster, topic: &str, start: StartAt) -> Result<(), String> {
+        let kept = self.kept[topic].clone();
+        let mut peer = Peer::greet(data(cluster));
+        let all = Control::Subscribe(Subscribe {
+            topic: topic.into(),
+            start,
+            topic_id: 0,
+        });
+        let subscribed = match peer.ask(&all) {
+            Control::Subscribed(subscribed) => subscribed,
+            Control::Error(error) => return Err(error.message),
             other => panic!("{other:?}"),
+        };
+        assert_eq!(subscribed.start..subscribed.next, kept, "{topic}");
+        let mut next = kept.start;
+        while next < kept.end {
+            match peer.receive().expect("batches, or why not") {
+                Frame::Batch { header, payload } => {
+                    for (offset, found) in support::messages(&header, &payload) {
+                        assert_eq!(offset, next, "{topic}");
+                        let right = found == value(next, self.value_bytes);
+                        assert!(right, "{topic}, offset {offset}");
+                        next += 1;
+                    }
+                }
+                Frame::Control(Control::Error(error)) => return Err(error.message),
+                Frame::Closed(closed) => return Err(support::error_of(closed).message),
+                other => panic!("{other:?}"),
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn all_cases() -> bool {
@@ -153,33 +199,76 @@ fn chosen(left: &Left) -> Vec<(&'static str, usize)> {
         .collect()
 }
 
-#[test]
-fn a_wrong_bit_costs_nothing() {
-    let left = Left::new();
-    for (i, (table, at)) in chosen(&left).into_iter().enumerate() {
+fn try_wrong_bits(left: &Left) {
+    for (i, (table, at)) in chosen(left).into_iter().enumerate() {
         let bits: Vec<usize> = if all_cases() {
             (0..LINE * 8).collect()
         } else {
             vec![i * 97 % (LINE * 8)]
         };
         for bit in bits {
-            let refused = left.try_with(at, |line| line[bit / 8] ^= 1 << (bit % 8));
+            let refused = left.try_with(at..at + LINE, |line| line[bit / 8] ^= 1 << (bit % 8));
             assert_eq!(refused, [], "bit {bit} of {table}, line at {at}");
         }
     }
 }
 
-#[test]
-fn a_lost_record_costs_at_most_its_topic_and_is_told() {
-    let left = Left::new();
-    for (table, at) in chosen(&left) {
+fn try_lost_records(left: &Left) {
+    for (table, at) in chosen(left) {
         // Garbage, and what a record that was never written reads as.
         for byte in [0xC3, 0] {
-            let refused = left.try_with(at, |line| line.fill(byte));
+            let refused = left.try_with(at..at + LINE, |line| line.fill(byte));
             assert!(refused.len() <= 1, "{table}, line at {at}: {refused:?}");
             for (topic, why) in refused {
                 assert!(why.contains("damaged"), "{table}, {topic}: {why}");
             }
         }
+    }
+}
+
+#[test]
+fn a_wrong_bit_costs_nothing() {
+    try_wrong_bits(&Left::new());
+}
+
+#[test]
+fn a_wrong_bit_costs_nothing_where_batches_were_evicted() {
+    try_wrong_bits(&Left::that_evicted());
+}
+
+#[test]
+fn a_lost_record_costs_at_most_its_topic_and_is_told() {
+    try_lost_records(&Left::new());
+}
+
+#[test]
+fn a_lost_record_costs_at_most_its_topic_where_batches_were_evicted() {
+    try_lost_records(&Left::that_evicted());
+}
+
+#[test]
+fn a_window_that_is_lost_costs_nothing() {
+    let left = Left::new();
+    for window in left.windows() {
+        assert_eq!(left.try_with(window, |row| row.fill(0xC3)), []);
+    }
+}
+
+#[test]
+fn a_window_that_is_lost_costs_nothing_that_was_kept_where_batches_were_evicted() {
+    let left = Left::that_evicted();
+    for window in left.windows() {
+        let cluster = left.start_with(window, |row| row.fill(0xC3));
+        let mut refused = 0;
+        for (topic, _) in TOPICS {
+            if let Err(why) = left.look(&cluster, topic, StartAt::Earliest) {
+                // Nobody can tell what was evicted and what was lost.
+                assert!(why.contains("damaged"), "{topic}: {why}");
+                refused += 1;
+            }
+            let kept = StartAt::Offset(left.kept[topic].start);
+            assert_eq!(left.look(&cluster, topic, kept), Ok(()), "{topic}");
+        }
+        assert_eq!(refused, 1);
     }
 }

@@ -48,22 +48,22 @@ impl<M: Memory> WindowWriter<M> {
 
     /// Begins the window of another chain in this row.
     pub fn reset(&mut self, chain: u32, first: u64, next: u64) {
+        self.recover(chain, first, next, 0);
+    }
+
+    /// Goes on with a chain that was found in this row. Messages below `lost` were lost to damage; 0
+    /// when none were.
+    pub fn recover(&mut self, chain: u32, first: u64, next: u64, lost: u64) {
         assert!(first <= next, "a window from {first} to {next}");
         self.window = Window {
             chain,
             first,
             next,
-            lost: 0,
+            lost,
             ..self.window
         };
         self.row.store(&self.window);
         self.tell();
-    }
-
-    /// Says below which offset messages were lost to damage.
-    pub fn set_lost(&mut self, lost: u64) {
-        self.window.lost = lost;
-        self.row.store(&self.window);
     }
 
     /// Raises the end: offsets below `next` may be read from now on.

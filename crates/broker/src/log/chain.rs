@@ -71,10 +71,10 @@ impl<M: Memory> Chain<M> {
         }
     }
 
-    /// Tells other processes where this chain begins and ends: a row of this
-    /// cell may still speak of a deleted topic.
-    pub fn publish_window(&mut self) {
-        self.window.reset(self.id, self.first, self.next);
+    /// Tells other processes where this chain begins and ends, and below which offset messages are lost:
+    /// a row of this cell may still speak of a deleted topic.
+    pub fn publish_window(&mut self, lost: u64) {
+        self.window.recover(self.id, self.first, self.next, lost);
     }
 
     /// Messages below this offset are gone because they were damaged, and would not have been evicted by
@@ -82,11 +82,6 @@ impl<M: Memory> Chain<M> {
     pub fn lost(&self) -> u64 {
         let lost = self.window.window().lost;
         if self.first > lost { 0 } else { lost }
-    }
-
-    /// Recovery: messages below this offset were damaged.
-    pub fn set_lost(&mut self, lost: u64) {
-        self.window.set_lost(lost);
     }
 
     pub fn batches(&self) -> u64 {

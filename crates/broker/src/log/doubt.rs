@@ -10,6 +10,7 @@ use embar_wire::control::ErrorCode;
 use super::Log;
 use super::chain::Chain;
 use super::order::{Answer, Tag};
+use super::ordered::Ordered;
 
 impl<M: Memory> Log<M> {
     /// Finds topics whose order ends where memory is damaged. What was submitted to them is answered,
@@ -89,13 +90,20 @@ impl<M: Memory> Log<M> {
                 kept.next, kept.first, kept.next, kept.first
             ));
         }
-        let lost = self.chains.get(&topic).map_or(0, Chain::lost);
+        let lost = self.lost(topic);
         (lost > 0).then(|| {
             format!(
                 "memory is damaged: offsets of the topic below {lost} are lost on this broker; {}..{} can be read from offset {} on",
                 kept.first, kept.next, kept.first
             )
         })
+    }
+
+    /// Messages of a topic below this offset are gone because of damage; 0 when none are.
+    pub(super) fn lost(&self, topic: u32) -> u64 {
+        let ordered = self.ordered.get(&topic).map(Ordered::lost);
+        let kept = self.chains.get(&topic).map(Chain::lost);
+        ordered.or(kept).unwrap_or(0)
     }
 
     /// Positions below `first` were given up before they were seen here: this broker stood still for

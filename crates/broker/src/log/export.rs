@@ -55,6 +55,9 @@ impl<M: Memory> Log<M> {
         let Some(ordered) = self.ordered.get(&topic) else {
             return Read::UnknownTopic;
         };
+        if from < ordered.first && from < ordered.lost() {
+            return Read::Damaged;
+        }
         if from < ordered.first {
             return Read::Evicted {
                 first: ordered.first,

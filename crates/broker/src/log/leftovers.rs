@@ -85,11 +85,12 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    /// Its numbers come from shared memory. Memory that the index points to is not touched: whatever
-    /// lay there before was settled when that memory was given up.
+    /// Its numbers come from shared memory. Memory that others use since is not touched: whatever lay
+    /// there before was settled when that memory was given up.
     fn void_left(&self, record: &PbrRecord) {
         let order = record.extent_order();
-        if let Some((start, _)) = Blog::<M>::locate(record.blog_at, record.len, order)
+        if self.is_headed(record)
+            && let Some((start, _)) = Blog::<M>::locate(record.blog_at, record.len, order)
             && let Some(mut extent) = self.blog.allocate_at(start, order)
         {
             extent.set_cursor((record.blog_at - start) as u32);

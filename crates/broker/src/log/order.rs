@@ -226,8 +226,11 @@ impl<M: Memory> Log<M> {
             return;
         }
         let first = self.first_elsewhere(topic.id);
+        let found = self.region.window(self.claim.row(), topic.cell());
+        // Of a topic that is new nothing can be missing.
+        let is_unsure = found.is_damaged() && self.ordering.entered == Entered::NotYet;
         let window = self.region.window_writer(&self.claim, topic.cell());
-        let window = window.telling(self.elsewhere.told());
+        let window = (window.telling(self.elsewhere.told()), is_unsure);
         let named = (topic.id, topic.order);
         let ordered = Ordered::new(named, topic.retention_bytes, first, window);
         self.ordered.insert(topic.id, ordered);

@@ -79,6 +79,11 @@ pub(super) struct Ordered<M: Memory> {
     /// Those batches.
     pub batches: u64,
     pub(super) retention_bytes: u64,
+    /// Its window was lost, and stays so until it is known what this broker has: what is told of may
+    /// have been evicted.
+    pub is_unsure: bool,
+    /// As [`Ordered::lost`], while it lies above `first`.
+    lost: u64,
     window: WindowWriter<M>,
     pub extents: Extents<M>,
     entries: VecDeque<Entry<M>>,
@@ -90,8 +95,9 @@ impl<M: Memory> Ordered<M> {
         (id, order): (u32, u8),
         retention_bytes: u64,
         first: u64,
-        window: WindowWriter<M>,
+        (window, is_unsure): (WindowWriter<M>, bool),
     ) -> Self {
+        let before = window.window();
         let mut topic = Self {
             id,
             order,
@@ -100,6 +106,8 @@ impl<M: Memory> Ordered<M> {
             bytes: 0,
             batches: 0,
             retention_bytes,
+            is_unsure,
+            lost: if before.chain == id { before.lost } else { 0 },
             window,
             extents: Extents::new(id, true),
             entries: VecDeque::new(),
@@ -109,7 +117,16 @@ impl<M: Memory> Ordered<M> {
     }
 
     fn publish_window(&mut self) {
-        self.window.reset(self.id, self.first, self.next);
+        if !self.is_unsure {
+            self.window
+                .recover(self.id, self.first, self.next, self.lost);
+        }
+    }
+
+    /// Messages below this position are gone because they were damaged, or nobody can tell whether they
+    /// were, and would not have been evicted by now; 0 when none are.
+    pub fn lost(&self) -> u64 {
+        if self.first > self.lost { 0 } else { self.lost }
     }
 
     pub fn wanted_extent_bytes(&self, len: u32) -> u32 {
@@ -232,8 +249,24 @@ impl<M: Memory> Ordered<M> {
         }
     }
 
+    /// Recovery: where a topic begins whose window was lost is known by the batches whose bytes are
+    /// there.
+    pub fn settle_first(&mut self, row: u16) {
+        if !std::mem::take(&mut self.is_unsure) {
+            return;
+        }
+        let gone = self.own(row).rev().find(|e| e.span.is_none());
+        match gone.map(Entry::end) {
+            Some(end) if end > self.first => {
+                self.lost = end;
+                self.raise_first(end);
+            }
+            _ => self.publish_window(),
+        }
+    }
+
     /// Recovery: the entries of this broker, whose bytes are to be kept.
-    pub fn own(&self, row: u16) -> impl Iterator<Item = &Entry<M>> {
+    pub fn own(&self, row: u16) -> impl DoubleEndedIterator<Item = &Entry<M>> {
         self.entries.iter().filter(move |e| e.row == row)
     }
 }
@@ -263,7 +296,7 @@ mod tests {
         let blogs = vec![file(geometry.blog_bytes, 2)];
         let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
         let window = region.window_writer(&region.claim_unlocked(1), 0);
-        Ordered::new((0, 5), 0, first, window)
+        Ordered::new((0, 5), 0, first, (window, false))
     }
 
     fn record(base: u64, count: u32) -> GoiRecord {

@@ -43,7 +43,8 @@ pub struct Recovered {
 
 impl<M: Memory> Log<M> {
     /// Opens the log of a claimed row over whatever the region holds for it. `topics` are those that
-    /// exist. What lies in ordered ones is there after [`Log::rejoin`].
+    /// exist. What lies in ordered ones, and in those whose window was lost, is there after
+    /// [`Log::rejoin`].
     pub fn open(
         region: &Region<M>,
         claim: &Arc<Claim>,
@@ -51,38 +52,9 @@ impl<M: Memory> Log<M> {
         topics: &[Topic],
     ) -> Self {
         let row = claim.row();
-        let mut recovered = Recovered::default();
         let mut found: BTreeMap<u32, Vec<IndexRecord>> =
             region.index_reader(row).scan().into_iter().collect();
-        let mut index = region.index_writer(claim);
         let blog = region.blog(claim);
-        let (mut chains, mut unknown) = (BTreeMap::new(), BTreeSet::new());
-        for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
-            let seen = region.window(row, topic.cell());
-            let is_lost = seen.is_damaged();
-            let window = seen.found().filter(|w| w.chain == topic.id);
-            let writer = region.window_writer(claim, topic.cell());
-            let mut chain = Chain::new(topic.id, topic.retention_bytes, writer);
-            let records = found.remove(&topic.id).unwrap_or_default();
-            if is_lost && records.is_empty() {
-                unknown.insert(topic.id);
-            }
-            let lost = restore(&mut chain, &blog, window, &records, &mut recovered);
-            if chain.batches() > 0 {
-                index.release_before(topic.id, chain.first);
-            } else {
-                // It may go on at an offset that the index does not know.
-                index.drop_chain(topic.id);
-            }
-            chain.publish_window();
-            if lost > 0 {
-                chain.set_lost(lost);
-            }
-            chains.insert(topic.id, chain);
-        }
-        for deleted in found.into_keys() {
-            index.drop_chain(deleted);
-        }
         let total_bytes = blog.total_bytes();
         let geometry = region.geometry();
         let places = geometry.index_pages.min(geometry.lane_slots);
@@ -90,8 +62,8 @@ impl<M: Memory> Log<M> {
             region: region.clone(),
             claim: Arc::clone(claim),
             blog,
-            index,
-            chains,
+            index: region.index_writer(claim),
+            chains: BTreeMap::new(),
             ordered: BTreeMap::new(),
             ordering: Ordering::new(region, claim),
             elsewhere: Elsewhere::new(region, claim),
@@ -101,18 +73,55 @@ impl<M: Memory> Log<M> {
             on_their_way: 0,
             evictions: 0,
             recalls: 0,
-            recovered,
-            unknown,
+            recovered: Recovered::default(),
+            unknown: BTreeSet::new(),
+            unsure: Vec::new(),
         };
-        let kept: Vec<u32> = log.chains.keys().copied().collect();
-        for id in kept {
-            log.paged(id);
-            log.resized(id);
+        for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
+            let records = found.remove(&topic.id).unwrap_or_default();
+            let window = region.window(row, topic.cell());
+            if !window.is_damaged() {
+                let window = window.found().filter(|w| w.chain == topic.id);
+                log.restore(topic, window, &records);
+            } else if records.is_empty() {
+                // Its window stays as it is: the next life must not take it for an empty one.
+                log.chains.insert(topic.id, log.chain_of(topic));
+                log.unknown.insert(topic.id);
+            } else {
+                log.unsure.push((topic.clone(), records));
+            }
+        }
+        for deleted in found.into_keys() {
+            log.index.drop_chain(deleted);
         }
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
             log.open_ordered(topic);
         }
         log
+    }
+
+    /// A topic of order 0 or 1 with nothing in it.
+    pub(super) fn chain_of(&self, topic: &Topic) -> Chain<M> {
+        let window = self.region.window_writer(&self.claim, topic.cell());
+        Chain::new(topic.id, topic.retention_bytes, window)
+    }
+
+    /// Takes in what there is of a topic of order 0 or 1. Without its window, records may be among
+    /// those in `records` whose memory others use: theirs is to be kept already.
+    fn restore(&mut self, topic: &Topic, window: Option<Window>, records: &[IndexRecord]) {
+        let mut chain = self.chain_of(topic);
+        let recovered = &mut self.recovered;
+        let lost = refill(&mut chain, &self.blog, window, records, recovered);
+        if chain.batches() > 0 {
+            self.index.release_before(topic.id, chain.first);
+        } else {
+            // It may go on at an offset that the index does not know.
+            self.index.drop_chain(topic.id);
+        }
+        chain.publish_window(lost);
+        self.chains.insert(topic.id, chain);
+        self.paged(topic.id);
+        self.resized(topic.id);
     }
 
     /// What was found; that of ordered topics is counted by [`Log::rejoin`].
@@ -121,14 +130,24 @@ impl<M: Memory> Log<M> {
     }
 
     /// Keeps the memory of the batches that lie here and were ordered, for this broker's older
-    /// incarnations. Nothing was allocated since [`Log::open`].
+    /// incarnations, and of the topics whose windows were lost. Nothing was allocated since
+    /// [`Log::open`].
     pub(super) fn adopt_ordered(&mut self) {
         let ids: Vec<u32> = self.ordered.keys().copied().collect();
         let (damaged, whole): (Vec<u32>, _) = ids.into_iter().partition(|id| self.is_damaged(*id));
-        // What may be left of damaged ones comes last: it must not lie in anybody's way.
-        for id in whole {
+        let (unsure, sure): (Vec<u32>, _) =
+            whole.into_iter().partition(|id| self.ordered[id].is_unsure);
+        for id in sure {
             self.adopt_topic(id, &[]);
         }
+        // Of these, batches may be told of that were evicted: they must not lie in anybody's way.
+        for (topic, records) in std::mem::take(&mut self.unsure) {
+            self.restore(&topic, None, &records);
+        }
+        for id in unsure {
+            self.adopt_topic(id, &[]);
+        }
+        // Nor must what may be left of damaged ones.
         for id in damaged {
             let left = self.left_of(id);
             self.adopt_topic(id, &left);
@@ -143,12 +162,15 @@ impl<M: Memory> Log<M> {
             return;
         };
         let mut extents: BTreeMap<u64, Found<M>> = BTreeMap::new();
-        for entry in topic.own(row) {
+        // From the newest on: what was evicted, if the window does not tell, may have lain where they do.
+        for entry in topic.own(row).rev() {
             let at = (entry.blog_at, entry.len, entry.extent_order);
-            if let Some(found) = find(&self.blog, &mut extents, at, entry.base) {
-                found.end = entry.end();
+            if let Some(found) = find(&self.blog, &mut extents, at) {
+                found.hold(entry.base, entry.end());
             }
         }
+        let told = topic.own(row).count() as u64;
+        let is_unsure = topic.is_unsure;
         topic.adopt_spans(row, |entry| {
             let order = entry.extent_order;
             let (start, _) = Blog::<M>::locate(entry.blog_at, entry.len, order)?;
@@ -156,7 +178,12 @@ impl<M: Memory> Log<M> {
                 .get_mut(&start)
                 .filter(|it| it.extent.order() == order)?;
             let span = found.extent.span(entry.blog_at, entry.len)?;
-            let whole = span.with_bytes(|bytes| entry.header_in(bytes, id).is_some());
+            let is_whole = |bytes: &[u8]| {
+                let header = entry.header_in(bytes, id);
+                let payload = &bytes[BATCH_HEADER_BYTES.min(bytes.len())..];
+                header.is_some_and(|it| !is_unsure || it.check_payload(payload).is_ok())
+            };
+            let whole = span.with_bytes(is_whole);
             if whole {
                 found.bytes += u64::from(entry.len);
             }
@@ -164,22 +191,24 @@ impl<M: Memory> Log<M> {
         });
         for record in left {
             let at = (record.blog_at, record.len, record.extent_order());
-            if let Some(found) = find(&self.blog, &mut extents, at, u64::MAX) {
+            if let Some(found) = find(&self.blog, &mut extents, at) {
                 found.unknown = true;
             }
         }
+        adopt(&mut topic.extents, extents);
+        topic.settle_first(row);
         self.recovered.topics += u64::from(topic.batches > 0);
         self.recovered.batches += topic.batches;
         self.recovered.bytes += topic.bytes;
-        self.recovered.damaged += topic.own(row).count() as u64 - topic.batches;
-        adopt(&mut topic.extents, extents);
+        self.recovered.damaged += told - topic.batches;
         self.resized(id);
     }
 }
 
-/// Extents with batches, the one with the oldest first.
+/// Extents with batches, the one with the oldest first. In those without, others may have theirs.
 fn adopt<M: Memory>(extents: &mut Extents<M>, found: BTreeMap<u64, Found<M>>) {
-    let mut found: Vec<Found<M>> = found.into_values().collect();
+    let found = found.into_values();
+    let mut found: Vec<Found<M>> = found.filter(|it| it.bytes > 0 || it.unknown).collect();
     found.sort_unstable_by_key(|found| found.oldest);
     for Found {
         extent,
@@ -199,14 +228,13 @@ fn find<'a, M: Memory>(
     blog: &Blog<M>,
     extents: &'a mut BTreeMap<u64, Found<M>>,
     (at, len, order): (u64, u32, u8),
-    base: u64,
 ) -> Option<&'a mut Found<M>> {
     let (start, used) = Blog::<M>::locate(at, len, order)?;
     let found = match extents.entry(start) {
         Slot::Occupied(found) => found.into_mut(),
         Slot::Vacant(vacant) => vacant.insert(Found {
             extent: blog.allocate_at(start, order)?,
-            oldest: base,
+            oldest: u64::MAX,
             end: 0,
             bytes: 0,
             used: 0,
@@ -221,28 +249,23 @@ fn find<'a, M: Memory>(
     Some(found)
 }
 
-/// Returns the offset below which messages are lost, 0 if none are.
-fn restore<M: Memory>(
+/// Fills a chain that has nothing. Returns the offset below which messages are lost, 0 if none are.
+fn refill<M: Memory>(
     chain: &mut Chain<M>,
     blog: &Blog<M>,
     window: Option<Window>,
     records: &[IndexRecord],
     recovered: &mut Recovered,
 ) -> u64 {
-    let damaged_before = recovered.damaged;
     let evicted_below = window.map_or(0, |w| w.first);
     let retained = records.iter().filter(|r| r.base >= evicted_below);
     let mut run = Run::default();
-    for record in retained {
-        if run.take(blog, chain.id, record) {
-            continue;
-        }
-        // The record may be sound and only not follow its predecessor.
-        recovered.damaged += run.entries.len() as u64;
-        run = Run::default();
-        recovered.damaged += u64::from(!run.take(blog, chain.id, record));
-    }
-    for entry in run.entries {
+    // From the newest on: what was evicted, if the window does not tell, may have lain where they do.
+    let newest = retained.clone().rev();
+    let taken = newest.take_while(|record| run.take(blog, chain.id, record));
+    let damaged = (retained.count() - taken.count()) as u64;
+    recovered.damaged += damaged;
+    for entry in run.entries.into_iter().rev() {
         recovered.batches += 1;
         recovered.bytes += entry.span.len() as u64;
         chain.adopt_entry(entry);
@@ -258,14 +281,14 @@ fn restore<M: Memory>(
     }
     let missing = window.is_some_and(|w| w.first < w.next && w.first < chain.first);
     let before = window.map_or(0, |w| w.lost);
-    if missing || recovered.damaged > damaged_before {
+    if missing || damaged > 0 {
         before.max(chain.first)
     } else {
         before
     }
 }
 
-/// A dense run of checked batches, and the extents that they lie in.
+/// A dense run of checked batches, the newest first, and the extents that they lie in.
 struct Run<M: Memory> {
     entries: Vec<Entry<M>>,
     extents: BTreeMap<u64, Found<M>>,
@@ -283,6 +306,14 @@ struct Found<M: Memory> {
     unknown: bool,
 }
 
+impl<M: Memory> Found<M> {
+    /// A batch lies in it.
+    fn hold(&mut self, base: u64, end: u64) {
+        self.oldest = self.oldest.min(base);
+        self.end = self.end.max(end);
+    }
+}
+
 impl<M: Memory> Default for Run<M> {
     fn default() -> Self {
         Self {
@@ -293,12 +324,12 @@ impl<M: Memory> Default for Run<M> {
 }
 
 impl<M: Memory> Run<M> {
-    /// False when the record does not continue the run or its bytes are not its own.
+    /// False when the run does not continue the record, or the record's bytes are not its own.
     fn take(&mut self, blog: &Blog<M>, topic: u32, record: &IndexRecord) -> bool {
         if self
             .entries
             .last()
-            .is_some_and(|last| last.end() != record.base)
+            .is_some_and(|behind| end(record) != behind.base)
         {
             return false;
         }
@@ -308,7 +339,7 @@ impl<M: Memory> Run<M> {
             return false;
         }
         let at = (record.blog_at, record.len, record.extent_order);
-        let Some(found) = find(blog, &mut self.extents, at, record.base) else {
+        let Some(found) = find(blog, &mut self.extents, at) else {
             return false;
         };
         let Some(span) = found.extent.span(record.blog_at, record.len) else {
@@ -317,7 +348,7 @@ impl<M: Memory> Run<M> {
         if !span.with_bytes(|bytes| is_the_batch(bytes, topic, record)) {
             return false;
         }
-        found.end = end(record);
+        found.hold(record.base, end(record));
         found.bytes += u64::from(record.len);
         self.entries.push(Entry {
             base: record.base,

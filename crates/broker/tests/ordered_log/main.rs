@@ -10,6 +10,7 @@ mod paused;
 mod refusals;
 mod shares;
 mod thread;
+mod windows;
 mod world;
 
 use embar_broker::log::{Answer, NoRoom, Read};

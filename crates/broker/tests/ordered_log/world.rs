@@ -1,5 +1,6 @@
 //! Logs of two brokers and a sequencer on simulated memory, each step by hand.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use embar_broker::BrokerConfig;
@@ -11,7 +12,8 @@ use embar_broker::node::Node;
 use embar_broker::peers::PeerId;
 use embar_broker::presence::Presence;
 use embar_broker::topics::{Topic, TopicTable};
-use embar_fabric::records::Record;
+use embar_fabric::geometry::cell_of;
+use embar_fabric::records::{Record, Window};
 use embar_fabric::slot;
 use embar_fabric::{
     BrokerRow, Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, Power, Region,
@@ -27,6 +29,10 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
 
 const NONCE: u32 = 9;
+const MARKS: Watermarks = Watermarks {
+    high_bytes: 1 << 19,
+    low_bytes: 1 << 18,
+};
 
 /// A topic of each kind, in cells of their own.
 pub const KEPT: u32 = 1;
@@ -38,6 +44,7 @@ type Opened = (Region<Simulated>, Arc<Claim>, Log<Simulated>);
 
 /// All that outlives processes.
 pub struct World {
+    layout: Layout,
     control: Device,
     blogs: Vec<Device>,
     /// Processes begun so far.
@@ -57,6 +64,15 @@ pub fn topics() -> Vec<Topic> {
         .into()
 }
 
+/// What is there is there no more.
+fn overwrite(device: &Device, range: Range<u64>) {
+    let vandal = device.host(4);
+    let words = range.clone().step_by(8);
+    words.for_each(|at| vandal.store(at, 0xC3C3_C3C3_C3C3_C3C3));
+    vandal.write_back(range.start, range.end - range.start);
+    vandal.fence();
+}
+
 impl World {
     /// Rows: the head, and two brokers with a megabyte each.
     pub fn new() -> Self {
@@ -71,7 +87,8 @@ impl World {
             sessions: 16,
             ..Geometry::default()
         };
-        let control = Device::blank(Layout::new(&geometry).control_bytes());
+        let layout = Layout::new(&geometry);
+        let control = Device::blank(layout.control_bytes());
         let blogs: Vec<Device> = (2..4)
             .map(|seed| Device::new(geometry.blog_bytes, seed))
             .collect();
@@ -85,6 +102,7 @@ impl World {
         );
         drop(formatted.expect("a good geometry"));
         Self {
+            layout,
             control,
             blogs,
             lives: 0.into(),
@@ -134,6 +152,53 @@ impl World {
         // It passes for a record, or nobody would look at what it says.
         let lap = control.load(at + 56) as u32;
         slot::publish(&vandal, at, body, NONCE, lap);
+    }
+
+    /// Both copies of the window that a broker keeps of a topic.
+    pub fn lose_window(&self, row: u16, topic: u32) {
+        let cells = u64::from(self.layout.geometry().topics);
+        let window = u64::from(row) * cells + u64::from(cell_of(topic));
+        self.lose("windows", 128 * window..128 * (window + 1));
+    }
+
+    /// All of a broker's index.
+    pub fn lose_index(&self, row: u16) {
+        let bytes = u64::from(self.layout.geometry().index_pages) * 4096;
+        let row = u64::from(row - 1);
+        self.lose("index pages", bytes * row..bytes * (row + 1));
+    }
+
+    /// The middle of the first batch in a broker's memory.
+    pub fn lose_payload(&self, row: u16) {
+        overwrite(&self.blogs[usize::from(row) - 1], 64..128);
+    }
+
+    fn lose(&self, table: &str, range: Range<u64>) {
+        let mut tables = self.layout.tables().iter();
+        let found = tables.find(|it| it.id.name() == table);
+        let at = found.expect("there is such a table").offset;
+        overwrite(&self.control, at + range.start..at + range.end);
+    }
+
+    /// What a broker says that it keeps of a topic, if that can be read.
+    pub fn window(&self, row: u16, topic: u32) -> Option<Window> {
+        let (region, _) = self.region(&Power::default());
+        region.window(row, cell_of(topic)).found()
+    }
+
+    /// The next incarnation of a broker opens its log, and dies after so many accesses to memory. True
+    /// if that was before it was done.
+    pub fn open_and_die(&self, row: u16, accesses: u64, outage: Outage) -> bool {
+        let power = Power::default();
+        let (region, memories) = self.region(&power);
+        let claim: Arc<Claim> = Arc::new(region.claim_unlocked(row));
+        power.fail_after(accesses, outage);
+        let log = Log::open(&region, &claim, MARKS, &topics());
+        let died = power.failed().is_some();
+        power.fail_after(0, outage);
+        memories.iter().for_each(|memory| memory.settle_outage());
+        drop(log);
+        died
     }
 
     /// The next sequencer. The brokers that live submit to it after their next polls.
@@ -206,11 +271,7 @@ impl World {
     ) -> (Opened, Vec<Arc<Simulated>>) {
         let (region, memories) = self.region(power);
         let claim: Arc<Claim> = Arc::new(region.claim_unlocked(row));
-        let marks = Watermarks {
-            high_bytes: 1 << 19,
-            low_bytes: 1 << 18,
-        };
-        let mut log = Log::open(&region, &claim, marks, &topics());
+        let mut log = Log::open(&region, &claim, MARKS, &topics());
         let mut looks = 0;
         while log.rejoin() != Rejoin::Done {
             sequencer.step(0, &|_| true);
@@ -365,14 +426,22 @@ impl Broker {
 
     /// Whether a small batch is to wait.
     pub fn is_congested(&mut self, topic: u32) -> bool {
+        match self.refused(topic) {
+            None => false,
+            Some(NoRoom::Congested) => true,
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// Why a small batch is not admitted.
+    pub fn refused(&mut self, topic: u32) -> Option<NoRoom> {
         match self.log.admit(topic, 256, &TRUSTED) {
             Ok(Admitted::Claimed(claimed)) => {
                 self.log.abandon(claimed);
-                false
+                None
             }
             Ok(Admitted::Aside(bytes)) => panic!("{bytes} bytes beside the log"),
-            Err(NoRoom::Congested) => true,
-            Err(other) => panic!("{other:?}"),
+            Err(why) => Some(why),
         }
     }
 
