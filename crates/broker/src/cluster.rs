@@ -12,7 +12,7 @@ use embar_fabric::region::Region;
 
 use crate::config::BrokerConfig;
 use crate::error::{RemoveError, StartError};
-use crate::server::{RegionSpec, Role, Server, Shutdown};
+use crate::server::{Entry, RegionSpec, Role, Server, Shutdown};
 
 /// How long brokers wait for their peers when the cluster shuts down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -214,8 +214,8 @@ impl Cluster {
         Some(broker.shutdown(GRACE))
     }
 
-    /// Starts a broker that was stopped or crashed; it takes over what its row holds. All but the
-    /// head itself need the head for it.
+    /// Starts a broker that was stopped or crashed; it takes over what its row holds. The head may be
+    /// gone, but somebody must sequence for a broker that takes data: it or a standby.
     ///
     /// # Errors
     /// As for [`Server::start`].
@@ -244,7 +244,12 @@ impl Cluster {
         if free.is_none() {
             config.listen.set_port(0);
         }
-        let broker = Server::start(self.follower(free), config, &|_| ())?;
+        let entry = Entry::Head {
+            address: self.bootstrap,
+            id: free,
+        };
+        let coherence = self.builder.coherence;
+        let broker = Server::start(Role::Follower { entry, coherence }, config, &|_| ())?;
         let id = broker.id();
         self.brokers[usize::from(id)] = Some(broker);
         Ok(id)
@@ -277,14 +282,6 @@ impl Cluster {
         Ok(())
     }
 
-    fn follower(&self, id: Option<u16>) -> Role {
-        Role::Follower {
-            head: self.bootstrap,
-            id,
-            coherence: self.builder.coherence,
-        }
-    }
-
     fn config_of(&self, id: u16) -> BrokerConfig {
         let mut config = self.builder.config.clone();
         let port = config.listen.port();
@@ -299,6 +296,10 @@ impl Cluster {
 
     fn start_broker(&self, id: u16) -> Result<Server, StartError> {
         let coherence = self.builder.coherence;
+        let entry = Entry::Region {
+            dir: self.dir.clone(),
+            id,
+        };
         let role = if id == 0 {
             Role::Head {
                 dir: self.dir.clone(),
@@ -314,13 +315,9 @@ impl Cluster {
                 },
             }
         } else if self.builder.data_range().contains(&id) {
-            self.follower(Some(id))
+            Role::Follower { entry, coherence }
         } else {
-            Role::Standby {
-                head: self.bootstrap,
-                id: Some(id),
-                coherence,
-            }
+            Role::Standby { entry, coherence }
         };
         Server::start(role, self.config_of(id), &|_| ())
     }

@@ -32,4 +32,4 @@ pub use cluster::{Cluster, ClusterBuilder};
 pub use config::BrokerConfig;
 pub use error::{RemoveError, StartError};
 pub use log::Recovered;
-pub use server::{Progress, RegionSpec, Role, Server, Shutdown};
+pub use server::{Entry, Progress, RegionSpec, Role, Server, Shutdown};

@@ -30,7 +30,7 @@ use crate::node::{Node, Stays};
 use crate::shard::Shard;
 use bells::Bed;
 use membership::Membership;
-pub use role::{RegionSpec, Role};
+pub use role::{Entry, RegionSpec, Role};
 use sequencer::Sequencing;
 use setup::Joined;
 use thread::Plan;

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use embar_broker::{BrokerConfig, Cluster, RegionSpec, Role, Server};
+use embar_broker::{BrokerConfig, Cluster, Entry, RegionSpec, Role, Server};
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::region::Region;
 use embar_order::Throne;
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{
-    Control, CreateTopic, DeleteTopic, ErrorCode, ListTopics, OpenPublisher, PublisherOpened,
-    Secret, StartAt,
+    BrokerState, Control, CreateTopic, DeleteTopic, ErrorCode, ListTopics, Metadata, OpenPublisher,
+    PublisherOpened, Secret, StartAt,
 };
 use embar_wire::time::WallNs;
 use support::{Peer, data, eventually};
@@ -190,6 +190,59 @@ fn a_head_that_comes_back_is_found_where_it_was_and_owns_the_topics_again() {
 }
 
 #[test]
+fn a_broker_that_dies_while_the_head_is_gone_comes_back_with_its_data() {
+    let (_parent, dir) = directory();
+    let mut cluster = start(&dir, 1);
+    create_ordered(cluster.bootstrap());
+    Publisher::open(data(&cluster)).publish(&0u64.to_le_bytes());
+    cluster.crash_broker(0);
+    cluster.crash_broker(1);
+    cluster.restart_broker(1).expect("it needs no head");
+    let mut publisher = Publisher::open(data(&cluster));
+    assert_eq!(publisher.next, 1, "the session is known");
+    publisher.publish(&1u64.to_le_bytes());
+    // The head finds it where it is, and another one still finds the row taken.
+    cluster.restart_broker(0).expect("it comes back");
+    let Control::ClusterMetadata(found) =
+        Peer::greet(cluster.bootstrap()).ask(&Control::Metadata(Metadata::default()))
+    else {
+        panic!("metadata")
+    };
+    let broker = found.brokers.iter().find(|it| it.id == 1).expect("a row");
+    assert_eq!(broker.address, data(&cluster).to_string());
+    assert_eq!((broker.state, broker.incarnation), (BrokerState::Ready, 2));
+    let again = Role::Follower {
+        entry: Entry::Region { dir, id: 1 },
+        coherence: Coherence::Coherent,
+    };
+    let refused = Server::start(again, BrokerConfig::default(), &|_| ()).err();
+    let refused = refused.expect("its row has an owner").to_string();
+    assert!(refused.contains("row 1"), "{refused}");
+    assert_eq!(read(data(&cluster), 2), numbered(2));
+}
+
+#[test]
+fn a_broker_that_knows_its_region_takes_no_row_of_another_kind() {
+    let (_parent, dir) = directory();
+    let _cluster = start(&dir, 0);
+    let start = |id, takes_data| {
+        let entry = Entry::Region {
+            dir: dir.clone(),
+            id,
+        };
+        let coherence = Coherence::Coherent;
+        let role = match takes_data {
+            true => Role::Follower { entry, coherence },
+            false => Role::Standby { entry, coherence },
+        };
+        let refused = Server::start(role, BrokerConfig::default(), &|_| ()).err();
+        refused.expect("no such row").to_string()
+    };
+    assert!(start(0, true).contains("not one of 1 to 1"));
+    assert!(start(STANDBY, false).contains("--standbys"));
+}
+
+#[test]
 fn a_standby_takes_no_data_and_no_other_row() {
     let (_parent, dir) = directory();
     let mut cluster = start(&dir, 1);
@@ -209,8 +262,10 @@ fn a_standby_takes_no_data_and_no_other_row() {
     cluster.crash_broker(STANDBY);
     let join = |id| {
         let role = Role::Standby {
-            head: cluster.bootstrap(),
-            id,
+            entry: Entry::Head {
+                address: cluster.bootstrap(),
+                id,
+            },
             coherence: Coherence::Coherent,
         };
         Server::start(role, BrokerConfig::default(), &|_| ())

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use embar_broker::{BrokerConfig, Cluster, RemoveError, Role, Server};
+use embar_broker::{BrokerConfig, Cluster, Entry, RemoveError, Role, Server};
 use embar_client::{Admin, Error, OnBrokerLoss, Publisher, Start, Subscriber, TopicSpec};
 use embar_fabric::Coherence;
 use embar_wire::control::{BrokerState, ErrorCode};
@@ -238,8 +238,10 @@ fn who_joins_takes_the_place_of_a_dead_broker_before_others() {
     cluster.crash_broker(3);
     let join = || {
         let role = Role::Follower {
-            head: cluster.bootstrap(),
-            id: None,
+            entry: Entry::Head {
+                address: cluster.bootstrap(),
+                id: None,
+            },
             coherence: Coherence::Coherent,
         };
         Server::start(role, BrokerConfig::default(), &|_| ()).expect("a place is free")

@@ -94,6 +94,27 @@ fn a_head_that_dies_again_and_again_ends_nothing() {
 }
 
 #[test]
+fn a_broker_that_dies_while_the_head_stands_still_serves_again() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    up.produce("t", 0..10_000);
+    let [head, victim] = [0, 2].map(|row| up.pids()[row]);
+    signal(head, "STOP");
+    signal(victim, "KILL");
+    successor(&space, 2, 1);
+    let other = up.ready["brokers"][1]["address"].as_str();
+    let read = run(embar(&["consume", "t", "--bootstrap"]).arg(other.expect("an address")));
+    assert!(read.status.success(), "{}", common::text(&read.stderr));
+    assert_eq!(common::text(&read.stdout).lines().count(), 10_000);
+    // The head finds it when it goes on, and it is as any other.
+    signal(head, "CONT");
+    eventually("the head sees it", || serves(&up, 2));
+    assert_eq!(broker(&up, 2)["incarnation"], 2);
+    assert_eq!(up.consume("t"), (0..10_000).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
 fn a_stopped_broker_of_an_earlier_up_is_taken_over_when_it_runs_again() {
     let space = Space::new();
     let up = Up::start(&space, &[]);

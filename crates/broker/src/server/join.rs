@@ -15,8 +15,10 @@ use embar_wire::time::Now;
 
 use crate::error::StartError;
 
-/// How long the head may take to answer.
+/// How long the head may take to answer, and to send each part of it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// It may stand still: stopped, or waiting for memory.
+const SILENT: &str = "it does not answer in time; a row of a region on this machine can be taken without it, with --region and --id";
 /// Size of each ring of the session.
 const RING_BYTES: usize = 16 << 10;
 
@@ -114,7 +116,7 @@ impl Session {
     /// Sends what there is, then receives once.
     fn exchange(&mut self, now: Now) -> Result<(), String> {
         if now > Now(0).after(PATIENCE) {
-            return Err("it does not answer in time".into());
+            return Err(SILENT.into());
         }
         let mut wanted = None;
         while let Some(step) = self.link.poll() {
@@ -123,7 +125,7 @@ impl Session {
                 Step::Send(buf) => {
                     let (buf, result) = self.send(buf);
                     self.link.sent(buf, &result, now);
-                    result.map_err(|e| e.to_string())?;
+                    result.map_err(no_answer)?;
                 }
                 Step::ShutdownWrite | Step::Close => return Err("it closed the connection".into()),
             }
@@ -131,7 +133,7 @@ impl Session {
         if let Some(buf) = wanted {
             let (buf, result) = self.receive(buf);
             self.link.received(buf, &result, now);
-            result.map_err(|e| e.to_string())?;
+            result.map_err(no_answer)?;
         }
         Ok(())
     }
@@ -159,5 +161,13 @@ impl Session {
             buf.advance(count);
         }
         (buf, got)
+    }
+}
+
+/// What a socket said, in words; a timeout of the kernel's is an error of its own only by its number.
+fn no_answer(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => SILENT.into(),
+        _ => error.to_string(),
     }
 }

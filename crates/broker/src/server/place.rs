@@ -9,7 +9,7 @@ use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::{Probe, Region};
 
-use super::{Progress, RegionSpec, join};
+use super::{Entry, Progress, RegionSpec, join};
 use crate::config::BrokerConfig;
 use crate::error::{StartError, no_place};
 use crate::node::HEAD;
@@ -109,45 +109,34 @@ fn take(dir: &Path, wanted: &Geometry, coherence: Coherence) -> Result<Region<Ma
     })
 }
 
-/// Which rows a broker that joins may take.
-pub(super) struct Place {
+/// The part of one that joins: a row of the region whose owner, if it ever had one, is dead.
+pub(super) fn follow(
+    entry: Entry,
+    takes_data: bool,
+    coherence: Coherence,
+    config: &BrokerConfig,
+) -> Result<(Region<Mapped>, Claim), StartError> {
+    match entry {
+        Entry::Head { address, id } => ask_head(address, id, takes_data, coherence, config),
+        Entry::Region { dir, id } => {
+            let region = Region::open(&dir, coherence)?;
+            check_row(region.geometry(), id, takes_data).map_err(StartError::Config)?;
+            let claim = region.claim(id)?;
+            Ok((region, claim))
+        }
+    }
+}
+
+/// The region is the one that the head names.
+fn ask_head(
+    head: SocketAddr,
     id: Option<u16>,
     takes_data: bool,
-}
-
-impl Place {
-    pub fn data(id: Option<u16>) -> Self {
-        Self {
-            id,
-            takes_data: true,
-        }
-    }
-
-    pub fn standby(id: Option<u16>) -> Self {
-        Self {
-            id,
-            takes_data: false,
-        }
-    }
-
-    /// In order.
-    fn rows(&self, geometry: &Geometry) -> Vec<u16> {
-        let rows = 0..geometry.brokers;
-        rows.filter(|row| *row != HEAD && geometry.takes_data(*row) == self.takes_data)
-            .collect()
-    }
-}
-
-/// The part of one that joins: the region that the head names, and a row of it whose owner, if it
-/// ever had one, is dead.
-pub(super) fn follow(
-    head: SocketAddr,
-    place: Place,
     coherence: Coherence,
     config: &BrokerConfig,
 ) -> Result<(Region<Mapped>, Claim), StartError> {
     let fail = |why: String| StartError::Join { head, why };
-    let invitation = join::ask(head, config.listen, place.takes_data)?;
+    let invitation = join::ask(head, config.listen, takes_data)?;
     let region = Region::open(&invitation.dir, coherence)?;
     if u64::from(region.nonce()) != invitation.nonce {
         let dir = invitation.dir.display();
@@ -155,20 +144,13 @@ pub(super) fn follow(
             "{dir} holds another region than the head's: both must see the same memory"
         )));
     }
-    let rows = place.rows(region.geometry());
-    if let Some(id) = place.id {
-        if !rows.contains(&id) {
-            return Err(fail(match (rows.first(), rows.last()) {
-                (Some(first), Some(last)) => {
-                    format!("broker id {id} is not one of {first} to {last}")
-                }
-                _ => "the cluster has no such place: start it with --standbys".into(),
-            }));
-        }
+    if let Some(id) = id {
+        check_row(region.geometry(), id, takes_data).map_err(fail)?;
         let claim = region.claim(id)?;
         return Ok((region, claim));
     }
     // The head's guess first; another broker may have come in between.
+    let rows = rows_to_join(region.geometry(), takes_data);
     let guess = rows.iter().filter(|row| **row == invitation.row);
     let others = rows.iter().filter(|row| **row != invitation.row);
     for row in guess.chain(others) {
@@ -178,5 +160,23 @@ pub(super) fn follow(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(fail(no_place(region.geometry(), place.takes_data)))
+    Err(fail(no_place(region.geometry(), takes_data)))
+}
+
+/// Which rows one that joins may take, in order.
+fn rows_to_join(geometry: &Geometry, takes_data: bool) -> Vec<u16> {
+    let rows = 0..geometry.brokers;
+    rows.filter(|row| *row != HEAD && geometry.takes_data(*row) == takes_data)
+        .collect()
+}
+
+fn check_row(geometry: &Geometry, id: u16, takes_data: bool) -> Result<(), String> {
+    let rows = rows_to_join(geometry, takes_data);
+    if rows.contains(&id) {
+        return Ok(());
+    }
+    Err(match (rows.first(), rows.last()) {
+        (Some(first), Some(last)) => format!("broker id {id} is not one of {first} to {last}"),
+        _ => "the cluster has no such place: start it with --standbys".into(),
+    })
 }

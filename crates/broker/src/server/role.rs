@@ -18,21 +18,37 @@ pub enum Role {
     },
     /// One that takes data.
     Follower {
-        /// Address of the head.
-        head: SocketAddr,
-        /// The row to take; `None` takes one whose owner is dead, or a free one.
-        id: Option<u16>,
+        /// How it finds its place.
+        entry: Entry,
         /// How processes see each other's stores: as at the head.
         coherence: Coherence,
     },
     /// One that takes no data, and sequences when nobody else does.
     Standby {
-        /// Address of the head.
-        head: SocketAddr,
-        /// The row to take; `None` takes one whose owner is dead, or a free one.
-        id: Option<u16>,
+        /// How it finds its place.
+        entry: Entry,
         /// How processes see each other's stores: as at the head.
         coherence: Coherence,
+    },
+}
+
+/// How one that joins finds its place.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// The head tells where the region is, and which rows are free.
+    Head {
+        /// Address of the head, or of a standby, which knows as much.
+        address: SocketAddr,
+        /// The row to take; `None` takes one whose owner is dead, or a free one.
+        id: Option<u16>,
+    },
+    /// It knows both and asks nobody, so the head may be gone or stand still: the row's lock says whether the
+    /// row is free, and its incarnation who has it.
+    Region {
+        /// Directory of the region.
+        dir: PathBuf,
+        /// The row to take.
+        id: u16,
     },
 }
 

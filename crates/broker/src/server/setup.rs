@@ -10,7 +10,7 @@ use embar_fabric::records::BrokerRow;
 use embar_transport::socket::SocketOptions;
 
 use super::membership::Pulse;
-use super::place::{Place, follow, lead};
+use super::place::{follow, lead};
 use super::sequencer::{self, Sequencing, is_alive};
 use super::{Progress, Role, StopWord};
 use crate::clock::Clock;
@@ -55,16 +55,8 @@ pub(super) fn join(
 ) -> Result<Joined, StartError> {
     let (region, claim) = match role {
         Role::Head { dir, region } => lead(&dir, region, progress)?,
-        Role::Follower {
-            head,
-            id,
-            coherence,
-        } => follow(head, Place::data(id), coherence, &config)?,
-        Role::Standby {
-            head,
-            id,
-            coherence,
-        } => follow(head, Place::standby(id), coherence, &config)?,
+        Role::Follower { entry, coherence } => follow(entry, true, coherence, &config)?,
+        Role::Standby { entry, coherence } => follow(entry, false, coherence, &config)?,
     };
     let claim = Arc::new(claim);
     let row = claim.row();

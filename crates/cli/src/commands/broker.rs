@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use embar_broker::{BrokerConfig, Progress, RegionSpec, Role, Server, StartError};
+use embar_broker::{BrokerConfig, Entry, Progress, RegionSpec, Role, Server, StartError};
 use embar_fabric::error::RegionError;
 use embar_fabric::memory::Coherence;
 use embar_fabric::records::BrokerState;
@@ -38,6 +38,7 @@ Examples:
   embar broker --follower 127.0.0.1:9400            # also while the cluster runs
   embar broker --follower 127.0.0.1:9400 --id 2     # take over the row of a broker that died
   embar broker --standby 127.0.0.1:9400             # sequence when the head cannot
+  embar broker --follower 127.0.0.1:9400 --id 2 --region DIR    # also while the head does not answer
 
 Standard output carries one line once the broker serves:
   ready id=1 address=127.0.0.1:9401 pid=4711 topics=0 batches=0
@@ -60,8 +61,9 @@ pub struct BrokerArgs {
     /// Where to listen; port 0 takes any free port [default: head 127.0.0.1:9400, others 127.0.0.1:0]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Directory of the region [default: /dev/shm/embar-UID/default]
-    #[arg(long, value_name = "DIR", conflicts_with = "member")]
+    /// Directory of the region [default: /dev/shm/embar-UID/default]. One that joins asks the head for it, unless it
+    /// is told here, with --id: then the head need not answer
+    #[arg(long, value_name = "DIR")]
     pub region: Option<PathBuf>,
     /// Bytes of the whole region
     #[arg(
@@ -154,7 +156,7 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
         started: Instant::now(),
         last_ms: AtomicU64::new(0),
     };
-    let server = start(args, &config, &|step| progress.tell(&step))?;
+    let server = start(&role(args)?, &config, &|step| progress.tell(&step))?;
     let recovered = server.recovered();
     say(&Report::Ready {
         id: server.id(),
@@ -184,13 +186,13 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
 /// Waits for predecessors that left, or were killed a moment ago: the kernel gives their rows free when it has put away
 /// their memory, which takes longer than starting a new process.
 fn start(
-    args: &BrokerArgs,
+    role: &Role,
     config: &BrokerConfig,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Server, StartError> {
     let deadline = Instant::now() + DYING_WITHIN;
     loop {
-        match Server::start(role(args), config.clone(), progress) {
+        match Server::start(role.clone(), config.clone(), progress) {
             Err(StartError::Region(RegionError::InUse { dir, rows }))
                 if Instant::now() < deadline && (are_ending(&rows) || have_left(&dir, &rows)) =>
             {
@@ -221,17 +223,22 @@ fn have_left(dir: &Path, rows: &[(u16, u32)]) -> bool {
     !rows.is_empty() && rows.iter().all(|(row, _)| has_left(*row))
 }
 
-fn role(args: &BrokerArgs) -> Role {
-    let (id, coherence) = (args.id, Coherence::Coherent);
-    match (args.follower, args.standby) {
+fn role(args: &BrokerArgs) -> Result<Role> {
+    let coherence = Coherence::Coherent;
+    let entry = |address| match (args.id, args.region.clone()) {
+        (id, None) => Ok(Entry::Head { address, id }),
+        (Some(id), Some(dir)) => Ok(Entry::Region { dir, id }),
+        (None, Some(_)) => Err(crate::exit::usage(
+            "--region of one that joins needs --id: without it the head says which row is free",
+        )),
+    };
+    Ok(match (args.follower, args.standby) {
         (Some(head), _) => Role::Follower {
-            head,
-            id,
+            entry: entry(head)?,
             coherence,
         },
         (None, Some(head)) => Role::Standby {
-            head,
-            id,
+            entry: entry(head)?,
             coherence,
         },
         (None, None) => Role::Head {
@@ -247,7 +254,7 @@ fn role(args: &BrokerArgs) -> Role {
                 coherence,
             },
         },
-    }
+    })
 }
 
 fn region_dir(args: &BrokerArgs) -> PathBuf {

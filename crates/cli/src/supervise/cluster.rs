@@ -235,7 +235,7 @@ impl Cluster {
                 None
                 | Some(Happening::Serves(_) | Happening::Left { .. } | Happening::TimedOut) => {}
                 Some(Happening::Interrupted) => return Err(Problem::Interrupted.into()),
-                // The head that they are to join may be about to end: they are tried again.
+                // The head, which orders for them, may be about to end: they are tried again.
                 Some(died @ Happening::Died { .. }) if self.strangers.contains_key(&0) => {
                     self.postponed.push_back(died);
                 }

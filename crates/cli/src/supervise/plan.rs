@@ -116,7 +116,7 @@ impl Plan {
     }
 
     /// Arguments of the data broker or standby of row `id`, for the first time or at the address it
-    /// had before.
+    /// had before. It is told the region, so it starts also while the head stands still, or cannot start.
     pub fn member_args(
         &self,
         head: SocketAddr,
@@ -129,6 +129,7 @@ impl Plan {
             Role::Head | Role::Data => format!("--follower={head}"),
         };
         let mut args = self.common(role, listen);
+        args.push(format!("--region={}", self.region.display()));
         args.push(format!("--id={id}"));
         args
     }
@@ -238,6 +239,7 @@ mod tests {
         let args = plan.member_args(head, 3, None);
         for expected in [
             "--standby=127.0.0.1:9400",
+            "--region=/dev/shm/r",
             "--id=3",
             "--listen=127.0.0.1:9403",
         ] {

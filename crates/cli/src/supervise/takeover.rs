@@ -1,7 +1,7 @@
 //! The start of a cluster over a region that processes of an earlier one still have.
 //!
 //! A broker ends by itself when whoever started it is gone, but not while it is stopped. So its row is watched, and given
-//! to a successor when it gets free. While the head is such a process, nobody can join: that is waited for.
+//! to a successor when it gets free. A head that does not answer is waited for: without it a cluster is not whole.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
