@@ -115,6 +115,37 @@ fn a_broker_that_dies_while_the_head_stands_still_serves_again() {
 }
 
 #[test]
+fn of_two_that_start_on_one_region_one_is_refused() {
+    let space = Space::new();
+    let start = |number: usize| {
+        let errors = std::fs::File::create(space.dir.join(format!("err-{number}")));
+        up_command(&space, &[])
+            .stdout(Stdio::piped())
+            .stderr(errors.expect("a file"))
+            .spawn()
+            .expect("embar starts")
+    };
+    let mut both = [start(0), start(1)];
+    let mut refused = None;
+    eventually("one of them ends", || {
+        refused = (0..2).find(|it| both[*it].try_wait().expect("our own child").is_some());
+        refused.is_some()
+    });
+    let refused = refused.expect("it was found");
+    let said = std::fs::read_to_string(space.dir.join(format!("err-{refused}")));
+    let said = said.expect("its standard error");
+    assert!(said.contains("in use"), "{said}");
+    let mut ready = String::new();
+    let other = &mut both[1 - refused];
+    BufReader::new(other.stdout.take().expect("a pipe"))
+        .read_line(&mut ready)
+        .expect("a line");
+    assert!(ready.contains("bootstrap"), "{ready}");
+    signal(other.id(), "TERM");
+    assert!(end_of(other).success());
+}
+
+#[test]
 fn a_stopped_broker_of_an_earlier_up_is_taken_over_when_it_runs_again() {
     let space = Space::new();
     let up = Up::start(&space, &[]);

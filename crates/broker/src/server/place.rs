@@ -46,7 +46,7 @@ pub(super) fn lead(
         }
         Probe::Stale { .. } => {
             tracing::info!(dir = %dir.display(), "discarding the region of a cluster that is gone");
-            Region::remove(dir)?;
+            Region::discard(dir)?;
             create(dir, &geometry, spec.coherence, progress)?
         }
         // Creating says best what is in the way, if anything is.
@@ -63,7 +63,7 @@ pub(super) fn lead(
             create(dir, &geometry, spec.coherence, progress)?
         }
         Probe::Damaged(_) | Probe::OtherVersion { .. } if spec.fresh => {
-            Region::remove(dir)?;
+            Region::discard(dir)?;
             create(dir, &geometry, spec.coherence, progress)?
         }
         // Opening says best what is wrong with it.

@@ -97,7 +97,8 @@ pub struct Cluster {
     pub(super) postponed: VecDeque<Happening>,
     /// Rows that processes had which we did not start, when the cluster was started, and their ids.
     pub(super) strangers: BTreeMap<u16, u32>,
-    pub(super) supervision: Option<Supervision>,
+    /// Declared last, so dropped last: after the processes have ended.
+    supervision: Supervision,
 }
 
 impl Cluster {
@@ -113,7 +114,7 @@ impl Cluster {
         });
         let slots = (0..plan.rows()).map(|_| Slot::default()).collect();
         let mut cluster = Self {
-            supervision: Supervision::of(&plan.region),
+            supervision: Supervision::over(&plan.region)?,
             plan,
             slots,
             events,
@@ -128,9 +129,6 @@ impl Cluster {
             cluster.spawn(0)?;
         }
         cluster.await_ready(&bar)?;
-        // The head may have made the region, or made it anew.
-        let made = Supervision::of(&cluster.plan.region);
-        cluster.supervision = made.or(cluster.supervision.take());
         for id in cluster.rows_to_start() {
             cluster.spawn(id)?;
         }
@@ -199,6 +197,10 @@ impl Cluster {
     }
 
     fn spawn(&mut self, id: u16) -> Result<()> {
+        if !self.supervision.holds() {
+            // Somebody removed the region, and another command may have made one in its place.
+            self.supervision = Supervision::over(&self.plan.region)?;
+        }
         let head = self.head();
         let slot = &mut self.slots[usize::from(id)];
         let args = match self.plan.role(id) {

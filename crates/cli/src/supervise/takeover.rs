@@ -30,8 +30,8 @@ impl Cluster {
     /// Whether a head is there that stays, and that the others can join. One that does not answer is waited for, until it
     /// does or is gone.
     pub(super) fn finds_head(&mut self, context: &Context) -> Result<bool> {
-        // A region that is to be made anew, or that another command looks after, the head itself refuses in so many words.
-        if self.plan.fresh || self.supervision.is_none() {
+        // A region that is in use and is to be made anew, the head itself refuses in so many words.
+        if self.plan.fresh {
             return Ok(false);
         }
         let began = Instant::now();

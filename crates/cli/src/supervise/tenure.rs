@@ -1,16 +1,28 @@
 //! Who has a row of a region, as its locks and records tell: also processes that we did not start.
 
-use std::fs::File;
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use anyhow::{Result, anyhow};
 use embar_fabric::Region;
+use embar_fabric::error::RegionError;
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::records::{BrokerRow, BrokerState};
 use embar_fabric::region::Probe;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::regions;
+
+/// How long a command that was killed may take to let go of its region.
+const ENDING_WITHIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Who has a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,18 +92,97 @@ pub fn tenure(dir: &Path, id: u16) -> Tenure {
     tenures.map_or(Tenure::Free { is_unused: true }, |it| it.of(id))
 }
 
-/// Says that this process supervises a region, for as long as it lives: no other command takes its brokers for left alone.
+/// Says that this process supervises a region, for as long as it lives: no other command takes its brokers for left alone,
+/// or starts any. It is a lock on the region's directory, so that is there before the region, and outlasts its files.
 #[derive(Debug)]
 pub struct Supervision {
-    _lock: File,
+    lock: File,
+    dir: PathBuf,
 }
 
 impl Supervision {
-    /// `None` if another process does, or there is no region.
-    pub fn of(dir: &Path) -> Option<Self> {
-        let lock = File::open(dir).ok()?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(Self { _lock: lock })
+    /// Makes the directory if it is not there, and locks it.
+    ///
+    /// # Errors
+    /// Another process supervises the region.
+    pub fn over(dir: &Path) -> Result<Self> {
+        let deadline = Instant::now() + ENDING_WITHIN;
+        loop {
+            let opened = make(dir).and_then(|()| File::open(dir));
+            let lock = match opened {
+                // Somebody tidies an empty directory, or its empty parent, away.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline =>
+                {
+                    continue;
+                }
+                opened => opened.map_err(|error| cannot_have(dir, error))?,
+            };
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    let dir = dir.to_owned();
+                    let it = Self { lock, dir };
+                    if it.holds() {
+                        return Ok(it);
+                    }
+                }
+                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
+                Err(Errno::WOULDBLOCK) => return Err(in_use(dir)),
+                Err(error) => {
+                    let why = format!("cannot lock the region's directory {}", dir.display());
+                    return Err(anyhow::Error::from(error).context(why));
+                }
+            }
+        }
+    }
+
+    /// Whether the directory that is there is the one that is locked: somebody may have removed it.
+    pub fn holds(&self) -> bool {
+        let id = |it: Metadata| (it.dev(), it.ino());
+        let found = fs::metadata(&self.dir).map(id).ok();
+        found.is_some() && found == self.lock.metadata().map(id).ok()
+    }
+}
+
+impl Drop for Supervision {
+    fn drop(&mut self) {
+        // Of a start that failed nothing is left: the directory goes if it is empty, and still the one that is locked.
+        if self.holds() {
+            let _in_use = fs::remove_dir(&self.dir);
+        }
+    }
+}
+
+/// As private as the region that it is for.
+fn make(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// In the words of whoever would make the region.
+fn cannot_have(dir: &Path, error: io::Error) -> anyhow::Error {
+    let dir = dir.to_owned();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => RegionError::Permissions { path: dir }.into(),
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            RegionError::Exists { dir }.into()
+        }
+        _ => anyhow::Error::from(error).context(format!(
+            "cannot make the region's directory {}",
+            dir.display()
+        )),
+    }
+}
+
+fn in_use(dir: &Path) -> anyhow::Error {
+    match Region::probe(dir) {
+        Probe::InUse { rows } if !rows.is_empty() => {
+            let dir = dir.to_owned();
+            RegionError::InUse { dir, rows }.into()
+        }
+        _ => anyhow!(
+            "region {} is in use by another command, whose brokers are just starting or ending: stop it, or use another --region",
+            dir.display()
+        ),
     }
 }
 
@@ -102,11 +193,34 @@ mod tests {
     #[test]
     fn one_process_at_a_time_supervises_a_region() {
         let dir = tempfile::tempdir().expect("a directory");
-        let first = Supervision::of(dir.path());
-        assert!(first.is_some() && Supervision::of(dir.path()).is_none());
+        let region = dir.path().join("parent/region");
+        let first = Supervision::over(&region).expect("nobody has it");
+        let refused = Supervision::over(&region).expect_err("taken").to_string();
+        assert!(refused.contains("in use"), "{refused}");
         drop(first);
-        assert!(Supervision::of(dir.path()).is_some());
-        assert!(Supervision::of(&dir.path().join("nothing")).is_none());
+        assert!(!region.exists(), "it was not used");
+        let again = Supervision::over(&region).expect("nobody has it");
+        fs::write(region.join("control"), "").expect("room");
+        drop(again);
+        assert!(region.exists(), "somebody needs it");
+        let refused = Supervision::over(&region.join("control")).expect_err("a file");
+        assert!(
+            refused.to_string().contains("already holds files"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_lock_on_a_directory_that_was_removed_is_no_lock() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let region = dir.path().join("region");
+        let first = Supervision::over(&region).expect("nobody has it");
+        fs::remove_dir(&region).expect("it is empty");
+        assert!(!first.holds());
+        let second = Supervision::over(&region).expect("nobody has the new one");
+        assert!(!first.holds() && second.holds());
+        drop(first);
+        assert!(region.exists(), "it is another's");
     }
 
     #[test]

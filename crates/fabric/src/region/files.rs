@@ -169,6 +169,18 @@ impl Region<Mapped> {
     ///
     /// Refuses a directory that holds anything else.
     pub fn remove(dir: &Path) -> Result<(), RegionError> {
+        let _locks = Self::remove_files(dir)?;
+        fs::remove_dir(dir).map_err(|e| RegionError::io("removing", dir, e))
+    }
+
+    /// As [`Region::remove`], but the directory stays, for a region that is to be made anew, and with it a lock that
+    /// somebody has on it.
+    pub fn discard(dir: &Path) -> Result<(), RegionError> {
+        Self::remove_files(dir).map(drop)
+    }
+
+    /// The locks are to be held until nobody can claim a row any more.
+    fn remove_files(dir: &Path) -> Result<Vec<File>, RegionError> {
         let names = region_files(dir)?;
         // Held until the files are gone, so that nobody claims a row half-way through.
         let mut locks = Vec::new();
@@ -189,7 +201,7 @@ impl Region<Mapped> {
             let path = dir.join(name);
             fs::remove_file(&path).map_err(|e| RegionError::io("removing", path, e))?;
         }
-        fs::remove_dir(dir).map_err(|e| RegionError::io("removing", dir, e))
+        Ok(locks)
     }
 
     /// Claims a row for this process, with the next incarnation. Who first claims a spare makes its
