@@ -86,9 +86,10 @@ pub fn remove(dir: &Path) -> bool {
         Probe::InUse { .. } | Probe::Denied => false,
         Probe::Absent => !dir.exists() || fs::remove_dir(dir).is_ok(),
         // It takes away files of a region only: a directory that holds others stays.
-        Probe::Stale { .. } | Probe::OtherVersion { .. } | Probe::Damaged(_) => {
-            Region::remove(dir).is_ok()
-        }
+        Probe::Stale { .. }
+        | Probe::Unfinished
+        | Probe::OtherVersion { .. }
+        | Probe::Damaged(_) => Region::remove(dir).is_ok(),
     }
 }
 

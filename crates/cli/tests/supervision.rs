@@ -146,6 +146,37 @@ fn of_two_that_start_on_one_region_one_is_refused() {
 }
 
 #[test]
+fn a_start_that_was_interrupted_leaves_nothing_in_the_way_of_the_next() {
+    let space = Space::new();
+    let mut first = up_command(&space, &[])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("embar starts");
+    let control = space.region().join("control");
+    eventually("the region is being made", || control.exists());
+    signal(first.id(), "INT");
+    end_of(&mut first);
+    // It may have been whole by then.
+    if control.exists() {
+        std::fs::remove_dir_all(space.region()).expect("nobody uses it");
+    }
+    // So it looks when all of them were killed at once.
+    std::fs::create_dir_all(space.region()).expect("room");
+    std::fs::write(&control, [0; 8192]).expect("room");
+    std::fs::write(space.region().join("owner-0"), "").expect("room");
+    let up = Up::start(&space, &[]);
+    assert!(
+        told(&space).contains("was interrupted before it held anything"),
+        "{}",
+        told(&space)
+    );
+    up.produce("t", 0..100);
+    assert_eq!(up.consume("t"), (0..100).collect::<Vec<_>>());
+    up.stop();
+}
+
+#[test]
 fn a_stopped_broker_of_an_earlier_up_is_taken_over_when_it_runs_again() {
     let space = Space::new();
     let up = Up::start(&space, &[]);

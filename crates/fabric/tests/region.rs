@@ -309,7 +309,8 @@ fn damage_is_told_from_another_version_and_from_absence() {
     for (expected, damage) in damages {
         let tmp = scratch();
         let dir = tmp.path().join("region");
-        drop(create(&dir));
+        // Somebody had a row, so there may be data.
+        drop(create(&dir).claim(1).expect("free"));
         damage(&dir).expect("damaged");
         let refused = open(&dir).expect_err("damaged");
         assert!(matches!(refused, RegionError::Damaged { .. }), "{refused}");
@@ -322,6 +323,39 @@ fn damage_is_told_from_another_version_and_from_absence() {
         open(Path::new("/nonexistent/region")),
         Err(RegionError::NotFound { .. })
     ));
+}
+
+#[test]
+fn an_interrupted_creation_is_told_from_damage() {
+    let tmp = scratch();
+    let dir = tmp.path().join("region");
+    let cut: [fn(&Path) -> std::io::Result<()>; 3] = [
+        |dir| fs::write(dir.join("control"), ""),
+        |dir| fs::write(dir.join("control"), [0; 100]),
+        |dir| {
+            fs::write(dir.join("control"), vec![0; 1 << 20])?;
+            fs::remove_file(dir.join("blog-2"))
+        },
+    ];
+    for cut in cut {
+        drop(create(&dir));
+        cut(&dir).expect("ours");
+        assert_eq!(Region::probe(&dir), Probe::Unfinished);
+        assert!(matches!(open(&dir), Err(RegionError::Damaged { .. })));
+        Region::discard(&dir).expect("nobody uses it");
+        assert_eq!(Region::probe(&dir), Probe::Absent);
+        assert!(dir.exists(), "for whoever has a lock on it");
+    }
+    // What somebody claimed, or what is not ours, is not made anew by itself.
+    drop(create(&dir).claim(2).expect("free"));
+    fs::write(dir.join("control"), "").expect("ours");
+    assert!(matches!(Region::probe(&dir), Probe::Damaged(_)));
+    Region::discard(&dir).expect("nobody uses it");
+    fs::write(dir.join("control"), "a user's own").expect("room");
+    assert!(matches!(Region::probe(&dir), Probe::Damaged(_)));
+    fs::write(dir.join("control"), "").expect("room");
+    fs::write(dir.join("precious"), "").expect("room");
+    assert!(matches!(Region::probe(&dir), Probe::Damaged(_)));
 }
 
 #[test]

@@ -62,6 +62,11 @@ pub(super) fn lead(
         Probe::Damaged(_) if !dir.join(CONTROL_FILE).exists() => {
             create(dir, &geometry, spec.coherence, progress)?
         }
+        Probe::Unfinished => {
+            tracing::warn!(dir = %dir.display(), "the creation of this region was interrupted: it is made anew");
+            Region::discard(dir)?;
+            create(dir, &geometry, spec.coherence, progress)?
+        }
         Probe::Damaged(_) | Probe::OtherVersion { .. } if spec.fresh => {
             Region::discard(dir)?;
             create(dir, &geometry, spec.coherence, progress)?

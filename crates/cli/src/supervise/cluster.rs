@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use embar_fabric::{Probe, Region};
 
 use super::child::{Child, Event, tail};
 use super::plan::{Plan, Role};
@@ -102,7 +103,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts all brokers and returns when they serve. On an error, nothing is left running that it started.
+    /// Starts all brokers and returns when they serve. On an error, nothing is left that it started or made, but a region
+    /// that is whole.
     ///
     /// Processes of the region that live and are not ours stay: see [`Cluster::strangers`].
     pub fn start(plan: Plan, context: &Context) -> Result<Self> {
@@ -122,18 +124,33 @@ impl Cluster {
             postponed: VecDeque::new(),
             strangers: BTreeMap::new(),
         };
+        match cluster.bring_up(context) {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                cluster.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    fn bring_up(&mut self, context: &Context) -> Result<()> {
         let bar = context
             .output
-            .bytes_bar("reserving memory", cluster.plan.region_bytes);
-        if !cluster.finds_head(context)? {
-            cluster.spawn(0)?;
+            .bytes_bar("reserving memory", self.plan.region_bytes);
+        if !self.plan.fresh && Region::probe(&self.plan.region) == Probe::Unfinished {
+            context.output.note(format_args!(
+                "the creation of {} was interrupted before it held anything: it is made anew",
+                self.plan.region.display()
+            ));
         }
-        cluster.await_ready(&bar)?;
-        for id in cluster.rows_to_start() {
-            cluster.spawn(id)?;
+        if !self.finds_head(context)? {
+            self.spawn(0)?;
         }
-        cluster.await_ready(&bar)?;
-        Ok(cluster)
+        self.await_ready(&bar)?;
+        for id in self.rows_to_start() {
+            self.spawn(id)?;
+        }
+        self.await_ready(&bar)
     }
 
     /// Rows that processes had which this command did not start, and their process ids.

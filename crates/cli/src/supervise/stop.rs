@@ -2,11 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use embar_fabric::{Probe, Region};
+
 use super::cluster::{Cluster, Slot};
 use crate::regions;
 
 /// What a broker may take beyond its grace before it is killed.
 const BEYOND_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a start that is given up may take to end.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often ended processes are looked for; a shutdown takes no longer than this more than it must.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -23,6 +28,12 @@ impl Cluster {
         killed.extend(drain(standbys, data_end, patience));
         killed.extend(drain(head, 0, patience));
         killed
+    }
+
+    /// Ends a cluster that is not to, or cannot, go on to start. Those that do not listen yet, as they reserve memory or
+    /// recover, are killed after a moment.
+    pub(super) fn give_up(mut self) {
+        drain(&mut self.slots, 0, GIVEN_UP_WITHIN);
     }
 }
 
@@ -49,6 +60,10 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         for slot in &mut self.slots {
             slot.child = None;
+        }
+        if Region::probe(&self.plan.region) == Probe::Unfinished {
+            // The head was killed while it made the region. Nobody else does that, as we have the lock on its directory.
+            let _made_anew_next_time = Region::discard(&self.plan.region);
         }
         if self.plan.temporary {
             // The head did it unless it was killed.

@@ -2,10 +2,11 @@
 //!
 //! `control`: superblock and tables. `blog-<row>`: payload of one data broker; of a spare row it is
 //! made by whoever claims the row first. `owner-<row>`: the lock of a row. The superblock is stored
-//! last, so a creation that was interrupted leaves something that no one takes for a region.
+//! last, so a creation that was interrupted leaves something that no one takes for a region, and that
+//! is told from a damaged one: see [`Probe::Unfinished`].
 
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,8 +37,11 @@ fn unfinished_blog_name(row: u16) -> String {
     format!("blog-{row}.new")
 }
 
+/// How the names of all owner files begin.
+const OWNER: &str = "owner-";
+
 fn owner_name(row: u16) -> String {
-    format!("owner-{row}")
+    format!("{OWNER}{row}")
 }
 
 /// Every name that a region's directory may hold.
@@ -71,6 +75,8 @@ pub enum Probe {
         /// Its shape.
         geometry: Geometry,
     },
+    /// A region whose creation was interrupted: nobody ever had a row of it, so it holds no data.
+    Unfinished,
     /// Not a region, or not a complete one. The text says what is wrong.
     Damaged(String),
     /// A region of another version.
@@ -152,10 +158,14 @@ impl Region<Mapped> {
         let found = holders(dir).and_then(|rows| match rows {
             Some(rows) => Ok(Probe::InUse { rows }),
             None if is_absent(dir)? => Ok(Probe::Absent),
-            None => Self::open(dir, Coherence::Coherent).map(|region| Probe::Stale {
-                created: region.created(),
-                geometry: region.geometry().clone(),
-            }),
+            None => match Self::open(dir, Coherence::Coherent) {
+                Ok(region) => Ok(Probe::Stale {
+                    created: region.created(),
+                    geometry: region.geometry().clone(),
+                }),
+                Err(RegionError::Damaged { .. }) if is_unfinished(dir)? => Ok(Probe::Unfinished),
+                Err(error) => Err(error),
+            },
         });
         found.unwrap_or_else(|error| match error {
             RegionError::OtherVersion { found, ours, .. } => Probe::OtherVersion { found, ours },
@@ -341,6 +351,31 @@ fn read_superblock(dir: &Path) -> Result<(File, Superblock), RegionError> {
     }
     let superblock = Superblock::decode_either(&page).map_err(|e| invalid(dir, e))?;
     Ok((file, superblock))
+}
+
+/// Whether a region's creation was interrupted: its first page, as far as it is there, is zeros, and no owner file was
+/// ever written to. Whoever claims a row does that first, and a creation ends with the superblock, so a superblock that
+/// was lost of a region that may hold data is told from one that never was.
+fn is_unfinished(dir: &Path) -> Result<bool, RegionError> {
+    let Ok(names) = region_files(dir) else {
+        return Ok(false);
+    };
+    let io = |name: &str, e| RegionError::io("reading", dir.join(name), e);
+    let mut page = Vec::new();
+    let read = open_file(dir, CONTROL)?
+        .take(SUPERBLOCK_BYTES)
+        .read_to_end(&mut page);
+    read.map_err(|e| io(CONTROL, e))?;
+    if page.iter().any(|byte| *byte != 0) {
+        return Ok(false);
+    }
+    for name in names.iter().filter(|name| name.starts_with(OWNER)) {
+        let found = fs::metadata(dir.join(name)).map_err(|e| io(name, e))?;
+        if found.len() > 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn is_absent(dir: &Path) -> Result<bool, RegionError> {

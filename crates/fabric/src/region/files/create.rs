@@ -84,7 +84,8 @@ impl Drop for Made {
             return;
         }
         // Nothing more can be done about what cannot be removed; the error that led here matters.
-        for file in &self.files {
+        // The control file last: what is left if this is interrupted is known by it.
+        for file in self.files.iter().rev() {
             let _unremovable = fs::remove_file(file);
         }
         if let Some(dir) = &self.dir {
@@ -126,7 +127,12 @@ fn make_files(
     };
     let control = make(CONTROL)?;
     // Held until the region is complete: nobody removes it half-way.
-    owner::try_lock(&control).map_err(|e| RegionError::io("locking", dir, e))?;
+    if !owner::try_lock(&control).map_err(|e| RegionError::io("locking", dir, e))? {
+        // Somebody takes what was just begun for what was interrupted.
+        return Err(RegionError::Exists {
+            dir: dir.to_owned(),
+        });
+    }
     let control_bytes = Layout::new(geometry).control_bytes();
     sized(&control, CONTROL, control_bytes)?;
     let mut blogs = Vec::new();
