@@ -39,10 +39,12 @@ use threads::Threads;
 /// What a start is busy with; it can take seconds for large regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Asking the kernel for this much memory.
+    /// Asking the kernel for memory.
     Reserving {
-        /// Bytes.
-        bytes: u64,
+        /// Bytes done.
+        done: u64,
+        /// Bytes in all.
+        total: u64,
     },
     /// Touching every page, so that no batch has to wait for one.
     Prefault {
@@ -51,7 +53,7 @@ pub enum Progress {
         /// Bytes in all.
         total: u64,
     },
-    /// Checking what a dead owner of this row left, and waiting for the sequencer to know of it.
+    /// Checking what a dead owner of this row left, and waiting for the sequencer to know of it; told every second.
     Recovering,
     /// Serving.
     Ready,

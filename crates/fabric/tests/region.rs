@@ -359,6 +359,18 @@ fn an_interrupted_creation_is_told_from_damage() {
 }
 
 #[test]
+fn a_creation_tells_how_far_it_is() {
+    let tmp = scratch();
+    let told = std::cell::RefCell::new(Vec::new());
+    let tell = |done| told.borrow_mut().push(done);
+    let dir = tmp.path().join("region");
+    Region::create_and_tell(&dir, &small(), Coherence::Coherent, &tell).expect("room");
+    let told = told.into_inner();
+    assert!(told.is_sorted() && told.len() >= 3, "{told:?}");
+    assert_eq!(told.last(), Some(&small().total_bytes()));
+}
+
+#[test]
 fn another_version_is_refused_and_can_be_removed() {
     let tmp = scratch();
     let dir = tmp.path().join("region");

@@ -86,10 +86,13 @@ fn create(
     coherence: Coherence,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Region<Mapped>, StartError> {
-    progress(Progress::Reserving {
-        bytes: geometry.total_bytes(),
-    });
-    Ok(Region::create(dir, geometry, coherence)?)
+    let total = geometry.total_bytes();
+    Ok(Region::create_and_tell(
+        dir,
+        geometry,
+        coherence,
+        &|done| progress(Progress::Reserving { done, total }),
+    )?)
 }
 
 /// Whether rows are held, but not the head's. None at all are while the region is being created.

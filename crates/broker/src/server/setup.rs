@@ -1,7 +1,9 @@
 //! From a role to a broker that is ready to serve: region, row, sequencer, log.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use embar_fabric::memory::Mapped;
@@ -25,6 +27,8 @@ use crate::topics::TopicTable;
 const SEQUENCED_WITHIN: Duration = Duration::from_secs(60);
 /// How often it looks meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How often one that recovers says so.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// A broker that has everything but a listener.
 pub(super) struct Joined {
@@ -81,12 +85,13 @@ pub(super) fn join(
     };
     let head_cells = (row == HEAD).then(|| region.cell_writer(&claim));
     let topics = TopicTable::attach(&region, head_cells);
-    progress(Progress::Recovering);
     let (log, recovered) = if region.geometry().takes_data(row) {
         let known: Vec<_> = topics.iter().cloned().collect();
         let marks = Watermarks::of(region.geometry().blog_bytes, &config);
-        let mut log = Log::open(&region, &claim, marks, &known);
-        await_sequencer(&mut log)?;
+        let log = tell_while(progress, || {
+            let mut log = Log::open(&region, &claim, marks, &known);
+            await_sequencer(&mut log).map(|()| log)
+        })??;
         let recovered = log.recovered();
         (Some(log), recovered)
     } else {
@@ -110,6 +115,30 @@ pub(super) fn join(
     })
 }
 
+/// Recovers, and says every second that it goes on: it is a pass over this broker's memory and then a wait that
+/// ends by itself, so a process that runs gets on with it.
+fn tell_while<T>(
+    progress: &(dyn Fn(Progress) + Sync),
+    recover: impl FnOnce() -> T,
+) -> io::Result<T> {
+    let (over, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        std::thread::Builder::new()
+            .name("embar-recovers".into())
+            .spawn_scoped(scope, move || {
+                loop {
+                    progress(Progress::Recovering);
+                    if ended.recv_timeout(TELL_EVERY) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
+                }
+            })?;
+        // Also when it panics, or the thread that tells would be waited for.
+        let _over = over;
+        Ok(recover())
+    })
+}
+
 /// Until it has taken what this row's owner before left, its order is not known.
 fn await_sequencer(log: &mut Log<Mapped>) -> Result<(), StartError> {
     let mut waits_since = Instant::now();
@@ -123,5 +152,28 @@ fn await_sequencer(log: &mut Log<Mapped>) -> Result<(), StartError> {
             }
             Rejoin::Waits => std::thread::sleep(LOOK_EVERY),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_recovery_that_takes_long_says_that_it_goes_on() {
+        let told = AtomicU32::new(0);
+        let tell = |step| {
+            assert_eq!(step, Progress::Recovering);
+            told.fetch_add(1, Ordering::Relaxed);
+        };
+        let recover = || {
+            while told.load(Ordering::Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            7
+        };
+        assert_eq!(tell_while(&tell, recover).expect("a thread"), 7);
     }
 }

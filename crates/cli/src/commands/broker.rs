@@ -295,22 +295,48 @@ struct Narrator {
 
 impl Narrator {
     fn tell(&self, step: &Progress) {
-        if !self.on {
+        let Some(report) = report(step).filter(|_| self.on) else {
             return;
+        };
+        let is_end = matches!(report, Report::Prefault { done, total } if done == total);
+        let now = self.started.elapsed().as_millis() as u64;
+        let last = self.last_ms.load(Ordering::Relaxed);
+        let due = is_end || now >= last + 50;
+        if due
+            && self
+                .last_ms
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            // Who does not hear it waits no longer.
+            let _shown = say(&report);
         }
-        if let Progress::Prefault { done, total } = *step {
-            let now = self.started.elapsed().as_millis() as u64;
-            let last = self.last_ms.load(Ordering::Relaxed);
-            let due = done == total || now >= last + 50;
-            if due
-                && self
-                    .last_ms
-                    .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok()
-            {
-                // Only a bar is at stake.
-                let _shown = say(&Report::Prefault { done, total });
-            }
+    }
+}
+
+/// What the parent is told of a step: all that can take long, as it ends a start that says nothing.
+fn report(step: &Progress) -> Option<Report> {
+    match *step {
+        Progress::Reserving { .. } | Progress::Recovering => Some(Report::Busy),
+        Progress::Prefault { done, total } => Some(Report::Prefault { done, total }),
+        Progress::Ready => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_is_told_of_all_that_takes_long() {
+        let (done, total) = (1, 2);
+        for step in [
+            Progress::Reserving { done, total },
+            Progress::Prefault { done, total },
+            Progress::Recovering,
+        ] {
+            assert!(report(&step).is_some(), "{step:?}");
         }
+        assert_eq!(report(&Progress::Ready), None, "that is a line of its own");
     }
 }

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::exit::{Problem, USAGE};
 use crate::output::Bar;
 
-/// How long a broker may be silent before it serves. Prefaulting reports all the time.
+/// How long brokers may be silent before they serve: in each step that takes long they say all the time how it goes on.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How soon an ended process must be gone after it closed its output.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);
@@ -313,6 +313,8 @@ impl Cluster {
                 }
                 None
             }
+            // That it was heard is all that matters.
+            Report::Busy => None,
             Report::Left { id } => {
                 self.slots[slot].left = true;
                 self.slots[slot].broker = None;

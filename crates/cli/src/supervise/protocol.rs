@@ -14,6 +14,8 @@ pub enum Report {
         /// Bytes in all.
         total: u64,
     },
+    /// It goes on with something else that takes long.
+    Busy,
     /// It serves.
     Ready {
         /// Its row.
@@ -55,6 +57,7 @@ impl fmt::Display for Report {
                 f,
                 "ready id={id} address={address} pid={pid} topics={topics} batches={batches}"
             ),
+            Self::Busy => f.write_str("busy"),
             Self::Left { id } => write!(f, "left id={id}"),
             Self::Failed { code, message } => write!(
                 f,
@@ -73,7 +76,8 @@ impl FromStr for Report {
     type Err = Unknown;
 
     fn from_str(line: &str) -> Result<Self, Unknown> {
-        let (kind, fields) = line.trim_end().split_once(' ').ok_or(Unknown)?;
+        let line = line.trim_end();
+        let (kind, fields) = line.split_once(' ').unwrap_or((line, ""));
         let fields = Fields(fields);
         match kind {
             "prefault" => Ok(Self::Prefault {
@@ -87,6 +91,7 @@ impl FromStr for Report {
                 topics: fields.parse("topics")?,
                 batches: fields.parse("batches")?,
             }),
+            "busy" => Ok(Self::Busy),
             "left" => Ok(Self::Left {
                 id: fields.parse("id")?,
             }),
@@ -132,7 +137,8 @@ mod tests {
             message: "port in use: choose another code=9".into(),
         };
         let left = Report::Left { id: 2 };
-        for report in [ready, failed, left, Report::Prefault { done: 1, total: 2 }] {
+        let prefault = Report::Prefault { done: 1, total: 2 };
+        for report in [ready, failed, left, prefault, Report::Busy] {
             assert_eq!(report.to_string().parse::<Report>(), Ok(report));
         }
     }

@@ -113,10 +113,22 @@ impl Region<Mapped> {
         geometry: &Geometry,
         coherence: Coherence,
     ) -> Result<Self, RegionError> {
+        Self::create_and_tell(dir, geometry, coherence, &|_| ())
+    }
+
+    /// As [`Region::create`]; `progress(done)` counts the bytes that are reserved and is called after each 256 MiB, and
+    /// more often.
+    pub fn create_and_tell(
+        dir: &Path,
+        geometry: &Geometry,
+        coherence: Coherence,
+        progress: &dyn Fn(u64),
+    ) -> Result<Self, RegionError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let made = make_parent(dir).and_then(|()| create::region(dir, geometry, coherence));
+            let made =
+                make_parent(dir).and_then(|()| create::region(dir, geometry, coherence, progress));
             match made {
                 // Somebody tidies the empty parent away while it is made, or just after.
                 Err(RegionError::Io { source, .. })

@@ -1,5 +1,6 @@
 //! Creating a region: all of it, or nothing.
 
+use std::cell::Cell;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -19,6 +20,7 @@ pub(super) fn region(
     dir: &Path,
     geometry: &Geometry,
     coherence: Coherence,
+    progress: &dyn Fn(u64),
 ) -> Result<Region<Mapped>, RegionError> {
     geometry.validate()?;
     let needed = geometry.total_bytes();
@@ -28,7 +30,14 @@ pub(super) fn region(
         files: Vec::new(),
         keep: false,
     };
-    let region = make_files(dir, geometry, coherence, &mut made, &space::reserve)?;
+    let done = Cell::new(0);
+    let reserve = |file: &File, len| {
+        space::reserve_and_tell(file, len, &|bytes| {
+            done.set(done.get() + bytes);
+            progress(done.get());
+        })
+    };
+    let region = make_files(dir, geometry, coherence, &mut made, &reserve)?;
     made.keep = true;
     Ok(region)
 }

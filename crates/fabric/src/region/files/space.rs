@@ -9,8 +9,8 @@ use rustix::fs::{FallocateFlags, fallocate, statfs};
 
 use crate::error::RegionError;
 
-/// Bytes reserved per call: a signal interrupts, and undoes, a whole call.
-const RESERVE_BYTES: u64 = 1 << 30;
+/// Bytes reserved per call, between two reports of progress: a signal interrupts, and undoes, a whole call.
+const RESERVE_BYTES: u64 = 256 << 20;
 /// `f_type` of a tmpfs, whose pages are memory.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
@@ -33,11 +33,19 @@ pub(super) fn check(file_system: &Path, dir: &Path, needed: u64) -> Result<(), R
 
 /// Reserves `len` bytes for the file.
 pub(super) fn reserve(file: &File, len: u64) -> io::Result<()> {
+    reserve_and_tell(file, len, &|_| ())
+}
+
+/// The same, and says how many bytes were added, after each [`RESERVE_BYTES`].
+pub(super) fn reserve_and_tell(file: &File, len: u64, added: &dyn Fn(u64)) -> io::Result<()> {
     let mut at = 0;
     while at < len {
         let bytes = RESERVE_BYTES.min(len - at);
         match fallocate(file, FallocateFlags::empty(), at, bytes) {
-            Ok(()) => at += bytes,
+            Ok(()) => {
+                at += bytes;
+                added(bytes);
+            }
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
