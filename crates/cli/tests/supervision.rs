@@ -6,6 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use common::{Space, Up, embar, end_of, eventually, is_running, run, signal, up_command};
+use embar_fabric::memory::{Coherence, Mapped};
+use embar_fabric::records::BrokerState;
+use embar_fabric::region::Region;
 use serde_json::Value;
 
 fn told(space: &Space) -> String {
@@ -112,6 +115,39 @@ fn a_broker_that_dies_while_the_head_stands_still_serves_again() {
     assert_eq!(broker(&up, 2)["incarnation"], 2);
     assert_eq!(up.consume("t"), (0..10_000).collect::<Vec<_>>());
     up.stop();
+}
+
+#[test]
+fn a_broker_that_left_and_was_killed_before_it_could_say_so_is_not_started_again() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    signal(up.child.id(), "STOP");
+    eventually("it is stopped", || is_stopped(up.child.id()));
+    signal(up.pids()[1], "KILL");
+    let region: Region<Mapped> =
+        Region::open(&space.region(), Coherence::Coherent).expect("it is there");
+    let mut claim = None;
+    eventually("its row is free", || {
+        claim = region.claim(1).ok();
+        claim.is_some()
+    });
+    let claim = claim.expect("it was claimed");
+    let mut row = region.broker_row(1).found().expect("its row");
+    row.set_broker_state(BrokerState::Left);
+    region.broker_row_writer(&claim).store(&row);
+    drop(claim);
+    signal(up.child.id(), "CONT");
+    eventually("it says so", || {
+        told(&space).contains("broker 1 has left the cluster")
+    });
+    up.stop();
+    assert!(!told(&space).contains("restarted"), "{}", told(&space));
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default();
+    state.trim_start().starts_with('T')
 }
 
 #[test]

@@ -55,10 +55,14 @@ impl<'a> Watch<'a> {
     }
 
     fn start(&mut self, id: u16) {
-        if let Tenure::Held { pid, .. } = self.cluster.tenure(id) {
-            self.stranger(id, pid);
-        } else if let Err(error) = self.cluster.restart(id) {
-            self.died(id, &format!("cannot be started: {}", exit::explain(&error)));
+        match self.cluster.tenure(id) {
+            Tenure::Held { pid, .. } => self.stranger(id, pid),
+            Tenure::Left => self.left(id),
+            Tenure::Free { .. } => {
+                if let Err(error) = self.cluster.restart(id) {
+                    self.died(id, &format!("cannot be started: {}", exit::explain(&error)));
+                }
+            }
         }
     }
 
@@ -76,6 +80,10 @@ impl<'a> Watch<'a> {
     }
 
     fn died(&mut self, id: u16, how: &str) {
+        // It had left the cluster, and was killed before it could say so here.
+        if self.cluster.tenure(id) == Tenure::Left {
+            return self.left(id);
+        }
         let wait = self.keeper.ended(id, Instant::now());
         self.note(format_args!(
             "broker {id} {how}\nbroker {id} is restarted in {wait:?}"
