@@ -118,9 +118,11 @@ fn client_code(error: &embar_client::Error) -> Option<u8> {
         | Error::BrokerLost { .. }
         | Error::AllBrokersLost { .. } => Some(CANNOT_CONNECT),
         Error::BadAddress { .. } | Error::BadSetting { .. } => Some(USAGE),
-        Error::InDoubt | Error::Lost { .. } | Error::BrokenOrder { .. } | Error::Evicted { .. } => {
-            Some(DATA)
-        }
+        Error::InDoubt
+        | Error::Lost { .. }
+        | Error::BrokenOrder { .. }
+        | Error::Corrupt { .. }
+        | Error::Evicted { .. } => Some(DATA),
         _ => None,
     }
 }
@@ -177,6 +179,16 @@ mod tests {
         let nobody = embar_redis::Error::Unavailable { why };
         assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
         assert_eq!(code(&embar_redis::Error::TimedOut.into()), FAILURE);
+    }
+
+    #[test]
+    fn a_batch_that_is_damaged_is_data_that_was_changed() {
+        let corrupt = embar_client::Error::Corrupt {
+            broker: 1,
+            offset: 2,
+            cause: "x".into(),
+        };
+        assert_eq!(code(&corrupt.into()), DATA);
     }
 
     #[test]
