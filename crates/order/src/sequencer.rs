@@ -58,8 +58,6 @@ pub struct Step {
     pub ordered: usize,
     /// Rows (bit by bit) whose brokers were told something of their lanes.
     pub told: u128,
-    /// Whether chains that were deleted are still to go: the next step goes on.
-    pub closes: bool,
 }
 
 /// See the module.
@@ -141,7 +139,6 @@ impl<M: Memory> Sequencer<M> {
             taken,
             ordered,
             told: std::mem::take(&mut self.told),
-            closes: !self.closing.is_empty(),
         };
         self.lanes.grant(&mut self.core);
         step
@@ -342,6 +339,11 @@ impl<M: Memory> Sequencer<M> {
         if let Some(other) = other.filter(|other| *other != chain) {
             self.drop_chain(other);
         }
+    }
+
+    /// Whether chains that were closed are still to go: the next step goes on.
+    pub fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
     }
 
     /// As [`Sequencer::close_chain`], for all chains that do not exist any more.

@@ -285,14 +285,13 @@ impl Thread {
             taken,
             ordered,
             told,
-            closes,
         } = sequencer.step(now, &|chain| self.chains.exists(chain));
         // What was ordered is news for all who export it.
         let whom = if ordered > 0 { EVERYBODY } else { told };
         if whom != 0 {
             self.brokers.ring(whom);
         }
-        taken.max(usize::from(whom != 0 || closes))
+        taken.max(usize::from(whom != 0 || sequencer.is_closing()))
     }
 
     /// Sleeps until somebody rings, a lease of the core's ends, or `most` nanoseconds have passed.

@@ -388,9 +388,8 @@ impl World {
                     taken,
                     ordered,
                     told,
-                    closes,
                 } = step;
-                if taken + ordered > 0 || told != 0 || closes {
+                if taken + ordered > 0 || told != 0 {
                     self.note(format_args!("broker {row}: {step:?}"));
                     let now = self.now;
                     if let Some(host) = self.host_mut(row) {
