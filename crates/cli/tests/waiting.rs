@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -21,14 +21,24 @@ struct Talker {
 
 impl Talker {
     fn start(up: &Up, args: &[&str]) -> Self {
-        let mut child = up
-            .embar(args)
+        let mut talker = Self::spawn(up.embar(args).stdout(Stdio::piped()));
+        talker.out = gather(talker.child.stdout.take().expect("a pipe"));
+        talker
+    }
+
+    /// Nobody reads its output.
+    fn start_unheard(up: &Up, args: &[&str]) -> Self {
+        let (_gone, output) = std::io::pipe().expect("a pipe");
+        Self::spawn(up.embar(args).stdout(output))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("embar starts");
-        let out = gather(child.stdout.take().expect("a pipe"));
+        let out = Arc::default();
         let err = gather(child.stderr.take().expect("a pipe"));
         Self {
             input: child.stdin.take(),
@@ -65,6 +75,12 @@ impl Talker {
             text.lock().expect("no panic").clone()
         };
         (code, whole(&self.out), whole(&self.err))
+    }
+
+    /// The same once it has ended while its input was open.
+    fn end_by_itself(mut self) -> (Option<i32>, String, String) {
+        end_of(&mut self.child);
+        self.end()
     }
 }
 
@@ -176,7 +192,7 @@ fn lines_that_nobody_could_be_sent_are_not_in_doubt() {
     eventually("all are gone", || pids.iter().all(|pid| !is_running(*pid)));
     for mut produce in produce {
         produce.lines(10..15);
-        let (code, out, err) = produce.end();
+        let (code, out, err) = produce.end_by_itself();
         assert_ne!(code, Some(0), "{err}");
         assert!(
             err.contains("15 lines were read: 10 acknowledged, 0 in doubt, 5 not stored"),
@@ -190,6 +206,58 @@ fn lines_that_nobody_could_be_sent_are_not_in_doubt() {
             "{err}"
         );
     }
+}
+
+#[test]
+fn a_producer_whose_input_is_idle_gives_up_in_time_and_lines_in_doubt_are_told() {
+    let space = Space::new();
+    let up = Up::start(&space, &[]);
+    for (topic, order) in [("none", "0"), ("all", "5"), ("unheard", "5")] {
+        up.ok(&["topic", "create", topic, "--order", order]);
+    }
+    let mut produce = [
+        Talker::start(&up, &["produce", "none", "--timeout", "1s"]),
+        Talker::start(&up, &["produce", "all", "--timeout", "1s"]),
+        Talker::start_unheard(&up, &["--json", "produce", "unheard", "--timeout", "1s"]),
+    ];
+    for (it, topic) in produce.iter_mut().zip(["none", "all", "unheard"]) {
+        it.lines(0..10);
+        eventually("they are stored", || readable(&up, topic) == 10);
+    }
+    for pid in data_pids(&up) {
+        signal(pid, "STOP");
+    }
+    produce.iter_mut().for_each(|it| it.lines(10..11));
+    for produce in produce {
+        let (code, _, err) = produce.end_by_itself();
+        assert_eq!(code, Some(4), "{err}");
+        assert!(
+            err.contains("11 lines were read: 10 acknowledged, 1 in doubt, 0 not stored"),
+            "{err}"
+        );
+        assert!(
+            err.contains("nothing was acknowledged for 1s: waiting for "),
+            "{err}"
+        );
+    }
+    for pid in data_pids(&up) {
+        signal(pid, "CONT");
+    }
+    up.stop();
+}
+
+#[test]
+fn a_producer_that_opens_has_the_time_of_that() {
+    let args = ["produce", "t", "--bootstrap", "127.0.0.1:1"];
+    let output = run(embar(&args).args(["--timeout", "500ms", "--open-timeout", "3s"]));
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    let said = waits(&err);
+    assert_eq!(said.len(), 1, "{err}");
+    assert!(
+        said[0].contains("gives up in ") && !said[0].contains("in 0s"),
+        "{err}"
+    );
 }
 
 #[test]

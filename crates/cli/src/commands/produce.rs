@@ -21,15 +21,11 @@ use self::lines::{Lines, Next};
 use self::tally::{Outcome, Tally};
 use crate::connect::ConnectArgs;
 use crate::context::Context;
-use crate::exit::Problem;
 use crate::size::{Size, mib_per_s, parse_duration, per_s};
 use crate::waiting::Narrator;
 
-/// How soon a signal is noticed while no input comes.
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+/// How soon a signal is noticed, and that nothing was acknowledged for too long.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Publish each line of the input as a message
 #[derive(Args, Debug)]
@@ -46,8 +42,9 @@ that names it, after everything before it was acknowledged. Ctrl-C sends what wa
 for its acknowledgement and ends; Ctrl-C again ends at once.
 
 After a second without progress standard error says whom it waits for. When nothing was
-acknowledged for --timeout it ends, and says how many lines were read, how many are acknowledged,
-how many are in doubt (sent, and stored or not: exit code 4), and how many are not stored.
+acknowledged for --timeout it ends, also while its input is still open, and says how many lines
+were read, how many are acknowledged, how many are in doubt (sent, and stored or not: exit code 4),
+and how many are not stored.
 
 JSON, one object at the end: topic, messages, bytes (keys and values), seconds, messages_per_s,
 mib_per_s, acks, lines (read), acknowledged (with acks 0: handed to the kernel), in_doubt,
@@ -110,13 +107,19 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
         return Err(crate::exit::usage("--key-separator must not be empty"));
     }
     let (lookout, tally) = (Lookout::new(), Arc::new(Tally::default()));
-    let _narrator = Narrator::start(&lookout, Some(args.timeout));
+    // Another limit ends that, and is known to whom is asked.
+    let opening = Narrator::start(&lookout, None);
     let publisher = open(args, &lookout, &tally)?;
+    drop(opening);
+    let _narrator = Narrator::start(&lookout, Some(args.timeout));
     let started = Instant::now();
     let mut job = Job {
         publisher: &publisher,
         separator: args.key_separator.as_deref().map(memmem::Finder::new),
+        timeout: args.timeout,
+        tally: &tally,
         context,
+        looked_at: started,
         lines: 0,
         messages: 0,
         bytes: 0,
@@ -127,11 +130,11 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
     let settled = settle(publisher, args.timeout);
     let elapsed = started.elapsed();
     let outcome = tally.of(lines);
-    report(args, (messages, bytes), outcome, elapsed, context)?;
+    let reported = report(args, (messages, bytes), outcome, elapsed, context);
     match (produced, settled) {
-        (produced, Ok(())) => produced,
-        (Ok(()), Err(error)) => Err(in_doubt(error, &outcome)),
-        (Err(first), Err(_)) => Err(in_doubt(first, &outcome)),
+        // What became of the lines counts for more than whether somebody reads it.
+        (Ok(()), Ok(())) => reported,
+        (Err(error), _) | (Ok(()), Err(error)) => Err(in_doubt(error, &outcome)),
     }
 }
 
@@ -227,7 +230,11 @@ fn report(
 struct Job<'a> {
     publisher: &'a Publisher,
     separator: Option<memmem::Finder<'a>>,
+    timeout: Duration,
+    tally: &'a Tally,
     context: &'a Context,
+    /// When it was last asked whether to go on.
+    looked_at: Instant,
     lines: u64,
     messages: u64,
     bytes: u64,
@@ -280,7 +287,7 @@ impl Job<'_> {
                         .map_err(|error| named(error, &input.name, number))?;
                 }
                 Next::Fill => {
-                    wait_for_input(lines.reader().as_fd(), self.context)?;
+                    self.wait_for_input(lines.reader().as_fd())?;
                     lines
                         .fill()
                         .with_context(|| format!("cannot read {}", input.name))?;
@@ -294,6 +301,46 @@ impl Job<'_> {
                 }
                 Next::End => return Ok(()),
             }
+        }
+    }
+
+    /// Returns when there is something to read; an error when the command is to end first.
+    fn wait_for_input(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK_EVERY.as_nanos() as i64,
+        };
+        loop {
+            self.look()?;
+            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+            match poll(&mut fds, Some(&wait)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                // Also at the end of a pipe, and for files, which are always ready.
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error).context("cannot wait for input"),
+            }
+        }
+    }
+
+    /// An error when a signal came, or nothing was acknowledged for too long: input that is idle, or comes slowly, is no
+    /// reason to wait longer.
+    fn look(&mut self) -> Result<()> {
+        self.context.interrupt.check()?;
+        if self.looked_at.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked_at = Instant::now();
+        let waits = self.publisher.waits();
+        match waits.filter(|it| it.waited >= self.timeout) {
+            Some(waits) => Err(anyhow!(
+                "nothing was acknowledged for {:?}: waiting for {waits}",
+                self.timeout
+            )),
+            None if self.tally.has_expired() => Err(anyhow!(
+                "no broker took what was read within {:?}: check `embar status`",
+                self.timeout
+            )),
+            None => Ok(()),
         }
     }
 
@@ -331,20 +378,4 @@ fn too_long(name: &str, number: u64, limit: usize) -> anyhow::Error {
         "{name}, line {number} is longer than a batch of {}: raise --batch-size; everything before it was published",
         Size(limit as u64)
     )
-}
-
-/// Returns when there is something to read; an error when a signal comes first.
-fn wait_for_input(fd: BorrowedFd<'_>, context: &Context) -> Result<()> {
-    loop {
-        if context.interrupt.is_raised() {
-            return Err(Problem::Interrupted.into());
-        }
-        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-        match poll(&mut fds, Some(&LOOK_EVERY)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            // Also at the end of a pipe, and for files, which are always ready.
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(error).context("cannot wait for input"),
-        }
-    }
 }

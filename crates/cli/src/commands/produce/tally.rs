@@ -1,6 +1,6 @@
 //! What became of the lines.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use embar_client::Error;
 use embar_client::publisher::Delivery;
@@ -11,6 +11,7 @@ use embar_meter::table::grouped;
 pub struct Tally {
     acknowledged: AtomicU64,
     in_doubt: AtomicU64,
+    expired: AtomicBool,
 }
 
 impl Tally {
@@ -20,9 +21,18 @@ impl Tally {
             Ok(_) => &self.acknowledged,
             Err(Error::InDoubt) => &self.in_doubt,
             // It is certain that these are not stored; they are what is left.
-            Err(_) => return,
+            Err(error) => {
+                let expired = matches!(error, Error::TimedOut { .. });
+                self.expired.fetch_or(expired, Ordering::Relaxed);
+                return;
+            }
         };
         counter.fetch_add(delivery.messages.into(), Ordering::Relaxed);
+    }
+
+    /// Whether no broker took some of them in time.
+    pub fn has_expired(&self) -> bool {
+        self.expired.load(Ordering::Relaxed)
     }
 
     /// Of so many lines that were read.
@@ -87,6 +97,16 @@ mod tests {
         tally.count(&of(1000, Ok(None)));
         tally.count(&of(20, Err(Error::InDoubt)));
         tally.count(&of(3, Err(Error::Closed)));
+        assert!(!tally.has_expired());
+        tally.count(&of(
+            1,
+            Err(Error::TimedOut {
+                what: "finding a broker",
+                limit: std::time::Duration::ZERO,
+                hint: String::new(),
+            }),
+        ));
+        assert!(tally.has_expired());
         let outcome = tally.of(1024);
         assert_eq!(
             outcome.to_string(),
