@@ -15,6 +15,7 @@ mod connect;
 mod context;
 mod exit;
 mod interrupt;
+mod logs;
 mod output;
 mod regions;
 mod settings;

@@ -62,7 +62,8 @@ fn maker(name: &str) -> Option<u32> {
     pid.split('.').next()?.parse().ok()
 }
 
-fn is_alive(pid: u32) -> bool {
+/// Whether there is such a process.
+pub fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 

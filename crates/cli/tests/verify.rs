@@ -4,7 +4,9 @@ mod common;
 
 use std::process::Stdio;
 
-use common::{embar, end_of, eventually, is_running, names_in, output_of, run, signal, text};
+use common::{
+    Space, embar, end_of, eventually, is_running, names_in, output_of, run, signal, text,
+};
 use serde_json::Value;
 
 /// A short run with room for everything many times over, which must find nothing.
@@ -266,8 +268,10 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
 
 #[test]
 fn ctrl_c_leaves_no_process_and_no_memory() {
+    let space = Space::new();
     let mut child = embar(&["verify", "order", "--pause", "broker", "--every", "200ms"])
         .args(["--region-size", "128MiB", "--rate", "1000"])
+        .env("TMPDIR", &space.dir)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -283,10 +287,12 @@ fn ctrl_c_leaves_no_process_and_no_memory() {
     assert_eq!(end_of(&mut child).code(), Some(130));
     assert!(family.into_iter().all(|pid| !is_running(pid)));
     assert!(!is_there(pid));
+    assert_eq!(names_in(&space.dir).len(), 0);
 }
 
 #[test]
 fn after_the_verifier_was_killed_nothing_runs() {
+    let space = Space::new();
     let child = embar(&[
         "verify",
         "order",
@@ -296,6 +302,7 @@ fn after_the_verifier_was_killed_nothing_runs() {
         "200ms",
     ])
     .args(["--region-size", "128MiB", "--rate", "1000"])
+    .env("TMPDIR", &space.dir)
     .stdout(Stdio::null())
     .stderr(Stdio::null())
     .spawn()
@@ -311,9 +318,12 @@ fn after_the_verifier_was_killed_nothing_runs() {
     eventually("all have ended", || {
         family.iter().all(|pid| !is_running(*pid))
     });
-    // The next run removes the memory, even one that cannot do anything else.
-    let next = run(&mut embar(&["verify", "order", "--message-size", "1"]));
-    assert!(!next.status.success());
+    assert_eq!(names_in(&space.dir).len(), 1, "its logs");
+    // The next run removes the memory and the logs, even one that cannot do anything else.
+    let mut next = embar(&["verify", "order", "--message-size", "1"]);
+    next.env("TMPDIR", &space.dir).stderr(Stdio::null());
+    let mut next = next.spawn().expect("embar starts");
+    assert!(!end_of(&mut next).success());
     assert!(!is_there(pid));
 }
 

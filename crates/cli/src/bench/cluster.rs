@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 
 use super::plan::BenchPlan;
 use crate::context::Context;
+use crate::logs;
 use crate::regions;
 use crate::settings::BrokerSettings;
 use crate::size::Size;
@@ -28,10 +29,7 @@ impl Private {
         metering: bool,
         context: &Context,
     ) -> Result<Self> {
-        let logs = tempfile::Builder::new()
-            .prefix("embar-logs-")
-            .tempdir()
-            .context("cannot make a directory for the brokers' logs")?;
+        let logs = logs::temporary()?;
         let plan = Plan {
             exe: plan::own_exe()?,
             brokers: plan.brokers,
@@ -79,9 +77,9 @@ impl Private {
     }
 }
 
-/// Frees what benches that were killed left in memory, and says so.
+/// Frees what benches and verifications that were killed left in memory, and removes their logs; says so.
 pub fn sweep(context: &Context) {
-    for dir in regions::sweep() {
+    for dir in regions::sweep().into_iter().chain(logs::sweep()) {
         context.output.note(format_args!(
             "removed {}, left by a run that was killed",
             dir.display()

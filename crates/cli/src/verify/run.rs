@@ -25,6 +25,7 @@ use super::room::{self, Room};
 use super::violation::Kind;
 use crate::connect::ConnectArgs;
 use crate::context::Context;
+use crate::logs;
 use crate::output::Bar;
 use crate::regions;
 use crate::settings::BrokerSettings;
@@ -46,10 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs it. What is broken is in the report; an error means that there is no verdict.
 pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
-    let logs = tempfile::Builder::new()
-        .prefix("embar-logs-")
-        .tempdir()
-        .context("cannot make a directory for the logs")?;
+    let logs = logs::temporary()?;
     let cluster = Cluster::start(cluster_plan(plan, &logs)?, context)?;
     let mut brokers = Brokers::new(cluster, plan)?;
     let bootstrap = brokers.bootstrap();
@@ -117,7 +115,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     context.interrupt.check()?;
     let mut report = stage.report(seconds, last);
     if !report.kept {
-        report.logs = Some(logs.keep());
+        report.logs = Some(logs::keep(logs));
     }
     Ok(report)
 }

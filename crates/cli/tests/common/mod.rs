@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,9 +29,12 @@ pub fn embar(args: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end, within [`PATIENCE`].
+/// Runs to the end, within [`PATIENCE`]. What it leaves in the directory for temporary files, such as the logs of a
+/// verification that found something, goes with it.
 pub fn run(command: &mut Command) -> Output {
+    let space = Space::new();
     let child = command
+        .env("TMPDIR", &space.dir)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -107,6 +111,26 @@ pub fn state_of(pid: u32) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
+/// How the names of all spaces begin; the process that made it follows.
+const SPACE_PREFIX: &str = "embar-cli-test-";
+
+/// Removes what test programs left that were killed.
+fn sweep() {
+    for entry in std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|it| it.strip_prefix(SPACE_PREFIX));
+        let maker = maker.and_then(|it| it.split('-').next()?.parse().ok());
+        if maker.is_some_and(|pid: u32| !is_running(pid)) {
+            // Another program may do the same at this time, or it is of another user.
+            let _gone = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// A directory for one test, in shared memory, so that regions are what they are in use.
 pub struct Space {
     pub dir: PathBuf,
@@ -114,11 +138,11 @@ pub struct Space {
 
 impl Space {
     pub fn new() -> Self {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(sweep);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = PathBuf::from(format!(
-            "/dev/shm/embar-cli-test-{}-{number}",
-            std::process::id()
-        ));
+        let name = format!("{SPACE_PREFIX}{}-{number}", std::process::id());
+        let dir = Path::new("/dev/shm").join(name);
         std::fs::create_dir_all(&dir).expect("/dev/shm is there");
         Self { dir }
     }

@@ -1,0 +1,84 @@
+//! Where commands keep the logs of brokers that are theirs alone, and what those left that were killed.
+
+use std::fs::{self, DirEntry, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use rustix::process::getuid;
+use tempfile::TempDir;
+
+use crate::regions::is_alive;
+
+/// How the names of all of them begin; the process that made it follows, and a part of its own.
+const PREFIX: &str = "embar-logs-";
+/// The file in those that are to stay.
+const KEPT: &str = "kept";
+
+/// A directory for logs that goes when it is dropped.
+pub fn temporary() -> Result<TempDir> {
+    temporary_in(&std::env::temp_dir(), std::process::id())
+}
+
+fn temporary_in(root: &Path, maker: u32) -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(&format!("{PREFIX}{maker}."))
+        .tempdir_in(root)
+        .context("cannot make a directory for the brokers' logs")
+}
+
+/// Keeps one for people to read: nobody removes it any more.
+pub fn keep(logs: TempDir) -> PathBuf {
+    // Without the mark it is there until another command looks for what was left.
+    let _marked = File::create(logs.path().join(KEPT));
+    logs.keep()
+}
+
+/// Removes what was left by commands that were killed. Returns what was removed.
+pub fn sweep() -> Vec<PathBuf> {
+    sweep_in(&std::env::temp_dir())
+}
+
+fn sweep_in(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    entries
+        .filter(was_left)
+        .map(|entry| entry.path())
+        .filter(|dir| fs::remove_dir_all(dir).is_ok())
+        .collect()
+}
+
+/// Whether this is one of this user's that nobody wants to keep, and nobody writes to.
+fn was_left(entry: &DirEntry) -> bool {
+    let is_ours = |metadata: fs::Metadata| metadata.is_dir() && metadata.uid() == getuid().as_raw();
+    maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid))
+        && entry.metadata().is_ok_and(is_ours)
+        && !entry.path().join(KEPT).exists()
+}
+
+fn maker(name: &str) -> Option<u32> {
+    let (pid, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    pid.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Above the largest id that Linux gives out.
+    const DEAD: u32 = 4_194_305;
+
+    #[test]
+    fn only_what_the_dead_left_and_nobody_keeps_is_removed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let make = |maker| temporary_in(root.path(), maker).expect("created");
+        let (mine, kept) = (make(std::process::id()), keep(make(DEAD)));
+        let left = make(DEAD).keep();
+        for name in ["embar-logs-abc", "embar-logs-4194305", "other"] {
+            fs::create_dir(root.path().join(name)).expect("created");
+        }
+        assert_eq!(sweep_in(root.path()), [left]);
+        assert!(mine.path().exists() && kept.exists());
+        assert_eq!(fs::read_dir(root.path()).map_or(0, Iterator::count), 5);
+    }
+}
