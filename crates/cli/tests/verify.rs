@@ -209,9 +209,20 @@ fn publishers_that_are_killed_keep_nobody_out() {
     );
     let report: Value = serde_json::from_str(&report).expect("one JSON object");
     assert_eq!(
-        (&report["lived"], &report["kept"]),
-        (&true.into(), &true.into())
+        (&report["lived"], &report["tried"], &report["kept"]),
+        (&true.into(), &true.into(), &true.into())
     );
+}
+
+#[test]
+fn places_that_nobody_needed_again_verify_nothing() {
+    let (_gone, output) = std::io::pipe().expect("a pipe");
+    let mut few = embar(&["verify", "sessions", "--killed", "10", "--places", "12"]);
+    few.args(["--at-once", "5", "--region-size", "96MiB"]);
+    // Also when nobody reads what it says.
+    few.stdout(output).stderr(Stdio::null());
+    let mut few = few.spawn().expect("embar starts");
+    assert_eq!(end_of(&mut few).code(), Some(5));
 }
 
 #[test]

@@ -144,15 +144,16 @@ enum Faults {
 #[command(after_help = "\
 Examples:
   embar verify sessions                                   20,000 are killed on 4,096 places
-  embar verify sessions --places 100000                   and where there is room for all of them
+  embar verify sessions --places 1000                     on fewer, so that each is needed more often
   embar verify sessions --killed 200 --places 64 --at-once 20 --session-idle 100ms --json
 
 It starts brokers in this process, on free ports, with a region of their own. Each publisher opens a
 topic of order 5 and is acknowledged a message; then its process is killed. The next publisher that
-comes must be served in time, and one that lived all the while must still have its place.
+comes must be served in time, and one that lived all the while must still have its place. There must
+be more publishers than places: only then does one need the place of another.
 
-JSON, one object: verify, config, seconds, slowest_killed_ms, next_ms, lived, kept.
-Exit code 4 if the next one was not served in time.")]
+JSON, one object: verify, config, seconds, slowest_killed_ms, next_ms, lived, tried, kept.
+Exit code 4 if the next one was not served in time, 5 if no place was needed twice.")]
 struct SessionsArgs {
     /// Publishers to kill
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]

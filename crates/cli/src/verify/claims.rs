@@ -232,6 +232,12 @@ fn drip(
 impl ClaimsReport {
     /// Prints it; an error if the promise was broken.
     pub fn print(&self, context: &Context) -> Result<()> {
+        let told = self.tell(context);
+        // What it found counts for more than whether somebody reads it.
+        self.verdict().and(told)
+    }
+
+    fn tell(&self, context: &Context) -> Result<()> {
         let output = &context.output;
         output.json(self)?;
         let config = &self.config;
@@ -248,14 +254,28 @@ impl ClaimsReport {
                 round.alone_mib_per_s, round.beside_mib_per_s
             ))?;
         }
-        let left = format!("{:.2} of the rate is left", self.ratio);
-        if self.kept {
-            return output.say(format_args!("{}: {left}", output.good("kept")));
+        let verdict = match self.kept {
+            true => output.good("kept"),
+            false => output.bad("broken"),
+        };
+        output.say(format_args!("{verdict}: {}", self.left()))
+    }
+
+    fn left(&self) -> String {
+        format!("{:.2} of the rate is left", self.ratio)
+    }
+
+    fn verdict(&self) -> Result<()> {
+        match self.evicted_by_claims {
+            _ if self.kept => Ok(()),
+            0 => Err(data(format!(
+                "{}, and not {}",
+                self.left(),
+                self.config.at_least
+            ))),
+            gone => Err(data(format!(
+                "{gone} messages were evicted for what was only announced"
+            ))),
         }
-        output.say(format_args!("{}: {left}", output.bad("broken")))?;
-        Err(data(match self.evicted_by_claims {
-            0 => format!("{left}, and not {}", config.at_least),
-            gone => format!("{gone} messages were evicted for what was only announced"),
-        }))
     }
 }

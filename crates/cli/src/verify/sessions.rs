@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::victims;
 use crate::context::Context;
-use crate::exit::{data, usage};
+use crate::exit::{data, nothing_tried, usage};
 use crate::supervise::plan;
 
 /// The topic.
@@ -39,6 +39,13 @@ pub struct SessionsPlan {
     pub session_idle: Option<Duration>,
 }
 
+impl SessionsPlan {
+    /// Whether there are more publishers than places: those that are killed, the one that lives, and the one behind all.
+    fn needs_places_again(&self) -> bool {
+        u64::from(self.killed) + 2 > self.places.into()
+    }
+}
+
 /// All of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionsReport {
@@ -54,7 +61,9 @@ pub struct SessionsReport {
     pub next_ms: f64,
     /// Whether the publisher that lived all the time could go on.
     pub lived: bool,
-    /// Whether it went on and the next one was served in time.
+    /// Whether there were more publishers than places, so that one needed the place of another.
+    pub tried: bool,
+    /// Whether that was tried, the one that lived went on, and the next one was served in time.
     pub kept: bool,
 }
 
@@ -93,6 +102,7 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
     let (_next, took) = publish_first(&bootstrap)?;
     let lived = publish(&alive).is_ok();
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let tried = plan.needs_places_again();
     Ok(SessionsReport {
         verify: "sessions",
         config: plan.clone(),
@@ -100,7 +110,8 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
         slowest_killed_ms: ms(slowest),
         next_ms: ms(took),
         lived,
-        kept: lived && took <= plan.within,
+        tried,
+        kept: tried && lived && took <= plan.within,
     })
 }
 
@@ -147,8 +158,14 @@ fn kill_some(bootstrap: &str, count: u32) -> Result<Duration> {
 }
 
 impl SessionsReport {
-    /// Prints it; an error if the promise was broken.
+    /// Prints it; an error if the promise was broken, or nothing was tried.
     pub fn print(&self, context: &Context) -> Result<()> {
+        let told = self.tell(context);
+        // What it found counts for more than whether somebody reads it.
+        self.verdict().and(told)
+    }
+
+    fn tell(&self, context: &Context) -> Result<()> {
         let output = &context.output;
         output.json(self)?;
         let config = &self.config;
@@ -159,14 +176,79 @@ impl SessionsReport {
             self.seconds,
             self.slowest_killed_ms
         ))?;
-        let next = format!("the next one was served after {:.0} ms", self.next_ms);
-        if self.kept {
-            return output.say(format_args!("{}: {next}", output.good("kept")));
+        let verdict = match (self.kept, self.is_broken()) {
+            (true, _) => output.good("kept"),
+            (_, true) => output.bad("broken"),
+            (_, false) => output.bad("nothing was tried"),
+        };
+        output.say(format_args!("{verdict}: {}", self.next()))
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.lived || self.next_ms > self.config.within.as_secs_f64() * 1e3
+    }
+
+    fn next(&self) -> String {
+        format!("the next one was served after {:.0} ms", self.next_ms)
+    }
+
+    fn verdict(&self) -> Result<()> {
+        let config = &self.config;
+        if !self.lived {
+            return Err(data("the publisher that lived all the time lost its place"));
         }
-        output.say(format_args!("{}: {next}", output.bad("broken")))?;
-        Err(data(match self.lived {
-            true => format!("{next}, and not within {:?}", config.within),
-            false => "the publisher that lived all the time lost its place".into(),
-        }))
+        if self.is_broken() {
+            let next = self.next();
+            return Err(data(format!("{next}, and not within {:?}", config.within)));
+        }
+        if !self.tried {
+            return Err(nothing_tried(format!(
+                "nothing was tried: {} publishers on {} places never needed the place of another; raise --killed, or lower --places",
+                grouped(u64::from(config.killed) + 2),
+                grouped(config.places.into())
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit;
+
+    fn verdict(killed: u32, lived: bool, next_ms: f64) -> u8 {
+        let config = SessionsPlan {
+            killed,
+            at_once: 10,
+            places: 100,
+            brokers: 2,
+            region_bytes: 1 << 30,
+            within: Duration::from_secs(1),
+            session_idle: None,
+        };
+        let tried = config.needs_places_again();
+        let report = SessionsReport {
+            verify: "sessions",
+            seconds: 1.0,
+            slowest_killed_ms: 1.0,
+            next_ms,
+            lived,
+            tried,
+            kept: tried && lived && next_ms <= 1000.0,
+            config,
+        };
+        assert_eq!(report.kept, report.verdict().is_ok());
+        report
+            .verdict()
+            .map_or_else(|it| exit::code(&it), |()| exit::OK)
+    }
+
+    #[test]
+    fn nothing_was_tried_unless_a_place_was_needed_twice() {
+        assert_eq!(verdict(99, true, 5.0), exit::OK);
+        assert_eq!(verdict(98, true, 5.0), exit::NOTHING_TRIED);
+        assert_eq!(verdict(99, true, 1001.0), exit::DATA);
+        assert_eq!(verdict(98, false, 5.0), exit::DATA, "there was room for it");
     }
 }
