@@ -87,6 +87,7 @@ pub struct Server {
 struct StopWord {
     word: AtomicU8,
     failed: AtomicBool,
+    overtaken: AtomicBool,
 }
 
 /// Values of the stop word, each for more than the one before.
@@ -119,13 +120,21 @@ struct Watch(Arc<StopWord>);
 impl Watch {
     /// The broker cannot go on, whatever its threads were told.
     fn fail(&self) {
+        // Partner: the load in `has_failed`, behind which it is known why.
         self.0.failed.store(true, Ordering::Release);
+    }
+
+    /// The same, for a reason that is nobody's failure.
+    fn overtaken(&self) {
+        self.0.overtaken.store(true, Ordering::Relaxed);
+        self.fail();
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if self.0.get() == stop::RUN || std::thread::panicking() {
+        let is_expected = self.0.get() != stop::RUN || self.0.overtaken.load(Ordering::Relaxed);
+        if !is_expected || std::thread::panicking() {
             tracing::error!("a thread of this broker died: the broker cannot go on");
             self.fail();
         }
@@ -232,10 +241,15 @@ impl Server {
         }
     }
 
-    /// Whether one of its threads died. What it holds cannot be served any more:
+    /// Whether one of its threads died, or it was overtaken. What it holds cannot be served any more:
     /// end the process, and let another one take its row over.
     pub fn has_failed(&self) -> bool {
         self.stop.failed.load(Ordering::Acquire)
+    }
+
+    /// Whether it failed because it stood still for so long that others went on without it. Nothing is wrong with it then.
+    pub fn is_overtaken(&self) -> bool {
+        self.has_failed() && self.stop.overtaken.load(Ordering::Relaxed)
     }
 
     /// Begins to leave the cluster for good: takes nothing new, lets its peers go elsewhere, settles
@@ -311,8 +325,8 @@ mod tests {
     fn a_broker_that_cannot_go_on_while_it_drains_has_failed() {
         let word = Arc::new(StopWord::default());
         word.say(stop::DRAIN);
-        word.watch().fail();
-        assert!(word.failed.load(Ordering::Acquire));
+        word.watch().overtaken();
+        assert!(word.failed.load(Ordering::Acquire) && word.overtaken.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub const CANNOT_CONNECT: u8 = 3;
 pub const DATA: u8 = 4;
 /// A verification had nothing to judge.
 pub const NOTHING_TRIED: u8 = 5;
+/// A broker stood still for so long that others went on without it.
+pub const OVERTAKEN: u8 = 6;
 /// Stopped by Ctrl-C or SIGTERM.
 pub const INTERRUPTED: u8 = 130;
 
@@ -26,6 +28,7 @@ Exit codes:
   3    no broker, or no server, answers
   4    verification failed: data was lost, changed or repeated, or may have been
   5    nothing was tried: a verification ended well, and nothing happened that could have broken a promise
+  6    a broker stood still for so long that others went on without it: start it again
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// Errors that have an exit code of their own.
@@ -40,6 +43,11 @@ pub enum Problem {
     /// Exit code 5.
     #[error("{0}")]
     NothingTried(String),
+    /// Exit code 6.
+    #[error(
+        "this broker was overtaken: it stood still for so long that others went on without it; start it again, what it acknowledged is kept"
+    )]
+    Overtaken,
     /// Exit code 130.
     #[error("interrupted")]
     Interrupted,
@@ -98,6 +106,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
                     Problem::Usage(_) => USAGE,
                     Problem::Data(_) => DATA,
                     Problem::NothingTried(_) => NOTHING_TRIED,
+                    Problem::Overtaken => OVERTAKEN,
                     Problem::Interrupted => INTERRUPTED,
                     Problem::OutputClosed => OK,
                 });
@@ -150,6 +159,7 @@ mod tests {
         assert_eq!(code(&error), USAGE);
         assert_eq!(code(&anyhow::anyhow!("plain")), FAILURE);
         assert_eq!(code(&Problem::Interrupted.into()), INTERRUPTED);
+        assert_eq!(code(&Problem::Overtaken.into()), OVERTAKEN);
     }
 
     #[test]

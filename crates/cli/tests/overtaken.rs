@@ -121,6 +121,11 @@ fn a_stopped_broker_that_was_overtaken_is_started_again_and_nothing_is_lost_or_t
         now.is_some()
     });
     let (slow, _) = now.expect("it was found");
+    let told = std::fs::read_to_string(space.dir.join("up.err")).unwrap_or_default();
+    assert!(
+        told.contains("broker 1 failed: this broker was overtaken: "),
+        "{told}"
+    );
     drop(waits);
     let mut again = Peer::greet(slow);
     assert_eq!(again.open_publisher(TOPIC, 1).mark, COUNT - 1);

@@ -336,6 +336,7 @@ fn after_the_verifier_was_killed_nothing_runs() {
     let mut next = next.spawn().expect("embar starts");
     assert!(!end_of(&mut next).success());
     assert!(!is_there(pid));
+    assert_eq!(names_in(&space.dir).len(), 0);
 }
 
 /// Whether the region of a verifier is there.

@@ -84,7 +84,7 @@ impl Membership {
                 node.refresh_topics();
                 if node.is_overtaken() {
                     tracing::error!("this broker was overtaken: it ends, to be started again");
-                    watch.fail();
+                    watch.overtaken();
                     return;
                 }
                 reporter.report(&node, at);

@@ -16,6 +16,7 @@ use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
 
 use crate::context::Context;
+use crate::exit::Problem;
 use crate::interrupt;
 use crate::regions;
 use crate::settings::BrokerSettings;
@@ -167,6 +168,9 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
     })?;
     // Both senders live in callbacks that are never dropped; an error means the same as a message.
     while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
+        if server.is_overtaken() {
+            return Err(Problem::Overtaken.into());
+        }
         if server.has_failed() {
             bail!(
                 "a thread of this broker died (see its log): start it again, what it acknowledged is kept"

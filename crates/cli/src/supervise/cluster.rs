@@ -163,6 +163,12 @@ impl Cluster {
         tenure(&self.plan.region, id)
     }
 
+    /// The exit code with which the process that row `id` had last said that it failed, if it did.
+    pub fn failed_with(&self, id: u16) -> Option<u8> {
+        let failure = self.slots[usize::from(id)].failure.as_ref();
+        failure.map(|(code, _)| *code)
+    }
+
     /// What was asked for.
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -20,6 +20,7 @@ use super::books::Books;
 use super::faults::{Action, Fault, Victim};
 use super::plan::VerifyPlan;
 use super::violation::Kind;
+use crate::exit::OVERTAKEN;
 use crate::supervise::plan::Role;
 use crate::supervise::{Cluster, Happening};
 
@@ -39,6 +40,8 @@ pub struct Brokers {
     killed: BTreeSet<u16>,
     /// Processes that are stopped, by row, and until when.
     paused: BTreeMap<u16, (u32, Instant)>,
+    /// Processes that were stopped at some time, by row: others may have gone on without them.
+    stood_still: BTreeMap<u16, u32>,
     /// When which row is started again.
     due: BTreeMap<u16, Instant>,
     /// Nobody is started again before all of them are dead.
@@ -50,6 +53,7 @@ pub struct Brokers {
     /// Brokers that left, and have not been told of.
     left: u64,
     failed_starts: u64,
+    overtaken: u64,
     plan: VerifyPlan,
     random: SplitMix64,
 }
@@ -68,11 +72,13 @@ impl Brokers {
             region,
             killed: BTreeSet::new(),
             paused: BTreeMap::new(),
+            stood_still: BTreeMap::new(),
             due: BTreeMap::new(),
             all_die: false,
             asked: None,
             left: 0,
             failed_starts: 0,
+            overtaken: 0,
             plan: plan.clone(),
             random: SplitMix64::new(plan.seed.rotate_left(32)),
         })
@@ -98,6 +104,11 @@ impl Brokers {
     /// Starts that failed because others were away.
     pub fn failed_starts(&self) -> u64 {
         self.failed_starts
+    }
+
+    /// Brokers that were stopped for so long that others went on without them, and ended for that.
+    pub fn overtaken(&self) -> u64 {
+        self.overtaken
     }
 
     /// Whether there are as many as there should be, and nobody is about to go.
@@ -181,6 +192,7 @@ impl Brokers {
                 signal(pid, Signal::STOP)?;
                 let until = Instant::now() + self.plan.pause_for.draw(&mut self.random);
                 self.paused.insert(row, (pid, until));
+                self.stood_still.insert(row, pid);
             }
             Action::Drain => return self.ask_to_leave(row),
             Action::Delete => return Ok(false),
@@ -267,16 +279,20 @@ impl Brokers {
     }
 
     fn died(&mut self, row: u16, how: &str, books: &Books) {
-        let served = self.serving.remove(&row).is_some();
+        let served = self.serving.remove(&row);
+        let stood_still = self.stood_still.remove(&row);
         self.paused.remove(&row);
         if !self.killed.remove(&row) {
-            if served {
-                books.checker().fail(
+            let was_stopped = served.is_some() && served == stood_still;
+            match served {
+                None => self.failed_starts += 1,
+                Some(_) if is_overtaken(self.cluster.failed_with(row), was_stopped) => {
+                    self.overtaken += 1;
+                }
+                Some(_) => books.checker().fail(
                     Kind::Failure,
                     format_args!("broker {row} ended, and nobody asked it to: {how}"),
-                );
-            } else {
-                self.failed_starts += 1;
+                ),
             }
         }
         self.due.insert(row, Instant::now() + RESTART_AFTER);
@@ -303,6 +319,12 @@ impl Brokers {
     }
 }
 
+/// Whether a broker that ended with this code did what it must do when others went on without it: only those do that were
+/// stopped for a while.
+fn is_overtaken(code: Option<u8>, was_stopped: bool) -> bool {
+    was_stopped && code == Some(OVERTAKEN)
+}
+
 fn due<T>(table: &BTreeMap<u16, T>, now: Instant, at: impl Fn(&T) -> Instant) -> Vec<u16> {
     let due = table.iter().filter(|(_, entry)| at(entry) <= now);
     due.map(|(row, _)| *row).collect()
@@ -313,4 +335,20 @@ fn signal(pid: u32, signal: Signal) -> Result<()> {
         bail!("{pid} is no process");
     };
     kill_process(pid, signal).with_context(|| format!("cannot send a signal to {pid:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_was_stopped_may_end_because_others_went_on() {
+        assert!(is_overtaken(Some(OVERTAKEN), true));
+        assert!(
+            !is_overtaken(Some(OVERTAKEN), false),
+            "it never stood still"
+        );
+        assert!(!is_overtaken(Some(crate::exit::FAILURE), true));
+        assert!(!is_overtaken(None, true), "it crashed");
+    }
 }

@@ -52,6 +52,8 @@ pub struct Report {
     pub missed_faults: u64,
     /// Starts of brokers that failed because others were away.
     pub failed_starts: u64,
+    /// Brokers that were stopped for so long that others went on without them, and ended for that.
+    pub overtaken: u64,
     /// Reigns of sequencers until the start, the one at that time included.
     pub first_reign: u32,
     /// And at the end.
@@ -199,6 +201,12 @@ impl Report {
         }
         if self.failed_starts > 0 {
             row("failed starts of brokers".into(), self.failed_starts);
+        }
+        if self.overtaken > 0 {
+            row(
+                "brokers that ended as they were overtaken".into(),
+                self.overtaken,
+            );
         }
         table
     }

@@ -306,7 +306,7 @@ impl Stage<'_> {
         } = self;
         let published = crowd.published();
         let last_reign = brokers.reigns();
-        let failed_starts = brokers.failed_starts();
+        let (failed_starts, overtaken) = (brokers.failed_starts(), brokers.overtaken());
         brokers.stop();
         let gaps = match plan.acks {
             0 => Vec::new(),
@@ -343,6 +343,7 @@ impl Stage<'_> {
             faults: self.faults,
             missed_faults: self.missed,
             failed_starts,
+            overtaken,
             first_reign: self.first_reign,
             last_reign,
             takeovers: last_reign.saturating_sub(self.first_reign),
