@@ -147,9 +147,20 @@ impl Left {
         TOPICS.into_iter().filter_map(look).collect()
     }
 
-    /// Reads what was kept of a topic: it is complete, or the broker says what is wrong.
+    /// Reads what was kept of a topic: it is complete, or the broker says what is wrong; also to whoever
+    /// has read it.
     fn look(&self, cluster: &Cluster, topic: &str, start: StartAt) -> Result<(), String> {
         let kept = self.kept[topic].clone();
+        let more = Control::Subscribe(Subscribe {
+            topic: topic.into(),
+            start: StartAt::Offset(kept.end),
+            topic_id: 0,
+        });
+        match Peer::greet(data(cluster)).ask(&more) {
+            Control::Subscribed(subscribed) => assert_eq!(subscribed.start, kept.end, "{topic}"),
+            Control::Error(error) => return Err(error.message),
+            other => panic!("{other:?}"),
+        }
         let mut peer = Peer::greet(data(cluster));
         let all = Control::Subscribe(Subscribe {
             topic: topic.into(),

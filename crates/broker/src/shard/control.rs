@@ -152,8 +152,13 @@ impl<M: Memory> Shard<M> {
         let extents = self.node.log().kept(topic.id);
         let extents =
             extents.ok_or_else(|| unknown_topic(&self.node.topics(), &subscribe.topic))?;
-        let incomplete = self.node.log().why_incomplete(topic.id);
-        if let (StartAt::Earliest, Some(why)) = (subscribe.start, incomplete) {
+        // What lies behind damage was given out before, and nobody can tell it from what is still to come.
+        let misses_some = match subscribe.start {
+            StartAt::Earliest => true,
+            StartAt::Latest => false,
+            StartAt::Offset(offset) => offset > extents.next,
+        };
+        if misses_some && let Some(why) = self.node.log().why_incomplete(topic.id) {
             return Err(refusal(ErrorCode::Damaged, why));
         }
         let start = match subscribe.start {
