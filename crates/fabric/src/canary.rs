@@ -90,6 +90,24 @@ canaries! {
     SessionSecret,
     /// The look at the epoch that a new instance takes a session over from.
     TakeOverEpoch,
+    /// Putting right the one bit that is wrong of a record.
+    BitRepair,
+    /// The second copy of a row.
+    SecondCopy,
+    /// Telling a broker of a record in its lane that nobody can read.
+    UnreadableTold,
+    /// The end of a broker that cannot read what it was told.
+    DoubtEnds,
+    /// Telling readers that messages were lost with a record of the index.
+    LossTold,
+    /// The end of an order at what is damaged of it.
+    DamageEnds,
+    /// The age of an extent by the youngest batch in it.
+    ExtentAge,
+    /// The order of versions where they begin again.
+    VersionWrap,
+    /// Telling others of a window that was raised.
+    WindowNews,
 }
 
 #[cfg(feature = "canary")]

@@ -106,6 +106,10 @@ pub struct History {
     pub unseen: Vec<(u64, u64)>,
     /// Ordered: one above the highest position that was acknowledged.
     pub acknowledged: u64,
+    /// Whose position each is that a publisher was told.
+    pub told: BTreeMap<u64, Name>,
+    /// What lies below was lost with damaged memory, if nothing above was evicted since.
+    pub lost_below: u64,
 }
 
 /// What was at a position was given up before it was looked at.
@@ -139,6 +143,8 @@ pub struct Books {
     pub deleted: BTreeMap<u32, bool>,
     /// Publishers whose session was lost or taken: what they have is in doubt.
     pub bereft: BTreeSet<u64>,
+    /// Of which records were lost with damaged memory: what of it is kept may end, or begin, there.
+    pub hurt: BTreeSet<Counted>,
 }
 
 impl Books {
@@ -168,6 +174,12 @@ impl Books {
     /// Whether a topic was deleted, or may have been.
     pub fn may_be_deleted(&self, topic: u32) -> bool {
         self.deleted.contains_key(&topic)
+    }
+
+    /// Whether records of a topic were lost, on whichever broker.
+    pub fn is_hurt(&self, topic: u32) -> bool {
+        let hurt = (topic, None)..=(topic, Some(u16::MAX));
+        self.hurt.range(hurt).next().is_some()
     }
 
     /// What counts the offsets of a topic that a broker serves.
@@ -228,10 +240,16 @@ impl Books {
         let row = position
             .broker
             .and_then(|broker| u16::try_from(broker).ok());
+        let is_hurt = self.hurt.contains(&(topic, row));
         let history = self.histories.entry((topic, row)).or_default();
+        let other = history.told.insert(position.offset, name);
+        ensure(Invariant::I3, other.is_none(), || {
+            format!("batch {name:?} is acknowledged at {position:?}, and {other:?} was")
+        })?;
         let found = history.at(position.offset);
         let same = match found {
-            Ok(found) => found.is_some_and(|v| v.may_be(name, shape)),
+            Ok(Some(found)) => found.may_be(name, shape),
+            Ok(None) => is_hurt,
             Err(Unseen) => true,
         };
         ensure(Invariant::I6, same, || {
@@ -255,6 +273,17 @@ impl Books {
                 position.offset
             )
         })
+    }
+
+    /// Publishers of a topic that were told that something is stored.
+    pub fn stored_by(&self, topic: u32) -> Vec<u64> {
+        let stored = self.sealed.iter().filter(|((maker, _), sealed)| {
+            let is_stored = matches!(sealed.outcome, Some(Outcome::Stored(_)));
+            *maker < VANDALS && sealed.topic == topic && is_stored
+        });
+        let mut makers: Vec<u64> = stored.map(|((maker, _), _)| *maker).collect();
+        makers.dedup();
+        makers
     }
 
     /// Whether a visible batch was acknowledged to its publisher.
@@ -304,6 +333,9 @@ impl Books {
                 times <= 1 || sealed.may_repeat,
                 "stored twice although it must not be resent",
             )?;
+            if self.is_hurt(sealed.topic) {
+                continue;
+            }
             match sealed.outcome {
                 Some(Outcome::Stored(_)) if all_seen(sealed.topic) => {
                     delivery(times >= 1, "acknowledged and not stored")?;

@@ -1,7 +1,11 @@
 //! What a run went through: a run in which nothing happened proves nothing.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
+
+/// Damaged lines of memory, by what lay there.
+pub type Damaged = BTreeMap<&'static str, u64>;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -101,6 +105,18 @@ figures! {
     frozen,
     /// Times a host's clocks jumped.
     jumps,
+    /// Bits of memory that were wrong.
+    flipped,
+    /// Lines of memory that were lost.
+    lost,
+    /// Topics, or what a broker had of one, of which records were lost.
+    hurt,
+    /// Clients that were told that memory is damaged.
+    told_of_damage,
+    /// Runs in which numbers of lanes reach beyond 32 bits.
+    wrapped,
+    /// Turns of brokers whose log is full.
+    full,
     /// Batches of which somebody claimed the room, and sent hardly anything.
     claimed,
     /// Batches damaged by the network.

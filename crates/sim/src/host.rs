@@ -12,9 +12,10 @@ use embar_broker::presence::Presence;
 use embar_broker::shard::{Action, Shard};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::layout::TableId;
+use embar_fabric::records::Record;
 use embar_fabric::{
-    BrokerRow, BrokerState, Claim, Device, Faults, Geometry, Layout, Outage, Power, Region,
-    Simulated,
+    BrokerRow, BrokerState, Claim, Device, Faults, Geometry, LaneStart, Layout, Outage, Power,
+    Region, Simulated, slot,
 };
 use embar_wire::control::CreateTopic;
 use embar_wire::time::WallNs;
@@ -58,7 +59,11 @@ impl Devices {
         let control = Arc::new(devices.control.host(random.bits()));
         let host = |blog: &Device| Arc::new(blog.host(random.bits()));
         let blogs = devices.blogs.iter().map(host).collect();
-        Region::format(control, blogs, geometry, NONCE, 1).expect("the plan's geometry is valid");
+        let region = Region::format(Arc::clone(&control), blogs, geometry, NONCE, 1);
+        region.expect("the plan's geometry is valid");
+        if plan.lanes_begin_at > 0 {
+            begin_lanes(&control, geometry, plan.lanes_begin_at);
+        }
         devices
     }
 
@@ -76,6 +81,23 @@ impl Devices {
         let memory =
             |file: &Device| Arc::new(file.host_on(random.bits(), Faults::default(), power));
         Memories(files.map(memory).collect())
+    }
+}
+
+/// Lanes that were used for long: numbers of 32 bits do not reach much further, nor do the versions of
+/// the rows that say where they begin.
+fn begin_lanes(control: &Simulated, geometry: &Geometry, start: u64) {
+    let layout = Layout::new(geometry);
+    let table = layout.tables()[TableId::LaneStarts as usize];
+    let begun = LaneStart {
+        start,
+        ..LaneStart::default()
+    };
+    for lane in 0..table.entries {
+        let at = table.offset + lane * table.entry_bytes;
+        for version in [u32::MAX - 2, u32::MAX - 1] {
+            slot::rewrite(control, at, NONCE, version, &begun.to_body());
+        }
     }
 }
 
@@ -299,6 +321,8 @@ pub struct Host {
     pub seat_late_until: u64,
     /// What its broker said of its log.
     pub claimed: Vec<(u64, u64)>,
+    /// Its log was full.
+    pub log_is_full: bool,
 }
 
 impl Host {
@@ -316,6 +340,7 @@ impl Host {
             seat_at: 0,
             seat_late_until: 0,
             claimed: Vec::new(),
+            log_is_full: false,
         }
     }
 

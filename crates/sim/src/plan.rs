@@ -100,6 +100,10 @@ pub struct Faults {
     pub freeze: u64,
     /// A host's clocks jump.
     pub jump: u64,
+    /// A bit of the control file is wrong from now on.
+    pub flip: u64,
+    /// A line of the control file is lost.
+    pub lose: u64,
 }
 
 /// See the module.
@@ -121,6 +125,12 @@ pub struct Plan {
     pub misers: usize,
     /// Each host's clock has a rate of its own.
     pub clocks_drift: bool,
+    /// So much comes that the log is full from then on.
+    pub keeps_full: bool,
+    /// The first number of each lane; its row's versions begin just below their end, too, if this is not 0.
+    pub lanes_begin_at: u64,
+    /// How many times the usual steps it takes.
+    pub endurance: u64,
     /// What the network is like.
     pub weather: Weather,
     /// What goes wrong.
@@ -128,6 +138,8 @@ pub struct Plan {
 }
 
 const MS: u64 = 1_000_000;
+/// One in so many seeds keeps the log full, which takes as long as many others.
+const FULL_ONE_IN: u64 = 48;
 
 impl Plan {
     /// The plan of a seed's generator.
@@ -155,6 +167,9 @@ impl Plan {
             vandals: random.below(3) as usize,
             misers: 0,
             clocks_drift: false,
+            keeps_full: false,
+            lanes_begin_at: 0,
+            endurance: 1,
             weather: weather(random),
             faults: faults(random),
         };
@@ -169,6 +184,16 @@ impl Plan {
         self.faults.rebirth = *random.pick(&[0, 0, 200, 800]);
         self.faults.freeze = *random.pick(&[0, 150, 600]);
         self.faults.jump = *random.pick(&[0, 0, 300]);
+        self.faults.flip = *random.pick(&[0, 0, 20, 200]);
+        self.faults.lose = *random.pick(&[0, 0, 0, 300]);
+        self.lanes_begin_at = *random.pick(&[0, 0, 0, (1 << 32) - 20]);
+        if random.one_in(FULL_ONE_IN) {
+            return theme::full_log(self, random);
+        }
+        if random.one_in(12) {
+            // What the dead have asked for arrives when others live in their name.
+            (self.faults.rebirth, self.faults.stall) = (15, 30);
+        }
         self
     }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use embar_fabric::canary::Canary;
 
-use crate::figures::Figures;
+use crate::figures::{Damaged, Figures};
 use crate::violation::Violation;
 use crate::{protocol, world};
 
@@ -56,6 +56,8 @@ pub struct Report {
     pub figures: Figures,
     /// What the run of a protocol went through.
     pub seen: BTreeMap<&'static str, u64>,
+    /// What memory of a cluster was damaged.
+    pub damaged: Damaged,
     /// The first broken rule.
     pub result: Result<(), Violation>,
     /// The trace, if it was asked for.
@@ -73,22 +75,24 @@ pub fn run(options: Options) -> Report {
 fn cluster(options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| {
         world::begin(options.seed, options.canary, options.verbose)?;
-        for _ in 0..options.steps {
+        for _ in 0..options.steps * world::endurance() {
             world::step()?;
         }
         world::finish()
     }));
     let result = ran.unwrap_or_else(|panic| Err(Violation::of_panic(panic)));
-    let (hash, figures, lines) = match world::end() {
+    let (hash, figures, damaged, lines) = match world::end() {
         Some(remains) => {
             let hash = remains.trace.hash();
-            (hash, remains.figures, remains.trace.into_lines())
+            let lines = remains.trace.into_lines();
+            (hash, remains.figures, remains.damaged, lines)
         }
         None => Default::default(),
     };
     Report {
         hash,
         figures,
+        damaged,
         seen: BTreeMap::new(),
         result,
         lines,

@@ -8,8 +8,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use embar_fabric::canary::Canary;
+use embar_fabric::layout::TableId;
 
-use crate::figures::Figures;
+use crate::figures::{Damaged, Figures};
 use crate::protocol;
 use crate::run::{Options, Part, Report, run};
 use crate::violation::Violation;
@@ -56,6 +57,8 @@ pub struct Sums {
     pub runs: u64,
     /// In clusters.
     pub figures: Figures,
+    /// What memory of clusters was damaged.
+    pub damaged: Damaged,
     /// In protocols.
     pub seen: BTreeMap<&'static str, u64>,
 }
@@ -64,6 +67,9 @@ impl AddAssign<&Report> for Sums {
     fn add_assign(&mut self, report: &Report) {
         self.runs += 1;
         self.figures += report.figures;
+        for (what, count) in &report.damaged {
+            *self.damaged.entry(what).or_default() += count;
+        }
         for (what, count) in &report.seen {
             *self.seen.entry(what).or_default() += count;
         }
@@ -130,6 +136,10 @@ impl Search {
         let mut missing = Vec::new();
         if self.parts.contains(&Part::Cluster) {
             missing.append(&mut sums.figures.missing());
+            // Simulated threads never sleep: the world wakes them.
+            let tables = TableId::ALL.iter().filter(|it| **it != TableId::Sleepers);
+            let never = |it: &&str| !sums.damaged.contains_key(it);
+            missing.extend(tables.map(|table| table.name()).filter(never));
         }
         if self.parts.contains(&Part::Protocol) {
             let never = |what: &&&str| !sums.seen.contains_key(**what);

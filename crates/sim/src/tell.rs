@@ -1,5 +1,6 @@
 //! What is said of runs.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use embar_sim::search::Sums;
@@ -54,8 +55,16 @@ pub fn first_line(violation: &Violation) -> String {
 pub fn sums(out: &mut impl Write, sums: &Sums) -> io::Result<()> {
     let figures = sums.figures.all().into_iter();
     let counted = figures.filter(|(_, count)| *count > 0).collect::<Vec<_>>();
-    let seen: Vec<(&str, u64)> = sums.seen.iter().map(|(what, n)| (*what, *n)).collect();
-    for (part, counts) in [("cluster", counted), ("protocol", seen)] {
+    let list = |counts: &BTreeMap<&'static str, u64>| {
+        let all = counts.iter().map(|(what, count)| (*what, *count));
+        all.collect::<Vec<_>>()
+    };
+    let damaged = ("damaged lines of memory", list(&sums.damaged));
+    for (part, counts) in [
+        ("cluster", counted),
+        damaged,
+        ("protocol", list(&sums.seen)),
+    ] {
         if !counts.is_empty() {
             writeln!(out, "{part}")?;
         }

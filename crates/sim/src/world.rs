@@ -4,6 +4,7 @@
 //! may be let in, which do what they do while the first one is in the middle of a turn.
 
 mod clients;
+mod damage;
 mod depart;
 mod faults;
 mod finish;
@@ -13,7 +14,7 @@ mod topics;
 mod turns;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use embar_broker::shard::At;
 use embar_broker::topics::Topic;
@@ -27,7 +28,7 @@ use crate::books::Books;
 use crate::check::device::Inspector;
 use crate::check::order::OrderInspector;
 use crate::clock::Clock;
-use crate::figures::Figures;
+use crate::figures::{Damaged, Figures};
 use crate::host::{Devices, Host, Memories};
 use crate::network::{Id, Network};
 use crate::plan::Plan;
@@ -75,6 +76,10 @@ pub struct World {
     frozen: BTreeMap<usize, u64>,
     books: Books,
     healed: bool,
+    /// What of the control file was damaged, by where it begins: nothing is damaged twice.
+    spoiled: BTreeSet<u64>,
+    /// How often, by kind of record.
+    damaged: Damaged,
     figures: Figures,
 }
 
@@ -84,6 +89,8 @@ pub struct Remains {
     pub trace: Trace,
     /// How often.
     pub figures: Figures,
+    /// What memory was damaged.
+    pub damaged: Damaged,
 }
 
 /// Does something with the world. Nothing of a host may be done meanwhile.
@@ -132,6 +139,8 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         frozen: BTreeMap::new(),
         books: Books::default(),
         healed: false,
+        spoiled: BTreeSet::new(),
+        damaged: Damaged::new(),
         figures: Figures::default(),
     };
     WORLD.set(Some(world));
@@ -144,14 +153,28 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
     Ok(())
 }
 
+/// How many times the usual steps the run takes.
+pub fn endurance() -> u64 {
+    with(|world| world.plan.endurance)
+}
+
 /// Ends a run, wherever it is.
 pub fn end() -> Option<Remains> {
     interrupt_after(0, 0, || {});
     canary::sing(None);
     // One that panicked in the middle may have left it borrowed, but then it was unwound.
     let world = WORLD.take()?;
-    let World { trace, figures, .. } = world;
-    Some(Remains { trace, figures })
+    let World {
+        trace,
+        figures,
+        damaged,
+        ..
+    } = world;
+    Some(Remains {
+        trace,
+        figures,
+        damaged,
+    })
 }
 
 /// Who does something next.
@@ -170,10 +193,11 @@ pub fn step() -> Check {
         if std::mem::take(&mut world.interruptions) > 0 {
             world.plan_interruption();
         }
-        if !world.healed {
-            world.inject();
+        if world.healed {
+            return Ok(());
         }
-    });
+        world.inject()
+    })?;
     hosts::bury_the_dead()?;
     match with(World::choose) {
         None => Ok(()),

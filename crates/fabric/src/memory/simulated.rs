@@ -109,6 +109,16 @@ impl Device {
         self.with_mode(Mode::Raw)
     }
 
+    /// Changes a line as damage does: no host had a part in it, and one that holds a copy does not see
+    /// it yet.
+    ///
+    /// # Panics
+    /// When no line begins at `at`.
+    pub fn damage(&self, at: u64, change: impl FnOnce(&mut [u8])) {
+        assert!(at.is_multiple_of(LINE_BYTES), "no line begins at {at}");
+        change(&mut self.lock()[(at / LINE_BYTES) as usize]);
+    }
+
     fn with_mode(&self, mode: Mode) -> Simulated {
         let len = self.lock().len() as u64 * LINE_BYTES;
         Simulated {

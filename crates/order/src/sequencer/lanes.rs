@@ -239,7 +239,7 @@ impl<M: Memory> Lane<M> {
                 Seen::Damaged => {
                     taking.taken += 1;
                     // What was left before this epoch is submitted again, or sent again.
-                    if position >= self.left_below {
+                    if position >= self.left_below && !sings(Canary::UnreadableTold) {
                         taking.unreadable.push(Source {
                             row: self.row,
                             lane: self.lane,

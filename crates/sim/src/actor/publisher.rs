@@ -14,7 +14,7 @@ use embar_client::{Error, OnBrokerLoss};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::control::Secret;
+use embar_wire::control::{ErrorCode, Secret};
 use embar_wire::time::{Now, WallNs};
 
 use super::{Actor, Scene, Wish};
@@ -211,7 +211,7 @@ impl PublisherActor {
                 error @ (Error::SessionLost { .. }
                 | Error::SessionGivenUp { .. }
                 | Error::SessionTaken { .. }),
-            ) if scene.forgets_sessions => {
+            ) if scene.forgets_sessions || scene.books.is_hurt(self.meant) => {
                 scene
                     .trace
                     .event(scene.now, format_args!("publisher {me} ends: {error}"));
@@ -225,6 +225,18 @@ impl PublisherActor {
                     .trace
                     .event(scene.now, format_args!("publisher {me} ends: {error}"));
                 scene.figures.bereaved += 1;
+                self.over = true;
+            }
+            PublisherEvent::Failed(
+                error @ Error::Refused {
+                    code: ErrorCode::Internal,
+                    ..
+                },
+            ) if scene.books.is_hurt(self.meant) => {
+                scene
+                    .trace
+                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
+                scene.figures.told_of_damage += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(error) => {

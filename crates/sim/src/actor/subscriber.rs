@@ -1,6 +1,6 @@
 //! A subscriber: the real core; every batch it delivers is compared with what was ever visible.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,6 +38,10 @@ pub struct SubscriberActor {
     moved: bool,
     /// Its core has delivered nothing yet.
     begins: bool,
+    /// It wants all that there is.
+    wants_all: bool,
+    /// Whose memory it was told is damaged.
+    told: BTreeSet<Option<u16>>,
     /// Its core wants something that nobody has asked for yet.
     fresh: bool,
     delivered: u64,
@@ -55,6 +59,7 @@ impl SubscriberActor {
         now: Now,
     ) -> Self {
         let name = topic.name.clone();
+        let wants_all = matches!(start, Start::Earliest);
         let core = open(&plan, number, &name, &bootstrap, start, &mut random, now);
         Self {
             plan,
@@ -70,6 +75,8 @@ impl SubscriberActor {
             hurry: false,
             moved: false,
             begins: true,
+            wants_all,
+            told: BTreeSet::new(),
             fresh: true,
             delivered: 0,
         }
@@ -97,6 +104,7 @@ impl SubscriberActor {
     }
 
     fn restart(&mut self, start: Start, now: Now) {
+        self.wants_all = matches!(start, Start::Earliest);
         self.core = open(
             &self.plan,
             self.number,
@@ -107,6 +115,7 @@ impl SubscriberActor {
             now,
         );
         self.expected.clear();
+        self.told.clear();
         self.held.clear();
         (self.moved, self.begins, self.fresh) = (true, true, true);
     }
@@ -120,6 +129,7 @@ impl SubscriberActor {
                     format_args!("subscriber {me} starts at {start} of {broker:?}"),
                 );
                 self.expected.insert(row(broker), start);
+                self.begins_with_all(row(broker), start, scene.books)?;
             }
             SubscriberEvent::Deliver(delivered) => {
                 self.check(&delivered, scene)?;
@@ -149,6 +159,19 @@ impl SubscriberActor {
         Ok(())
     }
 
+    /// Nobody is given the rest for all that there is.
+    fn begins_with_all(&self, row: Option<u16>, start: u64, books: &Books) -> Check {
+        let history = books.histories.get(&(self.topic_id, row));
+        let lost_below = history.map_or(0, |history| history.lost_below);
+        let is_rest = self.wants_all && lost_below > 0 && start == lost_below;
+        ensure(Invariant::I7, !is_rest, || {
+            format!(
+                "subscriber {} wants all of {row:?} and begins at {start}, below which memory was damaged, and was not told",
+                self.number
+            )
+        })
+    }
+
     /// It is told that nothing below `to` is kept: that must be true.
     fn overtaken(&mut self, row: Option<u16>, to: u64, scene: &mut Scene<'_>) -> Check {
         let me = self.number;
@@ -171,14 +194,19 @@ impl SubscriberActor {
 
     /// Where the network damages nothing, only bytes that were given up while they were sent may
     /// come damaged; and a broker that sent another one's memory has seen that by then.
-    fn lost(&self, broker: u32, cause: &str, scene: &Scene<'_>) -> Check {
+    fn lost(&mut self, broker: u32, cause: &str, scene: &mut Scene<'_>) -> Check {
         let ordered = scene.books.is_ordered(self.topic_id);
         let row = row(Some(broker).filter(|_| !ordered));
+        if scene.books.hurt.contains(&(self.topic_id, row)) && cause.contains("memory is damaged") {
+            scene.figures.told_of_damage += u64::from(self.told.insert(row));
+        }
         let history = scene.books.histories.get(&(self.topic_id, row));
         let first = history.map_or(0, |history| history.first);
         let kept = self.expected.get(&row).is_some_and(|next| *next >= first);
         let damaged = cause.contains("damaged");
-        if scene.damages || !damaged || scene.books.may_be_deleted(self.topic_id) {
+        let books = &scene.books;
+        let may_be = scene.damages || books.is_hurt(self.topic_id);
+        if may_be || !damaged || books.may_be_deleted(self.topic_id) {
             return Ok(());
         }
         let told = !u16::try_from(broker).is_ok_and(|row| scene.served.contains(&row));
@@ -213,6 +241,11 @@ impl SubscriberActor {
                 let row = if ordered { None } else { row(Some(broker)) };
                 self.overtaken(row, first_available, scene)?;
                 self.restart(start_at(self.expected.clone()), scene.now);
+                Ok(())
+            }
+            Error::Corrupt { .. } if scene.books.is_hurt(self.topic_id) => {
+                scene.figures.told_of_damage += 1;
+                self.over = true;
                 Ok(())
             }
             // The network damaged the same batch several times.
@@ -282,6 +315,11 @@ impl SubscriberActor {
         let numbered = (header.producer(), header.sequence());
         let history = scene.books.histories.get(&(header.topic(), row));
         let seen = history.map_or(Ok(None), |history: &History| history.at(base));
+        let is_hurt = scene.books.hurt.contains(&(header.topic(), row));
+        let seen = match seen {
+            Ok(None) if is_hurt => Err(Unseen),
+            seen => seen,
+        };
         let same = match seen {
             Ok(seen) => seen.is_some_and(|v| {
                 (v.numbered, v.count) == (numbered, header.message_count())
@@ -415,9 +453,13 @@ impl Actor for SubscriberActor {
         let mut counted = books.of_topic(self.topic_id);
         let all = counted.all(|(row, history)| {
             let expected = self.expected.get(&row).copied();
-            expected == Some(history.next) || (expected.is_none() && history.next == 0)
+            let is_hurt = books.hurt.contains(&(self.topic_id, row));
+            let all = expected == Some(history.next);
+            let may_end = is_hurt && expected >= Some(history.next) || self.told.contains(&row);
+            all || may_end || (expected.is_none() && history.next == 0)
         });
-        all && self.held.is_empty() && !self.expected.is_empty()
+        let begun = !self.expected.is_empty() || !self.told.is_empty();
+        all && begun && self.held.is_empty()
     }
 
     fn has_moved(&mut self) -> bool {

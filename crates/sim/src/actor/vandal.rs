@@ -47,6 +47,8 @@ pub struct Vandal {
     addresses: Vec<SocketAddr>,
     /// When the second part of an attack follows.
     forges_at: Option<Now>,
+    /// Publishers whose session there is: it may try to get one of them.
+    known: Vec<u64>,
     /// What a session begins with.
     hello: Vec<u8>,
     state: State,
@@ -74,6 +76,7 @@ impl Vandal {
             batches: 0,
             addresses,
             forges_at: None,
+            known: Vec::new(),
             hello: hello(),
             state: State::Idle(now),
             wishes: Vec::new(),
@@ -101,19 +104,28 @@ impl Vandal {
             );
         }
         if kind >= FIRST_FORGERY {
+            // It knows everybody's name and nobody's secret.
+            let others = !self.known.is_empty() && self.random.one_in(3);
+            let producer = match others {
+                true => *self.random.pick(&self.known),
+                false => self.maker,
+            };
             say(
                 &mut bytes,
                 &Control::OpenPublisher(OpenPublisher {
                     topic: self.topic.clone(),
-                    producer: self.maker,
+                    producer,
                     acks: 1,
                     instance: self.random.between(1, 3),
                     resumes: self.random.one_in(2),
                     topic_id: 0,
                     secret: Secret([self.random.between(1, 2) as u8; 16]),
-                    takes_over: self.random.below(3) as u32,
+                    takes_over: self.random.below(4) as u32,
                 }),
             );
+            if others {
+                return bytes;
+            }
             self.forges_at = Some(Now(now.0 + self.random.below(OPENS_WITHIN_NS)));
             return bytes;
         }
@@ -312,6 +324,10 @@ impl Actor for Vandal {
         match self.state {
             State::Idle(at) if at <= scene.now => {
                 self.sent = false;
+                // Whose session is gone has none that it could not open.
+                if !scene.forgets_sessions {
+                    self.known = scene.books.stored_by(self.topic_id);
+                }
                 let address = *self.random.pick(&self.addresses);
                 self.wishes.push(Wish::Connect(address));
                 self.state = State::Busy(Now(scene.now.0 + self.random.below(PATIENCE_NS)));

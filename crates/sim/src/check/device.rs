@@ -55,7 +55,8 @@ impl Inspector {
             self.raw.index_reader(self.row).scan().into_iter().collect();
         for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
             let records = found.remove(&topic.id).unwrap_or_default();
-            let window = self.window(topic, moment)?;
+            let is_hurt = books.hurt.contains(&(topic.id, Some(self.row)));
+            let window = self.window(topic, moment, is_hurt)?;
             self.retained(topic, window, &records, books, moment)?;
         }
         self.born |= moment == Moment::Birth;
@@ -77,8 +78,13 @@ impl Inspector {
         Ok(())
     }
 
-    /// I1: windows only grow. I6: recovery takes nothing away.
-    fn window(&mut self, topic: &Topic, moment: Moment) -> Result<Window, Violation> {
+    /// I1: windows only grow. I6: recovery takes nothing away, unless records of it were lost.
+    fn window(
+        &mut self,
+        topic: &Topic,
+        moment: Moment,
+        is_hurt: bool,
+    ) -> Result<Window, Violation> {
         let window = self.raw.window(self.row, topic.cell()).found();
         let window = window.filter(|w| w.chain == topic.id).unwrap_or_default();
         let before = self.windows.get(&topic.id).copied().unwrap_or_default();
@@ -92,7 +98,7 @@ impl Inspector {
         )?;
         ensure(
             Invariant::I6,
-            moment != Moment::Birth || window.first == before.first,
+            moment != Moment::Birth || window.first == before.first || is_hurt,
             || {
                 format!(
                     "{}: recovery dropped offsets {}..{}",
@@ -114,6 +120,7 @@ impl Inspector {
     ) -> Check {
         let name = format!("{} of broker {}", topic.name, self.row);
         let counted = (topic.id, Some(self.row));
+        let is_hurt = books.hurt.contains(&counted);
         let mut history = books.histories.remove(&counted).unwrap_or_default();
         for record in records {
             let mut visible = self.visible(record);
@@ -132,7 +139,9 @@ impl Inspector {
                     },
                 )?,
                 None => {
-                    ensure(Invariant::I3, record.base == history.next, || {
+                    let follows = record.base == history.next;
+                    let behind = is_hurt && record.base > history.next;
+                    ensure(Invariant::I3, follows || behind, || {
                         format!(
                             "{name}: {visible:?} appears at offset {}, where {} comes next",
                             record.base, history.next
@@ -150,7 +159,15 @@ impl Inspector {
                 }
             }
         }
+        if is_hurt && moment == Moment::Birth && window.first > history.first {
+            history.lost_below = window.first;
+        }
         history.first = window.first;
+        if is_hurt {
+            history.next = history.next.max(window.next);
+            books.histories.insert(counted, history);
+            return Ok(());
+        }
         let bases: std::collections::BTreeSet<u64> = records.iter().map(|r| r.base).collect();
         let missing = history
             .batches

@@ -1,6 +1,8 @@
 //! What becomes of the bytes of a log: what a broker says of them is what can be read on the device, and they add up.
 
+use embar_broker::log::Use;
 use embar_broker::topics::Topic;
+use embar_fabric::geometry::UNIT_BYTES;
 
 use crate::books::Books;
 use crate::host::Broker;
@@ -9,7 +11,9 @@ use crate::violation::{Check, Invariant, ensure};
 /// What a broker says of its topics of orders 0 and 1 is what can be read on the device; its bytes add up.
 pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], books: &Books) -> Check {
     let log = broker.node.log();
-    for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
+    let is_hurt = |topic: &&Topic| books.hurt.contains(&(topic.id, Some(row)));
+    let kept = topics.iter().filter(|topic| !topic.is_ordered());
+    for topic in kept.filter(|topic| !is_hurt(topic)) {
         let Some(history) = books.histories.get(&(topic.id, Some(row))) else {
             continue;
         };
@@ -29,4 +33,38 @@ pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], books: &Books) -> Chec
     ensure(Invariant::I9, sum == all.total_bytes, || {
         format!("the bytes of broker {row} do not add up: {all:?}")
     })
+}
+
+/// Whether a log is full: there is room for one extent at most.
+pub fn is_full(all: &Use) -> bool {
+    all.free_bytes <= UNIT_BYTES
+}
+
+/// What can be read of a log that is full is all but the shares of what it is full of otherwise: each
+/// of them is below its own. Its extents are of the smallest size.
+pub fn keeps_its_share(row: u16, all: &Use, topics: u64, batch_bytes: u64) -> Check {
+    let extents = all.total_bytes / UNIT_BYTES;
+    let parts = [
+        ("claimed", all.claimed_bytes, all.total_bytes / 8),
+        // Late by three sixteenths, and the extent in which that began.
+        (
+            "dead",
+            all.dead_bytes,
+            all.total_bytes / 16 * 3 + UNIT_BYTES,
+        ),
+        // The extents that are being filled, and the ends of others, in which a batch did not fit.
+        (
+            "unfilled",
+            all.unfilled_bytes,
+            topics * UNIT_BYTES + extents * batch_bytes,
+        ),
+        // What was evicted for one extent, and what nobody could read any more.
+        ("free", all.free_bytes, 2 * UNIT_BYTES),
+    ];
+    for (what, bytes, most) in parts {
+        ensure(Invariant::I9, bytes <= most, || {
+            format!("{bytes} bytes of broker {row} are {what}, above {most}: {all:?}")
+        })?;
+    }
+    Ok(())
 }

@@ -95,3 +95,49 @@ fn slow_sequencer(plan: Plan, random: &mut Random) -> Plan {
         ..plan
     }
 }
+
+/// Much comes, in small batches and out of turn, and everything is kept for as long as there is room.
+pub fn full_log(mut plan: Plan, random: &mut Random) -> Plan {
+    let order = *random.pick(&[0, 1]);
+    for topic in &mut plan.topics {
+        (topic.order, topic.retention_bytes) = (order, 0);
+    }
+    plan.topics.truncate(2);
+    plan.config.max_batch_bytes = 8 << 10;
+    let first = plan.publishers[0].clone();
+    plan.publishers.resize(4, first);
+    for (i, publisher) in plan.publishers.iter_mut().enumerate() {
+        publisher.topic = i % plan.topics.len();
+        publisher.batches = 100_000;
+        (publisher.batch_bytes, publisher.message_bytes) = (8 << 10, 8 << 10);
+        publisher.pace_ns = MS / 10;
+        (publisher.lanes, publisher.in_flight, publisher.outstanding) = (2, 8, 40);
+    }
+    plan.subscribers.truncate(1);
+    plan.subscribers[0].topic = 0;
+    Plan {
+        geometry: Geometry {
+            brokers: 1,
+            standbys: 0,
+            spares: 0,
+            index_pages: 64,
+            blog_bytes: 16 * (64 << 10),
+            ..plan.geometry
+        },
+        weather: Weather {
+            delay_ns: MS / 20,
+            piece_bytes: 1 << 10,
+            damage_one_in: 0,
+            ..plan.weather
+        },
+        faults: Faults {
+            cut: 400,
+            stall: 20,
+            ..Faults::default()
+        },
+        misers: *random.pick(&[0, 3]),
+        keeps_full: true,
+        endurance: 5,
+        ..plan
+    }
+}

@@ -19,7 +19,7 @@ use super::plan::Plan;
 use super::publisher::{Publisher, Request};
 use super::reader::Reader;
 use super::slot::{Actor, Kind, Slot};
-use crate::figures::Figures;
+use crate::figures::{Damaged, Figures};
 use crate::host::control_file;
 use crate::random::Random;
 use crate::run::{Options, Report};
@@ -84,6 +84,7 @@ pub fn run(options: Options) -> Report {
     Report {
         hash: world.trace.finish(),
         figures: Figures::default(),
+        damaged: Damaged::new(),
         seen: world.seen,
         result: played.map_err(Violation::of_panic),
         lines: world.story.unwrap_or_default(),

@@ -2,6 +2,7 @@
 
 use embar_broker::departure::Leaving;
 use embar_broker::shard::{Action, At};
+use embar_broker::topics::Topic;
 use embar_fabric::records::BrokerState;
 use embar_fabric::{Outage, Simulated};
 
@@ -86,7 +87,9 @@ impl World {
         if !broker.node.leaves_empty() {
             return Ok(());
         }
-        for topic in self.topics.iter().filter(|topic| !topic.is_ordered()) {
+        let is_hurt = |topic: &&Topic| self.books.hurt.contains(&(topic.id, Some(row)));
+        let kept = self.topics.iter().filter(|topic| !topic.is_ordered());
+        for topic in kept.filter(|topic| !is_hurt(topic)) {
             let history = self.books.histories.get(&(topic.id, Some(row)));
             let only_there = history.map_or(0..0, |it| it.first..it.next);
             ensure(Invariant::I6, only_there.is_empty(), || {

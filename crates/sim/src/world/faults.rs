@@ -6,11 +6,12 @@ use embar_wire::time::Now;
 use super::World;
 use super::hosts::FUSE_MAX;
 use super::turns::any_pause;
+use crate::violation::Check;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl World {
-    pub(super) fn inject(&mut self) {
+    pub(super) fn inject(&mut self) -> Check {
         let faults = self.plan.faults;
         let now = self.now;
         if self.random.one_in(faults.crash) {
@@ -73,6 +74,13 @@ impl World {
             self.note(format_args!("the clocks of broker {row} jump"));
             self.figures.jumps += 1;
         }
+        if self.random.one_in(faults.flip) {
+            self.flip();
+        }
+        if self.random.one_in(faults.lose) {
+            self.lose()?;
+        }
+        Ok(())
     }
 
     fn any_row(&mut self) -> u16 {

@@ -150,5 +150,13 @@ impl World {
             }
         }
         self.figures.damaged = self.network.damaged;
+        let raw = self.devices.raw();
+        let lanes = raw.geometry().lanes;
+        let mut starts = raw.geometry().data_rows().flat_map(|row| {
+            let starts = (0..lanes).map(move |lane| (row, lane));
+            starts.filter_map(|(row, lane)| raw.lane_start(row, lane).found())
+        });
+        let wrapped = starts.any(|lane| lane.start > u32::MAX.into());
+        self.figures.wrapped = wrapped.into();
     }
 }

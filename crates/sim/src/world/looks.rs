@@ -56,7 +56,10 @@ impl World {
         self.look_at_order()?;
         self.look_if_changed(row, claims(broker, &self.topics))?;
         if broker.node.takes_data() && broker.serves {
-            self.look_at_room(row, broker)?;
+            retained::is_so(row, broker, &self.topics, &self.books)?;
+            if self.plan.keeps_full {
+                self.look_at_shares(row, broker)?;
+            }
         }
         self.looks += 1;
         if self.looks.is_multiple_of(LOOK_EVERY) {
@@ -68,8 +71,20 @@ impl World {
         self.agree(row, broker.serves)
     }
 
-    fn look_at_room(&self, row: u16, broker: &Broker) -> Check {
-        retained::is_so(row, broker, &self.topics, &self.books)
+    /// A log that was full once stays full.
+    fn look_at_shares(&mut self, row: u16, broker: &Broker) -> Check {
+        let all = broker.node.log().use_of();
+        let topics = self.topics.len() as u64;
+        let batch = u64::from(self.plan.config.max_batch_bytes);
+        let Some(host) = self.host_mut(row) else {
+            return Ok(());
+        };
+        host.log_is_full |= retained::is_full(&all);
+        if !host.log_is_full {
+            return Ok(());
+        }
+        self.figures.full += 1;
+        retained::keeps_its_share(row, &all, topics, batch)
     }
 
     /// All bytes that are kept.
@@ -88,6 +103,9 @@ impl World {
         };
         for (topic, (first, next)) in self.topics.iter().zip(&host.claimed) {
             let counted = self.books.counted(topic.id, row);
+            if self.books.hurt.contains(&counted) {
+                continue;
+            }
             let seen = self.books.histories.get(&counted);
             let seen = seen.map_or((0, 0), |h| (h.first, h.next));
             let ordered = counted.1.is_none();

@@ -68,6 +68,9 @@ pub(super) fn cut<M: Memory>(
         };
         cuts.extend(cut);
     }
+    if sings(Canary::DamageEnds) {
+        cuts.iter_mut().for_each(|cut| cut.is_damaged = false);
+    }
     for cut in cuts.iter().filter(|cut| cut.is_damaged) {
         // Their rows are stored with all others.
         core.drop_chain(cut.chain, &mut Vec::new());

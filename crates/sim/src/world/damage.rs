@@ -1,0 +1,205 @@
+//! Memory that goes bad, while it is used: wrong bits, and lines that are lost.
+//!
+//! What is kept twice loses one copy at most, and whatever is put right by itself is wrong once: then
+//! nothing is missing, and no rule is suspended. A page of an index or of the order that loses a record
+//! costs its topic, which the books note: nothing else may be missing, and whoever misses it is told.
+
+use std::ops::Range;
+
+use embar_fabric::geometry::INDEX_PAGE_BYTES;
+use embar_fabric::layout::{Table, TableId};
+use embar_fabric::memory::LINE_BYTES;
+use embar_fabric::records::{PageHeader, Record};
+use embar_fabric::slot::{self, Body};
+use embar_fabric::{GoiPage, Layout, Memory, Seen};
+
+use super::World;
+use crate::books::Counted;
+use crate::check::device::Moment;
+use crate::violation::Check;
+
+/// What a lost line says.
+const GARBAGE: u8 = 0xC3;
+/// Bytes of one of the two places in the line of a row's incarnation.
+const INCARNATION_BYTES: usize = 8;
+
+/// A kind of what lies in the control file.
+struct Kind {
+    /// None for the superblock.
+    table: Option<TableId>,
+    name: &'static str,
+    range: Range<u64>,
+    /// Bytes of what is wrong in one place at most: a record, or both copies of one.
+    unit: u64,
+    /// Bytes of what is lost at once.
+    copy: usize,
+}
+
+/// What is missing when a line is lost.
+#[derive(Debug)]
+enum Cost {
+    Nothing,
+    /// Records of a topic, of one broker or of all.
+    Topic(Counted),
+    /// Whose it was cannot be told any more.
+    Unknown,
+}
+
+impl Kind {
+    fn superblock(tables: &[Table]) -> Self {
+        let bytes = tables[0].offset;
+        Self {
+            table: None,
+            name: "superblock",
+            range: 0..bytes,
+            unit: bytes,
+            copy: LINE_BYTES as usize,
+        }
+    }
+
+    fn of(table: &Table) -> Self {
+        Self {
+            table: Some(table.id),
+            name: table.id.name(),
+            range: table.offset..table.offset + table.bytes(),
+            unit: match table.id {
+                TableId::IndexPages | TableId::GoiPages => LINE_BYTES,
+                // Two rows, each kept twice.
+                TableId::Sessions => table.entry_bytes / 2,
+                _ => table.entry_bytes,
+            },
+            copy: match table.id {
+                TableId::Owners => INCARNATION_BYTES,
+                _ => LINE_BYTES as usize,
+            },
+        }
+    }
+
+    /// Where the unit begins that a line lies in.
+    fn unit_of(&self, line: u64) -> u64 {
+        line - (line - self.range.start) % self.unit
+    }
+}
+
+impl World {
+    /// One bit of a line in use is wrong from now on, until somebody stores to it.
+    pub(super) fn flip(&mut self) {
+        let Some((kind, at)) = self.any_line() else {
+            return;
+        };
+        let bit = self.random.below(8 * LINE_BYTES);
+        self.devices.control.damage(at, |line| {
+            line[bit as usize / 8] ^= 1 << (bit % 8);
+        });
+        self.spoil(&kind, at);
+        self.figures.flipped += 1;
+        let name = kind.name;
+        self.note(format_args!(
+            "{name}: bit {bit} of the line at {at} is wrong"
+        ));
+    }
+
+    /// A line in use, or one copy of what is kept twice in it, is lost.
+    pub(super) fn lose(&mut self) -> Check {
+        let Some((kind, at)) = self.any_line() else {
+            return Ok(());
+        };
+        let hurt = match kind.table {
+            Some(TableId::IndexPages) => self.page_of_index(&kind, at),
+            Some(TableId::GoiPages) => self.page_of_order(&kind, at),
+            _ => Cost::Nothing,
+        };
+        if let Cost::Unknown = hurt {
+            return Ok(());
+        }
+        if let Cost::Topic(counted) = hurt {
+            self.hurt(counted)?;
+        }
+        let copies = LINE_BYTES.min(2 * kind.copy as u64) as usize / kind.copy;
+        let from = kind.copy * self.random.below(copies as u64) as usize;
+        self.devices.control.damage(at, |line| {
+            line[from..from + kind.copy].fill(GARBAGE);
+        });
+        self.spoil(&kind, at);
+        self.figures.lost += 1;
+        let name = kind.name;
+        self.note(format_args!("{name}: the line at {at} is lost, {hurt:?}"));
+        Ok(())
+    }
+
+    /// What can be seen of a topic until now was seen; from now on it may miss some of that.
+    fn hurt(&mut self, counted: Counted) -> Check {
+        match counted.1 {
+            None => self.look_at_order()?,
+            Some(row) if self.host(row).is_some() => self.look(row, Moment::Turn)?,
+            Some(row) => self.look(row, Moment::Death)?,
+        }
+        self.figures.hurt += u64::from(self.books.hurt.insert(counted));
+        Ok(())
+    }
+
+    fn page_of_index(&self, kind: &Kind, at: u64) -> Cost {
+        let (page, seen) = self.header_of(kind, at);
+        let header: Seen<PageHeader> = seen.map(|body| Record::from_body(&body));
+        let geometry = &self.plan.geometry;
+        let row = geometry
+            .data_rows()
+            .nth((page / u64::from(geometry.index_pages)) as usize);
+        let of = header.map(|header| (header.in_use, (header.chain, row)));
+        self.cost_of(of)
+    }
+
+    fn page_of_order(&self, kind: &Kind, at: u64) -> Cost {
+        let (_, seen) = self.header_of(kind, at);
+        let header: Seen<GoiPage> = seen.map(|body| Record::from_body(&body));
+        let of = header.map(|header| (header.in_use.into(), (header.chain, None)));
+        self.cost_of(of)
+    }
+
+    /// The page that a line lies in, and its header.
+    fn header_of(&self, kind: &Kind, at: u64) -> (u64, Seen<Body>) {
+        let page = (at - kind.range.start) / INDEX_PAGE_BYTES;
+        let header_at = kind.range.start + page * INDEX_PAGE_BYTES;
+        let control = self.devices.control.view();
+        let seen = slot::peek(&control, header_at, self.devices.raw().nonce());
+        (page, seen.map(|(_, body)| body))
+    }
+
+    /// What it costs to lose a record of a page.
+    fn cost_of(&self, page: Seen<(u32, Counted)>) -> Cost {
+        match page {
+            Seen::Damaged => Cost::Unknown,
+            Seen::Found((1, counted)) if self.topics.iter().any(|it| it.id == counted.0) => {
+                Cost::Topic(counted)
+            }
+            Seen::Found(_) | Seen::Nothing => Cost::Nothing,
+        }
+    }
+
+    fn spoil(&mut self, kind: &Kind, at: u64) {
+        self.spoiled.insert(kind.unit_of(at));
+        *self.damaged.entry(kind.name).or_default() += 1;
+    }
+
+    /// A line in use of any kind, each as likely as the others, in what was not damaged yet.
+    fn any_line(&mut self) -> Option<(Kind, u64)> {
+        let layout = Layout::new(&self.plan.geometry);
+        let tables = layout.tables();
+        let superblock = Kind::superblock(tables);
+        let mut kinds: Vec<Kind> = tables.iter().map(Kind::of).chain([superblock]).collect();
+        let kind = kinds.swap_remove(self.random.below(kinds.len() as u64) as usize);
+        let control = self.devices.control.view();
+        let sound = kind
+            .range
+            .clone()
+            .step_by(LINE_BYTES as usize)
+            .filter(|at| {
+                let mut line = [0; LINE_BYTES as usize];
+                control.read(*at, &mut line);
+                line != [0; LINE_BYTES as usize] && !self.spoiled.contains(&kind.unit_of(*at))
+            });
+        let sound: Vec<u64> = sound.collect();
+        let at = *sound.get(self.random.below(sound.len().max(1) as u64) as usize)?;
+        Some((kind, at))
+    }
+}
