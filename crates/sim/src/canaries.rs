@@ -2,7 +2,7 @@
 //! notice.
 //!
 //! No seed that was tried has noticed `OrderNews`, `WindowNews`, `SessionSecret`, `TakeOverEpoch`,
-//! `UnreadableTold`, `DoubtEnds`, `ExtentAge` or `VersionWrap` so far.
+//! `UnreadableTold`, `DoubtEnds` or `VersionWrap` so far.
 
 use embar_fabric::canary::Canary;
 

@@ -58,8 +58,8 @@ pub fn keeps_its_share(row: u16, all: &Use, topics: u64, batch_bytes: u64) -> Ch
             all.unfilled_bytes,
             topics * UNIT_BYTES + extents * batch_bytes,
         ),
-        // What was evicted for one extent, and what nobody could read any more.
-        ("free", all.free_bytes, 2 * UNIT_BYTES),
+        // What is evicted for one extent is one.
+        ("free", all.free_bytes, UNIT_BYTES),
     ];
     for (what, bytes, most) in parts {
         ensure(Invariant::I9, bytes <= most, || {
