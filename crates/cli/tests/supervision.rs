@@ -151,34 +151,36 @@ fn is_stopped(pid: u32) -> bool {
 }
 
 #[test]
-fn of_two_that_start_on_one_region_one_is_refused() {
+fn a_region_whose_head_another_command_has_just_started_is_refused() {
     let space = Space::new();
-    let start = |number: usize| {
-        let errors = std::fs::File::create(space.dir.join(format!("err-{number}")));
-        up_command(&space, &[])
-            .stdout(Stdio::piped())
-            .stderr(errors.expect("a file"))
-            .spawn()
-            .expect("embar starts")
-    };
-    let mut both = [start(0), start(1)];
-    let mut refused = None;
-    eventually("one of them ends", || {
-        refused = (0..2).find(|it| both[*it].try_wait().expect("our own child").is_some());
-        refused.is_some()
+    let mut first = up_command(&space, &[])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("embar starts");
+    let control = space.region().join("control");
+    eventually("the region is being made", || control.exists());
+    // It does not see that its head serves.
+    signal(first.id(), "STOP");
+    eventually("the head serves", || {
+        let region = Region::<Mapped>::open(&space.region(), Coherence::Coherent);
+        let head = region.ok().and_then(|it| it.broker_row(0).found());
+        head.and_then(|it| it.broker_state()) == Some(BrokerState::Ready)
     });
-    let refused = refused.expect("it was found");
-    let said = std::fs::read_to_string(space.dir.join(format!("err-{refused}")));
-    let said = said.expect("its standard error");
-    assert!(said.contains("in use"), "{said}");
+    let second = run(&mut up_command(&space, &[]));
+    let said = common::text(&second.stderr);
+    assert!(
+        !second.status.success() && said.contains("in use"),
+        "{said}"
+    );
+    signal(first.id(), "CONT");
     let mut ready = String::new();
-    let other = &mut both[1 - refused];
-    BufReader::new(other.stdout.take().expect("a pipe"))
+    BufReader::new(first.stdout.take().expect("a pipe"))
         .read_line(&mut ready)
         .expect("a line");
     assert!(ready.contains("bootstrap"), "{ready}");
-    signal(other.id(), "TERM");
-    assert!(end_of(other).success());
+    signal(first.id(), "TERM");
+    assert!(end_of(&mut first).success());
 }
 
 #[test]
