@@ -60,14 +60,18 @@ they promise: each broker's own order, and messages at least once.
 A wait for an acknowledgement counts from the fault, if it began after it and before the next one.
 
 The log is full once more was published than the region has room for, and older messages make room.
-A reader that is too slow then is told so; one that keeps up misses nothing.
+A reader that is too slow then is told so; one that keeps up misses nothing. It also looks all the
+time at what brokers say can be read: a full log must hold most of what one broker has room for.
 
 JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up, not_stored,
 reread (acknowledgements that were read at once), subscribers[] with messages and repeated,
-read_at_the_end, read_from_the_first, retained (null, or looks, least_bytes, most_bytes and
-least_share, one over the other, of a full log), faults, untried[], missed_faults, failed_starts, first_reign, last_reign, takeovers, gaps[]
-with fault, faults, nobody_ms and slowest_publisher_ms {median, max}, logs (kept if something is
-broken), violations {total, by_kind, first[]}, tried, kept.
+read_at_the_end, read_from_the_first, retained (null, or of a full log looks, least_bytes,
+most_bytes, room_bytes of a broker, least_share of that room, and must_share, which had to be there
+at the last look: all of it but for the ends of extents, batches under way, and what was sent more
+than once as brokers were disturbed), faults, untried[], missed_faults,
+failed_starts, overtaken (brokers that ended as they were stopped for too long, which they must),
+first_reign, last_reign, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
+{median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, tried, kept.
 Exit code 4 if a promise was broken, 5 if nothing was tried: no fault and no takeover happened.")]
 struct OrderArgs {
     /// Publishing processes

@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::books::Books;
 use super::faults::{Action, Fault, Victim};
 use super::plan::VerifyPlan;
+use super::room::Stream;
 use super::violation::Kind;
 use crate::exit::OVERTAKEN;
 use crate::supervise::plan::Role;
@@ -125,19 +126,23 @@ impl Brokers {
         std::mem::take(&mut self.left)
     }
 
-    /// Messages of a topic that had to make room, for everybody.
-    pub fn gone(&self, topic: u32) -> u64 {
+    /// What of a topic can be read, by what brokers say: the first position of each stream, and the one behind the last.
+    pub fn windows(&self, topic: u32) -> Vec<(Stream, u64, u64)> {
         let rows = self.region.geometry().data_rows();
-        let windows = rows.filter_map(|row| self.region.window(row, cell_of(topic)).found());
-        let firsts = windows
-            .filter(|window| window.chain == topic)
-            .map(|window| window.first);
-        if self.plan.order >= 2 {
+        let windows = rows.filter_map(|row| {
+            let window = self.region.window(row, cell_of(topic)).found()?;
+            (window.chain == topic).then_some((row, window))
+        });
+        let mut streams: BTreeMap<Stream, (u64, u64)> = BTreeMap::new();
+        for (row, window) in windows {
+            let stream = streams.entry(self.plan.stream(row.into())).or_default();
             // What one of them gave up is gone from the one order.
-            firsts.max().unwrap_or(0)
-        } else {
-            firsts.sum()
+            *stream = (stream.0.max(window.first), stream.1.max(window.next));
         }
+        let streams = streams.into_iter();
+        streams
+            .map(|(stream, (first, next))| (stream, first, next))
+            .collect()
     }
 
     /// When there is something to do next.
@@ -172,6 +177,7 @@ impl Brokers {
             self.cluster.restart(row)?;
         }
         for row in due(&self.paused, now, |(_, until)| *until) {
+            books.checker().disturbed();
             self.resume(row);
         }
         Ok(())

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::ledger::{Ledger, Run, Wrong};
 use super::ranges::Ranges;
-use super::room::Room;
+use super::retained::Retained;
+use super::room::{Room, Stream};
 use super::stamp::{Origin, Stamp};
 use super::trail::{Begin, Place, Promise, Trail};
 use super::truth::Truth;
@@ -20,6 +21,12 @@ pub const CHIEF: usize = 0;
 /// What is known of one publishing process.
 #[derive(Debug, Default)]
 struct Told {
+    /// Messages of batches that were begun, without those whose outcome is known.
+    open: i64,
+    /// Messages whose outcome is known.
+    heard: u64,
+    /// Nobody will tell anything more of it.
+    gone: bool,
     /// Numbers below may have been published.
     announced: u64,
     /// It ended in good order after so many messages.
@@ -47,6 +54,7 @@ pub struct Checker {
     trails: Vec<Trail>,
     told: BTreeMap<Origin, Told>,
     room: Room,
+    retained: Retained,
     violations: Violations,
 }
 
@@ -61,6 +69,7 @@ impl Checker {
             trails: vec![Trail::new("subscriber 0", Begin::AtZero)],
             told: BTreeMap::new(),
             room,
+            retained: Retained::default(),
             violations: Violations::default(),
         }
     }
@@ -79,15 +88,24 @@ impl Checker {
 
     /// A reader was given these messages, in this order; those without a valid stamp have none.
     pub fn read(&mut self, reader: usize, messages: &[(Place, Option<Stamp>)]) {
-        let trail = &mut self.trails[reader];
-        let kept_from = self.room.kept_from();
         for (place, stamp) in messages {
+            self.room
+                .reaches(place.broker, place.offset.saturating_add(1));
+            let kept_from = self.room.kept_from(place.broker);
             let truth = self.truths.entry(place.broker).or_default();
             let violations = &mut self.violations;
+            let trail = &mut self.trails[reader];
             trail.step(self.promise, (*place, *stamp), kept_from, truth, violations);
             if let (CHIEF, true, Some(stamp)) = (reader, self.acknowledging, stamp) {
                 let ledger = self.ledgers.entry(place.broker).or_default();
                 ledger.see(place.offset, *stamp);
+            }
+            if let (CHIEF, false, Some(Stamp { origin, number })) =
+                (reader, self.acknowledging, stamp)
+            {
+                // Nobody else tells what became of it.
+                let heard = self.told.get(origin).map_or(0, |told| told.heard);
+                self.settle(*origin, (number + 1).saturating_sub(heard));
             }
         }
         if reader == CHIEF {
@@ -103,27 +121,48 @@ impl Checker {
         }
     }
 
-    /// A reader that comes to `next` was told that everything below `first` is gone; false if that must not be.
-    pub fn evicted(&mut self, reader: usize, next: u64, first: u64) -> bool {
+    /// A reader that comes to `next` of a stream was told that everything below `first` is gone; false if that must not be.
+    pub fn evicted(&mut self, reader: usize, stream: Stream, next: u64, first: u64) -> bool {
         let name = self.trails[reader].name().to_owned();
-        self.was_evicted(&name, next, first)
+        self.was_evicted(&name, stream, next, first)
     }
 
     /// The same of somebody without a trail.
-    pub fn was_evicted(&mut self, name: &str, next: u64, first: u64) -> bool {
-        let kept_from = self.room.kept_from();
+    pub fn was_evicted(&mut self, name: &str, stream: Stream, next: u64, first: u64) -> bool {
+        let kept_from = self.room.kept_from(stream);
         if first <= kept_from {
             return true;
         }
+        let of = stream.map_or_else(String::new, |broker| format!(" of broker {broker}"));
         self.violations.add(
             Kind::Lost,
             format_args!(
-                "{name}: {} to {} are gone, and there was room for everything from {kept_from} on",
+                "{name}: {} to {}{of} are gone, and there was room for everything from {kept_from} on",
                 next.max(kept_from),
                 first - 1
             ),
         );
         false
+    }
+
+    /// Brokers say that of a stream `first` and what is behind it can be read, up to `next`.
+    pub fn offered(&mut self, stream: Stream, first: u64, next: u64) {
+        self.room.reaches(stream, next);
+        let behind = |first| {
+            let messages = self.room.end(stream).saturating_sub(first);
+            self.room.bytes_of(messages)
+        };
+        let bytes = (behind(first), behind(self.room.kept_from(stream)));
+        let room = self.room.kept_bytes();
+        let is_news = self.retained.look(stream, first, bytes, room);
+        if is_news {
+            self.was_evicted("what can be read", stream, 0, first);
+        }
+    }
+
+    /// What could be read while the log was full.
+    pub fn retained(&self) -> &Retained {
+        &self.retained
     }
 
     /// The chief, to which [`Checker::evicted`] said that this may be, goes on at `place`.
@@ -152,8 +191,31 @@ impl Checker {
     }
 
     /// A publisher began a batch, `messages` after the one before.
-    pub fn begun(&mut self, messages: u64) {
+    pub fn begun(&mut self, origin: Origin, messages: u64) {
+        self.told.entry(origin).or_default().open += messages as i64;
         self.room.begun(messages);
+    }
+
+    /// Of so many more messages it is known what became of them.
+    fn settle(&mut self, origin: Origin, messages: u64) {
+        let told = self.told.entry(origin).or_default();
+        told.heard += messages;
+        if !told.gone {
+            told.open -= messages as i64;
+            self.room.settled(messages as i64);
+        }
+    }
+
+    /// A data broker was killed, stopped, or goes on after a stop, or is asked to leave.
+    pub fn disturbed(&mut self) {
+        self.room.disturbed();
+    }
+
+    /// The publisher is no more: what it has not told nobody will tell.
+    pub fn gone(&mut self, origin: Origin) {
+        let told = self.told.entry(origin).or_default();
+        told.gone = true;
+        self.room.abandoned(std::mem::take(&mut told.open));
     }
 
     /// From now on messages with numbers below `below` may be published.
@@ -164,6 +226,7 @@ impl Checker {
 
     /// The publisher was told that these messages are stored, and where unless nobody knows any more.
     pub fn acknowledged(&mut self, run: Run, place: Option<Place>) {
+        self.settle(run.origin, run.count);
         let told = self.told.entry(run.origin).or_default();
         if !told.acknowledged.insert(run.number, run.count) {
             self.violations.add(
@@ -177,6 +240,8 @@ impl Checker {
             );
         }
         if let Some(place) = place {
+            let end = place.offset.saturating_add(run.count);
+            self.room.reaches(place.broker, end);
             let ledger = self.ledgers.entry(place.broker).or_default();
             if let Err(wrong) = ledger.acknowledge(place.offset, run) {
                 tell_wrong(place.broker, wrong, &mut self.violations);
@@ -199,6 +264,7 @@ impl Checker {
 
     /// The publisher was told that these messages may be stored or not.
     pub fn given_up(&mut self, run: Run) {
+        self.settle(run.origin, run.count);
         let told = self.told.entry(run.origin).or_default();
         told.given_up.insert(run.number, run.count);
     }

@@ -91,14 +91,15 @@ impl Setting {
             Ok(wrong) => wrong,
             Err(error) if passes(&error) => return,
             Err(Error::Evicted {
+                broker,
                 position,
                 first_available,
-                ..
             }) => {
                 // It tells what is wrong with that itself.
                 let mut checker = self.books.checker();
                 checker.was_evicted(
                     "the reader of what was just acknowledged",
+                    self.plan.stream(broker),
                     position,
                     first_available,
                 );

@@ -78,7 +78,8 @@ impl Listener {
             Record::Announced { below } => self.books.checker().announced(self.origin, below),
             Record::Began { batch, number } => {
                 let before = self.latest.map_or(0, |(_, number)| number);
-                self.books.checker().begun(number.saturating_sub(before));
+                let messages = number.saturating_sub(before);
+                self.books.checker().begun(self.origin, messages);
                 self.heard.published = number + 1;
                 (self.latest, self.next) = (Some((batch, number)), None);
                 self.began.insert(batch, number);
@@ -117,6 +118,7 @@ impl Listener {
         if self.heard.ended && !self.early.is_empty() {
             self.fail("it told what became of batches that it never began");
         }
+        self.books.checker().gone(self.origin);
     }
 
     fn settle(&mut self, outcome: Record, batch: u64, number: u64, messages: u32) {

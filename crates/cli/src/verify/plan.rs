@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::faults::{Action, Fault, Span, Victim};
+use super::room::Stream;
 use super::run::STALL_MAX;
 use super::stamp::STAMP_BYTES;
 use crate::exit::usage;
@@ -125,6 +126,11 @@ impl VerifyPlan {
     /// have left the cluster.
     pub fn may_be_away(&self) -> bool {
         self.order < 2 && self.includes(Fault::DRAIN)
+    }
+
+    /// The stream that a broker's positions are of.
+    pub fn stream(&self, broker: u32) -> Stream {
+        (self.order < 2).then_some(broker)
     }
 
     /// Places of brokers that join: instead of those that left, where these are not missed.

@@ -209,7 +209,7 @@ impl Reader {
         }
         let ordered = self.setting.plan.order >= 2;
         self.setting.books.checker().skip(Place {
-            broker: (!ordered).then_some(broker),
+            broker: self.setting.plan.stream(broker),
             offset: first_available,
         });
         Some(match start {
@@ -351,10 +351,18 @@ impl Reader {
         let mut checker = self.setting.books.checker();
         match *error {
             Error::Evicted {
+                broker,
                 position,
                 first_available,
-                ..
-            } if checker.evicted(self.index, position, first_available) => Verdict::Overtaken,
+            } if checker.evicted(
+                self.index,
+                self.setting.plan.stream(broker),
+                position,
+                first_available,
+            ) =>
+            {
+                Verdict::Overtaken
+            }
             Error::Evicted { .. } => Verdict::Lost,
             _ => {
                 let text = format_args!("subscriber {}: {error}", self.index);

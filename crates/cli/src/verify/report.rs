@@ -178,10 +178,13 @@ impl Report {
             };
             row(format!("read again at the end, {from}"), messages);
         }
-        if let Some(retained) = self.retained {
+        if let Some(retained) = &self.retained {
             let mib = |bytes: u64| bytes >> 20;
             row(
-                "MiB kept in the full log, at least".into(),
+                format!(
+                    "MiB kept in the full log, at least ({:.0} % of a broker's room)",
+                    retained.least_share * 100.0
+                ),
                 mib(retained.least_bytes),
             );
             row("  at most".into(), mib(retained.most_bytes));

@@ -1,9 +1,14 @@
-//! How much of the topic can be read, looked at again and again while the log is full.
+//! How much of the topic can be read by what its brokers say, looked at again and again while the log is full.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What was seen since older messages had to make room for the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+use super::room::Stream;
+
+/// What was seen since older messages had to make room for the first time. Of orders 0 and 1 each broker is looked at by
+/// itself, of the others all of them together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Retained {
     /// Looks in all.
     pub looks: u64,
@@ -11,25 +16,42 @@ pub struct Retained {
     pub least_bytes: u64,
     /// And at the one that found most.
     pub most_bytes: u64,
-    /// The least over the most.
+    /// Bytes that one broker has room for, by its memory or by the topic's retention.
+    pub room_bytes: u64,
+    /// The least over that room.
     pub least_share: f64,
+    /// The share that had to be there at the last look; less is a violation.
+    pub must_share: f64,
+    /// Where each stream began when it was looked at last.
+    #[serde(skip)]
+    firsts: BTreeMap<Stream, u64>,
 }
 
 impl Retained {
-    /// A look at a log in which nobody can read the first `gone` messages, and somebody saw `messages` of `bytes` each
-    /// behind them. Before anything is gone it is not full, and says nothing.
-    pub fn look(&mut self, gone: u64, messages: u64, bytes: u64) {
-        if gone == 0 {
-            return;
+    /// A look at a stream of which nothing before `first` can be read, and `held` bytes behind that, where `must` bytes must
+    /// be there, of a broker that may keep `room`. Before anything is gone it is not full, and says nothing. Whether more is gone than before.
+    pub fn look(
+        &mut self,
+        stream: Stream,
+        first: u64,
+        (held, must): (u64, u64),
+        room: u64,
+    ) -> bool {
+        if first == 0 {
+            return false;
         }
-        let held = messages.saturating_mul(bytes);
         self.least_bytes = match self.looks {
             0 => held,
             _ => self.least_bytes.min(held),
         };
         self.most_bytes = self.most_bytes.max(held);
-        self.least_share = self.least_bytes as f64 / self.most_bytes.max(1) as f64;
+        let of_room = |bytes: u64| bytes as f64 / room.max(1) as f64;
+        self.room_bytes = room;
+        self.least_share = of_room(self.least_bytes);
+        self.must_share = of_room(must);
         self.looks += 1;
+        let before = self.firsts.insert(stream, first);
+        before.is_none_or(|before| first > before)
     }
 }
 
@@ -40,13 +62,13 @@ mod tests {
     #[test]
     fn only_a_full_log_is_looked_at() {
         let mut retained = Retained::default();
-        retained.look(0, 3, 100);
+        assert!(!retained.look(None, 0, (300, 0), 8000));
         assert_eq!(retained, Retained::default());
-        for messages in [50, 20, 60] {
-            retained.look(1, messages, 100);
-        }
+        let looks = [(1, 5000), (1, 2000), (2, 6000)];
+        let news = looks.map(|(first, held)| retained.look(None, first, (held, 6000), 8000));
+        assert_eq!(news, [true, false, true]);
         let seen = (retained.looks, retained.least_bytes, retained.most_bytes);
         assert_eq!(seen, (3, 2000, 6000));
-        assert!((retained.least_share - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!((retained.least_share, retained.must_share), (0.25, 0.75));
     }
 }

@@ -1,11 +1,16 @@
 //! What a region must still hold: nothing may go while there is room for it.
 //!
-//! Everything that is published is counted against what one broker has room for, as if that broker had taken all of it,
-//! and a part of its room is left out: for the ends of extents and pages, for batches that were sent again to another
-//! broker, and for what was published and not yet counted. So what must be there by this count is there in a log that
-//! keeps its promises, whichever brokers were up.
+//! Each stream of positions is counted by itself, from where it is known to end: by what was acknowledged, by what readers
+//! saw, and by what brokers say can be read. It is held against what one broker has room for, as if that broker had taken
+//! all of the stream, whichever brokers were up. Messages whose outcome is open may be in it, too, so there is that much less
+//! room; those that were never stored take none. What was under way when a data broker was disturbed may be sent again, and
+//! what a publisher left that died may have no place in the order: both take room until they have made room themselves. And
+//! a part of the room is left out: for the ends of extents and pages, and for what was stored and not yet heard of. So what
+//! must be there by this count is there in a log that keeps its promises.
+//!
+//! Batches are counted over all streams: also where brokers count their own nobody tells which of them took what is open.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use embar_fabric::geometry::{Geometry, UNIT_BYTES};
 use embar_fabric::{goi, index};
@@ -24,25 +29,52 @@ pub fn bytes_of(plan: &VerifyPlan) -> u64 {
     message.next_multiple_of(MESSAGE_ALIGN_BYTES) as u64
 }
 
-/// So much of each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amount {
-    messages: u64,
-    bytes: u64,
+/// A stream of positions: those of one broker, or `None` for the one order.
+pub type Stream = Option<u32>;
+
+/// What is known of the length of one stream.
+#[derive(Debug)]
+struct Length {
+    /// Positions below are taken.
+    end: u64,
+    /// Where it ended before, oldest first; what is behind the first of them may have to be there.
+    marks: VecDeque<Mark>,
+}
+
+/// A stream ended here when so many batches had begun, and so many messages may have been stored in vain.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    position: u64,
     batches: u64,
+    wasted: u64,
+}
+
+impl Default for Length {
+    fn default() -> Self {
+        Self {
+            end: 0,
+            marks: VecDeque::from([Mark::default()]),
+        }
+    }
 }
 
 /// What was published, and how much of that must still be there.
 #[derive(Debug)]
 pub struct Room {
     message_bytes: u64,
-    /// Bytes that are kept.
+    /// Bytes that a broker may keep.
+    kept_bytes: u64,
+    /// Bytes of them that must be kept.
     bytes: u64,
-    /// Batches that are kept.
+    /// Batches that must be kept.
     batches: u64,
-    published: Amount,
-    /// What was published at some times before, oldest first; the first of them is the oldest that must be there.
-    marks: VecDeque<Amount>,
+    /// Batches that were begun.
+    begun: u64,
+    /// Messages whose outcome is open. It may be told before it is told what is in the batch.
+    open: i64,
+    /// Messages that may have been stored without a position.
+    wasted: u64,
+    streams: BTreeMap<Stream, Length>,
 }
 
 impl Room {
@@ -62,46 +94,105 @@ impl Room {
             0 => geometry.blog_bytes,
             limit => limit.min(geometry.blog_bytes),
         };
-        let bytes = kept / 8 * eighths;
-        Self::new(bytes, records / 2, bytes_of(plan))
+        Self {
+            kept_bytes: kept,
+            ..Self::new(kept / 8 * eighths, records / 2, bytes_of(plan))
+        }
     }
 
     /// For so many bytes in so many batches, of messages of `message_bytes`.
     pub fn new(bytes: u64, batches: u64, message_bytes: u64) -> Self {
         Self {
             message_bytes,
+            kept_bytes: bytes,
             bytes,
             batches,
-            published: Amount::default(),
-            marks: VecDeque::from([Amount::default()]),
+            begun: 0,
+            open: 0,
+            wasted: 0,
+            streams: BTreeMap::new(),
         }
     }
 
     /// A batch was begun, `messages` after the one before of the same publisher.
     pub fn begun(&mut self, messages: u64) {
-        self.published.messages += messages;
-        self.published.bytes +=
-            messages * self.message_bytes + (BATCH_HEADER_BYTES + LINE_BYTES) as u64;
-        self.published.batches += 1;
-        let now = self.published;
-        let last = self.marks.back().copied().unwrap_or_default();
-        if now.bytes - last.bytes >= self.bytes / MARKS
-            || now.batches - last.batches >= self.batches / MARKS
-        {
-            self.marks.push_back(now);
+        self.begun += 1;
+        self.open += messages as i64;
+    }
+
+    /// So many of those that were begun are stored where it is known, or nowhere, or nobody will ever tell.
+    pub fn settled(&mut self, messages: i64) {
+        self.open -= messages;
+    }
+
+    /// A broker was disturbed: what is open may be sent once more.
+    pub fn disturbed(&mut self) {
+        self.wasted += self.open.max(0) as u64;
+    }
+
+    /// Nobody will tell what became of so many messages. They may take room, and have no position.
+    pub fn abandoned(&mut self, messages: i64) {
+        self.settled(messages);
+        self.wasted += messages.max(0) as u64;
+    }
+
+    /// Positions of a stream below `end` are taken.
+    pub fn reaches(&mut self, stream: Stream, end: u64) {
+        let length = self.streams.entry(stream).or_default();
+        if end <= length.end {
+            return;
         }
-        let fits = |from: &Amount| {
-            now.bytes - from.bytes <= self.bytes && now.batches - from.batches <= self.batches
+        length.end = end;
+        let now = Mark {
+            position: end,
+            batches: self.begun,
+            wasted: self.wasted,
         };
-        while self.marks.front().is_some_and(|mark| !fits(mark)) {
-            self.marks.pop_front();
+        let last = length.marks.back().copied().unwrap_or_default();
+        let bytes = (now.position - last.position).saturating_mul(self.message_bytes);
+        if bytes >= self.bytes / MARKS || now.batches - last.batches >= self.batches / MARKS {
+            length.marks.push_back(now);
+        }
+        let marks = self.streams[&stream].marks.iter();
+        let gone = marks.take_while(|mark| !self.fits(mark, end, 0)).count();
+        if let Some(length) = self.streams.get_mut(&stream) {
+            length.marks.drain(..gone);
         }
     }
 
-    /// The position from which on everything must be there. Where each broker counts its own it is higher than need be.
-    pub fn kept_from(&self) -> u64 {
-        let oldest = self.marks.front();
-        oldest.map_or(self.published.messages, |mark| mark.messages)
+    /// Whether there is room for everything from a mark to the end of its stream, and for so many messages more.
+    fn fits(&self, from: &Mark, end: u64, more: u64) -> bool {
+        let batches = self.begun - from.batches;
+        let messages = end - from.position + (self.wasted - from.wasted);
+        let messages = messages.saturating_add(more);
+        let heads = batches.saturating_mul((BATCH_HEADER_BYTES + LINE_BYTES) as u64);
+        let bytes = messages.saturating_mul(self.message_bytes);
+        bytes.saturating_add(heads) <= self.bytes && batches <= self.batches
+    }
+
+    /// Behind the highest position of a stream that is known.
+    pub fn end(&self, stream: Stream) -> u64 {
+        self.streams.get(&stream).map_or(0, |length| length.end)
+    }
+
+    /// The position of a stream from which on everything must be there.
+    pub fn kept_from(&self, stream: Stream) -> u64 {
+        let open = self.open.max(0) as u64;
+        let nothing = Length::default();
+        let length = self.streams.get(&stream).unwrap_or(&nothing);
+        let mut marks = length.marks.iter();
+        let oldest = marks.find(|mark| self.fits(mark, length.end, open));
+        oldest.map_or(length.end.saturating_add(open), |mark| mark.position)
+    }
+
+    /// Bytes of so many messages.
+    pub fn bytes_of(&self, messages: u64) -> u64 {
+        messages.saturating_mul(self.message_bytes)
+    }
+
+    /// Bytes that a broker may keep.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
     }
 }
 
@@ -109,39 +200,95 @@ impl Room {
 mod tests {
     use super::*;
 
+    const ORDER: Stream = None;
+
+    /// A batch is stored at the end of the stream.
+    fn store(room: &mut Room, stream: Stream, messages: u64) {
+        room.begun(messages);
+        room.settled(messages as i64);
+        room.reaches(stream, room.end(stream) + messages);
+    }
+
     #[test]
     fn all_is_kept_until_the_room_is_used_up_and_then_the_latest() {
         // Batches of 10 messages of 87 bytes take 998.
         let mut room = Room::new(99_800, u64::MAX, 87);
         for _ in 0..100 {
-            room.begun(10);
-            assert_eq!(room.kept_from(), 0);
+            store(&mut room, ORDER, 10);
+            assert_eq!(room.kept_from(ORDER), 0);
         }
-        room.begun(10);
+        store(&mut room, ORDER, 10);
         // The next marks: after at least 1/32 of the room each, so 4 batches.
-        assert_eq!(room.kept_from(), 40);
+        assert_eq!(room.kept_from(ORDER), 40);
         for _ in 0..1000 {
-            room.begun(10);
-            let kept = room.published.messages - room.kept_from();
+            store(&mut room, ORDER, 10);
+            let kept = room.end(ORDER) - room.kept_from(ORDER);
             assert!((960..=1000).contains(&kept), "{kept}");
         }
-        assert!(room.marks.len() as u64 <= MARKS + 1);
+        assert!(room.streams[&ORDER].marks.len() as u64 <= MARKS + 1);
+    }
+
+    #[test]
+    fn each_broker_has_the_room_for_itself() {
+        let mut room = Room::new(10_000, u64::MAX, 36);
+        for turn in 0..40 {
+            store(&mut room, Some(turn % 2), 10);
+        }
+        for broker in 0..2 {
+            assert!(room.kept_from(Some(broker)) < 100, "of 200");
+        }
+        assert_eq!(room.kept_from(Some(7)), 0, "it has taken nothing");
+    }
+
+    #[test]
+    fn what_was_not_stored_takes_room_only_while_that_is_open() {
+        let mut room = Room::new(9980, u64::MAX, 87);
+        (0..5).for_each(|_| store(&mut room, ORDER, 10));
+        room.begun(1000);
+        assert!(room.kept_from(ORDER) > 50, "all of it may be stored");
+        room.settled(1000);
+        (0..5).for_each(|_| store(&mut room, ORDER, 10));
+        assert!(room.kept_from(ORDER) <= 50);
+        // However much of that there is: the room does not fade.
+        for _ in 0..1000 {
+            room.begun(10);
+            room.settled(10);
+            store(&mut room, ORDER, 10);
+            let kept = room.end(ORDER) - room.kept_from(ORDER);
+            assert!((80..=100).contains(&kept), "{kept}");
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_stored_in_vain_takes_room_until_it_is_gone_itself() {
+        let mut room = Room::new(9980, u64::MAX, 87);
+        (0..10).for_each(|_| store(&mut room, ORDER, 10));
+        assert_eq!(room.kept_from(ORDER), 0);
+        room.begun(30);
+        room.disturbed();
+        room.settled(30);
+        assert!((30..=50).contains(&room.kept_from(ORDER)));
+        room.begun(30);
+        room.abandoned(30);
+        assert!((60..=80).contains(&room.kept_from(ORDER)));
+        (0..20).for_each(|_| store(&mut room, ORDER, 10));
+        assert!(room.end(ORDER) - room.kept_from(ORDER) >= 90);
     }
 
     #[test]
     fn tiny_batches_use_up_the_records_first() {
         let mut room = Room::new(u64::MAX, 64, 8);
-        (0..64).for_each(|_| room.begun(1));
-        assert_eq!(room.kept_from(), 0);
-        room.begun(1);
-        assert_eq!(room.kept_from(), 2);
+        (0..64).for_each(|_| store(&mut room, ORDER, 1));
+        assert_eq!(room.kept_from(ORDER), 0);
+        store(&mut room, ORDER, 1);
+        assert_eq!(room.kept_from(ORDER), 2);
     }
 
     #[test]
     fn a_batch_larger_than_all_of_it_leaves_nothing_that_must_be_there() {
         let mut room = Room::new(1000, 10, 100);
-        room.begun(11);
-        assert_eq!(room.kept_from(), 11);
+        store(&mut room, ORDER, 11);
+        assert_eq!(room.kept_from(ORDER), 11);
     }
 
     #[test]

@@ -20,8 +20,7 @@ use super::neighbour::Neighbour;
 use super::plan::{TOPIC, VerifyPlan};
 use super::readers::{self, Readers};
 use super::report::{Report, SubscriberReport};
-use super::retained::Retained;
-use super::room::{self, Room};
+use super::room::Room;
 use super::violation::Kind;
 use crate::connect::ConnectArgs;
 use crate::context::Context;
@@ -94,8 +93,6 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
         books,
         brokers,
         topic: topic.id,
-        message_bytes: room::bytes_of(plan),
-        retained: Retained::default(),
         random: SplitMix64::new(plan.seed),
         faults: BTreeMap::new(),
         missed: 0,
@@ -168,9 +165,6 @@ struct Stage<'a> {
     first_reign: u32,
     /// The number of the topic.
     topic: u32,
-    /// Bytes that one message takes.
-    message_bytes: u64,
-    retained: Retained,
     random: SplitMix64,
     faults: BTreeMap<Fault, u64>,
     /// Faults for which there was nobody at the time.
@@ -247,10 +241,9 @@ impl Stage<'_> {
         self.count_late(Fault::DRAIN, left);
         let turns = self.neighbour.as_mut().map_or(0, Neighbour::take_turns);
         self.count_late(Fault::DELETE, turns);
-        let gone = self.brokers.gone(self.topic);
-        let seen: u64 = self.books.checker().ends().map(|(_, end)| end).sum();
-        let kept = seen.saturating_sub(gone);
-        self.retained.look(gone, kept, self.message_bytes);
+        for (stream, first, next) in self.brokers.windows(self.topic) {
+            self.books.checker().offered(stream, first, next);
+        }
         let acknowledged = Books::count(&self.books.acknowledged);
         let bytes = acknowledged.saturating_mul(self.plan.message_bytes.into());
         self.bar.set(bytes);
@@ -268,6 +261,9 @@ impl Stage<'_> {
     fn strike(&mut self, fault: Fault) -> Result<()> {
         // From just before it is done: what comes after is its gap.
         let now = Instant::now();
+        if matches!(fault.victim, Victim::Broker | Victim::Cluster) {
+            self.books.checker().disturbed();
+        }
         let done = match (fault.action, fault.victim) {
             (Action::Pause, Victim::Publisher) => {
                 let until = now + self.plan.pause_for.draw(&mut self.random);
@@ -332,7 +328,7 @@ impl Stage<'_> {
             subscribers: subscribers.collect(),
             read_at_the_end: last.map(|last| checker.messages(last).0),
             read_from_the_first: last.map(|last| checker.is_whole(last)),
-            retained: (self.retained.looks > 0).then_some(self.retained),
+            retained: Some(checker.retained().clone()).filter(|it| it.looks > 0),
             untried: plan
                 .faults
                 .iter()

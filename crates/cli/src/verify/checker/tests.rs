@@ -214,8 +214,11 @@ fn a_prefix_that_is_gone_is_found_while_there_is_room_for_it() {
     for (batches, lost) in [(u64::MAX, 3), (1, 1)] {
         let mut checker = checker(5, 20);
         checker.room = Room::new(u64::MAX, batches, 1);
-        (0..2).for_each(|_| checker.begun(10));
-        checker.read(CHIEF, &log(20));
+        for end in [10, 20] {
+            checker.begun(ONE, 0);
+            checker.room.reaches(None, end);
+            checker.read(CHIEF, &log(end)[end as usize - 10..]);
+        }
         let [late, other] = ["late", "other"].map(|name| checker.add_reader(name));
         for first in [8, 12] {
             checker.begin(late, Begin::Earliest);
@@ -224,7 +227,7 @@ fn a_prefix_that_is_gone_is_found_while_there_is_room_for_it() {
         }
         // Whoever stood at 9 is told that it is gone.
         let kept = batches == u64::MAX;
-        assert_eq!(checker.evicted(other, 9, 10), !kept);
+        assert_eq!(checker.evicted(other, None, 9, 10), !kept);
         checker.finish(Some(late));
         let found = checker.violations();
         assert_eq!(
@@ -239,12 +242,78 @@ fn a_prefix_that_is_gone_is_found_while_there_is_room_for_it() {
     }
 }
 
+/// Each of 40 batches of ten is stored by the next of these streams, or nowhere.
+fn forty_batches(order: u32, streams: &[Option<Stream>]) -> Checker {
+    let mut checker = with_room(order, Room::new(10_000, u64::MAX, 36));
+    let mut ends = std::collections::BTreeMap::new();
+    for turn in 0..40 {
+        checker.begun(ONE, 10);
+        let run = run(ONE, turn * 10, 10);
+        let Some(broker) = streams[turn as usize % streams.len()] else {
+            checker.not_stored(run);
+            continue;
+        };
+        let end: &mut u64 = ends.entry(broker).or_default();
+        let offset = std::mem::replace(end, *end + 10);
+        checker.acknowledged(run, Some(Place { broker, offset }));
+    }
+    checker
+}
+
+#[test]
+fn all_of_a_stream_is_not_gone_because_others_were_published_beside_it() {
+    let mut of_two = forty_batches(1, &[Some(Some(1)), Some(Some(2))]);
+    assert!(!of_two.evicted(CHIEF, Some(1), 0, 200));
+    let mut half_stored = forty_batches(5, &[Some(None), None]);
+    assert!(!half_stored.evicted(CHIEF, None, 0, 200));
+    let mut all_stored = forty_batches(5, &[Some(None)]);
+    assert!(all_stored.evicted(CHIEF, None, 0, 200));
+    assert_eq!(all_stored.violations().total, 0);
+}
+
+#[test]
+fn what_brokers_offer_is_judged_once_for_each_loss() {
+    let mut checker = forty_batches(5, &[Some(None)]);
+    let held = 400 - 200;
+    checker.offered(None, 200, 400);
+    assert_eq!(checker.violations().total, 0);
+    assert_eq!(checker.retained().least_bytes, held * 36);
+    for _ in 0..3 {
+        checker.offered(None, 390, 400);
+    }
+    assert_eq!(checker.violations().of(Kind::Lost), 1);
+    let told = &checker.violations().first[0];
+    assert!(told.starts_with("what can be read: "), "{told}");
+    assert!((checker.retained().least_share - 0.036).abs() < 1e-9);
+}
+
+#[test]
+fn without_acknowledgements_what_the_chief_has_not_seen_may_be_anywhere() {
+    let mut checker = Checker::new(0, false, Room::new(10_000, u64::MAX, 36));
+    (0..40).for_each(|_| checker.begun(ONE, 10));
+    assert!(checker.evicted(CHIEF, Some(0), 0, 200), "all on one broker");
+    for number in 0..200 {
+        let place = Place {
+            broker: Some(1),
+            offset: number,
+        };
+        checker.read(CHIEF, &[(place, Some(stamp(ONE, number)))]);
+    }
+    assert!(
+        !checker.evicted(CHIEF, Some(0), 0, 201),
+        "half of it is elsewhere"
+    );
+    // Nobody can tell what became of the rest of one that was killed.
+    checker.gone(ONE);
+    assert!(!checker.evicted(CHIEF, Some(0), 0, 1));
+}
+
 #[test]
 fn the_chief_must_not_be_overtaken_either() {
     let mut checker = checker(5, 20);
-    checker.begun(20);
+    checker.begun(ONE, 20);
     checker.read(CHIEF, &log(20)[..4]);
-    assert!(!checker.evicted(CHIEF, 4, 9));
+    assert!(!checker.evicted(CHIEF, None, 4, 9));
     let told = &checker.violations().first[0];
     assert!(told.starts_with("subscriber 0: 4 to 8 are gone"), "{told}");
 }
