@@ -160,6 +160,7 @@ impl Brokers {
             Happening::Interrupted => return Err(crate::exit::Problem::Interrupted.into()),
             Happening::Died { id, how } => self.died(id, &how, books),
             Happening::Serves(broker) => {
+                books.checker().disturbed();
                 self.serving.insert(broker.id, broker.pid);
             }
             Happening::Left { id } => self.has_left(id),

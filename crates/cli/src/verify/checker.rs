@@ -206,7 +206,7 @@ impl Checker {
         }
     }
 
-    /// A data broker was killed, stopped, or goes on after a stop, or is asked to leave.
+    /// A broker was killed, stopped, or asked to leave, or serves again, or another one sequences.
     pub fn disturbed(&mut self) {
         self.room.disturbed();
     }

@@ -3,7 +3,7 @@
 //! Each stream of positions is counted by itself, from where it is known to end: by what was acknowledged, by what readers
 //! saw, and by what brokers say can be read. It is held against what one broker has room for, as if that broker had taken
 //! all of the stream, whichever brokers were up. Messages whose outcome is open may be in it, too, so there is that much less
-//! room; those that were never stored take none. What was under way when a data broker was disturbed may be sent again, and
+//! room; those that were never stored take none. What was under way when brokers were disturbed may be sent again, and
 //! what a publisher left that died may have no place in the order: both take room until they have made room themselves. And
 //! a part of the room is left out: for the ends of extents and pages, and for what was stored and not yet heard of. So what
 //! must be there by this count is there in a log that keeps its promises.

@@ -83,6 +83,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
         plan,
         bar: context.output.bytes_bar("verifying", plan.bytes()),
         first_reign: brokers.reigns(),
+        latest_reign: brokers.reigns(),
         readers: Readers::start(&reading)?,
         echo: (plan.acks > 0).then(|| Echo::start(&reading)).transpose()?,
         neighbour: plan
@@ -163,6 +164,7 @@ struct Stage<'a> {
     brokers: Brokers,
     books: Arc<Books>,
     first_reign: u32,
+    latest_reign: u32,
     /// The number of the topic.
     topic: u32,
     random: SplitMix64,
@@ -241,6 +243,10 @@ impl Stage<'_> {
         self.count_late(Fault::DRAIN, left);
         let turns = self.neighbour.as_mut().map_or(0, Neighbour::take_turns);
         self.count_late(Fault::DELETE, turns);
+        let reigns = self.brokers.reigns();
+        if reigns != std::mem::replace(&mut self.latest_reign, reigns) {
+            self.books.checker().disturbed();
+        }
         for (stream, first, next) in self.brokers.windows(self.topic) {
             self.books.checker().offered(stream, first, next);
         }
@@ -261,7 +267,7 @@ impl Stage<'_> {
     fn strike(&mut self, fault: Fault) -> Result<()> {
         // From just before it is done: what comes after is its gap.
         let now = Instant::now();
-        if matches!(fault.victim, Victim::Broker | Victim::Cluster) {
+        if !matches!(fault.victim, Victim::Publisher | Victim::Topic) {
             self.books.checker().disturbed();
         }
         let done = match (fault.action, fault.victim) {
