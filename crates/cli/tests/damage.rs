@@ -19,6 +19,8 @@ const TOPICS: [(&str, &str); 4] = [
 const LINES: u64 = 300;
 /// Bytes between two flips at least: no record is larger.
 const APART: usize = 1024;
+/// Both copies of what the region is: of them one is enough, and repairs no bit.
+const SUPERBLOCKS: usize = 4096;
 const LINE: usize = 64;
 
 /// Random enough, and the same each time (splitmix64).
@@ -73,7 +75,7 @@ impl Left {
             if at >= next {
                 let bit = numbers.below(LINE * 8);
                 control[at + bit / 8] ^= 1 << (bit % 8);
-                next = at + APART + numbers.below(APART);
+                next = (at + APART + numbers.below(APART)).max(SUPERBLOCKS);
                 flipped += 1;
             }
         }

@@ -294,6 +294,12 @@ impl<M: Memory, T> Participant<M, T> {
         holding
     }
 
+    /// Whether this batch of a session was submitted and is not settled. Looks at all that is not.
+    pub fn awaits(&self, chain: u32, session: u32, number: u64) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| lane.awaits(chain, session, number))
+    }
+
     /// Whether there are batches of a chain that were submitted and are not settled.
     pub fn awaits_places(&self, chain: u32) -> bool {
         self.lanes.iter().any(|lane| lane.awaits_places(chain))

@@ -10,7 +10,8 @@
 //!   the batch that its session expects next never is.
 //! - A batch that waits keeps its whole extent, and so does one that was placed late, until it is old
 //!   itself. When what is kept so, readable or not, has become an eighth of the log and of its topic, no
-//!   batch is held any more.
+//!   session of which one is held gets another one held, and from a quarter on none does. A session whose
+//!   expected batch is on its way here goes on: nothing of it will wait.
 
 use std::cmp::Ordering;
 
@@ -20,8 +21,10 @@ use embar_wire::batch::BatchHeader;
 use super::order;
 use super::{Log, NoRoom};
 
-/// What cannot go by itself may be this part of the log, and of a topic, before it matters.
+/// What cannot go by itself may be this part of the log, and of a topic, before it matters...
 const STUCK_PART: u64 = 8;
+/// ...to sessions that add to it already; and this part for the others.
+const STUCK_PART_MAX: u64 = 4;
 /// From this order level on batches wait for their predecessors.
 const IN_SEQUENCE: u8 = 5;
 
@@ -54,6 +57,14 @@ impl Expected {
         } else if epoch == known.epoch {
             known.expects = known.expects.max(expects);
         }
+    }
+
+    /// The number that an epoch of the session in a place expects, as far as it is known here.
+    fn expects(&self, place: u32, epoch: u32) -> Option<u64> {
+        let known = self.sessions.get(place as usize);
+        known
+            .filter(|known| known.epoch == epoch)
+            .map(|known| known.expects)
     }
 
     /// Whether the sequencer may hold the batch of a session: those of older epochs it answers at once.
@@ -115,7 +126,7 @@ impl<M: Memory> Log<M> {
         let taken = participant.in_use(lane) + self.ordering.on_their_way;
         let slots = participant.capacity().saturating_sub(taken);
         let bytes = self.intake.left_bytes();
-        let stuck = self.keeps_too_much(header.topic());
+        let stuck = self.keeps_more_than(STUCK_PART, header.topic());
         // Cheap, and nearly always the answer.
         if participant.held(lane) < slots && self.intake.reserved_bytes() <= bytes && !stuck {
             return false;
@@ -126,18 +137,29 @@ impl<M: Memory> Log<M> {
         }
         let too_large = held.bytes + u64::from(header.frame_len()) > bytes;
         let none_left = self.intake.is_above_low();
-        held.in_lane(lane) >= slots || none_left || stuck || held.bytes > 0 && too_large
+        let adds = stuck && self.adds_to_the_stuck(header, session, held.bytes > 0);
+        held.in_lane(lane) >= slots || none_left || adds || held.bytes > 0 && too_large
     }
 
-    /// Whether so much of the log is kept by the few bytes that came late into it, or still wait, that
-    /// no more may come late to this topic.
-    fn keeps_too_much(&self, topic: u32) -> bool {
-        if self.sizes.stuck_bytes() <= self.blog.total_bytes() / STUCK_PART {
+    /// Whether a batch that is ahead is one too many where an eighth is stuck.
+    fn adds_to_the_stuck(&self, header: &BatchHeader, session: u32, holds: bool) -> bool {
+        let expects = self.ordering.expected.expects(session, header.epoch());
+        let participant = &self.ordering.participant;
+        let comes = |number| participant.awaits(header.topic(), session, number);
+        if expects.is_some_and(comes) {
+            return false;
+        }
+        holds || self.keeps_more_than(STUCK_PART_MAX, header.topic())
+    }
+
+    /// Whether more than this part of the log, and of the topic, is kept by the few bytes that came late
+    /// into it, or still wait.
+    fn keeps_more_than(&self, part: u64, topic: u32) -> bool {
+        if self.sizes.stuck_bytes() <= self.blog.total_bytes() / part {
             return false;
         }
         let extents = self.ordered.get(&topic).map(|topic| &topic.extents);
-        extents.is_some_and(|its| {
-            its.dead_bytes() + its.pinned_bytes() > its.occupied_bytes() / STUCK_PART
-        })
+        extents
+            .is_some_and(|its| its.dead_bytes() + its.pinned_bytes() > its.occupied_bytes() / part)
     }
 }

@@ -93,14 +93,23 @@ impl<M: Memory, T> Lane<M, T> {
 
     /// Batches of a session that the sequencer has taken and not answered.
     pub fn held_of(&self, chain: u32, session: u32) -> impl Iterator<Item = &PbrRecord> {
+        let taken = |it: &&Submission<T>| it.number < self.consumed;
+        let all = self.unsettled_of(chain, session).filter(taken);
+        all.map(|submission| &submission.record)
+    }
+
+    /// Whether this batch of a session was submitted and is not answered.
+    pub fn awaits(&self, chain: u32, session: u32, sequence: u64) -> bool {
+        let mut all = self.unsettled_of(chain, session);
+        all.any(|it| it.record.sequence == sequence)
+    }
+
+    fn unsettled_of(&self, chain: u32, session: u32) -> impl Iterator<Item = &Submission<T>> {
         let all = self.submissions.iter().chain(self.waiting.values());
-        let waits = move |it: &&Submission<T>| {
+        all.filter(move |it| {
             let named = (it.record.chain, it.record.session, it.record.kind);
-            named == (chain, session, PbrKind::Batch as u8)
-                && !it.is_settled()
-                && it.number < self.consumed
-        };
-        all.filter(waits).map(|submission| &submission.record)
+            named == (chain, session, PbrKind::Batch as u8) && !it.is_settled()
+        })
     }
 
     pub fn submit(&mut self, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {

@@ -201,7 +201,7 @@ fn a_position_that_no_broker_can_read_is_reported_in_the_end() {
     let mut script = open(config());
     let mut lane = serve(&mut script, StartAt::Earliest, 0, 9);
     script.feed(lane, &batch(0, TOPIC, &[b"a", b"b", b"c", b"d"]));
-    let damaged = frame(&refusal(ErrorCode::Internal, false, None));
+    let damaged = frame(&refusal(ErrorCode::Damaged, false, None));
     for attempt in 1..=8 {
         assert!(script.failure().is_none(), "attempt {attempt}");
         script.feed(lane, &damaged);
@@ -214,7 +214,7 @@ fn a_position_that_no_broker_can_read_is_reported_in_the_end() {
     let Some(Error::Corrupt { offset, cause, .. }) = script.failure() else {
         panic!("{:?}", script.failure());
     };
-    assert_eq!((*offset, cause.as_str()), (4, "Internal"));
+    assert_eq!((*offset, cause.as_str()), (4, "Damaged"));
 }
 
 #[test]
