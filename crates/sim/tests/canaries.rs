@@ -5,7 +5,7 @@ use embar_fabric::canary::Canary;
 use embar_sim::canaries;
 
 /// Seeds within which a quick one is noticed.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 24;
 
 #[test]
 fn the_quick_ones_are_noticed() {
