@@ -229,7 +229,7 @@ impl PublisherActor {
             }
             PublisherEvent::Failed(
                 error @ Error::Refused {
-                    code: ErrorCode::Internal,
+                    code: ErrorCode::Damaged,
                     ..
                 },
             ) if scene.books.is_hurt(self.meant) => {

@@ -243,7 +243,11 @@ impl SubscriberActor {
                 self.restart(start_at(self.expected.clone()), scene.now);
                 Ok(())
             }
-            Error::Corrupt { .. } if scene.books.is_hurt(self.topic_id) => {
+            Error::Corrupt { .. }
+            | Error::Refused {
+                code: ErrorCode::Damaged,
+                ..
+            } if scene.books.is_hurt(self.topic_id) => {
                 scene.figures.told_of_damage += 1;
                 self.over = true;
                 Ok(())
