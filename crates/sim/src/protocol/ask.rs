@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::mem;
 
+use embar_fabric::geometry::cell_of;
 use embar_fabric::{GoiRecord, NoticeKind, Outage, canary};
 use embar_order::{Follower, Reign, Throne};
 
@@ -152,11 +153,14 @@ pub fn saw_record(who: &str, chain: u32, record: &GoiRecord) {
     });
 }
 
-/// Where a reign goes on with a chain, as the devices say; 0 while it does not know it.
+/// Where a reign goes on with a chain, as the devices say; 0 while it does not know it, or of all that it
+/// placed nothing is kept any more: then its root says where it goes on from now.
 pub fn start_of(reign: Reign, chain: u32) -> u64 {
     let region = with(|world| world.raw());
-    let start = canary::silently(|| Follower::new(&region, chain, 0).start_of(reign));
-    start.unwrap_or(0)
+    let root = canary::silently(|| region.goi_root(reign.area, cell_of(chain)).found());
+    let root = root.filter(|root| (root.chain, root.epoch) == (chain, reign.epoch));
+    root.filter(|root| root.first < root.start || root.head != 0)
+        .map_or(0, |root| root.start)
 }
 
 /// For the checker.
