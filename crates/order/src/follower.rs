@@ -33,8 +33,12 @@ struct Place {
     slot: u32,
     /// Where the next epoch starts, if the page's is over.
     until: Option<u64>,
-    /// All of its records were read, and it had no link yet.
-    waits_for_link: bool,
+    /// If it is full and has no link, that may be lost: its end was not seen before, or somebody has told since
+    /// that there is more.
+    misses_link: bool,
+    /// Its link is damaged, and no page was found that it may have led to: a link is stored after its page,
+    /// so there will be none.
+    leads_nowhere: bool,
 }
 
 /// What [`Follower::read`] came upon.
@@ -207,22 +211,32 @@ impl<M: Memory> Follower<M> {
                         page,
                         generation,
                         slot: 0,
-                        waits_for_link: false,
+                        leads_nowhere: false,
                         ..place
                     });
                     return Step::On;
                 }
                 Seen::Nothing => {
                     self.place = Some(Place {
-                        waits_for_link: true,
+                        misses_link: true,
                         ..place
                     });
                 }
                 Seen::Damaged => {
+                    self.place = Some(Place {
+                        leads_nowhere: true,
+                        ..place
+                    });
                     self.damaged = true;
                     return Step::End;
                 }
             }
+        } else {
+            // It will be told of what comes, the link included.
+            self.place = Some(Place {
+                misses_link: false,
+                ..place
+            });
         }
         if place.until.is_some() {
             return Step::Lost;
@@ -242,9 +256,11 @@ impl<M: Memory> Follower<M> {
         let last = pages.record(place.page, place.generation, PAGE_RECORDS - 1);
         let start = last.found().map_or(self.next, |last| last.end());
         let link = pages.link(place.page, place.generation);
-        // Who comes here again was told that there is more: where no link is seen, it may be lost, too.
-        let is_lost = link.is_damaged() || place.waits_for_link && link == Seen::Nothing;
-        let next = if is_lost {
+        if link.is_damaged() && place.leads_nowhere {
+            return Seen::Damaged;
+        }
+        let may_be_lost = || place.misses_link || pages.has_unreadable_link(place.page);
+        let next = if link.is_damaged() || link == Seen::Nothing && may_be_lost() {
             let here = pages.page(place.page).found();
             let epoch = here.map(|(_, header)| header.epoch);
             epoch.and_then(|epoch| pages.find(self.chain, epoch, start))
@@ -346,7 +362,8 @@ impl<M: Memory> Follower<M> {
             generation,
             slot: 0,
             until: None,
-            waits_for_link: false,
+            misses_link: true,
+            leads_nowhere: false,
         })
     }
 
@@ -383,7 +400,8 @@ impl<M: Memory> Follower<M> {
                     generation,
                     slot: 0,
                     until: Some(until).filter(|_| !sings(Canary::CutAtStart)),
-                    waits_for_link: false,
+                    misses_link: true,
+                    leads_nowhere: false,
                 });
             }
             start = header.start;

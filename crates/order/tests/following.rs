@@ -265,6 +265,44 @@ fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
 }
 
 #[test]
+fn a_link_that_is_lost_with_its_page_is_searched_for_once() {
+    const PAGES: u32 = 50;
+    let world = World::new(PAGES);
+    let pages = Layout::new(&geometry(PAGES)).tables()[TableId::GoiPages as usize];
+    let first = pages.offset + u64::from(PAGES) * pages.entry_bytes;
+    let (link, behind) = (
+        first + 64 * (1 + u64::from(PAGE_RECORDS)),
+        first + pages.entry_bytes,
+    );
+    // Of the link it can still be told that it is one.
+    world.control.damage(link, |line| line[..48].fill(0xC3));
+    world.control.damage(behind, |line| line.fill(0xC3));
+    let (mut follower, power) = world.follower(u64::MAX);
+    follower.seek(records(PAGES));
+    assert_eq!(read_all(&mut follower).1, u64::from(PAGE_RECORDS));
+    assert!(follower.is_damaged());
+    // Whoever follows looks again and again, as a successor may cut the order there.
+    power.fail_after(u64::from(PAGES), Outage::Host);
+    assert_eq!(read_all(&mut follower), (Found::End, 0));
+    assert!(follower.is_damaged() && power.failed().is_none());
+}
+
+#[test]
+fn whoever_comes_late_finds_what_a_lost_link_led_to() {
+    const PAGES: u32 = 2;
+    let all = records(PAGES);
+    for lost in [0, 0xC3] {
+        let world = World::new(PAGES);
+        let link = world.find(all + u64::from(PAGE_RECORDS), u64::from(PAGES) + 1);
+        world.control.damage(link, |line| line.fill(lost));
+        // Nobody publishes any more, so nobody tells that there is more.
+        let (mut follower, _) = world.follower(u64::MAX);
+        follower.seek(all);
+        assert_eq!(read_all(&mut follower).1, all);
+    }
+}
+
+#[test]
 fn a_link_that_an_older_epoch_has_not_is_no_loss() {
     let (world, all) = (World::new(PAGES), 2 * records(PAGES));
     let link = world.find(7 * u64::from(PAGE_RECORDS), 7);

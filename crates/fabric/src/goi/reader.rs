@@ -97,6 +97,13 @@ impl<M: Memory> GoiReader<M> {
         memory.fence();
     }
 
+    /// Whether what lies in the place of a page's link cannot be read: it may be the link, or one of another
+    /// use of the page.
+    pub fn has_unreadable_link(&self, page: u32) -> bool {
+        assert!(page < self.pages.pages);
+        self.pages.is_damaged(page, LINK_SLOT)
+    }
+
     /// The page that follows in the same epoch, if it is linked.
     pub fn link(&self, page: u32, generation: u32) -> Seen<u32> {
         assert!(page < self.pages.pages);
