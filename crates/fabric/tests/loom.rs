@@ -10,6 +10,8 @@ mod follow;
 mod lanes;
 #[path = "loom/memory.rs"]
 mod memory;
+#[path = "loom/news.rs"]
+mod news;
 #[path = "loom/order.rs"]
 mod order;
 #[path = "loom/slots.rs"]
