@@ -1,9 +1,10 @@
 //! A head and data brokers inside this process, for tests and for embedding.
 
+mod private;
+
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use embar_fabric::geometry::ROWS_MAX;
@@ -89,7 +90,8 @@ impl ClusterBuilder {
     }
 
     /// Keeps the region in this directory, and leaves it there. Default: a
-    /// directory of its own in `/dev/shm`, removed at the end.
+    /// directory of its own in `/dev/shm`, removed at the end; if the process is killed, by the next
+    /// cluster of the same user.
     pub fn region_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.region_dir = Some(dir.into());
         self
@@ -125,7 +127,7 @@ impl ClusterBuilder {
                 "a cluster needs a head and at least one broker that takes data: ask for 2 or more";
             return Err(StartError::Config(what.into()));
         }
-        let dir = self.region_dir.clone().unwrap_or_else(private_dir);
+        let dir = self.region_dir.clone().unwrap_or_else(private::dir);
         let rows = u32::from(self.brokers) + u32::from(self.spares) + u32::from(self.standbys);
         if rows > ROWS_MAX.into() {
             let what = format!("brokers, spares and standbys together are more than {ROWS_MAX}");
@@ -160,19 +162,6 @@ impl ClusterBuilder {
     fn rows(&self) -> u16 {
         self.brokers + self.spares + self.standbys
     }
-}
-
-/// A directory that no other cluster of this machine uses.
-fn private_dir() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let shm = Path::new("/dev/shm");
-    let parent = if shm.is_dir() {
-        shm.to_owned()
-    } else {
-        std::env::temp_dir()
-    };
-    parent.join(format!("embar-embedded-{}-{count}", std::process::id()))
 }
 
 impl Cluster {
