@@ -140,8 +140,8 @@ impl<M: Memory> LaneReader<M> {
     /// Looks whether a record is there that [`LaneReader::take`] takes for nothing, as a bit of its lap
     /// is wrong: to be asked every so often where nothing comes. It is taken next.
     pub fn look_closely(&mut self) -> bool {
-        self.closely = self.ring.observe(self.next) == Seen::Nothing
-            && self.ring.observe_closely(self.next) != Seen::Nothing;
+        self.closely = self.ring.observe_closely(self.next) != Seen::Nothing
+            && self.ring.observe(self.next) == Seen::Nothing;
         self.closely
     }
 

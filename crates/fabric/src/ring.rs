@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::memory::Memory;
-use crate::slot::{self, Body, SLOT_BYTES, Seen};
+use crate::slot::{self, Body, Look, SLOT_BYTES, Seen};
 
 /// Where one ring lies.
 #[derive(Debug)]
@@ -45,16 +45,20 @@ impl<M: Memory> Ring<M> {
     /// damaged once the next one is there: before that nobody can tell which lap it was.
     #[inline]
     pub fn observe_closely(&self, number: u64) -> Seen<Body> {
-        let look = |number: u64| {
-            let (at, lap) = self.place(number);
-            slot::observe_closely(&*self.memory, at, self.nonce, lap)
-        };
-        match look(number) {
-            Seen::Nothing if self.is_lost(number) && look(number + 1).found().is_some() => {
-                Seen::Damaged
-            }
-            seen => seen,
+        let (at, lap) = self.place(number);
+        match slot::look(&*self.memory, at, self.nonce) {
+            Look::Found(its, body) if its == lap => Seen::Found(body),
+            Look::Damaged(its) if its == lap => Seen::Damaged,
+            Look::Damaged(_) if self.holds(number + 1) => Seen::Damaged,
+            _ => Seen::Nothing,
         }
+    }
+
+    /// Whether the record with this number is there, and can be read.
+    fn holds(&self, number: u64) -> bool {
+        let (at, lap) = self.place(number);
+        let look = slot::look(&*self.memory, at, self.nonce);
+        matches!(look, Look::Found(its, _) if its == lap)
     }
 
     /// Whether the place of a number holds what cannot be read.

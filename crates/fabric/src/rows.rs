@@ -46,7 +46,7 @@ impl<M: Memory, T: Record> RowWriter<M, T> {
         );
     }
 
-    /// What the row holds; `None` before it is first stored.
+    /// What the row holds; nothing before it is first stored.
     pub(crate) fn read(&self) -> Seen<T> {
         read(&*self.memory, self.at, self.nonce)
     }

@@ -172,7 +172,8 @@ pub(crate) enum Look<T> {
     Damaged(u32),
 }
 
-fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Body> {
+/// What a slot shows, all of whose line is looked at.
+pub(crate) fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Body> {
     if !sings(Canary::SlotInvalidate) {
         memory.invalidate(at, SLOT_BYTES);
     }

@@ -46,7 +46,8 @@ const RECORDS_PER_STEP: usize = 4096;
 const RECORDS_PER_LANE: usize = 256;
 
 /// Most sessions and chains that go in one step, as their topics were deleted: so however many were, the
-/// sequencer says in between that it lives.
+/// sequencer says in between that it lives. One whose cell a newer topic takes goes at once, as the roots of
+/// both have the same place.
 const CLOSED_PER_STEP: usize = 256;
 
 /// What a step came to.
@@ -190,12 +191,21 @@ impl<M: Memory> Sequencer<M> {
         }
     }
 
-    /// A chain goes. What is held of it is answered before its root goes: brokers rely on that.
+    /// A chain goes.
     fn drop_chain(&mut self, chain: u32) {
-        self.core.drop_chain(chain, &mut self.verdicts);
+        self.shrink_chain(chain, usize::MAX);
+    }
+
+    /// At most so many sessions of a chain go, and the chain with the last of them; returns how many went.
+    /// What is held of it is answered before its root goes: brokers rely on that.
+    fn shrink_chain(&mut self, chain: u32, most: usize) -> usize {
+        let gone = self.core.shrink_chain(chain, most, &mut self.verdicts);
         self.carry_out();
         self.tell();
-        self.goi.drop_chain(chain);
+        if self.core.chain_next(chain).is_none() {
+            self.goi.drop_chain(chain);
+        }
+        gone
     }
 
     /// Does what the core decided, but for its notices; returns how many batches were ordered.
@@ -365,13 +375,9 @@ impl<M: Memory> Sequencer<M> {
             && let Some((cell, chain)) = self.closing.pop_first()
         {
             most -= 1;
-            most -= self.core.shrink_chain(chain, most, &mut self.verdicts);
-            self.carry_out();
-            self.tell();
+            most -= self.shrink_chain(chain, most);
             if self.core.chain_next(chain).is_some() {
                 self.closing.insert(cell, chain);
-            } else {
-                self.goi.drop_chain(chain);
             }
         }
     }

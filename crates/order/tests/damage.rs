@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use embar_fabric::layout::TableId;
+use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
     Claim, Device, Geometry, Layout, Memory, NoticeKind, PbrKind, PbrRecord, Region, SequencerRow,
     SequencerState, SessionRow, Simulated,
@@ -52,13 +53,10 @@ impl World {
     /// Overwrites an entry of a table.
     fn destroy(&self, table: TableId, entry: u64) {
         let table = self.layout.tables()[table as usize];
-        let (at, vandal) = (
-            table.offset + entry * table.entry_bytes,
-            self.control.host(99),
-        );
-        vandal.write(at, &vec![0xC3; table.entry_bytes as usize]);
-        vandal.write_back(at, table.entry_bytes);
-        vandal.fence();
+        let at = table.offset + entry * table.entry_bytes;
+        for line in (0..table.entry_bytes).step_by(LINE_BYTES as usize) {
+            self.control.damage(at + line, |bytes| bytes.fill(0xC3));
+        }
     }
 
     fn take_over(&self, row: u16) -> Sequencer<Simulated> {

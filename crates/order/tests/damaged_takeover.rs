@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use embar_fabric::layout::TableId;
+use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
     Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PbrRecord, Power, Region,
     SequencerRow, SequencerState, Simulated,
@@ -67,13 +68,13 @@ impl World {
         world
     }
 
-    /// Overwrites part of an entry of a table.
-    fn destroy(&self, table: TableId, at: u64, bytes: u64) {
+    /// Overwrites the first bytes of a table.
+    fn destroy(&self, table: TableId, bytes: u64) {
         let table = Layout::new(&geometry()).tables()[table as usize];
-        let vandal = self.control.host(9);
-        vandal.write(table.offset + at, &vec![0xC3; bytes as usize]);
-        vandal.write_back(table.offset + at, bytes);
-        vandal.fence();
+        for line in (0..bytes).step_by(LINE_BYTES as usize) {
+            self.control
+                .damage(table.offset + line, |bytes| bytes.fill(0xC3));
+        }
     }
 
     fn host(&self, seed: u64, power: &Power) -> (Arc<Simulated>, Region<Simulated>) {
@@ -103,7 +104,7 @@ fn a_chain_that_ended_stays_so_wherever_its_successors_die() {
         let mut accesses = 0;
         loop {
             let world = World::new();
-            world.destroy(table, 0, bytes);
+            world.destroy(table, bytes);
             let power = Power::default();
             let (control, region) = world.host(2 * accesses + 1, &power);
             power.fail_after(accesses, outage);

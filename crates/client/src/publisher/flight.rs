@@ -82,7 +82,8 @@ impl Batch {
         out.push_back(Event::Released { buffer: self.bytes });
     }
 
-    /// Resolves a batch that will not be tried again: only one that no connection carried is surely not stored.
+    /// Resolves a batch that will not be tried again: only one that no broker may have stored is surely
+    /// not stored.
     pub(super) fn give_up(self, failure: Failure, out: &mut VecDeque<Event>) {
         let failure = match failure {
             Failure::Refused(_) => failure,

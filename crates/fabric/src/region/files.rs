@@ -116,8 +116,8 @@ impl Region<Mapped> {
         Self::create_and_tell(dir, geometry, coherence, &|_| ())
     }
 
-    /// As [`Region::create`]; `progress(done)` counts the bytes that are reserved and is called after each 256 MiB, and
-    /// more often.
+    /// As [`Region::create`]; `progress(done)` counts the bytes that are reserved, and is called after each 256 MiB at
+    /// the latest.
     pub fn create_and_tell(
         dir: &Path,
         geometry: &Geometry,

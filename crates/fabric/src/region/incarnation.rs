@@ -110,8 +110,7 @@ mod tests {
 
     #[test]
     fn a_number_outlives_the_loss_of_either_line() {
-        let memory = Device::new(4096, 7).host(1);
-        memory.write(64, &[0; 128]);
+        let memory = Device::blank(4096).host(1);
         assert_eq!(read(&memory, 64, 9), Seen::Nothing);
         for incarnation in [1, 2, u32::MAX] {
             store(&memory, 64, 9, incarnation);

@@ -5,9 +5,7 @@ const NONCE: u32 = 0xC0FF_EE01;
 const AT: u64 = 128;
 
 fn blank() -> Simulated {
-    let memory = Device::new(4096, 7).host(1);
-    memory.write(0, &[0; 4096]);
-    memory
+    Device::blank(4096).host(1)
 }
 
 fn flip(memory: &Simulated, at: u64, bit: u64) {

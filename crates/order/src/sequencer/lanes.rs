@@ -282,7 +282,8 @@ impl<M: Memory> Lane<M> {
     }
 
     /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch. To be called
-    /// when nothing is left to take; true when there may be something again.
+    /// when nothing is left to take; true when there may be something again, also a record that only a close
+    /// look shows.
     fn look(&mut self, region: &Region<M>, epoch: u32) -> bool {
         if self.stage != Stage::Waiting && self.reader.look_closely() {
             return true;

@@ -4,7 +4,7 @@
 //!    predecessor writes counts for anybody. Only after that it is settled who the predecessor is: the
 //!    one that was active last. Whoever becomes active later than we raised never counts.
 //! 2. *Cut*: of every chain the dense run of records that the predecessor made visible; the chain goes
-//!    on behind it.
+//!    on behind it or, where memory is damaged, ends there for good.
 //! 3. *Rebuild*: the predecessor's session rows, and the records since.
 //! 4. *Begin*: everything that a successor will need is stored in our own area, session rows before
 //!    roots; lanes are told of the epoch; then the row says that it is active.

@@ -148,16 +148,15 @@ fn cut_chain<M: Memory>(
         if cut_page(pages, this, core, &mut cut) < PAGE_RECORDS {
             break;
         }
-        at = match pages.link(page, generation) {
+        let link = pages.link(page, generation);
+        at = match link {
             Seen::Found(next) => Some(next),
             // Perhaps the link is lost: then there is a page that it led to.
-            Seen::Nothing => opened.find(pages, (root.chain, root.epoch, cut.start), pulse),
-            Seen::Damaged => {
-                let next = opened.find(pages, (root.chain, root.epoch, cut.start), pulse);
-                cut.is_damaged = next.is_none();
-                next
+            Seen::Nothing | Seen::Damaged => {
+                opened.find(pages, (root.chain, root.epoch, cut.start), pulse)
             }
         };
+        cut.is_damaged = link.is_damaged() && at.is_none();
     }
     cut
 }
