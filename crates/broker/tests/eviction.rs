@@ -240,6 +240,19 @@ fn a_gap_costs_other_topics_nothing_that_they_hold_less_of() {
 }
 
 #[test]
+fn a_gap_in_the_topic_that_pays_first_costs_others_no_more_than_its_share() {
+    let cluster = start(BrokerConfig::default());
+    // Below its limit: it pays when nobody else can.
+    create_topic(&cluster, "limited", 1 << 40);
+    create_topic_of_order(&cluster, "t", 5, 0);
+    Sender::open(&cluster, "limited", 9).publish(0..60);
+    let full = kept(&cluster, "limited");
+    gaps_in_every_extent(&cluster, 30);
+    let left = messages(&kept(&cluster, "limited"));
+    assert!(left * 4 >= messages(&full) * 3, "{left} of {full:?}");
+}
+
+#[test]
 fn announced_batches_take_a_share_of_the_index_at_most() {
     let cluster = start(BrokerConfig::default());
     create_topic(&cluster, "tiny", 0);

@@ -37,7 +37,7 @@ struct Link<M: Memory> {
     /// Bytes of all extents pushed so far, this one included.
     pushed_bytes: u64,
     wanted: bool,
-    /// It is among the unsettled ones.
+    /// What can be read of it is among the pinned bytes.
     pinned: bool,
 }
 
@@ -51,8 +51,10 @@ pub(super) struct Extents<M: Memory> {
     next_serial: u64,
     /// All but the newest in which nothing is pending, by the end of their youngest batch.
     settled: BTreeSet<(u64, u64)>,
-    /// All but the newest in which something is pending, but for those that are wanted.
+    /// All but the newest in which something is pending.
     unsettled: BTreeSet<u64>,
+    /// Those of them that are not wanted.
+    unwanted: BTreeSet<u64>,
     occupied_bytes: u64,
     dead_bytes: u64,
     pinned_bytes: u64,
@@ -101,6 +103,7 @@ impl<M: Memory> Extents<M> {
             next_serial: 0,
             settled: BTreeSet::new(),
             unsettled: BTreeSet::new(),
+            unwanted: BTreeSet::new(),
             occupied_bytes: 0,
             dead_bytes: 0,
             pinned_bytes: 0,
@@ -202,6 +205,7 @@ impl<M: Memory> Extents<M> {
             link.pinned = true;
             self.pinned_bytes += link.live_bytes;
             self.unsettled.insert(serial);
+            self.unwanted.insert(serial);
         }
     }
 
@@ -244,6 +248,7 @@ impl<M: Memory> Extents<M> {
         let end = link.end;
         if settled && self.newest() != Some(place.serial) {
             self.unsettled.remove(&place.serial);
+            self.unwanted.remove(&place.serial);
             self.settled.insert((end, place.serial));
         }
         changed
@@ -298,18 +303,14 @@ impl<M: Memory> Extents<M> {
 
     /// Wants the extents that hold nothing at or above `first` but what is pending.
     pub fn want_below(&mut self, first: u64) {
-        let (links, pinned_bytes) = (&mut self.links, &mut self.pinned_bytes);
-        let before = self.unsettled.len();
-        self.unsettled.retain(|serial| {
+        let links = &mut self.links;
+        let before = self.unwanted.len();
+        self.unwanted.retain(|serial| {
             let link = links.get_mut(serial).expect("those are kept");
             link.wanted = link.end <= first;
-            if link.wanted {
-                link.pinned = false;
-                *pinned_bytes -= link.live_bytes;
-            }
             !link.wanted
         });
-        self.wants_more |= self.unsettled.len() < before;
+        self.wants_more |= self.unwanted.len() < before;
     }
 
     /// Whether more extents are wanted than when this was asked last.
