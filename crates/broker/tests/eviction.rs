@@ -10,7 +10,8 @@ use embar_broker::log::Use;
 use embar_broker::{BrokerConfig, Cluster};
 use embar_wire::control::{ErrorCode, PublisherOpened, StartAt};
 use support::{
-    Frame, Peer, batch, batch_of, create_topic, create_topic_of_order, data, eventually, start,
+    Frame, Peer, batch, batch_of, create_topic, create_topic_of_order, data, eventually, small,
+    start,
 };
 
 /// Bytes of a message that fills most of a MiB.
@@ -250,6 +251,21 @@ fn a_gap_in_the_topic_that_pays_first_costs_others_no_more_than_its_share() {
     gaps_in_every_extent(&cluster, 30);
     let left = messages(&kept(&cluster, "limited"));
     assert!(left * 4 >= messages(&full) * 3, "{left} of {full:?}");
+}
+
+#[test]
+fn of_topics_that_hold_as_much_the_one_that_has_it_longest_pays() {
+    const TOPICS: u16 = 1100;
+    let cluster = small().topics(TOPICS).start().expect("it starts");
+    let name = |topic| format!("t{topic}");
+    for topic in 0..TOPICS {
+        create_topic(&cluster, &name(topic), 0);
+        Sender::open(&cluster, &name(topic), 7).publish_tiny(0..1);
+    }
+    let is_gone = |topic: &u16| kept(&cluster, &name(*topic)).is_empty();
+    let gone: Vec<u16> = (0..TOPICS).filter(is_gone).collect();
+    assert!(!gone.is_empty(), "there is room for an extent of fewer");
+    assert!(gone.iter().copied().eq(0..gone.len() as u16), "{gone:?}");
 }
 
 #[test]

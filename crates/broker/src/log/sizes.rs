@@ -32,7 +32,7 @@ impl Sizes {
         self.stuck_bytes = self.stuck_bytes + size.stuck_bytes - before.stuck_bytes;
     }
 
-    /// The topic that takes most, of those that take less than this one when there is one.
+    /// The topic that comes first, of those behind this one when there is one.
     pub fn most(&self, below: Option<u32>) -> Option<u32> {
         self.ranks.most(below)
     }
