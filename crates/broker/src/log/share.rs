@@ -114,12 +114,33 @@ impl<M: Memory> Log<M> {
         Ok(())
     }
 
-    /// Whether a batch that was admitted would leave the others less than is held of its session.
-    pub(super) fn takes_too_much(&self, header: &BatchHeader, session: u32, lane: u16) -> bool {
+    /// Whether a batch may wait for the ones before it; `None` when nobody here can know.
+    fn is_ahead(&mut self, header: &BatchHeader, session: u32) -> Option<bool> {
         let order = self.ordered.get(&header.topic()).map(|topic| topic.order);
         // Where batches are placed as they come, none waits for another.
-        let ahead = self.ordering.expected.is_ahead(session, header);
-        if order < Some(IN_SEQUENCE) || ahead == Some(false) {
+        if order < Some(IN_SEQUENCE) {
+            return Some(false);
+        }
+        let expected = &mut self.ordering.expected;
+        if let Some(ahead) = expected.is_ahead(session, header) {
+            return Some(ahead);
+        }
+        // Another broker was asked for this epoch. It was answered after the session's row was stored.
+        let reign = self.ordering.participant.reign()?;
+        let is_place = session < self.region.geometry().sessions;
+        let row = is_place.then(|| self.region.session_row(reign.area, session).found())??;
+        if (row.chain, row.producer, row.epoch)
+            == (header.topic(), header.producer(), header.epoch())
+        {
+            expected.learn(session, row.epoch, row.expected);
+        }
+        expected.is_ahead(session, header)
+    }
+
+    /// Whether a batch that was admitted would leave the others less than is held of its session.
+    pub(super) fn takes_too_much(&mut self, header: &BatchHeader, session: u32, lane: u16) -> bool {
+        let ahead = self.is_ahead(header, session);
+        if ahead == Some(false) {
             return false;
         }
         let participant = &self.ordering.participant;
