@@ -269,6 +269,26 @@ fn of_topics_that_hold_as_much_the_one_that_has_it_longest_pays() {
 }
 
 #[test]
+fn lives_of_a_broker_cost_its_topics_no_pages_of_the_index() {
+    const TOPICS: u16 = 200;
+    let mut cluster = start(BrokerConfig::default());
+    let names: Vec<String> = (0..TOPICS).map(|topic| format!("t{topic}")).collect();
+    names
+        .iter()
+        .for_each(|name| create_topic(&cluster, name, 0));
+    // More than there are pages for.
+    for life in 0..4 {
+        for name in &names {
+            Sender::open(&cluster, name, 7).publish_tiny(life..life + 1);
+        }
+        cluster.crash_broker(1);
+        cluster.restart_broker(1).expect("it comes back");
+    }
+    let whole = names.iter().filter(|name| kept(&cluster, name) == (0..4));
+    assert_eq!(whole.count(), names.len());
+}
+
+#[test]
 fn announced_batches_take_a_share_of_the_index_at_most() {
     let cluster = start(BrokerConfig::default());
     create_topic(&cluster, "tiny", 0);

@@ -38,13 +38,13 @@ struct Page {
     records: u32,
     /// One above the last offset in the page.
     end: u64,
-    /// Nothing is appended any more: the owner before wrote it, or it was truncated.
+    /// Nothing is appended any more: something is written behind its records, or it was truncated.
     sealed: bool,
 }
 
 impl<M: Memory> IndexWriter<M> {
-    /// Takes over what the owner before left, and continues each chain in a fresh page, behind all that
-    /// can be read of it.
+    /// Takes over what the owner before left, and continues each chain behind all that can be read of it:
+    /// in its last page, or in a fresh one where anything else was written there.
     pub(crate) fn attach(pages: Pages<M>) -> Self {
         let generations = (0..pages.pages)
             .map(|page| pages.generation(page))
@@ -80,7 +80,7 @@ impl<M: Memory> IndexWriter<M> {
                 number: found.number,
                 records: count,
                 end,
-                sealed: true,
+                sealed: self.is_written_behind(found.page, count),
             };
             adopted.pages.push_back(page);
             adopted.next = end;
@@ -88,6 +88,17 @@ impl<M: Memory> IndexWriter<M> {
         if !adopted.pages.is_empty() {
             self.chains.insert(chain, adopted);
         }
+    }
+
+    /// Whether anything of a page's generation is seen behind so many records: then it has holes, or
+    /// what cannot be read.
+    fn is_written_behind(&self, page: u32, records: u32) -> bool {
+        let generation = self.generations[page as usize];
+        let mut slots = records..PAGE_RECORDS;
+        slots.any(|slot| {
+            let seen = self.pages.slot::<IndexRecord>(page, slot, generation);
+            !matches!(seen, Seen::Nothing)
+        })
     }
 
     /// Appends a record; on return every reader sees it. Its payload was committed before.
