@@ -348,6 +348,7 @@ impl<M: Memory> Log<M> {
     /// # Errors
     /// [`NoRoom`]: nothing was taken.
     pub fn place(&mut self, topic: u32, len: u32) -> Result<Claimed<M>, NoRoom> {
+        self.extents_of(topic)?;
         if self.is_damaged(topic) {
             return Err(NoRoom::Damaged);
         }

@@ -77,6 +77,19 @@ fn a_broker_that_was_overtaken_with_batches_in_doubt_ends_and_its_next_life_goes
 }
 
 #[test]
+fn a_batch_of_a_topic_that_was_deleted_takes_no_page_of_the_index() {
+    let world = World::new();
+    let mut sequencer = world.sequencer();
+    let mut broker = world.broker(1, &mut sequencer);
+    // All pages; the last one has a record.
+    (0..=15 * 63).for_each(|number| assert_eq!(broker.append(number, 64), number));
+    let kept = broker.log.kept(KEPT);
+    let deleted = broker.log.place(99, 256).err();
+    assert_eq!(deleted, Some(NoRoom::UnknownTopic));
+    assert_eq!(broker.log.kept(KEPT), kept);
+}
+
+#[test]
 fn a_broker_that_was_overtaken_with_nothing_in_doubt_goes_on() {
     let world = World::new();
     let mut sequencer = world.sequencer();
