@@ -80,7 +80,7 @@ pub(super) struct Oldest {
 
 /// An extent as one that looks for room sees it.
 #[derive(Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct ExtentState {
     /// Where it begins.
     pub at: u64,
     /// Bytes of log that it gives back.
@@ -135,8 +135,8 @@ impl<M: Memory> Extents<M> {
     }
 
     /// All extents.
-    pub fn all(&self) -> impl Iterator<Item = Found> {
-        self.links.values().map(|link| Found {
+    pub fn all(&self) -> impl Iterator<Item = ExtentState> {
+        self.links.values().map(|link| ExtentState {
             at: link.extent.at(),
             bytes: link.extent.len(),
             end: link.end,

@@ -19,7 +19,7 @@ use std::ops::Range;
 use embar_fabric::blog::{Blog, Extent};
 use embar_fabric::memory::Memory;
 
-use super::extents::{Extents, Found, Oldest};
+use super::extents::{ExtentState, Extents, Oldest};
 use super::sizes::Size;
 use super::{Log, NoRoom};
 
@@ -172,43 +172,43 @@ impl<M: Memory> Log<M> {
     /// large enough.
     fn cheapest_block(&self, bytes: u32) -> Option<(Range<u64>, Vec<u32>)> {
         let kept = self.chains.values();
-        let kept = kept.map(|c| Topic::of(c.id, &c.extents, c.retention_bytes, c.bytes));
+        let kept = kept.map(|c| Occupant::of(c.id, &c.extents, c.retention_bytes, c.bytes));
         let ordered = self.ordered.values();
-        let ordered = ordered.map(|c| Topic::of(c.id, &c.extents, c.retention_bytes, c.bytes));
-        let topics: Vec<Topic> = kept.chain(ordered).collect();
-        let mut blocks: BTreeMap<u64, Vec<(usize, Found)>> = BTreeMap::new();
-        for (topic, its) in topics.iter().enumerate() {
-            for found in &its.extents {
-                let block = found.at / u64::from(bytes);
-                blocks.entry(block).or_default().push((topic, *found));
+        let ordered = ordered.map(|c| Occupant::of(c.id, &c.extents, c.retention_bytes, c.bytes));
+        let occupants: Vec<Occupant> = kept.chain(ordered).collect();
+        let mut blocks: BTreeMap<u64, Vec<(usize, ExtentState)>> = BTreeMap::new();
+        for (occupant, its) in occupants.iter().enumerate() {
+            for state in &its.extents {
+                let block = state.at / u64::from(bytes);
+                blocks.entry(block).or_default().push((occupant, *state));
             }
         }
         let costs = blocks.into_iter().filter_map(|(block, extents)| {
             let places = block * u64::from(bytes)..(block + 1) * u64::from(bytes);
-            if extents.iter().any(|(_, found)| found.stays) {
+            if extents.iter().any(|(_, state)| state.stays) {
                 return None;
             }
             // The rest of it is sent from by readers of what was evicted, or lies beyond the end.
             let occupied: u64 = extents
                 .iter()
-                .map(|(_, found)| u64::from(found.bytes))
+                .map(|(_, state)| u64::from(state.bytes))
                 .sum();
             if occupied + self.blog.free_bytes_in(places.clone()) < u64::from(bytes) {
                 return None;
             }
             let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
-            for (topic, found) in &extents {
-                let end = ends.entry(*topic).or_default();
-                *end = found.end.max(*end);
+            for (occupant, state) in &extents {
+                let end = ends.entry(*occupant).or_default();
+                *end = state.end.max(*end);
             }
-            let costs = ends.iter().map(|(topic, end)| topics[*topic].cost(*end));
+            let costs = ends.iter().map(|(occupant, end)| occupants[*occupant].cost(*end));
             let cost = costs.fold((0, 0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1));
             Some((cost, places, ends))
         });
         let (_, places, ends) = costs.min_by_key(|(cost, ..)| *cost)?;
         Some((
             places,
-            ends.into_keys().map(|topic| topics[topic].id).collect(),
+            ends.into_keys().map(|its| occupants[its].id).collect(),
         ))
     }
 
@@ -241,9 +241,9 @@ impl<M: Memory> Log<M> {
 }
 
 /// A topic as one that looks for a block sees it.
-struct Topic {
+struct Occupant {
     id: u32,
-    extents: Vec<Found>,
+    extents: Vec<ExtentState>,
     /// What it is to retain; 0: as much as fits.
     retention_bytes: u64,
     /// Bytes of it that can be read.
@@ -252,9 +252,9 @@ struct Topic {
     below: Vec<(u64, u64)>,
 }
 
-impl Topic {
+impl Occupant {
     fn of<M: Memory>(id: u32, extents: &Extents<M>, retention_bytes: u64, bytes: u64) -> Self {
-        let extents: Vec<Found> = extents.all().collect();
+        let extents: Vec<ExtentState> = extents.all().collect();
         let mut below: Vec<_> = extents.iter().map(|it| (it.end, it.live_bytes)).collect();
         below.sort_unstable();
         let mut sum = 0;
