@@ -342,8 +342,8 @@ impl<M: Memory> Log<M> {
         self.intake.move_aside(bytes, by);
     }
 
-    /// Finds room for a batch of `len` bytes, header included, evicting the
-    /// oldest batches of the topic that holds most if it must.
+    /// Finds room for a batch of `len` bytes, header included, and makes it if it must: `room` says at
+    /// whose cost.
     ///
     /// # Errors
     /// [`NoRoom`]: nothing was taken.
