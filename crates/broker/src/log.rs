@@ -372,16 +372,12 @@ impl<M: Memory> Log<M> {
     }
 
     /// Whether a batch would outlive what was received beside it, in an extent that others could use.
-    pub fn is_late(&self, place: &Place) -> bool {
-        let kept = self.chains.get(&place.topic);
-        let kept = kept.map(|c| (&c.extents, c.retention_bytes));
-        let ordered = self.ordered.get(&place.topic);
-        let ordered = ordered.map(|c| (&c.extents, c.retention_bytes));
-        let Some((extents, retention)) = kept.or(ordered) else {
+    pub fn is_late(&mut self, place: &Place) -> bool {
+        let of_log = self.blog.total_bytes() / 16 * LATE_SIXTEENTHS;
+        let Ok(extents) = self.extents_of(place.topic) else {
             return false;
         };
-        let of_log = self.blog.total_bytes() / 16 * LATE_SIXTEENTHS;
-        let late = match retention {
+        let late = match extents.retention_bytes() {
             0 => of_log,
             limit => of_log.min(limit / LATE_PART_OF_TOPIC),
         };

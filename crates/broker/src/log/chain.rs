@@ -12,7 +12,7 @@ use embar_fabric::memory::Memory;
 use embar_fabric::window::WindowWriter;
 
 use super::Place;
-use super::extents::{self, Extents, Oldest};
+use super::extents::{Extents, Oldest};
 
 /// One batch that can be read.
 pub(super) struct Entry<M: Memory> {
@@ -50,7 +50,6 @@ pub(super) struct Chain<M: Memory> {
     pub next: u64,
     /// Bytes of readable batches.
     pub bytes: u64,
-    pub(super) retention_bytes: u64,
     /// What other processes know of `first` and `next`.
     pub(super) window: WindowWriter<M>,
     pub(super) extents: Extents<M>,
@@ -64,9 +63,8 @@ impl<M: Memory> Chain<M> {
             first: 0,
             next: 0,
             bytes: 0,
-            retention_bytes,
             window,
-            extents: Extents::new(id, false),
+            extents: Extents::new(id, false, retention_bytes),
             entries: VecDeque::new(),
         }
     }
@@ -87,10 +85,6 @@ impl<M: Memory> Chain<M> {
 
     pub fn batches(&self) -> u64 {
         self.entries.len() as u64
-    }
-
-    pub fn wanted_extent_bytes(&self, len: u32) -> u32 {
-        extents::wanted_bytes(self.bytes, self.retention_bytes, len)
     }
 
     /// Makes a batch readable under the next offsets.
@@ -130,9 +124,7 @@ impl<M: Memory> Chain<M> {
     pub fn exceeds_retention(&self) -> bool {
         let leaving = |end| self.entries.iter().take_while(move |e| e.base < end);
         self.extents
-            .exceed(self.retention_bytes, self.bytes, |end| {
-                leaving(end).map(Entry::bytes).sum()
-            })
+            .exceed(self.bytes, |end| leaving(end).map(Entry::bytes).sum())
     }
 
     /// The batches from the one that contains `from`, as long as they follow

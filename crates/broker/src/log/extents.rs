@@ -23,6 +23,7 @@ use embar_fabric::geometry::{BLOCK_BYTES_MAX, UNIT_BYTES};
 use embar_fabric::memory::Memory;
 
 use super::Place;
+use super::sizes::Size;
 
 struct Link<M: Memory> {
     extent: Extent<M>,
@@ -45,6 +46,8 @@ struct Link<M: Memory> {
 pub(super) struct Extents<M: Memory> {
     topic: u32,
     ordered: bool,
+    /// What the topic is to retain; 0: as much as fits.
+    retention_bytes: u64,
     links: BTreeMap<u64, Link<M>>,
     /// Numbers of the extents by their places in the log.
     by_place: BTreeMap<u64, u64>,
@@ -94,10 +97,11 @@ pub(super) struct ExtentState {
 }
 
 impl<M: Memory> Extents<M> {
-    pub fn new(topic: u32, ordered: bool) -> Self {
+    pub fn new(topic: u32, ordered: bool, retention_bytes: u64) -> Self {
         Self {
             topic,
             ordered,
+            retention_bytes,
             links: BTreeMap::new(),
             by_place: BTreeMap::new(),
             next_serial: 0,
@@ -111,6 +115,23 @@ impl<M: Memory> Extents<M> {
             pushed_bytes: 0,
             wants_more: false,
             pins_changed: false,
+        }
+    }
+
+    /// What the topic is to retain; 0: as much as fits.
+    pub fn retention_bytes(&self) -> u64 {
+        self.retention_bytes
+    }
+
+    /// What the topic takes of the log.
+    pub fn size(&self) -> Size {
+        Size {
+            excess_bytes: match self.retention_bytes {
+                0 => self.occupied_bytes,
+                limit => self.occupied_bytes.saturating_sub(limit),
+            },
+            occupied_bytes: self.occupied_bytes,
+            stuck_bytes: self.dead_bytes + self.pinned_bytes,
         }
     }
 
@@ -368,9 +389,10 @@ impl<M: Memory> Extents<M> {
         })
     }
 
-    /// Whether the oldest can go and still leave what is to be retained (0: everything) of `bytes`
-    /// that can be read. `leaving` sums those below an offset.
-    pub fn exceed(&self, retention_bytes: u64, bytes: u64, leaving: impl Fn(u64) -> u64) -> bool {
+    /// Whether the oldest can go and still leave what is to be retained of `bytes` that can be read.
+    /// `leaving` sums those below an offset.
+    pub fn exceed(&self, bytes: u64, leaving: impl Fn(u64) -> u64) -> bool {
+        let retention_bytes = self.retention_bytes;
         if retention_bytes == 0 || self.links.len() < 2 {
             return false;
         }
@@ -421,21 +443,22 @@ impl<M: Memory> Extents<M> {
     pub fn clear(&mut self) {
         *self = Self {
             next_serial: self.next_serial,
-            ..Self::new(self.topic, self.ordered)
+            ..Self::new(self.topic, self.ordered, self.retention_bytes)
         };
     }
-}
 
-/// How large the next extent should be. Small topics take small extents; busy ones take large ones,
-/// so that neither the table of extents nor the space lost at their ends grows.
-pub(super) fn wanted_bytes(kept_bytes: u64, retention_bytes: u64, len: u32) -> u32 {
-    let mut share = kept_bytes / EXTENTS_PER_TOPIC;
-    if retention_bytes > 0 {
-        share = share.min(retention_bytes / 4);
+    /// How large the next extent should be, of a topic of which so many bytes can be read. Small topics
+    /// take small extents; busy ones take large ones, so that neither the table of extents nor the space
+    /// lost at their ends grows.
+    pub fn wanted_bytes(&self, kept_bytes: u64, len: u32) -> u32 {
+        let mut share = kept_bytes / EXTENTS_PER_TOPIC;
+        if self.retention_bytes > 0 {
+            share = share.min(self.retention_bytes / 4);
+        }
+        let share = share.clamp(UNIT_BYTES, BLOCK_BYTES_MAX) as u32;
+        let rounded_down = 1 << share.ilog2();
+        rounded_down.max(len.next_power_of_two())
     }
-    let share = share.clamp(UNIT_BYTES, BLOCK_BYTES_MAX) as u32;
-    let rounded_down = 1 << share.ilog2();
-    rounded_down.max(len.next_power_of_two())
 }
 
 /// A topic has at least this many extents, unless its batches are larger or the extents the largest:

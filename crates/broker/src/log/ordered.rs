@@ -18,7 +18,7 @@ use embar_wire::limits::MAX_BATCH_BYTES;
 
 use super::Place;
 use super::chain::Evicted;
-use super::extents::{self, Extents, Oldest};
+use super::extents::{Extents, Oldest};
 
 /// One batch of the order.
 pub(super) struct Entry<M: Memory> {
@@ -78,7 +78,6 @@ pub(super) struct Ordered<M: Memory> {
     pub bytes: u64,
     /// Those batches.
     pub batches: u64,
-    pub(super) retention_bytes: u64,
     /// Its window was lost, and stays so until it is known what this broker has: what is told of may
     /// have been evicted.
     pub is_unsure: bool,
@@ -105,11 +104,10 @@ impl<M: Memory> Ordered<M> {
             next: first,
             bytes: 0,
             batches: 0,
-            retention_bytes,
             is_unsure,
             lost: if before.chain == id { before.lost } else { 0 },
             window,
-            extents: Extents::new(id, true),
+            extents: Extents::new(id, true, retention_bytes),
             entries: VecDeque::new(),
         };
         topic.publish_window();
@@ -127,10 +125,6 @@ impl<M: Memory> Ordered<M> {
     /// were, and would not have been evicted by now; 0 when none are.
     pub fn lost(&self) -> u64 {
         if self.first > self.lost { 0 } else { self.lost }
-    }
-
-    pub fn wanted_extent_bytes(&self, len: u32) -> u32 {
-        extents::wanted_bytes(self.bytes, self.retention_bytes, len)
     }
 
     /// Whether a record is the next one. The first one may have begun before: then somebody's window
@@ -213,10 +207,9 @@ impl<M: Memory> Ordered<M> {
                 .take_while(move |e| e.base < end)
                 .filter(own)
         };
-        self.extents
-            .exceed(self.retention_bytes, self.bytes, |end| {
-                leaving(end).map(|e| u64::from(e.len)).sum()
-            })
+        self.extents.exceed(self.bytes, |end| {
+            leaving(end).map(|e| u64::from(e.len)).sum()
+        })
     }
 
     /// The batches from the one that contains `from` on; `from` lies in `[first, next)`.

@@ -52,9 +52,8 @@ impl<M: Memory> Log<M> {
 
     /// Gives `topic` one more extent with room for `len` bytes.
     pub(super) fn extend(&mut self, topic: u32, len: u32) -> Result<(), NoRoom> {
-        let kept = self.chains.get(&topic).map(|c| c.wanted_extent_bytes(len));
-        let ordered = self.ordered.get(&topic).map(|c| c.wanted_extent_bytes(len));
-        let wanted = kept.or(ordered).ok_or(NoRoom::UnknownTopic)?;
+        let kept = self.kept(topic).ok_or(NoRoom::UnknownTopic)?;
+        let wanted = self.extents_of(topic)?.wanted_bytes(kept.bytes, len);
         let extent = match self.blog.allocate(wanted) {
             Some(extent) => extent,
             None => self.make_room(wanted, len)?,
@@ -172,9 +171,9 @@ impl<M: Memory> Log<M> {
     /// large enough.
     fn cheapest_block(&self, bytes: u32) -> Option<(Range<u64>, Vec<u32>)> {
         let kept = self.chains.values();
-        let kept = kept.map(|c| Occupant::of(c.id, &c.extents, c.retention_bytes, c.bytes));
+        let kept = kept.map(|c| Occupant::of(c.id, &c.extents, c.bytes));
         let ordered = self.ordered.values();
-        let ordered = ordered.map(|c| Occupant::of(c.id, &c.extents, c.retention_bytes, c.bytes));
+        let ordered = ordered.map(|c| Occupant::of(c.id, &c.extents, c.bytes));
         let occupants: Vec<Occupant> = kept.chain(ordered).collect();
         let mut blocks: BTreeMap<u64, Vec<(usize, ExtentState)>> = BTreeMap::new();
         for (occupant, its) in occupants.iter().enumerate() {
@@ -219,23 +218,11 @@ impl<M: Memory> Log<M> {
 
     /// The extents of a topic are others than before, or there is less in them.
     pub(super) fn resized(&mut self, topic: u32) {
-        let kept = self.chains.get_mut(&topic);
-        let kept = kept.map(|c| (&mut c.extents, c.retention_bytes));
-        let ordered = self.ordered.get_mut(&topic);
-        let ordered = ordered.map(|c| (&mut c.extents, c.retention_bytes));
-        let Some((extents, retention_bytes)) = kept.or(ordered) else {
+        let Ok(extents) = self.extents_of(topic) else {
             return self.sizes.set(topic, Size::default());
         };
-        self.recalls += u64::from(extents.take_wants());
-        let occupied_bytes = extents.occupied_bytes();
-        let size = Size {
-            excess_bytes: match retention_bytes {
-                0 => occupied_bytes,
-                limit => occupied_bytes.saturating_sub(limit),
-            },
-            occupied_bytes,
-            stuck_bytes: extents.dead_bytes() + extents.pinned_bytes(),
-        };
+        let (wants, size) = (extents.take_wants(), extents.size());
+        self.recalls += u64::from(wants);
         self.sizes.set(topic, size);
     }
 }
@@ -253,7 +240,8 @@ struct Occupant {
 }
 
 impl Occupant {
-    fn of<M: Memory>(id: u32, extents: &Extents<M>, retention_bytes: u64, bytes: u64) -> Self {
+    fn of<M: Memory>(id: u32, extents: &Extents<M>, bytes: u64) -> Self {
+        let retention_bytes = extents.retention_bytes();
         let extents: Vec<ExtentState> = extents.all().collect();
         let mut below: Vec<_> = extents.iter().map(|it| (it.end, it.live_bytes)).collect();
         below.sort_unstable();

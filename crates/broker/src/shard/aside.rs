@@ -242,7 +242,7 @@ impl<M: Memory> Shard<M> {
         if !self.node.takes_data() {
             return;
         }
-        let log = self.node.log();
+        let mut log = self.node.log();
         let recalls = log.recalls();
         if !looks_at_time && recalls == self.seen_recalls {
             return;
