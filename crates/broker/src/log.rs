@@ -14,6 +14,7 @@
 //!   While the log is full, at most an eighth of it is claimed by batches that are being received, and
 //!   what nobody can read or ever will is bounded: see [`Log::use_of`].
 
+mod block;
 mod chain;
 mod doubt;
 mod elsewhere;
@@ -48,6 +49,7 @@ use embar_wire::time::WallNs;
 use crate::config::BrokerConfig;
 use crate::profile::Stage;
 use crate::topics::Topic;
+use block::NoBlock;
 use chain::{Chain, Entry};
 use elsewhere::Elsewhere;
 use extents::Extents;
@@ -195,6 +197,8 @@ pub struct Log<M: Memory> {
     on_their_way: u32,
     evictions: u64,
     recalls: u64,
+    /// Why no block could be cleared when one was last looked for.
+    no_block: Option<NoBlock>,
     recovered: Recovered,
     /// Topics of which it is not known what was in them: their windows and their index are damaged.
     unknown: BTreeSet<u32>,

@@ -141,6 +141,11 @@ impl<M: Memory> Blog<M> {
         self.store.buddy().free_bytes()
     }
 
+    /// Blocks that were given back so far: another number when there may be room where there was none.
+    pub fn freed_blocks(&self) -> u64 {
+        self.store.buddy().freed()
+    }
+
     /// Bytes in all.
     pub fn total_bytes(&self) -> u64 {
         self.store.buddy().total_bytes()

@@ -84,6 +84,8 @@ pub(super) struct Oldest {
 /// An extent as one that looks for room sees it.
 #[derive(Clone, Copy)]
 pub(super) struct ExtentState {
+    /// Its number.
+    pub serial: u64,
     /// Where it begins.
     pub at: u64,
     /// Bytes of log that it gives back.
@@ -157,13 +159,19 @@ impl<M: Memory> Extents<M> {
 
     /// All extents.
     pub fn all(&self) -> impl Iterator<Item = ExtentState> {
-        self.links.values().map(|link| ExtentState {
+        self.links.iter().map(|(serial, link)| ExtentState {
+            serial: *serial,
             at: link.extent.at(),
             bytes: link.extent.len(),
             end: link.end,
             live_bytes: link.live_bytes,
             stays: link.pending > 0,
         })
+    }
+
+    /// Whether something is pending in an extent, so that it cannot go.
+    pub fn stays(&self, serial: u64) -> bool {
+        self.links.get(&serial).is_some_and(|link| link.pending > 0)
     }
 
     /// Bytes of batches that are being received, or wait for their place in the order.

@@ -73,6 +73,7 @@ impl<M: Memory> Log<M> {
             on_their_way: 0,
             evictions: 0,
             recalls: 0,
+            no_block: None,
             recovered: Recovered::default(),
             unknown: BTreeSet::new(),
             unsure: Vec::new(),

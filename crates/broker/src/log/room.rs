@@ -10,16 +10,12 @@
 //! - What goes beside, because it is older and lies in an extent that cannot go, is at most a quarter of the
 //!   log: batches that wait may keep an eighth (`share`), and those extents that they share with it when they
 //!   come. Where claims keep more, in every topic, the least goes.
-//! - Where no extent is large enough, those go that lie in one block, and of all such blocks the one with
-//!   which readers lose least.
-
-use std::collections::BTreeMap;
-use std::ops::Range;
+//! - Where no extent is large enough, those go that lie in one block: see `block`.
 
 use embar_fabric::blog::{Blog, Extent};
 use embar_fabric::memory::Memory;
 
-use super::extents::{ExtentState, Extents, Oldest};
+use super::extents::Oldest;
 use super::sizes::Size;
 use super::{Log, NoRoom};
 
@@ -138,7 +134,7 @@ impl<M: Memory> Log<M> {
     }
 
     /// Evicts an extent and what is older; returns the bytes that it gave back.
-    fn evict(&mut self, topic: u32, oldest: &Oldest) -> u64 {
+    pub(super) fn evict(&mut self, topic: u32, oldest: &Oldest) -> u64 {
         let evicted = match self.chains.get_mut(&topic) {
             Some(chain) => {
                 let evicted = chain.evict(oldest);
@@ -156,61 +152,6 @@ impl<M: Memory> Log<M> {
         evicted.iter().map(|extent| u64::from(extent.len())).sum()
     }
 
-    /// Evicts what lies in one block of `bytes`, that with which readers lose least.
-    fn clear_block(&mut self, bytes: u32) -> Result<Extent<M>, NoRoom> {
-        let (places, topics) = self.cheapest_block(bytes).ok_or(NoRoom::Full)?;
-        for topic in topics {
-            while let Some(oldest) = self.extents_of(topic)?.within(places.clone()) {
-                self.evict(topic, &oldest);
-            }
-        }
-        self.blog.allocate(bytes).ok_or(NoRoom::Full)
-    }
-
-    /// Where that block lies, and who is in it. A pass over all extents: none of those that would go next is
-    /// large enough.
-    fn cheapest_block(&self, bytes: u32) -> Option<(Range<u64>, Vec<u32>)> {
-        let kept = self.chains.values();
-        let kept = kept.map(|c| Occupant::of(c.id, &c.extents, c.bytes));
-        let ordered = self.ordered.values();
-        let ordered = ordered.map(|c| Occupant::of(c.id, &c.extents, c.bytes));
-        let occupants: Vec<Occupant> = kept.chain(ordered).collect();
-        let mut blocks: BTreeMap<u64, Vec<(usize, ExtentState)>> = BTreeMap::new();
-        for (occupant, its) in occupants.iter().enumerate() {
-            for state in &its.extents {
-                let block = state.at / u64::from(bytes);
-                blocks.entry(block).or_default().push((occupant, *state));
-            }
-        }
-        let costs = blocks.into_iter().filter_map(|(block, extents)| {
-            let places = block * u64::from(bytes)..(block + 1) * u64::from(bytes);
-            if extents.iter().any(|(_, state)| state.stays) {
-                return None;
-            }
-            // The rest of it is sent from by readers of what was evicted, or lies beyond the end.
-            let occupied: u64 = extents
-                .iter()
-                .map(|(_, state)| u64::from(state.bytes))
-                .sum();
-            if occupied + self.blog.free_bytes_in(places.clone()) < u64::from(bytes) {
-                return None;
-            }
-            let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
-            for (occupant, state) in &extents {
-                let end = ends.entry(*occupant).or_default();
-                *end = state.end.max(*end);
-            }
-            let costs = ends.iter().map(|(occupant, end)| occupants[*occupant].cost(*end));
-            let cost = costs.fold((0, 0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1));
-            Some((cost, places, ends))
-        });
-        let (_, places, ends) = costs.min_by_key(|(cost, ..)| *cost)?;
-        Some((
-            places,
-            ends.into_keys().map(|its| occupants[its].id).collect(),
-        ))
-    }
-
     /// A topic's pages of the index are others than before.
     pub(super) fn paged(&mut self, topic: u32) {
         self.pages.set(topic, self.index.pages_of(topic));
@@ -224,46 +165,5 @@ impl<M: Memory> Log<M> {
         let (wants, size) = (extents.take_wants(), extents.size());
         self.recalls += u64::from(wants);
         self.sizes.set(topic, size);
-    }
-}
-
-/// A topic as one that looks for a block sees it.
-struct Occupant {
-    id: u32,
-    extents: Vec<ExtentState>,
-    /// What it is to retain; 0: as much as fits.
-    retention_bytes: u64,
-    /// Bytes of it that can be read.
-    bytes: u64,
-    /// By the ends of its extents: bytes that can be read in those that end there or below.
-    below: Vec<(u64, u64)>,
-}
-
-impl Occupant {
-    fn of<M: Memory>(id: u32, extents: &Extents<M>, bytes: u64) -> Self {
-        let retention_bytes = extents.retention_bytes();
-        let extents: Vec<ExtentState> = extents.all().collect();
-        let mut below: Vec<_> = extents.iter().map(|it| (it.end, it.live_bytes)).collect();
-        below.sort_unstable();
-        let mut sum = 0;
-        for (_, bytes) in &mut below {
-            sum += *bytes;
-            *bytes = sum;
-        }
-        Self {
-            id,
-            extents,
-            retention_bytes,
-            bytes,
-            below,
-        }
-    }
-
-    /// What is lost when nothing below `end` can be read any more: bytes that it is to retain, and all.
-    fn cost(&self, end: u64) -> (u64, u64) {
-        let count = self.below.partition_point(|(its, _)| *its <= end);
-        let lost = count.checked_sub(1).map_or(0, |last| self.below[last].1);
-        let retained = self.retention_bytes.saturating_sub(self.bytes - lost);
-        (retained.min(lost), lost)
     }
 }

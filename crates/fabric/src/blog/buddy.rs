@@ -18,6 +18,8 @@ pub(super) struct Buddy {
     free: [BTreeSet<u64>; ORDER_MAX as usize + 1],
     free_units: u64,
     units: u64,
+    /// How many times a block was given back.
+    freed: u64,
 }
 
 impl Buddy {
@@ -28,6 +30,7 @@ impl Buddy {
             free: Default::default(),
             free_units: units,
             units,
+            freed: 0,
         };
         let mut at = 0;
         while at < units {
@@ -97,6 +100,7 @@ impl Buddy {
 
     /// Gives a block back and joins it with its buddy for as long as that is free too.
     pub(super) fn free(&mut self, at: u64, mut order: u8) {
+        self.freed += 1;
         self.free_units += 1 << order;
         let mut unit = at / UNIT_BYTES;
         while order < ORDER_MAX && self.free[usize::from(order)].remove(&(unit ^ (1 << order))) {
@@ -115,6 +119,10 @@ impl Buddy {
             .map(|(blocks, order)| (blocks.range(units.clone()).count() as u64) << order)
             .sum();
         units * UNIT_BYTES
+    }
+
+    pub(super) fn freed(&self) -> u64 {
+        self.freed
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
