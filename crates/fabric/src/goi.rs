@@ -22,7 +22,7 @@ mod reader;
 mod writer;
 
 pub use reader::GoiReader;
-pub use writer::{GoiFull, GoiWriter};
+pub use writer::{ChainStart, GoiFull, GoiWriter};
 
 use crate::pages::PAGE_SLOTS;
 

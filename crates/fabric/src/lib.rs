@@ -67,7 +67,7 @@ pub use blog::{Blog, Extent, Foreign, Reservation, Span};
 pub use cell::{CellReader, CellTooLarge, CellWriter};
 pub use error::RegionError;
 pub use geometry::Geometry;
-pub use goi::{GoiFull, GoiReader, GoiWriter, PageRef};
+pub use goi::{ChainStart, GoiFull, GoiReader, GoiWriter, PageRef};
 pub use index::{IndexFull, IndexReader, IndexWriter};
 pub use lane::{LaneReader, LaneWriter};
 pub use layout::Layout;

@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
-    Claim, GoiRecord, GoiRoot, GoiWriter, Memory, NewsWriter, Notice, NoticeKind, Region,
-    RowWriter, SequencerRow, SessionRow, SessionTable,
+    ChainStart, Claim, GoiRecord, GoiRoot, GoiWriter, Memory, NewsWriter, Notice, NoticeKind,
+    Region, RowWriter, SequencerRow, SessionRow, SessionTable,
 };
 
 use crate::core::Core;
@@ -262,7 +262,12 @@ impl<M: Memory> Sequencer<M> {
     fn begin(&mut self, chain: u32, order: u16) {
         if !self.goi.has(chain) {
             let row = self.root_writer(chain);
-            self.goi.begin(chain, row, order, 0, 0, None);
+            let at = ChainStart {
+                chain,
+                order,
+                ..ChainStart::default()
+            };
+            self.goi.begin(row, &at);
         }
     }
 

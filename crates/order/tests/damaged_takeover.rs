@@ -5,8 +5,8 @@ use std::sync::Arc;
 use embar_fabric::layout::TableId;
 use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
-    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PbrRecord, Power, Region,
-    SequencerRow, SequencerState, Simulated,
+    ChainStart, Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PbrRecord,
+    Power, Region, SequencerRow, SequencerState, Simulated,
 };
 use embar_order::{Limits, Sequencer};
 
@@ -52,7 +52,12 @@ impl World {
         });
         let mut goi = region.goi_writer(&claim, 1);
         let root = region.goi_root_writer(&claim, 0);
-        goi.begin(CHAIN, root, 5, 0, 0, None);
+        let at = ChainStart {
+            chain: CHAIN,
+            order: 5,
+            ..ChainStart::default()
+        };
+        goi.begin(root, &at);
         for base in 0..3 {
             let record = GoiRecord {
                 base,

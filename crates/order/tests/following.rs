@@ -6,8 +6,8 @@ use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::TableId;
 use embar_fabric::slot;
 use embar_fabric::{
-    Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power, Region,
-    SequencerRow, SequencerState, Simulated,
+    ChainStart, Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power,
+    Region, SequencerRow, SequencerState, Simulated,
 };
 use embar_order::follower::Found;
 use embar_order::{Follower, Limits, Reign, Sequencer};
@@ -119,7 +119,14 @@ fn append(
 ) {
     let mut goi = region.goi_writer(claim, epoch);
     let root = region.goi_root_writer(claim, 0);
-    goi.begin(CHAIN, root, 5, positions.start, 0, before);
+    let at = ChainStart {
+        chain: CHAIN,
+        order: 5,
+        start: positions.start,
+        before,
+        ..ChainStart::default()
+    };
+    goi.begin(root, &at);
     for base in positions {
         let record = GoiRecord {
             base,

@@ -40,6 +40,42 @@ pub struct GoiWriter<M> {
 /// Pages of a chain, and, of as many, how long ago it opened the newest.
 type Weight = (usize, Reverse<u64>);
 
+/// Where a chain goes on in an epoch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChainStart {
+    /// The chain.
+    pub chain: u32,
+    /// Its order level.
+    pub order: u16,
+    /// First position that this epoch gives.
+    pub start: u64,
+    /// First position that is kept.
+    pub first: u64,
+    /// The page before; none when nothing below is kept.
+    pub before: Option<PageRef>,
+    /// Memory is damaged there: the order ends for good, and nothing is appended in this epoch or any later
+    /// one. The root says so.
+    pub is_damaged: bool,
+}
+
+impl ChainStart {
+    fn root(&self, epoch: u32) -> GoiRoot {
+        let before = self.before;
+        GoiRoot {
+            chain: self.chain,
+            epoch,
+            start: self.start,
+            first: self.first,
+            before: before.map_or(0, |page| page.page + 1),
+            before_generation: before.map_or(0, |page| page.generation),
+            before_area: before.map_or(0, |page| page.area),
+            order: self.order,
+            damaged: self.is_damaged.into(),
+            ..GoiRoot::default()
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Chain<M> {
     row: RowWriter<M, GoiRoot>,
@@ -122,80 +158,27 @@ impl<M: Memory> GoiWriter<M> {
         self.epoch = epoch;
     }
 
-    /// Begins a chain in this epoch: its first position, and the page before it.
+    /// Begins a chain in this epoch.
     ///
     /// # Panics
     /// When it was begun already.
-    pub fn begin(
-        &mut self,
-        chain: u32,
-        row: RowWriter<M, GoiRoot>,
-        order: u16,
-        start: u64,
-        first: u64,
-        before: Option<PageRef>,
-    ) {
-        let root = self.root(chain, order, start, first, before);
-        self.begin_at(chain, row, root);
-    }
-
-    /// Begins a chain whose order ends for good where it would begin, as memory is damaged there: nothing
-    /// is appended to it in this epoch or any later one. Its first root says so.
-    ///
-    /// # Panics
-    /// As [`GoiWriter::begin`].
-    pub fn begin_ended(
-        &mut self,
-        chain: u32,
-        row: RowWriter<M, GoiRoot>,
-        order: u16,
-        start: u64,
-        first: u64,
-        before: Option<PageRef>,
-    ) {
-        let root = GoiRoot {
-            damaged: 1,
-            ..self.root(chain, order, start, first, before)
-        };
-        self.begin_at(chain, row, root);
-    }
-
-    fn root(
-        &self,
-        chain: u32,
-        order: u16,
-        start: u64,
-        first: u64,
-        before: Option<PageRef>,
-    ) -> GoiRoot {
-        GoiRoot {
-            chain,
-            epoch: self.epoch,
-            start,
-            first,
-            before: before.map_or(0, |page| page.page + 1),
-            before_generation: before.map_or(0, |page| page.generation),
-            before_area: before.map_or(0, |page| page.area),
-            order,
-            ..GoiRoot::default()
-        }
-    }
-
-    fn begin_at(&mut self, chain: u32, mut row: RowWriter<M, GoiRoot>, root: GoiRoot) {
+    pub fn begin(&mut self, mut row: RowWriter<M, GoiRoot>, at: &ChainStart) {
+        let chain = at.chain;
         assert!(!self.has(chain), "chain {chain} was begun already");
+        let root = at.root(self.epoch);
         row.store(&root);
         let begun = Chain {
             row,
             root,
             pages: VecDeque::new(),
-            next: root.start,
+            next: at.start,
             opened: 0,
         };
         self.chains.insert(chain, begun);
         // What lies beyond was never part of the order, and nobody waits for it to be given up.
         if let Some(old) = self.old.get_mut(&chain) {
             old.iter_mut()
-                .for_each(|old| old.end = old.end.min(root.start));
+                .for_each(|old| old.end = old.end.min(at.start));
         }
         self.weigh(chain);
     }

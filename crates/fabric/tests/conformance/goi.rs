@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{Claim, GoiReader, GoiRecord, GoiWriter, Memory, PageRef, Region};
+use embar_fabric::{ChainStart, Claim, GoiReader, GoiRecord, GoiWriter, Memory, PageRef, Region};
 
 use crate::common::small;
 use crate::follow::Follower;
@@ -36,7 +36,14 @@ pub fn begin<M: Memory>(
     before: Option<PageRef>,
 ) {
     let root = region.goi_root_writer(claim, chain as u16);
-    goi.begin(chain, root, 5, start, 0, before);
+    let at = ChainStart {
+        chain,
+        order: 5,
+        start,
+        before,
+        ..ChainStart::default()
+    };
+    goi.begin(root, &at);
 }
 
 /// Appends so many records from `base` on; returns where the next one starts.
@@ -106,7 +113,15 @@ pub fn a_chain_begins_where_told<S: Setup>() {
     };
     assert!(!goi.has(3));
     let row = here.goi_root_writer(&standby, 3);
-    goi.begin(3, row, 2, 500, 400, Some(before));
+    let at = ChainStart {
+        chain: 3,
+        order: 2,
+        start: 500,
+        first: 400,
+        before: Some(before),
+        is_damaged: false,
+    };
+    goi.begin(row, &at);
     assert!(goi.has(3));
     let root = there.goi_root(1, 3).found().expect("begun");
     assert_eq!((root.chain, root.epoch, root.order), (3, 7, 2));

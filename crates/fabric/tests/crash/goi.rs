@@ -1,7 +1,7 @@
 //! A sequencer dies while it writes its order index.
 
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{Claim, GoiRecord, GoiWriter, PageRef, Region, Simulated};
+use embar_fabric::{ChainStart, Claim, GoiRecord, GoiWriter, PageRef, Region, Simulated};
 
 use crate::anywhere::{die_anywhere, geometry};
 use crate::follow::Follower;
@@ -28,7 +28,14 @@ fn begin(
     before: Option<PageRef>,
 ) {
     let root = region.goi_root_writer(claim, chain as u16);
-    goi.begin(chain, root, 5, start, 0, before);
+    let at = ChainStart {
+        chain,
+        order: 5,
+        start,
+        before,
+        ..ChainStart::default()
+    };
+    goi.begin(root, &at);
 }
 
 fn append(goi: &mut GoiWriter<Simulated>, chain: u32, positions: std::ops::Range<u64>) {

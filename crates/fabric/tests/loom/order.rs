@@ -2,7 +2,7 @@
 
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::TableId;
-use embar_fabric::{GoiReader, GoiRecord, GoiWriter, Region, SequencerRow};
+use embar_fabric::{ChainStart, GoiReader, GoiRecord, GoiWriter, Region, SequencerRow};
 
 use crate::follow::Follower;
 use crate::memory::{
@@ -27,7 +27,12 @@ fn record(base: u64) -> GoiRecord {
 fn written(region: &Region<Modelled>, records: u64) -> GoiWriter<Modelled> {
     let head = region.claim_unlocked(0);
     let mut goi = region.goi_writer(&head, 1);
-    goi.begin(CHAIN, region.goi_root_writer(&head, 0), 5, 0, 0, None);
+    let at = ChainStart {
+        chain: CHAIN,
+        order: 5,
+        ..ChainStart::default()
+    };
+    goi.begin(region.goi_root_writer(&head, 0), &at);
     for base in 0..records {
         goi.append(CHAIN, &record(base)).expect("room");
     }

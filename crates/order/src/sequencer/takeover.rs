@@ -27,8 +27,8 @@ use std::sync::Arc;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
-    Claim, GoiRoot, Memory, PageRef, Region, RowWriter, Seen, SequencerRow, SequencerState,
-    SessionOwner, SessionRow,
+    ChainStart, Claim, GoiRoot, Memory, PageRef, Region, RowWriter, Seen, SequencerRow,
+    SequencerState, SessionOwner, SessionRow,
 };
 
 use super::Sequencer;
@@ -38,7 +38,7 @@ use super::room::Windows;
 use crate::core::{Core, RestoreError};
 use crate::limits::{Limits, LimitsError};
 use crate::reign;
-use cut::{Cut, cut};
+use cut::cut;
 
 /// Why a takeover was given up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +75,7 @@ const HIDDEN_TURNS: u32 = 1 << 10;
 /// What a predecessor left, as far as it can be read.
 struct Left {
     core: Core,
-    cuts: Vec<Cut>,
+    cuts: Vec<ChainStart>,
     /// Sessions whose rows cannot be read, or make no sense.
     lost_sessions: u32,
 }
@@ -197,18 +197,11 @@ impl<M: Memory> Sequencer<M> {
         }
     }
 
-    fn store_roots(&mut self, cuts: &[Cut]) {
+    fn store_roots(&mut self, cuts: &[ChainStart]) {
         for cut in cuts {
             self.say_alive();
             let row = self.root_writer(cut.chain);
-            let (start, first, before) = (cut.start, cut.first, cut.before);
-            if cut.is_damaged {
-                self.goi
-                    .begin_ended(cut.chain, row, cut.order, start, first, before);
-            } else {
-                self.goi
-                    .begin(cut.chain, row, cut.order, start, first, before);
-            }
+            self.goi.begin(row, cut);
             let read = self.old_pages(cut);
             self.goi.clip_old(cut.chain, &read);
         }
@@ -228,7 +221,7 @@ impl<M: Memory> Sequencer<M> {
 impl<M: Memory> Sequencer<M> {
     /// The pages of our own area that the order leads to from before this epoch, each with the
     /// position at which it leaves it.
-    fn old_pages(&mut self, cut: &Cut) -> Vec<(u32, u64)> {
+    fn old_pages(&mut self, cut: &ChainStart) -> Vec<(u32, u64)> {
         let area = self.region.geometry().area_of(self.claim.row());
         let (mut ours, mut walked) = (Vec::new(), 0_u32);
         let (mut until, mut before) = (cut.start, cut.before);
@@ -475,7 +468,7 @@ fn heads<M: Memory>(region: &Region<M>, area: u16) -> Vec<Option<(u32, u32)>> {
 }
 
 /// The chain of each cell, but for those that are damaged.
-fn newest<M: Memory>(region: &Region<M>, cuts: &[Cut]) -> Vec<Option<u32>> {
+fn newest<M: Memory>(region: &Region<M>, cuts: &[ChainStart]) -> Vec<Option<u32>> {
     let mut newest = vec![None; region.geometry().topics.into()];
     for cut in cuts.iter().filter(|cut| !cut.is_damaged) {
         newest[usize::from(cell_of(cut.chain))] = Some(cut.chain);

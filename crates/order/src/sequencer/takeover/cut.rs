@@ -5,21 +5,10 @@ use std::collections::HashMap;
 use embar_fabric::canary::{Canary, sings};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{GoiPage, GoiReader, GoiRoot, Memory, PageRef, Region, Seen};
+use embar_fabric::{ChainStart, GoiPage, GoiReader, GoiRoot, Memory, PageRef, Region, Seen};
 
 use super::Pulse;
 use crate::core::Core;
-
-/// Where one chain goes on.
-pub(super) struct Cut {
-    pub chain: u32,
-    pub order: u16,
-    pub start: u64,
-    pub first: u64,
-    pub before: Option<PageRef>,
-    /// Memory is damaged there: it ends for good.
-    pub is_damaged: bool,
-}
 
 /// The pages in use, by chain, epoch and first position. They are looked at when first one is looked for.
 #[derive(Default)]
@@ -54,13 +43,13 @@ pub(super) fn cut<M: Memory>(
     core: &mut Core,
     exists: &dyn Fn(u32) -> bool,
     pulse: &mut Pulse<M>,
-) -> Vec<Cut> {
+) -> Vec<ChainStart> {
     let pages = region.goi_reader(area);
     let (mut cuts, mut opened) = (Vec::new(), Opened::default());
     for cell in 0..region.geometry().topics {
         let cut = match region.goi_root(area, cell) {
             Seen::Nothing => continue,
-            Seen::Damaged => chain_of(region, cell, exists).map(Cut::lost),
+            Seen::Damaged => chain_of(region, cell, exists).map(lost),
             Seen::Found(root) => {
                 let is_one = root.epoch > 0 && cell_of(root.chain) == cell && exists(root.chain);
                 is_one.then(|| cut_chain((&pages, area), &root, &mut opened, core, pulse))
@@ -87,17 +76,12 @@ fn chain_of<M: Memory>(region: &Region<M>, cell: u16, exists: &dyn Fn(u32) -> bo
         .map(|window| window.chain)
 }
 
-impl Cut {
-    /// Of a chain of which nothing is known.
-    fn lost(chain: u32) -> Self {
-        Self {
-            chain,
-            order: 0,
-            start: 0,
-            first: 0,
-            before: None,
-            is_damaged: true,
-        }
+/// A chain of which nothing is known.
+fn lost(chain: u32) -> ChainStart {
+    ChainStart {
+        chain,
+        is_damaged: true,
+        ..ChainStart::default()
     }
 }
 
@@ -107,8 +91,8 @@ fn cut_chain<M: Memory>(
     opened: &mut Opened,
     core: &mut Core,
     pulse: &mut Pulse<M>,
-) -> Cut {
-    let mut cut = Cut {
+) -> ChainStart {
+    let mut cut = ChainStart {
         chain: root.chain,
         order: root.order,
         start: root.start,
@@ -168,7 +152,12 @@ fn page_of<M: Memory>(pages: &GoiReader<M>, chain: u32, page: u32) -> Option<(u3
 }
 
 /// Takes the records of a page; how many there are.
-fn cut_page<M: Memory>(pages: &GoiReader<M>, this: PageRef, core: &mut Core, cut: &mut Cut) -> u32 {
+fn cut_page<M: Memory>(
+    pages: &GoiReader<M>,
+    this: PageRef,
+    core: &mut Core,
+    cut: &mut ChainStart,
+) -> u32 {
     let mut taken = 0;
     for slot in 0..PAGE_RECORDS {
         let record = match pages.record_left(this.page, this.generation, slot) {
