@@ -9,6 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use common::{Space, Up, run, text};
+use embar_meter::random::SplitMix64;
 
 const TOPICS: [(&str, &str); 4] = [
     ("0", "kept"),
@@ -22,19 +23,6 @@ const APART: usize = 1024;
 /// Both copies of what the region is: of them one is enough, and repairs no bit.
 const SUPERBLOCKS: usize = 4096;
 const LINE: usize = 64;
-
-/// Random enough, and the same each time (splitmix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % end as u64) as usize
-    }
-}
 
 /// A region that a cluster with [`TOPICS`] left behind.
 struct Left {
@@ -67,15 +55,15 @@ impl Left {
     }
 
     /// One flipped bit in as many lines as there is room for, begun at a random one.
-    fn flip_bits(&self, numbers: &mut Numbers) -> usize {
+    fn flip_bits(&self, random: &mut SplitMix64) -> usize {
         let mut control = self.control.clone();
-        let mut next = numbers.below(APART);
+        let mut next = below(random, APART);
         let mut flipped = 0;
         for at in self.lines_in_use() {
             if at >= next {
-                let bit = numbers.below(LINE * 8);
+                let bit = below(random, LINE * 8);
                 control[at + bit / 8] ^= 1 << (bit % 8);
-                next = (at + APART + numbers.below(APART)).max(SUPERBLOCKS);
+                next = (at + APART + below(random, APART)).max(SUPERBLOCKS);
                 flipped += 1;
             }
         }
@@ -84,16 +72,20 @@ impl Left {
     }
 
     /// A line of other bytes, anywhere in use.
-    fn overwrite_line(&self, numbers: &mut Numbers) -> usize {
+    fn overwrite_line(&self, random: &mut SplitMix64) -> usize {
         let mut control = self.control.clone();
         let lines = self.lines_in_use();
-        let at = lines[numbers.below(lines.len())];
+        let at = lines[below(random, lines.len())];
         for byte in &mut control[at..at + LINE] {
-            *byte = numbers.below(256) as u8;
+            *byte = random.next_u64() as u8;
         }
         fs::write(self.path(), control).expect("it is ours");
         at
     }
+}
+
+fn below(random: &mut SplitMix64, end: usize) -> usize {
+    random.below(end as u64) as usize
 }
 
 fn damage_told(up: &Up) -> u64 {
@@ -107,8 +99,8 @@ fn damage_told(up: &Up) -> u64 {
 #[test]
 fn one_wrong_bit_in_a_record_costs_nothing_and_is_told() {
     let left = Left::new();
-    let mut numbers = Numbers(1);
-    let flipped = left.flip_bits(&mut numbers);
+    let mut random = SplitMix64::new(1);
+    let flipped = left.flip_bits(&mut random);
     assert!(flipped > 10, "{flipped}");
     let up = Up::start(&left.space, &[]);
     for (_, topic) in TOPICS {
@@ -133,9 +125,9 @@ fn a_record_that_is_lost_costs_at_most_its_topic_and_says_so() {
     } else {
         2
     };
-    let mut numbers = Numbers(2);
+    let mut random = SplitMix64::new(2);
     for round in 0..rounds {
-        let at = left.overwrite_line(&mut numbers);
+        let at = left.overwrite_line(&mut random);
         let up = Up::start(&left.space, &[]);
         let mut refused = Vec::new();
         for (_, topic) in TOPICS {
