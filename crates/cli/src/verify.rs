@@ -7,7 +7,8 @@
 //! publishers' parent) and [`listener`] (what they tell it), [`readers`] and their [`patience`], [`echo`] (what was just
 //! acknowledged is there), [`neighbour`] (topics that come and go), [`faults`] and [`gaps`], [`brokers`] (whom faults hit,
 //! and who comes back), [`retained`] (how full a full log is), [`run`] (a whole run), [`report`].
-//! [`sessions`] is a check of its own, with processes of [`victims`], and so is [`claims`], with each [`claimant`].
+//! [`sessions`] is a check of its own, with processes of [`victims`], and so is [`claims`], with each [`claimant`]. All end
+//! with [`findings`].
 
 pub mod books;
 pub mod brokers;
@@ -17,6 +18,7 @@ pub mod claims;
 pub mod crowd;
 pub mod echo;
 pub mod faults;
+pub mod findings;
 pub mod gaps;
 pub mod ledger;
 pub mod listener;

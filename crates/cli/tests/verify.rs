@@ -59,6 +59,14 @@ fn verify_in(
     }
 }
 
+/// Runs a check that is to succeed; its report.
+fn report_of(args: &[&str]) -> Value {
+    let output = run(&mut embar(args));
+    let said = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).expect(&said)
+}
+
 /// What was published, but for what its publisher was told not to be: one of them gives up soon.
 fn stored(report: &Value) -> u64 {
     number(&report["published"]) - number(&report["not_stored"])
@@ -200,14 +208,7 @@ fn publishers_that_are_killed_keep_nobody_out() {
         "--within",
         "30s",
     ];
-    let output = run(&mut embar(&args));
-    let report = text(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{report}\n{}",
-        text(&output.stderr)
-    );
-    let report: Value = serde_json::from_str(&report).expect("one JSON object");
+    let report = report_of(&args);
     assert_eq!(
         (&report["lived"], &report["tried"], &report["kept"]),
         (&true.into(), &true.into(), &true.into())
@@ -245,14 +246,7 @@ fn what_is_only_announced_evicts_nothing() {
         "--at-least",
         "0",
     ];
-    let output = run(&mut embar(&args));
-    let report = text(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{report}\n{}",
-        text(&output.stderr)
-    );
-    let report: Value = serde_json::from_str(&report).expect("one JSON object");
+    let report = report_of(&args);
     let seen = (&report["evicted_by_claims"], &report["kept"]);
     assert_eq!(seen, (&0.into(), &true.into()));
     assert!(report["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0));

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::size::{Size, parse_duration};
 use crate::verify::claims::{self, ClaimsPlan};
 use crate::verify::faults::{Action, Fault, Span, Victim};
+use crate::verify::findings::Findings;
 use crate::verify::plan::VerifyPlan;
 use crate::verify::run;
 use crate::verify::sessions::{self, SessionsPlan};

@@ -13,6 +13,7 @@ use embar_session::Rings;
 use serde::Serialize;
 
 use super::claimant::Claimant;
+use super::findings::Findings;
 use crate::context::Context;
 use crate::exit::data;
 use crate::size::Size;
@@ -229,14 +230,7 @@ fn drip(
     Ok(())
 }
 
-impl ClaimsReport {
-    /// Prints it; an error if the promise was broken.
-    pub fn print(&self, context: &Context) -> Result<()> {
-        let told = self.tell(context);
-        // What it found counts for more than whether somebody reads it.
-        self.verdict().and(told)
-    }
-
+impl Findings for ClaimsReport {
     fn tell(&self, context: &Context) -> Result<()> {
         let output = &context.output;
         output.json(self)?;
@@ -261,10 +255,6 @@ impl ClaimsReport {
         output.say(format_args!("{verdict}: {}", self.left()))
     }
 
-    fn left(&self) -> String {
-        format!("{:.2} of the rate is left", self.ratio)
-    }
-
     fn verdict(&self) -> Result<()> {
         match self.evicted_by_claims {
             _ if self.kept => Ok(()),
@@ -277,5 +267,11 @@ impl ClaimsReport {
                 "{gone} messages were evicted for what was only announced"
             ))),
         }
+    }
+}
+
+impl ClaimsReport {
+    fn left(&self) -> String {
+        format!("{:.2} of the rate is left", self.ratio)
     }
 }

@@ -8,6 +8,7 @@ use embar_meter::table::{Table, grouped};
 use serde::Serialize;
 
 use super::faults::Fault;
+use super::findings::Findings;
 use super::gaps::GapReport;
 use super::plan::VerifyPlan;
 use super::retained::Retained;
@@ -81,14 +82,7 @@ pub struct SubscriberReport {
     pub repeated: u64,
 }
 
-impl Report {
-    /// Prints it; an error if a promise was broken, or nothing was tried.
-    pub fn print(&self, context: &Context) -> Result<()> {
-        let told = self.tell(context);
-        // What it found counts for more than whether somebody reads it.
-        self.verdict().and(told)
-    }
-
+impl Findings for Report {
     fn tell(&self, context: &Context) -> Result<()> {
         let output = &context.output;
         output.json(self)?;
@@ -143,7 +137,9 @@ impl Report {
             ))),
         }
     }
+}
 
+impl Report {
     fn counts(&self) -> Table {
         let mut table = Table::new(["messages", ""]);
         let mut row = |name: String, count: u64| {

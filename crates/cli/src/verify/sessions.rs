@@ -10,6 +10,7 @@ use embar_client::{Admin, Publisher, TopicSpec};
 use embar_meter::table::grouped;
 use serde::Serialize;
 
+use super::findings::Findings;
 use super::victims;
 use crate::context::Context;
 use crate::exit::{data, nothing_tried, usage};
@@ -157,14 +158,7 @@ fn kill_some(bootstrap: &str, count: u32) -> Result<Duration> {
     }
 }
 
-impl SessionsReport {
-    /// Prints it; an error if the promise was broken, or nothing was tried.
-    pub fn print(&self, context: &Context) -> Result<()> {
-        let told = self.tell(context);
-        // What it found counts for more than whether somebody reads it.
-        self.verdict().and(told)
-    }
-
+impl Findings for SessionsReport {
     fn tell(&self, context: &Context) -> Result<()> {
         let output = &context.output;
         output.json(self)?;
@@ -184,14 +178,6 @@ impl SessionsReport {
         output.say(format_args!("{verdict}: {}", self.next()))
     }
 
-    fn is_broken(&self) -> bool {
-        !self.lived || self.next_ms > self.config.within.as_secs_f64() * 1e3
-    }
-
-    fn next(&self) -> String {
-        format!("the next one was served after {:.0} ms", self.next_ms)
-    }
-
     fn verdict(&self) -> Result<()> {
         let config = &self.config;
         if !self.lived {
@@ -209,6 +195,16 @@ impl SessionsReport {
             )));
         }
         Ok(())
+    }
+}
+
+impl SessionsReport {
+    fn is_broken(&self) -> bool {
+        !self.lived || self.next_ms > self.config.within.as_secs_f64() * 1e3
+    }
+
+    fn next(&self) -> String {
+        format!("the next one was served after {:.0} ms", self.next_ms)
     }
 }
 
