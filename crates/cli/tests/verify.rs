@@ -213,6 +213,11 @@ fn publishers_that_are_killed_keep_nobody_out() {
         (&report["lived"], &report["tried"], &report["kept"]),
         (&true.into(), &true.into(), &true.into())
     );
+    let config = &report["config"];
+    assert_eq!(
+        (&config["within_s"], &config["session_idle_s"]),
+        (&30.0.into(), &0.05.into())
+    );
 }
 
 #[test]
@@ -249,6 +254,11 @@ fn what_is_only_announced_evicts_nothing() {
     let report = report_of(&args);
     let seen = (&report["evicted_by_claims"], &report["kept"]);
     assert_eq!(seen, (&0.into(), &true.into()));
+    let config = &report["config"];
+    assert_eq!(
+        (&config["drip_s"], &config["round_s"]),
+        (&0.05.into(), &0.05.into())
+    );
     assert!(report["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0));
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use embar_broker::BrokerConfig;
 
 use crate::bench::cluster::sweep;
 use crate::context::Context;
@@ -256,7 +257,9 @@ fn sessions_plan(args: &SessionsArgs) -> SessionsPlan {
         brokers: args.brokers,
         region_bytes: args.region_size.0,
         within: args.within,
-        session_idle: args.session_idle,
+        session_idle: args
+            .session_idle
+            .unwrap_or(BrokerConfig::default().session_idle),
     }
 }
 

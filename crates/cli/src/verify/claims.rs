@@ -16,7 +16,7 @@ use super::claimant::Claimant;
 use super::findings::Findings;
 use crate::context::Context;
 use crate::exit::data;
-use crate::size::Size;
+use crate::size::{Size, as_seconds};
 
 /// The topic.
 const TOPIC: &str = "claims";
@@ -39,10 +39,12 @@ pub struct ClaimsPlan {
     /// What each of them announces, in bytes.
     pub claim_bytes: u64,
     /// Each sends one byte so often.
+    #[serde(rename = "drip_s", serialize_with = "as_seconds")]
     pub drip: Duration,
     /// Pairs of rounds: one without them, and one beside them.
     pub rounds: u32,
     /// How long one takes.
+    #[serde(rename = "round_s", serialize_with = "as_seconds")]
     pub round: Duration,
     /// Bytes of shared memory in all.
     pub region_bytes: u64,

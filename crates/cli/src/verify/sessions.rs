@@ -14,6 +14,7 @@ use super::findings::Findings;
 use super::victims;
 use crate::context::Context;
 use crate::exit::{data, nothing_tried, usage};
+use crate::size::as_seconds;
 use crate::supervise::plan;
 
 /// The topic.
@@ -35,9 +36,11 @@ pub struct SessionsPlan {
     /// Bytes of shared memory in all.
     pub region_bytes: u64,
     /// How soon the next publisher is to be served.
+    #[serde(rename = "within_s", serialize_with = "as_seconds")]
     pub within: Duration,
     /// How long a publisher without a connection keeps its place.
-    pub session_idle: Option<Duration>,
+    #[serde(rename = "session_idle_s", serialize_with = "as_seconds")]
+    pub session_idle: Duration,
 }
 
 impl SessionsPlan {
@@ -76,8 +79,10 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
             plan.at_once, plan.places
         )));
     }
-    let mut config = BrokerConfig::default();
-    config.session_idle = plan.session_idle.unwrap_or(config.session_idle);
+    let config = BrokerConfig {
+        session_idle: plan.session_idle,
+        ..BrokerConfig::default()
+    };
     let cluster = Cluster::builder()
         .brokers(plan.brokers)
         .region_bytes(plan.region_bytes)
@@ -221,7 +226,7 @@ mod tests {
             brokers: 2,
             region_bytes: 1 << 30,
             within: Duration::from_secs(1),
-            session_idle: None,
+            session_idle: Duration::from_secs(1),
         };
         let tried = config.needs_places_again();
         let report = SessionsReport {
