@@ -163,3 +163,16 @@ fn a_broker_that_finds_no_memory_to_join_with_says_so() {
     assert!(end_of(&mut joined).success());
     up.stop();
 }
+
+#[test]
+fn one_that_joins_by_a_region_must_say_which_row_it_takes() {
+    let refused = run(&mut embar(&[
+        "broker",
+        "--follower",
+        "127.0.0.1:1",
+        "--region",
+        "/dev/shm/none",
+    ]));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("needs --id"));
+}

@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use common::{Space, Up, embar, end_of, eventually, is_running, run, signal, up_command};
+use common::{Space, Up, embar, end_of, eventually, is_running, run, signal, state_of, up_command};
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
@@ -122,7 +122,7 @@ fn a_broker_that_left_and_was_killed_before_it_could_say_so_is_not_started_again
     let space = Space::new();
     let up = Up::start(&space, &[]);
     signal(up.child.id(), "STOP");
-    eventually("it is stopped", || is_stopped(up.child.id()));
+    eventually("it is stopped", || state_of(up.child.id()) == Some('T'));
     signal(up.pids()[1], "KILL");
     let region: Region<Mapped> =
         Region::open(&space.region(), Coherence::Coherent).expect("it is there");
@@ -142,12 +142,6 @@ fn a_broker_that_left_and_was_killed_before_it_could_say_so_is_not_started_again
     });
     up.stop();
     assert!(!told(&space).contains("restarted"), "{}", told(&space));
-}
-
-fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default();
-    state.trim_start().starts_with('T')
 }
 
 #[test]

@@ -61,14 +61,13 @@ impl Drop for Cluster {
         for slot in &mut self.slots {
             slot.child = None;
         }
-        if Region::probe(&self.plan.region) == Probe::Unfinished {
-            // The head was killed while it made the region. Nobody else does that, as we have the lock on its directory.
-            let _made_anew_next_time = Region::discard(&self.plan.region);
-        }
         if self.plan.temporary {
             // The head did it unless it was killed.
             regions::remove(&self.plan.region);
             regions::tidy(&self.plan.region);
+        } else if Region::probe(&self.plan.region) == Probe::Unfinished {
+            // The head was killed while it made the region. Nobody else does that, as we have the lock on its directory.
+            let _made_anew_next_time = Region::discard(&self.plan.region);
         }
     }
 }

@@ -96,16 +96,16 @@ impl Checker {
             let violations = &mut self.violations;
             let trail = &mut self.trails[reader];
             trail.step(self.promise, (*place, *stamp), kept_from, truth, violations);
-            if let (CHIEF, true, Some(stamp)) = (reader, self.acknowledging, stamp) {
+            let (CHIEF, Some(stamp)) = (reader, stamp) else {
+                continue;
+            };
+            if self.acknowledging {
                 let ledger = self.ledgers.entry(place.broker).or_default();
                 ledger.see(place.offset, *stamp);
-            }
-            if let (CHIEF, false, Some(Stamp { origin, number })) =
-                (reader, self.acknowledging, stamp)
-            {
+            } else {
                 // Nobody else tells what became of it.
-                let heard = self.told.get(origin).map_or(0, |told| told.heard);
-                self.settle(*origin, (number + 1).saturating_sub(heard));
+                let heard = self.told.get(&stamp.origin).map_or(0, |told| told.heard);
+                self.settle(stamp.origin, (stamp.number + 1).saturating_sub(heard));
             }
         }
         if reader == CHIEF {

@@ -178,8 +178,14 @@ impl Room {
     /// The position of a stream from which on everything must be there.
     pub fn kept_from(&self, stream: Stream) -> u64 {
         let open = self.open.max(0) as u64;
-        let nothing = Length::default();
-        let length = self.streams.get(&stream).unwrap_or(&nothing);
+        let nothing;
+        let length = match self.streams.get(&stream) {
+            Some(length) => length,
+            None => {
+                nothing = Length::default();
+                &nothing
+            }
+        };
         let mut marks = length.marks.iter();
         let oldest = marks.find(|mark| self.fits(mark, length.end, open));
         oldest.map_or(length.end.saturating_add(open), |mark| mark.position)
