@@ -160,7 +160,10 @@ impl Brokers {
             Happening::Interrupted => return Err(crate::exit::Problem::Interrupted.into()),
             Happening::Died { id, how } => self.died(id, &how, books),
             Happening::Serves(broker) => {
-                books.checker().disturbed();
+                // To others nothing is sent; when one of them sequences, that is seen by its reign.
+                if broker.role == Role::Data {
+                    books.checker().disturbed();
+                }
                 self.serving.insert(broker.id, broker.pid);
             }
             Happening::Left { id } => self.has_left(id),

@@ -206,7 +206,8 @@ impl Checker {
         }
     }
 
-    /// A broker was killed, stopped, or asked to leave, or serves again, or another one sequences.
+    /// A broker was killed, stopped, or asked to leave, or one that takes data serves again, or another one
+    /// sequences.
     pub fn disturbed(&mut self) {
         self.room.disturbed();
     }
