@@ -254,6 +254,30 @@ fn a_gap_in_the_topic_that_pays_first_costs_others_no_more_than_its_share() {
 }
 
 #[test]
+fn gaps_in_as_many_topics_as_fill_the_log_keep_no_publisher_out() {
+    let cluster = start(BrokerConfig::default());
+    create_topic(&cluster, "other", 0);
+    let values = vec![vec![1; LARGE]; 5];
+    let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
+    let mut waiting = Vec::new();
+    for topic in (0..10).map(|number| format!("t{number}")) {
+        create_topic_of_order(&cluster, &topic, 5, 0);
+        let mut steady = Sender::open(&cluster, &topic, 7);
+        steady.peer.send_bytes(&steady.batch(0, &values));
+        steady.peer.expect_acks(1);
+        let mut gap = Sender::open(&cluster, &topic, 100);
+        let pending = log_use(&cluster).pending_bytes;
+        gap.send_ahead(1);
+        eventually("it was looked at", || {
+            log_use(&cluster).pending_bytes > pending || has_answer(&gap.peer)
+        });
+        waiting.push(gap);
+    }
+    Sender::open(&cluster, "other", 9).publish(0..5);
+    assert_eq!(kept(&cluster, "other"), 0..5);
+}
+
+#[test]
 fn of_topics_that_hold_as_much_the_one_that_has_it_longest_pays() {
     const TOPICS: u16 = 1100;
     let cluster = small().topics(TOPICS).start().expect("it starts");

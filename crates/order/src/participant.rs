@@ -280,6 +280,13 @@ impl<M: Memory, T> Participant<M, T> {
         self.lanes[usize::from(lane)].held()
     }
 
+    /// Calls `each` with the tags of batches that the sequencer was found to hold since the last call.
+    pub fn each_newly_held(&mut self, mut each: impl FnMut(&T)) {
+        for lane in &mut self.lanes {
+            lane.newly_held().for_each(&mut each);
+        }
+    }
+
     /// What the sequencer holds of a session. Looks at all that is not settled.
     pub fn held_of(&self, chain: u32, session: u32) -> Holding {
         let mut holding = Holding::default();

@@ -11,8 +11,8 @@
 //!   elsewhere.
 //! - Of what was reserved, `dead_bytes` can neither be read nor come to be: batches below the first
 //!   offset and batches that were given up, in extents that are still here.
-//! - `pinned_bytes` can be read, beside something pending in an extent that is full: what is evicted
-//!   after them takes them along, and they give nothing back.
+//! - `pinned_bytes` can be read, beside something pending in an extent that is full, or beside a batch that
+//!   waits for others: what is evicted after them takes them along, and they give nothing back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -40,6 +40,16 @@ struct Link<M: Memory> {
     wanted: bool,
     /// What can be read of it is among the pinned bytes.
     pinned: bool,
+}
+
+impl<M: Memory> Link<M> {
+    /// What can be read of it is pinned from now on. Returns what of that was not.
+    fn pin(&mut self) -> u64 {
+        match std::mem::replace(&mut self.pinned, true) {
+            true => 0,
+            false => self.live_bytes,
+        }
+    }
 }
 
 /// See the module.
@@ -147,7 +157,8 @@ impl<M: Memory> Extents<M> {
         self.dead_bytes
     }
 
-    /// Bytes that can be read, beside something pending in an extent that is full.
+    /// Bytes that can be read, beside something pending in an extent that is full, or beside a batch that
+    /// waits for others.
     pub fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes
     }
@@ -230,12 +241,24 @@ impl<M: Memory> Extents<M> {
         let link = self.links.get_mut(&serial).expect("it is there");
         if link.pending == 0 {
             self.settled.insert((link.end, serial));
-        } else {
-            link.pinned = true;
-            self.pinned_bytes += link.live_bytes;
-            self.unsettled.insert(serial);
-            self.unwanted.insert(serial);
+            return;
         }
+        self.pinned_bytes += link.pin();
+        self.unsettled.insert(serial);
+        self.unwanted.insert(serial);
+    }
+
+    /// A pending batch waits for others, for as long as that takes. True if more is pinned than before.
+    pub fn pin(&mut self, place: &Place) -> bool {
+        let bytes = self.links.get_mut(&place.serial).map_or(0, Link::pin);
+        self.pinned_bytes += bytes;
+        bytes > 0
+    }
+
+    /// As [`Extents::pinned_bytes`], if the pending batch at this place waited for others.
+    pub fn pinned_bytes_with(&self, place: &Place) -> u64 {
+        let link = self.links.get(&place.serial).filter(|link| !link.pinned);
+        self.pinned_bytes + link.map_or(0, |link| link.live_bytes)
     }
 
     /// Number of the extent that is being filled; none if that was evicted.

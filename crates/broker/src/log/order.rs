@@ -266,7 +266,7 @@ impl<M: Memory> Log<M> {
         wall: WallNs,
         meter: &Recorder,
     ) -> bool {
-        if self.takes_too_much(&header, session, ticket.lane) {
+        if self.takes_too_much(&header, &claimed.place, session, ticket.lane) {
             self.abandon(claimed);
             let later = Answer::Refused(ErrorCode::HeldFull, 0);
             self.ordering.answer(ticket, later);
@@ -432,6 +432,7 @@ impl<M: Memory> Log<M> {
             }
         }
         self.ordering.events = events;
+        self.pin_held();
         news |= self.look_for_damage();
         for i in grown..self.ordering.grown.len() {
             self.retain_ordered(self.ordering.grown[i]);

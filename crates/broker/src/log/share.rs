@@ -18,8 +18,8 @@ use std::cmp::Ordering;
 use embar_fabric::memory::Memory;
 use embar_wire::batch::BatchHeader;
 
-use super::order;
-use super::{Log, NoRoom};
+use super::order::{self, Tag};
+use super::{Log, NoRoom, Place};
 
 /// What cannot go by itself may be this part of the log, and of a topic, before it matters...
 const STUCK_PART: u64 = 8;
@@ -137,8 +137,31 @@ impl<M: Memory> Log<M> {
         expected.is_ahead(session, header)
     }
 
-    /// Whether a batch that was admitted would leave the others less than is held of its session.
-    pub(super) fn takes_too_much(&mut self, header: &BatchHeader, session: u32, lane: u16) -> bool {
+    /// What lies beside a batch that waits for others cannot go by itself until that has come.
+    pub(super) fn pin_held(&mut self) {
+        let mut places = Vec::new();
+        self.ordering.participant.each_newly_held(|tag| {
+            if let Tag::Batch { place, .. } = tag {
+                places.push(*place);
+            }
+        });
+        for place in places {
+            let topic = self.ordered.get_mut(&place.topic);
+            if topic.is_some_and(|topic| topic.extents.pin(&place)) {
+                self.resized(place.topic);
+            }
+        }
+    }
+
+    /// Whether a batch that was admitted, and received to this place, would leave the others less than is
+    /// held of its session.
+    pub(super) fn takes_too_much(
+        &mut self,
+        header: &BatchHeader,
+        place: &Place,
+        session: u32,
+        lane: u16,
+    ) -> bool {
         let ahead = self.is_ahead(header, session);
         if ahead == Some(false) {
             return false;
@@ -147,7 +170,7 @@ impl<M: Memory> Log<M> {
         let taken = participant.in_use(lane) + self.ordering.on_their_way;
         let slots = participant.capacity().saturating_sub(taken);
         let bytes = self.intake.left_bytes();
-        let stuck = self.keeps_more_than(STUCK_PART, header.topic());
+        let stuck = self.keeps_more_than(STUCK_PART, place);
         // Cheap, and nearly always the answer.
         if participant.held(lane) < slots && self.intake.reserved_bytes() <= bytes && !stuck {
             return false;
@@ -158,29 +181,38 @@ impl<M: Memory> Log<M> {
         }
         let too_large = held.bytes + u64::from(header.frame_len()) > bytes;
         let none_left = self.intake.is_above_low();
-        let adds = stuck && self.adds_to_the_stuck(header, session, held.bytes > 0);
+        let adds = stuck && self.adds_to_the_stuck(header, place, session, held.bytes > 0);
         held.in_lane(lane) >= slots || none_left || adds || held.bytes > 0 && too_large
     }
 
     /// Whether a batch that is ahead is one too many where an eighth is stuck.
-    fn adds_to_the_stuck(&self, header: &BatchHeader, session: u32, holds: bool) -> bool {
+    fn adds_to_the_stuck(
+        &self,
+        header: &BatchHeader,
+        place: &Place,
+        session: u32,
+        holds: bool,
+    ) -> bool {
         let expects = self.ordering.expected.expects(session, header.epoch());
         let participant = &self.ordering.participant;
         let comes = |number| participant.awaits(header.topic(), session, number);
         if expects.is_some_and(comes) {
             return false;
         }
-        holds || self.keeps_more_than(STUCK_PART_MAX, header.topic())
+        holds || self.keeps_more_than(STUCK_PART_MAX, place)
     }
 
-    /// Whether more than this part of the log, and of the topic, is kept by the few bytes that came late
-    /// into it, or still wait.
-    fn keeps_more_than(&self, part: u64, topic: u32) -> bool {
+    /// Whether more than this part of the log is kept by the few bytes that came late into it, or still
+    /// wait, and of the topic, if what lies at this place waits, too.
+    fn keeps_more_than(&self, part: u64, place: &Place) -> bool {
         if self.sizes.stuck_bytes() <= self.blog.total_bytes() / part {
             return false;
         }
-        let extents = self.ordered.get(&topic).map(|topic| &topic.extents);
-        extents
-            .is_some_and(|its| its.dead_bytes() + its.pinned_bytes() > its.occupied_bytes() / part)
+        let topic = self.ordered.get(&place.topic);
+        topic.is_some_and(|topic| {
+            let extents = &topic.extents;
+            let kept = extents.dead_bytes() + extents.pinned_bytes_with(place);
+            kept > extents.occupied_bytes() / part
+        })
     }
 }

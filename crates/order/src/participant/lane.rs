@@ -24,6 +24,8 @@ pub(super) struct Lane<M, T> {
     /// Unsettled ones that so many others were submitted behind: they wait for a predecessor.
     waiting: BTreeMap<u64, Submission<T>>,
     unsettled: usize,
+    /// Numbers below were taken by the sequencer, and looked at by [`Lane::newly_held`].
+    judged: u64,
     /// Places of the sessions whose batches were settled since [`Lane::take_released`].
     released: Vec<u32>,
     notices: Option<NoticeReader<M>>,
@@ -66,6 +68,7 @@ impl<M: Memory, T> Lane<M, T> {
     pub fn new(writer: LaneWriter<M>) -> Self {
         Self {
             consumed: writer.next(),
+            judged: writer.next(),
             writer,
             epoch: 0,
             submissions: VecDeque::new(),
@@ -89,6 +92,22 @@ impl<M: Memory, T> Lane<M, T> {
     /// Submissions that the sequencer has taken and not answered: it holds them, but for a moment.
     pub fn held(&self) -> usize {
         self.unsettled.saturating_sub(self.untaken())
+    }
+
+    /// The tags of batches that the sequencer has taken since the last call and not answered.
+    pub fn newly_held(&mut self) -> impl Iterator<Item = &T> {
+        let first = self.submissions.front().map_or(0, |first| first.number);
+        let index = |number: u64| {
+            let index = number.saturating_sub(first) as usize;
+            index.min(self.submissions.len())
+        };
+        let judged = index(self.judged)..index(self.consumed);
+        self.judged = self.consumed;
+        let taken = self.submissions.range(judged);
+        taken.filter_map(|it| match &it.state {
+            State::Open(tag) if it.record.kind == PbrKind::Batch as u8 => Some(tag),
+            _ => None,
+        })
     }
 
     /// Batches of a session that the sequencer has taken and not answered.
@@ -147,6 +166,7 @@ impl<M: Memory, T> Lane<M, T> {
         self.writer.begin(epoch);
         self.epoch = epoch;
         self.consumed = self.writer.next();
+        self.judged = self.consumed;
         self.notices = None;
         self.forget_look();
         while let Some((_, oldest)) = self.waiting.pop_last() {
