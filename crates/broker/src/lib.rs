@@ -7,10 +7,11 @@
 //!
 //! Read in this order: [`topics`] (what exists), [`log`] (where batches are),
 //! [`shard`] (connections: `ingest`, `export`, `control`), [`node`] (what the
-//! threads share), [`server`] (threads and sockets around it), [`cluster`]
+//! threads share), [`candidacy`] (who sequences), [`server`] (threads and sockets around it), [`cluster`]
 //! (several brokers in one process).
 #![forbid(unsafe_code)]
 
+pub mod candidacy;
 mod clock;
 pub mod cluster;
 pub mod config;

@@ -317,8 +317,8 @@ pub struct Host {
     pub broker_at: u64,
     /// When its sequencer does.
     pub seat_at: u64,
-    /// Nobody wakes its sequencer before.
-    pub seat_late_until: u64,
+    /// Nobody wakes it before.
+    pub seat_hears_at: u64,
     /// What its broker said of its log.
     pub claimed: Vec<(u64, u64)>,
     /// Its log was full.
@@ -338,7 +338,7 @@ impl Host {
             paused_until: 0,
             broker_at: 0,
             seat_at: 0,
-            seat_late_until: 0,
+            seat_hears_at: 0,
             claimed: Vec::new(),
             log_is_full: false,
         }

@@ -73,11 +73,10 @@ pub(super) fn start(row: u16) -> Check {
         world.hosts[usize::from(row)] = Some(host);
     });
     let claim = Arc::new(region.claim_unlocked(row));
-    let seat = region.geometry().area_of(row).map(|_| {
-        let limits = plan.config.order_limits();
-        let lease = plan.config.sequencer_lease;
-        Seat::new(&region, &claim, limits, lease, at.now.0)
-    });
+    let seat = region
+        .geometry()
+        .area_of(row)
+        .map(|_| Seat::new(&region, &claim, &plan.config, at.now));
     let broker = Broker::start(region, &claim, &plan, is_alive, at.wall);
     with(|world| {
         let claimed = claims(&broker, &world.topics);

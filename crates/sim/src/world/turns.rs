@@ -1,8 +1,10 @@
 //! What a host does in one turn, and what others do in the middle of it.
 
+use embar_broker::candidacy::{Outcome, Turn};
 use embar_broker::shard::{Action, At, Shard, TICK};
 use embar_fabric::{Simulated, interrupt_after};
-use embar_order::Step;
+use embar_order::{Figures, Sequencer, Step};
+use embar_wire::time::Now;
 
 use super::looks::claims;
 use super::{WORLD, World, any_moment, depart, hosts, is_alive, raise, topics, with};
@@ -10,7 +12,7 @@ use crate::check::bounds;
 use crate::host::Broker;
 use crate::network::{FarEvent, Id};
 use crate::random::Random;
-use crate::seat::{Membership, Seat, Turn};
+use crate::seat::Seat;
 use crate::violation::Check;
 
 /// Accesses after which an interruption is tried again that came where there is no turn.
@@ -25,8 +27,6 @@ const COUP_ONE_IN: u64 = 6;
 const HEARD_WITHIN_NS: u64 = 100_000;
 /// Between two looks of a broker that nobody rings, in nanoseconds.
 const LOOK_EVERY_NS: u64 = TICK.as_nanos() as u64;
-
-const MEMBERSHIP: Membership = Membership { alive: is_alive };
 
 /// Lets other hosts take turns in the middle of one.
 fn interruption() {
@@ -218,23 +218,28 @@ pub(super) fn seat(row: u16) -> Check {
     let Some((mut seat, now)) = taken else {
         return Ok(());
     };
-    let told = with(|world| world.at(row)).now.0;
-    let before = seat.sequencer().map(|s| s.core().figures());
-    let turn = seat.turn(told, MEMBERSHIP);
+    let before = seat.figures();
+    let told = with(|world| world.at(row)).now;
+    let (turn, judged) = seat.turn(told, is_alive);
     with(|world| {
         world.nested -= 1;
-        world.told_by(row, turn)?;
+        let lives = world.host(row).is_some_and(crate::host::Host::lives);
+        if lives {
+            judged?;
+        }
+        world.told_by(row, lives, &turn, &seat);
         world.count_orders(before, &seat);
         let late = world.is_late(&seat);
-        let told = world.at(row).now.0;
-        let next = world.clocks[usize::from(row)].when(seat.next_at(told), world.now);
-        let next = next.max(late);
+        let told = world.at(row).now;
+        let (next, hears) = seat.next_at(turn.due, told);
+        let when = |at: Now| world.clocks[usize::from(row)].when(at.0, world.now);
+        let (next, hears) = (when(next).max(late), when(hears).max(late));
         if let Some(host) = world.host_mut(row) {
             host.busy -= 1;
-            host.seat_late_until = late;
-            if host.seat_at <= now || late > 0 {
-                host.seat_at = next;
-            }
+            host.seat_hears_at = hears;
+            // Somebody may have rung meanwhile.
+            let rung = (host.seat_at > now).then_some(host.seat_at.max(hears));
+            host.seat_at = rung.map_or(next, |rung| next.min(rung));
             host.seat = Some(seat);
         }
         world.look_at_order()
@@ -341,12 +346,12 @@ impl World {
         }
         let at = self.now + self.random.below(HEARD_WITHIN_NS);
         for host in self.hosts.iter_mut().flatten() {
-            host.seat_at = host.seat_at.min(at.max(host.seat_late_until));
+            host.seat_at = host.seat_at.min(at.max(host.seat_hears_at));
         }
     }
 
     fn ring_brokers(&mut self, rows: u128) {
-        if self.is_bell_lost() {
+        if rows == 0 || self.is_bell_lost() {
             return;
         }
         let at = self.now + self.random.below(HEARD_WITHIN_NS);
@@ -359,50 +364,36 @@ impl World {
         }
     }
 
-    fn told_by(&mut self, row: u16, turn: Turn) -> Check {
-        let lives = self.host(row).is_some_and(crate::host::Host::lives);
-        match turn {
-            Turn::Watched => {}
-            Turn::TookOver(_) | Turn::Failed(_) if !lives => self.figures.takeovers_failed += 1,
-            Turn::Broke(violation) if lives => return Err(violation),
-            Turn::Broke(_) => {}
-            Turn::TookOver(epoch) => {
-                self.note(format_args!("broker {row} sequences in epoch {epoch}"));
-                self.figures.takeovers += 1;
-                // Whoever waits for an answer of a predecessor is to submit again.
-                self.ring_brokers(u128::MAX);
-                if let Some(host) = self.host_mut(row) {
-                    host.seat_at = 0;
-                }
+    fn told_by(&mut self, row: u16, lives: bool, turn: &Turn, seat: &Seat) {
+        match &turn.outcome {
+            Outcome::Watched => {}
+            Outcome::TookOver { .. } | Outcome::Failed(_) if !lives => {
+                self.figures.takeovers_failed += 1;
+                return;
             }
-            Turn::Failed(error) => {
+            Outcome::TookOver { .. } => {
+                let epoch = seat.sequencer().map(Sequencer::epoch);
+                self.note(format_args!("broker {row} sequences: {epoch:?}"));
+                self.figures.takeovers += 1;
+            }
+            Outcome::Failed(error) => {
                 self.note(format_args!("broker {row} cannot take over: {error}"));
                 self.figures.takeovers_failed += 1;
             }
-            Turn::Deposed => {
-                self.note(format_args!("broker {row} is deposed"));
+            Outcome::Deposed { epoch } => {
+                self.note(format_args!("broker {row} is deposed, of epoch {epoch}"));
                 self.figures.deposed += 1;
             }
-            Turn::Stepped(step) => {
-                let Step {
-                    taken,
-                    ordered,
-                    told,
-                } = step;
-                if taken + ordered > 0 || told != 0 {
+            Outcome::Stepped { step, .. } => {
+                if *step != Step::default() {
                     self.note(format_args!("broker {row}: {step:?}"));
-                    let now = self.now;
-                    if let Some(host) = self.host_mut(row) {
-                        host.seat_at = now;
-                    }
                 }
-                self.ring_brokers(if ordered > 0 { u128::MAX } else { told });
             }
         }
-        Ok(())
+        self.ring_brokers(turn.rings());
     }
 
-    fn count_orders(&mut self, before: Option<embar_order::Figures>, seat: &Seat) {
+    fn count_orders(&mut self, before: Option<Figures>, seat: &Seat) {
         let (Some(sequencer), Some(before)) = (seat.sequencer(), before) else {
             return;
         };

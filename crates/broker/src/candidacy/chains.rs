@@ -1,0 +1,43 @@
+//! Which chains there are: those of topics that exist.
+
+use std::cell::RefCell;
+
+use embar_fabric::memory::Memory;
+use embar_fabric::region::Region;
+
+use crate::topics::TopicTable;
+
+/// See the module.
+pub(super) struct Chains<M: Memory> {
+    topics: RefCell<TopicTable<M>>,
+}
+
+impl<M: Memory> Chains<M> {
+    pub fn of(region: &Region<M>) -> Self {
+        Self {
+            topics: RefCell::new(TopicTable::attach(region, None)),
+        }
+    }
+
+    /// Whether the topic of a chain exists. One that is not known may have been created since the
+    /// table was read: only a look afterwards tells that it was deleted.
+    pub fn exists(&self, chain: u32) -> bool {
+        let mut topics = self.topics.borrow_mut();
+        if topics.by_id(chain).is_none() {
+            topics.refresh();
+        }
+        topics.by_id(chain).is_some()
+    }
+
+    pub fn name(&self, chain: u32) -> Option<String> {
+        let topics = self.topics.borrow();
+        topics.by_id(chain).map(|topic| topic.name.clone())
+    }
+
+    /// The chains that went since the last call.
+    pub fn refresh(&self) -> Vec<u32> {
+        let mut topics = self.topics.borrow_mut();
+        topics.refresh();
+        topics.take_gone()
+    }
+}
