@@ -5,6 +5,8 @@
 //! is due come out. The thread of a candidate drives it, and so does the simulator.
 
 mod chains;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,144 @@
+use embar_fabric::{Device, Geometry, Layout, Simulated};
+
+use super::*;
+
+/// Rows of the two candidates.
+const HEAD: u16 = 0;
+const STANDBY: u16 = 3;
+const LEASE: Duration = Duration::from_millis(200);
+
+/// The memory of a head, two brokers that take data, and a standby.
+struct World(Device, Vec<Device>);
+
+impl World {
+    fn new() -> Self {
+        let geometry = Geometry {
+            brokers: 4,
+            standbys: 1,
+            topics: 4,
+            lanes: 1,
+            lane_slots: 256,
+            index_pages: 16,
+            blog_bytes: 1 << 20,
+            goi_pages: 64,
+            sessions: 16,
+            ..Geometry::default()
+        };
+        let control = Device::blank(Layout::new(&geometry).control_bytes());
+        let blogs = vec![
+            Device::new(geometry.blog_bytes, 2),
+            Device::new(geometry.blog_bytes, 3),
+        ];
+        let world = Self(control, blogs);
+        let (control, blogs) = world.memories(4);
+        let formatted = Region::format(control, blogs, &geometry, 9, 1);
+        drop(formatted.expect("a good geometry"));
+        world
+    }
+
+    fn memories(&self, seed: u64) -> (Arc<Simulated>, Vec<Arc<Simulated>>) {
+        let host = |device: &Device| Arc::new(device.host(seed));
+        (host(&self.0), self.1.iter().map(host).collect())
+    }
+
+    fn candidate(&self, row: u16, config: &BrokerConfig) -> Candidacy<Simulated> {
+        let (control, blogs) = self.memories(100 + u64::from(row));
+        let region = Region::from_parts(control, blogs).expect("it was formatted");
+        let claim = Arc::new(region.claim_unlocked(row));
+        Candidacy::new(&region, &claim, config, Now(0))
+    }
+}
+
+fn config() -> BrokerConfig {
+    BrokerConfig {
+        sequencer_lease: LEASE,
+        ..BrokerConfig::default()
+    }
+}
+
+/// The time of the turn after this one, when nobody rings.
+fn next_at(candidate: &Candidacy<Simulated>, turn: &Turn, now: Now) -> Now {
+    match turn.due {
+        Due::Now => now,
+        Due::After(wait) => now.after(wait),
+        Due::Rung => now.after(candidate.rest(now)),
+    }
+}
+
+#[test]
+fn a_standby_takes_over_from_a_head_that_died_and_the_head_that_wakes_up_watches() {
+    let world = World::new();
+    let (mut head, mut standby) = (
+        world.candidate(HEAD, &config()),
+        world.candidate(STANDBY, &config()),
+    );
+    let turn = head.turn(Now(0), &|row| row != 2);
+    assert!(
+        matches!(turn.outcome, Outcome::TookOver { living } if living == 1 << 1),
+        "{turn:?}: it takes data, and lives"
+    );
+    assert_eq!(turn.rings(), u128::MAX, "all are to submit again");
+    let turn = standby.turn(Now(1), &|_| true);
+    assert!(matches!(turn.outcome, Outcome::Watched), "{turn:?}");
+    let turn = standby.turn(Now(2), &|row| row != HEAD);
+    assert!(matches!(turn.outcome, Outcome::TookOver { .. }), "{turn:?}");
+
+    let turn = head.turn(Now(3), &|_| true);
+    assert!(
+        matches!(turn.outcome, Outcome::Deposed { .. }),
+        "{turn:?}: its first beat is due"
+    );
+    assert!(head.sequencer().is_none());
+    let turn = head.turn(Now(4), &|_| true);
+    assert!(matches!(turn.outcome, Outcome::Watched), "{turn:?}");
+}
+
+#[test]
+fn who_takes_its_turns_when_they_are_due_is_never_taken_for_one_that_stands_still() {
+    let world = World::new();
+    let (mut head, mut standby) = (
+        world.candidate(HEAD, &config()),
+        world.candidate(STANDBY, &config()),
+    );
+    let alive = |_| true;
+    let (mut its, mut others) = (Now(0), Now(1));
+    while others < Now(0).after(10 * LEASE) {
+        if its <= others {
+            let turn = head.turn(its, &alive);
+            its = next_at(&head, &turn, its);
+        } else {
+            let turn = standby.turn(others, &alive);
+            assert!(matches!(turn.outcome, Outcome::Watched), "{turn:?}");
+            others = next_at(&standby, &turn, others);
+        }
+    }
+    // From now on the head stands still.
+    let stopped = others;
+    while standby.sequencer().is_none() {
+        let turn = standby.turn(others, &alive);
+        others = next_at(&standby, &turn, others);
+    }
+    let waited = others.since(stopped);
+    assert!((LEASE / 2..2 * LEASE).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn a_takeover_that_failed_is_tried_again_after_a_lease() {
+    let world = World::new();
+    let impossible = BrokerConfig {
+        session_window: 0,
+        ..config()
+    };
+    let mut head = world.candidate(HEAD, &impossible);
+    let (mut now, mut tried) = (Now(0), Vec::new());
+    while now < Now(0).after(3 * LEASE) {
+        let turn = head.turn(now, &|_| true);
+        if let Outcome::Failed(error) = &turn.outcome {
+            assert!(matches!(error, TakeoverError::Limits(_)), "{error}");
+            tried.push(now);
+        }
+        now = next_at(&head, &turn, now);
+    }
+    let waits = tried.windows(2).map(|two| two[1].since(two[0]));
+    assert!(waits.min().is_some_and(|wait| wait >= LEASE), "{tried:?}");
+}
