@@ -7,8 +7,8 @@
 //!
 //! Read in this order: [`topics`] (what exists), [`log`] (where batches are),
 //! [`shard`] (connections: `ingest`, `export`, `control`), [`node`] (what the
-//! threads share), [`candidacy`] (who sequences), [`server`] (threads and sockets around it), [`cluster`]
-//! (several brokers in one process).
+//! threads share), [`candidacy`] (who sequences), [`heartbeat`] (who is there),
+//! [`server`] (threads and sockets around it), [`cluster`] (several brokers in one process).
 #![forbid(unsafe_code)]
 
 pub mod candidacy;
@@ -19,6 +19,7 @@ mod connection;
 mod connections;
 pub mod departure;
 pub mod error;
+pub mod heartbeat;
 mod inbox;
 pub mod log;
 pub mod node;

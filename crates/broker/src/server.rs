@@ -163,7 +163,7 @@ impl Server {
             node,
             claim,
             recovered,
-            mut pulse,
+            heartbeat,
             sequencing,
         } = setup::join(role, config, address, clock, &stop, progress)?;
         let mut listener = Some(listener);
@@ -200,11 +200,10 @@ impl Server {
             _sequencing: sequencing,
         };
         server.node.say(BrokerState::Ready);
-        pulse.beat(clock.at(), 0);
         let (node, watch) = (Arc::clone(&server.node), server.stop.watch());
         // From here on an error drops the server, which stops its threads.
         let running = Arc::clone(&server.threads);
-        server.membership = Some(Membership::keep(pulse, node, running, watch, clock)?);
+        server.membership = Some(Membership::keep(heartbeat, node, running, watch, clock)?);
         progress(Progress::Ready);
         let (id, incarnation) = (server.id(), server.node.incarnation);
         tracing::info!(id, %address, incarnation, "ready");

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use embar_broker::BrokerConfig;
-use embar_broker::departure::Departure;
+use embar_broker::heartbeat::Heartbeat;
 use embar_broker::log::{Log, Recovered, Rejoin, Watermarks};
 use embar_broker::node::{HEAD, Node};
 use embar_broker::presence::Presence;
-use embar_broker::shard::{Action, Shard};
+use embar_broker::shard::{Action, At, Shard};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::layout::TableId;
 use embar_fabric::records::Record;
@@ -18,7 +18,7 @@ use embar_fabric::{
     Region, Simulated, slot,
 };
 use embar_wire::control::CreateTopic;
-use embar_wire::time::WallNs;
+use embar_wire::time::{Now, WallNs};
 
 use crate::network::Id;
 use crate::plan::Plan;
@@ -167,8 +167,12 @@ pub struct Broker {
     pub asked_to_replace: Option<(Topic, String)>,
     /// It is to be asked to leave; whether by force.
     pub asked_to_leave: Option<bool>,
-    /// Its end, once it leaves.
-    pub departure: Departure,
+    /// What keeps it in its cluster...
+    pub heartbeat: Heartbeat<Simulated>,
+    /// ...and when it beats next.
+    pub next_beat: Now,
+    /// It was overtaken, and ends.
+    pub ends: bool,
     /// What its last turn decided and it has not done.
     pub undone: Vec<Action<Simulated>>,
 }
@@ -181,15 +185,17 @@ impl Broker {
         claim: &Arc<Claim>,
         plan: &Plan,
         alive: fn(u16) -> bool,
-        wall: WallNs,
+        at: At,
     ) -> Self {
         let row = claim.row();
         let mut said = BrokerRow {
-            started: wall.0,
+            started: at.wall.0,
             ..BrokerRow::default()
         };
         said.set_address(address(row));
         let presence = Presence::begin(&region, claim, said);
+        let mut heartbeat = Heartbeat::new(&region, claim, said.pid);
+        heartbeat.begin(at);
         let head_cells = (row == HEAD).then(|| region.cell_writer(claim));
         let topics = TopicTable::attach(&region, head_cells);
         let mut recovered = Recovered::default();
@@ -225,7 +231,9 @@ impl Broker {
             serves: false,
             asked_to_replace: None,
             asked_to_leave: None,
-            departure: Departure::default(),
+            heartbeat,
+            next_beat: at.now,
+            ends: false,
             undone: Vec::new(),
         }
     }

@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use embar_broker::node::Stays;
+use embar_broker::shard::At;
 use embar_fabric::records::BrokerState;
 use embar_fabric::{Geometry, Power, interrupt_after};
 use embar_sim::host::{Broker, Devices};
 use embar_sim::plan::Plan;
 use embar_sim::random::Random;
-use embar_wire::time::WallNs;
+use embar_wire::time::{Now, WallNs};
 
 type Answer = Result<(), Stays>;
 
@@ -31,10 +32,14 @@ fn two(random: &mut Random) -> (Broker, Broker) {
         ..plan
     };
     let devices = Devices::format(&plan, random);
+    let at = At {
+        now: Now(0),
+        wall: WallNs(1),
+    };
     let mut start = |row| {
         let region = devices.host(random.bits(), &Power::default()).region();
         let claim = Arc::new(region.claim_unlocked(row));
-        let broker = Broker::start(region, &claim, &plan, |_| true, WallNs(1));
+        let broker = Broker::start(region, &claim, &plan, |_| true, at);
         broker.node.say(BrokerState::Ready);
         broker
     };

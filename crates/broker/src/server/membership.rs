@@ -9,51 +9,15 @@ use std::time::Duration;
 
 use embar_fabric::Damage;
 use embar_fabric::memory::Mapped;
-use embar_fabric::owner::Claim;
-use embar_fabric::records::ControlRow;
-use embar_fabric::region::Region;
-use embar_fabric::rows::RowWriter;
 use embar_meter::snapshot::Snapshot;
 
 use super::Watch;
 use super::threads::Threads;
 use crate::clock::Clock;
-use crate::departure::{Departure, Leaving};
+use crate::departure::Leaving;
+use crate::heartbeat::{Beat, Heartbeat};
 use crate::node::Node;
 use crate::shard::At;
-
-/// How often a heartbeat is stored and deleted topics are looked for.
-const BEAT: Duration = Duration::from_millis(250);
-
-/// How often a broker that leaves is looked at.
-const LEAVING_BEAT: Duration = Duration::from_millis(10);
-
-/// The row in which this process says that it lives.
-pub(super) struct Pulse {
-    control: RowWriter<Mapped, ControlRow>,
-    incarnation: u32,
-}
-
-impl Pulse {
-    /// Nothing is said yet.
-    pub fn new(region: &Region<Mapped>, claim: &Claim) -> Self {
-        Self {
-            control: region.control_row_writer(claim),
-            incarnation: claim.incarnation(),
-        }
-    }
-
-    /// Says so.
-    pub fn beat(&mut self, at: At, epoch_seen: u32) {
-        self.control.store(&ControlRow {
-            pid: std::process::id(),
-            incarnation: self.incarnation,
-            epoch_seen: epoch_seen.into(),
-            heartbeat: at.wall.0,
-            ..ControlRow::default()
-        });
-    }
-}
 
 /// See the module.
 pub(super) struct Membership {
@@ -64,44 +28,28 @@ pub(super) struct Membership {
 impl Membership {
     /// Keeps beating in a thread of its own until stopped or dropped.
     pub fn keep(
-        mut pulse: Pulse,
+        heartbeat: Heartbeat<Mapped>,
         node: Arc<Node<Mapped>>,
         threads: Arc<Threads>,
         watch: Watch,
         clock: Clock,
     ) -> std::io::Result<Self> {
         let (over, ended) = mpsc::channel();
-        let mut reporter = Reporter::new(&node, clock.at());
-        let mut departure = Departure::default();
-        let mut damage = DamageReport::default();
         let beat = std::thread::Builder::new().name(format!("embar-beat-{}", node.id));
+        let mut keeper = Keeper {
+            heartbeat,
+            reporter: Reporter::new(&node, clock.at()),
+            damage: DamageReport::default(),
+            node,
+            threads,
+        };
         let beat = beat.spawn(move || {
-            let mut beat = BEAT;
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(beat) {
-                let at = clock.at();
-                pulse.beat(at, node.reign().map_or(0, |reign| reign.epoch));
-                node.watch_sequencer(at.now);
-                node.refresh_topics();
-                if node.is_overtaken() {
-                    tracing::error!("this broker was overtaken: it ends, to be started again");
-                    watch.overtaken();
-                    return;
-                }
-                reporter.report(&node, at);
-                damage.report(&node);
-                beat = BEAT;
-                match departure.step(&node, at.now, threads.have_ended()) {
-                    Leaving::No => continue,
-                    Leaving::Begins => threads.begin_to_drain(),
-                    Leaving::GoesOn => {}
-                    Leaving::Ends => {
-                        threads.cut();
-                        node.set_left();
-                        tracing::info!(id = node.id, "has left the cluster");
-                        continue;
-                    }
-                }
-                beat = LEAVING_BEAT;
+            let mut wait = Duration::ZERO;
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(wait) {
+                let Some(next) = keeper.beat(clock.at()) else {
+                    return watch.overtaken();
+                };
+                wait = next;
             }
         })?;
         Ok(Self {
@@ -122,6 +70,39 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// What beats do.
+struct Keeper {
+    heartbeat: Heartbeat<Mapped>,
+    reporter: Reporter,
+    damage: DamageReport,
+    node: Arc<Node<Mapped>>,
+    threads: Arc<Threads>,
+}
+
+impl Keeper {
+    /// The time to the next beat; `None` if the broker is to end, as it was overtaken.
+    fn beat(&mut self, at: At) -> Option<Duration> {
+        let (node, threads) = (&self.node, &self.threads);
+        let beat = self.heartbeat.beat(node, at, threads.have_ended());
+        let Beat::GoesOn(leaving, next) = beat else {
+            tracing::error!("this broker was overtaken: it ends, to be started again");
+            return None;
+        };
+        self.reporter.report(node, at);
+        self.damage.report(node);
+        match leaving {
+            Leaving::No | Leaving::GoesOn => {}
+            Leaving::Begins => threads.begin_to_drain(),
+            Leaving::Ends => {
+                threads.cut();
+                node.set_left();
+                tracing::info!(id = node.id, "has left the cluster");
+            }
+        }
+        Some(next)
     }
 }
 

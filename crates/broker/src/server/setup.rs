@@ -11,13 +11,13 @@ use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerRow;
 use embar_transport::socket::SocketOptions;
 
-use super::membership::Pulse;
 use super::place::{follow, lead};
 use super::sequencer::{self, Sequencing, is_alive};
 use super::{Progress, Role, StopWord};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
+use crate::heartbeat::Heartbeat;
 use crate::log::{Log, Recovered, Rejoin, Watermarks};
 use crate::node::{HEAD, Node};
 use crate::presence::Presence;
@@ -36,7 +36,7 @@ pub(super) struct Joined {
     pub claim: Arc<Claim>,
     pub recovered: Recovered,
     /// Has beaten once.
-    pub pulse: Pulse,
+    pub heartbeat: Heartbeat<Mapped>,
     /// Of a candidate.
     pub sequencing: Option<Sequencing>,
 }
@@ -72,8 +72,8 @@ pub(super) fn join(
     };
     said.set_address(address);
     let presence = Presence::begin(&region, &claim, said);
-    let mut pulse = Pulse::new(&region, &claim);
-    pulse.beat(clock.at(), 0);
+    let mut heartbeat = Heartbeat::new(&region, &claim, said.pid);
+    heartbeat.begin(clock.at());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     region.prefault(row, threads, &|done, total| {
         progress(Progress::Prefault { done, total })
@@ -110,7 +110,7 @@ pub(super) fn join(
         node: Arc::new(node),
         claim,
         recovered,
-        pulse,
+        heartbeat,
         sequencing,
     })
 }

@@ -1,6 +1,7 @@
 //! Brokers that leave for good, and those that end because they were overtaken.
 
 use embar_broker::departure::Leaving;
+use embar_broker::heartbeat::Beat;
 use embar_broker::shard::{Action, At};
 use embar_broker::topics::Topic;
 use embar_fabric::records::BrokerState;
@@ -10,27 +11,42 @@ use super::{World, with};
 use crate::host::Broker;
 use crate::violation::{Check, Invariant, ensure};
 
-/// What a broker does between its ticks about leaving.
-pub(super) fn step(
+/// Asks a broker to leave, if it is to be asked.
+pub(super) fn ask(row: u16, broker: &mut Broker) -> Check {
+    let Some(force) = broker.asked_to_leave.take() else {
+        return Ok(());
+    };
+    let answer = broker.node.leave(force);
+    with(|world| {
+        world.note(format_args!("broker {row} leaves: {force} {answer:?}"));
+        *match (&answer, force) {
+            (Err(_), _) => &mut world.figures.stayed,
+            (Ok(()), true) => &mut world.figures.forced,
+            (Ok(()), false) => return world.others_stay(row),
+        } += 1;
+        Ok(())
+    })
+}
+
+/// A beat of a broker, and what comes of it.
+pub(super) fn beat(
     row: u16,
     broker: &mut Broker,
     at: At,
     actions: &mut Vec<Action<Simulated>>,
 ) -> Check {
-    if let Some(force) = broker.asked_to_leave.take() {
-        let answer = broker.node.leave(force);
-        with(|world| {
-            world.note(format_args!("broker {row} leaves: {force} {answer:?}"));
-            *match (&answer, force) {
-                (Err(_), _) => &mut world.figures.stayed,
-                (Ok(()), true) => &mut world.figures.forced,
-                (Ok(()), false) => return world.others_stay(row),
-            } += 1;
-            Ok(())
-        })?;
-    }
     let is_alone = broker.is_alone();
-    match broker.departure.step(&broker.node, at.now, is_alone) {
+    let leaving = match broker.heartbeat.beat(&broker.node, at, is_alone) {
+        Beat::GoesOn(leaving, next) => {
+            broker.next_beat = at.now.after(next);
+            leaving
+        }
+        Beat::Overtaken => {
+            broker.ends = true;
+            return Ok(());
+        }
+    };
+    match leaving {
         Leaving::No | Leaving::GoesOn => {}
         Leaving::Begins => {
             for thread in &mut broker.threads {
@@ -51,8 +67,8 @@ pub(super) fn step(
 /// The process of a broker that has left ends, and that of one that was overtaken: it is to be started
 /// again.
 pub(super) fn end_if_over(row: u16, broker: &Broker) {
-    let (left, overtaken) = (broker.node.has_left(), broker.node.is_overtaken());
-    if !left && !overtaken {
+    let left = broker.node.has_left();
+    if !left && !broker.ends {
         return;
     }
     with(|world| {

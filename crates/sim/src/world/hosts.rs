@@ -77,7 +77,7 @@ pub(super) fn start(row: u16) -> Check {
         .geometry()
         .area_of(row)
         .map(|_| Seat::new(&region, &claim, &plan.config, at.now));
-    let broker = Broker::start(region, &claim, &plan, is_alive, at.wall);
+    let broker = Broker::start(region, &claim, &plan, is_alive, at);
     with(|world| {
         let claimed = claims(&broker, &world.topics);
         let recovered = broker.recovered;

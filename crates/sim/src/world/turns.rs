@@ -145,9 +145,11 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     if its.next_tick <= at.now.0 {
         its.next_tick = at.now.0 + LOOK_EVERY_NS;
         its.shard.tick(at);
-        broker.node.refresh_topics();
-        depart::step(row, broker, at, &mut actions)?;
+        depart::ask(row, broker)?;
         topics::replace(row, broker, at);
+    }
+    if broker.next_beat <= at.now {
+        depart::beat(row, broker, at, &mut actions)?;
     }
     let its = &mut broker.threads[thread];
     its.is_due = its.shard.settle(at, &mut actions);
