@@ -104,8 +104,6 @@ canaries! {
     DamageEnds,
     /// The age of an extent by the youngest batch in it.
     ExtentAge,
-    /// The order of versions where they begin again.
-    VersionWrap,
     /// Telling others of a window that was raised.
     WindowNews,
 }

@@ -2,7 +2,7 @@
 //! notice.
 //!
 //! No seed that was tried has noticed `OrderNews`, `WindowNews`, `SessionSecret`, `TakeOverEpoch`,
-//! `UnreadableTold`, `DoubtEnds` or `VersionWrap` so far.
+//! `UnreadableTold` or `DoubtEnds` so far.
 
 use embar_fabric::canary::Canary;
 

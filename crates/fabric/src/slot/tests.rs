@@ -128,3 +128,14 @@ fn versions_may_wrap() {
         );
     }
 }
+
+#[test]
+fn who_reads_while_versions_wrap_does_not_go_back() {
+    // A store wrote version u32::MAX to its first slot, and somebody read it. Between the two looks of
+    // the next read the store ends, with version 0 in the other slot, and another begins, with version 1.
+    let looks = |slot| match slot {
+        0 => Look::Found(u32::MAX - 1, "before what was read"),
+        _ => Look::Found(1, "after it"),
+    };
+    assert_eq!(newest(looks), Seen::Found((1, "after it")));
+}
