@@ -106,6 +106,8 @@ canaries! {
     ExtentAge,
     /// Telling others of a window that was raised.
     WindowNews,
+    /// The checksum of a frame that is no batch.
+    FrameChecksum,
 }
 
 #[cfg(feature = "canary")]

@@ -60,7 +60,7 @@ pub struct Scene<'a> {
     pub trace: &'a mut Trace,
     /// How often.
     pub figures: &'a mut Figures,
-    /// The network damages batches.
+    /// The network damages what it carries.
     pub damages: bool,
     /// Rows of the brokers that go on with this client's connections.
     pub served: BTreeSet<u16>,

@@ -33,6 +33,7 @@ pub const QUICK: &[Canary] = &[
     Canary::Dedupe,
     Canary::BitRepair,
     Canary::SecondCopy,
+    Canary::FrameChecksum,
 ];
 
 /// The first of so many seeds that notices.

@@ -121,6 +121,8 @@ figures! {
     claimed,
     /// Batches damaged by the network.
     damaged,
+    /// Other frames damaged by the network.
+    damaged_frames,
     /// Batches that a publisher sent again.
     resent,
     /// Batches that were reported as in doubt.

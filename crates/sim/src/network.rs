@@ -32,7 +32,7 @@ pub struct Weather {
     pub piece_bytes: u64,
     /// Bytes that one direction of a connection holds at most.
     pub window_bytes: usize,
-    /// One in so many batches is damaged on its way; 0 = none.
+    /// One in so many sends is damaged on its way; 0 = none.
     pub damage_one_in: u64,
 }
 
@@ -69,8 +69,27 @@ pub struct Network {
     listening: BTreeMap<u16, u32>,
     weather: Weather,
     random: Random,
-    /// Batches damaged so far.
-    pub damaged: u64,
+    /// What was damaged so far.
+    pub damaged: Damaged,
+}
+
+/// Sends that were damaged, each in one bit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Damaged {
+    /// In a batch.
+    pub batches: u64,
+    /// In an acknowledgement, a request, an answer, or a frame of the session's own.
+    pub frames: u64,
+}
+
+impl Damaged {
+    fn count(&mut self, is_batch: bool) {
+        *if is_batch {
+            &mut self.batches
+        } else {
+            &mut self.frames
+        } += 1;
+    }
 }
 
 impl Network {
@@ -82,7 +101,7 @@ impl Network {
             listening: BTreeMap::new(),
             weather,
             random,
-            damaged: 0,
+            damaged: Damaged::default(),
         }
     }
 

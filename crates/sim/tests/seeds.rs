@@ -36,6 +36,7 @@ fn no_rule_is_broken_in_a_cluster() {
     assert!(sum.takeovers > 30 && sum.deposed > 5, "{sum:?}");
     assert!(sum.pauses_midway > 5 && sum.interruptions > 100, "{sum:?}");
     assert!(sum.cuts > 50 && sum.half_open > 5, "{sum:?}");
+    assert!(sum.damaged > 5 && sum.damaged_frames > 5, "{sum:?}");
     assert!(sum.resent > 10 && sum.duplicates > 10, "{sum:?}");
 }
 

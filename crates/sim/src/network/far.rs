@@ -174,11 +174,10 @@ impl Network {
             });
             buf.advance(taken);
         }
-        // Control frames carry no checksum, so only batches are damaged.
-        if damage && !batches.is_empty() {
-            let hit = batches.start + self.random.below(batches.len() as u64) as usize;
+        if damage && count > 0 {
+            let hit = self.random.below(count as u64) as usize;
             piece[hit] ^= 1 << self.random.below(8);
-            self.damaged += 1;
+            self.damaged.count(batches.contains(&hit));
         }
         c.far.sent_batches |= !batches.is_empty();
         c.down.write(piece, at);

@@ -31,13 +31,14 @@ impl Network {
 
     /// A client sends bytes.
     pub fn client_send(&mut self, id: Id, buf: SendBuf) {
-        // Control frames carry no checksum, so only batches are damaged.
-        let (start, batch) = buf.with_unsent(|head, body| (head.len(), body.len()));
-        let damage = batch > 0 && self.random.one_in(self.weather.damage_one_in);
-        let damage = damage.then(|| 8 * start + self.random.below(8 * batch as u64) as usize);
+        let (frames, all) = buf.with_unsent(|head, body| (head.len(), head.len() + body.len()));
+        let damage = all > 0 && self.random.one_in(self.weather.damage_one_in);
+        let damage = damage.then(|| self.random.below(8 * all as u64) as usize);
         if let Some(c) = self.connections.get_mut(&id) {
             assert!(c.near.send.is_none(), "one send at a time");
-            self.damaged += u64::from(damage.is_some());
+            if let Some(bit) = damage {
+                self.damaged.count(bit / 8 >= frames);
+            }
             c.near.send = Some(ClientSend { buf, damage });
         }
     }

@@ -149,7 +149,8 @@ impl World {
                 self.figures.given_up += evicted;
             }
         }
-        self.figures.damaged = self.network.damaged;
+        self.figures.damaged = self.network.damaged.batches;
+        self.figures.damaged_frames = self.network.damaged.frames;
         let raw = self.devices.raw();
         let lanes = raw.geometry().lanes;
         let mut starts = raw.geometry().data_rows().flat_map(|row| {
