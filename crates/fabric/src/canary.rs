@@ -108,6 +108,8 @@ canaries! {
     WindowNews,
     /// The checksum of a frame that is no batch.
     FrameChecksum,
+    /// The bound on what a watch counts as silence between two of its looks.
+    WatchedSilence,
 }
 
 #[cfg(feature = "canary")]

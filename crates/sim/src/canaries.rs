@@ -34,6 +34,7 @@ pub const QUICK: &[Canary] = &[
     Canary::BitRepair,
     Canary::SecondCopy,
     Canary::FrameChecksum,
+    Canary::WatchedSilence,
 ];
 
 /// The first of so many seeds that notices.

@@ -1,11 +1,86 @@
-//! What is asked of a sequencer at each of its steps, however its time passes.
+//! What is asked of a sequencer at each of its steps, and of whoever watches it, however their time passes.
 
+use embar_fabric::canary::silently;
+use embar_fabric::{Region, Simulated};
 use embar_order::Figures;
 
 use crate::violation::{Check, Invariant, ensure};
 
 /// Looks at what came before a lease ends, at least.
 const LOOKS_PER_LEASE: u32 = 4;
+
+/// What the devices show a watcher of the one that sequences.
+pub struct Vigil {
+    raw: Region<Simulated>,
+    /// Row of the watcher.
+    row: u16,
+    seen: Option<Beat>,
+    /// Looks since it last changed.
+    looks: u32,
+    had_ended: bool,
+}
+
+/// Who sequences, and when it last said so.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Beat {
+    epoch: u32,
+    beat: u64,
+    row: u16,
+}
+
+impl Vigil {
+    /// That of a candidate's row. `raw` is the region on the devices.
+    pub fn new(raw: Region<Simulated>, row: u16) -> Self {
+        Self {
+            raw,
+            row,
+            seen: None,
+            looks: 0,
+            had_ended: false,
+        }
+    }
+
+    /// The watcher is about to look.
+    pub fn look(&mut self, alive: &dyn Fn(u16) -> bool) {
+        let beat = silently(|| self.beat());
+        self.looks = match beat == self.seen {
+            true => self.looks + 1,
+            false => 0,
+        };
+        self.seen = beat;
+        self.had_ended = self.has_ended(alive);
+    }
+
+    /// The watcher takes the other one for gone. If its process lives its beat must have stood still at several
+    /// looks: a clock that jumped says nothing of another host.
+    pub fn judge(&self, alive: &dyn Fn(u16) -> bool) -> Check {
+        let may_be = self.had_ended || self.has_ended(alive) || self.looks >= LOOKS_PER_LEASE;
+        ensure(Invariant::Lease, may_be, || {
+            let (seen, looks) = (self.seen, self.looks);
+            format!("{seen:?} lives, and is taken for gone after {looks} looks")
+        })
+    }
+
+    /// Whether nobody sequences, or one that has died; what the watcher's own row shows is of an incarnation
+    /// before it.
+    fn has_ended(&self, alive: &dyn Fn(u16) -> bool) -> bool {
+        self.seen
+            .is_none_or(|seen| seen.row == self.row || !alive(seen.row))
+    }
+
+    fn beat(&self) -> Option<Beat> {
+        let candidates = self.raw.geometry().candidates();
+        let beats = candidates.zip(0..).filter_map(|(row, area)| {
+            let found = self.raw.sequencer_row(area).found()?;
+            Some(Beat {
+                epoch: found.epoch,
+                beat: found.beat,
+                row,
+            })
+        });
+        beats.max()
+    }
+}
 
 /// Watches one sequencer.
 #[derive(Debug, Default)]

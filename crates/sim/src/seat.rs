@@ -8,7 +8,7 @@ use embar_fabric::{Claim, Region, Simulated};
 use embar_order::{Figures, Sequencer};
 use embar_wire::time::Now;
 
-use crate::lease::Patience;
+use crate::lease::{Patience, Vigil};
 use crate::violation::Check;
 
 /// See the module.
@@ -17,14 +17,16 @@ pub struct Seat {
     /// Batches that the sequencer holds back at most.
     held_max: u32,
     patience: Patience,
+    vigil: Vigil,
     /// It takes over at its next turn, whoever reigns.
     pub usurps: bool,
 }
 
 impl Seat {
-    /// A seat that watches from now on.
+    /// A seat that watches from now on. `raw` is the region on the devices.
     pub fn new(
         region: &Region<Simulated>,
+        raw: Region<Simulated>,
         claim: &Arc<Claim>,
         config: &BrokerConfig,
         now: Now,
@@ -33,6 +35,7 @@ impl Seat {
             candidacy: Candidacy::new(region, claim, config, now),
             held_max: config.held_batches,
             patience: Patience::default(),
+            vigil: Vigil::new(raw, claim.row()),
             usurps: false,
         }
     }
@@ -50,7 +53,11 @@ impl Seat {
     /// Does what is due, and judges it.
     pub fn turn(&mut self, now: Now, alive: fn(u16) -> bool) -> (Turn, Check) {
         let before = self.figures();
-        let turn = if before.is_none() && self.usurps {
+        let usurps = before.is_none() && self.usurps;
+        if before.is_none() {
+            self.vigil.look(&alive);
+        }
+        let turn = if usurps {
             self.candidacy.take_over(now, &alive)
         } else {
             self.candidacy.turn(now, &alive)
@@ -58,6 +65,10 @@ impl Seat {
         let judged = match (&turn.outcome, before, self.figures()) {
             (Outcome::Stepped { .. }, Some(before), Some(after)) => {
                 self.patience.judge(before, after, self.held_max)
+            }
+            (Outcome::TookOver { .. } | Outcome::Failed(_), ..) if !usurps => {
+                self.patience = Patience::default();
+                self.vigil.judge(&alive)
             }
             _ => {
                 self.patience = Patience::default();

@@ -24,6 +24,8 @@ pub enum Invariant {
     I8,
     /// Everything has a bound, and all that was taken is given back.
     I9,
+    /// Nobody is taken for gone for time that only passed for who watches.
+    Lease,
     /// Each batch is resolved once, as what became of it; it appears twice only if flagged.
     Delivery,
     /// When all faults are over, everything that was begun ends.

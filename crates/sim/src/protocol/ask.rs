@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::mem;
 
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{GoiRecord, NoticeKind, Outage, canary};
+use embar_fabric::{GoiRecord, NoticeKind, Outage, Region, Simulated, canary};
 use embar_order::{Follower, Reign, Throne};
 
 use super::books::{Books, Logical};
@@ -21,6 +21,11 @@ pub fn plan<R>(f: impl FnOnce(&Plan) -> R) -> R {
 /// Tells what happens, if somebody wants to know.
 pub fn note(line: impl FnOnce() -> String) {
     with(|world| world.note(line));
+}
+
+/// The region on the devices.
+pub fn raw() -> Region<Simulated> {
+    with(|world| world.raw())
 }
 
 pub fn now() -> u64 {

@@ -9,7 +9,7 @@ use embar_order::{Candidate, Sequencer, TakeoverError};
 
 use super::ask;
 use super::bytes::checksum;
-use crate::lease::Patience;
+use crate::lease::{Patience, Vigil};
 
 /// See the module.
 pub struct Seat {
@@ -17,6 +17,7 @@ pub struct Seat {
     claim: Arc<Claim>,
     region: Region<Simulated>,
     watch: Candidate,
+    vigil: Vigil,
     sequencer: Option<Sequencer<Simulated>>,
     patience: Patience,
     held_max: u32,
@@ -32,6 +33,7 @@ impl Seat {
             claim: Arc::new(region.claim_unlocked(row)),
             region,
             watch: Candidate::new(ask::plan(|plan| plan.lease_ns), ask::now()),
+            vigil: Vigil::new(ask::raw(), row),
             sequencer: None,
             patience: Patience::default(),
             held_max: ask::plan(|plan| plan.limits.held),
@@ -47,7 +49,15 @@ impl Seat {
     pub fn step(&mut self) {
         let Some(sequencer) = &mut self.sequencer else {
             let (region, now) = (&self.region, ask::now());
-            if self.watch.should_take_over(region, now, &ask::alive) || self.usurp {
+            self.vigil.look(&ask::alive);
+            let due = self.watch.should_take_over(region, now, &ask::alive);
+            if due
+                && ask::alive(self.row)
+                && let Err(violation) = self.vigil.judge(&ask::alive)
+            {
+                panic_any(violation);
+            }
+            if due || self.usurp {
                 self.take_over();
             }
             return;

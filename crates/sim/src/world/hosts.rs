@@ -53,14 +53,15 @@ pub(super) fn begin() -> Check {
 /// A new incarnation of a row. It may die while it recovers.
 pub(super) fn start(row: u16) -> Check {
     let power = Power::default();
-    let (memories, machine, plan, at) = with(|world| {
+    let (memories, machine, raw, plan, at) = with(|world| {
         let dies = !world.topics.is_empty() && !world.healed && world.plan.faults.crash > 0;
         if dies && world.random.one_in(6) {
             let (fuse, outage) = (world.random.size(FUSE_MAX), world.any_outage());
             power.fail_after(fuse, outage);
         }
         let (machine, memories) = world.any_machine(row, &power);
-        (memories, machine, world.plan.clone(), world.at(row))
+        let raw = world.devices.raw();
+        (memories, machine, raw, world.plan.clone(), world.at(row))
     });
     let region = memories.region();
     set_alive(row, true);
@@ -76,7 +77,7 @@ pub(super) fn start(row: u16) -> Check {
     let seat = region
         .geometry()
         .area_of(row)
-        .map(|_| Seat::new(&region, &claim, &plan.config, at.now));
+        .map(|_| Seat::new(&region, raw, &claim, &plan.config, at.now));
     let broker = Broker::start(region, &claim, &plan, is_alive, at);
     with(|world| {
         let claimed = claims(&broker, &world.topics);
