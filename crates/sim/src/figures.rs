@@ -109,6 +109,8 @@ figures! {
     flipped,
     /// Lines of memory that were lost.
     lost,
+    /// Lines of memory that were lost before anybody read them.
+    lost_unread,
     /// Topics, or what a broker had of one, of which records were lost.
     hurt,
     /// Clients that were told that memory is damaged.

@@ -104,6 +104,8 @@ pub struct Faults {
     pub flip: u64,
     /// A line of the control file is lost.
     pub lose: u64,
+    /// What was just submitted, or said of a submission, is lost: one in so many times.
+    pub lose_unread: u64,
 }
 
 /// See the module.
@@ -194,6 +196,7 @@ impl Plan {
             // What the dead have asked for arrives when others live in their name.
             (self.faults.rebirth, self.faults.stall) = (15, 30);
         }
+        self.faults.lose_unread = *random.pick(&[0, 0, 0, 30]);
         self
     }
 

@@ -3,6 +3,9 @@
 //! What is kept twice loses one copy at most, and whatever is put right by itself is wrong once: then
 //! nothing is missing, and no rule is suspended. A page of an index or of the order that loses a record
 //! costs its topic, which the books note: nothing else may be missing, and whoever misses it is told.
+//! What was just written to a lane, or said of one, is lost now and then before anybody reads it: chance
+//! alone hits such lines hardly ever while they matter. Their laps stay: the newest line of a ring that
+//! lost its lap, too, is known for lost only when another one follows, and here none may.
 
 use std::ops::Range;
 
@@ -22,6 +25,8 @@ use crate::violation::Check;
 const GARBAGE: u8 = 0xC3;
 /// Bytes of one of the two places in the line of a row's incarnation.
 const INCARNATION_BYTES: usize = 8;
+/// Of a line, the body of its record; the check and the lap are behind it.
+const BODY_BYTES: usize = LINE_BYTES as usize - 8;
 
 /// A kind of what lies in the control file.
 struct Kind {
@@ -125,6 +130,46 @@ impl World {
         let name = kind.name;
         self.note(format_args!("{name}: the line at {at} is lost, {hurt:?}"));
         Ok(())
+    }
+
+    /// The newest line of a lane of this row, or of what was said of one, is lost now and then.
+    pub(super) fn lose_unread(&mut self, table: TableId, row: u16) {
+        if self.healed || !self.random.one_in(self.plan.faults.lose_unread) {
+            return;
+        }
+        let newest = self.newest_lines(table, row);
+        let Some(at) = newest.get(self.random.below(newest.len().max(1) as u64) as usize) else {
+            return;
+        };
+        self.devices.control.damage(*at, |line| {
+            line[..BODY_BYTES].fill(GARBAGE);
+        });
+        *self.damaged.entry(table.name()).or_default() += 1;
+        self.figures.lost_unread += 1;
+        let name = table.name();
+        self.note(format_args!(
+            "{name}: the line at {at} is lost, as the newest of broker {row}"
+        ));
+    }
+
+    /// The newest line of each ring that a table has for a row's lanes.
+    fn newest_lines(&self, table: TableId, row: u16) -> Vec<u64> {
+        let geometry = &self.plan.geometry;
+        let layout = Layout::new(geometry);
+        let table = layout.tables()[table as usize];
+        let (slots, lanes) = (u64::from(geometry.lane_slots), u64::from(geometry.lanes));
+        let of_row = |ring: &u64| ring / lanes % u64::from(geometry.brokers) == u64::from(row);
+        let (control, nonce) = (self.devices.control.view(), self.devices.raw().nonce());
+        let newest = |ring: u64| {
+            let lines = (0..slots).map(|i| table.offset + (ring * slots + i) * LINE_BYTES);
+            let laps =
+                lines.filter_map(|at| Some((slot::peek(&control, at, nonce).found()?.0, at)));
+            laps.max().map(|(_, at)| at)
+        };
+        (0..table.entries / slots)
+            .filter(of_row)
+            .filter_map(newest)
+            .collect()
     }
 
     /// What can be seen of a topic until now was seen; from now on it may miss some of that.

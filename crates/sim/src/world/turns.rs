@@ -2,6 +2,7 @@
 
 use embar_broker::candidacy::{Outcome, Turn};
 use embar_broker::shard::{Action, At, Shard, TICK};
+use embar_fabric::layout::TableId;
 use embar_fabric::{Simulated, interrupt_after};
 use embar_order::{Figures, Sequencer, Step};
 use embar_wire::time::Now;
@@ -109,7 +110,7 @@ pub(super) fn has_died(row: u16) -> bool {
 
 fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     let undone = std::mem::take(&mut broker.undone);
-    carry_out(undone)?;
+    carry_out(row, undone)?;
     let at = with(|world| world.at(row));
     if !broker.serves {
         let serves = broker.take_up() && !has_died(row);
@@ -177,7 +178,7 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
         broker.undone = actions;
         return Ok(());
     }
-    carry_out(actions)?;
+    carry_out(row, actions)?;
     depart::end_if_over(row, broker);
     Ok(())
 }
@@ -197,9 +198,9 @@ fn hears(
     }
 }
 
-fn carry_out(actions: Vec<Action<Simulated>>) -> Check {
+fn carry_out(row: u16, actions: Vec<Action<Simulated>>) -> Check {
     for action in actions {
-        with(|world| world.carry_out(action))?;
+        with(|world| world.carry_out(row, action))?;
     }
     Ok(())
 }
@@ -304,7 +305,7 @@ impl World {
         (thread, ready)
     }
 
-    fn carry_out(&mut self, action: Action<Simulated>) -> Check {
+    fn carry_out(&mut self, row: u16, action: Action<Simulated>) -> Check {
         match action {
             Action::Recv(token, buf) => {
                 bounds::receive(&buf, &self.plan)?;
@@ -319,7 +320,10 @@ impl World {
             Action::Close(token) => self.network.broker_close(token, self.now),
             // They were, at once.
             Action::WakeOthers => {}
-            Action::Submitted => self.ring_seats(),
+            Action::Submitted => {
+                self.lose_unread(TableId::LaneSlots, row);
+                self.ring_seats();
+            }
         }
         Ok(())
     }
@@ -389,6 +393,9 @@ impl World {
             Outcome::Stepped { step, .. } => {
                 if *step != Step::default() {
                     self.note(format_args!("broker {row}: {step:?}"));
+                }
+                for row in self.rows().filter(|row| step.told >> row & 1 == 1) {
+                    self.lose_unread(TableId::Notices, row);
                 }
             }
         }
