@@ -1,7 +1,11 @@
 //! The end of a run: everything heals, everything that was begun must end.
 
+use std::sync::Arc;
+
+use embar_broker::node::Node;
+use embar_broker::topics::Topic;
 use embar_client::{OnEvicted, Start};
-use embar_fabric::Outage;
+use embar_fabric::{Outage, Simulated};
 use embar_wire::time::Now;
 
 use super::{World, hosts, step, with};
@@ -19,6 +23,7 @@ pub fn finish() -> Check {
     with(World::heal);
     run_until("publishers and subscribers end", World::actors_are_done)?;
     all_leave()?;
+    run_until("all hear of what was evicted", World::evictions_are_known)?;
     with(World::last_crash);
     with(World::read_everything);
     run_until("everything kept is read", World::actors_are_done)?;
@@ -112,6 +117,27 @@ impl World {
             broker.is_some_and(|broker| broker.serves)
         });
         all_serve && self.actors.iter().all(|actor| actor.is_done(&self.books))
+    }
+
+    /// Whether brokers keep nothing of an ordered topic that one of them has evicted.
+    fn evictions_are_known(&self) -> bool {
+        let raw = self.devices.raw();
+        let hosts = self.hosts.iter().flatten();
+        let nodes = hosts.filter_map(|host| Some(&host.broker.as_ref()?.node));
+        let nodes: Vec<_> = nodes.filter(|node| node.takes_data()).collect();
+        let is_hurt = |topic: &&Topic| self.books.hurt.contains(&(topic.id, None));
+        let ordered = self.topics.iter().filter(|topic| topic.is_ordered());
+        ordered.filter(|topic| !is_hurt(topic)).all(|topic| {
+            let rows = raw.geometry().data_rows();
+            let windows = rows.filter_map(|row| raw.window(row, topic.cell()).found());
+            let windows = windows.filter(|window| window.chain == topic.id);
+            let first = windows.map(|window| window.first).max().unwrap_or(0);
+            let kept = |node: &&Arc<Node<Simulated>>| node.log().kept(topic.id);
+            nodes
+                .iter()
+                .filter_map(kept)
+                .all(|kept| kept.first >= first)
+        })
     }
 
     /// All hosts at once.
