@@ -1,8 +1,8 @@
 //! Checkers that never find anything prove nothing: each rule is broken on purpose, and some seed must
 //! notice.
 //!
-//! No seed that was tried has noticed `OrderNews`, `WindowNews`, `SessionSecret`, `TakeOverEpoch`,
-//! `UnreadableTold` or `DoubtEnds` so far.
+//! Each was noticed by some seed. A rule that hardly any run could show to be missing has a test of its
+//! own instead, as the order of a row's versions where they begin again has (`embar_fabric::slot`).
 
 use embar_fabric::canary::Canary;
 
@@ -33,6 +33,7 @@ pub const QUICK: &[Canary] = &[
     Canary::Dedupe,
     Canary::BitRepair,
     Canary::SecondCopy,
+    Canary::SessionSecret,
     Canary::FrameChecksum,
     Canary::WatchedSilence,
 ];
