@@ -110,6 +110,14 @@ canaries! {
     FrameChecksum,
     /// The bound on what a watch counts as silence between two of its looks.
     WatchedSilence,
+    /// The part of the connections that one host leaves to others.
+    ConnectionShare,
+    /// Taking the place of a session from the peer that has most.
+    IdlePeer,
+    /// Taking whoever holds a lock that cannot be looked at for alive.
+    UnlookedLives,
+    /// Giving up a batch that hardly comes while others wait for what it holds.
+    SlowGivenUp,
 }
 
 #[cfg(feature = "canary")]

@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
+use embar_fabric::canary::{Canary, sings};
+
 /// See the module. Nothing here looks at more than one session.
 #[derive(Debug)]
 pub(crate) struct Idle {
@@ -65,7 +67,12 @@ impl Idle {
         let sessions = self.peers.entry(peer).or_default();
         let rank = |sessions: &BTreeSet<(u64, u32)>| {
             let (since, _) = sessions.first()?;
-            Some((sessions.len(), Reverse(*since), peer))
+            // Without the count whoever is idle for longest pays.
+            let count = match sings(Canary::IdlePeer) {
+                true => 0,
+                false => sessions.len(),
+            };
+            Some((count, Reverse(*since), peer))
         };
         let before = rank(sessions);
         change(sessions);

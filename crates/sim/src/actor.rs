@@ -1,5 +1,6 @@
 //! The clients of a run: the real cores, driven by the simulation.
 
+mod flood;
 mod miser;
 mod publisher;
 mod subscriber;
@@ -13,6 +14,7 @@ use embar_client::sim_api::{Lane, LinkAction};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::time::Now;
 
+pub use flood::{Flood, Flooder};
 pub use miser::Miser;
 pub use publisher::PublisherActor;
 pub use subscriber::SubscriberActor;
@@ -66,6 +68,8 @@ pub struct Scene<'a> {
     pub served: BTreeSet<u16>,
     /// Sessions may be forgotten while their publishers live.
     pub forgets_sessions: bool,
+    /// Acknowledgements come in time, whoever claims room.
+    pub is_patient: bool,
 }
 
 /// A client.
@@ -90,6 +94,10 @@ pub trait Actor {
     fn is_done(&self, books: &Books) -> bool;
     /// Whether it has nothing to finish when everything heals.
     fn leaves_when_healed(&self) -> bool {
+        false
+    }
+    /// Whether it takes what others need, and comes from the host from which all such come.
+    fn is_greedy(&self) -> bool {
         false
     }
     /// Whether it gave up all of its connections since the last call, and knows nothing of them.

@@ -121,6 +121,28 @@ figures! {
     full,
     /// Batches of which somebody claimed the room, and sent hardly anything.
     claimed,
+    /// Connections that somebody made who made many.
+    flooded,
+    /// Sessions that somebody asked for who asked for many.
+    openings,
+    /// Series of questions by somebody who did not wait for answers.
+    asked,
+    /// Turns of brokers at which one host had all the connections that it may.
+    crowded,
+    /// Publishers that were told that their name is somebody else's.
+    names_taken,
+    /// Hosts, or clients, that had no descriptor for a while.
+    shortages,
+    /// Clients that were not accepted at once for want of a descriptor, or let go.
+    unaccepted,
+    /// Connections that could not be begun.
+    unconnected,
+    /// Looks at a lock that told nothing.
+    unlooked,
+    /// Brokers whose start failed.
+    starts_failed,
+    /// Batches that were acknowledged in time while somebody claimed room.
+    patient,
     /// Batches damaged by the network.
     damaged,
     /// Other frames damaged by the network.

@@ -178,13 +178,13 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Recovers what the incarnation before left; it serves when [`Broker::take_up`] says so. The
+    /// Recovers what the incarnation before left; it may serve when [`Broker::take_up`] says so. The
     /// power may fail meanwhile: look at that before anything else.
     pub fn start(
         region: Region<Simulated>,
         claim: &Arc<Claim>,
         plan: &Plan,
-        alive: fn(u16) -> bool,
+        alive: impl Fn(u16) -> bool + Send + Sync + 'static,
         at: At,
     ) -> Self {
         let row = claim.row();
@@ -240,12 +240,13 @@ impl Broker {
 
     /// Takes up its work where the incarnation before left it. To be called until it is true.
     pub fn take_up(&mut self) -> bool {
-        if self.node.takes_data() && self.node.log().rejoin() != Rejoin::Done {
-            return false;
-        }
+        !self.node.takes_data() || self.node.log().rejoin() == Rejoin::Done
+    }
+
+    /// Listens from now on, and says so.
+    pub fn serve(&mut self) {
         self.node.say(BrokerState::Ready);
         self.serves = true;
-        true
     }
 
     /// The thread that has a connection.
@@ -327,6 +328,8 @@ pub struct Host {
     pub seat_at: u64,
     /// Nobody wakes it before.
     pub seat_hears_at: u64,
+    /// Its broker will find that it lacks something when it has joined.
+    pub fails_to_serve: bool,
     /// What its broker said of its log.
     pub claimed: Vec<(u64, u64)>,
     /// Its log was full.
@@ -347,6 +350,7 @@ impl Host {
             broker_at: 0,
             seat_at: 0,
             seat_hears_at: 0,
+            fails_to_serve: false,
             claimed: Vec::new(),
             log_is_full: false,
         }

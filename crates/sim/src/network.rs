@@ -9,13 +9,15 @@ mod far;
 mod near;
 mod pipe;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 
 use embar_client::sim_api::Lane;
 use embar_fabric::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
+pub use connection::Whence;
 use connection::{Connection, Deaf};
 
 use crate::random::Random;
@@ -52,8 +54,8 @@ pub enum NearEvent {
 /// What happened to the broker's end of a connection.
 #[derive(Debug)]
 pub enum FarEvent {
-    /// A client came.
-    Accepted(Token),
+    /// A client came, from this address unless it is on the broker's machine.
+    Accepted(Token, Option<SocketAddr>),
     /// A receive is over.
     Received(Token, RecvBuf<Simulated>, io::Result<usize>),
     /// A send is over.
@@ -67,10 +69,14 @@ pub struct Network {
     next: Id,
     /// By row: the broker's incarnation while it listens.
     listening: BTreeMap<u16, u32>,
+    /// Rows of brokers that have no descriptor for one more connection.
+    short: BTreeSet<u16>,
     weather: Weather,
     random: Random,
     /// What was damaged so far.
     pub damaged: Damaged,
+    /// Clients that nobody accepted for a while, or that were let go at once, for want of a descriptor.
+    pub unaccepted: u64,
 }
 
 /// Sends that were damaged, each in one bit.
@@ -99,9 +105,11 @@ impl Network {
             connections: BTreeMap::new(),
             next: 0,
             listening: BTreeMap::new(),
+            short: BTreeSet::new(),
             weather,
             random,
             damaged: Damaged::default(),
+            unaccepted: 0,
         }
     }
 
@@ -141,7 +149,8 @@ impl Network {
     /// Connections that have something for the broker of a row.
     pub fn far_ready(&self, row: u16, now: u64) -> Vec<Id> {
         let ready = self.connections.iter();
-        let ready = ready.filter(|(_, c)| c.row == row && c.far_ready(now));
+        let waits = |c: &Connection| c.is_knocking() && self.short.contains(&row);
+        let ready = ready.filter(|(_, c)| c.row == row && c.far_ready(now) && !waits(c));
         ready.map(|(id, _)| *id).collect()
     }
 
@@ -196,6 +205,22 @@ impl Network {
         let all = self.connections.values();
         let served = all.filter(move |c| c.client == client && c.is_served());
         served.map(|c| c.row)
+    }
+
+    /// The broker of a row has no descriptor for one more connection, or has some again.
+    pub fn set_short(&mut self, row: u16, is_short: bool) {
+        if is_short {
+            self.short.insert(row);
+        } else {
+            self.short.remove(&row);
+        }
+    }
+
+    /// Connections of a broker that come from an address, as far as both ends know.
+    pub fn open_from(&self, row: u16, from: Option<SocketAddr>) -> usize {
+        let all = self.connections.values();
+        all.filter(|c| c.row == row && c.from == from && c.is_open_far())
+            .count()
     }
 
     /// Nothing arrives on one direction of a connection for a while.

@@ -11,6 +11,7 @@ use embar_broker::BrokerConfig;
 use embar_client::{Acks, OnBrokerLoss, OnEvicted};
 use embar_fabric::Geometry;
 
+use crate::actor::Flood;
 use crate::network::Weather;
 use crate::random::Random;
 
@@ -106,6 +107,10 @@ pub struct Faults {
     pub lose: u64,
     /// What was just submitted, or said of a submission, is lost: one in so many times.
     pub lose_unread: u64,
+    /// A host, or a client, has no descriptor for a while.
+    pub shortage: u64,
+    /// The start of a broker fails: one in so many starts.
+    pub failed_start: u64,
 }
 
 /// See the module.
@@ -125,6 +130,13 @@ pub struct Plan {
     pub vandals: usize,
     /// Clients that claim room and hardly use it.
     pub misers: usize,
+    /// Clients that ask for too much of something.
+    pub floods: Vec<Flood>,
+    /// Each client is on a host of its own, and those that take what others need share one; else all are
+    /// where the brokers are, but for floods.
+    pub apart: bool,
+    /// An acknowledgement takes no longer than this, in nanoseconds, although somebody claims room.
+    pub patience_ns: Option<u64>,
     /// Each host's clock has a rate of its own.
     pub clocks_drift: bool,
     /// So much comes that the log is full from then on.
@@ -140,6 +152,14 @@ pub struct Plan {
 }
 
 const MS: u64 = 1_000_000;
+/// One in so many seeds is about who waits for whom.
+const PATIENCE_ONE_IN: u64 = 24;
+/// One in so many others has floods.
+const FLOODS_ONE_IN: u64 = 8;
+/// So few sessions have room where they are forgotten...
+const FEW_SESSIONS: u32 = 2;
+/// ...and so many where a flood opens more than that, and keeps no more than a few.
+const CROWD_SESSIONS: u32 = 64;
 /// One in so many seeds keeps the log full, which takes as long as many others.
 const FULL_ONE_IN: u64 = 48;
 
@@ -156,7 +176,10 @@ impl Plan {
             .collect();
         let config = config(random, max_batch_bytes);
         // Where nobody is forgotten there is room for all.
-        let sessions = if is_forgetful(&config) { 2 } else { 32 };
+        let sessions = match is_forgetful(&config) {
+            true => FEW_SESSIONS,
+            false => 32,
+        };
         let plan = Self {
             geometry: Geometry {
                 sessions,
@@ -168,6 +191,9 @@ impl Plan {
             subscribers,
             vandals: random.below(3) as usize,
             misers: 0,
+            floods: Vec::new(),
+            apart: false,
+            patience_ns: None,
             clocks_drift: false,
             keeps_full: false,
             lanes_begin_at: 0,
@@ -177,7 +203,25 @@ impl Plan {
         };
         let plan = theme::bend(plan, random);
         // Drawn aside, so that the rest of a run is what it is without.
-        plan.with_more(&mut random.clone().fork())
+        let mut crowds = Random::new(!random.clone().bits());
+        let plan = plan.with_more(&mut random.clone().fork());
+        plan.with_crowds(&mut crowds)
+    }
+
+    fn with_crowds(mut self, random: &mut Random) -> Self {
+        if self.keeps_full {
+            return self;
+        }
+        self.apart = random.one_in(2);
+        self.faults.shortage = *random.pick(&[0, 0, 100, 400]);
+        self.faults.failed_start = *random.pick(&[0, 0, 2, 6]);
+        if random.one_in(PATIENCE_ONE_IN) {
+            return theme::patience(self, random);
+        }
+        if random.one_in(FLOODS_ONE_IN) {
+            return theme::floods(self, random);
+        }
+        self
     }
 
     fn with_more(mut self, random: &mut Random) -> Self {
@@ -214,7 +258,7 @@ impl Plan {
 
     /// Whether a session may be forgotten while its publisher lives.
     pub fn forgets_sessions(&self) -> bool {
-        is_forgetful(&self.config)
+        is_forgetful(&self.config) && self.geometry.sessions == FEW_SESSIONS
     }
 }
 

@@ -51,16 +51,16 @@ impl Seat {
     }
 
     /// Does what is due, and judges it.
-    pub fn turn(&mut self, now: Now, alive: fn(u16) -> bool) -> (Turn, Check) {
+    pub fn turn(&mut self, now: Now, alive: &dyn Fn(u16) -> bool) -> (Turn, Check) {
         let before = self.figures();
         let usurps = before.is_none() && self.usurps;
         if before.is_none() {
-            self.vigil.look(&alive);
+            self.vigil.look(alive);
         }
         let turn = if usurps {
-            self.candidacy.take_over(now, &alive)
+            self.candidacy.take_over(now, alive)
         } else {
-            self.candidacy.turn(now, &alive)
+            self.candidacy.turn(now, alive)
         };
         let judged = match (&turn.outcome, before, self.figures()) {
             (Outcome::Stepped { .. }, Some(before), Some(after)) => {
@@ -68,7 +68,7 @@ impl Seat {
             }
             (Outcome::TookOver { .. } | Outcome::Failed(_), ..) if !usurps => {
                 self.patience = Patience::default();
-                self.vigil.judge(&alive)
+                self.vigil.judge(alive)
             }
             _ => {
                 self.patience = Patience::default();

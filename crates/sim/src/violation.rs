@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-/// The rule that was broken; I1 to I9 are those of the architecture.
+/// The rule that was broken; I1 to I10 are those of the architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invariant {
     /// One writer per record: what only grows never falls.
@@ -26,6 +26,8 @@ pub enum Invariant {
     I9,
     /// Nobody is taken for gone for time that only passed for who watches.
     Lease,
+    /// Nobody is held up by others who are slow.
+    I10,
     /// Each batch is resolved once, as what became of it; it appears twice only if flagged.
     Delivery,
     /// When all faults are over, everything that was begun ends.

@@ -10,6 +10,7 @@ mod faults;
 mod finish;
 mod hosts;
 mod looks;
+mod shortage;
 mod topics;
 mod turns;
 
@@ -74,6 +75,10 @@ pub struct World {
     connections: BTreeMap<(usize, Lane), Id>,
     /// Clients that stand still, and until when.
     frozen: BTreeMap<usize, u64>,
+    /// By row: until when its host has no descriptor.
+    short_until: Vec<u64>,
+    /// Clients that have none, and until when.
+    short_clients: BTreeMap<usize, u64>,
     books: Books,
     healed: bool,
     /// What of the control file was damaged, by where it begins: nothing is damaged twice.
@@ -116,6 +121,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
     let data = plan.geometry.data_rows();
     let inspectors = data.map(|row| (row, Inspector::new(&devices, row)));
     ALIVE.set(0);
+    shortage::begin();
     let world = World {
         inspectors: inspectors.collect(),
         orders: OrderInspector::new(&devices),
@@ -137,6 +143,8 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         actors: Vec::new(),
         connections: BTreeMap::new(),
         frozen: BTreeMap::new(),
+        short_until: vec![0; rows],
+        short_clients: BTreeMap::new(),
         books: Books::default(),
         healed: false,
         spoiled: BTreeSet::new(),
@@ -193,9 +201,11 @@ pub fn step() -> Check {
         if std::mem::take(&mut world.interruptions) > 0 {
             world.plan_interruption();
         }
+        world.end_shortages();
         if world.healed {
             return Ok(());
         }
+        world.look_at_patience()?;
         world.inject()
     })?;
     hosts::bury_the_dead()?;
@@ -304,11 +314,6 @@ fn any_moment(random: &mut Random) -> u64 {
     } else {
         random.between(1_000, 200_000)
     }
-}
-
-/// Whether the process of a row lives.
-fn is_alive(row: u16) -> bool {
-    ALIVE.get() >> row & 1 == 1
 }
 
 fn set_alive(row: u16, alive: bool) {

@@ -23,6 +23,7 @@ use crate::candidacy::{Candidacy, Due, Outcome};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
+use crate::node::counts_as_alive;
 
 /// Steps without work after which the thread sleeps: sleeping and being woken costs about as much.
 const EMPTY_STEPS: u32 = 8;
@@ -210,8 +211,7 @@ impl Thread {
     }
 }
 
-/// Whether a live process holds a row. A lock that cannot be looked at (no file descriptor is free)
-/// says nothing.
+/// Whether a live process holds a row, as far as its lock tells.
 pub(super) fn is_alive(region: &Region<Mapped>, row: u16) -> bool {
-    region.owner_alive(row).unwrap_or(true)
+    counts_as_alive(region.owner_alive(row))
 }

@@ -196,6 +196,10 @@ impl Actor for Miser {
         true
     }
 
+    fn is_greedy(&self) -> bool {
+        true
+    }
+
     fn is_done(&self, _: &Books) -> bool {
         true
     }

@@ -1,6 +1,6 @@
 //! A publisher: the real core, fed with batches of random sizes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ pub struct PublisherActor {
     max_batch_bytes: usize,
     next_batch: u64,
     next_at: Now,
-    unresolved: BTreeSet<u64>,
+    /// Batches, and since when nobody has told what became of them.
+    unresolved: BTreeMap<u64, Now>,
     unreleased: u64,
     /// Its core wants something that nobody has asked for yet.
     fresh: bool,
@@ -73,7 +74,7 @@ impl PublisherActor {
             max_batch_bytes: 0,
             next_batch: 0,
             next_at: now,
-            unresolved: BTreeSet::new(),
+            unresolved: BTreeMap::new(),
             unreleased: 0,
             fresh: true,
         }
@@ -85,13 +86,23 @@ impl PublisherActor {
         if self.over || self.is_done(books) {
             return false;
         }
-        for number in std::mem::take(&mut self.unresolved) {
+        for number in std::mem::take(&mut self.unresolved).into_keys() {
             books.abandon((self.producer, number));
         }
         let topic = (&self.name[..], &self.bootstrap[..]);
         self.core = core(&self.plan, self.producer, topic, &mut self.random, now);
         (self.topic_id, self.unreleased, self.fresh) = (None, 0, true);
         true
+    }
+
+    /// The topic that it publishes to: another one of the name it was given may have come before it opened.
+    fn topic(&self) -> u32 {
+        self.topic_id.unwrap_or(self.meant)
+    }
+
+    /// Since when it waits for an acknowledgement.
+    pub fn waits_since(&self) -> Option<Now> {
+        self.unresolved.values().min().copied()
     }
 
     fn may_publish(&self) -> bool {
@@ -115,7 +126,7 @@ impl PublisherActor {
         });
         self.next_batch += 1;
         self.unreleased += 1;
-        self.unresolved.insert(number);
+        self.unresolved.insert(number, scene.now);
         let may_repeat = self.plan.on_broker_loss == OnBrokerLoss::Resend || self.ordered;
         let name = (self.producer, number);
         scene.books.seal(name, &frame, may_repeat);
@@ -194,7 +205,9 @@ impl PublisherActor {
                         scene.figures.failed += 1;
                     }
                     Outcome::Failed(_) => scene.figures.failed += 1,
-                    Outcome::Stored(_) | Outcome::StoredSomewhere | Outcome::Sent => {}
+                    Outcome::Stored(_) | Outcome::StoredSomewhere | Outcome::Sent => {
+                        scene.figures.patient += u64::from(scene.is_patient);
+                    }
                 }
                 scene.books.resolve((me, batch), outcome)?;
             }
@@ -211,11 +224,19 @@ impl PublisherActor {
                 error @ (Error::SessionLost { .. }
                 | Error::SessionGivenUp { .. }
                 | Error::SessionTaken { .. }),
-            ) if scene.forgets_sessions || scene.books.is_hurt(self.meant) => {
+            ) if scene.forgets_sessions || scene.books.is_hurt(self.topic()) => {
                 scene
                     .trace
                     .event(scene.now, format_args!("publisher {me} ends: {error}"));
                 scene.figures.sessions_lost += 1;
+                self.over = true;
+            }
+            // Whoever was quicker has its name, and a secret of his own.
+            PublisherEvent::Failed(error @ Error::WrongSecret { .. }) if scene.forgets_sessions => {
+                scene
+                    .trace
+                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
+                scene.figures.names_taken += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(
@@ -232,7 +253,7 @@ impl PublisherActor {
                     code: ErrorCode::Damaged,
                     ..
                 },
-            ) if scene.books.is_hurt(self.meant) => {
+            ) if scene.books.is_hurt(self.topic()) => {
                 scene
                     .trace
                     .event(scene.now, format_args!("publisher {me} ends: {error}"));
@@ -354,7 +375,11 @@ impl Actor for PublisherActor {
     fn describe(&self) -> String {
         format!(
             "publisher {}: {} of {} batches submitted, {} unreleased, unresolved {:?}",
-            self.producer, self.next_batch, self.plan.batches, self.unreleased, self.unresolved
+            self.producer,
+            self.next_batch,
+            self.plan.batches,
+            self.unreleased,
+            self.unresolved.keys()
         )
     }
 }

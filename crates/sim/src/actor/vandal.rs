@@ -355,6 +355,10 @@ impl Actor for Vandal {
         true
     }
 
+    fn is_greedy(&self) -> bool {
+        true
+    }
+
     fn is_done(&self, _: &Books) -> bool {
         true
     }

@@ -14,6 +14,15 @@ const SEND_BYTES_MAX: usize = (4 << 20) + (64 << 10) + MAX_CONTROL_BYTES as usiz
 /// What the ring for requests and headers holds.
 const RECV_RING_BYTES: u32 = 16 << 10;
 
+/// Connections of one host that are told at the same time why they are not served.
+const REFUSED_MAX: usize = 32;
+
+/// Connections that one host may have to a broker, others than the broker's own: half of all, and those
+/// that are refused.
+pub fn share_of_connections(plan: &Plan) -> usize {
+    plan.config.max_connections.div_ceil(2) + REFUSED_MAX
+}
+
 /// A living broker, after each of its turns.
 pub fn broker(broker: &Broker, plan: &Plan) -> Check {
     let log = broker.node.log();

@@ -1,5 +1,7 @@
 //! One connection with both of its ends, and the buffers that each end has handed in.
 
+use std::net::SocketAddr;
+
 use embar_client::sim_api::Lane;
 use embar_fabric::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
@@ -25,10 +27,23 @@ pub(super) struct Near {
 pub(super) enum NearState {
     /// The answer comes at this time.
     Connecting(u64),
+    /// It has no descriptor for this one, and is told at this time.
+    Hopeless(u64),
     Open,
     /// The client asked for it; it is told at this time.
     Closing(u64),
     Closed,
+}
+
+/// Who connects.
+#[derive(Clone, Copy, Debug)]
+pub struct Whence {
+    /// The client.
+    pub client: usize,
+    /// Its connection.
+    pub lane: Lane,
+    /// Where it is, unless that is the broker's machine.
+    pub address: Option<SocketAddr>,
 }
 
 /// The broker's end.
@@ -79,6 +94,8 @@ pub(super) struct Connection {
     pub lane: Lane,
     /// Of the broker that it leads to.
     pub row: u16,
+    /// Where the client is, unless that is the broker's machine.
+    pub from: Option<SocketAddr>,
     pub deaf: Option<Deaf>,
     pub up: Pipe,
     pub down: Pipe,
@@ -87,10 +104,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(client: usize, lane: Lane, row: u16, answered_at: u64, window: usize) -> Self {
+    pub fn new(from: Whence, row: u16, answered_at: u64, window: usize) -> Self {
         Self {
-            client,
-            lane,
+            client: from.client,
+            lane: from.lane,
+            from: from.address,
             row,
             deaf: None,
             up: Pipe::new(window),
@@ -108,6 +126,16 @@ impl Connection {
                 sent_batches: false,
             },
         }
+    }
+
+    /// Whether it waits to be accepted.
+    pub fn is_knocking(&self) -> bool {
+        self.far.state == FarState::Knocking
+    }
+
+    /// Whether the broker has accepted it, and not closed it yet.
+    pub fn is_open_far(&self) -> bool {
+        matches!(self.far.state, FarState::Open(_))
     }
 
     /// Whether either end has begun to end it, or it broke.
@@ -134,7 +162,9 @@ impl Connection {
     /// Whether [`super::Network::near_event`] has something.
     pub fn near_ready(&self, now: u64) -> bool {
         match self.near.state {
-            NearState::Connecting(at) | NearState::Closing(at) => at <= now,
+            NearState::Connecting(at) | NearState::Hopeless(at) | NearState::Closing(at) => {
+                at <= now
+            }
             NearState::Closed => false,
             NearState::Open => {
                 let incoming = self.down.readable(now) > 0 || self.down.ended(now).is_some();
@@ -174,7 +204,9 @@ impl Connection {
     /// When something may happen next.
     pub fn next_at(&self) -> Option<u64> {
         let near = match self.near.state {
-            NearState::Connecting(at) | NearState::Closing(at) => Some(at),
+            NearState::Connecting(at) | NearState::Hopeless(at) | NearState::Closing(at) => {
+                Some(at)
+            }
             _ => None,
         };
         [near, self.up.next_at(), self.down.next_at()]

@@ -106,7 +106,7 @@ impl Network {
             FarState::Knocking => {
                 let token = Token::new(id, incarnation);
                 c.far.state = FarState::Open(token);
-                Some(FarEvent::Accepted(token))
+                Some(FarEvent::Accepted(token, c.from))
             }
             FarState::Closed(token) => match (c.far.recv.take(), c.far.send.take()) {
                 (Some(buf), send) => {

@@ -2,22 +2,30 @@
 
 use std::io;
 
-use embar_client::sim_api::Lane;
 use embar_transport::{RecvBuf, SendBuf};
 
-use super::connection::{ClientSend, Connection, FarState, NearState};
+use super::connection::{ClientSend, Connection, FarState, NearState, Whence};
 use super::pipe::End;
 use super::{Id, NearEvent, Network};
 
 impl Network {
     /// A client connects to the broker of a row.
-    pub fn connect(&mut self, client: usize, lane: Lane, row: u16, now: u64) -> Id {
+    pub fn connect(&mut self, from: Whence, row: u16, now: u64) -> Id {
         let id = self.next;
         self.next += 1;
         let at = self.soon(now);
         let window = self.weather.window_bytes;
-        let connection = Connection::new(client, lane, row, at, window);
+        let connection = Connection::new(from, row, at, window);
         self.connections.insert(id, connection);
+        id
+    }
+
+    /// A client would connect, and has no descriptor for it.
+    pub fn cannot_connect(&mut self, from: Whence, row: u16, now: u64) -> Id {
+        let id = self.connect(from, row, now);
+        if let Some(c) = self.connections.get_mut(&id) {
+            c.near.state = NearState::Hopeless(now);
+        }
         id
     }
 
@@ -80,12 +88,29 @@ impl Network {
             NearState::Connecting(_) if self.listening.contains_key(&c.row) => {
                 c.near.state = NearState::Open;
                 c.far.state = FarState::Knocking;
+                if self.short.contains(&c.row) {
+                    self.find_no_room(id, now);
+                }
                 Some(NearEvent::Connected)
             }
+            NearState::Hopeless(_) => Some(self.ended(id, "no descriptor is free", now)),
             NearState::Connecting(_) => Some(self.ended(id, "refused", now)),
             NearState::Closing(_) => Some(self.ended(id, "closed", now)),
             NearState::Closed => None,
             NearState::Open => self.near_transfer(id, now),
+        }
+    }
+
+    /// There is a descriptor for it at times and none for its rings: then it is closed without a word.
+    /// Otherwise it waits in the backlog.
+    fn find_no_room(&mut self, id: Id, now: u64) {
+        self.unaccepted += 1;
+        let at = self.soon(now);
+        if self.random.one_in(3)
+            && let Some(c) = self.connections.get_mut(&id)
+        {
+            c.far.state = FarState::Gone;
+            c.down.sever(at, &mut self.random);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The clients' part of the world.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use embar_broker::topics::Topic;
 use embar_client::Start;
@@ -8,16 +9,24 @@ use embar_client::sim_api::Lane;
 use embar_wire::time::Now;
 
 use super::World;
-use crate::actor::{Miser, PublisherActor, Scene, SubscriberActor, Vandal, Wish};
+use crate::actor::{Flood, Flooder, Miser, PublisherActor, Scene, SubscriberActor, Vandal, Wish};
 use crate::host::{address, row_at};
-use crate::network::NearEvent;
+use crate::network::{NearEvent, Whence};
 use crate::plan::{PublisherPlan, SubscriberPlan};
 use crate::random::Random;
 use crate::violation::Check;
 
+/// What a client's end of a connection is called does not matter.
+const PORT: u16 = 40_000;
+/// All who take what others need are here.
+pub(super) const GREEDY: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9)), PORT);
+/// The others are here and above.
+const OTHERS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 0);
+
 impl World {
     /// Addresses that a client starts from, in any order.
-    pub(super) fn bootstrap(&mut self) -> Vec<std::net::SocketAddr> {
+    pub(super) fn bootstrap(&mut self) -> Vec<SocketAddr> {
         let mut addresses: Vec<_> = self.rows().map(address).collect();
         self.random.shuffle(&mut addresses);
         addresses
@@ -49,6 +58,33 @@ impl World {
             let miser = Miser::new(i as u64, topic, claims, addresses, random, now);
             self.actors.push(Box::new(miser));
         }
+        self.enter_floods();
+    }
+
+    fn enter_floods(&mut self) {
+        for (i, flood) in self.plan.floods.clone().into_iter().enumerate() {
+            // As with misers.
+            let mut random = Random::new(!(self.producers << 32 | i as u64));
+            let address = address(random.below(self.plan.geometry.brokers.into()) as u16);
+            let mut topics = self.topics.iter();
+            let topic = match flood {
+                Flood::Sessions => topics.find(|topic| topic.is_ordered()),
+                _ => topics.next(),
+            };
+            let topic = topic.unwrap_or(&self.topics[0]);
+            let flooder = Flooder::new(flood, topic, address, random, Now(self.now));
+            self.actors.push(Box::new(flooder));
+        }
+    }
+
+    /// Where a client connects from, unless it is where the brokers are.
+    fn home(&self, actor: usize) -> Option<SocketAddr> {
+        let is_greedy = self.actors[actor].is_greedy();
+        if is_greedy && (self.plan.apart || !self.plan.floods.is_empty()) {
+            return Some(GREEDY);
+        }
+        let ip = Ipv4Addr::from_bits(OTHERS.to_bits() + actor as u32);
+        self.plan.apart.then(|| SocketAddr::new(ip.into(), PORT))
     }
 
     pub(super) fn enter_publisher(&mut self, plan: PublisherPlan, topic: &Topic) {
@@ -117,6 +153,7 @@ impl World {
             figures: &mut self.figures,
             damages: self.plan.weather.damage_one_in > 0,
             forgets_sessions: self.plan.forgets_sessions(),
+            is_patient: self.plan.patience_ns.is_some() && !self.healed,
         };
         self.actors[i].work(&mut scene)?;
         self.dismiss_if_moved(i);
@@ -138,7 +175,16 @@ impl World {
 
     fn grant(&mut self, actor: usize, lane: Lane, wish: Wish) {
         if let Wish::Connect(address) = wish {
-            let id = self.network.connect(actor, lane, row_at(address), self.now);
+            let from = Whence {
+                client: actor,
+                lane,
+                address: self.home(actor),
+            };
+            let (row, now) = (row_at(address), self.now);
+            let id = match self.cannot_connect(actor) {
+                true => self.network.cannot_connect(from, row, now),
+                false => self.network.connect(from, row, now),
+            };
             self.connections.insert((actor, lane), id);
             return;
         }

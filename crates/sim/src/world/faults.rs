@@ -74,6 +74,9 @@ impl World {
             self.note(format_args!("the clocks of broker {row} jump"));
             self.figures.jumps += 1;
         }
+        if self.random.one_in(faults.shortage) {
+            self.run_short();
+        }
         if self.random.one_in(faults.flip) {
             self.flip();
         }
@@ -83,7 +86,7 @@ impl World {
         Ok(())
     }
 
-    fn any_row(&mut self) -> u16 {
+    pub(super) fn any_row(&mut self) -> u16 {
         self.random.below(self.plan.geometry.brokers.into()) as u16
     }
 

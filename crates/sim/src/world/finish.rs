@@ -177,6 +177,7 @@ impl World {
         }
         self.figures.damaged = self.network.damaged.batches;
         self.figures.damaged_frames = self.network.damaged.frames;
+        self.count_shortages();
         let raw = self.devices.raw();
         let lanes = raw.geometry().lanes;
         let mut starts = raw.geometry().data_rows().flat_map(|row| {

@@ -6,7 +6,7 @@ use embar_broker::node::HEAD;
 use embar_fabric::{Outage, Power};
 
 use super::looks::claims;
-use super::{World, is_alive, set_alive, with};
+use super::{World, set_alive, shortage, with};
 use crate::check::device::Moment;
 use crate::host::{Broker, Host, Memories};
 use crate::seat::Seat;
@@ -52,6 +52,9 @@ pub(super) fn begin() -> Check {
 
 /// A new incarnation of a row. It may die while it recovers.
 pub(super) fn start(row: u16) -> Check {
+    if with(|world| world.cannot_start(row)) {
+        return Ok(());
+    }
     let power = Power::default();
     let (memories, machine, raw, plan, at) = with(|world| {
         let dies = !world.topics.is_empty() && !world.healed && world.plan.faults.crash > 0;
@@ -71,6 +74,7 @@ pub(super) fn start(row: u16) -> Check {
         world.figures.joined += u64::from(joins);
         let mut host = Host::new(power.clone(), machine, memories);
         host.busy = 1;
+        world.may_fail(&mut host);
         world.hosts[usize::from(row)] = Some(host);
     });
     let claim = Arc::new(region.claim_unlocked(row));
@@ -78,7 +82,8 @@ pub(super) fn start(row: u16) -> Check {
         .geometry()
         .area_of(row)
         .map(|_| Seat::new(&region, raw, &claim, &plan.config, at.now));
-    let broker = Broker::start(region, &claim, &plan, is_alive, at);
+    let alive = move |other| shortage::is_alive(row, other);
+    let broker = Broker::start(region, &claim, &plan, alive, at);
     with(|world| {
         let claimed = claims(&broker, &world.topics);
         let recovered = broker.recovered;

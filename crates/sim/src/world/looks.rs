@@ -1,6 +1,7 @@
 //! What is looked at, and when.
 
 use super::World;
+use super::clients::GREEDY;
 use embar_fabric::canary::silently;
 
 use crate::check::bounds;
@@ -53,6 +54,7 @@ impl World {
         if broker.node.takes_data() {
             bounds::broker(broker, &self.plan)?;
         }
+        self.look_at_connections(row, broker)?;
         self.look_at_order()?;
         self.look_if_changed(row, claims(broker, &self.topics))?;
         if broker.node.takes_data() && broker.serves {
@@ -69,6 +71,34 @@ impl World {
             self.reread()?;
         }
         self.agree(row, broker.serves)
+    }
+
+    /// Nobody who publishes waits for long, where nothing is wrong.
+    pub(super) fn look_at_patience(&mut self) -> Check {
+        let Some(most) = self.plan.patience_ns else {
+            return Ok(());
+        };
+        let now = self.now;
+        let publishers = self.actors.iter_mut().filter_map(|it| it.as_publisher());
+        let since = publishers.filter_map(|it| it.waits_since()).min();
+        let waits = since.map_or(0, |since| now - since.0);
+        ensure(Invariant::I10, waits <= most, || {
+            format!("a publisher waits for {waits} ns, more than {most}, for what others claim")
+        })
+    }
+
+    /// No host has more connections than are its share.
+    fn look_at_connections(&mut self, row: u16, broker: &Broker) -> Check {
+        // What was decided and is not done yet is not known to the network.
+        if self.plan.floods.is_empty() || !broker.undone.is_empty() {
+            return Ok(());
+        }
+        let count = self.network.open_from(row, Some(GREEDY));
+        let share = bounds::share_of_connections(&self.plan);
+        self.figures.crowded += u64::from(count >= self.plan.config.max_connections / 2);
+        ensure(Invariant::I9, count <= share, || {
+            format!("one host has {count} connections to broker {row}, more than {share}")
+        })
     }
 
     /// A log that was full once stays full.

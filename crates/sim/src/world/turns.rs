@@ -8,7 +8,7 @@ use embar_order::{Figures, Sequencer, Step};
 use embar_wire::time::Now;
 
 use super::looks::claims;
-use super::{WORLD, World, any_moment, depart, hosts, is_alive, raise, topics, with};
+use super::{WORLD, World, any_moment, depart, hosts, raise, shortage, topics, with};
 use crate::check::bounds;
 use crate::host::Broker;
 use crate::network::{FarEvent, Id};
@@ -113,7 +113,11 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     carry_out(row, undone)?;
     let at = with(|world| world.at(row));
     if !broker.serves {
-        let serves = broker.take_up() && !has_died(row);
+        let is_ready = broker.take_up() && !with(|world| world.cannot_serve(row));
+        if is_ready {
+            broker.serve();
+        }
+        let serves = is_ready && !has_died(row);
         with(|world| {
             let now = world.now;
             if serves {
@@ -190,7 +194,7 @@ fn hears(
     actions: &mut Vec<Action<Simulated>>,
 ) {
     match event {
-        FarEvent::Accepted(token) => shard.opened(token, None, at, actions),
+        FarEvent::Accepted(token, from) => shard.opened(token, from, at, actions),
         FarEvent::Received(token, buf, result) => {
             shard.received(token, buf, &result, 0, at, actions);
         }
@@ -223,7 +227,7 @@ pub(super) fn seat(row: u16) -> Check {
     };
     let before = seat.figures();
     let told = with(|world| world.at(row)).now;
-    let (turn, judged) = seat.turn(told, is_alive);
+    let (turn, judged) = seat.turn(told, &|other| shortage::is_alive(row, other));
     with(|world| {
         world.nested -= 1;
         let lives = world.host(row).is_some_and(crate::host::Host::lives);

@@ -6,13 +6,18 @@ use embar_client::sim_api::Lane;
 use embar_fabric::{Device, Geometry, Region, Reservation, Simulated};
 use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Token};
 
-use super::super::{FarEvent, Id, NearEvent, Network, Weather};
+use super::super::{FarEvent, Id, NearEvent, Network, Weather, Whence};
 use crate::random::Random;
 
 const BLOG_BYTES: u64 = 64 << 10;
 const OWN: u16 = 1;
 const OTHER: u16 = 2;
 const LEN: usize = 20_000;
+const HERE: Whence = Whence {
+    client: 0,
+    lane: Lane(0),
+    address: None,
+};
 
 /// One region as two brokers see it.
 fn regions() -> [Region<Simulated>; 2] {
@@ -58,11 +63,11 @@ impl Line {
         };
         let mut network = Network::new(weather, Random::new(seed));
         network.broker_up(0, 1);
-        let id = network.connect(0, Lane(0), 0, 0);
+        let id = network.connect(HERE, 0, 0);
         let now = 1_000_000;
         let connected = network.near_event(id, now);
         assert!(matches!(connected, Some(NearEvent::Connected)));
-        let Some(FarEvent::Accepted(token)) = network.far_event(id, now) else {
+        let Some(FarEvent::Accepted(token, None)) = network.far_event(id, now) else {
             panic!("the broker hears of nobody");
         };
         let mut line = Self {
