@@ -157,12 +157,6 @@ impl<M: Memory> Extents<M> {
         self.dead_bytes
     }
 
-    /// Bytes that can be read, beside something pending in an extent that is full, or beside a batch that
-    /// waits for others.
-    pub fn pinned_bytes(&self) -> u64 {
-        self.pinned_bytes
-    }
-
     /// Whether there are others of those than when this was asked last.
     pub fn take_pins_changed(&mut self) -> bool {
         std::mem::take(&mut self.pins_changed)
