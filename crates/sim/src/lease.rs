@@ -1,5 +1,7 @@
 //! What is asked of a sequencer at each of its steps, and of whoever watches it, however their time passes.
 
+use std::cell::Cell;
+
 use embar_fabric::canary::silently;
 use embar_fabric::{Region, Simulated};
 use embar_order::Figures;
@@ -17,7 +19,8 @@ pub struct Vigil {
     seen: Option<Beat>,
     /// Looks since it last changed.
     looks: u32,
-    had_ended: bool,
+    /// At this look the watcher found that a candidate's process has ended.
+    found_ended: Cell<bool>,
 }
 
 /// Who sequences, and when it last said so.
@@ -36,36 +39,39 @@ impl Vigil {
             row,
             seen: None,
             looks: 0,
-            had_ended: false,
+            found_ended: Cell::new(false),
         }
     }
 
     /// The watcher is about to look.
-    pub fn look(&mut self, alive: &dyn Fn(u16) -> bool) {
+    pub fn look(&mut self) {
         let beat = silently(|| self.beat());
         self.looks = match beat == self.seen {
             true => self.looks + 1,
             false => 0,
         };
         self.seen = beat;
-        self.had_ended = self.has_ended(alive);
+        self.found_ended.set(false);
+    }
+
+    /// The watcher asked whether the process of a row lives, and is told.
+    pub fn hears(&self, row: u16, lives: bool) -> bool {
+        let is_candidate = self.raw.geometry().area_of(row).is_some();
+        self.found_ended
+            .set(self.found_ended.get() || is_candidate && !lives);
+        lives
     }
 
     /// The watcher takes the other one for gone. If its process lives its beat must have stood still at several
-    /// looks: a clock that jumped says nothing of another host.
-    pub fn judge(&self, alive: &dyn Fn(u16) -> bool) -> Check {
-        let may_be = self.had_ended || self.has_ended(alive) || self.looks >= LOOKS_PER_LEASE;
+    /// looks: a clock that jumped says nothing of another host. What the watcher's own row shows is of an
+    /// incarnation before it.
+    pub fn judge(&self) -> Check {
+        let others = self.seen.filter(|seen| seen.row != self.row);
+        let may_be = others.is_none() || self.found_ended.get() || self.looks >= LOOKS_PER_LEASE;
         ensure(Invariant::Lease, may_be, || {
             let (seen, looks) = (self.seen, self.looks);
             format!("{seen:?} lives, and is taken for gone after {looks} looks")
         })
-    }
-
-    /// Whether nobody sequences, or one that has died; what the watcher's own row shows is of an incarnation
-    /// before it.
-    fn has_ended(&self, alive: &dyn Fn(u16) -> bool) -> bool {
-        self.seen
-            .is_none_or(|seen| seen.row == self.row || !alive(seen.row))
     }
 
     fn beat(&self) -> Option<Beat> {

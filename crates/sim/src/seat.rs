@@ -55,12 +55,13 @@ impl Seat {
         let before = self.figures();
         let usurps = before.is_none() && self.usurps;
         if before.is_none() {
-            self.vigil.look(alive);
+            self.vigil.look();
         }
+        let alive = |row| self.vigil.hears(row, alive(row));
         let turn = if usurps {
-            self.candidacy.take_over(now, alive)
+            self.candidacy.take_over(now, &alive)
         } else {
-            self.candidacy.turn(now, alive)
+            self.candidacy.turn(now, &alive)
         };
         let judged = match (&turn.outcome, before, self.figures()) {
             (Outcome::Stepped { .. }, Some(before), Some(after)) => {
@@ -68,7 +69,7 @@ impl Seat {
             }
             (Outcome::TookOver { .. } | Outcome::Failed(_), ..) if !usurps => {
                 self.patience = Patience::default();
-                self.vigil.judge(alive)
+                self.vigil.judge()
             }
             _ => {
                 self.patience = Patience::default();

@@ -49,11 +49,12 @@ impl Seat {
     pub fn step(&mut self) {
         let Some(sequencer) = &mut self.sequencer else {
             let (region, now) = (&self.region, ask::now());
-            self.vigil.look(&ask::alive);
-            let due = self.watch.should_take_over(region, now, &ask::alive);
+            self.vigil.look();
+            let alive = |row| self.vigil.hears(row, ask::alive(row));
+            let due = self.watch.should_take_over(region, now, &alive);
             if due
                 && ask::alive(self.row)
-                && let Err(violation) = self.vigil.judge(&ask::alive)
+                && let Err(violation) = self.vigil.judge()
             {
                 panic_any(violation);
             }
