@@ -209,16 +209,23 @@ impl Inspector {
     /// Checks all bytes that are retained: they never change.
     pub fn reread(&self, topics: &[Topic], books: &Books) -> Check {
         for (chain, records) in self.raw.index_reader(self.row).scan() {
-            let first = topics
-                .iter()
-                .find(|t| t.id == chain)
-                .and_then(|t| self.windows.get(&t.id));
-            let first = first.map_or(u64::MAX, |w| w.first);
+            let topic = topics.iter().find(|t| t.id == chain);
+            let first = topic.map_or(u64::MAX, |topic| self.first_now(topic));
             for record in records.iter().filter(|r| r.base >= first) {
                 self.bytes_of(chain, record, books, Invariant::I7)?;
             }
         }
         Ok(())
+    }
+
+    /// The first offset that may be read. Its broker may be in the middle of a turn, and have raised it since
+    /// the last look.
+    fn first_now(&self, topic: &Topic) -> u64 {
+        let now = self.raw.window(self.row, topic.cell()).found();
+        let now = now.filter(|window| window.chain == topic.id);
+        let known = self.windows.get(&topic.id);
+        let firsts = now.iter().chain(known).map(|window| window.first);
+        firsts.max().unwrap_or(u64::MAX)
     }
 
     fn bytes_of(

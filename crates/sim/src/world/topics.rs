@@ -31,8 +31,12 @@ pub(super) fn replace(row: u16, head: &mut Broker, at: At) {
     let largest = head.node.config.max_batch_bytes;
     let created = topics.create(&spec, largest, at.wall);
     drop(topics);
-    let created = created.ok().filter(|_| !has_died(row));
+    let died = has_died(row);
+    let created = created.ok().filter(|_| !died);
     with(|world| {
+        if died {
+            world.books.begun.insert(spec.name);
+        }
         if deleted {
             world.figures.deleted += 1;
             world.books.deleted.insert(old.id, true);
