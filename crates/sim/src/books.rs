@@ -141,8 +141,6 @@ pub struct Books {
     /// Topics that were deleted, or may have been: true if they surely were. What becomes of what they
     /// held is nobody's business any more.
     pub deleted: BTreeMap<u32, bool>,
-    /// Names of topics that a head was creating when it died: they may exist.
-    pub begun: BTreeSet<String>,
     /// Publishers whose session was lost or taken: what they have is in doubt.
     pub bereft: BTreeSet<u64>,
     /// Of which records were lost with damaged memory: what of it is kept may end, or begin, there.
@@ -161,10 +159,10 @@ impl Books {
         self.names.insert(topic.id, topic.name.clone());
     }
 
-    /// Whether a topic of this name exists, or may exist.
-    pub fn may_exist(&self, name: &str) -> bool {
+    /// Whether a topic of this name exists.
+    pub fn exists(&self, name: &str) -> bool {
         let mut names = self.names.iter();
-        self.begun.contains(name) || names.any(|(id, its)| its == name && !self.may_be_deleted(*id))
+        names.any(|(id, its)| its == name && !self.may_be_deleted(*id))
     }
 
     /// Whether a topic of this name was deleted, or may have been.

@@ -73,6 +73,8 @@ pub struct World {
     network: Network,
     actors: Vec<Box<dyn Actor>>,
     connections: BTreeMap<(usize, Lane), Id>,
+    /// The name of a topic that a head was creating when it died, and the one in whose place it comes.
+    last_created: Option<(String, Topic)>,
     /// Clients that stand still, and until when.
     frozen: BTreeMap<usize, u64>,
     /// By row: until when its host has no descriptor.
@@ -142,6 +144,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         producers: 0,
         actors: Vec::new(),
         connections: BTreeMap::new(),
+        last_created: None,
         frozen: BTreeMap::new(),
         short_until: vec![0; rows],
         short_clients: BTreeMap::new(),

@@ -150,6 +150,9 @@ fn bury(row: u16, mut host: Host) -> Check {
         } += 1;
         world.restart_at[usize::from(row)] = world.now + world.random.size(BACK_WITHIN_NS);
         world.note(format_args!("broker {row} dies: {outage:?}"));
+        if row == HEAD {
+            world.meet_last_created();
+        }
         world.look(row, Moment::Death)?;
         world.look_at_order()?;
         world.reread()

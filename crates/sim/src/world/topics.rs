@@ -1,7 +1,7 @@
 //! Topics that are deleted while they are used, and those that come in their place.
 
 use embar_broker::shard::At;
-use embar_broker::topics::Topic;
+use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::interrupt_after;
 use embar_wire::control::CreateTopic;
 
@@ -32,17 +32,16 @@ pub(super) fn replace(row: u16, head: &mut Broker, at: At) {
     let created = topics.create(&spec, largest, at.wall);
     drop(topics);
     let died = has_died(row);
-    let created = created.ok().filter(|_| !died);
     with(|world| {
-        if died {
-            world.books.begun.insert(spec.name);
-        }
         if deleted {
             world.figures.deleted += 1;
             world.books.deleted.insert(old.id, true);
         }
-        if let Some(topic) = created {
-            world.meet_topic(topic, &old);
+        match created {
+            Ok(topic) if !died => world.meet_topic(topic, &old),
+            // What it stored last is settled once it is buried.
+            _ if died => world.last_created = Some((spec.name, old)),
+            _ => {}
         }
         world.plan_interruption();
     });
@@ -54,6 +53,18 @@ impl World {
         self.note(format_args!("{} is to be deleted", topic.name));
         self.topics.retain(|known| known.id != topic.id);
         self.books.deleted.insert(topic.id, false);
+    }
+
+    /// The head died while it created a topic, which may exist all the same.
+    pub(super) fn meet_last_created(&mut self) {
+        let Some((name, old)) = self.last_created.take() else {
+            return;
+        };
+        let topics = TopicTable::attach(&self.devices.raw(), None);
+        let found = topics.iter().find(|topic| topic.name == name);
+        if let Some(topic) = found.filter(|topic| topic.id != old.id) {
+            self.meet_topic(topic.clone(), &old);
+        }
     }
 
     /// A topic came in the place of another, and clients with it.
