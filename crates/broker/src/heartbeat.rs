@@ -23,6 +23,9 @@ pub struct Heartbeat<M: Memory> {
     control: RowWriter<M, ControlRow>,
     pid: u32,
     incarnation: u32,
+    /// The highest epoch that any incarnation of this row has seen: where a sequencer's own row is lost, no
+    /// successor takes a lower one.
+    epoch_seen: u64,
     departure: Departure,
 }
 
@@ -42,20 +45,24 @@ impl<M: Memory> Heartbeat<M> {
             control: region.control_row_writer(claim),
             pid,
             incarnation: claim.incarnation(),
+            epoch_seen: region
+                .control_row(claim.row())
+                .found()
+                .map_or(0, |row| row.epoch_seen),
             departure: Departure::default(),
         }
     }
 
     /// Says that a broker lives that is about to start.
     pub fn begin(&mut self, at: At) {
-        self.say(at, 0);
+        self.say(at);
     }
 
-    fn say(&mut self, at: At, epoch_seen: u32) {
+    fn say(&mut self, at: At) {
         self.control.store(&ControlRow {
             pid: self.pid,
             incarnation: self.incarnation,
-            epoch_seen: epoch_seen.into(),
+            epoch_seen: self.epoch_seen,
             heartbeat: at.wall.0,
             ..ControlRow::default()
         });
@@ -63,7 +70,9 @@ impl<M: Memory> Heartbeat<M> {
 
     /// The next beat of a broker that serves. `is_alone` says whether all of its peers went.
     pub fn beat(&mut self, node: &Node<M>, at: At, is_alone: bool) -> Beat {
-        self.say(at, node.reign().map_or(0, |reign| reign.epoch));
+        let epoch = node.reign().map_or(0, |reign| reign.epoch);
+        self.epoch_seen = self.epoch_seen.max(epoch.into());
+        self.say(at);
         node.watch_sequencer(at.now);
         node.refresh_topics();
         if node.is_overtaken() {
@@ -75,5 +84,46 @@ impl<M: Memory> Heartbeat<M> {
             Leaving::Begins | Leaving::GoesOn => EVERY_LEAVING,
         };
         Beat::GoesOn(leaving, next)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use embar_fabric::{Device, Geometry, Layout, Region};
+    use embar_wire::time::{Now, WallNs};
+
+    use super::*;
+
+    #[test]
+    fn an_epoch_that_was_seen_is_told_by_the_next_incarnation_too() {
+        let geometry = Geometry {
+            brokers: 2,
+            topics: 1,
+            lanes: 1,
+            lane_slots: 16,
+            index_pages: 16,
+            blog_bytes: 64 << 10,
+            goi_pages: 4,
+            sessions: 1,
+            ..Geometry::default()
+        };
+        let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
+        let control = file(Layout::new(&geometry).control_bytes(), 1);
+        let blogs = vec![file(geometry.blog_bytes, 2)];
+        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        let claim = region.claim_unlocked(1);
+        region.control_row_writer(&claim).store(&ControlRow {
+            epoch_seen: 7,
+            ..ControlRow::default()
+        });
+        let at = At {
+            now: Now(1),
+            wall: WallNs(2),
+        };
+        Heartbeat::new(&region, &claim, 3).begin(at);
+        let row = region.control_row(1).found().expect("it was stored");
+        assert_eq!((row.pid, row.epoch_seen, row.heartbeat), (3, 7, 2));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use embar_fabric::layout::TableId;
 use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
-    Claim, Device, Geometry, Layout, Memory, NoticeKind, PbrKind, PbrRecord, Region, SequencerRow,
+    Claim, Device, Geometry, Layout, NoticeKind, PbrKind, PbrRecord, Region, SequencerRow,
     SequencerState, SessionRow, Simulated,
 };
 use embar_order::{Event, Limits, Participant, Sequencer};

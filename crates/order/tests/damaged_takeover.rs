@@ -5,8 +5,8 @@ use std::sync::Arc;
 use embar_fabric::layout::TableId;
 use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
-    ChainStart, Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PbrRecord,
-    Power, Region, SequencerRow, SequencerState, Simulated,
+    ChainStart, Claim, Device, Faults, Geometry, GoiRecord, Layout, Outage, PbrRecord, Power,
+    Region, SequencerRow, SequencerState, Simulated,
 };
 use embar_order::{Limits, Sequencer};
 
