@@ -96,6 +96,8 @@ canaries! {
     SecondCopy,
     /// Telling a broker of a record in its lane that nobody can read.
     UnreadableTold,
+    /// Storing a record again that a lane lost whole.
+    LostRestored,
     /// The end of a broker that cannot read what it was told.
     DoubtEnds,
     /// Telling readers that messages were lost with a record of the index.

@@ -8,6 +8,10 @@
 //! carries, so the numbers of a lane have no gaps, and what its predecessor published is still
 //! there for the sequencer to take: it is overwritten only when it was granted.
 //!
+//! *A record that memory loses*, body and commit word, leaves nothing by which a reader could know of
+//! it until another one follows. Its writer knows: it stores what was not granted again, in the same
+//! slot.
+//!
 //! *A new sequencer* (the next epoch) does not know how far its predecessor was believed. So the
 //! writer begins the lane anew for it: its [`LaneStart`] says from which number on the lane is
 //! meant for that epoch.
@@ -79,6 +83,25 @@ impl<M: Memory> LaneWriter<M> {
         self.ring.publish(number, &record.to_body());
         self.next += 1;
         number
+    }
+
+    /// Stores a record that was published under this number again if its slot does not show it. On return
+    /// every reader sees it. Whether it was lost.
+    ///
+    /// # Panics
+    /// When the slot was not written under this number last.
+    pub fn restore(&mut self, number: u64, record: &PbrRecord) -> bool {
+        let newest = self.next.saturating_sub(self.ring.slots.into())..self.next;
+        assert!(
+            newest.contains(&number),
+            "record {number} is not in the ring, which holds {newest:?}"
+        );
+        let body = record.to_body();
+        if self.ring.observe_closely(number) == Seen::Found(body) {
+            return false;
+        }
+        self.ring.publish(number, &body);
+        true
     }
 
     /// The number of the next record.

@@ -348,6 +348,13 @@ impl<M: Memory, T> Participant<M, T> {
         }
     }
 
+    /// Stores again what was submitted and lost before the sequencer could know of it, so that it does not
+    /// hold up its lane. To be called every so often, as it reads the submission back that has waited since
+    /// the call before for the sequencer to take it. Whether it was lost.
+    pub fn restore_lost(&mut self, lane: u16) -> bool {
+        self.lanes[usize::from(lane)].restore_lost()
+    }
+
     /// Takes in all news. True when there is more than one call takes in.
     pub fn poll(&mut self, events: &mut Vec<Event<T>>) -> bool {
         let more = self.take_in(events);

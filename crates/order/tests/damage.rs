@@ -148,7 +148,9 @@ fn whoever_wrote_a_record_that_is_lost_is_told() {
     let mut events = Vec::new();
     broker.poll(&mut events);
     for tag in 0..3 {
-        broker.submit(0, open(tag), tag).expect("there is room");
+        broker
+            .submit(0, open(tag.into()), tag)
+            .expect("there is room");
     }
     // Number 1 of the lane of row 1.
     world.destroy(TableId::LaneSlots, 16 + 1);
@@ -157,15 +159,53 @@ fn whoever_wrote_a_record_that_is_lost_is_told() {
         sequencer.beat(&|_| true);
         broker.poll(&mut events);
     }
-    let told = events.iter().filter_map(|event| match event {
-        Event::Told { tag, notice, .. } => Some((*tag, notice.kind)),
-        _ => None,
-    });
-    let mut told: Vec<_> = told.collect();
+    let mut told = told(&events);
     told.sort_by_key(|(tag, _)| *tag);
     let opened = NoticeKind::Opened;
     assert_eq!(
         told,
         [(0, opened), (1, NoticeKind::Unreadable), (2, opened)]
     );
+}
+
+/// What was told, and of what.
+fn told(events: &[Event<u32>]) -> Vec<(u32, NoticeKind)> {
+    let told = events.iter().filter_map(|event| match event {
+        Event::Told { tag, notice, .. } => Some((*tag, notice.kind)),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn the_newest_record_of_a_lane_is_stored_again_if_nothing_shows_that_it_was_there() {
+    let world = World::new();
+    let mut sequencer = world.take_over(0);
+    let region = world.host(3);
+    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let mut events = Vec::new();
+    broker.poll(&mut events);
+    for tag in 0..2 {
+        broker
+            .submit(0, open(tag.into()), tag)
+            .expect("there is room");
+    }
+    assert!(
+        !broker.restore_lost(0) && !broker.restore_lost(0),
+        "none is lost"
+    );
+    // All of the ring of row 1.
+    (0..2).for_each(|number| world.destroy(TableId::LaneSlots, 16 + number));
+    let step = sequencer.step(0, &|_| true);
+    assert_eq!(step.taken, 0, "nothing shows that there is a record");
+    let mut restored = 0;
+    for _ in 0..8 {
+        restored += u32::from(broker.restore_lost(0));
+        sequencer.step(0, &|_| true);
+        sequencer.beat(&|_| true);
+        broker.poll(&mut events);
+    }
+    assert_eq!(restored, 2);
+    let opened = NoticeKind::Opened;
+    assert_eq!(told(&events), [(0, opened), (1, opened)]);
 }

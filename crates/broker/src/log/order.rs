@@ -347,6 +347,11 @@ impl<M: Memory> Log<M> {
         submitted.map_err(|_| NoRoom::Congested)
     }
 
+    /// As [`Participant::restore_lost`].
+    pub fn restore_lost(&mut self, lane: u16) -> bool {
+        self.ordering.participant.restore_lost(lane)
+    }
+
     /// A connection has a session, which is kept for it.
     pub fn hold_session(&mut self, session: u32) {
         self.ordering.participant.hold(session);

@@ -83,10 +83,11 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Ends what has taken too long, lets links send their heartbeats, and tells streams which brokers
-    /// came and went.
+    /// came and went. Looks after what the sequencer has not taken for long.
     pub fn tick(&mut self, at: At) {
         self.ticked = true;
         self.tell_roster(at);
+        self.submitted |= self.node.takes_data() && self.node.log().restore_lost(self.lane);
         let due = |c: &Connection<M>| self.deadline_of(c).is_some_and(|d| d <= at.now);
         let due: Vec<Token> = self
             .connections

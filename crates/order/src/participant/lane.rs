@@ -24,6 +24,8 @@ pub(super) struct Lane<M, T> {
     /// Unsettled ones that so many others were submitted behind: they wait for a predecessor.
     waiting: BTreeMap<u64, Submission<T>>,
     unsettled: usize,
+    /// The oldest number that was not taken at the last [`Lane::restore_lost`].
+    stood: Option<u64>,
     /// Numbers below were taken by the sequencer, and looked at by [`Lane::newly_held`].
     judged: u64,
     /// Places of the sessions whose batches were settled since [`Lane::take_released`].
@@ -74,6 +76,7 @@ impl<M: Memory, T> Lane<M, T> {
             submissions: VecDeque::new(),
             waiting: BTreeMap::new(),
             unsettled: 0,
+            stood: None,
             released: Vec::new(),
             notices: None,
             looked: Looked::default(),
@@ -185,6 +188,23 @@ impl<M: Memory, T> Lane<M, T> {
                 submission.number = self.writer.publish(self.consumed, &submission.record);
             }
         }
+    }
+
+    /// Reads back the oldest submission that was not taken, if it was the oldest at the last call, too, and
+    /// stores it again where memory has lost it. Whether it had.
+    pub fn restore_lost(&mut self) -> bool {
+        let oldest = (self.untaken() > 0).then_some(self.consumed);
+        let before = mem::replace(&mut self.stood, oldest);
+        let Some(number) = oldest.filter(|_| oldest == before) else {
+            return false;
+        };
+        let first = self.submissions.front().map_or(0, |first| first.number);
+        let index = number.checked_sub(first).map(|index| index as usize);
+        let submission = index.and_then(|index| self.submissions.get(index));
+        let Some(submission) = submission.filter(|_| !sings(Canary::LostRestored)) else {
+            return false;
+        };
+        self.writer.restore(number, &submission.record)
     }
 
     /// Places of the sessions whose batches were settled since the last call, once for each batch.
