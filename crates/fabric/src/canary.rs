@@ -98,6 +98,8 @@ canaries! {
     UnreadableTold,
     /// Storing a record again that a lane lost whole.
     LostRestored,
+    /// The count of notices, by which a broker knows of one that was lost whole.
+    NoticeCount,
     /// The end of a broker that cannot read what it was told.
     DoubtEnds,
     /// Telling readers that messages were lost with a record of the index.

@@ -3,6 +3,9 @@
 //! Every record of a lane is answered at most once, by its GOI record or by a notice. The lane's
 //! writer never has more records unanswered than the ring has slots, so the sequencer never
 //! overwrites a notice that was not read, and needs not to be told how far it was read.
+//!
+//! The newest notice may be lost whole, and its place shows nothing then. So each grant of the lane
+//! says how many there are: it is stored after them, and kept twice.
 
 use crate::memory::Memory;
 use crate::records::{Notice, Record};
@@ -51,6 +54,11 @@ impl<M: Memory> NoticeReader<M> {
     pub fn peek(&self) -> Seen<Notice> {
         let seen = self.ring.observe_closely(self.next);
         seen.map(|body| Notice::from_body(&body))
+    }
+
+    /// The number of the next notice.
+    pub fn next(&self) -> u64 {
+        self.next
     }
 
     /// Takes the notice that [`NoticeReader::peek`] showed.

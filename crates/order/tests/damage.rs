@@ -209,3 +209,27 @@ fn the_newest_record_of_a_lane_is_stored_again_if_nothing_shows_that_it_was_ther
     let opened = NoticeKind::Opened;
     assert_eq!(told(&events), [(0, opened), (1, opened)]);
 }
+
+#[test]
+fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
+    let world = World::new();
+    let mut sequencer = world.take_over(0);
+    let region = world.host(3);
+    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let mut events = Vec::new();
+    broker.poll(&mut events);
+    // The ring of row 1 in the first area: what is in it before the first notice says nothing.
+    world.destroy(TableId::Notices, 16);
+    broker.submit(0, open(0), 0).expect("there is room");
+    broker.poll(&mut events);
+    assert!(!broker.is_in_doubt(), "nothing was told yet");
+    sequencer.step(0, &|_| true);
+    broker.poll(&mut events);
+    assert_eq!(told(&events), [(0, NoticeKind::Opened)]);
+
+    broker.submit(0, open(1), 1).expect("there is room");
+    sequencer.step(0, &|_| true);
+    world.destroy(TableId::Notices, 16 + 1);
+    broker.poll(&mut events);
+    assert!(broker.is_in_doubt());
+}

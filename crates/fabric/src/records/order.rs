@@ -129,8 +129,10 @@ records! {
         /// The newest incarnation of the lane's broker that the sequencer knows: nothing of older
         /// ones will be ordered any more.
         20 incarnation: u32,
+        /// Notices below this number were published.
+        24 told: u64,
         /// Zero.
-        24 reserved: [u8; 32],
+        32 reserved: [u8; 24],
     }
 
     /// What became of a record that was not ordered.

@@ -85,6 +85,7 @@ fn a_grant() {
         consumed: version.into(),
         epoch: version,
         incarnation: version,
+        told: version.into(),
         ..Default::default()
     };
     old_or_new(

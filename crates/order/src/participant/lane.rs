@@ -284,12 +284,13 @@ impl<M: Memory, T> Lane<M, T> {
         let notices = self
             .notices
             .get_or_insert_with(|| region.notice_reader(reign.area, row, lane, grant.notices));
+        let is_told = |number| number < grant.told && !sings(Canary::NoticeCount);
         let read = self.looked.notices.len();
         while self.looked.notices.len() - read < self.unsettled {
             match notices.peek() {
                 Seen::Found(notice) => self.looked.notices.push(notice),
-                Seen::Nothing => break,
-                Seen::Damaged => {
+                Seen::Nothing if !is_told(notices.next()) => break,
+                Seen::Nothing | Seen::Damaged => {
                     self.looked.unreadable = true;
                     break;
                 }

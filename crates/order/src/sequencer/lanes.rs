@@ -141,12 +141,13 @@ impl<M: Memory> Lanes<M> {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Lets the writers of the lanes use what was taken, and admits new incarnations once all that
-    /// older ones left was.
+    /// Lets the writers of the lanes use what was taken, says how many notices they were told, and admits
+    /// new incarnations once all that older ones left was taken.
     pub fn grant(&mut self, core: &mut Core) {
         for lane in &mut self.lanes {
             let taken = lane.reader.position();
             let mut granted = lane.granted;
+            granted.told = lane.notices.next();
             if lane.stage != Stage::Waiting {
                 granted.consumed = taken;
             }
@@ -203,6 +204,7 @@ impl<M: Memory> Lane<M> {
         let notices = region.notice_writer(claim, row, lane);
         let granted = LaneGrant {
             notices: notices.next(),
+            told: notices.next(),
             epoch,
             ..LaneGrant::default()
         };
