@@ -4,8 +4,8 @@
 //! nothing is missing, and no rule is suspended. A page of an index or of the order that loses a record
 //! costs its topic, which the books note: nothing else may be missing, and whoever misses it is told.
 //! What was just written to a lane, or said of one, is lost now and then before anybody reads it: chance
-//! alone hits such lines hardly ever while they matter. Their laps stay: the newest line of a ring that
-//! lost its lap, too, is known for lost only when another one follows, and here none may.
+//! alone hits such lines hardly ever while they matter. Half of them lose their laps, too, so that no reader
+//! knows that there was a line: nobody may wait for it all the same.
 
 use std::ops::Range;
 
@@ -141,8 +141,14 @@ impl World {
         let Some(at) = newest.get(self.random.below(newest.len().max(1) as u64) as usize) else {
             return;
         };
+        let whole = self.random.one_in(2);
+        let bytes = if whole {
+            LINE_BYTES as usize
+        } else {
+            BODY_BYTES
+        };
         self.devices.control.damage(*at, |line| {
-            line[..BODY_BYTES].fill(GARBAGE);
+            line[..bytes].fill(GARBAGE);
         });
         *self.damaged.entry(table.name()).or_default() += 1;
         self.figures.lost_unread += 1;
