@@ -5,7 +5,7 @@
 //! empty one differ.
 //!
 //! *A new writer* (the next incarnation) goes on above every number that any record in the ring
-//! carries, so the numbers of a lane have no gaps, and what its predecessor published is still
+//! carries, that a lane start names or that a sequencer has granted, so the numbers of a lane have no gaps, and what its predecessor published is still
 //! there for the sequencer to take: it is overwritten only when it was granted.
 //!
 //! *A record that memory loses*, body and commit word, leaves nothing by which a reader could know of
@@ -35,10 +35,10 @@ impl<M: Memory> LaneWriter<M> {
     pub(crate) fn attach(
         ring: Ring<M>,
         start: RowWriter<M, LaneStart>,
-        found: Option<LaneStart>,
+        used_below: u64,
         incarnation: u32,
     ) -> Self {
-        let next = ring.above_all().max(found.map_or(0, |found| found.start));
+        let next = ring.above_all_and(used_below);
         Self {
             ring,
             start,

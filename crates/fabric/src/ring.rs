@@ -80,7 +80,14 @@ impl<M: Memory> Ring<M> {
     /// One above the highest number that any record in the ring carries; 0 when there is none. A place
     /// behind it that cannot be read may have held a higher one.
     pub fn above_all(&self) -> u64 {
+        self.above_all_and(0)
+    }
+
+    /// As [`Ring::above_all`], where all numbers below `known` are known to have been used: none of their
+    /// records may be left.
+    pub fn above_all_and(&self, known: u64) -> u64 {
         let above = self.numbers().max().map_or(0, |newest| newest + 1);
+        let above = above.max(known);
         let places = above..above + u64::from(self.slots);
         above + places.take_while(|number| self.is_lost(*number)).count() as u64
     }

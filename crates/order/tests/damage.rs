@@ -211,6 +211,34 @@ fn the_newest_record_of_a_lane_is_stored_again_if_nothing_shows_that_it_was_ther
 }
 
 #[test]
+fn a_lane_of_which_every_record_is_lost_goes_on_behind_them() {
+    let world = World::new();
+    let mut sequencer = world.take_over(0);
+    let region = world.host(3);
+    let mut events = Vec::new();
+    for incarnation in 1..3 {
+        let claim = region.claim_unlocked(1);
+        assert_eq!(claim.incarnation(), incarnation);
+        let mut broker = Participant::new(&region, &claim);
+        for tag in 0..20 {
+            broker.poll(&mut events);
+            let record = PbrRecord {
+                incarnation,
+                ..open(tag.into())
+            };
+            broker.submit(0, record, tag).expect("there is room");
+            for _ in 0..3 {
+                sequencer.step(0, &|_| true);
+            }
+        }
+        broker.poll(&mut events);
+        assert_eq!(told(&events).len(), 20, "of incarnation {incarnation}");
+        events.clear();
+        (0..16).for_each(|slot| world.destroy(TableId::LaneSlots, 16 + slot));
+    }
+}
+
+#[test]
 fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
     let world = World::new();
     let mut sequencer = world.take_over(0);

@@ -43,10 +43,15 @@ impl<M: Memory> Region<M> {
     /// The writing end of a lane of the claimed row, for one thread.
     pub fn lane_writer(&self, claim: &Claim, lane: u16) -> LaneWriter<M> {
         let row = claim.row();
+        // Numbers are not used again, even where memory has lost every record of the ring.
+        let areas = 0..self.geometry().areas();
+        let grants = areas.filter_map(|area| self.lane_grant(area, row, lane).found());
+        let granted = grants.map(|grant| grant.consumed).max().unwrap_or(0);
+        let start = self.lane_start(row, lane).found();
         LaneWriter::attach(
             self.ring(self.parts.layout.lane_slots(row, lane)),
             self.row_writer(self.parts.layout.lane_start(row, lane)),
-            self.lane_start(row, lane).found(),
+            start.map_or(0, |start| start.start).max(granted),
             claim.incarnation(),
         )
     }
