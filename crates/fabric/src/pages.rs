@@ -60,6 +60,16 @@ impl<M: Memory> Pages<M> {
         slot::peek(&*self.memory, self.slot_at(page, slot), self.nonce).is_damaged()
     }
 
+    /// What cannot be read in a page reads as nothing from now on: or it is taken for what is lost of the
+    /// page's next use. Only the page's owner calls this.
+    pub fn clear_damaged(&self, page: u32) {
+        for slot in 0..PAGE_SLOTS {
+            if self.is_damaged(page, slot) {
+                slot::withdraw(&*self.memory, self.slot_at(page, slot));
+            }
+        }
+    }
+
     /// Publishes what a slot holds in this generation of its page. See [`slot::publish_later`].
     #[inline]
     pub fn publish_later<R: Record>(&self, page: u32, slot: u32, generation: u32, record: &R) {

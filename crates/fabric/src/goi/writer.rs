@@ -260,6 +260,7 @@ impl<M: Memory> GoiWriter<M> {
             records: 0,
             end: start,
         });
+        self.pages.clear_damaged(page);
         self.publish_header(
             page,
             GoiPage {
