@@ -110,7 +110,8 @@ impl World {
 
     /// A start may fail: on its way, wherever that is, or when the broker has joined.
     pub(super) fn may_fail(&mut self, host: &mut Host) {
-        let starts = !self.topics.is_empty() && !self.healed;
+        // One whose power has failed already does not get it back.
+        let starts = !self.topics.is_empty() && !self.healed && host.lives();
         if !starts || !self.random.one_in(self.plan.faults.failed_start) {
             return;
         }
