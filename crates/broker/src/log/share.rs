@@ -139,18 +139,18 @@ impl<M: Memory> Log<M> {
 
     /// What lies beside a batch that waits for others cannot go by itself until that has come.
     pub(super) fn pin_held(&mut self) {
-        let mut places = Vec::new();
-        self.ordering.participant.each_newly_held(|tag| {
-            if let Tag::Batch { place, .. } = tag {
-                places.push(*place);
+        let (ordering, ordered) = (&mut self.ordering, &mut self.ordered);
+        // Seldom any: a batch that comes in time pins nothing.
+        let mut topics = Vec::new();
+        ordering.participant.each_newly_held(|tag| {
+            if let Tag::Batch { place, .. } = tag
+                && let Some(topic) = ordered.get_mut(&place.topic)
+                && topic.extents.pin(place)
+            {
+                topics.push(place.topic);
             }
         });
-        for place in places {
-            let topic = self.ordered.get_mut(&place.topic);
-            if topic.is_some_and(|topic| topic.extents.pin(&place)) {
-                self.resized(place.topic);
-            }
-        }
+        topics.into_iter().for_each(|topic| self.resized(topic));
     }
 
     /// Whether a batch that was admitted, and received to this place, would leave the others less than is
