@@ -89,30 +89,14 @@ impl<M: Memory> Heartbeat<M> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::Arc;
-
-    use embar_fabric::{Device, Geometry, Layout, Region};
     use embar_wire::time::{Now, WallNs};
 
     use super::*;
+    use crate::tiny;
 
     #[test]
     fn an_epoch_that_was_seen_is_told_by_the_next_incarnation_too() {
-        let geometry = Geometry {
-            brokers: 2,
-            topics: 1,
-            lanes: 1,
-            lane_slots: 16,
-            index_pages: 16,
-            blog_bytes: 64 << 10,
-            goi_pages: 4,
-            sessions: 1,
-            ..Geometry::default()
-        };
-        let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
-        let control = file(Layout::new(&geometry).control_bytes(), 1);
-        let blogs = vec![file(geometry.blog_bytes, 2)];
-        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        let region = tiny::region(&tiny::geometry());
         let claim = region.claim_unlocked(1);
         region.control_row_writer(&claim).store(&ControlRow {
             epoch_seen: 7,

@@ -28,6 +28,8 @@ pub mod presence;
 pub mod profile;
 pub mod server;
 pub mod shard;
+#[cfg(test)]
+mod tiny;
 pub mod topics;
 
 pub use cluster::{Cluster, ClusterBuilder};

@@ -147,11 +147,7 @@ fn whoever_wrote_a_record_that_is_lost_is_told() {
     let mut broker = Participant::new(&region, &region.claim_unlocked(1));
     let mut events = Vec::new();
     broker.poll(&mut events);
-    for tag in 0..3 {
-        broker
-            .submit(0, open(tag.into()), tag)
-            .expect("there is room");
-    }
+    submit_openings(&mut broker, 3);
     // Number 1 of the lane of row 1.
     world.destroy(TableId::LaneSlots, 16 + 1);
     for _ in 0..3 {
@@ -166,6 +162,14 @@ fn whoever_wrote_a_record_that_is_lost_is_told() {
         told,
         [(0, opened), (1, NoticeKind::Unreadable), (2, opened)]
     );
+}
+
+/// So many openings, each by a publisher of its own.
+fn submit_openings(broker: &mut Participant<Simulated, u32>, count: u32) {
+    for tag in 0..count {
+        let submitted = broker.submit(0, open(tag.into()), tag);
+        submitted.expect("there is room");
+    }
 }
 
 /// What was told, and of what.
@@ -185,11 +189,7 @@ fn the_newest_record_of_a_lane_is_stored_again_if_nothing_shows_that_it_was_ther
     let mut broker = Participant::new(&region, &region.claim_unlocked(1));
     let mut events = Vec::new();
     broker.poll(&mut events);
-    for tag in 0..2 {
-        broker
-            .submit(0, open(tag.into()), tag)
-            .expect("there is room");
-    }
+    submit_openings(&mut broker, 2);
     assert!(
         !broker.restore_lost(0) && !broker.restore_lost(0),
         "none is lost"

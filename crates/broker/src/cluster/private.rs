@@ -52,29 +52,19 @@ fn is_alive(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use embar_fabric::Geometry;
     use embar_fabric::memory::Coherence;
 
     use super::*;
+    use crate::tiny;
 
     #[test]
     fn regions_of_the_dead_go_and_all_others_stay() {
         let parent = tempfile::tempdir().expect("a directory");
         let made = |name: &str| {
             let dir = parent.path().join(name);
-            let geometry = Geometry {
-                brokers: 2,
-                topics: 1,
-                lanes: 1,
-                lane_slots: 16,
-                index_pages: 16,
-                blog_bytes: 64 << 10,
-                goi_pages: 4,
-                sessions: 1,
-                ..Geometry::default()
-            };
             fs::create_dir(&dir).expect("created");
-            drop(Region::create(&dir, &geometry, Coherence::Coherent).expect("a region"));
+            let region = Region::create(&dir, &tiny::geometry(), Coherence::Coherent);
+            drop(region.expect("a region"));
             dir
         };
         // Above the largest id that Linux gives out.

@@ -266,28 +266,13 @@ impl<M: Memory> Ordered<M> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use embar_fabric::{Device, Geometry, Layout, Region, Simulated};
+    use embar_fabric::Simulated;
 
     use super::*;
+    use crate::tiny;
 
     fn followed_from(first: u64) -> Ordered<Simulated> {
-        let geometry = Geometry {
-            brokers: 2,
-            topics: 1,
-            lanes: 1,
-            lane_slots: 16,
-            index_pages: 16,
-            blog_bytes: 64 << 10,
-            goi_pages: 4,
-            sessions: 1,
-            ..Geometry::default()
-        };
-        let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
-        let control = file(Layout::new(&geometry).control_bytes(), 1);
-        let blogs = vec![file(geometry.blog_bytes, 2)];
-        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        let region = tiny::region(&tiny::geometry());
         let window = region.window_writer(&region.claim_unlocked(1), 0);
         Ordered::new((0, 5), 0, first, (window, false))
     }

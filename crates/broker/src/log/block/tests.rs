@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use embar_fabric::geometry::UNIT_BYTES;
-use embar_fabric::{Device, Geometry, Layout, Region, Simulated};
+use embar_fabric::{Geometry, Simulated};
 use embar_wire::time::WallNs;
 
 use super::super::{Claimed, Log, NoRoom, Watermarks};
+use crate::tiny;
 use crate::topics::Topic;
 
 const UNITS: u32 = 16;
@@ -25,20 +26,12 @@ impl World {
     /// A full log in which something is on its way in the units that are named.
     fn new(on_their_way: &[usize]) -> Self {
         let geometry = Geometry {
-            brokers: 2,
             topics: 32,
-            lanes: 1,
-            lane_slots: 16,
             index_pages: 64,
             blog_bytes: u64::from(UNITS) * UNIT_BYTES,
-            goi_pages: 4,
-            sessions: 1,
-            ..Geometry::default()
+            ..tiny::geometry()
         };
-        let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
-        let control = file(Layout::new(&geometry).control_bytes(), 1);
-        let blogs = vec![file(geometry.blog_bytes, 2)];
-        let region = Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
+        let region = tiny::region(&geometry);
         let marks = Watermarks {
             high_bytes: geometry.blog_bytes,
             low_bytes: geometry.blog_bytes,

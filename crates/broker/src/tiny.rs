@@ -1,0 +1,28 @@
+//! A region as small as one can be, for unit tests.
+
+use std::sync::Arc;
+
+use embar_fabric::{Device, Geometry, Layout, Region, Simulated};
+
+/// A head, and one broker that keeps one topic.
+pub(crate) fn geometry() -> Geometry {
+    Geometry {
+        brokers: 2,
+        topics: 1,
+        lanes: 1,
+        lane_slots: 16,
+        index_pages: 16,
+        blog_bytes: 64 << 10,
+        goi_pages: 4,
+        sessions: 1,
+        ..Geometry::default()
+    }
+}
+
+/// A new region of this shape, with payload for one broker, in simulated memory.
+pub(crate) fn region(geometry: &Geometry) -> Region<Simulated> {
+    let file = |bytes, seed| Arc::new(Device::blank(bytes).host(seed));
+    let control = file(Layout::new(geometry).control_bytes(), 1);
+    let blogs = vec![file(geometry.blog_bytes, 2)];
+    Region::format(control, blogs, geometry, 9, 1).expect("a good geometry")
+}
