@@ -5,8 +5,9 @@
 //! empty one differ.
 //!
 //! *A new writer* (the next incarnation) goes on above every number that any record in the ring
-//! carries, that a lane start names or that a sequencer has granted, so the numbers of a lane have no gaps, and what its predecessor published is still
-//! there for the sequencer to take: it is overwritten only when it was granted.
+//! carries, that a lane start names or that a sequencer has granted, so the numbers of a lane have no
+//! gaps, and what its predecessor published is still there for the sequencer to take: it is overwritten
+//! only when it was granted.
 //!
 //! *A record that memory loses*, body and commit word, leaves nothing by which a reader could know of
 //! it until another one follows. Its writer knows: it stores what was not granted again, in the same

@@ -90,11 +90,8 @@ pub struct Damaged {
 
 impl Damaged {
     fn count(&mut self, is_batch: bool) {
-        *if is_batch {
-            &mut self.batches
-        } else {
-            &mut self.frames
-        } += 1;
+        self.batches += u64::from(is_batch);
+        self.frames += u64::from(!is_batch);
     }
 }
 
