@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use crate::crc::crc32c;
 use crate::memory::{Damage, LINE_BYTES, Memory};
 use crate::news::NewsWriter;
-use crate::slot::{IN_PROGRESS, Look, Seen, mark_of, newest};
+use crate::slot::{IN_PROGRESS, Look, Seen, after, mark_of, newest};
 use crate::sync::fence;
 
 /// Bytes of a cell: two copies.
@@ -119,12 +119,15 @@ impl<M: Memory> CellWriter<M> {
     }
 
     fn store_both(&mut self, i: usize, payload: &[u8]) {
-        for _ in 0..2 {
-            let (cell, version) = &mut self.cells[i];
-            *version = version.wrapping_add(1);
-            let (at, commit) = (cell.copy(*version % 2), commit_word(cell.nonce, *version));
-            self.store_copy(at, commit, payload);
+        let (cell, version) = self.cells[i];
+        let last = look(&*self.memory, cell.copy(version % 2), cell.nonce);
+        let first = after(version, &last);
+        let second = first.wrapping_add(1);
+        for version in [first, second] {
+            let commit = commit_word(cell.nonce, version);
+            self.store_copy(cell.copy(version % 2), commit, payload);
         }
+        self.cells[i].1 = second;
     }
 
     fn store_copy(&self, at: u64, commit: u64, payload: &[u8]) {

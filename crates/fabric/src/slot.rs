@@ -244,6 +244,9 @@ pub fn rewrite<M: Memory>(memory: &M, at: u64, nonce: u32, version: u32, body: &
 
 /// Rewrites both slots of a row, one after the other, so that either can be lost; returns the version
 /// after `version` that is the newest then.
+///
+/// The slot that was written last is the second one, unless it cannot be read: what can be read is not
+/// overwritten before the other slot holds its successor.
 #[inline]
 pub(crate) fn rewrite_both<M: Memory>(
     memory: &M,
@@ -252,12 +255,21 @@ pub(crate) fn rewrite_both<M: Memory>(
     version: u32,
     body: &Body,
 ) -> u32 {
-    let (first, second) = (version.wrapping_add(1), version.wrapping_add(2));
+    let last = at + u64::from(version % 2) * SLOT_BYTES;
+    let first = after(version, &look(memory, last, nonce));
+    let second = first.wrapping_add(1);
     if !sings(Canary::SecondCopy) {
         rewrite(memory, at, nonce, first, body);
     }
     rewrite(memory, at, nonce, second, body);
     second
+}
+
+/// The version to store first, where the place of the one stored last shows `last`: the next one, or
+/// the one after it, whose place is the same, if nothing can be read there.
+pub(crate) fn after<T>(version: u32, last: &Look<T>) -> u32 {
+    let is_lost = !matches!(last, Look::Found(..));
+    version.wrapping_add(if is_lost { 2 } else { 1 })
 }
 
 /// Reads a mutable row: the newest `(version, body)`, or nothing when it was never written.

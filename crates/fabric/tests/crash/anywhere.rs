@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Faults, Geometry, Outage, Power, Region, Simulated};
+use embar_fabric::{Device, Faults, Geometry, Outage, Power, Region, Simulated};
 
 use crate::common::{Cluster, small};
 
@@ -10,16 +10,22 @@ use crate::common::{Cluster, small};
 const ACCESSES_MAX: u64 = 5000;
 
 /// The life of the process that is going to die.
-pub struct Life {
+pub struct Life<'a> {
+    control: &'a Device,
     power: Power,
     accesses: u64,
     outage: Outage,
 }
 
-impl Life {
+impl Life<'_> {
     /// From now on its accesses are counted.
     pub fn begin_to_end(&self) {
         self.power.fail_after(self.accesses, self.outage);
+    }
+
+    /// Control memory loses a line.
+    pub fn lose(&self, at: u64) {
+        self.control.damage(at, |line| line.fill(0xC3));
     }
 
     /// What was done before this call is done for good: others may have been told of it.
@@ -73,6 +79,7 @@ fn dies<P>(
     };
     let (control, region) = on(accesses * 2 + 1, &power);
     let life = Life {
+        control: &cluster.control,
         power: power.clone(),
         accesses,
         outage,

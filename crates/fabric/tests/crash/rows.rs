@@ -1,11 +1,28 @@
-//! A candidate dies while it stores a row: the old one is there, or the new one.
+//! A writer dies while it stores a row or a cell, of which one copy may be lost before: the old one is
+//! there, or the new one.
 
-use embar_fabric::{GoiRoot, LaneGrant, Region, SequencerRow, SessionRow, Simulated};
+use embar_fabric::layout::TableId;
+use embar_fabric::slot::SLOT_BYTES;
+use embar_fabric::{GoiRoot, LaneGrant, Layout, Region, SequencerRow, SessionRow, Simulated};
 
-use crate::anywhere::die_anywhere;
+use crate::anywhere::{die_anywhere, geometry};
 
-/// Stores version 1, dies while it stores 2 and 3; its successor stores 4.
+/// As [`dies_storing`], with both copies whole, and without each of `copies`, by offset.
 fn old_or_new<T: PartialEq + std::fmt::Debug>(
+    copies: [u64; 2],
+    store: impl Fn(&Region<Simulated>, std::ops::Range<u32>, &mut dyn FnMut(u32)),
+    read: impl Fn(&Region<Simulated>) -> Option<T>,
+    row: impl Fn(u32) -> T,
+) {
+    dies_storing(None, &store, &read, &row);
+    for copy in copies {
+        dies_storing(Some(copy), &store, &read, &row);
+    }
+}
+
+/// Stores version 1, loses what is at `lost`, dies while it stores 2 and 3; its successor stores 4.
+fn dies_storing<T: PartialEq + std::fmt::Debug>(
+    lost: Option<u64>,
     store: impl Fn(&Region<Simulated>, std::ops::Range<u32>, &mut dyn FnMut(u32)),
     read: impl Fn(&Region<Simulated>) -> Option<T>,
     row: impl Fn(u32) -> T,
@@ -15,6 +32,7 @@ fn old_or_new<T: PartialEq + std::fmt::Debug>(
             let mut stored = 1;
             store(region, 1..4, &mut |version| {
                 if version == 1 {
+                    lost.iter().for_each(|at| life.lose(*at));
                     life.begin_to_end();
                 } else if life.lasts() {
                     stored = version;
@@ -36,6 +54,17 @@ fn old_or_new<T: PartialEq + std::fmt::Debug>(
     );
 }
 
+/// Where the copies lie of an entry of a table.
+fn copies_of(table: TableId, entry: u64) -> [u64; 2] {
+    let table = Layout::new(&geometry()).tables()[table as usize];
+    let at = table.offset + entry * table.entry_bytes;
+    let copy_bytes = match table.id {
+        TableId::Cells => table.entry_bytes / 2,
+        _ => SLOT_BYTES,
+    };
+    [at, at + copy_bytes]
+}
+
 #[test]
 fn a_session() {
     let session = |version: u32| SessionRow {
@@ -46,6 +75,7 @@ fn a_session() {
         ..Default::default()
     };
     old_or_new(
+        copies_of(TableId::Sessions, 3),
         |region, versions, stored| {
             let mut table = region.session_table(&region.claim_unlocked(0));
             for version in versions {
@@ -67,6 +97,7 @@ fn a_candidate() {
         ..Default::default()
     };
     old_or_new(
+        copies_of(TableId::Sequencers, 1),
         |region, versions, stored| {
             let mut row = region.sequencer_row_writer(&region.claim_unlocked(2));
             for version in versions {
@@ -89,6 +120,7 @@ fn a_grant() {
         ..Default::default()
     };
     old_or_new(
+        copies_of(TableId::LaneGrants, 1),
         |region, versions, stored| {
             let mut row = region.lane_grant_writer(&region.claim_unlocked(0), 1, 0);
             for version in versions {
@@ -110,6 +142,7 @@ fn a_root() {
         ..Default::default()
     };
     old_or_new(
+        copies_of(TableId::GoiRoots, 1),
         |region, versions, stored| {
             let mut row = region.goi_root_writer(&region.claim_unlocked(0), 1);
             for version in versions {
@@ -119,5 +152,21 @@ fn a_root() {
         },
         |region| region.goi_root(0, 1).found(),
         root,
+    );
+}
+
+#[test]
+fn a_cell() {
+    old_or_new(
+        copies_of(TableId::Cells, 1),
+        |region, versions, stored| {
+            let mut cells = region.cell_writer(&region.claim_unlocked(0));
+            for version in versions {
+                cells.store(1, &[version as u8; 300]).expect("it fits");
+                stored(version);
+            }
+        },
+        |region| region.cells().load(1).found().map(|(_, payload)| payload),
+        |version| vec![version as u8; 300],
     );
 }
