@@ -46,7 +46,7 @@ pub enum TableId {
     GoiRoots,
     /// [`LaneGrant`]s, per area and lane.
     LaneGrants,
-    /// [`Notice`]s, per area and lane.
+    /// [`Notice`]s, per area and lane, each kept twice.
     Notices,
     /// [`SessionRow`]s and their [`SessionOwner`]s, per area.
     Sessions,
@@ -140,11 +140,12 @@ impl TableId {
             | Self::Sequencers
             | Self::GoiRoots
             | Self::LaneGrants
+            | Self::Notices
             | Self::Attached
             | Self::NewsCounts => PAIR_BYTES,
             Self::Sessions => SESSION_BYTES,
             Self::Cells => CELL_BYTES,
-            Self::LaneSlots | Self::Notices | Self::NewsLines => SLOT_BYTES,
+            Self::LaneSlots | Self::NewsLines => SLOT_BYTES,
             Self::IndexPages | Self::GoiPages => INDEX_PAGE_BYTES,
         }
     }

@@ -4,8 +4,9 @@
 //! writer never has more records unanswered than the ring has slots, so the sequencer never
 //! overwrites a notice that was not read, and needs not to be told how far it was read.
 //!
-//! The newest notice may be lost whole, and its place shows nothing then. So each grant of the lane
-//! says how many there are: it is stored after them, and kept twice.
+//! A notice is kept twice, as nobody else can tell what it said. The newest one may be lost whole, and
+//! its place shows nothing then. So each grant of the lane says how many there are: it is stored after
+//! them.
 
 use crate::memory::Memory;
 use crate::records::{Notice, Record};
@@ -15,20 +16,23 @@ use crate::slot::Seen;
 /// The sequencer's end.
 #[derive(Debug)]
 pub struct NoticeWriter<M> {
-    ring: Ring<M>,
+    copies: [Ring<M>; 2],
     next: u64,
 }
 
 impl<M: Memory> NoticeWriter<M> {
     /// Goes on above everything that was ever written here.
-    pub(crate) fn attach(ring: Ring<M>) -> Self {
-        let next = ring.above_all();
-        Self { ring, next }
+    pub(crate) fn attach(copies: [Ring<M>; 2]) -> Self {
+        let next = copies[0].above_all().max(copies[1].above_all());
+        Self { copies, next }
     }
 
     /// Publishes a notice; on return its reader sees it.
     pub fn publish(&mut self, notice: &Notice) {
-        self.ring.publish(self.next, &notice.to_body());
+        let body = notice.to_body();
+        for copy in &self.copies {
+            copy.publish(self.next, &body);
+        }
         self.next += 1;
     }
 
@@ -41,18 +45,31 @@ impl<M: Memory> NoticeWriter<M> {
 /// The lane writer's end.
 #[derive(Debug)]
 pub struct NoticeReader<M> {
-    ring: Ring<M>,
+    copies: [Ring<M>; 2],
     next: u64,
 }
 
 impl<M: Memory> NoticeReader<M> {
-    pub(crate) fn attach(ring: Ring<M>, next: u64) -> Self {
-        Self { ring, next }
+    pub(crate) fn attach(copies: [Ring<M>; 2], next: u64) -> Self {
+        Self { copies, next }
     }
 
-    /// The next notice, if it is there, without taking it.
-    pub fn peek(&self) -> Seen<Notice> {
-        let seen = self.ring.observe_closely(self.next);
+    /// The next notice, if it is there, without taking it. `told` is how many there are at least: one of
+    /// those that nobody can read in either place is damaged.
+    pub fn peek(&self, told: u64) -> Seen<Notice> {
+        let is_told = self.next < told;
+        let [first, second] = &self.copies;
+        let seen = match first.observe_closely(self.next) {
+            // The second copy is never there before the first one.
+            Seen::Nothing if !is_told => Seen::Nothing,
+            Seen::Found(body) => Seen::Found(body),
+            Seen::Nothing | Seen::Damaged => match second.observe_closely(self.next) {
+                Seen::Found(body) => Seen::Found(body),
+                Seen::Nothing | Seen::Damaged if is_told => Seen::Damaged,
+                // It may still be on its way.
+                Seen::Nothing | Seen::Damaged => Seen::Nothing,
+            },
+        };
         seen.map(|body| Notice::from_body(&body))
     }
 

@@ -8,13 +8,15 @@
 use std::sync::Arc;
 
 use crate::memory::Memory;
-use crate::slot::{self, Body, Look, SLOT_BYTES, Seen};
+use crate::slot::{self, Body, Look, Seen};
 
 /// Where one ring lies.
 #[derive(Debug)]
 pub(crate) struct Ring<M> {
     pub memory: Arc<M>,
     pub slots_at: u64,
+    /// Bytes from each slot to the next one.
+    pub stride: u64,
     pub slots: u32,
     pub nonce: u32,
 }
@@ -23,7 +25,7 @@ impl<M: Memory> Ring<M> {
     /// Where a number lies, and its lap.
     fn place(&self, number: u64) -> (u64, u32) {
         let slots = u64::from(self.slots);
-        let at = self.slots_at + number % slots * SLOT_BYTES;
+        let at = self.slots_at + number % slots * self.stride;
         (at, (number / slots + 1) as u32)
     }
 
@@ -71,7 +73,7 @@ impl<M: Memory> Ring<M> {
     fn numbers(&self) -> impl Iterator<Item = u64> {
         let slots = u64::from(self.slots);
         (0..slots).filter_map(move |i| {
-            let at = self.slots_at + i * SLOT_BYTES;
+            let at = self.slots_at + i * self.stride;
             let (lap, _) = slot::peek(&*self.memory, at, self.nonce).found()?;
             Some(u64::from(lap.checked_sub(1)?) * slots + i)
         })

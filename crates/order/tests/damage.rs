@@ -50,6 +50,13 @@ impl World {
         region.expect("it was formatted")
     }
 
+    /// Overwrites one of the two lines of an entry that is kept twice.
+    fn destroy_copy(&self, table: TableId, entry: u64, copy: u64) {
+        let table = self.layout.tables()[table as usize];
+        let at = table.offset + entry * table.entry_bytes + copy * LINE_BYTES;
+        self.control.damage(at, |bytes| bytes.fill(0xC3));
+    }
+
     /// Overwrites an entry of a table.
     fn destroy(&self, table: TableId, entry: u64) {
         let table = self.layout.tables()[table as usize];
@@ -255,9 +262,21 @@ fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
     broker.poll(&mut events);
     assert_eq!(told(&events), [(0, NoticeKind::Opened)]);
 
-    broker.submit(0, open(1), 1).expect("there is room");
+    for (copy, tag) in [(0, 1_u32), (1, 2)] {
+        events.clear();
+        broker
+            .submit(0, open(tag.into()), tag)
+            .expect("there is room");
+        sequencer.step(0, &|_| true);
+        world.destroy_copy(TableId::Notices, 16 + u64::from(tag), copy);
+        broker.poll(&mut events);
+        assert_eq!(told(&events).len(), 1, "copy {copy} is lost");
+        assert!(!broker.is_in_doubt());
+    }
+
+    broker.submit(0, open(3), 3).expect("there is room");
     sequencer.step(0, &|_| true);
-    world.destroy(TableId::Notices, 16 + 1);
+    world.destroy(TableId::Notices, 16 + 3);
     broker.poll(&mut events);
     assert!(broker.is_in_doubt());
 }

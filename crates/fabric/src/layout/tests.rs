@@ -70,7 +70,7 @@ fn last_entries_of_areas_lie_inside_their_tables() {
         ),
         (
             TableId::Notices,
-            layout.notices(area, row, lane) + lane_bytes,
+            layout.notices(area, row, lane) + 2 * lane_bytes,
         ),
         (
             TableId::Sessions,

@@ -18,14 +18,24 @@ use crate::ring::Ring;
 use crate::rows::RowWriter;
 use crate::sessions::{OWNER_AT, SESSION_BYTES, SessionTable};
 use crate::sleeper::Sleeper;
-use crate::slot::Seen;
+use crate::slot::{PAIR_BYTES, SLOT_BYTES, Seen};
 use crate::sync::fence;
 
 impl<M: Memory> Region<M> {
     fn ring(&self, slots_at: u64) -> Ring<M> {
+        self.ring_of(slots_at, SLOT_BYTES)
+    }
+
+    /// Both copies of a ring whose records are kept twice, next to each other.
+    fn twin_rings(&self, pairs_at: u64) -> [Ring<M>; 2] {
+        [0, SLOT_BYTES].map(|copy| self.ring_of(pairs_at + copy, PAIR_BYTES))
+    }
+
+    fn ring_of(&self, slots_at: u64, stride: u64) -> Ring<M> {
         Ring {
             memory: Arc::clone(&self.parts.control),
             slots_at,
+            stride,
             slots: self.geometry().lane_slots,
             nonce: self.parts.nonce,
         }
@@ -80,13 +90,13 @@ impl<M: Memory> Region<M> {
     /// The claimed candidate's notices to a lane.
     pub fn notice_writer(&self, claim: &Claim, row: u16, lane: u16) -> NoticeWriter<M> {
         let at = self.parts.layout.notices(self.area(claim), row, lane);
-        NoticeWriter::attach(self.ring(at))
+        NoticeWriter::attach(self.twin_rings(at))
     }
 
     /// An area's notices to a lane, from number `from` on.
     pub fn notice_reader(&self, area: u16, row: u16, lane: u16, from: u64) -> NoticeReader<M> {
         let at = self.parts.layout.notices(area, row, lane);
-        NoticeReader::attach(self.ring(at), from)
+        NoticeReader::attach(self.twin_rings(at), from)
     }
 
     /// The claimed candidate's row.

@@ -18,8 +18,12 @@ fn tell<M: Memory>(writer: &mut NoticeWriter<M>) {
 }
 
 fn take<M: Memory>(reader: &mut NoticeReader<M>) -> Option<Notice> {
-    let found = reader.peek().found()?;
-    assert_eq!(reader.peek().found(), Some(found), "to look is not to take");
+    let found = reader.peek(0).found()?;
+    assert_eq!(
+        reader.peek(0).found(),
+        Some(found),
+        "to look is not to take"
+    );
     reader.advance();
     Some(found)
 }

@@ -121,7 +121,7 @@ fn notices_end_with_a_whole_one_and_the_next_epoch_goes_on() {
             let there = another_host();
             let mut reader = there.notice_reader(0, 1, 0, 3);
             let mut end = 3;
-            while let Some(found) = reader.peek().found() {
+            while let Some(found) = reader.peek(0).found() {
                 assert_eq!(found, notice(end));
                 reader.advance();
                 end += 1;
@@ -131,7 +131,7 @@ fn notices_end_with_a_whole_one_and_the_next_epoch_goes_on() {
             let mut notices = next.notice_writer(&next.claim_unlocked(0), 1, 0);
             assert_eq!(notices.next(), end);
             notices.publish(&notice(end));
-            assert_eq!(reader.peek().found(), Some(notice(end)));
+            assert_eq!(reader.peek(0).found(), Some(notice(end)));
         },
     );
 }

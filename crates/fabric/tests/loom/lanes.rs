@@ -1,6 +1,7 @@
 //! Lanes, notices, and who sleeps.
 
 use embar_fabric::layout::TableId;
+use embar_fabric::slot::SLOT_BYTES;
 use embar_fabric::{LaneGrant, LaneReader, Notice, PbrRecord};
 use loom::sync::{Arc, Notify};
 
@@ -95,8 +96,11 @@ fn no_notice_is_overwritten_before_it_is_read() {
     explore_region(
         |layout| {
             let lane = record_at(entry(layout, TableId::LaneSlots, 2));
-            let notices = record_at(entry(layout, TableId::Notices, 2));
-            lane.chain(notices)
+            let notices = entry(layout, TableId::Notices, 2);
+            let copies = [notices, notices + SLOT_BYTES]
+                .into_iter()
+                .flat_map(record_at);
+            lane.chain(copies)
         },
         |region| {
             let (broker, head) = (region.claim_unlocked(1), region.claim_unlocked(0));
@@ -109,13 +113,13 @@ fn no_notice_is_overwritten_before_it_is_read() {
             let mut told = region.notice_reader(0, 1, 0, 0);
             let thread = spawn_roomy(move || {
                 assert_eq!(
-                    told.peek().found(),
+                    told.peek(0).found(),
                     Some(notice(0)),
                     "answered and not read yet"
                 );
                 told.advance();
                 lane.publish(2, &record(2));
-                assert_eq!(told.peek().found(), Some(notice(1)));
+                assert_eq!(told.peek(0).found(), Some(notice(1)));
                 told.advance();
                 told
             });
@@ -130,10 +134,10 @@ fn no_notice_is_overwritten_before_it_is_read() {
             }
             let mut told = thread.join().unwrap();
             for n in 2..answered {
-                assert_eq!(told.peek().found(), Some(notice(n)));
+                assert_eq!(told.peek(0).found(), Some(notice(n)));
                 told.advance();
             }
-            assert_eq!(told.peek().found(), None);
+            assert_eq!(told.peek(0).found(), None);
         },
     );
 }

@@ -284,13 +284,17 @@ impl<M: Memory, T> Lane<M, T> {
         let notices = self
             .notices
             .get_or_insert_with(|| region.notice_reader(reign.area, row, lane, grant.notices));
-        let is_told = |number| number < grant.told && !sings(Canary::NoticeCount);
+        let told = if sings(Canary::NoticeCount) {
+            0
+        } else {
+            grant.told
+        };
         let read = self.looked.notices.len();
         while self.looked.notices.len() - read < self.unsettled {
-            match notices.peek() {
+            match notices.peek(told) {
                 Seen::Found(notice) => self.looked.notices.push(notice),
-                Seen::Nothing if !is_told(notices.next()) => break,
-                Seen::Nothing | Seen::Damaged => {
+                Seen::Nothing => break,
+                Seen::Damaged => {
                     self.looked.unreadable = true;
                     break;
                 }

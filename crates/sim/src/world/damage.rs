@@ -132,11 +132,13 @@ impl World {
         Ok(())
     }
 
-    /// The newest line of a lane of this row, or of what was said of one, is lost now and then.
+    /// The newest entry of a lane of this row, or of what was said of one, is lost now and then.
     pub(super) fn lose_unread(&mut self, table: TableId, row: u16) {
         if self.healed || !self.random.one_in(self.plan.faults.lose_unread) {
             return;
         }
+        let layout = Layout::new(&self.plan.geometry);
+        let lines = 0..layout.tables()[table as usize].entry_bytes / LINE_BYTES;
         let newest = self.newest_lines(table, row);
         let Some(at) = newest.get(self.random.below(newest.len().max(1) as u64) as usize) else {
             return;
@@ -147,18 +149,27 @@ impl World {
         } else {
             BODY_BYTES
         };
-        self.devices.control.damage(*at, |line| {
-            line[..bytes].fill(GARBAGE);
-        });
+        // Of what is kept twice, now and then both copies: nobody then knows what it said.
+        let first = self.random.below(lines.end);
+        let lines = if self.random.one_in(2) {
+            lines
+        } else {
+            first..first + 1
+        };
+        for line in lines {
+            self.devices.control.damage(at + line * LINE_BYTES, |line| {
+                line[..bytes].fill(GARBAGE);
+            });
+        }
         *self.damaged.entry(table.name()).or_default() += 1;
         self.figures.lost_unread += 1;
         let name = table.name();
         self.note(format_args!(
-            "{name}: the line at {at} is lost, as the newest of broker {row}"
+            "{name}: what is at {at} is lost, as the newest of broker {row}"
         ));
     }
 
-    /// The newest line of each ring that a table has for a row's lanes.
+    /// The newest entry of each ring that a table has for a row's lanes.
     fn newest_lines(&self, table: TableId, row: u16) -> Vec<u64> {
         let geometry = &self.plan.geometry;
         let layout = Layout::new(geometry);
@@ -167,7 +178,7 @@ impl World {
         let of_row = |ring: &u64| ring / lanes % u64::from(geometry.brokers) == u64::from(row);
         let (control, nonce) = (self.devices.control.view(), self.devices.raw().nonce());
         let newest = |ring: u64| {
-            let lines = (0..slots).map(|i| table.offset + (ring * slots + i) * LINE_BYTES);
+            let lines = (0..slots).map(|i| table.offset + (ring * slots + i) * table.entry_bytes);
             let laps =
                 lines.filter_map(|at| Some((slot::peek(&control, at, nonce).found()?.0, at)));
             laps.max().map(|(_, at)| at)
