@@ -16,6 +16,7 @@
 
 mod block;
 mod chain;
+mod claims;
 mod doubt;
 mod elsewhere;
 mod export;

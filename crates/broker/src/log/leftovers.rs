@@ -15,6 +15,7 @@ use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::Log;
+use super::claims::peek;
 use super::intact::is_header_of;
 use super::order::void;
 
@@ -54,15 +55,8 @@ impl<M: Memory> Log<M> {
     /// Whether the header of the batch is there that `record` points to, in memory that is free. What
     /// lies in memory that is kept is known by other records.
     fn is_headed(&self, record: &PbrRecord) -> bool {
-        let headed = || {
-            let order = record.extent_order();
-            let (start, end) = Blog::<M>::locate(record.blog_at, record.len, order)?;
-            let mut extent = self.blog.allocate_at(start, order)?;
-            extent.set_cursor(end);
-            let header = extent.span(record.blog_at, BATCH_HEADER_BYTES as u32)?;
-            Some(header.with_bytes(|bytes| is_header_of(bytes, record)))
-        };
-        headed().unwrap_or(false)
+        let place = (record.blog_at, record.len, record.extent_order());
+        peek(&self.blog, place, |bytes| is_header_of(bytes, record)).unwrap_or(false)
     }
 
     /// Calls `each` with every batch that is still in the lanes.

@@ -228,8 +228,9 @@ impl<M: Memory> Log<M> {
         }
         let first = self.first_elsewhere(topic.id);
         let found = self.region.window(self.claim.row(), topic.cell());
+        let is_there = found.found().is_some_and(|window| window.chain == topic.id);
         // Of a topic that is new nothing can be missing.
-        let is_unsure = found.is_damaged() && self.ordering.entered == Entered::NotYet;
+        let is_unsure = !is_there && self.ordering.entered == Entered::NotYet;
         let window = self.region.window_writer(&self.claim, topic.cell());
         let window = (window.telling(self.elsewhere.told()), is_unsure);
         let named = (topic.id, topic.order);

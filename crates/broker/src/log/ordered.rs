@@ -14,10 +14,10 @@ use embar_fabric::blog::{Extent, Span};
 use embar_fabric::memory::Memory;
 use embar_fabric::window::WindowWriter;
 use embar_wire::batch::BatchHeader;
-use embar_wire::limits::MAX_BATCH_BYTES;
 
 use super::Place;
 use super::chain::Evicted;
+use super::claims::Told;
 use super::extents::{Extents, Oldest};
 
 /// One batch of the order.
@@ -59,12 +59,7 @@ impl<M: Memory> Entry<M> {
 
     /// The header that `bytes` begin with, if it is that of this batch.
     pub fn header_in(&self, bytes: &[u8], topic: u32) -> Option<BatchHeader> {
-        let header = BatchHeader::parse(bytes, MAX_BATCH_BYTES).ok()?;
-        let found = (header.producer(), header.sequence(), header.topic());
-        let lengths = (header.frame_len(), header.message_count());
-        let same =
-            found == (self.producer, self.sequence, topic) && lengths == (self.len, self.count);
-        same.then_some(header)
+        Told::in_order(self).header_in(bytes, topic)
     }
 }
 
@@ -231,10 +226,11 @@ impl<M: Memory> Ordered<M> {
         None
     }
 
-    /// Recovery: gives the entries of this broker their bytes.
-    pub fn adopt_spans(&mut self, row: u16, mut span: impl FnMut(&Entry<M>) -> Option<Span<M>>) {
-        for entry in self.entries.iter_mut().filter(|e| e.row == row) {
-            entry.span = span(entry);
+    /// Recovery: gives the entries of this broker their bytes, each what is there of it.
+    pub fn adopt_spans(&mut self, row: u16, spans: impl Iterator<Item = Option<Span<M>>>) {
+        let own = self.entries.iter_mut().filter(|e| e.row == row);
+        for (entry, span) in own.zip(spans) {
+            entry.span = span;
             if entry.span.is_some() {
                 self.bytes += u64::from(entry.len);
                 self.batches += 1;

@@ -8,6 +8,7 @@ mod damage;
 mod export;
 mod paused;
 mod refusals;
+mod several;
 mod shares;
 mod thread;
 mod windows;

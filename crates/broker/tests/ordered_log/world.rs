@@ -64,11 +64,14 @@ pub fn topics() -> Vec<Topic> {
         .into()
 }
 
+/// What reads as damaged.
+const GARBAGE: u64 = 0xC3C3_C3C3_C3C3_C3C3;
+
 /// What is there is there no more.
-fn overwrite(device: &Device, range: Range<u64>) {
+fn overwrite(device: &Device, range: Range<u64>, word: u64) {
     let vandal = device.host(4);
     let words = range.clone().step_by(8);
-    words.for_each(|at| vandal.store(at, 0xC3C3_C3C3_C3C3_C3C3));
+    words.for_each(|at| vandal.store(at, word));
     vandal.write_back(range.start, range.end - range.start);
     vandal.fence();
 }
@@ -156,28 +159,37 @@ impl World {
 
     /// Both copies of the window that a broker keeps of a topic.
     pub fn lose_window(&self, row: u16, topic: u32) {
+        self.fill("windows", self.window_at(row, topic), GARBAGE);
+    }
+
+    /// They read as if they had never been written.
+    pub fn blank_window(&self, row: u16, topic: u32) {
+        self.fill("windows", self.window_at(row, topic), 0);
+    }
+
+    fn window_at(&self, row: u16, topic: u32) -> Range<u64> {
         let cells = u64::from(self.layout.geometry().topics);
         let window = u64::from(row) * cells + u64::from(cell_of(topic));
-        self.lose("windows", 128 * window..128 * (window + 1));
+        128 * window..128 * (window + 1)
     }
 
     /// All of a broker's index.
     pub fn lose_index(&self, row: u16) {
         let bytes = u64::from(self.layout.geometry().index_pages) * 4096;
         let row = u64::from(row - 1);
-        self.lose("index pages", bytes * row..bytes * (row + 1));
+        self.fill("index pages", bytes * row..bytes * (row + 1), GARBAGE);
     }
 
     /// The middle of the first batch in a broker's memory.
     pub fn lose_payload(&self, row: u16) {
-        overwrite(&self.blogs[usize::from(row) - 1], 64..128);
+        overwrite(&self.blogs[usize::from(row) - 1], 64..128, GARBAGE);
     }
 
-    fn lose(&self, table: &str, range: Range<u64>) {
+    fn fill(&self, table: &str, range: Range<u64>, word: u64) {
         let mut tables = self.layout.tables().iter();
         let found = tables.find(|it| it.id.name() == table);
         let at = found.expect("there is such a table").offset;
-        overwrite(&self.control, at + range.start..at + range.end);
+        overwrite(&self.control, at + range.start..at + range.end, word);
     }
 
     /// What a broker says that it keeps of a topic, if that can be read.
@@ -257,6 +269,7 @@ impl World {
             log,
             meter: embar_meter::Profile::new(&embar_broker::profile::SCHEMA).recorder(),
             submitted: 0,
+            now: WallNs(self.lives.get() << 32),
             power,
             memories,
         }
@@ -321,6 +334,8 @@ pub struct Broker {
     pub log: Log<Simulated>,
     meter: Recorder,
     submitted: u64,
+    /// What its clock says.
+    pub now: WallNs,
     pub power: Power,
     memories: Vec<Arc<Simulated>>,
 }
@@ -336,6 +351,12 @@ impl Broker {
             .iter()
             .for_each(|memory| memory.settle_outage());
         was_dead
+    }
+
+    /// Later than before.
+    fn now(&mut self) -> WallNs {
+        self.now.0 += 1;
+        self.now
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -380,14 +401,10 @@ impl Broker {
     pub fn submit(&mut self, session: &Session, sequence: u64, bytes: usize) -> Ticket {
         let ticket = self.ticket();
         let (claimed, header) = self.received(session, sequence, bytes);
-        let taken = self.log.submit(
-            claimed,
-            header,
-            session.slot,
-            ticket,
-            WallNs(2),
-            &self.meter,
-        );
+        let now = self.now();
+        let taken = self
+            .log
+            .submit(claimed, header, session.slot, ticket, now, &self.meter);
         assert!(taken, "the topic is there");
         ticket
     }
@@ -401,7 +418,8 @@ impl Broker {
             epoch: 0,
         };
         let (claimed, header) = self.received(&session, sequence, bytes);
-        let appended = self.log.append(claimed, header, WallNs(2), &self.meter);
+        let now = self.now();
+        let appended = self.log.append(claimed, header, now, &self.meter);
         appended.expect("the topic is there")
     }
 
