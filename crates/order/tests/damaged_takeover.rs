@@ -103,13 +103,21 @@ fn take_over(region: &Region<Simulated>) -> Sequencer<Simulated> {
 
 #[test]
 fn a_chain_that_ended_stays_so_wherever_its_successors_die() {
-    // The page that holds the records, and the root that leads to it.
+    // The page that holds the records, the root that leads to it, and the rest of what names the chain.
     let (header, root) = ((TableId::GoiPages, 64), (TableId::GoiRoots, 128));
-    for (outage, (table, bytes)) in [(Outage::Process, header), (Outage::Host, root)] {
+    let windows = (TableId::Windows, 256);
+    let losses = [
+        (Outage::Process, vec![header]),
+        (Outage::Host, vec![root]),
+        (Outage::Process, vec![root, windows]),
+    ];
+    for (outage, lost) in losses {
         let mut accesses = 0;
         loop {
             let world = World::new();
-            world.destroy(table, bytes);
+            for (table, bytes) in &lost {
+                world.destroy(*table, *bytes);
+            }
             let power = Power::default();
             let (control, region) = world.host(2 * accesses + 1, &power);
             power.fail_after(accesses, outage);

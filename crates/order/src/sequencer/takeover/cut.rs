@@ -10,18 +10,17 @@ use embar_fabric::{ChainStart, GoiPage, GoiReader, GoiRoot, Memory, PageRef, Reg
 use super::Pulse;
 use crate::core::Core;
 
-/// The pages in use, by chain, epoch and first position. They are looked at when first one is looked for.
+/// The pages in use, by chain, epoch and first position. They are looked at when one is first looked for.
 #[derive(Default)]
 struct Opened(Option<HashMap<(u32, u32, u64), u32>>);
 
 impl Opened {
-    fn find<M: Memory>(
+    fn all<M: Memory>(
         &mut self,
         pages: &GoiReader<M>,
-        beginning: (u32, u32, u64),
         pulse: &mut Pulse<M>,
-    ) -> Option<u32> {
-        let found = self.0.get_or_insert_with(|| {
+    ) -> &HashMap<(u32, u32, u64), u32> {
+        self.0.get_or_insert_with(|| {
             let in_use = (0..pages.pages()).filter_map(|page| {
                 pulse.step();
                 let (_, header) = pages.page(page).found()?;
@@ -29,8 +28,27 @@ impl Opened {
                 (header.in_use == 1).then_some((beginning, page))
             });
             in_use.collect()
-        });
-        found.get(&beginning).copied()
+        })
+    }
+
+    fn find<M: Memory>(
+        &mut self,
+        pages: &GoiReader<M>,
+        beginning: (u32, u32, u64),
+        pulse: &mut Pulse<M>,
+    ) -> Option<u32> {
+        self.all(pages, pulse).get(&beginning).copied()
+    }
+
+    /// A chain that has pages.
+    fn chain<M: Memory>(
+        &mut self,
+        pages: &GoiReader<M>,
+        is_wanted: impl Fn(u32) -> bool,
+        pulse: &mut Pulse<M>,
+    ) -> Option<u32> {
+        let mut chains = self.all(pages, pulse).keys().map(|(chain, ..)| *chain);
+        chains.find(|chain| is_wanted(*chain))
     }
 }
 
@@ -49,7 +67,12 @@ pub(super) fn cut<M: Memory>(
     for cell in 0..region.geometry().topics {
         let cut = match region.goi_root(area, cell) {
             Seen::Nothing => continue,
-            Seen::Damaged => chain_of(region, cell, exists).map(lost),
+            Seen::Damaged => {
+                let is_its_own = |chain| cell_of(chain) == cell && exists(chain);
+                let told = chain_in_windows(region, cell, is_its_own);
+                let lost_chain = told.or_else(|| opened.chain(&pages, is_its_own, pulse));
+                lost_chain.map(lost)
+            }
             Seen::Found(root) => {
                 let is_one = root.epoch > 0 && cell_of(root.chain) == cell && exists(root.chain);
                 is_one.then(|| cut_chain((&pages, area), &root, &mut opened, core, pulse))
@@ -68,12 +91,14 @@ pub(super) fn cut<M: Memory>(
 }
 
 /// The chain of a cell whose root is lost, as brokers know it.
-fn chain_of<M: Memory>(region: &Region<M>, cell: u16, exists: &dyn Fn(u32) -> bool) -> Option<u32> {
+fn chain_in_windows<M: Memory>(
+    region: &Region<M>,
+    cell: u16,
+    is_its_own: impl Fn(u32) -> bool,
+) -> Option<u32> {
     let rows = region.geometry().data_rows();
-    let mut windows = rows.filter_map(|row| region.window(row, cell).found());
-    windows
-        .find(|window| cell_of(window.chain) == cell && exists(window.chain))
-        .map(|window| window.chain)
+    let windows = rows.filter_map(|row| region.window(row, cell).found());
+    windows.map(|it| it.chain).find(|chain| is_its_own(*chain))
 }
 
 /// A chain of which nothing is known.
