@@ -5,7 +5,7 @@
 //! checked against its bytes all the same; positions must never change, so
 //! after a damaged batch only what lies above it is kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use embar_fabric::memory::Memory;
@@ -48,8 +48,16 @@ impl<M: Memory> Log<M> {
         topics: &[Topic],
     ) -> Self {
         let row = claim.row();
-        let mut found: BTreeMap<u32, Vec<IndexRecord>> =
-            region.index_reader(row).scan().into_iter().collect();
+        let index = region.index_reader(row);
+        let mut found: BTreeMap<u32, Vec<IndexRecord>> = index.scan().into_iter().collect();
+        let without_window = topics
+            .iter()
+            .filter(|topic| !topic.is_ordered() && region.window(row, topic.cell()).is_damaged());
+        // Nobody knows which offset is the next. The index is looked at before its writer gives pages back.
+        let unknown = without_window
+            .map(|topic| topic.id)
+            .filter(|id| !found.contains_key(id) || index.may_go_on(*id))
+            .collect();
         let blog = region.blog(claim);
         let total_bytes = blog.total_bytes();
         let geometry = region.geometry();
@@ -71,22 +79,21 @@ impl<M: Memory> Log<M> {
             recalls: 0,
             no_block: None,
             recovered: Recovered::default(),
-            unknown: BTreeSet::new(),
+            unknown,
             unsure: Vec::new(),
         };
         for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
             let records = found.remove(&topic.id).unwrap_or_default();
             let window = region.window(row, topic.cell());
-            let is_damaged = window.is_damaged();
             match window.found().filter(|w| w.chain == topic.id) {
                 Some(window) => log.restore(topic, window, &records),
+                // Its window stays as it is: the next life must not take it for an empty one.
+                None if log.unknown.contains(&topic.id) => {
+                    log.index.drop_chain(topic.id);
+                    log.chains.insert(topic.id, log.chain_of(topic));
+                }
                 // Whoever has records had a window.
                 None if !records.is_empty() => log.unsure.push((topic.clone(), records)),
-                // Its window stays as it is: the next life must not take it for an empty one.
-                None if is_damaged => {
-                    log.chains.insert(topic.id, log.chain_of(topic));
-                    log.unknown.insert(topic.id);
-                }
                 None => log.open_topic(topic),
             }
         }

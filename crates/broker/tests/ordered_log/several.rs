@@ -1,7 +1,7 @@
-//! Windows of several topics that are lost at once: what the records of one tell of may lie where another one
-//! has its batches by now.
+//! Several records that are lost at once. Windows of several topics: what the records of one tell of may lie
+//! where another one has its batches by now. A window and parts of the index.
 
-use embar_broker::log::Answer;
+use embar_broker::log::{Answer, NoRoom};
 use embar_fabric::Simulated;
 use embar_meter::random::SplitMix64;
 use embar_order::Sequencer;
@@ -137,6 +137,51 @@ fn a_topic_whose_block_went_to_another_one_as_the_clock_was_set_back_is_told() {
             let why = back.log.why_incomplete(by).expect("it is lost");
             assert!(why.contains("below 1 are lost"), "{why}");
         }
+    }
+}
+
+/// A broker's index has a full page of a topic, and one with so many records.
+const IN_LAST_PAGE: u64 = 10;
+
+/// A broker that stored that much and is gone.
+fn with_two_pages(world: &World) {
+    let mut sequencer = world.sequencer();
+    let mut dies = world.broker(1, &mut sequencer);
+    (0..63 + IN_LAST_PAGE).for_each(|number| assert_eq!(dies.append(number, 100), number));
+}
+
+#[test]
+fn offsets_are_not_given_twice_where_a_window_and_the_end_of_its_index_are_lost() {
+    // All of its last page, the header, all but the header, and the last record.
+    for lines in [0..64, 0..1, 1..64, IN_LAST_PAGE..IN_LAST_PAGE + 1] {
+        let world = World::new();
+        with_two_pages(&world);
+        world.lose_window(1, KEPT);
+        world.lose_index_page(1, 1, lines.clone());
+        for life in 0..2 {
+            let mut sequencer = world.sequencer();
+            let mut back = world.broker(1, &mut sequencer);
+            let what = format!("lines {lines:?} of the page, life {life}");
+            let refused = back.refused(KEPT);
+            assert_eq!(refused, Some(NoRoom::Damaged), "{what}");
+            assert!(back.log.why_incomplete(KEPT).is_some(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_lies_below_is_told_where_a_window_and_the_beginning_of_its_index_are_lost() {
+    let world = World::new();
+    with_two_pages(&world);
+    world.lose_window(1, KEPT);
+    // All but the header.
+    world.lose_index_page(1, 0, 1..64);
+    for _ in 0..2 {
+        let mut sequencer = world.sequencer();
+        let back = world.broker(1, &mut sequencer);
+        assert_eq!(back.read(KEPT).len() as u64, IN_LAST_PAGE);
+        let why = back.log.why_incomplete(KEPT).expect("it is lost");
+        assert!(why.contains("below 63 are lost"), "{why}");
     }
 }
 

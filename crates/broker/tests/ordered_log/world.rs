@@ -175,9 +175,19 @@ impl World {
 
     /// All of a broker's index.
     pub fn lose_index(&self, row: u16) {
-        let bytes = u64::from(self.layout.geometry().index_pages) * 4096;
-        let row = u64::from(row - 1);
-        self.fill("index pages", bytes * row..bytes * (row + 1), GARBAGE);
+        let pages = self.layout.geometry().index_pages;
+        (0..pages).for_each(|page| self.lose_index_page(row, page, 0..64));
+    }
+
+    /// These lines of a page of a broker's index: the first one is its header.
+    pub fn lose_index_page(&self, row: u16, page: u32, lines: Range<u64>) {
+        let pages = self.layout.geometry().index_pages;
+        let at = 4096 * (u64::from(row - 1) * u64::from(pages) + u64::from(page));
+        self.fill(
+            "index pages",
+            at + 64 * lines.start..at + 64 * lines.end,
+            GARBAGE,
+        );
     }
 
     /// The middle of the first batch in a broker's memory.

@@ -1,8 +1,10 @@
 //! Reads a broker's index, from any process.
 
+use super::{Found, PAGE_RECORDS};
 use crate::memory::Memory;
 use crate::pages::Pages;
-use crate::records::IndexRecord;
+use crate::records::{IndexRecord, PageHeader};
+use crate::slot::Seen;
 
 /// Reads the index of one broker.
 #[derive(Debug)]
@@ -26,5 +28,24 @@ impl<M: Memory> IndexReader<M> {
             .map(|(chain, pages)| (chain, self.pages.read_chain(&pages).records))
             .filter(|(_, records)| !records.is_empty())
             .collect()
+    }
+
+    /// Whether a chain may have had more records, behind the last one that [`IndexReader::scan`] finds: what lies
+    /// there, or whose some page is, cannot be read.
+    pub fn may_go_on(&self, chain: u32) -> bool {
+        let pages = &self.pages;
+        if (0..pages.pages).any(|page| pages.header::<PageHeader>(page).is_damaged()) {
+            return true;
+        }
+        let own = pages.in_use().remove(&chain).unwrap_or_default();
+        let slots = |found: Found| (0..PAGE_RECORDS).rev().map(move |slot| (found, slot));
+        let mut behind = own.into_iter().rev().flat_map(slots);
+        let last = behind.find_map(|(found, slot)| {
+            match pages.slot::<IndexRecord>(found.page, slot, found.generation) {
+                Seen::Nothing => pages.is_damaged(found.page, slot).then_some(true),
+                seen => Some(seen.is_damaged()),
+            }
+        });
+        last.unwrap_or(false)
     }
 }
