@@ -331,7 +331,7 @@ pub struct Host {
     /// Its broker will find that it lacks something when it has joined.
     pub fails_to_serve: bool,
     /// What its broker said of its log.
-    pub claimed: Vec<(u64, u64)>,
+    pub claimed: Vec<(u32, u64, u64)>,
     /// Its log was full.
     pub log_is_full: bool,
 }

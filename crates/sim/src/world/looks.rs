@@ -2,6 +2,7 @@
 
 use super::World;
 use super::clients::GREEDY;
+use embar_broker::topics::Topic;
 use embar_fabric::canary::silently;
 
 use crate::check::bounds;
@@ -15,14 +16,16 @@ const LOOK_EVERY: u64 = 16;
 /// All retained bytes are looked at every so many turns.
 const REREAD_EVERY: u64 = 256;
 
-/// What a broker says of each topic: first and next offset.
-pub(super) fn claims(broker: &Broker, topics: &[embar_broker::topics::Topic]) -> Vec<(u64, u64)> {
+/// What a broker says of each topic: by its id, first and next offset.
+pub(super) fn claims(broker: &Broker, topics: &[Topic]) -> Vec<(u32, u64, u64)> {
     if !broker.node.takes_data() {
         return Vec::new();
     }
     let log = broker.node.log();
-    let kept = topics.iter().map(|t| log.kept(t.id).unwrap_or_default());
-    kept.map(|kept| (kept.first, kept.next)).collect()
+    let kept = topics
+        .iter()
+        .map(|t| (t.id, log.kept(t.id).unwrap_or_default()));
+    kept.map(|(id, kept)| (id, kept.first, kept.next)).collect()
 }
 
 impl World {
@@ -40,7 +43,7 @@ impl World {
     }
 
     /// Looks at a row after something that may have changed it.
-    pub(super) fn look_if_changed(&mut self, row: u16, claimed: Vec<(u64, u64)>) -> Check {
+    pub(super) fn look_if_changed(&mut self, row: u16, claimed: Vec<(u32, u64, u64)>) -> Check {
         let Some(host) = self.host_mut(row) else {
             return Ok(());
         };
@@ -131,7 +134,7 @@ impl World {
         let Some(host) = self.host(row) else {
             return Ok(());
         };
-        for (topic, (first, next)) in self.topics.iter().zip(&host.claimed) {
+        for (topic, (_, first, next)) in self.topics.iter().zip(&host.claimed) {
             let counted = self.books.counted(topic.id, row);
             if self.books.hurt.contains(&counted) {
                 continue;
