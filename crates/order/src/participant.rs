@@ -206,7 +206,7 @@ impl<M: Memory, T> Participant<M, T> {
     }
 
     /// Gives back what was submitted to a chain and is not settled, and asks for it no more: what
-    /// becomes of it cannot be known. In lanes it takes its slots until the next reign.
+    /// becomes of it cannot be known. In lanes it takes its slots until the sequencer has answered it.
     pub fn disown(&mut self, chain: u32) -> Vec<(u16, T)> {
         let mut left = Vec::new();
         for (number, lane) in self.lanes.iter_mut().enumerate() {

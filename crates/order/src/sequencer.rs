@@ -291,6 +291,7 @@ impl<M: Memory> Sequencer<M> {
         };
         let appended = self.goi.append(chain, &ordered);
         appended.expect("room is made before records are taken");
+        self.lanes.placed(source);
         if self.grown.last() != Some(&chain) {
             self.grown.push(chain);
         }

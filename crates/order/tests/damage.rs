@@ -8,6 +8,7 @@ use embar_fabric::{
     Claim, Device, Geometry, Layout, NoticeKind, PbrKind, PbrRecord, Region, SequencerRow,
     SequencerState, SessionRow, Simulated,
 };
+use embar_order::participant::LaneFull;
 use embar_order::{Event, Limits, Participant, Sequencer};
 
 const CHAIN: u32 = 0;
@@ -22,7 +23,7 @@ impl World {
     fn new() -> Self {
         let geometry = Geometry {
             brokers: 3,
-            topics: 1,
+            topics: 2,
             lanes: 1,
             lane_slots: 16,
             index_pages: 16,
@@ -64,6 +65,13 @@ impl World {
         for line in (0..table.entry_bytes).step_by(LINE_BYTES as usize) {
             self.control.damage(at + line, |bytes| bytes.fill(0xC3));
         }
+    }
+
+    /// Overwrites a line of a table.
+    fn lose_line(&self, table: TableId, line: u64) {
+        let table = self.layout.tables()[table as usize];
+        let at = table.offset + line * LINE_BYTES;
+        self.control.damage(at, |bytes| bytes.fill(0xC3));
     }
 
     fn take_over(&self, row: u16) -> Sequencer<Simulated> {
@@ -279,4 +287,71 @@ fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
     world.destroy(TableId::Notices, 16 + 3);
     broker.poll(&mut events);
     assert!(broker.is_in_doubt());
+}
+
+/// The batches with these numbers, of the publisher of a chain, whose session is at that chain's place.
+fn submit_batches(
+    broker: &mut Participant<Simulated, u32>,
+    chain: u32,
+    numbers: impl IntoIterator<Item = u64>,
+) -> Result<(), LaneFull> {
+    for sequence in numbers {
+        let batch = PbrRecord {
+            kind: PbrKind::Batch as u8,
+            sequence,
+            blog_at: (u64::from(chain) << 12) + (sequence << 6),
+            len: 64,
+            count: 1,
+            session: chain,
+            session_epoch: 1,
+            chain,
+            ..open(chain.into())
+        };
+        let submitted = broker.submit(0, batch, sequence as u32);
+        submitted.map_err(|(full, _)| full)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_submitted_to_a_damaged_chain_takes_no_slot_longer_than_its_answer_takes() {
+    let world = World::new();
+    let mut sequencer = world.take_over(0);
+    let region = world.host(3);
+    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let mut events = Vec::new();
+    broker.poll(&mut events);
+    for chain in 0..2 {
+        broker.open_chain(chain, 0);
+        let opening = PbrRecord {
+            chain,
+            ..open(chain.into())
+        };
+        broker.submit(0, opening, chain).expect("there is room");
+    }
+    sequencer.step(0, &|_| true);
+    broker.poll(&mut events);
+    assert_eq!(broker.in_use(0), 0, "both are open");
+
+    // Batch 11 waits for batch 10.
+    let numbers = (0..10).chain([11]);
+    assert_eq!(submit_batches(&mut broker, 0, numbers), Ok(()));
+    sequencer.step(0, &|_| true);
+    // The first record of the first page, behind its header.
+    world.lose_line(TableId::GoiPages, 1);
+    broker.poll(&mut events);
+    assert_eq!(broker.damaged().collect::<Vec<_>>(), [0]);
+    assert_eq!(broker.disown(0).len(), 11);
+    assert_eq!(broker.in_use(0), 1, "the one that waits will be answered");
+    assert_eq!(submit_batches(&mut broker, 1, 0..15), Ok(()));
+    let beyond = submit_batches(&mut broker, 1, [15]);
+    assert_eq!(beyond, Err(LaneFull), "its answer keeps its slot");
+
+    let lease = Limits::default().gap_lease_ns;
+    for quarter in 1..9 {
+        sequencer.step(quarter * lease / 4, &|_| true);
+    }
+    broker.poll(&mut events);
+    assert_eq!(broker.in_use(0), 0, "all are answered");
+    assert_eq!(submit_batches(&mut broker, 1, 15..31), Ok(()));
 }

@@ -131,8 +131,10 @@ records! {
         20 incarnation: u32,
         /// Notices below this number were published.
         24 told: u64,
+        /// Records of this incarnation that were taken and are not answered yet.
+        32 held: u64,
         /// Zero.
-        32 reserved: [u8; 24],
+        40 reserved: [u8; 16],
     }
 
     /// What became of a record that was not ordered.

@@ -24,6 +24,10 @@ pub(super) struct Lane<M, T> {
     /// Unsettled ones that so many others were submitted behind: they wait for a predecessor.
     waiting: BTreeMap<u64, Submission<T>>,
     unsettled: usize,
+    /// Those of them that nobody asks for.
+    closed: usize,
+    /// What the sequencer has taken and not answered, as of its last grant that counts.
+    held: usize,
     /// The oldest number that was not taken at the last [`Lane::restore_lost`].
     stood: Option<u64>,
     /// Numbers below were taken by the sequencer, and looked at by [`Lane::newly_held`].
@@ -45,7 +49,8 @@ struct Submission<T> {
 #[derive(Debug)]
 enum State<T> {
     Open(T),
-    /// Its chain was closed: nobody asks for it, but its answer still takes a slot.
+    /// Its chain was closed: nobody asks for it. It takes a slot until it is answered, which is not always
+    /// seen here.
     Closed,
     Settled,
 }
@@ -59,6 +64,7 @@ impl<T> Submission<T> {
 #[derive(Debug, Default)]
 struct Looked {
     consumed: u64,
+    held: usize,
     /// What was known to be consumed before.
     before: u64,
     notices: Vec<Notice>,
@@ -76,6 +82,8 @@ impl<M: Memory, T> Lane<M, T> {
             submissions: VecDeque::new(),
             waiting: BTreeMap::new(),
             unsettled: 0,
+            closed: 0,
+            held: 0,
             stood: None,
             released: Vec::new(),
             notices: None,
@@ -83,9 +91,13 @@ impl<M: Memory, T> Lane<M, T> {
         }
     }
 
-    /// Submissions that are not settled, or not taken yet by the sequencer.
+    /// Submissions that are not settled, or not answered yet by the sequencer: as many answers may come.
     pub fn in_use(&self) -> usize {
-        self.unsettled.max(self.untaken())
+        let asked_for = self.unsettled - self.closed;
+        let unanswered = self.untaken().saturating_add(self.held);
+        asked_for
+            .max(unanswered.min(self.unsettled))
+            .max(self.untaken())
     }
 
     fn untaken(&self) -> usize {
@@ -94,7 +106,7 @@ impl<M: Memory, T> Lane<M, T> {
 
     /// Submissions that the sequencer has taken and not answered: it holds them, but for a moment.
     pub fn held(&self) -> usize {
-        self.unsettled.saturating_sub(self.untaken())
+        self.in_use() - self.untaken()
     }
 
     /// The tags of batches that the sequencer has taken since the last call and not answered.
@@ -137,7 +149,7 @@ impl<M: Memory, T> Lane<M, T> {
     pub fn submit(&mut self, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {
         // As many answers as the ring of notices has slots may be outstanding, and no more.
         let slots = self.writer.slots() as usize;
-        if self.unsettled >= slots || !self.writer.has_room(self.consumed) {
+        if self.in_use() >= slots || !self.writer.has_room(self.consumed) {
             return Err((LaneFull, tag));
         }
         while self.submissions.len() >= slots
@@ -170,6 +182,7 @@ impl<M: Memory, T> Lane<M, T> {
         self.epoch = epoch;
         self.consumed = self.writer.next();
         self.judged = self.consumed;
+        (self.closed, self.held) = (0, 0);
         self.notices = None;
         self.forget_look();
         while let Some((_, oldest)) = self.waiting.pop_last() {
@@ -226,6 +239,7 @@ impl<M: Memory, T> Lane<M, T> {
                 other => submission.state = other,
             }
         }
+        self.closed += tags.len();
         tags
     }
 
@@ -233,14 +247,18 @@ impl<M: Memory, T> Lane<M, T> {
     /// answered, or was ordered. Whether there is more of it.
     pub fn give_up(&mut self, chain: u32) -> bool {
         let consumed = self.looked.before;
-        let closed = self.of_chain(chain).filter(|submission| {
-            submission.number < consumed && matches!(submission.state, State::Closed)
-        });
-        let numbers: Vec<u64> = closed.map(|submission| submission.number).collect();
+        self.settle_closed(|closed| closed.record.chain == chain && closed.number < consumed);
+        self.is_closing(chain)
+    }
+
+    /// These are answered, as far as their chains were closed.
+    fn settle_closed(&mut self, is_answered: impl Fn(&Submission<T>) -> bool) {
+        let all = self.submissions.iter().chain(self.waiting.values());
+        let closed = all.filter(|it| matches!(it.state, State::Closed) && is_answered(it));
+        let numbers: Vec<u64> = closed.map(|it| it.number).collect();
         for number in numbers {
             self.take(number);
         }
-        self.is_closing(chain)
     }
 
     /// Whether anything of a chain that was closed takes slots.
@@ -268,6 +286,7 @@ impl<M: Memory, T> Lane<M, T> {
     pub fn look(&mut self, region: &Region<M>, reign: Reign, of: (u16, u32), lane: u16) {
         let (row, incarnation) = of;
         self.looked.consumed = self.consumed;
+        self.looked.held = self.held;
         self.looked.before = self.consumed;
         let Some(grant) = region.lane_grant(reign.area, row, lane).found() else {
             return;
@@ -281,6 +300,7 @@ impl<M: Memory, T> Lane<M, T> {
         } else {
             grant.consumed.clamp(self.consumed, self.writer.next())
         };
+        self.looked.held = usize::try_from(grant.held).unwrap_or(usize::MAX);
         let notices = self
             .notices
             .get_or_insert_with(|| region.notice_reader(reign.area, row, lane, grant.notices));
@@ -309,6 +329,7 @@ impl<M: Memory, T> Lane<M, T> {
             notices.back(self.looked.notices.len() as u64);
         }
         self.looked.notices.clear();
+        self.looked.held = self.held;
         self.looked.unreadable = false;
     }
 
@@ -320,6 +341,7 @@ impl<M: Memory, T> Lane<M, T> {
     /// What was looked at counts.
     pub fn accept(&mut self, lane: u16, events: &mut Vec<Event<T>>) {
         self.consumed = self.looked.consumed.max(self.consumed);
+        self.held = self.looked.held;
         let mut notices = mem::take(&mut self.looked.notices);
         for notice in notices.drain(..) {
             let Some(kind) = NoticeKind::from_number(notice.kind) else {
@@ -342,6 +364,11 @@ impl<M: Memory, T> Lane<M, T> {
             });
         }
         self.looked.notices = notices;
+        if self.closed > 0 && self.held == 0 {
+            // The order may have ended before their places.
+            let consumed = self.consumed;
+            self.settle_closed(|closed| closed.number < consumed);
+        }
     }
 
     /// The submission that was ordered as `record`.
@@ -373,6 +400,7 @@ impl<M: Memory, T> Lane<M, T> {
         };
         if !matches!(state, State::Settled) {
             self.unsettled -= 1;
+            self.closed -= usize::from(matches!(state, State::Closed));
             self.released.extend(session_of(&record));
         }
         while self

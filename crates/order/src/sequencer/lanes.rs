@@ -54,6 +54,8 @@ struct Lane<M> {
     stage: Stage,
     /// Where its writer began it for this epoch.
     start: LaneStart,
+    /// Arrivals of that incarnation that are not answered.
+    held: u64,
     /// Records below were published before this epoch. A predecessor may have answered them.
     left_below: u64,
 }
@@ -141,13 +143,14 @@ impl<M: Memory> Lanes<M> {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Lets the writers of the lanes use what was taken, says how many notices they were told, and admits
-    /// new incarnations once all that older ones left was taken.
+    /// Lets the writers of the lanes use what was taken, says how many notices they were told and how many
+    /// are still to be answered, and admits new incarnations once all that older ones left was taken.
     pub fn grant(&mut self, core: &mut Core) {
         for lane in &mut self.lanes {
             let taken = lane.reader.position();
             let mut granted = lane.granted;
             granted.told = lane.notices.next();
+            granted.held = lane.held;
             if lane.stage != Stage::Waiting {
                 granted.consumed = taken;
             }
@@ -169,14 +172,22 @@ impl<M: Memory> Lanes<M> {
 
     /// Publishes a notice, if the incarnation that it is for still reads it.
     pub fn tell(&mut self, source: &Source, notice: &Notice) -> bool {
-        let row = usize::from(source.row - self.first_row);
-        let index = row * usize::from(self.per_row) + usize::from(source.lane);
-        let lane = &mut self.lanes[index];
-        let reads = lane.stage == Stage::Begun && source.incarnation == lane.start.incarnation;
+        let lane = self.lane_of(source);
+        let reads = lane.answer(source.incarnation);
         if reads {
             lane.notices.publish(notice);
         }
         reads
+    }
+
+    /// A batch has its place.
+    pub fn placed(&mut self, source: &Source) {
+        self.lane_of(source).answer(source.incarnation);
+    }
+
+    fn lane_of(&mut self, source: &Source) -> &mut Lane<M> {
+        let row = usize::from(source.row - self.first_row);
+        &mut self.lanes[row * usize::from(self.per_row) + usize::from(source.lane)]
     }
 
     /// Notices brokers that died before they began their lanes.
@@ -219,8 +230,22 @@ impl<M: Memory> Lane<M> {
             granted,
             stage: Stage::Waiting,
             start: LaneStart::default(),
+            held: 0,
             left_below: 0,
         }
+    }
+
+    /// Whether an incarnation of the broker has begun the lane, and none after it.
+    fn is_read_by(&self, incarnation: u32) -> bool {
+        self.stage == Stage::Begun && incarnation == self.start.incarnation
+    }
+
+    /// A record that an incarnation wrote is answered. Whether it still reads that.
+    fn answer(&mut self, incarnation: u32) -> bool {
+        let reads = self.is_read_by(incarnation);
+        // Which incarnation wrote a record comes from shared memory.
+        self.held = self.held.saturating_sub(reads.into());
+        reads
     }
 
     /// Takes its share; true when nothing is left. What its broker left is taken before it is asked whether it has
@@ -242,6 +267,7 @@ impl<M: Memory> Lane<M> {
                     taking.taken += 1;
                     // What was left before this epoch is submitted again, or sent again.
                     if position >= self.left_below && !sings(Canary::UnreadableTold) {
+                        self.held += 1;
                         taking.unreadable.push(Source {
                             row: self.row,
                             lane: self.lane,
@@ -254,6 +280,7 @@ impl<M: Memory> Lane<M> {
             };
             taking.taken += 1;
             if number >= self.left_below || self.is_left(&record, taking) {
+                self.held += u64::from(self.is_read_by(record.incarnation));
                 taking.arrivals.push(Arrival {
                     source: Source {
                         row: self.row,
@@ -318,6 +345,9 @@ impl<M: Memory> Lane<M> {
         if start.incarnation != self.granted.incarnation {
             // Notices until now were for others, and may be overwritten.
             self.granted.notices = self.notices.next();
+        }
+        if start.incarnation != self.start.incarnation {
+            self.held = 0;
         }
         self.stage = Stage::Begun;
         self.start = start;

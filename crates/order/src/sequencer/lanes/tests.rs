@@ -137,3 +137,31 @@ fn a_record_that_is_missing_holds_up_nobody() {
     assert_eq!(world.lane.reader.position(), writer.next());
     assert!(world.take().is_empty() && !world.look());
 }
+
+#[test]
+fn who_begins_a_lane_is_owed_no_answers_of_the_one_before() {
+    let mut world = World::begin();
+    let (first, mut writer) = world.incarnation();
+    assert!(world.look());
+    let begun = writer.next();
+    (0..3).for_each(|sequence| {
+        writer.publish(begun, &batch(&first, sequence));
+    });
+    assert_eq!(world.take().len(), 3);
+    assert!(world.lane.answer(first.incarnation()));
+    assert_eq!(world.lane.held, 2);
+    // It says that it was admitted.
+    writer.set_admitted(true);
+    assert!(world.look());
+    assert_eq!(world.lane.held, 2);
+
+    let (second, mut writer) = world.incarnation();
+    assert!(world.look());
+    assert_eq!(world.lane.held, 0);
+    writer.publish(writer.next(), &batch(&second, 3));
+    assert_eq!(world.take().len(), 1);
+    assert!(!world.lane.answer(first.incarnation()), "nobody reads it");
+    assert_eq!(world.lane.held, 1);
+    assert!(world.lane.answer(second.incarnation()));
+    assert_eq!(world.lane.held, 0);
+}
