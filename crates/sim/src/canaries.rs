@@ -25,7 +25,6 @@ pub const QUICK: &[Canary] = &[
     Canary::WindowRaise,
     Canary::OrderedWindowRaise,
     Canary::SessionRowFirst,
-    Canary::RaiseFirst,
     Canary::FollowToStart,
     Canary::Resubmission,
     Canary::CutAtStart,
