@@ -98,6 +98,8 @@ canaries! {
     UnreadableTold,
     /// Storing a record again that a lane lost whole.
     LostRestored,
+    /// Storing the newest record of the order again, where nothing shows that it was lost.
+    NewestRestored,
     /// The count of notices, by which a broker knows of one that was lost whole.
     NoticeCount,
     /// The end of a broker that cannot read what it was told.

@@ -50,6 +50,9 @@ const RECORDS_PER_LANE: usize = 256;
 /// both have the same place.
 const CLOSED_PER_STEP: usize = 256;
 
+/// Chains whose newest record is read back in one beat: as many lines from memory as no step waits for long.
+const CHAINS_PER_BEAT: usize = 128;
+
 /// What a step came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Step {
@@ -320,8 +323,8 @@ impl<M: Memory> Sequencer<M> {
         }
     }
 
-    /// Says that it lives, looks after brokers that came or went, and gives back what nobody reads
-    /// any more. False when a successor has raised a higher epoch: then nothing that this sequencer
+    /// Says that it lives, looks after brokers that came or went, gives back what nobody reads any more,
+    /// and stores the newest records again where memory has lost them. False when a successor has raised a higher epoch: then nothing that this sequencer
     /// does is seen by anybody, and it should end.
     pub fn beat(&mut self, alive: &dyn Fn(u16) -> bool) -> bool {
         if self.is_deposed() {
@@ -334,7 +337,17 @@ impl<M: Memory> Sequencer<M> {
             self.core.await_holders();
         }
         self.release();
+        self.restore_newest();
         true
+    }
+
+    /// Puts right what brokers would wait for, as nothing shows them that memory has lost it.
+    fn restore_newest(&mut self) {
+        let restored = self.goi.restore_newest(CHAINS_PER_BEAT);
+        if !restored.is_empty() {
+            self.order_news.tell(&restored);
+            self.told = u128::MAX;
+        }
     }
 
     fn is_deposed(&self) -> bool {

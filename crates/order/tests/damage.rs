@@ -289,6 +289,31 @@ fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
     assert!(broker.is_in_doubt());
 }
 
+#[test]
+fn the_newest_record_of_the_order_is_stored_again_if_nothing_shows_that_it_was_there() {
+    let world = World::new();
+    let mut sequencer = world.take_over(0);
+    let region = world.host(3);
+    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let mut events = Vec::new();
+    broker.poll(&mut events);
+    broker.open_chain(0, 0);
+    broker.submit(0, open(0), 0).expect("there is room");
+    sequencer.step(0, &|_| true);
+    broker.poll(&mut events);
+    assert_eq!(submit_batches(&mut broker, 0, 0..3), Ok(()));
+    sequencer.step(0, &|_| true);
+    // The third record of the first page, behind its header.
+    world.lose_line(TableId::GoiPages, 3);
+    events.clear();
+    while broker.poll(&mut events) {}
+    assert_eq!((events.len(), broker.damaged().count()), (2, 0));
+    assert!(sequencer.beat(&|_| true));
+    while broker.poll(&mut events) {}
+    assert_eq!((events.len(), broker.in_use(0)), (3, 0));
+    assert_ne!(sequencer.step(0, &|_| true).told, 0, "brokers are woken");
+}
+
 /// The batches with these numbers, of the publisher of a chain, whose session is at that chain's place.
 fn submit_batches(
     broker: &mut Participant<Simulated, u32>,

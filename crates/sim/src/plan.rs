@@ -107,6 +107,8 @@ pub struct Faults {
     pub lose: u64,
     /// What was just submitted, or said of a submission, is lost: one in so many times.
     pub lose_unread: u64,
+    /// The newest record of the order is lost: one in so many steps that order something.
+    pub lose_newest: u64,
     /// A host, or a client, has no descriptor for a while.
     pub shortage: u64,
     /// The start of a broker fails: one in so many starts.
@@ -241,6 +243,7 @@ impl Plan {
             (self.faults.rebirth, self.faults.stall) = (15, 30);
         }
         self.faults.lose_unread = *random.pick(&[0, 0, 0, 30]);
+        self.faults.lose_newest = *random.pick(&[0, 0, 0, 0, 0, 50]);
         self
     }
 

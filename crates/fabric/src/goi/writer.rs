@@ -1,5 +1,7 @@
 //! Appends to an area's GOI and gives back what nobody may read any more.
 
+mod newest;
+
 use crate::canary::{Canary, sings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,6 +37,8 @@ pub struct GoiWriter<M> {
     weight_of: BTreeMap<u32, Weight>,
     /// Pages that were opened in this epoch.
     opened: u64,
+    /// The chain that was looked at last by [`GoiWriter::restore_newest`].
+    looked_at: u32,
 }
 
 /// Pages of a chain, and, of as many, how long ago it opened the newest.
@@ -82,6 +86,8 @@ struct Chain<M> {
     root: GoiRoot,
     pages: VecDeque<Page>,
     next: u64,
+    /// The record that ends at `next`, unless its page was given back.
+    newest: GoiRecord,
     /// Which of the pages that were opened in this epoch was its last one.
     opened: u64,
 }
@@ -116,6 +122,7 @@ impl<M: Memory> GoiWriter<M> {
             weights: BTreeSet::new(),
             weight_of: BTreeMap::new(),
             opened: 0,
+            looked_at: 0,
         };
         for page in (0..writer.pages.pages).rev() {
             match writer.old_page(page) {
@@ -172,6 +179,7 @@ impl<M: Memory> GoiWriter<M> {
             root,
             pages: VecDeque::new(),
             next: at.start,
+            newest: GoiRecord::default(),
             opened: 0,
         };
         self.chains.insert(chain, begun);
@@ -226,6 +234,7 @@ impl<M: Memory> GoiWriter<M> {
         page.records += 1;
         page.end = record.end();
         known.next = record.end();
+        known.newest = *record;
         Ok(())
     }
 

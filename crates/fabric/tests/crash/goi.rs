@@ -1,7 +1,10 @@
 //! A sequencer dies while it writes its order index.
 
+use embar_fabric::geometry::INDEX_PAGE_BYTES;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{ChainStart, Claim, GoiRecord, GoiWriter, PageRef, Region, Simulated};
+use embar_fabric::layout::TableId;
+use embar_fabric::slot::SLOT_BYTES;
+use embar_fabric::{ChainStart, Claim, GoiRecord, GoiWriter, Layout, PageRef, Region, Simulated};
 
 use crate::anywhere::{die_anywhere, geometry};
 use crate::follow::Follower;
@@ -209,6 +212,43 @@ fn a_chain_that_is_gone_leaves_no_page() {
             let (follower, _) = follow(&there, 0);
             assert_eq!(follower.position(), PER_PAGE + 1);
             succeed(another_host, PER_PAGE + 1, follower.at.map(named));
+        },
+    );
+}
+
+#[test]
+fn a_newest_record_that_is_lost_is_stored_again() {
+    let at = |page: u64, slot: u64| {
+        let pages = Layout::new(&geometry()).tables()[TableId::GoiPages as usize];
+        pages.offset + page * INDEX_PAGE_BYTES + (1 + slot) * SLOT_BYTES
+    };
+    die_anywhere(
+        |region, life| {
+            let head = region.claim_unlocked(0);
+            let mut goi = region.goi_writer(&head, 1);
+            for (chain, end) in [(0, PER_PAGE), (1, 3)] {
+                begin(&mut goi, (region, &head), chain, 0, None);
+                append(&mut goi, chain, 0..end);
+            }
+            life.lose(at(0, PER_PAGE - 1));
+            life.lose(at(1, 2));
+            life.begin_to_end();
+            let restored = [(); 3].map(|()| goi.restore_newest(1));
+            if life.lasts() {
+                assert_eq!(
+                    restored,
+                    [vec![1], vec![0], vec![]],
+                    "one at a time, and once"
+                );
+            }
+            life.lasts()
+        },
+        |another_host, restored| {
+            for (chain, end) in [(0, PER_PAGE), (1, 3)] {
+                let (follower, _) = follow(&another_host(), chain);
+                let ends = if restored { end..=end } else { end - 1..=end };
+                assert!(ends.contains(&follower.position()), "of chain {chain}");
+            }
         },
     );
 }

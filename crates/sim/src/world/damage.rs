@@ -5,16 +5,20 @@
 //! costs its topic, which the books note: nothing else may be missing, and whoever misses it is told.
 //! What was just written to a lane, or said of one, is lost now and then before anybody reads it: chance
 //! alone hits such lines hardly ever while they matter. Half of them lose their laps, too, so that no reader
-//! knows that there was a line: nobody may wait for it all the same.
+//! knows that there was a line: nobody may wait for it all the same. The newest record of the order is lost
+//! in both of these ways, too.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use embar_fabric::geometry::INDEX_PAGE_BYTES;
+use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::{Table, TableId};
 use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::records::{PageHeader, Record};
 use embar_fabric::slot::{self, Body};
 use embar_fabric::{GoiPage, Layout, Memory, Seen};
+use embar_order::Throne;
 
 use super::World;
 use crate::books::Counted;
@@ -187,6 +191,67 @@ impl World {
             .filter(of_row)
             .filter_map(newest)
             .collect()
+    }
+
+    /// The newest record of a topic's order is lost now and then.
+    pub(super) fn lose_newest_record(&mut self) -> Check {
+        if self.healed || !self.random.one_in(self.plan.faults.lose_newest) {
+            return Ok(());
+        }
+        let newest = self.newest_records();
+        let Some(at) = newest.get(self.random.below(newest.len().max(1) as u64) as usize) else {
+            return Ok(());
+        };
+        let kind = Kind::of(&Layout::new(&self.plan.geometry).tables()[TableId::GoiPages as usize]);
+        let Cost::Topic(counted) = self.page_of_order(&kind, *at) else {
+            return Ok(());
+        };
+        self.hurt(counted)?;
+        let whole = self.random.one_in(2);
+        let bytes = if whole {
+            LINE_BYTES as usize
+        } else {
+            BODY_BYTES
+        };
+        self.devices
+            .control
+            .damage(*at, |line| line[..bytes].fill(GARBAGE));
+        self.spoil(&kind, *at);
+        self.figures.lost_unread += 1;
+        self.note(format_args!(
+            "GOI pages: the record at {at} is lost, as the newest of topic {}",
+            counted.0
+        ));
+        Ok(())
+    }
+
+    /// Where the newest record of each topic lies that the reign has ordered something of.
+    fn newest_records(&self) -> Vec<u64> {
+        let raw = self.devices.raw();
+        let Some(reign) = Throne::observe(&raw).reign else {
+            return Vec::new();
+        };
+        let reader = raw.goi_reader(reign.area);
+        let pages = Layout::new(raw.geometry()).tables()[TableId::GoiPages as usize];
+        let before = u64::from(reign.area) * u64::from(reader.pages());
+        let mut newest = BTreeMap::new();
+        for page in 0..reader.pages() {
+            let Some((generation, header)) = reader.page(page).found() else {
+                continue;
+            };
+            if (header.in_use, header.epoch) != (1, reign.epoch) {
+                continue;
+            }
+            let is_there = |slot: &u32| reader.record(page, generation, *slot).found().is_some();
+            let Some(slot) = (0..PAGE_RECORDS).take_while(is_there).last() else {
+                continue;
+            };
+            let page_at = pages.offset + (before + u64::from(page)) * INDEX_PAGE_BYTES;
+            let place = (header.start, page_at + u64::from(slot + 1) * LINE_BYTES);
+            let newest = newest.entry(header.chain).or_insert(place);
+            *newest = place.max(*newest);
+        }
+        newest.into_values().map(|(_, at)| at).collect()
     }
 
     /// What can be seen of a topic until now was seen; from now on it may miss some of that.

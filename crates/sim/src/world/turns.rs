@@ -234,7 +234,7 @@ pub(super) fn seat(row: u16) -> Check {
         if lives {
             judged?;
         }
-        world.told_by(row, lives, &turn, &seat);
+        world.told_by(row, lives, &turn, &seat)?;
         world.count_orders(before, &seat);
         let late = world.is_late(&seat);
         let told = world.at(row).now;
@@ -374,12 +374,12 @@ impl World {
         }
     }
 
-    fn told_by(&mut self, row: u16, lives: bool, turn: &Turn, seat: &Seat) {
+    fn told_by(&mut self, row: u16, lives: bool, turn: &Turn, seat: &Seat) -> Check {
         match &turn.outcome {
             Outcome::Watched => {}
             Outcome::TookOver { .. } | Outcome::Failed(_) if !lives => {
                 self.figures.takeovers_failed += 1;
-                return;
+                return Ok(());
             }
             Outcome::TookOver { .. } => {
                 let epoch = seat.sequencer().map(Sequencer::epoch);
@@ -401,9 +401,13 @@ impl World {
                 for row in self.rows().filter(|row| step.told >> row & 1 == 1) {
                     self.lose_unread(TableId::Notices, row);
                 }
+                if step.ordered > 0 {
+                    self.lose_newest_record()?;
+                }
             }
         }
         self.ring_brokers(turn.rings());
+        Ok(())
     }
 
     fn count_orders(&mut self, before: Option<Figures>, seat: &Seat) {

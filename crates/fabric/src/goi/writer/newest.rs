@@ -1,0 +1,48 @@
+//! The newest record of each chain. Where memory loses it, nothing behind it shows that there was one, so
+//! whoever follows the order waits for it. Its writer knows, and still has it.
+
+use std::ops::Bound;
+
+use super::GoiWriter;
+use crate::canary::{Canary, sings};
+use crate::memory::Memory;
+use crate::slot::Seen;
+
+impl<M: Memory> GoiWriter<M> {
+    /// Reads the newest records of the next few chains back, and stores again what memory has lost; each call
+    /// goes on behind the chains of the one before. Returns the chains whose record was lost: every later
+    /// reader sees it. Nothing that was appended is to wait for a fence.
+    pub fn restore_newest(&mut self, most: usize) -> Vec<u32> {
+        let mut restored = Vec::new();
+        for _ in 0..most.min(self.chains.len()) {
+            let behind = (Bound::Excluded(self.looked_at), Bound::Unbounded);
+            let mut chains = self.chains.range(behind).chain(&self.chains);
+            let Some(chain) = chains.next().map(|(chain, _)| *chain) else {
+                break;
+            };
+            self.looked_at = chain;
+            if self.restore(chain) {
+                restored.push(chain);
+            }
+        }
+        restored
+    }
+
+    /// Whether the newest record of a chain was lost, and is there again.
+    fn restore(&self, chain: u32) -> bool {
+        let known = &self.chains[&chain];
+        let Some((page, slot)) = known.pages.back().and_then(|last| {
+            let slot = last.records.checked_sub(1)?;
+            Some((last.page, slot))
+        }) else {
+            return false;
+        };
+        let generation = self.generations[page as usize];
+        let seen = self.pages.slot(page, slot, generation);
+        if seen == Seen::Found(known.newest) || sings(Canary::NewestRestored) {
+            return false;
+        }
+        self.pages.publish(page, slot, generation, &known.newest);
+        true
+    }
+}
