@@ -159,10 +159,10 @@ impl Books {
         self.names.insert(topic.id, topic.name.clone());
     }
 
-    /// Whether a topic of this name exists.
-    pub fn exists(&self, name: &str) -> bool {
+    /// Whether a topic of this name exists, or may: the head died while it deleted the last one.
+    pub fn may_exist(&self, name: &str) -> bool {
         let mut names = self.names.iter();
-        names.any(|(id, its)| its == name && !self.may_be_deleted(*id))
+        names.any(|(id, its)| its == name && self.deleted.get(id) != Some(&true))
     }
 
     /// Whether a topic of this name was deleted, or may have been.

@@ -47,6 +47,6 @@ pub fn first_to_notice(canary: Canary, seeds: u64) -> Option<Failure> {
         canary: Some(canary),
         keeps_going: false,
     };
-    let (_, failures) = search.run(|_| {});
+    let (_, failures) = search.run(|_, _| {});
     failures.into_iter().next()
 }

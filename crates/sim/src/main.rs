@@ -139,7 +139,10 @@ fn many(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     let search = arguments.search(arguments.canary);
     let begin = Instant::now();
     let progress = Progress::new(search.runs());
-    let (sums, failures) = search.run(|sums| progress.show(sums));
+    let (sums, failures) = search.run(|sums, failure| {
+        progress.show(sums);
+        failure.into_iter().for_each(|it| progress.tell(it));
+    });
     progress.end();
     for failure in &failures {
         tell::story(out, &failure.options)?;
@@ -170,7 +173,7 @@ fn all_canaries(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool>
         let search = arguments.search(Some(*canary));
         let begin = Instant::now();
         let progress = Progress::new(search.runs());
-        let (_, failures) = search.run(|sums| progress.show(sums));
+        let (_, failures) = search.run(|sums, _| progress.show(sums));
         progress.end();
         let (name, seconds) = (canary.name(), begin.elapsed().as_secs_f32());
         match failures.first() {

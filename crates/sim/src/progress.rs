@@ -1,7 +1,9 @@
 //! How far a search is, for whoever watches it.
 
-use embar_sim::search::Sums;
+use embar_sim::search::{Failure, Sums};
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::tell;
 
 /// A bar on a terminal; nothing elsewhere.
 pub struct Progress(ProgressBar);
@@ -17,6 +19,13 @@ impl Progress {
     /// So many have ended.
     pub fn show(&self, sums: &Sums) {
         self.0.set_position(sums.runs);
+    }
+
+    /// One has failed: at once, as a long search may be watched, or cut short.
+    pub fn tell(&self, failure: &Failure) {
+        let (seed, part) = (failure.options.seed, failure.options.part.name());
+        let what = tell::first_line(&failure.violation);
+        self.0.suspend(|| eprintln!("seed {seed}, {part}: {what}"));
     }
 
     /// The bar goes.

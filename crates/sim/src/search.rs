@@ -77,9 +77,9 @@ impl AddAssign<&Report> for Sums {
 }
 
 impl Search {
-    /// Runs all, or up to the first that fails; tells `progress` after each run. Failures come in an
-    /// order that is always the same.
-    pub fn run(&self, mut progress: impl FnMut(&Sums)) -> (Sums, Vec<Failure>) {
+    /// Runs all, or up to the first that fails; after each run `progress` is told of all until then, and of
+    /// this one's failure. The failures that are returned come in an order that is always the same.
+    pub fn run(&self, mut progress: impl FnMut(&Sums, Option<&Failure>)) -> (Sums, Vec<Failure>) {
         let (next, end) = (AtomicU64::new(0), AtomicU64::new(self.runs()));
         let (told, tells) = mpsc::channel();
         let work = |told: &mpsc::Sender<(u64, Report)>| {
@@ -109,18 +109,16 @@ impl Search {
             drop(told);
             for (number, report) in tells {
                 sums += &report;
-                if let Err(violation) = report.result {
-                    failures.insert(number, violation);
-                }
-                progress(&sums);
+                let failure = report.result.err().map(|violation| Failure {
+                    options: self.options(number),
+                    violation,
+                });
+                progress(&sums, failure.as_ref());
+                failures.extend(failure.map(|failure| (number, failure)));
             }
         });
-        let failures = failures.into_iter().map(|(number, violation)| Failure {
-            options: self.options(number),
-            violation,
-        });
         let most = if self.keeps_going { usize::MAX } else { 1 };
-        (sums, failures.take(most).collect())
+        (sums, failures.into_values().take(most).collect())
     }
 
     /// Runs in all.

@@ -14,7 +14,7 @@ fn sweep(part: &'static [Part], seeds: u64) -> Sums {
         canary: None,
         keeps_going: false,
     };
-    let (sums, failures) = search.run(|_| {});
+    let (sums, failures) = search.run(|_, _| {});
     if let Some(failure) = failures.first() {
         let (seed, part) = (failure.options.seed, failure.options.part.name());
         panic!(

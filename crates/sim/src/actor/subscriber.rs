@@ -452,7 +452,7 @@ impl Actor for SubscriberActor {
             return true;
         }
         if let Some(surely) = books.deleted.get(&self.topic_id) {
-            return !surely || books.exists(&self.topic);
+            return !surely || books.may_exist(&self.topic);
         }
         let mut counted = books.of_topic(self.topic_id);
         let all = counted.all(|(row, history)| {

@@ -158,14 +158,31 @@ pub fn saw_record(who: &str, chain: u32, record: &GoiRecord) {
     });
 }
 
-/// Where a reign goes on with a chain, as the devices say; 0 while it does not know it, or of all that it
-/// placed nothing is kept any more: then its root says where it goes on from now.
-pub fn start_of(reign: Reign, chain: u32) -> u64 {
+/// A candidate of this row reigns: where it goes on with each chain is noted, as the devices say. Later a
+/// root of which no page is left says where the order goes on, and not where the reign began.
+pub fn begins_reign(row: u16, epoch: u32) {
     let region = with(|world| world.raw());
+    let area = region.geometry().area_of(row).expect("a candidate's row");
+    let starts = chains().into_keys();
+    let starts = starts.map(|chain| (chain, root_start(&region, Reign { epoch, area }, chain)));
+    let starts = starts.collect();
+    with(|world| world.books.starts.insert(epoch, starts));
+}
+
+/// Where a reign went on with a chain when it began; 0 where it did not know it.
+pub fn start_of(reign: Reign, chain: u32) -> u64 {
+    let noted = with(|world| {
+        let starts = world.books.starts.get(&reign.epoch);
+        starts.map(|starts| starts.get(&chain).copied().unwrap_or(0))
+    });
+    // It has done nothing else yet.
+    noted.unwrap_or_else(|| root_start(&raw(), reign, chain))
+}
+
+fn root_start(region: &Region<Simulated>, reign: Reign, chain: u32) -> u64 {
     let root = canary::silently(|| region.goi_root(reign.area, cell_of(chain)).found());
     let root = root.filter(|root| (root.chain, root.epoch) == (chain, reign.epoch));
-    root.filter(|root| root.first < root.start || root.head != 0)
-        .map_or(0, |root| root.start)
+    root.map_or(0, |root| root.start)
 }
 
 /// For the checker.

@@ -17,6 +17,8 @@ pub type Number = (u32, u32, u32, u64);
 #[derive(Debug, Default)]
 pub struct Books {
     pub chains: BTreeMap<u32, Order>,
+    /// Where each epoch went on with the chains that it knew.
+    pub starts: BTreeMap<u32, BTreeMap<u32, u64>>,
     /// Which batch each number was given to.
     sent: BTreeMap<Number, Logical>,
     /// Where epochs began: by chain, place and producer, the epoch and its mark.

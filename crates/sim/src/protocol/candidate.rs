@@ -99,6 +99,7 @@ impl Seat {
             Ok(sequencer) => {
                 ask::note(|| format!("candidate {} reigns: {}", self.row, sequencer.epoch()));
                 ask::saw("takeovers");
+                ask::begins_reign(self.row, sequencer.epoch());
                 self.sequencer = Some(sequencer);
                 self.patience = Patience::default();
                 self.usurp = false;
