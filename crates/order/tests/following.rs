@@ -272,6 +272,23 @@ fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
 }
 
 #[test]
+fn records_that_are_lost_side_by_side_do_not_hide_each_other() {
+    const PAGES: u32 = 2;
+    let world = World::new(PAGES);
+    let pages = Layout::new(&geometry(PAGES)).tables()[TableId::GoiPages as usize];
+    // Of the last page, which no link follows.
+    for slot in 7..10 {
+        let line = pages.offset + 3 * pages.entry_bytes + 64 * (1 + slot);
+        world.control.damage(line, |line| line.fill(0xC3));
+    }
+    let (mut follower, _) = world.follower(u64::MAX);
+    let whole = u64::from(PAGE_RECORDS) + 7;
+    follower.seek(records(PAGES));
+    assert_eq!(read_all(&mut follower), (Found::End, whole));
+    assert!(follower.is_damaged());
+}
+
+#[test]
 fn a_link_that_is_lost_with_its_page_is_searched_for_once() {
     const PAGES: u32 = 50;
     let world = World::new(PAGES);

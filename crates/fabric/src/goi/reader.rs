@@ -48,9 +48,16 @@ impl<M: Memory> GoiReader<M> {
     /// Whether a record that is not seen was there, as something is that became visible after it.
     fn is_lost(&self, page: u32, generation: u32, slot: u32) -> bool {
         let look = |slot| self.pages.slot::<GoiRecord>(page, slot, generation);
+        // Those that were lost with it tell nothing.
+        let is_followed = || {
+            let mut behind = (slot + 1..=LINK_SLOT).map(|slot| (slot, look(slot)));
+            let tells = behind
+                .find(|(slot, seen)| *seen != Seen::Nothing || !self.pages.is_damaged(page, *slot));
+            tells.is_some_and(|(_, seen)| seen != Seen::Nothing)
+        };
         // All records of a page are in memory before its link is stored.
         let is_passed = look(LINK_SLOT) != Seen::Nothing
-            || look(slot + 1) != Seen::Nothing
+            || is_followed()
                 && (self.pages.is_damaged(page, slot) || self.pages.memory.is_coherent());
         // It may have come meanwhile, or the page is used for something else.
         is_passed

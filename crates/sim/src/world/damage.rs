@@ -243,7 +243,7 @@ impl World {
                 continue;
             }
             let is_there = |slot: &u32| reader.record(page, generation, *slot).found().is_some();
-            let Some(slot) = (0..PAGE_RECORDS).take_while(is_there).last() else {
+            let Some(slot) = (0..PAGE_RECORDS).rev().find(is_there) else {
                 continue;
             };
             let page_at = pages.offset + (before + u64::from(page)) * INDEX_PAGE_BYTES;
