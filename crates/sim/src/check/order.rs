@@ -23,7 +23,10 @@ const RECORDS: usize = 4096;
 pub struct OrderInspector {
     raw: Region<Simulated>,
     blogs: Blogs,
+    /// The highest that was seen.
     epoch: u32,
+    /// An epoch that no row tells any more, as damage took it.
+    untold: Option<u32>,
     followers: BTreeMap<u32, Follower<Simulated>>,
     /// By topic: where the reign of an epoch starts.
     starts: BTreeMap<u32, (u32, u64)>,
@@ -38,6 +41,7 @@ impl OrderInspector {
             blogs: Blogs::new(devices, first_row),
             raw,
             epoch: 0,
+            untold: None,
             followers: BTreeMap::new(),
             starts: BTreeMap::new(),
         }
@@ -45,34 +49,47 @@ impl OrderInspector {
 
     /// Checks what is visible now, and enters what is new into the books.
     pub fn look(&mut self, topics: &[Topic], books: &mut Books) -> Check {
-        let mut areas = 0..self.raw.geometry().areas();
-        if areas.any(|area| self.raw.sequencer_row(area).is_damaged()) {
-            // One copy of it is lost, and the other is just being stored.
-            return Ok(());
-        }
-        let throne = Throne::observe(&self.raw);
-        ensure(Invariant::I1, throne.highest >= self.epoch, || {
-            format!("epoch {} after {}", throne.highest, self.epoch)
-        })?;
-        self.epoch = throne.highest;
+        let reign = self.reign()?;
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
             let mut history = books
                 .histories
                 .remove(&(topic.id, None))
                 .unwrap_or_default();
-            let checked = match throne.reign {
+            let checked = match reign {
                 // What lies behind lost records nobody can tell.
                 Some(_) if books.hurt.contains(&(topic.id, None)) => Ok(()),
                 Some(reign) => self.follow(topic, reign, &mut history, books),
                 None => Ok(()),
             };
-            let first = self.first(topic, throne.reign);
+            let first = self.first(topic, reign);
             history.first = history.first.max(first.unwrap_or(0));
             history.next = history.next.max(history.first);
             books.histories.insert((topic.id, None), history);
             checked?;
         }
         Ok(())
+    }
+
+    /// A line of a candidate's row was lost just now. Where the candidate died as it stored the row, no
+    /// other line may tell the highest epoch.
+    pub fn lose_row(&mut self) {
+        if Throne::observe(&self.raw).highest < self.epoch {
+            self.untold = Some(self.epoch);
+        }
+    }
+
+    /// Who sequences.
+    fn reign(&mut self) -> Result<Option<Reign>, Violation> {
+        let throne = Throne::observe(&self.raw);
+        if throne.highest < self.epoch && self.untold == Some(self.epoch) {
+            // What shows is over. Nobody orders until a higher epoch is raised.
+            return Ok(None);
+        }
+        ensure(Invariant::I1, throne.highest >= self.epoch, || {
+            format!("epoch {} after {}", throne.highest, self.epoch)
+        })?;
+        self.epoch = throne.highest;
+        Ok(throne.reign)
     }
 
     /// The first position that everybody may still ask for.
@@ -206,3 +223,6 @@ impl OrderInspector {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

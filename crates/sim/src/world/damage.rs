@@ -1,8 +1,10 @@
 //! Memory that goes bad, while it is used: wrong bits, and lines that are lost.
 //!
 //! What is kept twice loses one copy at most, and whatever is put right by itself is wrong once: then
-//! nothing is missing, and no rule is suspended. A page of an index or of the order that loses a record
-//! costs its topic, which the books note: nothing else may be missing, and whoever misses it is told.
+//! nothing is missing, and no rule is suspended. Only where a candidate died as it stored its row, the copy
+//! that is lost may be the last one that told the highest epoch, and lower ones are seen until the next
+//! takeover. A page of an index or of the order that loses a record costs its topic, which the books note:
+//! nothing else may be missing, and whoever misses it is told.
 //! What was just written to a lane, or said of one, is lost now and then before anybody reads it: chance
 //! alone hits such lines hardly ever while they matter. Half of them lose their laps, too, so that no reader
 //! knows that there was a line: nobody may wait for it all the same. The newest record of the order is lost
@@ -11,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use embar_fabric::canary::silently;
 use embar_fabric::geometry::INDEX_PAGE_BYTES;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::{Table, TableId};
@@ -129,6 +132,9 @@ impl World {
         self.devices.control.damage(at, |line| {
             line[from..from + kind.copy].fill(GARBAGE);
         });
+        if kind.table == Some(TableId::Sequencers) {
+            silently(|| self.orders.lose_row());
+        }
         self.spoil(&kind, at);
         self.figures.lost += 1;
         let name = kind.name;

@@ -1,0 +1,74 @@
+//! A candidate's row that tells the highest epoch no more.
+
+use std::sync::Arc;
+
+use embar_fabric::layout::TableId;
+use embar_fabric::memory::LINE_BYTES;
+use embar_fabric::{Device, Geometry, Layout, Power, SequencerRow};
+
+use super::*;
+use crate::host::control_file;
+
+/// A head that sequences and one data broker.
+fn geometry() -> Geometry {
+    Geometry {
+        brokers: 2,
+        topics: 1,
+        lanes: 1,
+        lane_slots: 2,
+        index_pages: 1,
+        blog_bytes: 64 << 10,
+        ..Geometry::default()
+    }
+}
+
+fn formatted() -> Devices {
+    let geometry = geometry();
+    let devices = Devices {
+        control: control_file(&geometry),
+        blogs: vec![Device::blank(geometry.blog_bytes)],
+    };
+    let [control, blog] = [&devices.control, &devices.blogs[0]].map(|it| Arc::new(it.host(1)));
+    Region::format(control, vec![blog], &geometry, 7, 0).expect("a region");
+    devices
+}
+
+fn row(epoch: u32) -> SequencerRow {
+    SequencerRow {
+        epoch,
+        ..SequencerRow::default()
+    }
+}
+
+/// Both copies of the head's row are lost.
+fn lose_row(devices: &Devices) {
+    let table = Layout::new(&geometry()).tables()[TableId::Sequencers as usize];
+    for line in [0, LINE_BYTES] {
+        let at = table.offset + line;
+        devices.control.damage(at, |line| line.fill(0xC3));
+    }
+}
+
+#[test]
+fn an_epoch_that_is_seen_no_more_is_told_unless_damage_took_it() {
+    let devices = formatted();
+    let region = devices.host(2, &Power::default()).region();
+    let mut head = region.sequencer_row_writer(&region.claim_unlocked(0));
+    let mut inspector = OrderInspector::new(&devices);
+    let mut books = Books::default();
+    let mut look = |inspector: &mut OrderInspector| inspector.look(&[], &mut books);
+
+    head.raise(&row(1));
+    assert_eq!(look(&mut inspector), Ok(()));
+    lose_row(&devices);
+    let told = look(&mut inspector).expect_err("nobody shows epoch 1");
+    assert_eq!(told.invariant, Invariant::I1);
+
+    inspector.lose_row();
+    assert_eq!(look(&mut inspector), Ok(()));
+    // Of the next epoch the same is asked.
+    head.raise(&row(2));
+    assert_eq!(look(&mut inspector), Ok(()));
+    lose_row(&devices);
+    assert!(look(&mut inspector).is_err());
+}
