@@ -145,6 +145,14 @@ impl<M: Memory> Claims<M> {
         self.give_up_empty();
     }
 
+    /// Takes what is there and whole, from the newest on: what lies below a batch that is not is gone. Nobody
+    /// else can have what a window tells of.
+    pub fn take_newest(&mut self, blog: &Blog<M>) {
+        for batch in (self.from..self.told.len()).rev() {
+            self.take(blog, batch);
+        }
+    }
+
     /// Takes a batch, if it is there and whole; or it is gone, and so are all before it.
     fn take(&mut self, blog: &Blog<M>, batch: usize) {
         if batch < self.from {

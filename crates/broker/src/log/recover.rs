@@ -116,7 +116,7 @@ impl<M: Memory> Log<M> {
     fn restore(&mut self, topic: &Topic, window: Window, records: &[IndexRecord]) {
         let retained = records.iter().filter(|r| r.base >= window.first);
         let mut claims = Claims::new(topic.id, retained.map(Told::in_index)).dense();
-        settle(&self.blog, std::slice::from_mut(&mut claims));
+        claims.take_newest(&self.blog);
         self.take_in(topic, Some(window), claims);
     }
 
