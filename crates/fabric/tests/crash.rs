@@ -270,19 +270,10 @@ fn a_row_or_cell_holds_the_old_or_the_new_at_any_step() {
             }
         }));
         host.crash();
-        let there = Arc::new(cluster.control.host(99));
-        let row = read_row(&*there, 8192, NONCE).found();
+        let row = read_row(&cluster.control.host(99), 8192, NONCE).found();
         let (version, body) = row.expect("old or new");
         assert_eq!(body, [version as u8; 56]);
-        let blogs = cluster
-            .blogs
-            .iter()
-            .map(|blog| Arc::new(blog.host(9)))
-            .collect();
-        let seen = Region::from_parts(there, blogs)
-            .expect("whole")
-            .cells()
-            .load(1);
+        let seen = cluster.host(99).cells().load(1);
         let (_, payload) = seen.found().expect("old or new");
         let cell = u32::from(payload[0]);
         assert_eq!(payload, [cell as u8; 300]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Device, Geometry, Layout, Region};
+use embar_fabric::{Device, Geometry, Layout, Region, Simulated};
 
 pub const NONCE: u32 = 0x5EED_0001;
 
@@ -47,5 +47,12 @@ impl Cluster {
         let control = Arc::new(cluster.control.host(1));
         Region::format(control, blogs, geometry, NONCE, 1).expect("a valid geometry");
         cluster
+    }
+
+    /// The region as one more host sees it.
+    pub fn host(&self, seed: u64) -> Region<Simulated> {
+        let blogs = self.blogs.iter().map(|blog| Arc::new(blog.host(seed)));
+        let control = Arc::new(self.control.host(seed));
+        Region::from_parts(control, blogs.collect()).expect("formatted")
     }
 }

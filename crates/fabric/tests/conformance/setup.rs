@@ -101,13 +101,7 @@ impl Setup for Hosts {
     fn host(&self) -> Region<Simulated> {
         let seed = self.made.get() + 1;
         self.made.set(seed);
-        let blogs = self
-            .cluster
-            .blogs
-            .iter()
-            .map(|blog| Arc::new(blog.host(seed)))
-            .collect();
-        Region::from_parts(Arc::new(self.cluster.control.host(seed)), blogs).expect("formatted")
+        self.cluster.host(seed)
     }
 
     fn claim(region: &Region<Simulated>, row: u16) -> Claim {
