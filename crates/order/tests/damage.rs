@@ -1,12 +1,16 @@
 //! Records that are damaged beyond repair, of each kind that the order depends on.
 
+#[path = "support/devices.rs"]
+mod devices;
+
 use std::sync::Arc;
 
+use devices::{Devices, small};
 use embar_fabric::layout::TableId;
 use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
-    Claim, Device, Geometry, Layout, NoticeKind, PbrKind, PbrRecord, Region, SequencerRow,
-    SequencerState, SessionRow, Simulated,
+    Claim, Geometry, Layout, NoticeKind, PbrKind, PbrRecord, SequencerRow, SequencerState,
+    SessionRow, Simulated,
 };
 use embar_order::participant::LaneFull;
 use embar_order::{Event, Limits, Participant, Sequencer};
@@ -14,8 +18,7 @@ use embar_order::{Event, Limits, Participant, Sequencer};
 const CHAIN: u32 = 0;
 
 struct World {
-    control: Device,
-    blog: Device,
+    devices: Devices,
     layout: Layout,
 }
 
@@ -24,38 +27,21 @@ impl World {
         let geometry = Geometry {
             brokers: 3,
             topics: 2,
-            lanes: 1,
-            lane_slots: 16,
-            index_pages: 16,
-            blog_bytes: 64 << 10,
             standbys: 1,
-            goi_pages: 64,
             sessions: 2,
-            ..Geometry::default()
+            ..small()
         };
-        let layout = Layout::new(&geometry);
-        let world = Self {
-            control: Device::blank(layout.control_bytes()),
-            blog: Device::blank(geometry.blog_bytes),
-            layout,
-        };
-        let blogs = vec![Arc::new(world.blog.host(1))];
-        let control = Arc::new(world.control.host(1));
-        Region::format(control, blogs, &geometry, 9, 1).expect("a good geometry");
-        world
-    }
-
-    fn host(&self, seed: u64) -> Region<Simulated> {
-        let blogs = vec![Arc::new(self.blog.host(seed))];
-        let region = Region::from_parts(Arc::new(self.control.host(seed)), blogs);
-        region.expect("it was formatted")
+        Self {
+            devices: Devices::formatted(&geometry),
+            layout: Layout::new(&geometry),
+        }
     }
 
     /// Overwrites one of the two lines of an entry that is kept twice.
     fn destroy_copy(&self, table: TableId, entry: u64, copy: u64) {
         let table = self.layout.tables()[table as usize];
         let at = table.offset + entry * table.entry_bytes + copy * LINE_BYTES;
-        self.control.damage(at, |bytes| bytes.fill(0xC3));
+        self.lose(at);
     }
 
     /// Overwrites an entry of a table.
@@ -63,7 +49,7 @@ impl World {
         let table = self.layout.tables()[table as usize];
         let at = table.offset + entry * table.entry_bytes;
         for line in (0..table.entry_bytes).step_by(LINE_BYTES as usize) {
-            self.control.damage(at + line, |bytes| bytes.fill(0xC3));
+            self.lose(at + line);
         }
     }
 
@@ -71,15 +57,28 @@ impl World {
     fn lose_line(&self, table: TableId, line: u64) {
         let table = self.layout.tables()[table as usize];
         let at = table.offset + line * LINE_BYTES;
-        self.control.damage(at, |bytes| bytes.fill(0xC3));
+        self.lose(at);
+    }
+
+    fn lose(&self, at: u64) {
+        self.devices.control.damage(at, |line| line.fill(0xC3));
     }
 
     fn take_over(&self, row: u16) -> Sequencer<Simulated> {
-        let region = self.host(u64::from(row) + 20);
+        let region = self.devices.host(u64::from(row) + 20);
         let claim = Arc::new(region.claim_unlocked(row));
         let intact = Box::new(|_, _: &PbrRecord| true);
         let taken = Sequencer::take_over(&region, &claim, &Limits::default(), &|_| true, intact);
         taken.expect("nothing stops a takeover")
+    }
+
+    /// The head sequences, and the broker of row 1 has heard of it.
+    fn serve(&self) -> (Sequencer<Simulated>, Participant<Simulated, u32>) {
+        let sequencer = self.take_over(0);
+        let region = self.devices.host(3);
+        let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+        broker.poll(&mut Vec::new());
+        (sequencer, broker)
     }
 }
 
@@ -97,7 +96,7 @@ fn open(producer: u64) -> PbrRecord {
 #[test]
 fn a_lost_session_stops_no_takeover_and_no_other_session() {
     let world = World::new();
-    let region = world.host(2);
+    let region = world.devices.host(2);
     let claim: Claim = region.claim_unlocked(0);
     let mut sessions = region.session_table(&claim);
     for slot in 0..2 {
@@ -132,7 +131,7 @@ fn an_epoch_that_was_seen_is_never_followed_by_a_lower_one() {
     let first = world.take_over(0);
     let mut second = world.take_over(2);
     assert!(second.epoch() > first.epoch());
-    let region = world.host(3);
+    let region = world.devices.host(3);
     let mut broker = Participant::new(&region, &region.claim_unlocked(1));
     let mut events: Vec<Event<u32>> = Vec::new();
     broker.poll(&mut events);
@@ -144,7 +143,7 @@ fn an_epoch_that_was_seen_is_never_followed_by_a_lower_one() {
     world.destroy(TableId::Sequencers, 1);
     broker.poll(&mut events);
     assert_eq!(broker.reign(), Some(seen));
-    let other = world.host(4);
+    let other = world.devices.host(4);
     let mut fresh: Participant<_, u32> = Participant::new(&other, &other.claim_unlocked(1));
     fresh.poll(&mut Vec::new());
     assert_eq!(fresh.reign(), None, "lanes were begun for a higher one");
@@ -157,11 +156,8 @@ fn an_epoch_that_was_seen_is_never_followed_by_a_lower_one() {
 #[test]
 fn whoever_wrote_a_record_that_is_lost_is_told() {
     let world = World::new();
-    let mut sequencer = world.take_over(0);
-    let region = world.host(3);
-    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
-    broker.poll(&mut events);
     submit_openings(&mut broker, 3);
     // Number 1 of the lane of row 1.
     world.destroy(TableId::LaneSlots, 16 + 1);
@@ -199,11 +195,8 @@ fn told(events: &[Event<u32>]) -> Vec<(u32, NoticeKind)> {
 #[test]
 fn the_newest_record_of_a_lane_is_stored_again_if_nothing_shows_that_it_was_there() {
     let world = World::new();
-    let mut sequencer = world.take_over(0);
-    let region = world.host(3);
-    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
-    broker.poll(&mut events);
     submit_openings(&mut broker, 2);
     assert!(
         !broker.restore_lost(0) && !broker.restore_lost(0),
@@ -229,7 +222,7 @@ fn the_newest_record_of_a_lane_is_stored_again_if_nothing_shows_that_it_was_ther
 fn a_lane_of_which_every_record_is_lost_goes_on_behind_them() {
     let world = World::new();
     let mut sequencer = world.take_over(0);
-    let region = world.host(3);
+    let region = world.devices.host(3);
     let mut events = Vec::new();
     for incarnation in 1..3 {
         let claim = region.claim_unlocked(1);
@@ -256,11 +249,8 @@ fn a_lane_of_which_every_record_is_lost_goes_on_behind_them() {
 #[test]
 fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
     let world = World::new();
-    let mut sequencer = world.take_over(0);
-    let region = world.host(3);
-    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
-    broker.poll(&mut events);
     // The ring of row 1 in the first area: what is in it before the first notice says nothing.
     world.destroy(TableId::Notices, 16);
     broker.submit(0, open(0), 0).expect("there is room");
@@ -341,11 +331,8 @@ fn submit_batches(
 #[test]
 fn what_was_submitted_to_a_damaged_chain_takes_no_slot_longer_than_its_answer_takes() {
     let world = World::new();
-    let mut sequencer = world.take_over(0);
-    let region = world.host(3);
-    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
-    broker.poll(&mut events);
     for chain in 0..2 {
         broker.open_chain(chain, 0);
         let opening = PbrRecord {

@@ -1,12 +1,16 @@
 //! Takeovers of chains that memory damage ended, by candidates that die on the way.
 
+#[path = "support/devices.rs"]
+mod devices;
+
 use std::sync::Arc;
 
+use devices::{Devices, small};
 use embar_fabric::layout::TableId;
 use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
-    ChainStart, Claim, Device, Faults, Geometry, GoiRecord, Layout, Outage, PbrRecord, Power,
-    Region, SequencerRow, SequencerState, Simulated,
+    ChainStart, Claim, Faults, Geometry, GoiRecord, Layout, Outage, PbrRecord, Power, Region,
+    SequencerRow, SequencerState, Simulated,
 };
 use embar_order::{Limits, Sequencer};
 
@@ -16,34 +20,22 @@ const READING_STEP: u64 = 200;
 
 fn geometry() -> Geometry {
     Geometry {
-        brokers: 2,
-        topics: 1,
-        lanes: 1,
         lane_slots: 2,
         index_pages: 1,
-        blog_bytes: 64 << 10,
         goi_pages: 4,
-        sessions: 1,
-        ..Geometry::default()
+        ..small()
     }
 }
 
 struct World {
-    control: Device,
-    blog: Device,
+    devices: Devices,
 }
 
 impl World {
     /// A sequencer that ordered some batches and is gone.
     fn new() -> Self {
-        let geometry = geometry();
-        let world = Self {
-            control: Device::blank(Layout::new(&geometry).control_bytes()),
-            blog: Device::blank(geometry.blog_bytes),
-        };
-        let (control, blog) = (world.control.host(1), world.blog.host(1));
-        let region = Region::format(Arc::new(control), vec![Arc::new(blog)], &geometry, 9, 1);
-        let region = region.expect("a good geometry");
+        let devices = Devices::formatted(&geometry());
+        let region = devices.host(1);
         let claim = region.claim_unlocked(0);
         region.sequencer_row_writer(&claim).store(&SequencerRow {
             epoch: 1,
@@ -70,23 +62,23 @@ impl World {
         // As a broker knows it.
         let broker = region.claim_unlocked(1);
         region.window_writer(&broker, 0).reset(CHAIN, 0, 3);
-        world
+        Self { devices }
     }
 
     /// Overwrites the first bytes of a table.
     fn destroy(&self, table: TableId, bytes: u64) {
         let table = Layout::new(&geometry()).tables()[table as usize];
+        let control = &self.devices.control;
         for line in (0..bytes).step_by(LINE_BYTES as usize) {
-            self.control
-                .damage(table.offset + line, |bytes| bytes.fill(0xC3));
+            control.damage(table.offset + line, |bytes| bytes.fill(0xC3));
         }
     }
 
     fn host(&self, seed: u64, power: &Power) -> (Arc<Simulated>, Region<Simulated>) {
-        let control = Arc::new(self.control.host_on(seed, Faults::default(), power));
-        let blogs = vec![Arc::new(self.blog.host(seed))];
-        let region = Region::from_parts(Arc::clone(&control), blogs);
-        (control, region.expect("it was formatted"))
+        let control = self.devices.control.host_on(seed, Faults::default(), power);
+        let control = Arc::new(control);
+        let region = self.devices.with_control(Arc::clone(&control), seed);
+        (control, region)
     }
 }
 

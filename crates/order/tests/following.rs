@@ -1,19 +1,22 @@
 //! Following orders of older epochs: what it costs, and what damaged memory does to it.
 
+#[path = "support/devices.rs"]
+mod devices;
+
 use std::sync::Arc;
 
+use devices::{Devices, NONCE, small};
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::TableId;
 use embar_fabric::slot;
 use embar_fabric::{
-    ChainStart, Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power,
-    Region, SequencerRow, SequencerState, Simulated,
+    ChainStart, Claim, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power, Region,
+    SequencerRow, SequencerState, Simulated,
 };
 use embar_order::follower::Found;
 use embar_order::{Follower, Limits, Reign, Sequencer};
 
 const CHAIN: u32 = 0;
-const NONCE: u32 = 9;
 /// Pages of an epoch.
 const PAGES: u32 = 12;
 /// Where the bytes are said to lie.
@@ -21,35 +24,21 @@ const BYTES_AT: u64 = 1 << 40;
 const SECOND: Reign = Reign { epoch: 2, area: 0 };
 
 struct World {
-    control: Device,
+    devices: Devices,
 }
 
 fn geometry(pages: u32) -> Geometry {
     Geometry {
-        brokers: 2,
-        topics: 1,
-        lanes: 1,
-        lane_slots: 16,
-        index_pages: 16,
-        blog_bytes: 64 << 10,
         goi_pages: 2 * pages,
-        sessions: 1,
-        ..Geometry::default()
+        ..small()
     }
 }
 
 impl World {
     /// Two epochs of one area, one after the other, each with so many pages.
     fn new(pages: u32) -> Self {
-        let geometry = geometry(pages);
-        let bytes = Layout::new(&geometry).control_bytes();
-        let world = Self {
-            control: Device::blank(bytes),
-        };
-        let blog = Device::new(geometry.blog_bytes, 2);
-        let memory = |device: &Device| Arc::new(device.host(1));
-        let (control, blogs) = (memory(&world.control), vec![memory(&blog)]);
-        let region = Region::format(control, blogs, &geometry, NONCE, 1).expect("a good geometry");
+        let devices = Devices::formatted(&geometry(pages));
+        let region = devices.host(1);
         let claim = region.claim_unlocked(0);
         let each = records(pages);
         append(&region, &claim, 1, 0..each, None);
@@ -65,23 +54,21 @@ impl World {
             generation,
         };
         append(&region, &claim, 2, each..2 * each, Some(before));
-        world
+        Self { devices }
     }
 
     /// One more host, which fails after so many accesses.
     fn follower(&self, accesses: u64) -> (Follower<Simulated>, Power) {
         let power = Power::default();
         power.fail_after(accesses, Outage::Host);
-        let blog = Device::new(64 << 10, 3).host(3);
-        let control = self.control.host_on(2, Faults::default(), &power);
-        let region = Region::from_parts(Arc::new(control), vec![Arc::new(blog)]);
-        let region = region.expect("it was formatted");
+        let control = self.devices.control.host_on(2, Faults::default(), &power);
+        let region = self.devices.with_control(Arc::new(control), 3);
         (Follower::new(&region, CHAIN, 0), power)
     }
 
     /// Where the record of a position lies, or the link to the page that begins there.
     fn find(&self, base: u64, leads_to: u64) -> u64 {
-        let memory = self.control.view();
+        let memory = self.devices.control.view();
         let is_it = |at: &u64| (memory.load(*at), memory.load(at + 8)) == (base, leads_to);
         let found = (0..memory.len()).step_by(64).find(is_it);
         found.expect("it was written")
@@ -89,7 +76,7 @@ impl World {
 
     /// Changes a record behind everybody's back, so that it looks like one.
     fn rewrite(&self, at: u64, change: fn(&mut [u8; 56])) {
-        let vandal = self.control.host(4);
+        let vandal = self.devices.control.host(4);
         let (mut body, lap) = ([0; 56], vandal.load(at + 56) as u32);
         vandal.read(at, &mut body);
         change(&mut body);
@@ -98,7 +85,7 @@ impl World {
 
     /// Changes one word behind everybody's back.
     fn damage(&self, at: u64, change: fn(u64) -> u64) {
-        let vandal = self.control.host(4);
+        let vandal = self.devices.control.host(4);
         vandal.store(at, change(vandal.load(at)));
         vandal.write_back(at, 8);
         vandal.fence();
@@ -179,9 +166,7 @@ fn a_record_that_an_older_epoch_has_not_is_damage() {
 }
 
 fn take_over(world: &World) -> Sequencer<Simulated> {
-    let blog = Device::new(64 << 10, 3).host(3);
-    let control = Arc::new(world.control.host(2));
-    let region = Region::from_parts(control, vec![Arc::new(blog)]).expect("it was formatted");
+    let region = world.devices.host(2);
     let claim = Arc::new(region.claim_unlocked(0));
     let active = SequencerRow {
         epoch: 2,
@@ -246,7 +231,7 @@ fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
     ];
     for (at, loss) in cases {
         let world = World::new(PAGES);
-        let vandal = world.control.host(4);
+        let vandal = world.devices.control.host(4);
         vandal.write(at, &[0; 64]);
         vandal.write_back(at, 64);
         vandal.fence();
@@ -299,8 +284,9 @@ fn a_link_that_is_lost_with_its_page_is_searched_for_once() {
         first + pages.entry_bytes,
     );
     // Of the link it can still be told that it is one.
-    world.control.damage(link, |line| line[..48].fill(0xC3));
-    world.control.damage(behind, |line| line.fill(0xC3));
+    let control = &world.devices.control;
+    control.damage(link, |line| line[..48].fill(0xC3));
+    control.damage(behind, |line| line.fill(0xC3));
     let (mut follower, power) = world.follower(u64::MAX);
     follower.seek(records(PAGES));
     assert_eq!(read_all(&mut follower).1, u64::from(PAGE_RECORDS));
@@ -318,7 +304,7 @@ fn whoever_comes_late_finds_what_a_lost_link_led_to() {
     for lost in [0, 0xC3] {
         let world = World::new(PAGES);
         let link = world.find(all + u64::from(PAGE_RECORDS), u64::from(PAGES) + 1);
-        world.control.damage(link, |line| line.fill(lost));
+        world.devices.control.damage(link, |line| line.fill(lost));
         // Nobody publishes any more, so nobody tells that there is more.
         let (mut follower, _) = world.follower(u64::MAX);
         follower.seek(all);
