@@ -6,6 +6,7 @@ use embar_fabric::layout::TableId;
 use embar_fabric::{Device, Geometry, Layout, Simulated};
 
 use super::*;
+use crate::tiny;
 
 type Table = TopicTable<Simulated>;
 
@@ -18,15 +19,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let geometry = Geometry {
-            brokers: 2,
             topics: 4,
-            lanes: 1,
-            lane_slots: 16,
-            index_pages: 4,
-            blog_bytes: 64 << 10,
-            goi_pages: 4,
-            sessions: 1,
-            ..Geometry::default()
+            ..tiny::geometry()
         };
         let layout = Layout::new(&geometry);
         let world = Self {
