@@ -176,6 +176,12 @@ impl Books {
         self.deleted.contains_key(&topic)
     }
 
+    /// Whether records of some topic of this name were lost: whoever asks by name may meet that one.
+    pub fn is_hurt_by_name(&self, name: &str) -> bool {
+        let mut names = self.names.iter();
+        names.any(|(id, its)| its == name && self.is_hurt(*id))
+    }
+
     /// Whether records of a topic were lost, on whichever broker.
     pub fn is_hurt(&self, topic: u32) -> bool {
         let hurt = (topic, None)..=(topic, Some(u16::MAX));

@@ -205,7 +205,7 @@ impl SubscriberActor {
         let kept = self.expected.get(&row).is_some_and(|next| *next >= first);
         let damaged = cause.contains("damaged");
         let books = &scene.books;
-        let may_be = scene.damages || books.is_hurt(self.topic_id);
+        let may_be = scene.damages || self.may_miss(books);
         if may_be || !damaged || books.may_be_deleted(self.topic_id) {
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl SubscriberActor {
             | Error::Refused {
                 code: ErrorCode::Damaged,
                 ..
-            } if scene.books.is_hurt(self.topic_id) => {
+            } if self.may_miss(scene.books) => {
                 scene.figures.told_of_damage += 1;
                 self.over = true;
                 Ok(())
@@ -283,6 +283,12 @@ impl SubscriberActor {
                 what: format!("subscriber {me} gave up: {error}"),
             }),
         }
+    }
+
+    /// Whether records may be lost of the topic that it reads. Before its first batch that may be any one of
+    /// its name.
+    fn may_miss(&self, books: &Books) -> bool {
+        books.is_hurt(self.topic_id) || self.begins && books.is_hurt_by_name(&self.topic)
     }
 
     fn check(&mut self, delivered: &Delivered, scene: &mut Scene<'_>) -> Check {
