@@ -172,6 +172,9 @@ pub(crate) struct Connection<M: Memory> {
     /// It is among those whose acknowledgements this round sends.
     pub is_due: bool,
     pub asked: Option<Asked>,
+    /// The topic in which it was told that another instance has its producer: of no other does it know the
+    /// epoch from which it takes over.
+    pub held_in: Option<u32>,
     /// When it was.
     pub asked_at: Now,
     pub long_reply: Option<LongReply>,
@@ -199,6 +202,7 @@ impl<M: Memory> Connection<M> {
             answers: Answers::default(),
             is_due: false,
             asked: None,
+            held_in: None,
             asked_at: Now(0),
             long_reply: None,
             roster: 0,

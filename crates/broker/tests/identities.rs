@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
 use embar_wire::control::{
-    Control, ErrorCode, OpenPublisher, OpenSession, PublisherOpened, Secret,
+    Control, DeleteTopic, ErrorCode, OpenPublisher, OpenSession, PublisherOpened, Secret,
 };
 use support::{Peer, batch_of, create_topic_of_order, data};
 
@@ -151,6 +151,30 @@ fn a_late_request_of_a_dead_client_takes_nothing_from_its_successor() {
         gives_up: session.session_epoch,
     }));
     assert!(matches!(renewed, Control::SessionOpened(_)), "{renewed:?}");
+}
+
+#[test]
+fn an_epoch_of_a_deleted_topic_takes_over_nothing_in_the_next_one_of_its_name() {
+    let cluster = start(16);
+    let (first, _) = opened(&cluster, opening(7, 1));
+    drop(first);
+    let (mut late, answer) = ask(&cluster, opening(7, 2));
+    assert!(matches!(answer, Control::SessionHeld(_)), "{answer:?}");
+    let delete = DeleteTopic { name: TOPIC.into() };
+    let answer = Peer::greet(cluster.bootstrap()).ask(&Control::DeleteTopic(delete));
+    assert!(matches!(answer, Control::TopicDeleted), "{answer:?}");
+    create_topic_of_order(&cluster, TOPIC, 5, 0);
+    let (mut successor, session) = opened(&cluster, opening(7, 3));
+    // Sessions of both topics may come to the same epoch.
+    let answer = late.ask(&Control::OpenPublisher(OpenPublisher {
+        takes_over: session.session_epoch,
+        ..opening(7, 2)
+    }));
+    let Control::Error(refused) = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(refused.code, ErrorCode::TopicReplaced);
+    publish(&mut successor, 7, &session, 0);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! How far a search is, for whoever watches it.
 
+use std::io::{self, Write};
+
 use embar_sim::search::{Failure, Sums};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -25,7 +27,10 @@ impl Progress {
     pub fn tell(&self, failure: &Failure) {
         let (seed, part) = (failure.options.seed, failure.options.part.name());
         let what = tell::first_line(&failure.violation);
-        self.0.suspend(|| eprintln!("seed {seed}, {part}: {what}"));
+        // Who cannot read it now finds it at the end.
+        let _told = self
+            .0
+            .suspend(|| writeln!(io::stderr(), "seed {seed}, {part}: {what}"));
     }
 
     /// The bar goes.

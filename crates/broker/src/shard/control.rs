@@ -280,7 +280,7 @@ fn unknown_topic<M: Memory>(topics: &TopicTable<M>, name: &str) -> ErrorReply {
     error
 }
 
-fn topic_replaced(name: &str) -> ErrorReply {
+pub(super) fn topic_replaced(name: &str) -> ErrorReply {
     let mut error = refusal(
         ErrorCode::TopicReplaced,
         format!("topic {name} was deleted and created again: open it anew to use the new one"),

@@ -10,6 +10,7 @@ use embar_wire::control::{
     SessionHeld, SessionOpened,
 };
 
+use super::control::topic_replaced;
 use super::{Action, At, Shard, refusal};
 use crate::connection::{Asked, Peer, Session};
 use crate::log::{Answer, NoRoom, Settled, Ticket};
@@ -91,7 +92,9 @@ impl<M: Memory> Shard<M> {
                 return self.session_opened(token, &opened, at);
             }
             Answer::Held(session_epoch) => {
-                connection.asked = None;
+                if let Some(Asked::Open { topic, .. }) = connection.asked.take() {
+                    connection.held_in = Some(topic);
+                }
                 let held = Control::SessionHeld(SessionHeld { session_epoch });
                 self.reply(token, &held, at);
                 return self.finish_if_done(token, at);
@@ -237,6 +240,11 @@ impl<M: Memory> Shard<M> {
         if open.secret == Secret::default() {
             let what = "order 2 and 5 need a secret, 16 bytes that nobody guesses: without it anybody could end this publisher";
             return Err(refusal(ErrorCode::InvalidArgument, what.into()));
+        }
+        // Epochs of another topic of that name are not those of this one.
+        let held_in = self.connections.get(&token).and_then(|it| it.held_in);
+        if open.takes_over != 0 && held_in.is_some_and(|held_in| held_in != topic.id) {
+            return Err(topic_replaced(&open.topic));
         }
         let wish = match open.resumes {
             true => Wish::Resume,

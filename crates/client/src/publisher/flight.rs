@@ -85,10 +85,10 @@ impl Batch {
     /// Resolves a batch that will not be tried again: only one that no broker may have stored is surely
     /// not stored.
     pub(super) fn give_up(self, failure: Failure, out: &mut VecDeque<Event>) {
-        let failure = match failure {
-            Failure::Refused(_) => failure,
-            _ if self.written => Failure::InDoubt,
-            _ => failure,
+        let failure = if self.written {
+            Failure::InDoubt
+        } else {
+            failure
         };
         self.finish(Outcome::Failed(failure), out);
     }
