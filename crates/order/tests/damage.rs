@@ -282,11 +282,8 @@ fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
 #[test]
 fn the_newest_record_of_the_order_is_stored_again_if_nothing_shows_that_it_was_there() {
     let world = World::new();
-    let mut sequencer = world.take_over(0);
-    let region = world.host(3);
-    let mut broker = Participant::new(&region, &region.claim_unlocked(1));
+    let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
-    broker.poll(&mut events);
     broker.open_chain(0, 0);
     broker.submit(0, open(0), 0).expect("there is room");
     sequencer.step(0, &|_| true);

@@ -264,7 +264,7 @@ fn records_that_are_lost_side_by_side_do_not_hide_each_other() {
     // Of the last page, which no link follows.
     for slot in 7..10 {
         let line = pages.offset + 3 * pages.entry_bytes + 64 * (1 + slot);
-        world.control.damage(line, |line| line.fill(0xC3));
+        world.devices.control.damage(line, |line| line.fill(0xC3));
     }
     let (mut follower, _) = world.follower(u64::MAX);
     let whole = u64::from(PAGE_RECORDS) + 7;
