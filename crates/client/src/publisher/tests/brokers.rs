@@ -79,6 +79,17 @@ fn a_topic_made_anew_ends_the_publisher_once_its_broker_had_time_to_hear_of_it()
 }
 
 #[test]
+fn what_a_broker_may_have_stored_is_in_doubt_when_another_ends_the_publisher() {
+    let mut script = ordered::open(config());
+    let (first, second) = ordered::two_out(&mut script);
+    script.tell(second, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(second);
+    script.lose(first);
+    let in_doubt = Outcome::Failed(Failure::InDoubt);
+    assert!(script.outcomes().contains(&(0, in_doubt)));
+}
+
+#[test]
 fn a_topic_is_created_although_the_first_address_is_dead() {
     let (mut script, _) = behind_a_dead_seed();
     does_not_know_the_topic(&mut script, A);

@@ -68,17 +68,6 @@ pub(super) fn two_out(script: &mut Script) -> (Lane, Lane) {
     (first, second)
 }
 
-#[test]
-fn what_a_broker_may_have_stored_is_in_doubt_when_another_ends_the_publisher() {
-    let mut script = open(config());
-    let (first, second) = two_out(&mut script);
-    script.tell(second, &refusal(ErrorCode::UnknownTopic, false, None));
-    script.lose(second);
-    script.lose(first);
-    let in_doubt = Outcome::Failed(Failure::InDoubt);
-    assert!(script.outcomes().contains(&(0, in_doubt)));
-}
-
 fn at(offset: u64) -> Outcome {
     let broker = None;
     Outcome::Stored(Position { broker, offset })
