@@ -172,11 +172,11 @@ pub(crate) struct Connection<M: Memory> {
     /// It is among those whose acknowledgements this round sends.
     pub is_due: bool,
     pub asked: Option<Asked>,
+    /// When it was.
+    pub asked_at: Now,
     /// The topic in which it was told that another instance has its producer: of no other does it know the
     /// epoch from which it takes over.
     pub held_in: Option<u32>,
-    /// When it was.
-    pub asked_at: Now,
     pub long_reply: Option<LongReply>,
     /// The brokers as this peer knows them: [`crate::node::Node::roster`].
     pub roster: u64,
@@ -202,8 +202,8 @@ impl<M: Memory> Connection<M> {
             answers: Answers::default(),
             is_due: false,
             asked: None,
-            held_in: None,
             asked_at: Now(0),
+            held_in: None,
             long_reply: None,
             roster: 0,
             leaving: false,

@@ -60,7 +60,8 @@ pub struct Step {
     pub taken: usize,
     /// Batches that got their place.
     pub ordered: usize,
-    /// Rows (bit by bit) whose brokers were told something of their lanes.
+    /// Rows (bit by bit) whose brokers were told something of their lanes; all of them where a record of the
+    /// order was stored again.
     pub told: u128,
 }
 

@@ -141,7 +141,9 @@ fn many(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     let progress = Progress::new(search.runs());
     let (sums, failures) = search.run(|sums, failure| {
         progress.show(sums);
-        failure.into_iter().for_each(|it| progress.tell(it));
+        if let Some(failure) = failure {
+            progress.tell(failure);
+        }
     });
     progress.end();
     for failure in &failures {

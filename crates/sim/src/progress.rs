@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::tell;
 
-/// A bar on a terminal; nothing elsewhere.
+/// A bar on a terminal, none elsewhere; and failures, everywhere.
 pub struct Progress(ProgressBar);
 
 impl Progress {

@@ -153,12 +153,7 @@ impl World {
         let Some(at) = newest.get(self.random.below(newest.len().max(1) as u64) as usize) else {
             return;
         };
-        let whole = self.random.one_in(2);
-        let bytes = if whole {
-            LINE_BYTES as usize
-        } else {
-            BODY_BYTES
-        };
+        let bytes = self.bytes_lost();
         // Of what is kept twice, now and then both copies: nobody then knows what it said.
         let first = self.random.below(lines.end);
         let lines = if self.random.one_in(2) {
@@ -177,6 +172,14 @@ impl World {
         self.note(format_args!(
             "{name}: what is at {at} is lost, as the newest of broker {row}"
         ));
+    }
+
+    /// Of a line: all of it, or its body, so that its lap still tells that it was there.
+    fn bytes_lost(&mut self) -> usize {
+        match self.random.one_in(2) {
+            true => LINE_BYTES as usize,
+            false => BODY_BYTES,
+        }
     }
 
     /// The newest entry of each ring that a table has for a row's lanes.
@@ -213,12 +216,7 @@ impl World {
             return Ok(());
         };
         self.hurt(counted)?;
-        let whole = self.random.one_in(2);
-        let bytes = if whole {
-            LINE_BYTES as usize
-        } else {
-            BODY_BYTES
-        };
+        let bytes = self.bytes_lost();
         self.devices
             .control
             .damage(*at, |line| line[..bytes].fill(GARBAGE));
