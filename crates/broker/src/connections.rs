@@ -7,7 +7,7 @@
 //! - A connection that is refused takes a place for as long as it is told why, of its own kind. When
 //!   there is none left, it is closed without a word.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 
 use crate::peers::{PeerId, Shares};
 
@@ -108,7 +108,7 @@ impl Held {
             return Some(Full::All);
         }
         let exceeds = self.of.exceeds(peer, 1, self.count, self.limit);
-        let exceeds = exceeds && !sings(Canary::ConnectionShare);
+        let exceeds = exceeds && !injected(Canary::ConnectionShare);
         exceeds.then(|| Full::Peer(self.of.of(peer)))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
@@ -76,7 +76,7 @@ pub type Alive = Box<dyn Fn(u16) -> bool + Send + Sync>;
 /// Whether a row counts as that of a live process, after a look at its lock. A lock that cannot be looked
 /// at, as no file descriptor is free, says nothing: nobody who may live is taken for dead.
 pub fn counts_as_alive<E>(looked: Result<bool, E>) -> bool {
-    looked.unwrap_or(!sings(Canary::UnlookedLives))
+    looked.unwrap_or(!injected(Canary::UnlookedLives))
 }
 
 /// See the module.

@@ -1,10 +1,11 @@
-//! Rules broken on purpose, one at a time, to prove that the simulator's checkers notice.
+//! Canaries: rules broken on purpose, one at a time, to prove that the simulator's checkers notice.
 //!
-//! Without the feature `canary` none can be broken, and nothing is left of the question.
+//! The code that keeps a rule asks [`injected`] whether to break it. Without the feature `canary` the answer is a
+//! constant `false`, and the compiler leaves nothing of the question.
 
 macro_rules! canaries {
     ($( $(#[doc = $doc:literal])* $name:ident, )*) => {
-        /// A step that is left out, or a look that is believed without being taken.
+        /// A rule that can be broken: a step is left out, or a check passes without having been made.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Canary { $( $(#[doc = $doc])* $name, )* }
 
@@ -127,41 +128,41 @@ canaries! {
 }
 
 #[cfg(feature = "canary")]
-mod singing {
+mod injection {
     use std::cell::Cell;
 
     use super::Canary;
 
     thread_local! {
-        static SINGING: Cell<Option<Canary>> = const { Cell::new(None) };
+        static INJECTED: Cell<Option<Canary>> = const { Cell::new(None) };
     }
 
-    /// Breaks a rule in this thread, or none.
-    pub fn sing(canary: Option<Canary>) {
-        SINGING.set(canary);
+    /// Breaks the rule of `canary` in this thread, in place of the one broken before; `None` breaks none.
+    pub fn inject(canary: Option<Canary>) {
+        INJECTED.set(canary);
     }
 
-    /// Does what must not be led astray: no rule is broken meanwhile.
-    pub fn silently<R>(f: impl FnOnce() -> R) -> R {
-        let singing = SINGING.take();
+    /// Runs what must see the truth, like a checker: no rule is broken meanwhile.
+    pub fn without_canary<R>(f: impl FnOnce() -> R) -> R {
+        let injected = INJECTED.take();
         let result = f();
-        SINGING.set(singing);
+        INJECTED.set(injected);
         result
     }
 
-    /// Whether a rule is broken.
+    /// Whether this thread breaks the rule of `canary`.
     #[inline]
-    pub fn sings(canary: Canary) -> bool {
-        SINGING.get() == Some(canary)
+    pub fn injected(canary: Canary) -> bool {
+        INJECTED.get() == Some(canary)
     }
 }
 
 #[cfg(feature = "canary")]
-pub use singing::{silently, sing, sings};
+pub use injection::{inject, injected, without_canary};
 
-/// Whether a rule is broken: never.
+/// Whether this thread breaks the rule of `canary`: never, without the feature `canary`.
 #[cfg(not(feature = "canary"))]
 #[inline(always)]
-pub const fn sings(_: Canary) -> bool {
+pub const fn injected(_: Canary) -> bool {
     false
 }

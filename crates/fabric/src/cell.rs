@@ -8,7 +8,7 @@
 //! Copy: `commit word (nonce << 32 | version) 0..8 | length 8..12 | CRC-32C 12..16 | payload 16..496 | zero 496..504 |
 //! commit word 504..512`. The checksum covers commit word, length, payload and place.
 
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -144,7 +144,7 @@ impl<M: Memory> CellWriter<M> {
         memory.store(at + TAIL_AT, commit);
         // Partner: the first load in `look`.
         memory.store(at, commit);
-        if !sings(Canary::CellWriteBack) {
+        if !injected(Canary::CellWriteBack) {
             memory.write_back(at, COPY_BYTES);
         }
         memory.fence();
@@ -216,14 +216,14 @@ fn is_left<M: Memory>(memory: &M, cell: CellAt) -> bool {
 
 /// A word as it is in memory.
 fn word<M: Memory>(memory: &M, at: u64) -> u64 {
-    if !sings(Canary::CellInvalidate) {
+    if !injected(Canary::CellInvalidate) {
         memory.invalidate(at / LINE_BYTES * LINE_BYTES, LINE_BYTES);
     }
     memory.load(at)
 }
 
 fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Vec<u8>> {
-    if !sings(Canary::CellInvalidate) {
+    if !injected(Canary::CellInvalidate) {
         memory.invalidate(at, COPY_BYTES);
     }
     // Acquire. Partner: the last store in `store`.

@@ -22,7 +22,7 @@
 
 mod check;
 
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use std::sync::atomic::Ordering;
 
 use crate::memory::{Damage, LINE_BYTES, Memory};
@@ -92,7 +92,7 @@ impl<T> Seen<T> {
 #[inline]
 pub fn publish<M: Memory>(memory: &M, at: u64, body: &Body, nonce: u32, lap: u32) {
     publish_later(memory, at, body, nonce, lap);
-    if !sings(Canary::SlotFence) {
+    if !injected(Canary::SlotFence) {
         memory.fence();
     }
 }
@@ -108,7 +108,7 @@ pub fn publish_later<M: Memory>(memory: &M, at: u64, body: &Body, nonce: u32, la
     memory.write(at, body);
     // Partner: the first load in `observe` and `look`.
     memory.store(at + COMMIT_AT, Place { nonce, at }.word_of(lap, body));
-    if !sings(Canary::SlotWriteBack) {
+    if !injected(Canary::SlotWriteBack) {
         memory.write_back(at, SLOT_BYTES);
     }
 }
@@ -117,7 +117,7 @@ pub fn publish_later<M: Memory>(memory: &M, at: u64, body: &Body, nonce: u32, la
 /// [`observe_closely`].
 #[inline]
 pub fn observe<M: Memory>(memory: &M, at: u64, nonce: u32, lap: u32) -> Seen<Body> {
-    if !sings(Canary::SlotInvalidate) {
+    if !injected(Canary::SlotInvalidate) {
         memory.invalidate(at, SLOT_BYTES);
     }
     // Acquire. Partner: the last store in `publish`.
@@ -174,7 +174,7 @@ pub(crate) enum Look<T> {
 
 /// What a slot shows, all of whose line is looked at.
 pub(crate) fn look<M: Memory>(memory: &M, at: u64, nonce: u32) -> Look<Body> {
-    if !sings(Canary::SlotInvalidate) {
+    if !injected(Canary::SlotInvalidate) {
         memory.invalidate(at, SLOT_BYTES);
     }
     // Acquire. Partner: the last store in `publish`.
@@ -258,7 +258,7 @@ pub(crate) fn rewrite_both<M: Memory>(
     let last = at + u64::from(version % 2) * SLOT_BYTES;
     let first = after(version, &look(memory, last, nonce));
     let second = first.wrapping_add(1);
-    if !sings(Canary::SecondCopy) {
+    if !injected(Canary::SecondCopy) {
         rewrite(memory, at, nonce, first, body);
     }
     rewrite(memory, at, nonce, second, body);

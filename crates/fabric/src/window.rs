@@ -4,7 +4,7 @@
 //! it may be used again, so a reader that checks the window after it copied knows whether what it
 //! copied was still there.
 
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use crate::memory::Memory;
 use crate::news::SharedNews;
 use crate::records::Window;
@@ -93,7 +93,7 @@ impl<M: Memory> WindowWriter<M> {
     }
 
     fn tell(&self) {
-        if let Some(news) = self.news.as_ref().filter(|_| !sings(Canary::WindowNews)) {
+        if let Some(news) = self.news.as_ref().filter(|_| !injected(Canary::WindowNews)) {
             news.tell(self.window.chain);
         }
     }

@@ -5,7 +5,7 @@
 //! takeover and never an order, so the lease may be short; time in which the watcher itself did not
 //! run does not count, so that a busy machine is not taken for a dead sequencer.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::{Memory, Region};
 
 use crate::reign;
@@ -57,7 +57,7 @@ impl Candidate {
             self.seen = (row.epoch, row.beat);
             self.silent_ns = 0;
         } else {
-            let most = if sings(Canary::WatchedSilence) {
+            let most = if injected(Canary::WatchedSilence) {
                 u64::MAX
             } else {
                 self.look_every_ns()

@@ -1,6 +1,6 @@
 //! The clock that leases are measured with.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 
 /// The sum of the steps of another clock, none of them longer than a quarter of the lease.
 ///
@@ -28,7 +28,7 @@ impl LeaseClock {
     pub fn advance(&mut self, now: u64) {
         let step = now.saturating_sub(self.last.unwrap_or(now));
         self.last = Some(now);
-        let most = if sings(Canary::LeaseClamp) {
+        let most = if injected(Canary::LeaseClamp) {
             u64::MAX
         } else {
             self.step

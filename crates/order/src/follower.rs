@@ -8,7 +8,7 @@
 //! What it read counts only after [`Reign::lasts`]; until then [`Follower::mark`] and
 //! [`Follower::back_to`] undo it.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Memory, Region, Seen};
@@ -399,7 +399,7 @@ impl<M: Memory> Follower<M> {
                     page,
                     generation,
                     slot: 0,
-                    until: Some(until).filter(|_| !sings(Canary::CutAtStart)),
+                    until: Some(until).filter(|_| !injected(Canary::CutAtStart)),
                     misses_link: true,
                     leads_nowhere: false,
                 });

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 
 /// See the module. Nothing here looks at more than one session.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Idle {
         let rank = |sessions: &BTreeSet<(u64, u32)>| {
             let (since, _) = sessions.first()?;
             // Without the count whoever is idle for longest pays.
-            let count = match sings(Canary::IdlePeer) {
+            let count = match injected(Canary::IdlePeer) {
                 true => 0,
                 false => sessions.len(),
             };

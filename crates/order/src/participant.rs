@@ -16,7 +16,7 @@
 mod attached;
 mod lane;
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use std::collections::{BTreeMap, BTreeSet};
 
 use embar_fabric::geometry::cell_of;
@@ -263,7 +263,7 @@ impl<M: Memory, T> Participant<M, T> {
         }
         // Whoever sequences when this incarnation next begins its lanes reads there that it takes nothing of
         // what was left; and a poll of the same reign, which lasts, is to follow before anything is used.
-        if !sings(Canary::AdmittedFlag) {
+        if !injected(Canary::AdmittedFlag) {
             self.lanes.iter_mut().for_each(Lane::set_admitted);
         }
         true
@@ -462,7 +462,7 @@ impl<M: Memory, T> Participant<M, T> {
                 }
                 continue;
             }
-            if !reign.lasts(&self.region) && !sings(Canary::LastsAfterFollow) {
+            if !reign.lasts(&self.region) && !injected(Canary::LastsAfterFollow) {
                 follower.back_to(mark);
                 self.lanes.iter_mut().for_each(Lane::forget_look);
                 self.due.clear();
@@ -494,7 +494,7 @@ impl<M: Memory, T> Participant<M, T> {
                 }
             }
         }
-        if !reign.lasts(&self.region) && !sings(Canary::LastsAfterNotices) {
+        if !reign.lasts(&self.region) && !injected(Canary::LastsAfterNotices) {
             self.lanes.iter_mut().for_each(Lane::forget_look);
             self.due.clear();
             return None;
@@ -504,7 +504,7 @@ impl<M: Memory, T> Participant<M, T> {
 
     /// Takes in what was ordered before this reign, then submits to it all that was not.
     fn adopt(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> bool {
-        if !sings(Canary::FollowToStart) && !self.follow_to_start(reign, events) {
+        if !injected(Canary::FollowToStart) && !self.follow_to_start(reign, events) {
             return true;
         }
         for lane in &mut self.lanes {

@@ -21,7 +21,7 @@ mod lanes;
 mod room;
 mod takeover;
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -245,7 +245,7 @@ impl<M: Memory> Sequencer<M> {
     fn tell_grown(&mut self) {
         self.grown.sort_unstable();
         self.grown.dedup();
-        if !sings(Canary::OrderNews) {
+        if !injected(Canary::OrderNews) {
             self.order_news.tell(&self.grown);
         }
         self.grown.clear();
@@ -256,7 +256,7 @@ impl<M: Memory> Sequencer<M> {
             // A chain is known from its first session on, and brokers see that it is.
             self.begin(row.chain, row.order);
         }
-        if !sings(Canary::SessionRowFirst) {
+        if !injected(Canary::SessionRowFirst) {
             self.sessions.store(session, row);
         }
         self.core.saved(session, row);

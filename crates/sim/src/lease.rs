@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use embar_fabric::canary::silently;
+use embar_fabric::canary::without_canary;
 use embar_fabric::{Region, Simulated};
 use embar_order::Figures;
 
@@ -45,7 +45,7 @@ impl Vigil {
 
     /// The watcher is about to look.
     pub fn look(&mut self) {
-        let beat = silently(|| self.beat());
+        let beat = without_canary(|| self.beat());
         self.looks = match beat == self.seen {
             true => self.looks + 1,
             false => 0,

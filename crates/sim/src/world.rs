@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use embar_broker::shard::At;
 use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
-use embar_fabric::canary::{self, Canary};
+use embar_fabric::canary::{Canary, inject};
 use embar_fabric::interrupt_after;
 use embar_wire::time::Now;
 
@@ -107,7 +107,7 @@ fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 
 /// Begins the run of a seed.
 pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
-    canary::sing(None);
+    inject(None);
     let mut random = Random::new(seed);
     let plan = Plan::new(&mut random);
     let mut trace = Trace::new(verbose);
@@ -155,7 +155,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         figures: Figures::default(),
     };
     WORLD.set(Some(world));
-    canary::sing(broken);
+    inject(broken);
     hosts::begin()?;
     with(|world| {
         world.enter_actors();
@@ -172,7 +172,7 @@ pub fn endurance() -> u64 {
 /// Ends a run, wherever it is.
 pub fn end() -> Option<Remains> {
     interrupt_after(0, 0, || {});
-    canary::sing(None);
+    inject(None);
     // One that panicked in the middle may have left it borrowed, but then it was unwound.
     let world = WORLD.take()?;
     let World {

@@ -4,7 +4,7 @@
 //! Invariant: offsets `[first, next)` are readable, dense, and each belongs to exactly one entry;
 //! `first` only grows.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use std::collections::VecDeque;
 
 use embar_fabric::blog::{Extent, Span};
@@ -72,7 +72,7 @@ impl<M: Memory> Chain<M> {
     /// Tells other processes where this chain begins and ends, and below which offset messages are lost:
     /// a row of this cell may still speak of a deleted topic.
     pub fn publish_window(&mut self, lost: u64) {
-        let lost = if sings(Canary::LossTold) { 0 } else { lost };
+        let lost = if injected(Canary::LossTold) { 0 } else { lost };
         self.window.recover(self.id, self.first, self.next, lost);
     }
 
@@ -101,7 +101,7 @@ impl<M: Memory> Chain<M> {
 
     /// Tells readers in other processes that nothing below `first` is to be read any more.
     fn tell_first(&mut self) {
-        if !sings(Canary::WindowRaise) {
+        if !injected(Canary::WindowRaise) {
             self.window.raise_first(self.first);
         }
     }

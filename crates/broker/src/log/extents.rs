@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use embar_fabric::blog::{Extent, Reservation};
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::{BLOCK_BYTES_MAX, UNIT_BYTES};
 use embar_fabric::memory::Memory;
 
@@ -366,7 +366,7 @@ impl<M: Memory> Extents<M> {
 
     /// The extent that is to be evicted first.
     pub fn oldest(&self) -> Option<Oldest> {
-        let first = if sings(Canary::ExtentAge) {
+        let first = if injected(Canary::ExtentAge) {
             self.settled.iter().min_by_key(|(_, serial)| *serial)
         } else {
             self.settled.first()

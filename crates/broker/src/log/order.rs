@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
@@ -372,7 +372,7 @@ impl<M: Memory> Log<M> {
         let mut news = more || !events.is_empty();
         self.ordering.seen += events.len() as u64;
         self.ordering.looks = (self.ordering.looks + LOOKS_PER_POLL).min(LOOKS_MAX);
-        let in_doubt = self.ordering.participant.is_in_doubt() && !sings(Canary::DoubtEnds);
+        let in_doubt = self.ordering.participant.is_in_doubt() && !injected(Canary::DoubtEnds);
         if in_doubt && !self.ordering.overtaken {
             self.ordering.overtaken = true;
             tracing::error!(

@@ -6,7 +6,7 @@
 //! - This broker's window says `first` before memory of a batch below it is used again, so whoever
 //!   took bytes from here without holding them finds out.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use std::collections::VecDeque;
 
 use embar_fabric::GoiRecord;
@@ -169,7 +169,7 @@ impl<M: Memory> Ordered<M> {
     fn drop_below(&mut self, first: u64) {
         self.first = first;
         // Whoever reads in our memory looks at this before the memory is used again.
-        if !sings(Canary::OrderedWindowRaise) {
+        if !injected(Canary::OrderedWindowRaise) {
             self.publish_window();
         }
         while let Some(entry) = self.entries.pop_front_if(|e| e.base < first) {

@@ -1,6 +1,6 @@
 //! How connections end: politely where that is possible, in time in any case.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::memory::Memory;
 use embar_session::CloseReason;
 use embar_transport::Token;
@@ -69,7 +69,7 @@ impl<M: Memory> Shard<M> {
                 return Some(since.after(config.backpressure_timeout));
             }
             // What is held and hardly comes is what others wait for.
-            Input::Payload(payload) if self.node.paused() > 0 && !sings(Canary::SlowGivenUp) => {
+            Input::Payload(payload) if self.node.paused() > 0 && !injected(Canary::SlowGivenUp) => {
                 let patience = config.frame_timeout.min(config.backpressure_timeout / 2);
                 return Some(payload.looked.after(patience));
             }

@@ -1,6 +1,6 @@
 //! One block of a blog, filled from its start.
 
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use std::fmt;
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ impl<M: Memory> Extent<M> {
             return None;
         }
         // What the owner before wrote back may be newer than what this host's caches hold.
-        if !sings(Canary::SpanInvalidate) {
+        if !injected(Canary::SpanInvalidate) {
             self.block.memory().invalidate(at, len.into());
         }
         Some(Span::new(Arc::clone(&self.block), at, len as usize))

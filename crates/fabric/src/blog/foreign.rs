@@ -1,6 +1,6 @@
 //! Payload of another row: bytes that nothing here keeps still.
 
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl<M: Memory> Foreign<M> {
     /// Reads from now on see what the owner had written back before. To be called once a record
     /// that points here was observed, and before the first read.
     pub fn invalidate(&self) {
-        if !sings(Canary::ForeignInvalidate) {
+        if !injected(Canary::ForeignInvalidate) {
             self.memory.invalidate(self.at, self.len as u64);
         }
     }

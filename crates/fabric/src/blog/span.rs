@@ -1,6 +1,6 @@
 //! Ranges of a block: first exclusive and writable, then, once committed, shared and still.
 
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,10 +63,10 @@ impl<M: Memory> Reservation<M> {
     /// when nobody may follow that record any more.
     pub fn write_back(&self) {
         let memory = self.block.memory();
-        if !sings(Canary::CommitWriteBack) {
+        if !injected(Canary::CommitWriteBack) {
             memory.write_back(self.at, self.len as u64);
         }
-        if !sings(Canary::CommitFence) {
+        if !injected(Canary::CommitFence) {
             memory.fence();
         }
     }

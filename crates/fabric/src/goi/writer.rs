@@ -2,7 +2,7 @@
 
 mod newest;
 
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -240,7 +240,7 @@ impl<M: Memory> GoiWriter<M> {
 
     /// When this returns, every record appended before is seen by whoever looks.
     pub fn fence(&self) {
-        if !sings(Canary::GoiFence) {
+        if !injected(Canary::GoiFence) {
             self.pages.memory.fence();
         }
     }

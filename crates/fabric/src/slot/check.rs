@@ -1,7 +1,7 @@
 //! Whether a line is what was written to its place.
 
 use super::{BLANK, BODY_BYTES, Body, IN_PROGRESS};
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use crate::crc;
 use crate::memory::LINE_BYTES;
 
@@ -65,7 +65,7 @@ impl Place {
         if self.word_of(commit as u32, &body) == commit {
             return Sound::Whole(body);
         }
-        if sings(Canary::BitRepair) {
+        if injected(Canary::BitRepair) {
             return Sound::Lost;
         }
         self.repair(commit, body)

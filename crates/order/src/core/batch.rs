@@ -1,6 +1,6 @@
 //! Batches, and those that wait for a predecessor.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::{NoticeKind, PbrRecord};
 
 use super::Core;
@@ -55,7 +55,7 @@ impl Core {
             }
             Admission::Hold => {
                 // Nobody takes the last room from the others.
-                let kept = session.held >= self.held.room() && !sings(Canary::HeldReserve);
+                let kept = session.held >= self.held.room() && !injected(Canary::HeldReserve);
                 if kept || self.held.room() == 0 {
                     return Err(Told::only(NoticeKind::HeldFull));
                 }

@@ -1,6 +1,6 @@
 //! Sessions open and close.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::{NoticeKind, PbrRecord};
 
 use super::Core;
@@ -103,7 +103,7 @@ impl Core {
         let chain = self.chains.at(session.chain);
         let chain = chain.filter(|chain| chain.order == record.order_level());
         let chain = chain.ok_or(Told::only(NoticeKind::Malformed))?;
-        if owner.secret != request.secret && !sings(Canary::SessionSecret) {
+        if owner.secret != request.secret && !injected(Canary::SessionSecret) {
             return Err(Told::only(NoticeKind::WrongSecret));
         }
         let begins = begins_epoch(place, session, owner.instance, request)?;
@@ -114,7 +114,7 @@ impl Core {
         let over = Told::fenced(session.progress.mark);
         let next = session.epoch.checked_add(1);
         let next = next.ok_or(Told::only(NoticeKind::SessionsFull))?;
-        if owner.instance == request.instance || !sings(Canary::NextInstance) {
+        if owner.instance == request.instance || !injected(Canary::NextInstance) {
             session.epoch = next;
         }
         session.fenced = false;
@@ -185,7 +185,7 @@ fn begins_epoch(
     match request.wish {
         Wish::Open { .. } if is_same => Ok(false),
         Wish::Open { takes_over } if takes_over == session.epoch => Ok(true),
-        Wish::Open { .. } if sings(Canary::TakeOverEpoch) => Ok(true),
+        Wish::Open { .. } if injected(Canary::TakeOverEpoch) => Ok(true),
         Wish::Open { .. } => Err(Told {
             session_epoch: session.epoch,
             ..Told::only(NoticeKind::InUse)

@@ -1,6 +1,6 @@
 //! One lane: what was submitted and not settled, in order.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 
@@ -197,7 +197,7 @@ impl<M: Memory, T> Lane<M, T> {
         }
         self.unsettled = self.submissions.len();
         for submission in &mut self.submissions {
-            if !sings(Canary::Resubmission) {
+            if !injected(Canary::Resubmission) {
                 submission.number = self.writer.publish(self.consumed, &submission.record);
             }
         }
@@ -214,7 +214,7 @@ impl<M: Memory, T> Lane<M, T> {
         let first = self.submissions.front().map_or(0, |first| first.number);
         let index = number.checked_sub(first).map(|index| index as usize);
         let submission = index.and_then(|index| self.submissions.get(index));
-        let Some(submission) = submission.filter(|_| !sings(Canary::LostRestored)) else {
+        let Some(submission) = submission.filter(|_| !injected(Canary::LostRestored)) else {
             return false;
         };
         self.writer.restore(number, &submission.record)
@@ -295,7 +295,7 @@ impl<M: Memory, T> Lane<M, T> {
         if (grant.epoch, grant.incarnation) != (reign.epoch, incarnation) {
             return;
         }
-        self.looked.consumed = if sings(Canary::ConsumedGrant) {
+        self.looked.consumed = if injected(Canary::ConsumedGrant) {
             self.writer.next()
         } else {
             grant.consumed.clamp(self.consumed, self.writer.next())
@@ -304,7 +304,7 @@ impl<M: Memory, T> Lane<M, T> {
         let notices = self
             .notices
             .get_or_insert_with(|| region.notice_reader(reign.area, row, lane, grant.notices));
-        let told = if sings(Canary::NoticeCount) {
+        let told = if injected(Canary::NoticeCount) {
             0
         } else {
             grant.told

@@ -1,5 +1,5 @@
 use super::{Admission, Progress, Protocol};
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 
 /// Order 2: batches are placed as they arrive, each once; those of one session in any order.
 ///
@@ -21,7 +21,7 @@ impl Protocol for Arrive {
 
     fn admit(&self, progress: &Progress, number: u64, window: u32) -> Admission {
         if self.is_placed(progress, number) {
-            if sings(Canary::Dedupe) {
+            if injected(Canary::Dedupe) {
                 return Admission::Place;
             }
             return Admission::Duplicate;

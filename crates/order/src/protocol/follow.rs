@@ -1,5 +1,5 @@
 use super::{Admission, Progress, Protocol};
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 
 /// Order 5: each batch of a session comes behind its predecessor, and those that come too early wait.
 ///
@@ -15,7 +15,7 @@ impl Protocol for Follow {
 
     fn admit(&self, progress: &Progress, number: u64, window: u32) -> Admission {
         match number.checked_sub(progress.mark) {
-            None if sings(Canary::Dedupe) => Admission::Place,
+            None if injected(Canary::Dedupe) => Admission::Place,
             None => Admission::Duplicate,
             Some(0) => Admission::Place,
             Some(ahead) if ahead < window.into() => Admission::Hold,

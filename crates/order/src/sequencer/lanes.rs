@@ -1,6 +1,6 @@
 //! The lanes as the sequencer sees them: who writes them, and how far they were taken.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use std::fmt;
 
 use embar_fabric::{
@@ -158,7 +158,7 @@ impl<M: Memory> Lanes<M> {
                 && taken >= lane.start.start
                 && granted.incarnation != lane.start.incarnation
             {
-                if !sings(Canary::DropIncarnation) {
+                if !injected(Canary::DropIncarnation) {
                     core.drop_incarnation(lane.row, lane.start.incarnation);
                 }
                 granted.incarnation = lane.start.incarnation;
@@ -266,7 +266,7 @@ impl<M: Memory> Lane<M> {
                 Seen::Damaged => {
                     taking.taken += 1;
                     // What was left before this epoch is submitted again, or sent again.
-                    if position >= self.left_below && !sings(Canary::UnreadableTold) {
+                    if position >= self.left_below && !injected(Canary::UnreadableTold) {
                         self.held += 1;
                         taking.unreadable.push(Source {
                             row: self.row,
@@ -307,7 +307,7 @@ impl<M: Memory> Lane<M> {
             return false;
         }
         taking.bytes += u64::from(record.len);
-        (taking.intact)(self.row, record) || sings(Canary::LeftIntact)
+        (taking.intact)(self.row, record) || injected(Canary::LeftIntact)
     }
 
     /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch. To be called

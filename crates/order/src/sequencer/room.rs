@@ -1,7 +1,7 @@
 //! Pages of the GOI that are given back: because nobody may read them any more, or because the room
 //! is needed.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::news::News;
@@ -96,7 +96,7 @@ impl<M: Memory> Sequencer<M> {
     fn release_chain(&mut self, chain: u32, first: u64) {
         let (core, sessions) = (&mut self.core, &mut self.sessions);
         let leaving = |record: &GoiRecord| {
-            if !core.is_covered(record) && !sings(Canary::CoverBeforeRelease) {
+            if !core.is_covered(record) && !injected(Canary::CoverBeforeRelease) {
                 let row = core.session_row(record.session);
                 sessions.store(record.session, &row);
                 core.saved(record.session, &row);

@@ -20,7 +20,7 @@
 
 mod cut;
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -284,7 +284,7 @@ impl<M: Memory> Pulse<M> {
     /// To be called for each page or row.
     fn step(&mut self) {
         self.steps += 1;
-        if self.steps.is_multiple_of(STEPS_PER_BEAT) && !sings(Canary::RaiseFirst) {
+        if self.steps.is_multiple_of(STEPS_PER_BEAT) && !injected(Canary::RaiseFirst) {
             self.said.beat += 1;
             self.row.store(&self.said);
         }
@@ -323,7 +323,7 @@ fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, Takeo
         said,
         steps: 0,
     };
-    if sings(Canary::RaiseFirst) {
+    if injected(Canary::RaiseFirst) {
         return Ok(pulse);
     }
     pulse.row.raise(&said);

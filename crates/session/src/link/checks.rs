@@ -1,6 +1,6 @@
 //! What a frame's header must keep to, before anything else of the frame is asked for.
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_transport::Memory;
 use embar_wire::checked::verify_checksum;
 use embar_wire::error::FrameError;
@@ -43,7 +43,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
 
     #[inline]
     pub(super) fn verify_checksum(&self, end: usize) -> Result<(), Fault> {
-        if sings(Canary::FrameChecksum) {
+        if injected(Canary::FrameChecksum) {
             return Ok(());
         }
         let verified = verify_checksum(&self.recv.readable()[..end]);

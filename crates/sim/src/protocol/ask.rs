@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::mem;
 
+use embar_fabric::canary::without_canary;
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{GoiRecord, NoticeKind, Outage, Region, Simulated, canary};
+use embar_fabric::{GoiRecord, NoticeKind, Outage, Region, Simulated};
 use embar_order::{Follower, Reign, Throne};
 
 use super::books::{Books, Logical};
@@ -118,7 +119,7 @@ pub fn answer(request: &Request, answer: Answer) {
     if let (Ask::Batch { logical, .. }, Answer::Told(told)) = (request.ask, answer)
         && told.kind == NoticeKind::Duplicate
     {
-        canary::silently(|| must_be_placed(request.chain, logical));
+        without_canary(|| must_be_placed(request.chain, logical));
     }
     with(|world| {
         world.note(|| format!("{answer:?} to {request:?}"));
@@ -180,7 +181,7 @@ pub fn start_of(reign: Reign, chain: u32) -> u64 {
 }
 
 fn root_start(region: &Region<Simulated>, reign: Reign, chain: u32) -> u64 {
-    let root = canary::silently(|| region.goi_root(reign.area, cell_of(chain)).found());
+    let root = without_canary(|| region.goi_root(reign.area, cell_of(chain)).found());
     let root = root.filter(|root| (root.chain, root.epoch) == (chain, reign.epoch));
     root.map_or(0, |root| root.start)
 }

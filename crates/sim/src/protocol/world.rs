@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use embar_fabric::canary;
+use embar_fabric::canary::{inject, without_canary};
 use embar_fabric::{Device, Outage, Region, Simulated, interrupt_after};
 
 use super::books::{Books, Order};
@@ -72,14 +72,14 @@ pub fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 
 /// Runs a seed to its end.
 pub fn run(options: Options) -> Report {
-    canary::sing(None);
+    inject(None);
     let world = World::new(options.seed, options.verbose);
     let mut checker = Checker::new(world.raw());
     WORLD.set(Some(world));
-    canary::sing(options.canary);
+    inject(options.canary);
     let played = catch_unwind(AssertUnwindSafe(|| play(&mut checker)));
     interrupt_after(0, 0, || {});
-    canary::sing(None);
+    inject(None);
     let world = WORLD.take().expect("nobody else takes it");
     Report {
         hash: world.trace.finish(),
@@ -100,7 +100,7 @@ fn play(checker: &mut Checker) {
     for _ in 0..STEPS_TO_FINISH {
         turn(checker);
         if with(|world| world.step.is_multiple_of(16)) && is_finished() {
-            canary::silently(|| checker.all());
+            without_canary(|| checker.all());
             return;
         }
     }
@@ -116,7 +116,7 @@ fn turn(checker: &mut Checker) {
     });
     let chosen = with(World::choose);
     step(chosen);
-    canary::silently(|| checker.step());
+    without_canary(|| checker.step());
 }
 
 /// Lets others take steps in the middle of one.

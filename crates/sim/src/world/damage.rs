@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use embar_fabric::canary::silently;
+use embar_fabric::canary::without_canary;
 use embar_fabric::geometry::INDEX_PAGE_BYTES;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::{Table, TableId};
@@ -133,7 +133,7 @@ impl World {
             line[from..from + kind.copy].fill(GARBAGE);
         });
         if kind.table == Some(TableId::Sequencers) {
-            silently(|| self.orders.lose_row());
+            without_canary(|| self.orders.lose_row());
         }
         self.spoil(&kind, at);
         self.figures.lost += 1;

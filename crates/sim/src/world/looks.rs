@@ -3,7 +3,7 @@
 use super::World;
 use super::clients::GREEDY;
 use embar_broker::topics::Topic;
-use embar_fabric::canary::silently;
+use embar_fabric::canary::without_canary;
 
 use crate::check::bounds;
 use crate::check::device::Moment;
@@ -32,14 +32,16 @@ impl World {
     /// Looks at a row's own topics.
     pub(super) fn look(&mut self, row: u16, moment: Moment) -> Check {
         match self.inspectors.get_mut(&row) {
-            Some(inspector) => silently(|| inspector.look(&self.topics, &mut self.books, moment)),
+            Some(inspector) => {
+                without_canary(|| inspector.look(&self.topics, &mut self.books, moment))
+            }
             None => Ok(()),
         }
     }
 
     /// Looks at what is ordered.
     pub(super) fn look_at_order(&mut self) -> Check {
-        silently(|| self.orders.look(&self.topics, &mut self.books))
+        without_canary(|| self.orders.look(&self.topics, &mut self.books))
     }
 
     /// Looks at a row after something that may have changed it.

@@ -4,7 +4,7 @@
 use std::ops::Bound;
 
 use super::GoiWriter;
-use crate::canary::{Canary, sings};
+use crate::canary::{Canary, injected};
 use crate::memory::Memory;
 use crate::slot::Seen;
 
@@ -39,7 +39,7 @@ impl<M: Memory> GoiWriter<M> {
         };
         let generation = self.generations[page as usize];
         let seen = self.pages.slot(page, slot, generation);
-        if seen == Seen::Found(known.newest) || sings(Canary::NewestRestored) {
+        if seen == Seen::Found(known.newest) || injected(Canary::NewestRestored) {
             return false;
         }
         self.pages.publish(page, slot, generation, &known.newest);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use embar_fabric::canary::{Canary, sings};
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{ChainStart, GoiPage, GoiReader, GoiRoot, Memory, PageRef, Region, Seen};
@@ -80,7 +80,7 @@ pub(super) fn cut<M: Memory>(
         };
         cuts.extend(cut);
     }
-    if sings(Canary::DamageEnds) {
+    if injected(Canary::DamageEnds) {
         cuts.iter_mut().for_each(|cut| cut.is_damaged = false);
     }
     for cut in cuts.iter().filter(|cut| cut.is_damaged) {
@@ -192,7 +192,7 @@ fn cut_page<M: Memory>(
                 break;
             }
         };
-        if record.base != cut.start || record.count == 0 || sings(Canary::DenseCut) {
+        if record.base != cut.start || record.count == 0 || injected(Canary::DenseCut) {
             cut.is_damaged = true;
             break;
         }
