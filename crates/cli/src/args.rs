@@ -2,7 +2,6 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::bench::wall::receiver::ReceiverArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::broker::BrokerArgs;
 use crate::commands::consume::ConsumeArgs;
@@ -15,10 +14,11 @@ use crate::commands::status::StatusArgs;
 use crate::commands::topic::TopicArgs;
 use crate::commands::up::UpArgs;
 use crate::commands::verify::VerifyArgs;
-use crate::exit;
-use crate::output::Color;
-use crate::verify::publisher::PublisherArgs;
-use crate::verify::victims::VictimsArgs;
+use embar_bench::wall::receiver::ReceiverArgs;
+use embar_console::exit;
+use embar_console::output::Color;
+use embar_verify::publisher::PublisherArgs;
+use embar_verify::victims::VictimsArgs;
 
 /// A publish/subscribe shared log in memory: run it, drive it, measure it.
 ///

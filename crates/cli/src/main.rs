@@ -1,28 +1,15 @@
 //! `embar`: run the log, drive it, measure it.
 //!
 //! What it never does: hold logic that a user of the libraries would want, or touch memory unsafely. It reads options,
-//! calls [`embar_broker`], [`embar_client`] and [`embar_meter`], starts child processes, and prints.
+//! calls the libraries, and prints.
 //!
-//! Read `args.rs` and one file of `commands/`, then `supervise.rs` for child processes, `bench.rs` for measuring and
-//! `verify.rs` for verifying.
+//! Read `args.rs` and one file of `commands/`, then [`embar_supervise`] for child processes, [`embar_bench`] for measuring
+//! and [`embar_verify`] for verifying.
 
 #![forbid(unsafe_code)]
 
 mod args;
-mod bench;
 mod commands;
-mod connect;
-mod context;
-mod exit;
-mod interrupt;
-mod logs;
-mod output;
-mod regions;
-mod settings;
-mod size;
-mod supervise;
-mod verify;
-mod waiting;
 
 use std::process::ExitCode;
 
@@ -31,10 +18,10 @@ use clap::Parser;
 use embar_transport::alloc::Counting;
 
 use crate::args::{Cli, Command};
-use crate::context::Context;
-use crate::exit::Problem;
-use crate::interrupt::Interrupt;
-use crate::output::Output;
+use embar_console::context::Context;
+use embar_console::exit::Problem;
+use embar_console::interrupt::Interrupt;
+use embar_console::output::Output;
 
 /// Counts allocations while a bench asks for it; otherwise it is the system's.
 #[global_allocator]
@@ -44,10 +31,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(cli.json, cli.color);
     match run(&cli, output) {
-        Ok(()) => ExitCode::from(exit::OK),
+        Ok(()) => ExitCode::from(embar_console::exit::OK),
         Err(error) => {
             report(&error);
-            ExitCode::from(exit::code(&error))
+            ExitCode::from(embar_console::exit::code(&error))
         }
     }
 }
@@ -71,9 +58,9 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Layout(args) => commands::layout::run(args, &context),
         Command::Bench(args) => commands::bench::run(args, &context),
         Command::Verify(args) => commands::verify::run(args, &context),
-        Command::VerifyPublisher(args) => verify::publisher::run(args),
-        Command::VerifyVictims(args) => verify::victims::run(args),
-        Command::WallReceiver(args) => bench::wall::receiver::run(args, &context),
+        Command::VerifyPublisher(args) => embar_verify::publisher::run(args),
+        Command::VerifyVictims(args) => embar_verify::victims::run(args),
+        Command::WallReceiver(args) => embar_bench::wall::receiver::run(args, &context),
     }
 }
 
@@ -100,5 +87,8 @@ fn report(error: &anyhow::Error) {
     ) {
         return;
     }
-    output::note(format_args!("embar: {}", exit::explain(error)));
+    embar_console::output::note(format_args!(
+        "embar: {}",
+        embar_console::exit::explain(error)
+    ));
 }

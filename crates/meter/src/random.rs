@@ -30,6 +30,16 @@ impl SplitMix64 {
     }
 }
 
+/// `bytes` bytes that compress badly, the same ones every time.
+pub fn filler(bytes: usize) -> Vec<u8> {
+    let mut random = SplitMix64::new(bytes as u64);
+    let mut filler: Vec<u8> = (0..bytes.div_ceil(8))
+        .flat_map(|_| random.next_u64().to_le_bytes())
+        .collect();
+    filler.truncate(bytes);
+    filler
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

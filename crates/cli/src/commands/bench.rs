@@ -15,11 +15,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::bench::cluster::sweep;
-use crate::bench::plan::{BenchPlan, Metering, parse_order};
-use crate::bench::wall::drive::WallPlan;
-use crate::context::Context;
-use crate::size::Size;
+use embar_bench::cluster::sweep;
+use embar_bench::plan::{BenchPlan, Metering, parse_order};
+use embar_bench::wall::drive::WallPlan;
+use embar_console::context::Context;
+use embar_console::size::Size;
 
 /// Measure publishing, reading, both at once, sessions, a Redis client, or the machine itself
 #[derive(Args, Debug)]

@@ -15,13 +15,13 @@ use embar_fabric::memory::Coherence;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
 
-use crate::context::Context;
-use crate::exit::Problem;
-use crate::interrupt;
-use crate::regions;
-use crate::settings::BrokerSettings;
-use crate::size::{Size, parse_duration};
-use crate::supervise::protocol::Report;
+use embar_console::context::Context;
+use embar_console::exit::Problem;
+use embar_console::interrupt;
+use embar_console::size::{Size, parse_duration};
+use embar_supervise::protocol::Report;
+use embar_supervise::regions;
+use embar_supervise::settings::BrokerSettings;
 
 /// How often a broker looks whether its threads live.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -120,10 +120,10 @@ pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
         remove_region(&region_dir(args));
     }
     if let (Err(error), true) = (&result, args.exit_with_parent) {
-        let code = crate::exit::code(error);
+        let code = embar_console::exit::code(error);
         say(&Report::Failed {
             code,
-            message: crate::exit::explain(error),
+            message: embar_console::exit::explain(error),
         })?;
     }
     result
@@ -134,19 +134,8 @@ fn tell(stop: &mpsc::Sender<()>) {
     let _heard = stop.send(());
 }
 
-/// As many open files as the system allows: each connection is one, and the usual soft limit is made for programs
-/// that use `select`.
-pub fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("cannot raise the limit of open files: {error}");
-    }
-}
-
 fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
-    raise_file_limit();
+    embar_console::limits::raise_file_limit();
     let port = if args.head { 9400 } else { 0 };
     let listen = args
         .listen
@@ -232,7 +221,7 @@ fn role(args: &BrokerArgs) -> Result<Role> {
     let entry = |address| match (args.id, args.region.clone()) {
         (id, None) => Ok(Entry::Head { address, id }),
         (Some(id), Some(dir)) => Ok(Entry::Region { dir, id }),
-        (None, Some(_)) => Err(crate::exit::usage(
+        (None, Some(_)) => Err(embar_console::exit::usage(
             "--region of one that joins needs --id: without it the head says which row is free",
         )),
     };
@@ -285,7 +274,9 @@ fn say(report: &Report) -> Result<()> {
     let written = writeln!(out, "{report}").and_then(|()| out.flush());
     // Nobody has to listen: a broker serves also when its standard output is closed.
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(crate::exit::output(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(embar_console::exit::output(error))
+        }
         _ => Ok(()),
     }
 }

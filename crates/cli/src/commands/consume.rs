@@ -12,11 +12,11 @@ use embar_client::waiting::Reason;
 use embar_client::{Lookout, Message, OnEvicted, Positions, Start, Subscriber, Waits};
 
 use self::template::{Fields, Template};
-use crate::connect::ConnectArgs;
-use crate::context::Context;
-use crate::exit;
-use crate::size::parse_duration;
-use crate::waiting::{Narrator, Told};
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::exit;
+use embar_console::size::parse_duration;
+use embar_console::waiting::{Narrator, Told};
 
 /// How soon a signal is noticed while no message comes, and buffered output is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -6,9 +6,9 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
-use crate::connect::ConnectArgs;
-use crate::context::Context;
-use crate::size::parse_duration;
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::size::parse_duration;
 
 /// Let a data broker leave a cluster that runs, for good
 #[derive(Args, Debug)]

@@ -6,9 +6,9 @@ use embar_fabric::geometry::Geometry;
 use embar_fabric::layout::Layout;
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::size::Size;
-use crate::supervise::plan;
+use embar_console::context::Context;
+use embar_console::size::Size;
+use embar_supervise::plan;
 
 /// Print the layout of a region, from the definitions the brokers use
 #[derive(Args, Debug)]
@@ -65,7 +65,7 @@ pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
     let data = args.brokers - 1;
     let geometry =
         Geometry::for_cluster(args.region_size.0, data, args.standbys, spares, args.topics)
-            .map_err(|error| crate::exit::usage(error.to_string()))?;
+            .map_err(|error| embar_console::exit::usage(error.to_string()))?;
     let layout = Layout::new(&geometry);
     let tables = layout
         .tables()

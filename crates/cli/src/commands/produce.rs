@@ -19,10 +19,10 @@ use serde::Serialize;
 
 use self::lines::{Lines, Next};
 use self::tally::{Outcome, Tally};
-use crate::connect::ConnectArgs;
-use crate::context::Context;
-use crate::size::{Size, mib_per_s, parse_duration, per_s};
-use crate::waiting::Narrator;
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::size::{Size, mib_per_s, parse_duration, per_s};
+use embar_console::waiting::Narrator;
 
 /// How soon a signal is noticed, and that nothing was acknowledged for too long.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -104,7 +104,9 @@ struct Summary<'a> {
 /// Publishes until the input ends.
 pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
     if args.key_separator.as_ref().is_some_and(String::is_empty) {
-        return Err(crate::exit::usage("--key-separator must not be empty"));
+        return Err(embar_console::exit::usage(
+            "--key-separator must not be empty",
+        ));
     }
     let (lookout, tally) = (Lookout::new(), Arc::new(Tally::default()));
     // Another limit ends that, and is known to whom is asked.
@@ -161,8 +163,8 @@ fn in_doubt(error: anyhow::Error, outcome: &Outcome) -> anyhow::Error {
     if outcome.in_doubt == 0 {
         return error;
     }
-    let why = crate::exit::explain(&error);
-    crate::exit::data(format!(
+    let why = embar_console::exit::explain(&error);
+    embar_console::exit::data(format!(
         "{why}; lines in doubt may be stored or not: read the topic to find out"
     ))
 }

@@ -10,10 +10,10 @@ use embar_meter::Snapshot;
 use embar_wire::control::BrokerState;
 use serde::Serialize;
 
-use crate::bench::report::{Derived, profile_text};
-use crate::connect::AskArgs;
-use crate::context::Context;
-use crate::size::parse_duration;
+use embar_bench::report::{Derived, profile_text};
+use embar_console::connect::AskArgs;
+use embar_console::context::Context;
+use embar_console::size::parse_duration;
 
 /// How soon a signal is noticed between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -8,17 +8,17 @@ use embar_meter::Snapshot;
 use embar_meter::table::grouped;
 use serde::Serialize;
 
-use crate::bench::cluster::{Private, sweep};
-use crate::bench::limit::{Largest, sentence};
-use crate::bench::plan::{BenchPlan, Metering};
-use crate::bench::publish::PublishTrial;
-use crate::bench::read::ReadTrial;
-use crate::bench::report::profile_text;
-use crate::bench::usage::Rate;
-use crate::bench::{publish, read, retained};
-use crate::connect::ConnectArgs;
-use crate::context::Context;
-use crate::size::Size;
+use embar_bench::cluster::{Private, sweep};
+use embar_bench::limit::{Largest, sentence};
+use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::publish::PublishTrial;
+use embar_bench::read::ReadTrial;
+use embar_bench::report::profile_text;
+use embar_bench::usage::Rate;
+use embar_bench::{publish, read, retained};
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::size::Size;
 
 /// Start a private cluster, publish, read everything back, verify it, and say what limited it
 #[derive(Args, Debug)]

@@ -10,9 +10,9 @@ use embar_meter::table::{Table, grouped};
 use embar_wire::control::{BrokerInfo, BrokerRole, BrokerState, BrokerStatus};
 use serde::Serialize;
 
-use crate::connect::AskArgs;
-use crate::context::Context;
-use crate::size::Size;
+use embar_console::connect::AskArgs;
+use embar_console::context::Context;
+use embar_console::size::Size;
 
 /// Show the brokers of a cluster and their counters
 #[derive(Args, Debug)]

@@ -8,10 +8,10 @@ use embar_wire::control::{Partition, Topic};
 use embar_wire::topic::is_totally_ordered;
 use serde::Serialize;
 
-use crate::connect::AskArgs;
-use crate::context::Context;
-use crate::output::Output;
-use crate::size::Size;
+use embar_console::connect::AskArgs;
+use embar_console::context::Context;
+use embar_console::output::Output;
+use embar_console::size::Size;
 
 /// Create, list, describe and delete topics
 #[derive(Args, Debug)]

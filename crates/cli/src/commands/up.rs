@@ -10,12 +10,12 @@ use embar_fabric::{Probe, Region};
 use embar_meter::table::Table;
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::regions;
-use crate::settings::BrokerSettings;
-use crate::size::{Size, parse_duration};
-use crate::supervise::plan::{self, Role};
-use crate::supervise::{Broker, Cluster, Plan, Watch};
+use embar_console::context::Context;
+use embar_console::size::{Size, parse_duration};
+use embar_supervise::plan::{self, Role};
+use embar_supervise::regions;
+use embar_supervise::settings::BrokerSettings;
+use embar_supervise::{Broker, Cluster, Plan, Watch};
 
 /// Start a local cluster and keep it running
 #[derive(Args, Debug)]

@@ -6,15 +6,15 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use embar_broker::BrokerConfig;
 
-use crate::bench::cluster::sweep;
-use crate::context::Context;
-use crate::size::{Size, parse_duration};
-use crate::verify::claims::{self, ClaimsPlan};
-use crate::verify::faults::{Action, Fault, Span, Victim};
-use crate::verify::findings::Findings;
-use crate::verify::plan::VerifyPlan;
-use crate::verify::run;
-use crate::verify::sessions::{self, SessionsPlan};
+use embar_bench::cluster::sweep;
+use embar_console::context::Context;
+use embar_console::size::{Size, parse_duration};
+use embar_verify::claims::{self, ClaimsPlan};
+use embar_verify::faults::{Action, Fault, Span, Victim};
+use embar_verify::findings::Findings;
+use embar_verify::plan::VerifyPlan;
+use embar_verify::run;
+use embar_verify::sessions::{self, SessionsPlan};
 
 /// Verify that the log keeps its promises while its processes are killed, stopped, and come and go
 #[derive(Args, Debug)]
@@ -83,7 +83,7 @@ struct OrderArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     subscribers: u32,
     /// Order level of the topic: 0, 1, 2 or 5
-    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = crate::bench::plan::parse_order)]
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = embar_bench::plan::parse_order)]
     order: u32,
     /// 0: nothing is acknowledged, for order 0 and 1; 1: what is readable is
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1))]
@@ -202,7 +202,7 @@ beside_mib_per_s, ratio (the median of the rounds), kept.
 Exit code 4 if something was evicted, or less than --at-least of the rate was left.")]
 struct ClaimsArgs {
     /// Order level of the topic: 0, 1, 2 or 5
-    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = crate::bench::plan::parse_order)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = embar_bench::plan::parse_order)]
     order: u32,
     /// Connections that claim
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]

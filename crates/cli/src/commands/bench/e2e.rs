@@ -8,16 +8,16 @@ use serde::Serialize;
 
 use super::CommonArgs;
 use super::publish::{tell, trial_failed};
-use crate::bench::cluster::Private;
-use crate::bench::e2e::{E2eTrial, Job};
-use crate::bench::plan::{BenchPlan, Metering};
-use crate::bench::report::{
+use embar_bench::cluster::Private;
+use embar_bench::e2e::{E2eTrial, Job};
+use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::report::{
     Derived, Summary, costs_table, merged, profile_text, summary_line, trials_table,
 };
-use crate::bench::usage::{Costs, median};
-use crate::connect::ConnectArgs;
-use crate::context::Context;
-use crate::size::Size;
+use embar_bench::usage::{Costs, median};
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::size::Size;
 
 /// Publish and subscribe at once: throughput and latency, each message verified
 #[derive(Args, Debug)]
@@ -68,12 +68,12 @@ pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, 1, Metering::On)?;
     plan.validate(true)?;
     if plan.publishers > 1 {
-        return Err(crate::exit::usage(
+        return Err(embar_console::exit::usage(
             "bench e2e publishes from one thread: leave --publishers out",
         ));
     }
     if args.rate.is_some_and(|rate| rate.0 == 0) {
-        return Err(crate::exit::usage("--rate must not be 0"));
+        return Err(embar_console::exit::usage("--rate must not be 0"));
     }
     context.output.say(format_args!(
         "publish and read at once: {}",

@@ -8,12 +8,12 @@ use embar_meter::table::{Table, grouped};
 use serde::Serialize;
 
 use super::data_brokers;
-use crate::bench::latency::{self, LatencyPlan, Line, Measured};
-use crate::bench::plan::{BenchPlan, Metering, parse_order};
-use crate::context::Context;
-use crate::exit;
+use embar_bench::latency::{self, LatencyPlan, Line, Measured};
+use embar_bench::plan::{BenchPlan, Metering, parse_order};
+use embar_console::context::Context;
+use embar_console::exit;
 
-use crate::size::{Size, parse_duration};
+use embar_console::size::{Size, parse_duration};
 
 /// How long messages wait for their acknowledgement, by order level, beside a bare round trip
 #[derive(Args, Debug)]

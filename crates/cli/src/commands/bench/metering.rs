@@ -10,15 +10,15 @@ use serde::Serialize;
 
 use super::CommonArgs;
 use super::publish::trial_failed;
-use crate::bench::cluster::Private;
-use crate::bench::plan::{BenchPlan, Metering};
-use crate::bench::publish::{create_topic, open};
-use crate::bench::report::{ComparisonReport, SeriesReport, series};
-use crate::bench::stamp::filler;
-use crate::connect::ConnectArgs;
-use crate::context::Context;
-use crate::size::Size;
-use crate::supervise::work::Abort;
+use embar_bench::cluster::Private;
+use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::publish::{create_topic, open};
+use embar_bench::report::{ComparisonReport, SeriesReport, series};
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::size::Size;
+use embar_meter::random::filler;
+use embar_supervise::work::Abort;
 
 /// What the stage timers cost: many short slices with and without, in turn
 #[derive(Args, Debug)]

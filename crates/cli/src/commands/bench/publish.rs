@@ -6,17 +6,17 @@ use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample, Tria
 use serde::Serialize;
 
 use super::{CommonArgs, RecordArgs, wall_of};
-use crate::bench::compare::{self, Compare};
-use crate::bench::plan::{BenchPlan, Metering};
-use crate::bench::publish::{PublishTrial, trial};
-use crate::bench::report::{
+use embar_bench::compare::{self, Compare};
+use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::publish::{PublishTrial, trial};
+use embar_bench::report::{
     ACK_0_NOTE, ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged,
     profile_text, record, series, summary_line, trials_table,
 };
-use crate::bench::usage::{Costs, median};
-use crate::bench::wall::drive::{Receivers, WallPlan};
-use crate::context::Context;
-use crate::size::Size;
+use embar_bench::usage::{Costs, median};
+use embar_bench::wall::drive::{Receivers, WallPlan};
+use embar_console::context::Context;
+use embar_console::size::Size;
 
 /// Publish, from the first publish to the last acknowledgement
 #[derive(Args, Debug)]
@@ -311,10 +311,10 @@ mod tests {
                 index: 0,
                 warmup: false,
             },
-            cause: crate::exit::data("lost"),
+            cause: embar_console::exit::data("lost"),
         };
         let error = trial_failed(error);
-        assert_eq!(crate::exit::code(&error), crate::exit::DATA);
+        assert_eq!(embar_console::exit::code(&error), embar_console::exit::DATA);
         assert!(format!("{error:#}").contains("publish, trial 1: lost"));
     }
 }

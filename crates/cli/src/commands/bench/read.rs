@@ -7,19 +7,19 @@ use serde::Serialize;
 
 use super::publish::{tell, trial_failed};
 use super::{CommonArgs, wall_of};
-use crate::bench::cluster::Private;
-use crate::bench::plan::{BenchPlan, Metering};
-use crate::bench::read::{Job, ReadTrial};
-use crate::bench::report::{
+use embar_bench::cluster::Private;
+use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::read::{Job, ReadTrial};
+use embar_bench::report::{
     ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged, profile_text, series,
     summary_line, trials_table,
 };
-use crate::bench::usage::{Costs, median};
-use crate::bench::wall::drive::{Receivers, WallPlan};
-use crate::bench::{publish, retained};
-use crate::connect::ConnectArgs;
-use crate::context::Context;
-use crate::size::Size;
+use embar_bench::usage::{Costs, median};
+use embar_bench::wall::drive::{Receivers, WallPlan};
+use embar_bench::{publish, retained};
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::size::Size;
 
 /// Publish what fits, then read all of it back, each message verified
 #[derive(Args, Debug)]

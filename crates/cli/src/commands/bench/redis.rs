@@ -8,14 +8,14 @@ use clap::Args;
 use embar_redis::Config;
 use embar_redis::config::Mode;
 
-use crate::bench::redis::figures::Run;
-use crate::bench::redis::measure::Bench;
-use crate::bench::redis::plan::{Driver, Operations, Plan};
-use crate::bench::redis::report::Report;
-use crate::bench::redis::work::{Mix, Shape};
-use crate::context::Context;
-use crate::exit;
-use crate::size::{Size, parse_duration};
+use embar_bench::redis::figures::Run;
+use embar_bench::redis::measure::Bench;
+use embar_bench::redis::plan::{Driver, Operations, Plan};
+use embar_bench::redis::report::Report;
+use embar_bench::redis::work::{Mix, Shape};
+use embar_console::context::Context;
+use embar_console::exit;
+use embar_console::size::{Size, parse_duration};
 
 /// Operations per second, latency and cost of the Redis client
 #[derive(Args, Debug)]

@@ -8,17 +8,17 @@ use clap::{Args, Subcommand};
 use embar_meter::experiment::{Experiment, Sample};
 
 use super::publish::trial_failed;
-use crate::bench::session::measure::Bench;
-use crate::bench::session::payloads::Payload;
-use crate::bench::session::placement::Placement;
-use crate::bench::session::plan::{Phase, Plan, ReceiveMode, SendMode, Test, Transport};
-use crate::bench::session::report::{Collected, Report};
-use crate::bench::session::run::Run;
-use crate::bench::session::summary::WALL;
-use crate::context::Context;
-use crate::exit;
-use crate::output::raw_line;
-use crate::size::{Size, parse_duration};
+use embar_bench::session::measure::Bench;
+use embar_bench::session::payloads::Payload;
+use embar_bench::session::placement::Placement;
+use embar_bench::session::plan::{Phase, Plan, ReceiveMode, SendMode, Test, Transport};
+use embar_bench::session::report::{Collected, Report};
+use embar_bench::session::run::Run;
+use embar_bench::session::summary::WALL;
+use embar_console::context::Context;
+use embar_console::exit;
+use embar_console::output::raw_line;
+use embar_console::size::{Size, parse_duration};
 
 /// Messages there and back over sessions, in four ways, beside bare sockets
 #[derive(Args, Debug)]

@@ -9,13 +9,13 @@ use embar_session::Server as SessionServer;
 use embar_transport::Address;
 use serde::Serialize;
 
-use crate::bench::session::measure::settings;
-use crate::bench::session::payloads::{PAYLOAD_BYTES_MAX, Payload, Payloads};
-use crate::bench::session::server::Server;
-use crate::context::Context;
-use crate::exit;
-use crate::output::raw_line;
-use crate::size::Size;
+use embar_bench::session::measure::settings;
+use embar_bench::session::payloads::{PAYLOAD_BYTES_MAX, Payload, Payloads};
+use embar_bench::session::server::Server;
+use embar_console::context::Context;
+use embar_console::exit;
+use embar_console::output::raw_line;
+use embar_console::size::Size;
 
 /// How long sessions may take to end at the end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -64,7 +64,7 @@ pub fn run(args: &ServeArgs, context: &Context) -> Result<()> {
             Size(PAYLOAD_BYTES_MAX.into())
         )));
     }
-    crate::commands::broker::raise_file_limit();
+    embar_console::limits::raise_file_limit();
     let address: Address = args
         .listen
         .parse()

@@ -6,12 +6,12 @@ use embar_meter::experiment::{Experiment, Sample};
 use serde::Serialize;
 
 use super::publish::{tell, trial_failed};
-use crate::bench::report::{SeriesReport, series};
-use crate::bench::wall::drive::{Receivers, WallPlan};
-use crate::bench::wall::wire::BATCH_HEAD_BYTES;
-use crate::context::Context;
-use crate::exit;
-use crate::size::Size;
+use embar_bench::report::{SeriesReport, series};
+use embar_bench::wall::drive::{Receivers, WallPlan};
+use embar_bench::wall::wire::BATCH_HEAD_BYTES;
+use embar_console::context::Context;
+use embar_console::exit;
+use embar_console::size::Size;
 
 /// Measure what the machine allows: sockets without the log
 #[derive(Args, Debug)]

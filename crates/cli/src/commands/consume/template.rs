@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::exit;
+use embar_console::exit;
 
 /// One part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]

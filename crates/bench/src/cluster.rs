@@ -1,0 +1,88 @@
+//! The private cluster of a trial.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use super::plan::BenchPlan;
+use embar_console::context::Context;
+use embar_console::size::Size;
+use embar_supervise::logs;
+use embar_supervise::regions;
+use embar_supervise::settings::BrokerSettings;
+use embar_supervise::{Cluster, Plan, plan};
+
+/// A cluster on free ports with a region of its own. Everything goes when it is dropped, its logs too.
+pub struct Private {
+    /// The processes.
+    pub cluster: Cluster,
+    logs: TempDir,
+}
+
+impl Private {
+    /// Starts it; `prefix` is one of [`regions::TEMPORARY_PREFIXES`].
+    pub fn start(
+        prefix: &str,
+        plan: &BenchPlan,
+        metering: bool,
+        context: &Context,
+    ) -> Result<Self> {
+        let logs = logs::temporary()?;
+        let plan = Plan {
+            exe: plan::own_exe()?,
+            brokers: plan.brokers,
+            spares: 0,
+            standbys: 0,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            region: regions::temporary(prefix),
+            region_bytes: plan.region_bytes,
+            topics: None,
+            fresh: true,
+            temporary: true,
+            log_dir: logs.path().to_owned(),
+            grace: Duration::from_secs(2),
+            settings: BrokerSettings {
+                network_threads: Some(plan.network_threads),
+                max_batch_bytes: Some(Size(u64::from(plan.batch_bytes).max(2 << 20))),
+                no_metering: !metering,
+                ..BrokerSettings::default()
+            },
+        };
+        let cluster = Cluster::start(plan, context)?;
+        Ok(Self { cluster, logs })
+    }
+
+    /// Process ids of all brokers.
+    pub fn pids(&self) -> Vec<u32> {
+        self.cluster.brokers().map(|broker| broker.pid).collect()
+    }
+
+    /// Rows of the brokers that take data.
+    pub fn data_brokers(&self) -> Vec<u32> {
+        let all = self.cluster.brokers().map(|broker| u32::from(broker.id));
+        if self.cluster.plan().brokers == 1 {
+            all.collect()
+        } else {
+            all.filter(|id| *id != 0).collect()
+        }
+    }
+
+    /// Ends it in order.
+    pub fn stop(self) {
+        let Self { cluster, logs } = self;
+        cluster.stop();
+        drop(logs);
+    }
+}
+
+/// Frees what benches and verifications that were killed left in memory, and removes their logs; says so.
+pub fn sweep(context: &Context) {
+    for dir in regions::sweep().into_iter().chain(logs::sweep()) {
+        context.output.note(format_args!(
+            "removed {}, left by a run that was killed",
+            dir.display()
+        ));
+    }
+}

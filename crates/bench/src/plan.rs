@@ -1,0 +1,210 @@
+//! What a bench measures. Everything in here is used exactly as given, and printed.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::stamp::STAMP_BYTES;
+use embar_console::exit;
+use embar_console::size::Size;
+
+/// A topic of this name lives in the private cluster of a bench.
+pub const TOPIC: &str = "bench";
+
+/// Parameters of a run; `config` in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchPlan {
+    /// Bytes of one message's value.
+    pub message_bytes: u32,
+    /// Messages of one trial.
+    pub messages: u64,
+    /// Bytes of all values of one trial.
+    pub total_bytes: u64,
+    /// Order level of the topic.
+    pub order: u32,
+    /// 0 or 1.
+    pub acks: u32,
+    /// Connections, and threads that serve them, for each data broker.
+    pub threads_per_broker: u32,
+    /// Application threads that publish.
+    pub publishers: u32,
+    /// Bytes of a batch.
+    pub batch_bytes: u32,
+    /// Brokers, the head included.
+    pub brokers: u16,
+    /// Brokers that take data.
+    pub data_brokers: u16,
+    /// Threads of each broker.
+    pub network_threads: u16,
+    /// Bytes of shared memory in all.
+    pub region_bytes: u64,
+    /// Rounds measured.
+    pub trials: usize,
+    /// Rounds run before and thrown away.
+    pub warmup: usize,
+    /// `on` or `off`.
+    pub metering: Metering,
+}
+
+/// Whether stages are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Metering {
+    /// They are.
+    On,
+    /// They are not: no profiles.
+    Off,
+}
+
+/// Reads an order level.
+pub fn parse_order(text: &str) -> Result<u32, String> {
+    match text {
+        "0" | "1" | "2" | "5" => text.parse().map_err(|_| text.to_owned()),
+        _ => Err("an order level is 0, 1, 2 or 5".into()),
+    }
+}
+
+impl BenchPlan {
+    /// Refuses what cannot be run.
+    pub fn validate(&self, stamped: bool) -> Result<()> {
+        let smallest = if stamped { STAMP_BYTES as u32 } else { 1 };
+        if self.message_bytes < smallest {
+            return Err(exit::usage(format!(
+                "--message-size must be at least {smallest} bytes{}",
+                if stamped {
+                    ", for the sequence number and the checksum of each message"
+                } else {
+                    ""
+                }
+            )));
+        }
+        if self.messages == 0 {
+            return Err(exit::usage("--size is less than one message"));
+        }
+        if self.trials == 0 {
+            return Err(exit::usage("--trials must be at least 1"));
+        }
+        if self.acks > 1 {
+            return Err(exit::usage("--acks must be 0 or 1"));
+        }
+        if self.acks == 0 && self.order >= 2 {
+            return Err(exit::usage(
+                "order 2 and 5 acknowledge everything: leave --acks 0 out",
+            ));
+        }
+        if u64::from(self.message_bytes) + 128 > u64::from(self.batch_bytes) {
+            return Err(exit::usage(format!(
+                "a message of {} does not fit into a batch of {}: raise --batch-size",
+                Size(self.message_bytes.into()),
+                Size(self.batch_bytes.into())
+            )));
+        }
+        Ok(())
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        format!(
+            "{} messages of {} bytes ({}) per trial, order {}, ack {}, {} brokers ({} take data), \
+             {} threads per broker, {} publishing thread(s), batches of {}, region {}, metering {}, {} trials after {} warm-up(s)",
+            embar_meter::table::grouped(self.messages),
+            self.message_bytes,
+            Size(self.total_bytes),
+            self.order,
+            self.acks,
+            self.brokers,
+            self.data_brokers,
+            self.threads_per_broker,
+            self.publishers,
+            Size(self.batch_bytes.into()),
+            Size(self.region_bytes),
+            match self.metering {
+                Metering::On => "on",
+                Metering::Off => "off",
+            },
+            self.trials,
+            self.warmup,
+        )
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A plan that is valid.
+    pub fn plan() -> BenchPlan {
+        BenchPlan {
+            message_bytes: 1024,
+            messages: 1024,
+            total_bytes: 1 << 20,
+            order: 0,
+            acks: 1,
+            threads_per_broker: 1,
+            publishers: 1,
+            batch_bytes: 2 << 20,
+            brokers: 4,
+            data_brokers: 3,
+            network_threads: 1,
+            region_bytes: 1 << 30,
+            trials: 3,
+            warmup: 1,
+            metering: Metering::On,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        assert!(plan().validate(true).is_ok());
+        let wrong = [
+            BenchPlan {
+                message_bytes: 0,
+                ..plan()
+            },
+            BenchPlan {
+                messages: 0,
+                ..plan()
+            },
+            BenchPlan {
+                trials: 0,
+                ..plan()
+            },
+            BenchPlan { acks: 2, ..plan() },
+            BenchPlan {
+                acks: 0,
+                order: 5,
+                ..plan()
+            },
+            BenchPlan {
+                message_bytes: 2 << 20,
+                ..plan()
+            },
+        ];
+        for plan in wrong {
+            let error = plan.validate(false).expect_err("refused");
+            assert_eq!(exit::code(&error), exit::USAGE, "{plan:?}");
+        }
+        let small = BenchPlan {
+            message_bytes: 16,
+            ..plan()
+        };
+        assert!(small.validate(false).is_ok() && small.validate(true).is_err());
+    }
+
+    #[test]
+    fn the_description_has_all_the_numbers() {
+        let text = plan().describe();
+        for part in [
+            "1024 bytes",
+            "1MiB",
+            "order 0",
+            "ack 1",
+            "4 brokers",
+            "3 take data",
+            "2MiB",
+            "1GiB",
+            "3 trials",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}

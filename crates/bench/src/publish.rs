@@ -1,0 +1,204 @@
+//! One trial of publishing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, anyhow};
+use embar_client::{Acks, Admin, Lookout, Publisher, PublisherHandle, TopicSpec};
+use embar_meter::Snapshot;
+use serde::Serialize;
+
+use super::cluster::Private;
+use super::plan::{BenchPlan, TOPIC};
+use super::stamp::Stamper;
+use super::usage::{Costs, Meters, Rate};
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::output::Bar;
+use embar_console::waiting::Narrator;
+use embar_meter::random::filler;
+use embar_supervise::work::Abort;
+
+/// Messages between two looks at whether to stop.
+const LOOK_EVERY: u64 = 8192;
+
+/// What one trial gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct PublishTrial {
+    /// From the first publish to the last acknowledgement.
+    #[serde(flatten)]
+    pub rate: Rate,
+    /// What it cost.
+    #[serde(flatten)]
+    pub costs: Costs,
+    /// Whether stages were timed.
+    pub metering: bool,
+    /// Of all brokers together.
+    #[serde(skip)]
+    pub broker_profile: Option<Snapshot>,
+    /// Of the publisher.
+    #[serde(skip)]
+    pub publisher_profile: Option<Snapshot>,
+}
+
+/// A fresh cluster, one measurement, and everything away again.
+pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<PublishTrial> {
+    let mut private = Private::start("bench-", plan, metering, context)?;
+    let job = Job {
+        plan: plan.clone(),
+        metering,
+        stamped: false,
+        connect: ConnectArgs::to(private.cluster.head()),
+        pids: private.pids(),
+        data_brokers: private.data_brokers(),
+        bar: context.output.bytes_bar("publishing", plan.total_bytes),
+    };
+    let trial = private
+        .cluster
+        .run("bench-publish", move |abort| job.run(abort))?;
+    private.stop();
+    Ok(trial)
+}
+
+/// Publishing to a cluster that is there.
+pub struct Job {
+    /// What to publish.
+    pub plan: BenchPlan,
+    /// Whether stages are timed.
+    pub metering: bool,
+    /// Whether each message gets a sequence number and a checksum.
+    pub stamped: bool,
+    /// Where.
+    pub connect: ConnectArgs,
+    /// Processes of the brokers.
+    pub pids: Vec<u32>,
+    /// Rows of the brokers that take data.
+    pub data_brokers: Vec<u32>,
+    /// Shown meanwhile.
+    pub bar: Bar,
+}
+
+impl Job {
+    /// Creates the topic, publishes, waits for the last acknowledgement.
+    pub fn run(&self, abort: &Abort) -> Result<PublishTrial> {
+        let plan = &self.plan;
+        let admin = self.connect.admin()?;
+        create_topic(&admin, plan)?;
+        let (publisher, _narrator) = open(plan, &self.connect, self.metering)?;
+        let before = broker_profile(&admin, &self.data_brokers)?;
+        let done = AtomicU64::new(0);
+        let meters = Meters::start(&self.pids)?;
+        let started = Instant::now();
+        thread::scope(|scope| -> Result<()> {
+            let parts: Vec<_> = (0..plan.publishers)
+                .map(|part| {
+                    let (publisher, done) = (publisher.handle(), &done);
+                    scope.spawn(move || self.publish_part(part, publisher, done, abort))
+                })
+                .collect();
+            parts.into_iter().try_for_each(|part| {
+                part.join()
+                    .map_err(|_| anyhow!("a publishing thread panicked"))?
+            })
+        })?;
+        publisher.flush()?;
+        let elapsed = started.elapsed();
+        let costs = meters.stop(plan.total_bytes)?;
+        abort.check()?;
+        let broker_profile = broker_profile(&admin, &self.data_brokers)?.since(&before);
+        let publisher_profile = publisher.profile();
+        publisher.close()?;
+        Ok(PublishTrial {
+            rate: Rate::new(plan.total_bytes, plan.messages, elapsed),
+            costs,
+            metering: self.metering,
+            broker_profile: self.metering.then_some(broker_profile),
+            publisher_profile: self.metering.then_some(publisher_profile),
+        })
+    }
+
+    /// The share of one application thread.
+    fn publish_part(
+        &self,
+        part: u32,
+        publisher: PublisherHandle,
+        done: &AtomicU64,
+        abort: &Abort,
+    ) -> Result<()> {
+        let (plan, parts) = (&self.plan, u64::from(self.plan.publishers));
+        let first = plan.messages * u64::from(part) / parts;
+        let end = plan.messages * (u64::from(part) + 1) / parts;
+        let bytes = plan.message_bytes as usize;
+        let message = filler(bytes);
+        let mut stamper = self.stamped.then(|| Stamper::new(bytes));
+        let mut next = first;
+        while next < end {
+            let until = end.min(next + LOOK_EVERY);
+            match &mut stamper {
+                None => (next..until).try_for_each(|_| publisher.publish(&message).map(drop))?,
+                Some(stamper) => {
+                    (next..until).try_for_each(|sequence| {
+                        publisher.publish(stamper.stamp(sequence, 0)).map(drop)
+                    })?;
+                }
+            }
+            let bytes = (until - next) * bytes as u64;
+            self.bar
+                .set(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
+            abort.check()?;
+            next = until;
+        }
+        Ok(())
+    }
+}
+
+/// A new topic as the plan wants it.
+pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
+    let spec = TopicSpec {
+        order: plan.order,
+        ..TopicSpec::new(TOPIC)
+    };
+    admin
+        .create_topic(spec)
+        .wait()
+        .with_context(|| format!("cannot create the topic {TOPIC}"))?;
+    Ok(())
+}
+
+/// A publisher as the plan wants it, and who says whom it waits for.
+pub fn open(
+    plan: &BenchPlan,
+    connect: &ConnectArgs,
+    metering: bool,
+) -> Result<(Publisher, Narrator)> {
+    let lookout = Lookout::new();
+    let narrator = Narrator::start(&lookout, None);
+    let publisher = Publisher::builder(&connect.bootstrap)
+        .topic(TOPIC)
+        .acks(if plan.acks == 0 {
+            Acks::None
+        } else {
+            Acks::Readable
+        })
+        .batch_bytes(plan.batch_bytes as usize)
+        .threads_per_broker(plan.threads_per_broker)
+        .auto_create(false)
+        .metering(metering)
+        .lookout(&lookout)
+        .open()?;
+    Ok((publisher, narrator))
+}
+
+/// Of all data brokers together.
+pub fn broker_profile(admin: &Admin, brokers: &[u32]) -> Result<Snapshot> {
+    let mut merged: Option<Snapshot> = None;
+    for broker in brokers {
+        let profile = admin.profile(*broker).wait()?;
+        merged = Some(match merged {
+            None => profile,
+            Some(merged) => merged.merge(&profile),
+        });
+    }
+    merged.context("the cluster has a data broker")
+}

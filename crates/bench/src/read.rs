@@ -1,0 +1,93 @@
+//! Reading back what is retained, and verifying it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use embar_client::{Lookout, Message, Start, Subscriber};
+use embar_meter::Snapshot;
+use serde::Serialize;
+
+use super::plan::TOPIC;
+use super::stamp::Verifier;
+use super::usage::{Costs, Meters, Rate};
+use embar_console::connect::ConnectArgs;
+use embar_console::output::Bar;
+use embar_console::waiting::Narrator;
+use embar_supervise::work::Abort;
+
+/// How long nothing may arrive before a reader gives up.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Messages between two looks at whether to stop.
+const LOOK_EVERY: u64 = 8192;
+
+/// What reading everything once gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReadTrial {
+    /// From opening the subscriber to the last message.
+    #[serde(flatten)]
+    pub rate: Rate,
+    /// What it cost.
+    #[serde(flatten)]
+    pub costs: Costs,
+    /// Of the subscriber.
+    #[serde(skip)]
+    pub subscriber_profile: Option<Snapshot>,
+}
+
+/// Reading stamped messages from a cluster that is there.
+pub struct Job {
+    /// How many.
+    pub messages: u64,
+    /// Bytes of each.
+    pub message_bytes: u32,
+    /// Whether stages are timed.
+    pub metering: bool,
+    /// Where.
+    pub connect: ConnectArgs,
+    /// Processes of the brokers.
+    pub pids: Vec<u32>,
+    /// Shown meanwhile.
+    pub bar: Bar,
+}
+
+impl Job {
+    /// Reads from the start until everything is there; an error if anything is not as it was published.
+    pub fn run(&self, abort: &Abort) -> Result<ReadTrial> {
+        let meters = Meters::start(&self.pids)?;
+        let started = Instant::now();
+        let lookout = Lookout::new();
+        let _narrator = Narrator::start(&lookout, Some(SILENCE_MAX));
+        let mut subscriber = Subscriber::builder(&self.connect.bootstrap)
+            .topic(TOPIC)
+            .from(Start::Earliest)
+            .until_end(true)
+            .metering(self.metering)
+            .lookout(&lookout)
+            .open()?;
+        let mut verifier = Verifier::new(self.message_bytes as usize, self.messages);
+        let mut arrived = 0u64;
+        while let Some(message) = next(&mut subscriber)? {
+            verifier.check(message.value);
+            arrived += 1;
+            if arrived.is_multiple_of(LOOK_EVERY) {
+                abort.check()?;
+                self.bar.set(arrived * u64::from(self.message_bytes));
+            }
+        }
+        let elapsed = started.elapsed();
+        verifier.verdict()?;
+        let bytes = self.messages * u64::from(self.message_bytes);
+        let costs = meters.stop(bytes)?;
+        Ok(ReadTrial {
+            rate: Rate::new(bytes, self.messages, elapsed),
+            costs,
+            subscriber_profile: self.metering.then(|| subscriber.profile()),
+        })
+    }
+}
+
+/// The next message, `None` at the end; silence for too long is an error.
+fn next(subscriber: &mut Subscriber) -> Result<Option<Message<'_>>> {
+    Ok(subscriber.next_timeout(SILENCE_MAX)?)
+}

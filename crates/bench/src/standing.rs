@@ -1,0 +1,57 @@
+//! A cluster on which trial follows trial, each with a new topic.
+
+use anyhow::{Context as _, Result};
+
+use super::cluster::Private;
+use super::plan::{BenchPlan, TOPIC};
+use super::publish::{Job, PublishTrial};
+use embar_console::connect::ConnectArgs;
+use embar_console::context::Context;
+use embar_console::output::Output;
+use embar_supervise::work::Abort;
+
+/// What trials know of the cluster.
+pub struct Standing {
+    /// Where it is.
+    pub connect: ConnectArgs,
+    /// Where trials say how they go.
+    pub output: Output,
+    metering: bool,
+    pids: Vec<u32>,
+    data_brokers: Vec<u32>,
+}
+
+impl Standing {
+    /// `metering`: publishers time their stages.
+    pub fn new(private: &Private, metering: bool, context: &Context) -> Self {
+        Self {
+            connect: ConnectArgs::to(private.cluster.head()),
+            output: context.output,
+            metering,
+            pids: private.pids(),
+            data_brokers: private.data_brokers(),
+        }
+    }
+
+    /// One trial of publishing, and its topic away again.
+    pub fn publish(&self, plan: &BenchPlan, abort: &Abort) -> Result<PublishTrial> {
+        let job = Job {
+            plan: plan.clone(),
+            metering: self.metering,
+            stamped: false,
+            connect: self.connect.clone(),
+            pids: self.pids.clone(),
+            data_brokers: self.data_brokers.clone(),
+            bar: self.output.bytes_bar("publishing", plan.total_bytes),
+        };
+        let trial = job.run(abort)?;
+        self.delete_topic()?;
+        Ok(trial)
+    }
+
+    /// Makes room for the next trial's topic.
+    pub fn delete_topic(&self) -> Result<()> {
+        let deleted = self.connect.admin()?.delete_topic(TOPIC).wait();
+        deleted.with_context(|| format!("cannot delete the topic {TOPIC}"))
+    }
+}

@@ -1,0 +1,163 @@
+//! A receiving process: one thread, non-blocking sockets, edge-triggered epoll, reads until there is nothing more.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+
+use super::connection::{Connection, Turn};
+use super::ring::Ring;
+use embar_console::context::Context;
+use embar_console::output::note;
+use embar_console::size::Size;
+use embar_supervise::protocol::Report;
+use embar_supervise::regions;
+
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 64;
+/// Marks the listener; connections count from 0.
+const LISTENER: u64 = u64::MAX;
+
+/// One receiving process
+#[derive(Args, Debug)]
+pub struct ReceiverArgs {
+    /// Bytes of the ring
+    #[arg(long)]
+    ring: Size,
+    /// Its number, for the report
+    #[arg(long)]
+    id: u16,
+}
+
+/// Serves until standard input ends.
+pub fn run(args: &ReceiverArgs, context: &Context) -> Result<()> {
+    // Nothing to put away: the ring has no name. Signals are for the parent, which ends us by the pipe.
+    embar_console::interrupt::on_parent_exit(|| std::process::exit(0))?;
+    let dir = regions::temporary("wall-");
+    let ring = Ring::new(&dir, args.ring.0)?;
+    regions::tidy(&dir);
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let ready = Report::Ready {
+        id: args.id,
+        address,
+        pid: std::process::id(),
+        topics: 0,
+        batches: 0,
+    };
+    // Reports go to a pipe also when --json is not given, so not through `say`.
+    embar_console::output::raw_line(&ready)?;
+    let _ = context;
+    Loop::new(listener, ring)?.run()
+}
+
+struct Loop {
+    epoll: rustix::fd::OwnedFd,
+    listener: TcpListener,
+    ring: Ring,
+    connections: HashMap<u64, Connection>,
+    next: u64,
+    ready: VecDeque<u64>,
+}
+
+impl Loop {
+    fn new(listener: TcpListener, ring: Ring) -> Result<Self> {
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll set")?;
+        epoll::add(
+            &epoll,
+            &listener,
+            epoll::EventData::new_u64(LISTENER),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(Self {
+            epoll,
+            listener,
+            ring,
+            connections: HashMap::new(),
+            next: 0,
+            ready: VecDeque::new(),
+        })
+    }
+
+    fn run(mut self) -> Result<()> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
+        let at_once = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        loop {
+            events.clear();
+            let timeout = (!self.ready.is_empty()).then_some(&at_once);
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for sockets"),
+            }
+            for event in &events {
+                // Fields of a packed struct.
+                let (id, flags) = (event.data.u64(), event.flags);
+                if id == LISTENER {
+                    self.accept()?;
+                    continue;
+                }
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.peer_ended |=
+                        flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                }
+                // An edge while it is in the list already is covered by its turn.
+                if !self.ready.contains(&id) {
+                    self.ready.push_back(id);
+                }
+            }
+            for _ in 0..self.ready.len() {
+                let Some(id) = self.ready.pop_front() else {
+                    break;
+                };
+                self.turn(id);
+            }
+        }
+    }
+
+    fn turn(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        match connection.turn(&mut self.ring) {
+            Turn::Again => self.ready.push_back(id),
+            Turn::Wait => {}
+            Turn::Over => drop(self.connections.remove(&id)),
+        }
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => {
+                    note(format_args!("cannot accept: {error}"));
+                    return Ok(());
+                }
+            };
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let flags = epoll::EventFlags::IN
+                | epoll::EventFlags::OUT
+                | epoll::EventFlags::RDHUP
+                | epoll::EventFlags::ET;
+            epoll::add(
+                &self.epoll,
+                &stream,
+                epoll::EventData::new_u64(self.next),
+                flags,
+            )?;
+            self.connections.insert(self.next, Connection::new(stream));
+            self.next += 1;
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The processes of one cluster.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use embar_fabric::{Probe, Region};
+
+use super::child::{Child, Event, tail};
+use super::plan::{Plan, Role};
+use super::protocol::Report;
+use super::tenure::{Supervision, Tenure, tenure};
+use embar_console::context::Context;
+use embar_console::exit::{Problem, USAGE};
+use embar_console::output::Bar;
+
+/// How long brokers may be silent before they serve: in each step that takes long they say all the time how it goes on.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How soon an ended process must be gone after it closed its output.
+const EXIT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A broker that serves.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Broker {
+    /// Its row; 0 is the head.
+    pub id: u16,
+    /// What it is.
+    pub role: Role,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process.
+    pub pid: u32,
+    /// Topics it found in the region.
+    pub recovered_topics: u64,
+    /// Batches it found in the region.
+    pub recovered_batches: u64,
+}
+
+/// What [`Cluster::wait`] saw.
+#[derive(Debug)]
+pub enum Happening {
+    /// A broker ended that nobody asked to.
+    Died {
+        /// Its row.
+        id: u16,
+        /// How, and the end of its log.
+        how: String,
+    },
+    /// A broker that was restarted serves again.
+    Serves(Broker),
+    /// A broker was asked to leave the cluster for good, and has.
+    Left {
+        /// Its row.
+        id: u16,
+    },
+    /// This process was told to stop.
+    Interrupted,
+    /// [`Waker::wake`] was called.
+    Woken,
+    /// The time is up.
+    TimedOut,
+}
+
+/// The place of one broker; its row is its index.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) child: Option<Child>,
+    life: u32,
+    /// Where it listened when it served last.
+    pub(super) address: Option<SocketAddr>,
+    broker: Option<Broker>,
+    failure: Option<(u8, String)>,
+    /// It has left the cluster, or is about to end for that.
+    left: bool,
+}
+
+/// Wakes [`Cluster::wait`] from another thread.
+#[derive(Clone)]
+pub struct Waker(Sender<Event>);
+
+impl Waker {
+    /// See [`Happening::Woken`].
+    pub fn wake(&self) {
+        // Nobody waits any more when the cluster is gone.
+        let _heard = self.0.send(Event::Wake);
+    }
+}
+
+/// A cluster that was started. Dropping it kills what still runs, and removes the region if it is temporary.
+pub struct Cluster {
+    pub(super) plan: Plan,
+    pub(super) slots: Vec<Slot>,
+    events: Receiver<Event>,
+    sender: Sender<Event>,
+    /// Events that came while something else was waited for.
+    pub(super) postponed: VecDeque<Happening>,
+    /// Rows that processes had which we did not start, when the cluster was started, and their ids.
+    pub(super) strangers: BTreeMap<u16, u32>,
+    /// Declared last, so dropped last: after the processes have ended.
+    supervision: Supervision,
+}
+
+impl Cluster {
+    /// Starts all brokers and returns when they serve. On an error, nothing is left that it started or made, but a region
+    /// that is whole.
+    ///
+    /// Processes of the region that live and are not ours stay: see [`Cluster::strangers`].
+    pub fn start(plan: Plan, context: &Context) -> Result<Self> {
+        let (sender, events) = channel();
+        let on_signal = sender.clone();
+        context.interrupt.on_raise(move || {
+            // A cluster that is gone need not be told.
+            let _heard = on_signal.send(Event::Interrupted);
+        });
+        let slots = (0..plan.rows()).map(|_| Slot::default()).collect();
+        let mut cluster = Self {
+            supervision: Supervision::over(&plan.region)?,
+            plan,
+            slots,
+            events,
+            sender,
+            postponed: VecDeque::new(),
+            strangers: BTreeMap::new(),
+        };
+        match cluster.bring_up(context) {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                cluster.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    fn bring_up(&mut self, context: &Context) -> Result<()> {
+        let bar = context
+            .output
+            .bytes_bar("reserving memory", self.plan.region_bytes);
+        if !self.plan.fresh && Region::probe(&self.plan.region) == Probe::Unfinished {
+            context.output.note(format_args!(
+                "the creation of {} was interrupted before it held anything: it is made anew",
+                self.plan.region.display()
+            ));
+        }
+        if !self.finds_head(context)? {
+            self.spawn(0)?;
+        }
+        self.await_ready(&bar)?;
+        for id in self.rows_to_start() {
+            self.spawn(id)?;
+        }
+        self.await_ready(&bar)
+    }
+
+    /// Rows that processes had which this command did not start, and their process ids.
+    pub fn strangers(&self) -> &BTreeMap<u16, u32> {
+        &self.strangers
+    }
+
+    /// Who has row `id` now.
+    pub fn tenure(&self, id: u16) -> Tenure {
+        tenure(&self.plan.region, id)
+    }
+
+    /// The exit code with which the process that row `id` had last said that it failed, if it did.
+    pub fn failed_with(&self, id: u16) -> Option<u8> {
+        let failure = self.slots[usize::from(id)].failure.as_ref();
+        failure.map(|(code, _)| *code)
+    }
+
+    /// What was asked for.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Address of the head.
+    pub fn head(&self) -> SocketAddr {
+        self.slots[0].address.unwrap_or(self.plan.listen)
+    }
+
+    /// Brokers that serve.
+    pub fn brokers(&self) -> impl Iterator<Item = &Broker> {
+        self.slots.iter().filter_map(|slot| slot.broker.as_ref())
+    }
+
+    /// Wakes [`Cluster::wait`].
+    pub fn waker(&self) -> Waker {
+        Waker(self.sender.clone())
+    }
+
+    /// Waits until something happens, at most until `deadline`.
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Happening {
+        if let Some(happening) = self.postponed.pop_front() {
+            return happening;
+        }
+        loop {
+            match self.next_event(deadline) {
+                Ok(event) => {
+                    if let Some(happening) = self.digest(event, None) {
+                        return happening;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return Happening::TimedOut,
+                Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender ourselves"),
+            }
+        }
+    }
+
+    /// Starts the broker of row `id` again, at the address it had.
+    pub fn restart(&mut self, id: u16) -> Result<()> {
+        self.slots[usize::from(id)].broker = None;
+        self.spawn(id)
+    }
+
+    /// Kills the process of row `id`, also one that is just starting; false if there is none.
+    pub fn kill(&mut self, id: u16) -> bool {
+        let child = self.slots[usize::from(id)].child.as_mut();
+        child.map(Child::kill).is_some()
+    }
+
+    fn spawn(&mut self, id: u16) -> Result<()> {
+        if !self.supervision.holds() {
+            // Somebody removed the region, and another command may have made one in its place.
+            self.supervision = Supervision::over(&self.plan.region)?;
+        }
+        let head = self.head();
+        let slot = &mut self.slots[usize::from(id)];
+        let args = match self.plan.role(id) {
+            Role::Head => self.plan.head_args(slot.address),
+            Role::Data | Role::Standby => self.plan.member_args(head, id, slot.address),
+        };
+        slot.life += 1;
+        slot.failure = None;
+        slot.left = false;
+        let place = (usize::from(id), slot.life);
+        slot.child = Some(Child::start(
+            (&self.plan.exe, &args),
+            &self.plan.log(id),
+            place,
+            self.sender.clone(),
+        )?);
+        Ok(())
+    }
+
+    /// Waits until every process that was started serves.
+    fn await_ready(&mut self, bar: &Bar) -> Result<()> {
+        while self
+            .slots
+            .iter()
+            .any(|slot| slot.child.is_some() && slot.broker.is_none())
+        {
+            let Ok(event) = self.next_event(Some(Instant::now() + SILENCE_MAX)) else {
+                bail!(
+                    "the cluster is not ready and has been silent for {SILENCE_MAX:?}; its logs are in {}",
+                    self.plan.log_dir.display()
+                );
+            };
+            match self.digest(event, Some(bar)) {
+                None
+                | Some(Happening::Serves(_) | Happening::Left { .. } | Happening::TimedOut) => {}
+                Some(Happening::Interrupted) => return Err(Problem::Interrupted.into()),
+                // The head, which orders for them, may be about to end: they are tried again.
+                Some(died @ Happening::Died { .. }) if self.strangers.contains_key(&0) => {
+                    self.postponed.push_back(died);
+                }
+                Some(Happening::Died { id, how }) => return Err(self.start_failure(id, how)),
+                Some(other @ Happening::Woken) => self.postponed.push_back(other),
+            }
+        }
+        Ok(())
+    }
+
+    fn start_failure(&mut self, id: u16, how: String) -> anyhow::Error {
+        match self.slots[usize::from(id)].failure.take() {
+            Some((USAGE, message)) => Problem::Usage(message).into(),
+            Some((_, message)) => anyhow!(message),
+            None => anyhow!("broker {id} {how}"),
+        }
+    }
+
+    pub(super) fn next_event(&self, deadline: Option<Instant>) -> Result<Event, RecvTimeoutError> {
+        match deadline {
+            None => self
+                .events
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => self
+                .events
+                .recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    fn digest(&mut self, event: Event, bar: Option<&Bar>) -> Option<Happening> {
+        match event {
+            Event::Interrupted => Some(Happening::Interrupted),
+            Event::Wake => Some(Happening::Woken),
+            Event::Said { slot, life, .. } | Event::Ended { slot, life }
+                if self.slots[slot].life != life =>
+            {
+                None
+            }
+            Event::Said { slot, report, .. } => self.heard(slot, report, bar),
+            Event::Ended { slot, .. } => self.ended(slot),
+        }
+    }
+
+    fn heard(&mut self, slot: usize, report: Report, bar: Option<&Bar>) -> Option<Happening> {
+        match report {
+            Report::Prefault { done, .. } => {
+                // A standby has no payload: it tells little of the whole.
+                if let Some(bar) = bar
+                    && self.plan.role(slot as u16) != Role::Standby
+                {
+                    bar.set(
+                        done.saturating_mul(u64::from(self.plan.brokers.max(2) - 1))
+                            .min(self.plan.region_bytes),
+                    );
+                }
+                None
+            }
+            // That it was heard is all that matters.
+            Report::Busy => None,
+            Report::Left { id } => {
+                self.slots[slot].left = true;
+                self.slots[slot].broker = None;
+                Some(Happening::Left { id })
+            }
+            Report::Failed { code, message } => {
+                self.slots[slot].failure = Some((code, message));
+                None
+            }
+            Report::Ready {
+                id,
+                address,
+                pid,
+                topics,
+                batches,
+            } => {
+                let broker = Broker {
+                    id,
+                    role: self.plan.role(id),
+                    address,
+                    pid,
+                    recovered_topics: topics,
+                    recovered_batches: batches,
+                };
+                self.slots[slot].address = Some(address);
+                self.slots[slot].broker = Some(broker.clone());
+                Some(Happening::Serves(broker))
+            }
+        }
+    }
+
+    /// `None` when the process had been given up already.
+    fn ended(&mut self, slot: usize) -> Option<Happening> {
+        let place = &mut self.slots[slot];
+        let mut child = place.child.take()?;
+        let left = place.left;
+        // It closed its output a moment before it is gone.
+        let deadline = Instant::now() + EXIT_WITHIN;
+        while child.try_wait().is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if left {
+            return None;
+        }
+        let how = match &place.failure {
+            Some((_, message)) => format!("failed: {message}"),
+            None => format!(
+                "{}; the end of {}:{}",
+                child.how_it_ended(),
+                child.log().display(),
+                tail(child.log())
+            ),
+        };
+        Some(Happening::Died {
+            id: slot as u16,
+            how,
+        })
+    }
+}

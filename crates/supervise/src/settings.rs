@@ -1,0 +1,282 @@
+//! Settings of a broker as options; `up` hands them on to the brokers it starts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use embar_broker::BrokerConfig;
+
+use embar_console::size::{Size, parse_duration, show_duration};
+
+/// Options that every broker of a cluster gets alike. The defaults are those of the library.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Broker settings")]
+pub struct BrokerSettings {
+    /// Listen where other machines can connect. There is no authentication: only on a network you trust
+    #[arg(long)]
+    pub insecure_listen: bool,
+    /// Threads that receive and send, 1 to 8
+    #[arg(long, value_name = "N")]
+    pub network_threads: Option<u16>,
+    /// Largest batch, and so the largest message, with its headers
+    #[arg(long, value_name = "SIZE")]
+    pub max_batch_bytes: Option<Size>,
+    /// Percent of the log's size that batches on their way in may hold, in it and beside it, before publishers are paused
+    #[arg(long, value_name = "PERCENT")]
+    pub high_watermark: Option<u8>,
+    /// Percent below which paused publishers go on
+    #[arg(long, value_name = "PERCENT")]
+    pub low_watermark: Option<u8>,
+    /// How long a publisher is paused before it is told so and its connection closed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub backpressure_timeout: Option<Duration>,
+    /// How long one frame may take from its first to its last byte
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub frame_timeout: Option<Duration>,
+    /// How long a new connection may take to say hello
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub hello_timeout: Option<Duration>,
+    /// How long a peer may be silent before it is taken for dead, at least 1s; 0s: for ever
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub idle_timeout: Option<Duration>,
+    /// After how long without sending anything a heartbeat is sent, at the latest; 0s: never
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub keep_alive: Option<Duration>,
+    /// Connections at once. One host gets half at most, but for this machine: allow twice as many as clients
+    /// make that share an address
+    #[arg(long, value_name = "N")]
+    pub max_connections: Option<usize>,
+    /// SO_RCVBUF of publishers' sockets; without it the kernel tunes it
+    #[arg(long, value_name = "SIZE")]
+    pub recv_buffer: Option<Size>,
+    /// SO_SNDBUF of subscribers' sockets; without it the kernel tunes it
+    #[arg(long, value_name = "SIZE")]
+    pub send_buffer: Option<Size>,
+    /// Do not time the stages of the pipeline
+    #[arg(long)]
+    pub no_metering: bool,
+    /// How often the profile goes to the log while there is traffic
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub profile_interval: Option<Duration>,
+    /// How long the active sequencer may stand still before a standby takes over
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub sequencer_lease: Option<Duration>,
+    /// How long the batches of a publisher wait for a missing one before its session's epoch ends
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub gap_lease: Option<Duration>,
+    /// Batches that a publisher may be ahead of its first missing one
+    #[arg(long, value_name = "N")]
+    pub session_window: Option<u32>,
+    /// Batches of all publishers together that may wait for a missing one
+    #[arg(long, value_name = "N")]
+    pub held_batches: Option<u32>,
+    /// How long a publisher without a connection must be silent before a new one may have its place
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub session_idle: Option<Duration>,
+}
+
+impl BrokerSettings {
+    /// The library's form of it.
+    pub fn to_config(&self, listen: SocketAddr) -> Result<BrokerConfig> {
+        let mut config = BrokerConfig {
+            listen,
+            insecure_listen: self.insecure_listen,
+            metering: !self.no_metering,
+            ..BrokerConfig::default()
+        };
+        set(&mut config.network_threads, self.network_threads);
+        set(&mut config.high_watermark_percent, self.high_watermark);
+        set(&mut config.low_watermark_percent, self.low_watermark);
+        set(&mut config.backpressure_timeout, self.backpressure_timeout);
+        set(&mut config.frame_timeout, self.frame_timeout);
+        set(&mut config.hello_timeout, self.hello_timeout);
+        set(&mut config.idle_timeout, self.idle_timeout);
+        set(&mut config.keep_alive, self.keep_alive);
+        set(&mut config.max_connections, self.max_connections);
+        set(&mut config.profile_interval, self.profile_interval);
+        set(&mut config.sequencer_lease, self.sequencer_lease);
+        set(&mut config.gap_lease, self.gap_lease);
+        set(&mut config.session_window, self.session_window);
+        set(&mut config.held_batches, self.held_batches);
+        set(&mut config.session_idle, self.session_idle);
+        if let Some(size) = self.max_batch_bytes {
+            config.max_batch_bytes = size.to_u32("--max-batch-bytes")?;
+        }
+        if let Some(size) = self.recv_buffer {
+            config.recv_buffer_bytes = Some(size.to_u32("--recv-buffer")?);
+        }
+        if let Some(size) = self.send_buffer {
+            config.send_buffer_bytes = Some(size.to_u32("--send-buffer")?);
+        }
+        config
+            .validate()
+            .map_err(|error| embar_console::exit::usage(error.to_string()))?;
+        Ok(config)
+    }
+
+    /// The same as arguments for `embar broker`.
+    pub fn to_args(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        let mut flag = |on: bool, name: &str| {
+            if on {
+                args.push(name.to_owned());
+            }
+        };
+        flag(self.insecure_listen, "--insecure-listen");
+        flag(self.no_metering, "--no-metering");
+        let mut value = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                args.push(format!("{name}={value}"));
+            }
+        };
+        let size = |size: Option<Size>| size.map(|size| size.0.to_string());
+        let time = |time: Option<Duration>| time.map(show_duration);
+        value(
+            "--network-threads",
+            self.network_threads.map(|n| n.to_string()),
+        );
+        value("--max-batch-bytes", size(self.max_batch_bytes));
+        value(
+            "--high-watermark",
+            self.high_watermark.map(|n| n.to_string()),
+        );
+        value("--low-watermark", self.low_watermark.map(|n| n.to_string()));
+        value("--backpressure-timeout", time(self.backpressure_timeout));
+        value("--frame-timeout", time(self.frame_timeout));
+        value("--hello-timeout", time(self.hello_timeout));
+        value("--idle-timeout", time(self.idle_timeout));
+        value("--keep-alive", time(self.keep_alive));
+        value(
+            "--max-connections",
+            self.max_connections.map(|n| n.to_string()),
+        );
+        value("--recv-buffer", size(self.recv_buffer));
+        value("--send-buffer", size(self.send_buffer));
+        value("--profile-interval", time(self.profile_interval));
+        value("--sequencer-lease", time(self.sequencer_lease));
+        value("--gap-lease", time(self.gap_lease));
+        value(
+            "--session-window",
+            self.session_window.map(|n| n.to_string()),
+        );
+        value("--held-batches", self.held_batches.map(|n| n.to_string()));
+        value("--session-idle", time(self.session_idle));
+        args
+    }
+}
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: BrokerSettings,
+    }
+
+    fn parse(args: &[String]) -> BrokerSettings {
+        Line::try_parse_from(std::iter::once("x".to_owned()).chain(args.iter().cloned()))
+            .expect("options")
+            .settings
+    }
+
+    fn all() -> BrokerSettings {
+        BrokerSettings {
+            insecure_listen: true,
+            network_threads: Some(2),
+            max_batch_bytes: Some(Size(1 << 20)),
+            high_watermark: Some(60),
+            low_watermark: Some(40),
+            backpressure_timeout: Some(Duration::from_millis(1500)),
+            frame_timeout: Some(Duration::from_secs(3)),
+            hello_timeout: Some(Duration::from_micros(7)),
+            idle_timeout: Some(Duration::from_secs(20)),
+            keep_alive: Some(Duration::ZERO),
+            max_connections: Some(9),
+            recv_buffer: Some(Size(1 << 16)),
+            send_buffer: Some(Size(1 << 17)),
+            no_metering: true,
+            profile_interval: Some(Duration::from_secs(60)),
+            sequencer_lease: Some(Duration::from_millis(300)),
+            gap_lease: Some(Duration::from_secs(2)),
+            session_window: Some(64),
+            held_batches: Some(1 << 10),
+            session_idle: Some(Duration::from_secs(30)),
+        }
+    }
+
+    #[test]
+    fn children_get_exactly_the_settings_of_their_parent() {
+        assert_eq!(parse(&all().to_args()), all());
+        assert!(BrokerSettings::default().to_args().is_empty());
+    }
+
+    #[test]
+    fn every_setting_reaches_the_broker() {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = all().to_config(listen).expect("valid");
+        let plain = BrokerSettings::default().to_config(listen).expect("valid");
+        assert_eq!(
+            plain,
+            BrokerConfig {
+                listen,
+                ..BrokerConfig::default()
+            }
+        );
+        assert_eq!(
+            config,
+            BrokerConfig {
+                listen,
+                insecure_listen: true,
+                network_threads: 2,
+                max_batch_bytes: 1 << 20,
+                high_watermark_percent: 60,
+                low_watermark_percent: 40,
+                backpressure_timeout: Duration::from_millis(1500),
+                frame_timeout: Duration::from_secs(3),
+                hello_timeout: Duration::from_micros(7),
+                idle_timeout: Duration::from_secs(20),
+                keep_alive: Duration::ZERO,
+                max_connections: 9,
+                recv_buffer_bytes: Some(1 << 16),
+                send_buffer_bytes: Some(1 << 17),
+                metering: false,
+                profile_interval: Duration::from_secs(60),
+                sequencer_lease: Duration::from_millis(300),
+                gap_lease: Duration::from_secs(2),
+                session_window: 64,
+                held_batches: 1 << 10,
+                session_idle: Duration::from_secs(30),
+            }
+        );
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_a_matter_of_usage() {
+        let settings = BrokerSettings {
+            high_watermark: Some(10),
+            ..BrokerSettings::default()
+        };
+        let error = settings
+            .to_config(SocketAddr::from(([127, 0, 0, 1], 0)))
+            .expect_err("refused");
+        assert_eq!(
+            embar_console::exit::code(&error),
+            embar_console::exit::USAGE
+        );
+        let error = BrokerSettings::default()
+            .to_config(SocketAddr::from(([0, 0, 0, 0], 0)))
+            .expect_err("refused");
+        assert!(error.to_string().contains("--insecure-listen"));
+    }
+}

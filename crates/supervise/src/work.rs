@@ -1,0 +1,92 @@
+//! Work against a cluster that fails when a broker dies, instead of waiting for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+
+use super::cluster::{Cluster, Happening, Waker};
+use embar_console::exit::Problem;
+
+/// How long work may take to notice that it was given up.
+const WIND_UP: Duration = Duration::from_millis(500);
+
+/// Set when the work in progress was given up. Clones see the same.
+#[derive(Clone, Default)]
+pub struct Abort(Arc<AtomicBool>);
+
+impl Abort {
+    /// Whether to give up.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// [`Problem::Interrupted`] once it is set; the cause replaces it on the way.
+    pub fn check(&self) -> Result<()> {
+        if self.is_set() {
+            Err(Problem::Interrupted.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives up.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+struct WakeOnDrop(Waker);
+
+impl Drop for WakeOnDrop {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+impl Cluster {
+    /// Runs `work` on a thread of its own and returns what it returns. A broker that dies meanwhile, or a signal, ends
+    /// it: the work is told by its [`Abort`], and left behind if it does not listen.
+    pub fn run<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&Abort) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (abort, waker) = (Abort::default(), self.waker());
+        let (send, receive) = channel();
+        let seen = abort.clone();
+        thread::Builder::new().name(name.into()).spawn(move || {
+            // Declared first, so dropped last: after the result, and also when the work panics.
+            let _waker = WakeOnDrop(waker);
+            let send = send;
+            // Nobody listens when the work was left behind.
+            let _heard = send.send(work(&seen));
+        })?;
+        let why = loop {
+            match self.wait(None) {
+                Happening::Interrupted => break Problem::Interrupted.into(),
+                Happening::Died { id, how } => break anyhow!("broker {id} {how}"),
+                Happening::Woken
+                | Happening::Serves(_)
+                | Happening::Left { .. }
+                | Happening::TimedOut => match receive.try_recv() {
+                    Ok(result) => return result,
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                        break anyhow!("the work panicked");
+                    }
+                    Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                },
+            }
+        };
+        abort.set();
+        // The brokers go first: what waits for them is told so by its sockets.
+        for slot in &mut self.slots {
+            slot.child = None;
+        }
+        let _late = receive.recv_timeout(WIND_UP);
+        Err(why)
+    }
+}

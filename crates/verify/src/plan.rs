@@ -1,0 +1,278 @@
+//! What is run. Everything in here is used exactly as given, and printed.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::faults::{Action, Fault, Span, Victim};
+use super::room::Stream;
+use super::run::STALL_MAX;
+use super::stamp::STAMP_BYTES;
+use embar_console::exit::usage;
+use embar_console::size::{Size, as_seconds};
+
+/// The topic.
+pub const TOPIC: &str = "verify";
+
+/// Longest run.
+const DURATION_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// Longest time that a process is stopped; well below what counts as hanging.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+const _: () = assert!(PAUSE_MAX.as_secs() * 2 < STALL_MAX.as_secs());
+
+/// Parameters of a run; `config` in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifyPlan {
+    /// Order level of the topic.
+    pub order: u32,
+    /// 0 or 1.
+    pub acks: u32,
+    /// Publishing processes.
+    pub publishers: u32,
+    /// Subscribers; the first reads everything.
+    pub subscribers: u32,
+    /// Bytes of one message.
+    pub message_bytes: u32,
+    /// Bytes of a batch.
+    pub batch_bytes: u32,
+    /// Messages per second in all.
+    pub rate: u32,
+    /// How long publishers publish.
+    #[serde(rename = "duration_s", serialize_with = "as_seconds")]
+    pub duration: Duration,
+    /// Brokers, the head included.
+    pub brokers: u16,
+    /// Standbys.
+    pub standbys: u16,
+    /// Bytes of shared memory in all.
+    pub region_bytes: u64,
+    /// Bytes that the topic keeps on each broker; 0: as much as fits.
+    pub retention_bytes: u64,
+    /// What is done to processes, each once in `every`.
+    pub faults: Vec<Fault>,
+    /// The interval of faults.
+    #[serde(rename = "every_s", serialize_with = "as_seconds")]
+    pub every: Duration,
+    /// How long a process is stopped.
+    pub pause_for: Span,
+    /// Where random choices begin.
+    pub seed: u64,
+}
+
+impl VerifyPlan {
+    /// Refuses what cannot be run.
+    pub fn validate(&self) -> Result<()> {
+        if (self.message_bytes as usize) < STAMP_BYTES {
+            return Err(usage(format!(
+                "--message-size must be at least {STAMP_BYTES} bytes, for the number and the checksum of each message"
+            )));
+        }
+        if u64::from(self.message_bytes) + 128 > u64::from(self.batch_bytes) {
+            return Err(usage(format!(
+                "a message of {} does not fit into a batch of {}: raise --batch-size",
+                Size(self.message_bytes.into()),
+                Size(self.batch_bytes.into())
+            )));
+        }
+        if self.acks == 0 && self.order >= 2 {
+            return Err(usage(
+                "order 2 and 5 acknowledge everything: leave --acks 0 out",
+            ));
+        }
+        if self.rate < self.publishers {
+            return Err(usage(
+                "--rate must be at least one message per second for each publisher",
+            ));
+        }
+        for (name, time) in [("--duration", self.duration), ("--every", self.every)] {
+            if time.is_zero() || time > DURATION_MAX {
+                return Err(usage(format!(
+                    "{name} must be above 0 and at most {} days",
+                    DURATION_MAX.as_secs() / 86_400
+                )));
+            }
+        }
+        if self.pause_for.longest > PAUSE_MAX {
+            return Err(usage(format!(
+                "--pause-for must be at most {PAUSE_MAX:?}: whoever waits much longer counts as hanging"
+            )));
+        }
+        if self.brokers < 2 {
+            return Err(usage(
+                "a head and at least one data broker are needed: raise --brokers",
+            ));
+        }
+        for fault in &self.faults {
+            if fault.action == Action::Pause && fault.victim == Victim::Cluster {
+                return Err(usage("the cluster can be killed, and not be paused"));
+            }
+        }
+        if self.includes(Fault::DRAIN) && self.brokers < 3 {
+            return Err(usage(
+                "the last broker that takes data cannot leave: raise --brokers, or leave --drain out",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether something is asked for that happens to these.
+    pub fn includes(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+
+    /// Whether what was acknowledged may be out of reach for a while: only the broker that took it has it, and that may
+    /// have left the cluster.
+    pub fn may_be_away(&self) -> bool {
+        self.order < 2 && self.includes(Fault::DRAIN)
+    }
+
+    /// The stream that a broker's positions are of.
+    pub fn stream(&self, broker: u32) -> Stream {
+        (self.order < 2).then_some(broker)
+    }
+
+    /// Places of brokers that join: instead of those that left, where these are not missed.
+    pub fn spares(&self) -> u16 {
+        u16::from(self.order >= 2 && self.includes(Fault::DRAIN))
+    }
+
+    /// Bytes of all messages, at the rate that was asked for.
+    pub fn bytes(&self) -> u64 {
+        let messages = f64::from(self.rate) * self.duration.as_secs_f64();
+        (messages * f64::from(self.message_bytes)) as u64
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        let faults = if self.faults.is_empty() {
+            "no faults".to_owned()
+        } else {
+            let faults: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
+            format!("{} each every {:?}", faults.join(", "), self.every)
+        };
+        let retention = match self.retention_bytes {
+            0 => String::new(),
+            bytes => format!(", {} kept on each broker", Size(bytes)),
+        };
+        format!(
+            "order {}, ack {}, {} publishers and {} subscribers, {} messages/s of {} bytes in batches of {} for {:?}; \
+             {} brokers and {} standbys, region {}{retention}; {faults}; seed {}",
+            self.order,
+            self.acks,
+            self.publishers,
+            self.subscribers,
+            self.rate,
+            self.message_bytes,
+            Size(self.batch_bytes.into()),
+            self.duration,
+            self.brokers,
+            self.standbys,
+            Size(self.region_bytes),
+            self.seed,
+        )
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A plan that is valid.
+    pub fn plan() -> VerifyPlan {
+        VerifyPlan {
+            order: 5,
+            acks: 1,
+            publishers: 8,
+            subscribers: 3,
+            message_bytes: 200,
+            batch_bytes: 16 << 10,
+            rate: 1000,
+            duration: Duration::from_secs(3),
+            brokers: 3,
+            standbys: 1,
+            region_bytes: 1 << 30,
+            retention_bytes: 0,
+            faults: vec![Fault {
+                action: Action::Kill,
+                victim: Victim::Publisher,
+            }],
+            every: Duration::from_secs(2),
+            pause_for: "1s".parse().expect("a span"),
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        assert!(plan().validate().is_ok());
+        let pause = Fault {
+            action: Action::Pause,
+            victim: Victim::Cluster,
+        };
+        let wrong = [
+            VerifyPlan {
+                message_bytes: 23,
+                ..plan()
+            },
+            VerifyPlan {
+                message_bytes: 16 << 10,
+                ..plan()
+            },
+            VerifyPlan { acks: 0, ..plan() },
+            VerifyPlan { rate: 7, ..plan() },
+            VerifyPlan {
+                every: Duration::ZERO,
+                ..plan()
+            },
+            VerifyPlan {
+                duration: Duration::MAX,
+                ..plan()
+            },
+            VerifyPlan {
+                pause_for: "1s..20s".parse().expect("a span"),
+                ..plan()
+            },
+            VerifyPlan {
+                brokers: 1,
+                ..plan()
+            },
+            VerifyPlan {
+                faults: vec![pause],
+                ..plan()
+            },
+            VerifyPlan {
+                faults: Fault::ALL.to_vec(),
+                brokers: 2,
+                ..plan()
+            },
+        ];
+        for plan in wrong {
+            let error = plan.validate().expect_err("refused");
+            assert_eq!(
+                embar_console::exit::code(&error),
+                embar_console::exit::USAGE,
+                "{plan:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_description_has_all_the_numbers() {
+        let text = plan().describe();
+        for part in [
+            "order 5",
+            "8 publishers",
+            "3 subscribers",
+            "200 bytes",
+            "16KiB",
+            "for 3s",
+            "kill publisher each every 2s",
+            "seed 7",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(plan().bytes(), 3000 * 200);
+    }
+}

@@ -1,0 +1,272 @@
+//! A publishing process: it publishes at its pace and tells what became of it, until it is told to stop or is killed.
+//!
+//! Standard input is its leash: a byte tells it to end in good order, the end of it to end at once.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use embar_client::publisher::Delivery;
+use embar_client::{Acks, Error, Publisher};
+use embar_wire::control::ErrorCode;
+
+use super::record::Record;
+use super::stamp::{Origin, Writer};
+use embar_console::size::Size;
+
+/// Messages announced at once.
+const ANNOUNCED: u64 = 256;
+/// Wait before opening is tried again: brokers die here.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How far a publisher that was held up may be behind its pace; what is beyond is left out.
+const BEHIND_MAX: Duration = Duration::from_millis(200);
+/// Longer than any outage that is no violation: what is published must not be given up.
+const PATIENT: Duration = Duration::from_secs(600);
+/// Shorter than most outages: what no broker takes meanwhile is told to be not stored.
+const HASTY: Duration = Duration::from_millis(250);
+
+/// One publishing process
+#[derive(Args, Debug)]
+pub struct PublisherArgs {
+    /// Addresses of the brokers
+    #[arg(long)]
+    pub bootstrap: String,
+    /// The topic
+    #[arg(long)]
+    pub topic: String,
+    /// The run it belongs to
+    #[arg(long)]
+    pub run: u32,
+    /// Its number
+    #[arg(long)]
+    pub publisher: u32,
+    /// How many of this number were before
+    #[arg(long)]
+    pub instance: u32,
+    /// Its identity
+    #[arg(long)]
+    pub producer: u64,
+    /// 0 or 1
+    #[arg(long)]
+    pub acks: u32,
+    /// Bytes of a message
+    #[arg(long)]
+    pub message_size: Size,
+    /// Bytes of a batch
+    #[arg(long)]
+    pub batch_size: Size,
+    /// Messages per second
+    #[arg(long)]
+    pub rate: f64,
+    /// Whether it gives up soon what no broker takes
+    #[arg(long)]
+    pub hasty: bool,
+}
+
+/// Publishes until it is told to stop.
+pub fn run(args: &PublisherArgs) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    thread::Builder::new()
+        .name("parent".into())
+        .spawn(move || watch_leash(&told))?;
+    let teller = Teller::new()?;
+    let Some(publisher) = open(args, &teller, &stop)? else {
+        return teller.tell(Record::Ended { published: 0 });
+    };
+    let origin = Origin {
+        publisher: args.publisher,
+        instance: args.instance,
+    };
+    let writer = Writer::new(
+        args.run,
+        origin,
+        args.message_size.to_u32("--message-size")? as usize,
+    );
+    let published = publish(args, &publisher, writer, &teller, &stop)?;
+    match publisher.close() {
+        // What is missing was told batch by batch.
+        Err(Error::Lost { .. }) if args.hasty => {}
+        Ok(()) => {}
+        Err(error) => return Err(error).context("cannot close"),
+    }
+    teller.tell(Record::Ended { published })
+}
+
+fn watch_leash(stop: &AtomicBool) {
+    let mut input = io::stdin().lock();
+    let mut byte = [0];
+    while matches!(input.read(&mut byte), Ok(1)) {
+        stop.store(true, Ordering::Relaxed);
+    }
+    std::process::exit(1);
+}
+
+/// Writes records to standard output, each by one call, from any thread.
+#[derive(Clone)]
+struct Teller(Arc<File>);
+
+impl Teller {
+    fn new() -> Result<Self> {
+        let output = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok(Self(Arc::new(output.into())))
+    }
+
+    fn tell(&self, record: Record) -> Result<()> {
+        (&*self.0)
+            .write_all(&record.to_bytes())
+            .context("the verifier does not listen any more")
+    }
+
+    fn tell_delivery(&self, delivery: &Delivery, acks: u32) {
+        let (batch, messages) = (delivery.batch, delivery.messages);
+        let record = match &delivery.result {
+            Ok(_) if acks == 0 => Record::Sent { batch, messages },
+            Ok(position) => Record::Acknowledged {
+                batch,
+                messages,
+                position: *position,
+            },
+            Err(Error::TimedOut { .. }) => Record::NotStored { batch, messages },
+            Err(_) => Record::GivenUp { batch, messages },
+        };
+        // A verifier that is gone closes the leash, too.
+        let _heard = self.tell(record);
+    }
+}
+
+/// Opens a publisher, for as long as it takes; `None` when told to stop before.
+fn open(args: &PublisherArgs, teller: &Teller, stop: &AtomicBool) -> Result<Option<Publisher>> {
+    while !stop.load(Ordering::Relaxed) {
+        let (teller, acks) = (teller.clone(), args.acks);
+        let opened = Publisher::builder(&args.bootstrap)
+            .topic(&args.topic)
+            .producer_id(args.producer)
+            // Its successors know it, too.
+            .producer_secret(
+                (u128::from(args.producer) << 64 | u128::from(args.run) | 1).to_le_bytes(),
+            )
+            .acks(if acks == 0 {
+                Acks::None
+            } else {
+                Acks::Readable
+            })
+            .batch_bytes(args.batch_size.to_u32("--batch-size")? as usize)
+            .delivery_timeout(if args.hasty { HASTY } else { PATIENT })
+            .auto_create(false)
+            .metering(false)
+            .on_ack(move |delivery| teller.tell_delivery(delivery, acks))
+            .open();
+        match opened {
+            Ok(publisher) => return Ok(Some(publisher)),
+            Err(error) if passes(&error) => thread::sleep(AGAIN_AFTER),
+            Err(error) => return Err(error).context("cannot open"),
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a client may try again: brokers that are being killed do not answer, or cannot do yet what
+/// they are asked.
+pub fn passes(error: &Error) -> bool {
+    use ErrorCode::{Backpressure, ClusterFull, Draining, NoSequencer, Timeout};
+    if let Error::Refused { code, .. } = error {
+        return matches!(
+            code,
+            Backpressure | ClusterFull | Draining | NoSequencer | Timeout
+        );
+    }
+    matches!(
+        error,
+        Error::Unreachable { .. }
+            | Error::NoDataBrokers
+            | Error::TimedOut { .. }
+            | Error::BrokerLost { .. }
+            | Error::AllBrokersLost { .. }
+    )
+}
+
+/// Publishes at the pace until told to stop; how many messages.
+fn publish(
+    args: &PublisherArgs,
+    publisher: &Publisher,
+    mut writer: Writer,
+    teller: &Teller,
+    stop: &AtomicBool,
+) -> Result<u64> {
+    let mut pace = Pace::new(args.rate);
+    let (mut number, mut announced) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        pace.wait();
+        if number == announced {
+            announced += ANNOUNCED;
+            teller.tell(Record::Announced { below: announced })?;
+        }
+        match publisher.publish(writer.stamp(number)) {
+            Ok(ticket) => {
+                if ticket.index() == 0 {
+                    let batch = ticket.batch();
+                    teller.tell(Record::Began { batch, number })?;
+                }
+                number += 1;
+            }
+            Err(error) if passes(&error) => thread::sleep(AGAIN_AFTER),
+            Err(error) => return Err(error).context("cannot publish"),
+        }
+    }
+    Ok(number)
+}
+
+/// So many a second, evenly.
+struct Pace {
+    every: Duration,
+    due: Instant,
+}
+
+impl Pace {
+    /// Naps are not much shorter than this, so messages of the time come together.
+    const NAP: Duration = Duration::from_millis(1);
+
+    fn new(rate: f64) -> Self {
+        Self {
+            every: Duration::from_secs_f64(1.0 / rate),
+            due: Instant::now(),
+        }
+    }
+
+    fn wait(&mut self) {
+        let now = Instant::now();
+        let ahead = self.due.saturating_duration_since(now);
+        if ahead >= Self::NAP {
+            thread::sleep(ahead);
+        }
+        let behind = now.saturating_duration_since(self.due);
+        if behind > BEHIND_MAX {
+            self.due = now - BEHIND_MAX;
+        }
+        self.due += self.every;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_kept_and_lost_time_is_not_caught_up() {
+        let mut pace = Pace::new(2000.0);
+        let started = Instant::now();
+        (0..100).for_each(|_| pace.wait());
+        assert!(started.elapsed() >= Duration::from_millis(40));
+        pace.due -= Duration::from_secs(100);
+        let before = Instant::now();
+        pace.wait();
+        assert!(pace.due + BEHIND_MAX >= before);
+    }
+}

@@ -1,0 +1,235 @@
+//! What a run prints, and its JSON.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use embar_meter::table::{Table, grouped};
+use serde::Serialize;
+
+use super::faults::Fault;
+use super::findings::Findings;
+use super::gaps::GapReport;
+use super::plan::VerifyPlan;
+use super::retained::Retained;
+use super::violation::Violations;
+use embar_console::context::Context;
+use embar_console::exit::{data, nothing_tried};
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was verified.
+    pub verify: &'static str,
+    /// What was run.
+    pub config: VerifyPlan,
+    /// From the first publish until the first subscriber had seen everything.
+    pub seconds: f64,
+    /// Messages that publishers published, those that were killed as far as they told.
+    pub published: u64,
+    /// Messages that were acknowledged; with acks 0 those that were sent.
+    pub acknowledged: u64,
+    /// Of them, those whose position nobody knew any more.
+    pub unplaced: u64,
+    /// Messages that publishers were told may be stored or not.
+    pub given_up: u64,
+    /// Messages that publishers were told are not stored.
+    pub not_stored: u64,
+    /// Acknowledgements that were read again as soon as they came.
+    pub reread: u64,
+    /// By number; the first sees everything.
+    pub subscribers: Vec<SubscriberReport>,
+    /// Messages that were retained at the end, and read again; `None` if it did not come to that.
+    pub read_at_the_end: Option<u64>,
+    /// Whether these were all from the first one on; otherwise older ones had to make room.
+    pub read_from_the_first: Option<bool>,
+    /// What could be read while the log was full; `None` if it never was.
+    pub retained: Option<Retained>,
+    /// How often what was done.
+    pub faults: BTreeMap<Fault, u64>,
+    /// What was asked for and never came about.
+    pub untried: Vec<Fault>,
+    /// Faults that were due while there was nobody to hit.
+    pub missed_faults: u64,
+    /// Starts of brokers that failed because others were away.
+    pub failed_starts: u64,
+    /// Brokers that were stopped for so long that others went on without them, and ended for that.
+    pub overtaken: u64,
+    /// Reigns of sequencers until the start, the one at that time included.
+    pub first_reign: u32,
+    /// And at the end.
+    pub last_reign: u32,
+    /// Reigns between them.
+    pub takeovers: u32,
+    /// How long acknowledgements stayed away.
+    pub gaps: Vec<GapReport>,
+    /// Where the logs of brokers and publishers are kept, if something was broken.
+    pub logs: Option<PathBuf>,
+    /// What was broken.
+    pub violations: Violations,
+    /// Whether anything happened that could have broken something: a fault, or a takeover.
+    pub tried: bool,
+    /// Whether something was tried, and nothing was broken.
+    pub kept: bool,
+}
+
+/// One subscriber.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SubscriberReport {
+    /// Messages it was given in all.
+    pub messages: u64,
+    /// Of them, those that came more than once where that is allowed.
+    pub repeated: u64,
+}
+
+impl Findings for Report {
+    fn tell(&self, context: &Context) -> Result<()> {
+        let output = &context.output;
+        output.json(self)?;
+        output.say(format_args!("\n{}", self.counts()))?;
+        if !self.gaps.is_empty() {
+            output.say(format_args!("\n{}", self.gaps_table()))?;
+        }
+        if !self.untried.is_empty() {
+            let untried: Vec<String> = self.untried.iter().map(Fault::to_string).collect();
+            output.say(format_args!("\nnever came about: {}", untried.join(", ")))?;
+        }
+        if self.kept {
+            return output.say(format_args!(
+                "\n{}: every promise of order {} was kept",
+                output.good("kept"),
+                self.config.order
+            ));
+        }
+        let violations = &self.violations;
+        if violations.total == 0 {
+            return output.say(format_args!("\n{}", output.bad("nothing was tried")));
+        }
+        output.say(format_args!(
+            "\n{}: {} violations",
+            output.bad("broken"),
+            grouped(violations.total)
+        ))?;
+        for (kind, count) in &violations.by_kind {
+            output.say(format_args!("  {kind:?}: {}", grouped(*count)))?;
+        }
+        output.say("the first of them:")?;
+        for violation in &violations.first {
+            output.say(format_args!("  {violation}"))?;
+        }
+        if let Some(logs) = &self.logs {
+            output.say(format_args!("logs       {}", logs.display()))?;
+        }
+        Ok(())
+    }
+
+    fn verdict(&self) -> Result<()> {
+        if self.kept {
+            return Ok(());
+        }
+        match self.violations.total {
+            0 => Err(nothing_tried(
+                "nothing was tried: no fault and no takeover happened, so no promise was at stake; ask for some, for instance by --faults all",
+            )),
+            total => Err(data(format!(
+                "verification failed: {total} violations of what order {} promises",
+                self.config.order
+            ))),
+        }
+    }
+}
+
+impl Report {
+    fn counts(&self) -> Table {
+        let mut table = Table::new(["messages", ""]);
+        let mut row = |name: String, count: u64| {
+            table.row([name, grouped(count)]);
+        };
+        row("published".into(), self.published);
+        let acknowledged = match self.config.acks {
+            0 => "sent",
+            _ => "acknowledged",
+        };
+        row(acknowledged.into(), self.acknowledged);
+        if self.unplaced > 0 {
+            row("  position unknown".into(), self.unplaced);
+        }
+        if self.given_up > 0 {
+            row("in doubt".into(), self.given_up);
+        }
+        if self.not_stored > 0 {
+            row("told to be not stored".into(), self.not_stored);
+        }
+        row("acknowledgements read at once".into(), self.reread);
+        for (number, subscriber) in self.subscribers.iter().enumerate() {
+            row(format!("seen by subscriber {number}"), subscriber.messages);
+            if subscriber.repeated > 0 {
+                row("  repeated".into(), subscriber.repeated);
+            }
+        }
+        if let Some(messages) = self.read_at_the_end {
+            let from = match self.read_from_the_first {
+                Some(true) => "from the first on",
+                _ => "older ones had to make room",
+            };
+            row(format!("read again at the end, {from}"), messages);
+        }
+        if let Some(retained) = &self.retained {
+            let mib = |bytes: u64| bytes >> 20;
+            row(
+                format!(
+                    "MiB kept in the full log, at least ({:.0} % of a broker's room)",
+                    retained.least_share * 100.0
+                ),
+                mib(retained.least_bytes),
+            );
+            row("  at most".into(), mib(retained.most_bytes));
+        }
+        row(
+            format!(
+                "takeovers (reign {} to {})",
+                self.first_reign, self.last_reign
+            ),
+            self.takeovers.into(),
+        );
+        for (fault, count) in &self.faults {
+            row(format!("{fault}, times"), *count);
+        }
+        if self.missed_faults > 0 {
+            row("faults without anybody to hit".into(), self.missed_faults);
+        }
+        if self.failed_starts > 0 {
+            row("failed starts of brokers".into(), self.failed_starts);
+        }
+        if self.overtaken > 0 {
+            row(
+                "brokers that ended as they were overtaken".into(),
+                self.overtaken,
+            );
+        }
+        table
+    }
+
+    fn gaps_table(&self) -> Table {
+        let mut table = Table::new([
+            "longest wait for an ack (ms)",
+            "times",
+            "nobody: median",
+            "max",
+            "slowest publisher: median",
+            "max",
+        ]);
+        for gap in &self.gaps {
+            let ms = |ms: f64| format!("{ms:.0}");
+            table.row([
+                gap.fault.to_string(),
+                gap.faults.to_string(),
+                ms(gap.nobody_ms.median),
+                ms(gap.nobody_ms.max),
+                ms(gap.slowest_publisher_ms.median),
+                ms(gap.slowest_publisher_ms.max),
+            ]);
+        }
+        table
+    }
+}

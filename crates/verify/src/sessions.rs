@@ -1,0 +1,258 @@
+//! Publishers that are killed, one handful after the other, and the one that comes then.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use embar_broker::{BrokerConfig, Cluster};
+use embar_client::{Admin, Publisher, TopicSpec};
+use embar_meter::table::grouped;
+use serde::Serialize;
+
+use super::findings::Findings;
+use super::victims;
+use embar_console::context::Context;
+use embar_console::exit::{data, nothing_tried, usage};
+use embar_console::size::as_seconds;
+use embar_supervise::plan;
+
+/// The topic.
+const TOPIC: &str = "sessions";
+/// How long one publisher may take to open, killed ones and the last one.
+const OPENS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What to run.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionsPlan {
+    /// Publishers that are killed.
+    pub killed: u32,
+    /// Publishers of one process, which is killed when all of them have published.
+    pub at_once: u32,
+    /// Publishers that the cluster knows at a time.
+    pub places: u32,
+    /// Brokers, the head included.
+    pub brokers: u16,
+    /// Bytes of shared memory in all.
+    pub region_bytes: u64,
+    /// How soon the next publisher is to be served.
+    #[serde(rename = "within_s", serialize_with = "as_seconds")]
+    pub within: Duration,
+    /// How long a publisher without a connection keeps its place.
+    #[serde(rename = "session_idle_s", serialize_with = "as_seconds")]
+    pub session_idle: Duration,
+}
+
+impl SessionsPlan {
+    /// Whether there are more publishers than places: those that are killed, the one that lives, and the one behind all.
+    fn needs_places_again(&self) -> bool {
+        u64::from(self.killed) + 2 > self.places.into()
+    }
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionsReport {
+    /// What was verified.
+    pub verify: &'static str,
+    /// What was run.
+    pub config: SessionsPlan,
+    /// How long it took.
+    pub seconds: f64,
+    /// From opening to the first acknowledgement: the slowest of those that were killed.
+    pub slowest_killed_ms: f64,
+    /// And the one that came after all of them.
+    pub next_ms: f64,
+    /// Whether the publisher that lived all the time could go on.
+    pub lived: bool,
+    /// Whether there were more publishers than places, so that one needed the place of another.
+    pub tried: bool,
+    /// Whether that was tried, the one that lived went on, and the next one was served in time.
+    pub kept: bool,
+}
+
+/// Runs it.
+pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
+    if plan.at_once >= plan.places {
+        return Err(usage(format!(
+            "--at-once {} and the publisher that lives need more than {} places",
+            plan.at_once, plan.places
+        )));
+    }
+    let config = BrokerConfig {
+        session_idle: plan.session_idle,
+        ..BrokerConfig::default()
+    };
+    let cluster = Cluster::builder()
+        .brokers(plan.brokers)
+        .region_bytes(plan.region_bytes)
+        .sessions(plan.places)
+        .config(config);
+    let cluster = cluster.start().context("cannot start a cluster")?;
+    let bootstrap = cluster.bootstrap().to_string();
+    let spec = TopicSpec {
+        order: 5,
+        ..TopicSpec::new(TOPIC)
+    };
+    let created = Admin::connect(&bootstrap)?.create_topic(spec).wait();
+    created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
+    let (alive, _) = publish_first(&bootstrap)?;
+    let started = Instant::now();
+    let (mut killed, mut slowest) = (0, Duration::ZERO);
+    while killed < plan.killed {
+        context.interrupt.check()?;
+        let count = plan.at_once.min(plan.killed - killed);
+        slowest = slowest.max(kill_some(&bootstrap, count)?);
+        killed += count;
+    }
+    let (_next, took) = publish_first(&bootstrap)?;
+    let lived = publish(&alive).is_ok();
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let tried = plan.needs_places_again();
+    let mut report = SessionsReport {
+        verify: "sessions",
+        config: plan.clone(),
+        seconds: started.elapsed().as_secs_f64(),
+        slowest_killed_ms: ms(slowest),
+        next_ms: ms(took),
+        lived,
+        tried,
+        kept: false,
+    };
+    report.kept = tried && !report.is_broken();
+    Ok(report)
+}
+
+/// Opens a publisher that publishes one message; how long that took.
+pub fn publish_first(bootstrap: &str) -> Result<(Publisher, Duration)> {
+    let started = Instant::now();
+    let publisher = Publisher::builder(bootstrap)
+        .topic(TOPIC)
+        .auto_create(false)
+        .batch_bytes(1024)
+        .buffers(2)
+        .linger(Duration::ZERO)
+        .open_timeout(OPENS_WITHIN)
+        .open()?;
+    publish(&publisher)?;
+    Ok((publisher, started.elapsed()))
+}
+
+fn publish(publisher: &Publisher) -> Result<()> {
+    publisher.publish(b"a message")?;
+    Ok(publisher.flush()?)
+}
+
+/// Starts a process with so many publishers, and kills it when all have published; how long the slowest of
+/// them took.
+fn kill_some(bootstrap: &str, count: u32) -> Result<Duration> {
+    let mut process = Command::new(plan::own_exe()?)
+        .arg("verify-victims")
+        .arg(format!("--bootstrap={bootstrap}"))
+        .arg(format!("--count={count}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start publishers")?;
+    let output = process.stdout.take().context("a piped standard output")?;
+    let mut said = String::new();
+    BufReader::new(output).read_line(&mut said)?;
+    process.kill()?;
+    let status = process.wait()?;
+    match said.strip_prefix(victims::READY).map(str::trim) {
+        Some(slowest) => Ok(Duration::from_micros(slowest.parse()?)),
+        None => bail!("publishers ended before they were killed ({status})"),
+    }
+}
+
+impl Findings for SessionsReport {
+    fn tell(&self, context: &Context) -> Result<()> {
+        let output = &context.output;
+        output.json(self)?;
+        let config = &self.config;
+        output.say(format_args!(
+            "{} publishers were killed on {} places in {:.1} s; the slowest of them was served after {:.0} ms",
+            grouped(config.killed.into()),
+            grouped(config.places.into()),
+            self.seconds,
+            self.slowest_killed_ms
+        ))?;
+        let verdict = match (self.kept, self.is_broken()) {
+            (true, _) => output.good("kept"),
+            (_, true) => output.bad("broken"),
+            (_, false) => output.bad("nothing was tried"),
+        };
+        output.say(format_args!("{verdict}: {}", self.next()))
+    }
+
+    fn verdict(&self) -> Result<()> {
+        let config = &self.config;
+        if !self.lived {
+            return Err(data("the publisher that lived all the time lost its place"));
+        }
+        if self.is_broken() {
+            let next = self.next();
+            return Err(data(format!("{next}, and not within {:?}", config.within)));
+        }
+        if !self.tried {
+            return Err(nothing_tried(format!(
+                "nothing was tried: {} publishers on {} places never needed the place of another; raise --killed, or lower --places",
+                grouped(u64::from(config.killed) + 2),
+                grouped(config.places.into())
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl SessionsReport {
+    fn is_broken(&self) -> bool {
+        !self.lived || self.next_ms > self.config.within.as_secs_f64() * 1e3
+    }
+
+    fn next(&self) -> String {
+        format!("the next one was served after {:.0} ms", self.next_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use embar_console::exit;
+
+    fn verdict(killed: u32, lived: bool, next_ms: f64) -> u8 {
+        let config = SessionsPlan {
+            killed,
+            at_once: 10,
+            places: 100,
+            brokers: 2,
+            region_bytes: 1 << 30,
+            within: Duration::from_secs(1),
+            session_idle: Duration::from_secs(1),
+        };
+        let tried = config.needs_places_again();
+        let mut report = SessionsReport {
+            verify: "sessions",
+            seconds: 1.0,
+            slowest_killed_ms: 1.0,
+            next_ms,
+            lived,
+            tried,
+            kept: false,
+            config,
+        };
+        report.kept = tried && !report.is_broken();
+        assert_eq!(report.kept, report.verdict().is_ok());
+        report
+            .verdict()
+            .map_or_else(|it| exit::code(&it), |()| exit::OK)
+    }
+
+    #[test]
+    fn nothing_was_tried_unless_a_place_was_needed_twice() {
+        assert_eq!(verdict(99, true, 5.0), exit::OK);
+        assert_eq!(verdict(98, true, 5.0), exit::NOTHING_TRIED);
+        assert_eq!(verdict(99, true, 1001.0), exit::DATA);
+        assert_eq!(verdict(98, false, 5.0), exit::DATA, "there was room for it");
+    }
+}
