@@ -1,4 +1,4 @@
-//! A command that was submitted, as its caller sees it.
+//! A submitted command: its caller waits here for the reply.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,48 +10,55 @@ use std::time::Duration;
 use embar_transport::park;
 
 use crate::clock;
-use crate::conn::Shared;
 use crate::error::CallError;
 use crate::profile::{Laps, Stage};
-use crate::slots::Seat;
+use crate::reply_slots::CommandId;
+use crate::shared::Shared;
 
-/// Waits for the reply to one command. Dropped before that, the reply is thrown away when it comes,
-/// and nobody else ever sees it; the command itself cannot be taken back.
+/// Waits for the reply to one command. A dropped call throws its reply away; the command itself cannot
+/// be taken back.
 #[must_use = "dropping it throws the reply away"]
 pub struct Call {
     shared: Arc<Shared>,
-    seat: Seat,
-    /// When it was submitted.
+    id: CommandId,
+    /// When the caller submitted it, in nanoseconds of `clock::now`.
     since: u64,
-    hasty: bool,
+    /// The command has a timeout of its own.
+    has_own_timeout: bool,
+    /// The caller has its reply.
     taken: bool,
 }
 
 impl Call {
-    pub(crate) fn new(shared: Arc<Shared>, seat: Seat, since: u64, hasty: bool) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        id: CommandId,
+        since: u64,
+        has_own_timeout: bool,
+    ) -> Self {
         Self {
             shared,
-            seat,
+            id,
             since,
-            hasty,
+            has_own_timeout,
             taken: false,
         }
     }
 
-    /// How long ago it was submitted.
+    /// How long ago the command was submitted.
     #[must_use]
     pub fn age(&self) -> Duration {
         Duration::from_nanos(clock::now().saturating_sub(self.since))
     }
 
-    /// Ready once the reply is there, or none will come: `read` sees all of its frames, one behind
-    /// the other. It may take the memory; what it leaves is used for another reply.
+    /// Ready once the reply is complete, or no reply will come. `read` gets all frames of the reply,
+    /// one behind the other. It may take the memory; what it leaves serves another reply.
     ///
     /// # Errors
     /// [`CallError`].
     ///
     /// # Panics
-    /// If it was ready before.
+    /// If the call was ready before.
     pub fn poll_reply<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -60,8 +67,8 @@ impl Call {
         assert!(!self.taken, "a reply is taken once");
         let (slots, taken) = (&self.shared.slots, &mut self.taken);
         slots
-            .poll(self.seat, cx, |reply| {
-                // Also if reading panics.
+            .poll(self.id, cx, |reply| {
+                // Before reading, which may panic.
                 *taken = true;
                 let mut laps = Laps::start(&[Stage::Complete]);
                 let result = read(reply);
@@ -70,12 +77,12 @@ impl Call {
             })
             .map(|outcome| {
                 self.taken = true;
-                self.shared.alarm.gather.came();
+                self.shared.notifier.gather.reply_taken();
                 outcome
             })
     }
 
-    /// The reply, for async code.
+    /// Waits for the reply in async code.
     ///
     /// # Errors
     /// [`CallError`].
@@ -90,7 +97,7 @@ impl Call {
         .await
     }
 
-    /// Blocks the thread until the reply is there.
+    /// Blocks the thread until the reply is complete.
     ///
     /// # Errors
     /// [`CallError`].
@@ -107,22 +114,22 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.hasty {
-            self.shared.hasty.fetch_sub(1, Ordering::Relaxed);
+        if self.has_own_timeout {
+            self.shared.own_timeouts.fetch_sub(1, Ordering::Relaxed);
         }
         if !self.taken {
-            self.shared.slots.forget(self.seat);
+            self.shared.slots.forget(self.id);
         }
     }
 }
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Call(#{})", self.seat.ticket)
+        write!(f, "Call(#{})", self.id.ticket)
     }
 }
 
 /// Blocks the thread until `poll` is ready.
 pub fn block_on<R>(poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
-    park::block_on(None, poll).expect("without a deadline it ends when it is ready")
+    park::block_on(None, poll).expect("without a deadline it returns when `poll` is ready")
 }

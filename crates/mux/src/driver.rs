@@ -1,7 +1,7 @@
-//! The driver: one reactor and the connections that live on it.
+//! The driver: one reactor, and the connections that it serves.
 //!
-//! A turn is: completions, orders, what was marked, and what is due. Callers are woken at its end,
-//! all together, so that what they do next gathers for the next turn.
+//! In a turn the driver handles completions, then requests, then marked connections, then deadlines.
+//! It wakes callers at the end, all together, so that what they do next gathers for the next turn.
 
 use std::io;
 use std::mem;
@@ -12,46 +12,48 @@ use std::time::Duration;
 use embar_transport::{Completion, Epoll, Reactor, Token};
 
 use crate::clock;
-use crate::error::Reason;
-use crate::hub::{Hub, Order};
-use crate::line::Line;
+use crate::connection_driver::ConnectionDriver;
+use crate::error::CloseReason;
+use crate::mailbox::{DriverMailbox, DriverRequest};
 use crate::profile::{Stage, Timing};
 use crate::protocol::Protocol;
 
-/// How often the time of commands in flight is looked at.
+/// How often the driver looks at the deadlines of commands in flight.
 const TICK_NS: u64 = 5_000_000;
 
-/// See the module.
+/// Serves connections; its owner calls [`Driver::turn`] again and again.
 pub(crate) struct Driver<P: Protocol> {
     reactor: Epoll,
-    hub: Arc<Hub<P>>,
-    lines: Vec<Option<Line<P>>>,
-    /// The number of the line of a token, by the token's index.
+    mailbox: Arc<DriverMailbox<P>>,
+    /// By their numbers.
+    connections: Vec<Option<ConnectionDriver<P>>>,
+    /// The connection's number, by the index of its token.
     numbers: Vec<usize>,
     live: usize,
     completions: Vec<Completion>,
-    orders: Vec<Order<P>>,
+    requests: Vec<DriverRequest<P>>,
     marks: Vec<usize>,
+    /// Callers to wake at the end of the turn.
     wakers: Vec<Waker>,
-    /// When the time of commands in flight is looked at; `None`: there are none.
+    /// When to look at deadlines; `None` when no command is in flight.
     tick_at: Option<u64>,
-    /// Something came in since that was looked at.
+    /// Completions have come since the last look at deadlines.
     busy: bool,
-    /// It was not looked at in time.
+    /// The driver missed the time of its last look.
     late: bool,
     ending: bool,
 }
 
 impl<P: Protocol> Driver<P> {
-    pub fn new(reactor: Epoll, hub: Arc<Hub<P>>) -> Self {
+    pub fn new(reactor: Epoll, mailbox: Arc<DriverMailbox<P>>) -> Self {
         Self {
             reactor,
-            hub,
-            lines: Vec::new(),
+            mailbox,
+            connections: Vec::new(),
             numbers: Vec::new(),
             live: 0,
             completions: Vec::new(),
-            orders: Vec::new(),
+            requests: Vec::new(),
             marks: Vec::new(),
             wakers: Vec::new(),
             tick_at: None,
@@ -66,21 +68,21 @@ impl<P: Protocol> Driver<P> {
         &self.reactor
     }
 
-    /// Whether there is nothing left to do, ever.
+    /// Whether the driver has closed its connections, as it was asked to, and is done.
     pub fn is_over(&self) -> bool {
         self.ending && self.live == 0 && self.reactor.outstanding() == 0
     }
 
-    /// How long nothing needs to be done unless something happens.
+    /// How long the driver may sleep unless something happens. `None`: for ever.
     pub fn idle_for(&self) -> Option<Duration> {
-        if self.hub.has_marks() {
+        if self.mailbox.notifier().has_marks() {
             return Some(Duration::ZERO);
         }
         let at = self.tick_at?;
         Some(Duration::from_nanos(at.saturating_sub(clock::now())))
     }
 
-    /// One turn; waits at most `timeout` for something to happen. True if anything did.
+    /// One turn, which waits at most `timeout` for something to happen. True if anything did.
     ///
     /// # Errors
     /// When the reactor is broken.
@@ -92,17 +94,18 @@ impl<P: Protocol> Driver<P> {
             timing.stop(Stage::Receive, 0);
         }
         self.completions = completions;
-        polled.map(|()| self.see_to_all())
+        polled.map(|()| self.handle_all())
     }
 
-    /// One turn, of which is known that no socket became ready. True if anything happened.
+    /// One turn for when no socket has become ready: it does not ask the kernel. True if anything
+    /// happened.
     ///
     /// # Errors
     /// When the reactor is broken.
     #[cfg(feature = "tokio")]
     pub fn turn_known(&mut self) -> io::Result<bool> {
         if self.tick_at.is_some_and(|at| at <= clock::now()) {
-            // What came in by now is in time.
+            // Replies that have come by now are in time.
             return self.turn(Some(Duration::ZERO));
         }
         let mut completions = mem::take(&mut self.completions);
@@ -110,10 +113,10 @@ impl<P: Protocol> Driver<P> {
         self.reactor.poll_known(&mut completions);
         timing.stop(Stage::Receive, 0);
         self.completions = completions;
-        Ok(self.see_to_all())
+        Ok(self.handle_all())
     }
 
-    fn see_to_all(&mut self) -> bool {
+    fn handle_all(&mut self) -> bool {
         let mut completions = mem::take(&mut self.completions);
         let now = clock::now();
         let mut busy = !completions.is_empty();
@@ -122,19 +125,19 @@ impl<P: Protocol> Driver<P> {
             self.handle(completion, now);
         }
         self.completions = completions;
-        busy |= self.obey(now);
-        busy |= self.look_at_marked(now);
+        busy |= self.handle_requests(now);
+        busy |= self.handle_marked(now);
         if let Some(at) = self.tick_at
             && at <= now
         {
-            // When it is late itself, replies may lie in the sockets that it did not come to read.
+            // When the driver itself is late, the sockets may hold replies that it has not read yet.
             self.late = !self.late && now - at > TICK_NS;
             match self.late {
                 true => self.tick_at = Some(now + TICK_NS),
                 false => self.tick(now),
             }
         }
-        self.hub.alarm().gather.begin(self.wakers.len());
+        self.mailbox.notifier().gather.begin(self.wakers.len());
         if !self.wakers.is_empty() {
             let timing = Timing::start();
             for waker in self.wakers.drain(..) {
@@ -148,19 +151,19 @@ impl<P: Protocol> Driver<P> {
     fn handle(&mut self, completion: Completion, now: u64) {
         match completion {
             Completion::Connected { token, result } => {
-                self.with(token, now, |line, reactor, _| {
-                    line.connected(reactor, result)
+                self.with(token, now, |connection, reactor, _| {
+                    connection.connected(reactor, result)
                 });
             }
             Completion::Received {
                 token, buf, result, ..
-            } => self.with(token, now, |line, reactor, wakers| {
-                line.received(reactor, buf, &result, now, wakers);
+            } => self.with(token, now, |connection, reactor, wakers| {
+                connection.received(reactor, buf, &result, now, wakers);
             }),
             Completion::Sent {
                 token, buf, result, ..
-            } => self.with(token, now, |line, reactor, _| {
-                line.sent(reactor, buf, &result)
+            } => self.with(token, now, |connection, reactor, _| {
+                connection.sent(reactor, buf, &result)
             }),
             Completion::Woken | Completion::Accepted { .. } | Completion::AcceptFailed { .. } => {}
         }
@@ -170,87 +173,89 @@ impl<P: Protocol> Driver<P> {
         &mut self,
         token: Token,
         now: u64,
-        f: impl FnOnce(&mut Line<P>, &mut Epoll, &mut Vec<Waker>),
+        f: impl FnOnce(&mut ConnectionDriver<P>, &mut Epoll, &mut Vec<Waker>),
     ) {
         let Some(number) = self.number_of(token) else {
             return;
         };
-        if let Some(Some(line)) = self.lines.get_mut(number) {
-            f(line, &mut self.reactor, &mut self.wakers);
+        if let Some(Some(connection)) = self.connections.get_mut(number) {
+            f(connection, &mut self.reactor, &mut self.wakers);
             self.settle(number, now);
         }
     }
 
     fn number_of(&self, token: Token) -> Option<usize> {
         let is_it = |number: usize| {
-            let line = self.lines.get(number).and_then(Option::as_ref);
-            line.is_some_and(|line| line.token == Some(token))
+            let connection = self.connections.get(number).and_then(Option::as_ref);
+            connection.is_some_and(|connection| connection.token == Some(token))
         };
         let number = *self.numbers.get(token.index())?;
         if is_it(number) {
             return Some(number);
         }
-        // A line that was cut, while its slot in the reactor has a new user already.
-        (0..self.lines.len()).find(|number| is_it(*number))
+        // It is closed, and another connection has its place in the reactor already.
+        (0..self.connections.len()).find(|number| is_it(*number))
     }
 
-    /// After anything was done with a line.
+    /// Sends what a connection has, and drops it if it is over. To be called after anything happened to
+    /// it.
     fn settle(&mut self, number: usize, now: u64) {
-        let Some(Some(line)) = self.lines.get_mut(number) else {
+        let Some(Some(connection)) = self.connections.get_mut(number) else {
             return;
         };
-        if line.flush(&mut self.reactor, &mut self.wakers) {
-            line.shared.mark();
+        if connection.flush(&mut self.reactor, &mut self.wakers) {
+            connection.shared.mark();
         }
-        if line.is_ending() && line.finish(&mut self.wakers) {
-            self.lines[number] = None;
+        if connection.is_ending() && connection.finish(&mut self.wakers) {
+            self.connections[number] = None;
             self.live -= 1;
-            self.hub.give_number_back(number);
+            self.mailbox.free_number(number);
             return;
         }
         self.watch(now);
     }
 
-    fn obey(&mut self, now: u64) -> bool {
-        let mut orders = mem::take(&mut self.orders);
-        self.hub.take_orders(&mut orders);
-        let busy = !orders.is_empty();
-        for order in orders.drain(..) {
-            match order {
-                Order::Open(shared, address, secure, protocol) => {
+    fn handle_requests(&mut self, now: u64) -> bool {
+        let mut requests = mem::take(&mut self.requests);
+        self.mailbox.take_requests(&mut requests);
+        let busy = !requests.is_empty();
+        for request in requests.drain(..) {
+            match request {
+                DriverRequest::Open(shared, address, encryption, protocol) => {
                     let number = shared.number;
                     let connecting = self.reactor.connect(address);
                     let (token, failed) = match connecting {
                         Ok(token) => (Some(token), None),
-                        Err(error) => (None, Some(Reason::Unreachable(error.kind()))),
+                        Err(error) => (None, Some(CloseReason::Unreachable(error.kind()))),
                     };
-                    let mut line = Line::new(shared, token, secure, protocol, now);
+                    let mut connection =
+                        ConnectionDriver::new(shared, token, encryption, protocol, now);
                     if let Some(token) = token {
                         self.remember(token, number);
                     }
                     if let Some(reason) = failed {
-                        line.end(&mut self.reactor, reason);
+                        connection.end(&mut self.reactor, reason);
                     }
-                    if self.lines.len() <= number {
-                        self.lines.resize_with(number + 1, || None);
+                    if self.connections.len() <= number {
+                        self.connections.resize_with(number + 1, || None);
                     }
-                    self.lines[number] = Some(line);
+                    self.connections[number] = Some(connection);
                     self.live += 1;
                     if self.ending {
                         self.end(number);
                     }
                     self.settle(number, now);
                 }
-                Order::End => {
+                DriverRequest::End => {
                     self.ending = true;
-                    for number in 0..self.lines.len() {
+                    for number in 0..self.connections.len() {
                         self.end(number);
                         self.settle(number, now);
                     }
                 }
             }
         }
-        self.orders = orders;
+        self.requests = requests;
         busy
     }
 
@@ -263,14 +268,14 @@ impl<P: Protocol> Driver<P> {
     }
 
     fn end(&mut self, number: usize) {
-        if let Some(Some(line)) = self.lines.get_mut(number) {
-            line.end(&mut self.reactor, Reason::Closed);
+        if let Some(Some(connection)) = self.connections.get_mut(number) {
+            connection.end(&mut self.reactor, CloseReason::Closed);
         }
     }
 
-    fn look_at_marked(&mut self, now: u64) -> bool {
+    fn handle_marked(&mut self, now: u64) -> bool {
         let mut marks = mem::take(&mut self.marks);
-        self.hub.take_marks(&mut marks);
+        self.mailbox.notifier().take_marks(&mut marks);
         let busy = !marks.is_empty();
         for number in marks.drain(..) {
             self.settle(number, now);
@@ -279,24 +284,24 @@ impl<P: Protocol> Driver<P> {
         busy
     }
 
-    /// From now on, the time of commands in flight is looked at.
+    /// Looks at deadlines from now on.
     fn watch(&mut self, now: u64) {
         if self.tick_at.is_none() {
             self.tick_at = Some(now + TICK_NS);
-            self.hub.alarm().set_watched(true);
+            self.mailbox.notifier().set_watches_deadlines(true);
         }
     }
 
     fn tick(&mut self, now: u64) {
         self.tick_at = None;
-        self.hub.alarm().set_watched(false);
+        self.mailbox.notifier().set_watches_deadlines(false);
         let mut again = mem::take(&mut self.busy);
-        for number in 0..self.lines.len() {
-            let Some(line) = &mut self.lines[number] else {
+        for number in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[number] else {
                 continue;
             };
-            again |= line.tick(&mut self.reactor, now, &mut self.wakers);
-            if line.is_ending() {
+            again |= connection.tick(&mut self.reactor, now, &mut self.wakers);
+            if connection.is_ending() {
                 self.settle(number, now);
             }
         }
@@ -306,21 +311,21 @@ impl<P: Protocol> Driver<P> {
     }
 }
 
-/// However it ends, also by a panic or with its runtime: all who wait for something are told that it
-/// will not come.
+/// However the driver ends, by a panic or with its runtime: fails all calls and wakes their callers.
 impl<P: Protocol> Drop for Driver<P> {
     fn drop(&mut self) {
         let now = clock::now();
-        for order in self.hub.end() {
-            if let Order::Open(shared, _, secure, protocol) = order {
-                self.lines
-                    .push(Some(Line::new(shared, None, secure, protocol, now)));
+        for request in self.mailbox.close() {
+            if let DriverRequest::Open(shared, _, encryption, protocol) = request {
+                self.connections.push(Some(ConnectionDriver::new(
+                    shared, None, encryption, protocol, now,
+                )));
             }
         }
-        for line in self.lines.iter_mut().flatten() {
-            line.abandon(&mut self.wakers);
+        for connection in self.connections.iter_mut().flatten() {
+            connection.abandon(&mut self.wakers);
         }
-        self.lines.clear();
+        self.connections.clear();
         for waker in self.wakers.drain(..) {
             waker.wake();
         }

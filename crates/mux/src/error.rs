@@ -1,4 +1,4 @@
-//! Why there is no reply.
+//! Why a connection ended, a command has no reply, or a connection takes no command.
 
 use std::fmt;
 use std::io;
@@ -8,21 +8,26 @@ use thiserror::Error;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
-    /// It could not be made.
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The system could not connect.
     Unreachable(io::ErrorKind),
-    /// It could not be made in time.
+    /// Connecting and greeting took longer than [`connect_timeout`].
+    ///
+    /// [`connect_timeout`]: crate::ConnectionLimits::connect_timeout
     ConnectTimeout,
-    /// The kernel says so; `UnexpectedEof` when the peer closed it.
+    /// The kernel reported this error; `UnexpectedEof` when the peer closed the connection.
     Io(io::ErrorKind),
-    /// It could not be encrypted, or not any longer; or the peer ended it before it said anything,
-    /// as one does that wants connections to be encrypted.
+    /// Encryption failed. Also when the peer closed the connection before it sent anything, as
+    /// servers do that accept encrypted connections only.
     Tls(TlsError),
     /// The peer did not accept the greeting; its words.
     Refused(String),
     /// The peer sent what its protocol does not allow.
     BadReply(&'static str),
-    /// Nothing came for too long although the peer owed replies.
+    /// The peer owed replies and sent nothing for longer than [`dead_after`].
+    ///
+    /// [`dead_after`]: crate::ConnectionLimits::dead_after
     Silent,
     /// This end closed it.
     Closed,
@@ -30,7 +35,7 @@ pub enum Reason {
     EncoderPanicked,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(kind) => write!(f, "cannot connect: {kind}"),
@@ -46,20 +51,22 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a command has no reply.
+/// Why a command has no reply. Exhaustive, so that a client decides for each case whether it sends
+/// the command again.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CallError {
-    /// The connection ended before all of the command was written to it: the peer did not execute
-    /// it.
+    /// The connection ended before it took all of the command: the peer did not execute it.
     #[error("not sent: {0}")]
-    NotSent(Reason),
-    /// The connection ended after the command was written: the peer may have executed it.
+    NotSent(CloseReason),
+    /// The connection ended after it took the command: the peer may have executed it.
     #[error("sent, but without a reply: {0}")]
-    Unknown(Reason),
+    Unknown(CloseReason),
     /// No reply came in time. The peer may have executed the command, or may yet do so.
     #[error("no reply in time")]
     TimedOut,
-    /// The reply is larger than this end takes; the connection goes on.
+    /// The reply is larger than [`max_reply_bytes`]; the connection goes on.
+    ///
+    /// [`max_reply_bytes`]: crate::ConnectionLimits::max_reply_bytes
     #[error("the reply is larger than the limit of {max} bytes")]
     TooLarge {
         /// The limit, bytes.
@@ -67,13 +74,13 @@ pub enum CallError {
     },
 }
 
-/// Why a command was not taken.
+/// Why a connection did not take a command. Exhaustive, as [`CallError`] is.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SubmitError {
-    /// As many commands as allowed wait for a reply, or to be sent.
+    /// The limit of commands in flight, or of bytes that wait to be sent, is reached.
     #[error("too many commands are in flight; wait, or allow more")]
     Full,
     /// The connection is over.
     #[error("not sent: {0}")]
-    Closed(Reason),
+    Closed(CloseReason),
 }

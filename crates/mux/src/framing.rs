@@ -1,36 +1,37 @@
-//! What a protocol tells the multiplexer about the bytes it receives.
+//! Where replies end: the part of a protocol that runs on every received byte.
 
 use thiserror::Error;
 
-/// Finds where replies end. One per connection; it remembers how far it got within a reply.
+/// Finds the ends of frames. Each connection has its own, which remembers how far it got within a
+/// frame.
 pub trait Framing: Send + 'static {
-    /// Looks at `bytes`, which follow those taken before, up to the end of one frame at most. It
-    /// takes at least one byte, and it takes all of them if the frame does not end there: what it
-    /// needs of them later it remembers itself.
+    /// Looks at `bytes`, which follow the bytes taken before, and takes them up to the end of one
+    /// frame at most. It takes at least one byte. If the frame does not end in `bytes`, it takes all
+    /// of them and remembers by itself what it needs of them later.
     ///
     /// # Errors
-    /// When these can be no bytes of a peer that speaks the protocol, or when a limit is exceeded;
-    /// the connection ends.
+    /// When no peer that speaks the protocol sends such bytes, or when they exceed a limit; the
+    /// connection ends.
     fn advance(&mut self, bytes: &[u8]) -> Result<Part, BadReply>;
 }
 
-/// The next bytes of a stream of replies.
+/// The next bytes of a stream of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// How many bytes it is.
+    /// How many bytes the framing took.
     pub taken: usize,
-    /// What they belong to.
-    pub kind: Kind,
-    /// Whether they are the last ones of their frame.
+    /// The kind of the frame to which they belong.
+    pub kind: FrameKind,
+    /// Whether the frame ends with them.
     pub complete: bool,
 }
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// The answer to the command that has waited longest.
     Reply,
-    /// Something that nobody asked for.
+    /// A message that answers no command.
     Push,
 }
 
@@ -38,6 +39,6 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{what}")]
 pub struct BadReply {
-    /// What, in a few words.
+    /// What is wrong, in a few words.
     pub what: &'static str,
 }

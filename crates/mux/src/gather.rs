@@ -1,26 +1,27 @@
-//! Letting what callers submit next gather.
+//! Whether the driver waits for callers that it has just woken, to send their next commands together.
 //!
-//! Callers who are given replies together mostly submit something together. Writes cost far more
-//! than commands, so the driver waits until those callers have run, if not for long, and then sends
-//! all of it.
+//! Callers whose replies come together mostly submit their next commands together. A write costs far
+//! more than a command, so the driver waits a short time for those callers to run, and then sends all
+//! that they submitted.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 
-/// So many callers, or more, are waited for.
+/// The driver waits for so many callers or more.
 const SEVERAL: usize = 4;
 
-/// Whether callers gather. In a cache line of its own, as each of them writes to it.
+/// The state that callers and the driver share. It has a cache line of its own, as every caller
+/// writes to it.
 #[repr(align(128))]
 #[derive(Default)]
 pub(crate) struct Gather {
     on: AtomicBool,
-    /// Callers that were woken and did not take their replies yet, roughly: those of earlier
-    /// replies are not told apart.
+    /// Woken callers that did not take their replies yet. An estimate: a caller that takes an earlier
+    /// reply counts, too.
     awaited: AtomicIsize,
 }
 
 impl Gather {
-    /// For the driver, before it wakes so many callers.
+    /// The driver calls this before it wakes so many callers.
     pub fn begin(&self, callers: usize) {
         if callers >= SEVERAL {
             self.awaited.store(callers as isize, Ordering::Relaxed);
@@ -30,21 +31,21 @@ impl Gather {
         }
     }
 
-    /// Whether those who submit leave the writing to the driver.
+    /// Whether callers leave the writing to the driver.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// A caller took its reply.
+    /// A caller calls this when it took its reply.
     #[inline]
-    pub fn came(&self) {
+    pub fn reply_taken(&self) {
         if self.is_on() {
             self.awaited.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether nobody is waited for any more.
+    /// Whether all woken callers took their replies.
     #[cfg(feature = "tokio")]
     pub fn is_complete(&self) -> bool {
         self.awaited.load(Ordering::Relaxed) <= 0

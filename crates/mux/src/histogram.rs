@@ -1,17 +1,17 @@
-//! How often which value came, in fixed memory and a few instructions for each.
+//! A histogram in fixed memory that adds a value in a few instructions.
 //!
-//! Buckets are log-linear: eight for each doubling, so that a value is known to an eighth of itself.
-//! A bucket's upper bound belongs to it, as it does where figures are exported to.
+//! Buckets are log-linear: eight for each doubling, so a value is known to an eighth of itself. A
+//! bucket includes its upper bound, as Prometheus's buckets do.
 
-use crate::stats::Counter;
+use crate::counter::Counter;
 
 /// log2 of the buckets for each doubling.
 const FINE: u32 = 3;
-/// Doublings that are told apart; the last bucket also has all that is beyond.
+/// Doublings with buckets of their own; the last bucket also counts all larger values.
 const DOUBLINGS: usize = 26;
 const BUCKETS: usize = DOUBLINGS << FINE;
 
-/// Values in units of 2^`UNIT`. Written by one thread at a time.
+/// Counts values in units of 2^`UNIT`. One thread at a time writes it.
 pub(crate) struct Histogram<const UNIT: u32> {
     buckets: [Counter; BUCKETS],
     sum: Counter,
@@ -26,7 +26,7 @@ impl<const UNIT: u32> Default for Histogram<UNIT> {
     }
 }
 
-/// The bucket of a value; 0 has that of 1.
+/// The bucket of a value; 0 shares the bucket of 1.
 #[inline]
 fn bucket(value: u64, unit: u32) -> usize {
     let units = value.saturating_sub(1) >> unit;
@@ -49,7 +49,7 @@ fn upper(bucket: usize, unit: u32) -> u64 {
 }
 
 impl<const UNIT: u32> Histogram<UNIT> {
-    /// A value, so many times. By its only writer.
+    /// Adds a value `times` times; only the histogram's one writer calls this.
     #[inline]
     pub fn add(&self, value: u64, times: u64) {
         self.buckets[bucket(value, UNIT).min(BUCKETS - 1)].add(times);
@@ -65,7 +65,8 @@ impl<const UNIT: u32> Histogram<UNIT> {
     }
 }
 
-/// How often which value came, at one moment. Each value is known to an eighth of itself.
+/// A histogram as it was at one moment: how often which value occurred. Each value is known to an
+/// eighth of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Distribution {
     unit: u32,
@@ -74,20 +75,20 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// How many values there were.
+    /// How many values were added.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All values together.
+    /// The sum of all values.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The value that this part of all values, from 0 to 1, does not exceed; at most an eighth too
-    /// high. `None` if there were none.
+    /// The value that the fraction `part` (0 to 1) of all values does not exceed, at most an eighth
+    /// too high. `None` if there are no values.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let rank = (self.count() as f64 * part).ceil().max(1.0) as u64;
@@ -100,20 +101,20 @@ impl Distribution {
         Some(upper(bucket, self.unit))
     }
 
-    /// How many values are at most `limit`, which is exact if that is a power of two (and at least
-    /// 256 for nanoseconds); otherwise those of the limit's own bucket are left out.
+    /// How many values are at most `limit`. Exact if `limit` is a power of two (and at least 256 for
+    /// nanoseconds); otherwise it leaves out the values in the limit's own bucket.
     #[must_use]
     pub fn at_most(&self, limit: u64) -> u64 {
         let buckets = (0..self.counts.len()).take_while(|place| upper(*place, self.unit) <= limit);
         buckets.map(|place| self.counts[place]).sum()
     }
 
-    /// Adds what another one counted.
+    /// Adds what another distribution counted.
     ///
     /// # Panics
-    /// If that is of another kind, such as times and sizes are.
+    /// If the other one counts in another unit: times and sizes do not add up.
     pub fn merge(&mut self, other: &Self) {
-        assert_eq!(self.unit, other.unit, "they are of one kind");
+        assert_eq!(self.unit, other.unit, "both count in one unit");
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
         }

@@ -1,41 +1,43 @@
-//! Many callers, one connection, replies in order.
+#![doc = include_str!("../README.md")]
 //!
-//! A caller writes its command straight into the connection's send ring and gets a [`Call`], by
-//! which it waits for the reply. The driver writes what has gathered in one call, cuts what it
-//! reads into replies, and puts each where its caller finds it. Nothing is allocated for a command
-//! once as many as ever were in flight, and no lock is held while anybody waits.
+//! # Where to read
 //!
-//! This crate knows no protocol ([`Protocol`] does), and never decides whether to try again.
-//!
-//! Reading order: [`framing`] and [`protocol`] (what a protocol tells), [`error`], `slots` (who
-//! waits for which reply), [`conn`] (what a caller does), [`call`], then `line` and `driver` (what
-//! is done for it), and [`drive`] (where). [`profile`] tells where the time goes.
+//! [`framing`] and [`protocol`] (what a protocol supplies), [`error`], `reply_slots` (which caller
+//! waits for which reply), `shared` (what callers and the driver share of a connection),
+//! [`connection`] and [`call`] (what a caller does), `connection_driver`, `driver` and `mailbox`
+//! (what the driver does), [`mux`] (where the driver runs). [`profile`] measures the stages of a
+//! command.
 #![forbid(unsafe_code)]
 
 pub mod call;
 mod clock;
-pub mod conn;
-mod direct;
-pub mod drive;
+pub mod connection;
+mod connection_driver;
+mod counter;
+mod direct_send;
 mod driver;
 pub mod error;
 pub mod framing;
 mod gather;
 pub mod histogram;
-mod hub;
-mod line;
+mod mailbox;
+pub mod mux;
+mod notifier;
 pub mod profile;
 pub mod protocol;
-mod slots;
+mod reply_slots;
+mod shared;
 pub mod stats;
 #[cfg(feature = "tokio")]
 mod task;
 
 pub use call::{Call, block_on};
-pub use conn::{Conn, Limits, Standing};
-pub use drive::{Mux, Settings};
-pub use error::{CallError, Reason, SubmitError};
-pub use framing::{BadReply, Framing, Kind, Part};
+pub use connection::{Connection, ConnectionLimits, ConnectionState};
+pub use embar_transport::tls::{TlsError, TlsFault, TlsTarget};
+pub use embar_transport::{Address, SocketOptions};
+pub use error::{CallError, CloseReason, SubmitError};
+pub use framing::{BadReply, FrameKind, Framing, Part};
 pub use histogram::Distribution;
+pub use mux::{Mux, MuxSettings};
 pub use protocol::{Greeting, Protocol};
 pub use stats::{Meters, Stats};

@@ -1,9 +1,9 @@
-//! Where the time of commands goes, and what they allocate, by stage. Off unless asked for; off, it
+//! Where the time of commands goes and what they allocate, by stage. It is off by default; off, it
 //! costs a load and a branch for each command.
 //!
-//! There is one profile for the process, as there is one place to print it. What is done for each
-//! command is timed for one of 64; what is done for many at once is always timed. All allocations
-//! are counted, in a program whose allocator is [`Counting`](embar_transport::alloc::Counting).
+//! The process has one profile. What happens for each command is timed for one command of 64; what
+//! happens for many commands at once is always timed. All allocations count, in a program whose
+//! allocator is [`Counting`](embar_transport::alloc::Counting).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -32,7 +32,7 @@ static SCHEMA: Schema = Schema {
     ],
 };
 
-/// What the stages of a profile allocated, in their order: times and bytes.
+/// What the stages of a profile allocated, in the order of the stages: how often, and how many bytes.
 #[must_use]
 pub fn allocated(snapshot: &Snapshot) -> Vec<(u64, u64)> {
     let values: Vec<u64> = snapshot.counters.iter().map(|(_, value)| *value).collect();
@@ -40,21 +40,21 @@ pub fn allocated(snapshot: &Snapshot) -> Vec<(u64, u64)> {
     times.iter().copied().zip(bytes.iter().copied()).collect()
 }
 
-/// What is done for a command.
+/// A stage of a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// Its place in the send ring and its reply slot, without encoding.
+    /// The caller takes a place in the send ring and a reply slot.
     Submit,
-    /// Its bytes, written in place.
+    /// The caller writes the command in place.
     Encode,
-    /// Handing gathered commands to the kernel; an event is a call.
+    /// The driver or a caller hands gathered commands to the kernel; each call is an event.
     Send,
-    /// Asking the kernel for bytes; an event is a read that found some. Only where the driver is a
-    /// task: a thread of its own also waits there.
+    /// The driver asks the kernel for bytes; each read that finds some is an event. The time is
+    /// measured only where the driver is a task: on a thread of its own the driver also sleeps there.
     Receive,
-    /// Cutting bytes into replies, and putting each into its slot.
+    /// The driver cuts bytes into replies and puts each into its slot.
     Parse,
-    /// Waking callers, and their reading of the reply.
+    /// The driver wakes callers, and they read their replies.
     Complete,
 }
 
@@ -65,14 +65,14 @@ thread_local! {
     static RECORDER: Recorder = PROFILE.recorder();
 }
 
-/// Starts or stops timing and counting, in all threads and for all connections of the process.
+/// Starts or stops timing and counting for all connections of the process.
 pub fn set_enabled(on: bool) {
     LazyLock::force(&PROFILE);
     alloc::set_counting(on);
     ON.store(on, Ordering::Relaxed);
 }
 
-/// What was timed so far.
+/// What was measured so far.
 #[must_use]
 pub fn snapshot() -> Snapshot {
     PROFILE.snapshot()
@@ -83,12 +83,12 @@ fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Nothing is recorded by a thread that is just ending.
+/// Records, unless the thread is just ending.
 fn record(f: impl FnOnce(&Recorder)) {
     let _ending = RECORDER.try_with(f);
 }
 
-/// What was allocated belongs to this stage.
+/// Adds what was allocated to a stage.
 fn record_allocated(recorder: &Recorder, stage: Stage, allocated: Allocated) {
     if allocated.times > 0 {
         recorder.count(stage as usize, allocated.times);
@@ -96,7 +96,7 @@ fn record_allocated(recorder: &Recorder, stage: Stage, allocated: Allocated) {
     }
 }
 
-/// Since when something is timed that is done for many commands at once; `None`: it is not.
+/// Times a stage that handles many commands at once; `None` when the profile is off.
 #[must_use]
 #[derive(Clone, Copy)]
 pub(crate) struct Timing(Option<(u64, Allocated)>);
@@ -121,7 +121,7 @@ impl Timing {
     }
 }
 
-/// Counts events whose time is counted elsewhere.
+/// Counts events whose time another measurement covers.
 #[inline]
 pub(crate) fn count(stage: Stage, events: u64) {
     if is_on() {
@@ -129,18 +129,18 @@ pub(crate) fn count(stage: Stage, events: u64) {
     }
 }
 
-/// Since when the stages of one command are looked at, if they are: all are counted, with what they
-/// allocate, and some are timed.
+/// Measures the stages of one command when the profile is on: it counts every command and what it
+/// allocates, and times some.
 pub(crate) struct Laps(Option<Lap>);
 
 struct Lap {
-    /// `None`: it is not timed.
+    /// When the stage began; `None` when this command is not timed.
     since: Option<u64>,
     allocated: Allocated,
 }
 
 impl Laps {
-    /// Of a command that goes through these stages.
+    /// Begins with a command that goes through these stages.
     #[inline]
     pub fn start(stages: &[Stage]) -> Self {
         if is_on() {
@@ -164,7 +164,7 @@ impl Laps {
         }))
     }
 
-    /// What was done since the last lap was this stage.
+    /// Everything since the last lap was this stage.
     #[inline]
     pub fn lap(&mut self, stage: Stage) {
         if let Some(lap) = &mut self.0 {
@@ -180,7 +180,7 @@ impl Lap {
         let allocated = alloc::of_thread().since(self.allocated);
         record(|recorder| {
             if let (Some(since), Some(now)) = (self.since, now) {
-                // The clock would otherwise be charged 64 times, too.
+                // Without this the cost of reading the clock would count 64 times, too.
                 let spent = now.saturating_sub(since).saturating_sub(clock::read_cost());
                 recorder.add_ticks(stage as usize, spent.saturating_mul(SAMPLE_EVERY), 0);
             }
@@ -204,7 +204,7 @@ mod tests {
         snapshot().stage(stage).expect("a stage").count
     }
 
-    // One test, as the switch is for the whole process.
+    // One test, because the whole process has one switch.
     #[test]
     fn only_what_happens_while_it_is_on_is_recorded() {
         let go = || {
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(snapshot().total_ns(), 0);
         assert_eq!(count_of("Submit"), 0);
         set_enabled(true);
-        // Enough that some are timed: the gaps between those are at most 127.
+        // Enough that some are timed: the gaps between timed commands are at most 127.
         (0..200).for_each(|_| go());
         set_enabled(false);
         let snapshot = snapshot();

@@ -1,54 +1,54 @@
-//! What a protocol adds to the cutting of replies.
+//! What a protocol adds to framing: the greeting, pushes, and the end of a connection.
 
 use std::sync::Arc;
 
 use embar_transport::tls::TlsError;
 
-use crate::error::Reason;
+use crate::error::CloseReason;
 use crate::framing::Framing;
 use crate::stats::Meters;
 
-/// What to do next with a connection that was just made.
+/// The next step in greeting a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Greeting {
-    /// Send these bytes, and show me the frames that answer them.
-    Say {
+    /// Send these bytes, then call [`Protocol::greet`] with the frames that answer them.
+    Send {
         /// Whole commands.
         bytes: Vec<u8>,
         /// How many frames answer them, at least 1.
         replies: u32,
     },
-    /// Commands may go out.
+    /// The greeting is over: callers' commands may go out.
     Done,
 }
 
-/// The protocol of one connection. It runs on the driver, so nothing in it may block.
+/// The protocol of one connection. The driver calls it, so none of its methods may block.
 pub trait Protocol: Framing {
-    /// Says what to do before commands go out: first without a reply, then with all frames that
-    /// answer what it said last.
+    /// Decides the next step of the greeting. The driver calls it first without a reply, then with
+    /// all frames that answer what it sent last.
     ///
     /// # Errors
-    /// Why this connection is of no use; it ends with [`Reason::Refused`].
+    /// Why the connection is of no use; it ends with [`CloseReason::Refused`].
     fn greet(&mut self, reply: Option<&[u8]>) -> Result<Greeting, String>;
 
-    /// Commands go out from now on.
+    /// The greeting is over, and commands go out from now on.
     fn opened(&mut self) {}
 
-    /// Where to count what happens on this connection; asked once. Several connections may have the
-    /// same if one [`Mux`](crate::Mux) made them.
+    /// Where to count what happens on this connection. [`Mux::open`](crate::Mux::open) calls it
+    /// once. Connections of one [`Mux`](crate::Mux) may share meters.
     fn meters(&self) -> Arc<Meters> {
         Arc::default()
     }
 
-    /// Takes a frame that nobody asked for.
+    /// Takes a frame that answers no command.
     fn push(&mut self, frame: &[u8]);
 
-    /// Says why a connection ended with [`Reason::Tls`], and what is to be done about it in the words
-    /// of who configured it.
+    /// Explains why a connection ended with [`CloseReason::Tls`], and what to do about it, in the
+    /// words of the program's configuration.
     fn explain(&self, error: &TlsError) -> String {
         error.to_string()
     }
 
-    /// The connection is over; the last thing it is told.
-    fn closed(&mut self, reason: &Reason);
+    /// The connection is over. The driver calls no other method after this one.
+    fn closed(&mut self, reason: &CloseReason);
 }

@@ -1,54 +1,38 @@
-//! Counters that any thread may read. Each is written by the driver alone.
+//! What happened on connections, in counters that the driver writes and any thread reads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::counter::Counter;
 use crate::histogram::{Distribution, Histogram};
 
-/// Classes of commands whose time is measured apart; what they stand for is the caller's business.
+/// How many classes of commands have a latency histogram each. The crate's user decides what a class
+/// stands for.
 pub const CLASSES: usize = 2;
 
-/// What one connection did so far, and how it stands; or all connections that share [`Meters`].
-/// Numbers read together may be a round apart.
+/// What one connection, or all connections that share [`Meters`], did so far. The driver updates the
+/// numbers one after the other, so numbers read together may differ by one of its rounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
-    /// Replies that were complete, those that nobody waited for included.
+    /// Complete replies, those of dropped calls included.
     pub replies: u64,
-    /// Frames that nobody asked for.
+    /// Frames that answer no command.
     pub pushes: u64,
-    /// Writes to the socket: what is sent by one of them is a batch.
+    /// Writes to the socket that sent something.
     pub writes: u64,
-    /// Reads from the socket that found something.
+    /// Reads from the socket that received something.
     pub reads: u64,
     /// Bytes handed to the socket.
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Commands that were given up because no reply came in time.
+    /// Commands whose reply did not come in time.
     pub timeouts: u64,
-    /// Commands without a reply yet.
+    /// Commands that wait for a reply, or to be sent.
     pub in_flight: u64,
 }
 
-#[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// By its only writer.
-    #[inline]
-    pub fn add(&self, count: u64) {
-        self.0
-            .store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Where what happens on connections is counted. Connections of one driver may share it, at the
-/// same time or one after the other (see [`Protocol::meters`](crate::Protocol::meters)), as one
-/// thread at a time counts for all of them.
+/// Counters of what happens on connections. Connections of one driver may share them, at the same
+/// time or one after the other (see [`Protocol::meters`](crate::Protocol::meters)): that driver is
+/// their only writer.
 #[derive(Default)]
 pub struct Meters {
     pub(crate) replies: Counter,
@@ -65,7 +49,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// What was counted, beside a number of commands in flight.
+    /// What was counted so far, together with the given number of commands in flight.
     #[must_use]
     pub fn stats(&self, in_flight: u64) -> Stats {
         Stats {
@@ -80,58 +64,59 @@ impl Meters {
         }
     }
 
-    /// From a command's submission to its reply being read, nanoseconds, of a class. Commands that
-    /// never were answered are not in it.
+    /// Nanoseconds from a command's submission to the reading of its reply, of the answered commands
+    /// of a class.
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If `class` is not below [`CLASSES`].
     #[must_use]
     pub fn latency(&self, class: u8) -> Distribution {
         self.latency[usize::from(class)].read()
     }
 
-    /// How many commands were sent together.
+    /// How many commands left with each write.
     #[must_use]
     pub fn commands_per_write(&self) -> Distribution {
         self.commands_per_write.read()
     }
 
-    /// How many replies came together, of reads with any.
+    /// How many replies came with each read that brought any.
     #[must_use]
     pub fn replies_per_read(&self) -> Distribution {
         self.replies_per_read.read()
     }
 
-    /// All of a command's reply came.
+    /// Counts a command whose reply is complete.
     #[inline]
     pub(crate) fn answered(&self, class: u8, since: u64, now: u64) {
-        // Another processor's clock may be a little ahead.
+        // The submitting processor's clock may be a little ahead of this one's.
         self.latency[usize::from(class) % CLASSES].add(now.saturating_sub(since), 1);
     }
 
-    /// All commands from `written` to the one before `ticket` went out, by so many writes; of
-    /// several is not known which command went by which.
+    /// Counts the commands from `written` to the one before `ticket`, which left with so many
+    /// writes, and sets `written` to `ticket`. Which command left with which write is not known, so
+    /// they are shared out evenly.
     #[inline]
     pub(crate) fn sent_until(&self, ticket: u32, written: &mut u32, writes: u64) {
         if writes == 0 {
-            // A caller is just counting its own.
+            // A caller is just counting its own write.
             return;
         }
-        // What callers wrote may have been counted with what the driver wrote after it.
+        // The driver's later write may have counted the callers' writes already.
         let Ok(count) = u64::try_from(ticket.wrapping_sub(*written).cast_signed()) else {
             return;
         };
         *written = ticket;
         let (each, rest) = (count / writes, count % writes);
-        // By none: more of a command that was begun before.
+        // A write without a new command sent the rest of an earlier one.
         let others = if each > 0 { writes - rest } else { 0 };
         self.commands_per_write.add(each, others);
         self.commands_per_write.add(each + 1, rest);
     }
 
-    /// So many replies came by one read.
+    /// Counts the replies that came with one read.
     #[inline]
-    pub(crate) fn read_together(&self, replies: u64) {
+    pub(crate) fn replies_read(&self, replies: u64) {
         self.replies.add(replies);
         self.replies_per_read.add(replies, 1);
     }

@@ -1,7 +1,7 @@
 //! The driver as a task of a Tokio runtime.
 //!
-//! An epoll descriptor is itself readable when one of its sockets has something, so the runtime's
-//! own reactor watches ours.
+//! An epoll descriptor is itself readable when one of its sockets is ready, so the runtime's own
+//! reactor watches ours.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -20,25 +20,25 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock;
 use crate::driver::Driver;
-use crate::hub::Hub;
+use crate::mailbox::DriverMailbox;
 use crate::protocol::Protocol;
 
-/// How long callers who were woken are waited for at most. They run at once, unless the runtime has
-/// more to do than threads; then others should not wait for them.
+/// How long the driver waits at most for callers that it has woken. They run at once unless the runtime
+/// has more to do than threads; then other callers should not wait for them.
 const GATHER_NS: u64 = 50_000;
 
-/// How long a task that does not give way can hold up the driver, while other threads are free.
+/// How long a task that does not yield can delay the driver while other threads are free.
 const TAKE_OVER: Duration = Duration::from_millis(1);
 
-/// Turns before other tasks have theirs.
+/// Turns of the driver before other tasks run.
 const TURNS: usize = 4;
 
-/// Far enough for "never".
+/// As good as never.
 const NEVER: Duration = Duration::from_secs(86_400 * 365);
 
 pub(crate) fn spawn<P: Protocol>(
     driver: Driver<P>,
-    hub: Arc<Hub<P>>,
+    mailbox: Arc<DriverMailbox<P>>,
     runtime: &Handle,
 ) -> io::Result<()> {
     let _here = runtime.enter();
@@ -48,65 +48,66 @@ pub(crate) fn spawn<P: Protocol>(
         reason = "its successor is unsafe because a type may lie about its descriptor; an owned descriptor does not"
     )]
     let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
-    drop(runtime.spawn(run(driver, hub, readiness)));
+    drop(runtime.spawn(run(driver, mailbox, readiness)));
     Ok(())
 }
 
 async fn run<P: Protocol>(
     driver: Driver<P>,
-    hub: Arc<Hub<P>>,
+    mailbox: Arc<DriverMailbox<P>>,
     readiness: AsyncFd<std::os::fd::OwnedFd>,
 ) {
     let mut timer = pin!(sleep_until(Instant::now() + NEVER));
     let mut task = Task {
         driver,
-        hub,
+        mailbox,
         readiness,
-        alone: Handle::current().metrics().num_workers() == 1,
+        single_threaded: Handle::current().metrics().num_workers() == 1,
         next: Next::Anything,
         armed: 0,
     };
     poll_fn(|cx| task.poll(timer.as_mut(), cx)).await;
 }
 
-/// What to do when it is polled again.
+/// What the task does when it is polled again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
+    /// A turn, or first let callers that are about to submit do so.
     Anything,
-    /// What has gathered, and what else there is.
+    /// A turn.
     Look,
-    /// Only what has gathered, once all who are waited for came, or at that time.
-    Write {
-        at_latest: u64,
-    },
+    /// Send only what has gathered, once all awaited callers have run, or at that time.
+    Write { at_latest: u64 },
 }
 
 struct Task<P: Protocol> {
     driver: Driver<P>,
-    hub: Arc<Hub<P>>,
+    mailbox: Arc<DriverMailbox<P>>,
     readiness: AsyncFd<std::os::fd::OwnedFd>,
     /// The runtime has one thread.
-    alone: bool,
+    single_threaded: bool,
     next: Next,
-    /// When the timer wakes it; in the past, it does not.
+    /// When the timer wakes the task; a time in the past when it does not.
     armed: u64,
 }
 
 impl<P: Protocol> Task<P> {
     fn poll(&mut self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
-        self.hub.set_task(cx.waker());
+        self.mailbox.notifier().set_task(cx.waker());
         match mem::replace(&mut self.next, Next::Anything) {
-            // Those who are about to submit something do so first: then it leaves together.
-            Next::Anything if self.hub.has_marks() => return self.defer(Next::Look, timer, cx),
+            // Callers that are about to submit something do so first: then it leaves together.
+            Next::Anything if self.mailbox.notifier().has_marks() => {
+                return self.defer(Next::Look, timer, cx);
+            }
             Next::Anything | Next::Look => {}
             Next::Write { at_latest } => {
-                let complete = self.hub.alarm().gather.is_complete();
+                let complete = self.mailbox.notifier().gather.is_complete();
                 if !complete && clock::now() < at_latest {
                     return self.defer(Next::Write { at_latest }, timer, cx);
                 }
-                // Not yet what came in meanwhile: the longer that gathers, the better.
+                // Replies that came meanwhile wait: the more gather, the better.
                 if let Err(error) = self.driver.turn_known() {
-                    return broken(&error);
+                    return stopped(&error);
                 }
                 return self.defer(Next::Look, timer, cx);
             }
@@ -114,7 +115,7 @@ impl<P: Protocol> Task<P> {
         for _ in 0..TURNS {
             match self.turn(cx) {
                 Ok(_) if self.driver.is_over() => return Poll::Ready(()),
-                Ok(true) if self.hub.alarm().gather.is_on() => {
+                Ok(true) if self.mailbox.notifier().gather.is_on() => {
                     let at_latest = clock::now() + GATHER_NS;
                     return self.defer(Next::Write { at_latest }, timer, cx);
                 }
@@ -129,19 +130,19 @@ impl<P: Protocol> Task<P> {
                         return self.defer(Next::Look, timer, cx);
                     }
                 },
-                Err(error) => return broken(&error),
+                Err(error) => return stopped(&error),
             }
         }
         self.defer(Next::Look, timer, cx)
     }
 
-    /// A turn. False: nothing is left to do now, and the task is woken when there is.
+    /// A turn. False when nothing is left to do now; the next event wakes the task.
     fn turn(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         match self.readiness.poll_read_ready(cx) {
             Poll::Ready(guard) => {
                 let mut guard = guard?;
                 let busy = self.driver.turn(Some(Duration::ZERO))?;
-                // What became ready since then has made it ready anew.
+                // A socket that became ready since then has made it ready anew.
                 if !busy || self.driver.reactor().has_drained() {
                     guard.clear_ready();
                 }
@@ -151,7 +152,7 @@ impl<P: Protocol> Task<P> {
         }
     }
 
-    /// Has the timer wake the task by then at the latest. Ready if that is over already.
+    /// Has the timer wake the task after `idle` at the latest. Ready if that is over already.
     fn arm(
         &mut self,
         idle: Duration,
@@ -160,7 +161,7 @@ impl<P: Protocol> Task<P> {
     ) -> Poll<()> {
         let now = clock::now();
         let due = now.saturating_add(idle.as_nanos() as u64);
-        // One that rings too early costs less than setting it anew each time.
+        // A timer that fires too early costs less than setting it anew each time.
         if self.armed > due || self.armed <= now {
             self.armed = due;
             timer.as_mut().reset(Instant::now() + idle);
@@ -170,27 +171,28 @@ impl<P: Protocol> Task<P> {
         Poll::Ready(())
     }
 
-    /// Has the task polled again after the tasks that are to run now, and nobody need wake it until
-    /// then.
+    /// Has the runtime poll the task again after the tasks that are ready now. Until then no caller
+    /// needs to wake it.
     fn defer(&mut self, next: Next, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
         self.next = next;
-        self.hub.will_look();
-        if self.alone {
+        self.mailbox.notifier().will_look();
+        if self.single_threaded {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // The turn is this thread's to give. When a task keeps it for long, another thread takes over.
+        // This thread runs the task again. When another task keeps the thread for long, the timer has
+        // another thread take over.
         if self.arm(TAKE_OVER, timer, cx).is_ready() {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // A task that is simply woken has the runtime wake another of its threads, to take it away
-        // from where its callers are.
+        // A simple wake would have the runtime wake another thread, which takes the task away from the
+        // thread on which its callers run.
         pin!(yield_now()).poll(cx)
     }
 }
 
-fn broken(error: &io::Error) -> Poll<()> {
+fn stopped(error: &io::Error) -> Poll<()> {
     tracing::error!("the driver of multiplexed connections stops: {error}");
     Poll::Ready(())
 }

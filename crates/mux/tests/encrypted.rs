@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use embar_mux::{
-    BadReply, CallError, Conn, Framing, Greeting, Kind, Limits, Mux, Part, Protocol, Reason,
-    Settings, SubmitError, block_on,
+    BadReply, CallError, CloseReason, Connection, ConnectionLimits, FrameKind, Framing, Greeting,
+    Mux, MuxSettings, Part, Protocol, SubmitError, block_on,
 };
 use embar_transport::tls::{TlsFault, TlsTarget};
 use rustls::pki_types::PrivateKeyDer;
@@ -25,7 +25,7 @@ impl Framing for Lines {
         let end = bytes.iter().position(|&byte| byte == b'\n');
         Ok(Part {
             taken: end.map_or(bytes.len(), |end| end + 1),
-            kind: Kind::Reply,
+            kind: FrameKind::Reply,
             complete: end.is_some(),
         })
     }
@@ -38,7 +38,7 @@ impl Protocol for Lines {
 
     fn push(&mut self, _: &[u8]) {}
 
-    fn closed(&mut self, _: &Reason) {}
+    fn closed(&mut self, _: &CloseReason) {}
 }
 
 /// Passes on few bytes at a time, as a bad network does.
@@ -113,12 +113,16 @@ fn echo(stream: Secured) {
     }
 }
 
-fn open(mux: &Mux<Lines>, (address, target): &(SocketAddr, TlsTarget), limits: Limits) -> Conn {
+fn open(
+    mux: &Mux<Lines>,
+    (address, target): &(SocketAddr, TlsTarget),
+    limits: ConnectionLimits,
+) -> Connection {
     mux.open_tls((*address).into(), target, limits, Lines)
         .unwrap()
 }
 
-fn ask(conn: &Conn, text: &str) -> Result<String, CallError> {
+fn ask(conn: &Connection, text: &str) -> Result<String, CallError> {
     let line = format!("{text}\n");
     let call = block_on(|cx| {
         conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {
@@ -134,12 +138,12 @@ fn ask(conn: &Conn, text: &str) -> Result<String, CallError> {
 
 #[test]
 fn many_threads_get_the_replies_to_their_own_commands_of_all_sizes() {
-    let settings = Settings {
+    let settings = MuxSettings {
         ring_bytes: 64 << 10,
-        ..Settings::default()
+        ..MuxSettings::default()
     };
     let mux = Mux::on_thread(&settings).unwrap();
-    let conn = open(&mux, &server(echo), Limits::default());
+    let conn = open(&mux, &server(echo), ConnectionLimits::default());
     thread::scope(|scope| {
         for caller in 0..8 {
             let conn = &conn;
@@ -173,9 +177,9 @@ fn of_a_command_that_was_cut_only_what_may_have_left_may_have_been_done() {
         stream.read_exact(&mut [0]).unwrap();
         told.lock().unwrap().recv().unwrap();
     });
-    let mux = Mux::on_thread(&Settings::default()).unwrap();
+    let mux = Mux::on_thread(&MuxSettings::default()).unwrap();
     for (replies, may_be_done) in [(1, false), (2, true)] {
-        let conn = open(&mux, &server, Limits::default());
+        let conn = open(&mux, &server, ConnectionLimits::default());
         let first = conn.submit(4, 1, 0, None, None, |to| to.copy_from_slice(b"one\n"));
         // Far more than any kernel takes for a peer that does not read.
         let fill = |to: &mut [u8]| to.fill(b'x');
@@ -202,21 +206,23 @@ fn who_does_not_answer_is_given_up_in_time() {
         let _ = stream.write_all(b"-ERR what is this?\r\n");
         let _ = io::copy(&mut stream, &mut io::sink());
     });
-    let mux = Mux::on_thread(&Settings::default()).unwrap();
+    let mux = Mux::on_thread(&MuxSettings::default()).unwrap();
     let (short, long) = (Duration::from_millis(200), Duration::from_secs(60));
     for (address, connect_timeout, fault) in [
         (silent, short, TlsFault::Unanswered),
         (gone, long, TlsFault::Cut),
         (plain, long, TlsFault::NotTls),
     ] {
-        let limits = Limits {
+        let limits = ConnectionLimits {
             connect_timeout,
             timeout: 2 * long,
-            ..Limits::default()
+            ..ConnectionLimits::default()
         };
         let conn = open(&mux, &(address, target.clone()), limits);
         match ask(&conn, "a").unwrap_err() {
-            CallError::NotSent(Reason::Tls(error)) => assert_eq!(error.fault, fault, "{error}"),
+            CallError::NotSent(CloseReason::Tls(error)) => {
+                assert_eq!(error.fault, fault, "{error}")
+            }
             error => panic!("{fault:?}: {error}"),
         }
     }

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
-use embar_mux::{Reason, Settings, Standing, block_on};
+use embar_mux::{CloseReason, ConnectionState, MuxSettings, block_on};
 use embar_transport::SocketOptions;
 
 use crate::command::{Class, Command, Fixed, Route};
@@ -274,9 +274,9 @@ impl fmt::Debug for Client {
 /// Redirects to more nodes than this are not followed: clusters are made for a thousand.
 const MOST_NODES: usize = 4096;
 
-fn settings(config: &Config) -> Settings {
-    let usual = Settings::default();
-    Settings {
+fn settings(config: &Config) -> MuxSettings {
+    let usual = MuxSettings::default();
+    MuxSettings {
         ring_bytes: config.ring_bytes,
         sockets: SocketOptions {
             // Where nobody owes a reply, as with subscriptions and commands that block, only the
@@ -294,10 +294,10 @@ impl Inner {
     fn unreachable(&self) -> Option<Error> {
         let routes = self.routes.load();
         let link = routes.nodes.first()?.link(0);
-        let standing = link.current().map(|conn| conn.standing());
+        let standing = link.current().map(|conn| conn.state());
         let why = link
             .last_failure()
-            .filter(|_| standing != Some(Standing::Open))?;
+            .filter(|_| standing != Some(ConnectionState::Open))?;
         let why = why.to_string();
         Some(Error::Unavailable { why })
     }
@@ -308,7 +308,9 @@ impl Inner {
         let mut why = None;
         for node in &*self.routes.load().nodes {
             match node.link(0).last_failure()? {
-                Reason::Tls(error) if lasts(&error) => why = Some(Reason::Tls(error).to_string()),
+                CloseReason::Tls(error) if lasts(&error) => {
+                    why = Some(CloseReason::Tls(error).to_string())
+                }
                 _ => return None,
             }
         }

@@ -80,7 +80,7 @@ impl Default for Config {
             retry_writes: false,
             read_from: ReadFrom::default(),
             refresh_interval: Duration::from_secs(30),
-            max_reply_bytes: crate::resp::Limits::default().max_reply_bytes,
+            max_reply_bytes: crate::resp::ReplyLimits::default().max_reply_bytes,
             ring_bytes: 256 << 10,
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use embar_mux::{Call, CallError, Conn, SubmitError, block_on};
+use embar_mux::{Call, CallError, Connection, SubmitError, block_on};
 
 use crate::client::{Answer, Outcome};
 use crate::command::Command;
@@ -47,13 +47,13 @@ use crate::resp::FromReply;
 /// # }
 /// ```
 pub struct Dedicated {
-    conn: Conn,
+    conn: Connection,
 }
 
 impl Dedicated {
-    pub(crate) fn new(conn: &Arc<Conn>) -> Self {
+    pub(crate) fn new(conn: &Arc<Connection>) -> Self {
         Self {
-            conn: Conn::clone(conn),
+            conn: Connection::clone(conn),
         }
     }
 
@@ -109,7 +109,7 @@ impl fmt::Debug for Dedicated {
 /// A command on a connection of its own: a future, or to be waited for.
 #[must_use = "a command is sent when it is awaited"]
 pub struct Asked<'d, C, R> {
-    conn: &'d Conn,
+    conn: &'d Connection,
     command: C,
     timeout: Option<Duration>,
     call: Option<Call>,

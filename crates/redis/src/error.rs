@@ -1,6 +1,6 @@
 //! Why a command has no result.
 
-use embar_mux::Reason;
+use embar_mux::CloseReason;
 use thiserror::Error;
 
 use crate::resp::{Malformed, ServerError, WrongType};
@@ -17,7 +17,7 @@ pub enum Error {
     /// again by itself, because doing it twice may be wrong; see `retry_writes` for what is safe to
     /// repeat.
     #[error("unknown outcome: {0}; the command may have been executed")]
-    UnknownOutcome(Reason),
+    UnknownOutcome(CloseReason),
     /// No reply came in time.
     #[error("no reply in time; the command may have been executed, or may yet be")]
     TimedOut,

@@ -23,7 +23,7 @@ mod view;
 
 pub use encode::{Arg, Out, bulk_len, header_len};
 pub use error::{Address, ErrorKind, ErrorView, ServerError};
-pub use framer::{Framer, Limits};
+pub use framer::{Framer, ReplyLimits};
 pub use from_reply::{FromReply, WrongType};
 pub use value::Value;
 pub use view::{Chunks, Items, MAX_DEPTH, Malformed, Pairs, View, parse};

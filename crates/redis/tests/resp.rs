@@ -3,8 +3,8 @@
 mod check;
 
 use check::{check, ends};
-use embar_mux::Kind;
-use embar_redis::resp::{Limits, Value, View, parse};
+use embar_mux::FrameKind;
+use embar_redis::resp::{ReplyLimits, Value, View, parse};
 use proptest::{collection::vec, prelude::*};
 use redis_protocol::{
     resp2::{self, types::Resp2Frame},
@@ -163,8 +163,8 @@ fn encode3(frame: &resp3::types::OwnedFrame) -> Vec<u8> {
 }
 
 /// The values of replies that stand one after another.
-fn read_all(bytes: &[u8], kind: Kind) -> Vec<Value> {
-    let (whole, result) = ends(bytes, usize::MAX, Limits::default());
+fn read_all(bytes: &[u8], kind: FrameKind) -> Vec<Value> {
+    let (whole, result) = ends(bytes, usize::MAX, ReplyLimits::default());
     assert_eq!(result, Ok(()));
     assert_eq!(whole.last().map_or(0, |(end, _)| *end), bytes.len());
     let mut at = 0;
@@ -191,7 +191,7 @@ proptest! {
         }
         check(&bytes, piece);
         let wanted: Vec<_> = frames.iter().map(value2).collect();
-        prop_assert_eq!(read_all(&bytes, Kind::Reply), wanted);
+        prop_assert_eq!(read_all(&bytes, FrameKind::Reply), wanted);
     }
 
     #[test]
@@ -199,7 +199,7 @@ proptest! {
         let bytes: Vec<u8> = frames.iter().flat_map(encode3).collect();
         check(&bytes, piece);
         let wanted: Vec<_> = frames.iter().map(value3).collect();
-        prop_assert_eq!(read_all(&bytes, Kind::Reply), wanted);
+        prop_assert_eq!(read_all(&bytes, FrameKind::Reply), wanted);
     }
 
     #[test]
@@ -207,7 +207,7 @@ proptest! {
         let frame = resp3::types::OwnedFrame::Push { data: items, attributes: None };
         let bytes = encode3(&frame);
         check(&bytes, piece);
-        prop_assert_eq!(read_all(&bytes, Kind::Push), [value3(&frame)]);
+        prop_assert_eq!(read_all(&bytes, FrameKind::Push), [value3(&frame)]);
     }
 
     #[test]

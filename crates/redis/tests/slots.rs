@@ -12,7 +12,7 @@ use std::{
 use embar_mux::Framing;
 use embar_redis::{
     config::Endpoint,
-    resp::{Arg, Framer, FromReply, Limits, Out, bulk_len, header_len, parse},
+    resp::{Arg, Framer, FromReply, Out, ReplyLimits, bulk_len, header_len, parse},
     slot::{SLOTS, slot},
     topology::Topology,
 };
@@ -102,7 +102,7 @@ impl Connection {
             out.finish();
             self.stream.write_all(&bytes).expect("the server reads");
         }
-        let mut framer = Framer::new(Limits::default());
+        let mut framer = Framer::new(ReplyLimits::default());
         let mut replies = Vec::new();
         let mut left = commands.len();
         let mut room = [0; 4096];

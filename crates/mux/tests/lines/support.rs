@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use embar_mux::{
-    BadReply, CallError, Conn, Framing, Greeting, Kind, Limits, Meters, Mux, Part, Protocol,
-    Reason, Settings, SubmitError, block_on,
+    BadReply, CallError, CloseReason, Connection, ConnectionLimits, FrameKind, Framing, Greeting,
+    Meters, Mux, MuxSettings, Part, Protocol, SubmitError, block_on,
 };
 
 /// Nothing takes so long, on no machine: what does hangs.
@@ -26,7 +26,7 @@ pub struct Lines {
 #[derive(Default, Clone)]
 pub struct Heard {
     pub pushes: Arc<Mutex<Vec<Vec<u8>>>>,
-    pub end: Arc<Mutex<Option<Reason>>>,
+    pub end: Arc<Mutex<Option<CloseReason>>>,
     pub meters: Arc<Meters>,
 }
 
@@ -42,7 +42,11 @@ impl Framing for Lines {
         self.middle = end.is_none();
         Ok(Part {
             taken: end.map_or(bytes.len(), |end| end + 1),
-            kind: if self.push { Kind::Push } else { Kind::Reply },
+            kind: if self.push {
+                FrameKind::Push
+            } else {
+                FrameKind::Reply
+            },
             complete: end.is_some(),
         })
     }
@@ -51,7 +55,7 @@ impl Framing for Lines {
 impl Protocol for Lines {
     fn greet(&mut self, reply: Option<&[u8]>) -> Result<Greeting, String> {
         match (self.greeting.take(), reply) {
-            (Some(bytes), None) => Ok(Greeting::Say {
+            (Some(bytes), None) => Ok(Greeting::Send {
                 bytes: bytes.to_vec(),
                 replies: 1,
             }),
@@ -68,7 +72,7 @@ impl Protocol for Lines {
         self.heard.pushes.lock().unwrap().push(frame.to_vec());
     }
 
-    fn closed(&mut self, reason: &Reason) {
+    fn closed(&mut self, reason: &CloseReason) {
         *self.heard.end.lock().unwrap() = Some(reason.clone());
     }
 }
@@ -100,15 +104,19 @@ pub fn echo(stream: TcpStream) {
 }
 
 pub fn mux() -> Mux<Lines> {
-    Mux::on_thread(&Settings::default()).unwrap()
+    Mux::on_thread(&MuxSettings::default()).unwrap()
 }
 
-pub fn open(mux: &Mux<Lines>, address: SocketAddr) -> Conn {
-    mux.open(address.into(), Limits::default(), Lines::default())
-        .unwrap()
+pub fn open(mux: &Mux<Lines>, address: SocketAddr) -> Connection {
+    mux.open(
+        address.into(),
+        ConnectionLimits::default(),
+        Lines::default(),
+    )
+    .unwrap()
 }
 
-pub fn ask(conn: &Conn, text: &str) -> Result<String, CallError> {
+pub fn ask(conn: &Connection, text: &str) -> Result<String, CallError> {
     let line = format!("{text}\n");
     let call = block_on(|cx| {
         conn.poll_submit(cx, line.len(), 1, 0, None, &mut |to| {

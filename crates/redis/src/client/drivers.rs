@@ -6,7 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 
-use embar_mux::{Mux, Settings};
+use embar_mux::{Mux, MuxSettings};
 
 use super::speak::Speaker;
 use crate::config::Endpoint;
@@ -20,12 +20,12 @@ pub(crate) struct Drivers(Vec<Mux<Speaker>>);
 
 impl Drivers {
     /// A thread.
-    pub fn on_thread(settings: &Settings) -> io::Result<Self> {
+    pub fn on_thread(settings: &MuxSettings) -> io::Result<Self> {
         Ok(Self(vec![Mux::on_thread(settings)?]))
     }
 
     /// Tasks of the runtime that this is called on, or else a thread.
-    pub fn here(settings: &Settings) -> io::Result<Self> {
+    pub fn here(settings: &MuxSettings) -> io::Result<Self> {
         #[cfg(feature = "tokio")]
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let count = runtime.metrics().num_workers().clamp(1, MOST_TASKS);

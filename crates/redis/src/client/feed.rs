@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use embar_mux::{Conn, Reason};
+use embar_mux::{CloseReason, Connection};
 
 use super::Inner;
 use super::keeper::Keeper;
@@ -151,7 +151,7 @@ impl Feed {
     }
 
     /// The keeper has opened a connection, which may still fail to be made, or could not.
-    pub fn opened(&self, number: u64, opened: Result<Conn, Reason>) {
+    pub fn opened(&self, number: u64, opened: Result<Connection, CloseReason>) {
         let mut state = self.state();
         let line = state.line(number);
         match (opened, line) {
@@ -170,7 +170,7 @@ impl Feed {
     }
 
     /// A connection is over.
-    pub fn went_down(&self, number: u64, reason: &Reason) {
+    pub fn went_down(&self, number: u64, reason: &CloseReason) {
         let mut state = self.state();
         let Some(line) = state.line(number) else {
             return;

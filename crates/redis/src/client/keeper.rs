@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_mux::{Conn, Limits, Reason};
+use embar_mux::{CloseReason, Connection, ConnectionLimits};
 use embar_transport::Address;
 use embar_transport::tls::{TlsError, TlsFault};
 
@@ -60,7 +60,7 @@ struct Work {
     /// All subscribers.
     feeds: Vec<Weak<Feed>>,
     /// Connections that end as soon as nobody can submit anything to them or waits for a reply.
-    leaving: Vec<Arc<Conn>>,
+    leaving: Vec<Arc<Connection>>,
     over: bool,
 }
 
@@ -68,7 +68,7 @@ struct Work {
 enum Job {
     Connect(Arc<Link>),
     Refresh,
-    LetGo(Vec<Arc<Conn>>),
+    LetGo(Vec<Arc<Connection>>),
     Tend(Weak<Feed>),
     Wake(Vec<Waker>),
     End,
@@ -214,7 +214,7 @@ impl Keeper {
     }
 
     /// Closes a connection when nobody has any use for it. No new caller may come by it.
-    pub fn let_go(&self, conn: Arc<Conn>) {
+    pub fn let_go(&self, conn: Arc<Connection>) {
         self.change(|work| work.leaving.push(conn));
     }
 
@@ -341,20 +341,20 @@ impl Keeper {
         link.set(outcome);
     }
 
-    fn open(&self, link: &Arc<Link>) -> Result<Conn, Reason> {
+    fn open(&self, link: &Arc<Link>) -> Result<Connection, CloseReason> {
         let config = &*self.config;
         link.journal.begin();
         let patience = |usual| match link.is_dedicated {
             true => Duration::MAX,
             false => usual,
         };
-        let limits = Limits {
+        let limits = ConnectionLimits {
             in_flight: config.max_in_flight,
             timeout: patience(config.timeout),
             dead_after: patience(config.dead_after),
             connect_timeout: config.connect_timeout,
             max_reply_bytes: config.max_reply_bytes,
-            ..Limits::default()
+            ..ConnectionLimits::default()
         };
         let replica_reads = config.mode == Mode::Cluster && config.read_from != ReadFrom::Primary;
         let speaker = Speaker::new(config, replica_reads, Arc::downgrade(link));
@@ -365,21 +365,21 @@ impl Keeper {
         &self,
         endpoint: &Endpoint,
         attempt: u32,
-        limits: Limits,
+        limits: ConnectionLimits,
         speaker: Speaker,
-    ) -> Result<Conn, Reason> {
+    ) -> Result<Connection, CloseReason> {
         let address = resolve(endpoint, attempt)?;
         let mux = self.drivers.of(endpoint);
         let opened = match &self.tls {
             None => mux.open(address, limits, speaker),
             Some(tls) => {
-                let target = tls.target(endpoint).map_err(Reason::Tls)?;
+                let target = tls.target(endpoint).map_err(CloseReason::Tls)?;
                 mux.open_tls(address, &target, limits, speaker)
             }
         };
         opened.map_err(|error| match error.kind() {
-            ErrorKind::Other => Reason::Tls(TlsError::new(TlsFault::Other, error)),
-            kind => Reason::Unreachable(kind),
+            ErrorKind::Other => CloseReason::Tls(TlsError::new(TlsFault::Other, error)),
+            kind => CloseReason::Unreachable(kind),
         })
     }
 
@@ -393,11 +393,11 @@ impl Keeper {
         self.names.look_up_for(&endpoint, open);
     }
 
-    fn open_feed(&self, wish: &Wish, feed: &Arc<Feed>) -> Result<Conn, Reason> {
-        let limits = Limits {
+    fn open_feed(&self, wish: &Wish, feed: &Arc<Feed>) -> Result<Connection, CloseReason> {
+        let limits = ConnectionLimits {
             connect_timeout: self.config.connect_timeout,
             max_reply_bytes: self.config.max_reply_bytes,
-            ..Limits::default()
+            ..ConnectionLimits::default()
         };
         let speaker = Speaker::of_feed(&self.config, Arc::downgrade(feed), wish.number);
         self.dial(&wish.endpoint, wish.attempt, limits, speaker)
@@ -413,7 +413,7 @@ impl Wake for Keeper {
 
 /// Closes a connection that is of no use to anybody; gives back others. Whoever may yet submit a
 /// command holds the connection, too: so none is submitted between the look and the end.
-fn close_if_idle(conn: Arc<Conn>) -> Option<Arc<Conn>> {
+fn close_if_idle(conn: Arc<Connection>) -> Option<Arc<Connection>> {
     match Arc::try_unwrap(conn) {
         Ok(conn) if conn.in_flight() == 0 => {
             conn.close();
@@ -425,16 +425,16 @@ fn close_if_idle(conn: Arc<Conn>) -> Option<Arc<Conn>> {
 }
 
 /// An address of a server; if it has several, another one for each attempt.
-fn resolve(endpoint: &Endpoint, attempt: u32) -> Result<Address, Reason> {
+fn resolve(endpoint: &Endpoint, attempt: u32) -> Result<Address, CloseReason> {
     match endpoint {
         Endpoint::Unix(path) => Ok(Address::Unix(path.clone())),
         Endpoint::Tcp { host, port } => {
             let found = look_up(host, *port);
-            let found = found.map_err(|error| Reason::Unreachable(error.kind()))?;
+            let found = found.map_err(|error| CloseReason::Unreachable(error.kind()))?;
             let chosen = found.get(attempt as usize % found.len().max(1));
             chosen
                 .map(|address| Address::from(*address))
-                .ok_or(Reason::Unreachable(std::io::ErrorKind::NotFound))
+                .ok_or(CloseReason::Unreachable(std::io::ErrorKind::NotFound))
         }
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use embar_mux::{Conn, Reason, Standing};
+use embar_mux::{CloseReason, Connection, ConnectionState};
 
 use super::keeper::Keeper;
 use super::metrics::{Counted, Journal, NodeTally};
@@ -62,9 +62,9 @@ impl Node {
     /// How good a choice it is for a command that any node can execute: the lower, the better.
     pub fn distance(&self) -> u8 {
         let link = self.link(0);
-        match link.current().map(|conn| conn.standing()) {
-            Some(Standing::Open) => 0,
-            Some(Standing::Connecting) => 1,
+        match link.current().map(|conn| conn.state()) {
+            Some(ConnectionState::Open) => 0,
+            Some(ConnectionState::Connecting) => 1,
             _ if link.is_backing_off() => 3,
             _ => 2,
         }
@@ -75,7 +75,7 @@ impl Node {
 pub(crate) struct Link {
     pub endpoint: Endpoint,
     pub journal: Journal,
-    conn: ArcSwapOption<Conn>,
+    conn: ArcSwapOption<Connection>,
     keeper: Weak<Keeper>,
     /// It is for one caller alone, whose commands may take as long as they like.
     pub is_dedicated: bool,
@@ -94,7 +94,7 @@ struct State {
     not_before: Option<Instant>,
     /// Those who wait for a connection.
     waiting: Vec<std::task::Waker>,
-    last: Option<Reason>,
+    last: Option<CloseReason>,
 }
 
 impl State {
@@ -134,9 +134,9 @@ impl Link {
     /// A connection that takes commands, now or as soon as it stands. Otherwise the task is woken
     /// when there is one, or when there may never be.
     #[inline]
-    pub fn poll_conn(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Conn>> {
+    pub fn poll_conn(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
         match &*self.conn.load() {
-            Some(conn) if conn.standing() != Standing::Closed => Poll::Ready(Arc::clone(conn)),
+            Some(conn) if conn.state() != ConnectionState::Closed => Poll::Ready(Arc::clone(conn)),
             _ => self.poll_new(cx),
         }
     }
@@ -145,28 +145,28 @@ impl Link {
     /// at any time, also when nobody waits for it any more; what was not given to any certainly does
     /// not.
     #[cold]
-    pub fn poll_open(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Conn>> {
+    pub fn poll_open(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
         loop {
             let Poll::Ready(conn) = self.poll_conn(cx) else {
                 return Poll::Pending;
             };
             let mut state = self.state();
-            match conn.standing() {
-                Standing::Open => return Poll::Ready(conn),
-                Standing::Connecting => {
+            match conn.state() {
+                ConnectionState::Open => return Poll::Ready(conn),
+                ConnectionState::Connecting => {
                     state.wait(cx);
                     return Poll::Pending;
                 }
-                Standing::Closed => {}
+                ConnectionState::Closed => {}
             }
         }
     }
 
     #[cold]
-    fn poll_new(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Conn>> {
+    fn poll_new(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
         let mut state = self.state();
         if let Some(conn) = &*self.conn.load()
-            && conn.standing() != Standing::Closed
+            && conn.state() != ConnectionState::Closed
         {
             return Poll::Ready(Arc::clone(conn));
         }
@@ -196,12 +196,12 @@ impl Link {
     /// Whether a command would probably be answered: there is a connection, or nothing speaks against
     /// one. If not, it is tried to make one, so that this is found out.
     pub fn seems_alive(self: &Arc<Self>) -> bool {
-        let standing = self.conn.load().as_ref().map(|conn| conn.standing());
+        let standing = self.conn.load().as_ref().map(|conn| conn.state());
         match standing {
-            Some(Standing::Open) => true,
-            Some(Standing::Connecting) => self.failures() == 0,
+            Some(ConnectionState::Open) => true,
+            Some(ConnectionState::Connecting) => self.failures() == 0,
             None if self.failures() == 0 => !self.is_retired(),
-            Some(Standing::Closed) | None => {
+            Some(ConnectionState::Closed) | None => {
                 self.want(self.state());
                 false
             }
@@ -209,7 +209,7 @@ impl Link {
     }
 
     /// The keeper has one, or found out why there is none.
-    pub fn set(&self, outcome: Result<Conn, Reason>) {
+    pub fn set(&self, outcome: Result<Connection, CloseReason>) {
         if let Err(reason) = &outcome {
             self.journal.failed(&self.endpoint, reason, self.failures());
         }
@@ -233,7 +233,7 @@ impl Link {
     }
 
     /// The connection is over; it stood, or never came to that.
-    pub fn went_down(&self, reason: &Reason, stood: bool) {
+    pub fn went_down(&self, reason: &CloseReason, stood: bool) {
         if stood {
             self.journal.down(&self.endpoint, reason);
         } else {
@@ -250,7 +250,7 @@ impl Link {
         }
     }
 
-    fn note_failure(&self, state: &mut State, reason: Reason) {
+    fn note_failure(&self, state: &mut State, reason: CloseReason) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
         state.last = Some(reason);
         let keeper = self.keeper.upgrade();
@@ -266,7 +266,7 @@ impl Link {
     /// Whether there is a connection that is not over. If so, those who wait for one are told.
     pub fn is_up(&self) -> bool {
         let conn = self.current();
-        let up = conn.is_some_and(|conn| conn.standing() != Standing::Closed);
+        let up = conn.is_some_and(|conn| conn.state() != ConnectionState::Closed);
         if up {
             let mut state = self.state();
             state.wanted = false;
@@ -292,13 +292,13 @@ impl Link {
     }
 
     /// What went wrong last.
-    pub fn last_failure(&self) -> Option<Reason> {
+    pub fn last_failure(&self) -> Option<CloseReason> {
         self.state().last.clone()
     }
 
     /// It will never be connected again. Gives its connection away: those who got it before may
     /// still use it.
-    fn retire(&self) -> Option<Arc<Conn>> {
+    fn retire(&self) -> Option<Arc<Connection>> {
         self.retired.store(true, Ordering::Release);
         let mut state = self.state();
         state.retired = true;
@@ -308,7 +308,7 @@ impl Link {
     }
 
     /// The connection, in whatever state.
-    pub fn current(&self) -> Option<Arc<Conn>> {
+    pub fn current(&self) -> Option<Arc<Connection>> {
         self.conn.load_full()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use embar_mux::{Call, CallError, Conn, Reason, SubmitError, block_on};
+use embar_mux::{Call, CallError, CloseReason, Connection, SubmitError, block_on};
 use tracing::Span;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 
@@ -69,7 +69,7 @@ struct Slow {
     nap: Option<Nap>,
     why: String,
     /// Why nobody knows whether it was executed when it was sent before.
-    unknown: Option<Reason>,
+    unknown: Option<CloseReason>,
     span: Span,
 }
 
@@ -279,7 +279,7 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
     #[inline]
     fn submit(
         &self,
-        conn: &Conn,
+        conn: &Connection,
         asking: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Call, SubmitError>> {
@@ -355,13 +355,13 @@ impl<C: Command + Unpin, R, W: Reader<R> + Unpin> Request<'_, C, R, W> {
         match outcome {
             Ok(Answer::Result(result)) => Poll::Ready(result),
             Ok(Answer::Elsewhere(error)) => self.elsewhere(error, link, cx),
-            Err(CallError::NotSent(Reason::Closed)) if self.client.keeper.is_over() => {
+            Err(CallError::NotSent(CloseReason::Closed)) if self.client.keeper.is_over() => {
                 Poll::Ready(Err(Error::Closed))
             }
             Err(CallError::NotSent(reason)) => self.again(Cause::NotSent, &reason.to_string(), cx),
             // What cannot be read once cannot be read again, and would disturb others again.
             Err(CallError::Unknown(reason))
-                if self.retry && !matches!(reason, Reason::BadReply(_)) =>
+                if self.retry && !matches!(reason, CloseReason::BadReply(_)) =>
             {
                 let why = reason.to_string();
                 self.slow().unknown = Some(reason);

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Weak};
 
-use embar_mux::{BadReply, Framing, Greeting, Kind, Meters, Part, Protocol, Reason};
+use embar_mux::{BadReply, CloseReason, FrameKind, Framing, Greeting, Meters, Part, Protocol};
 use embar_transport::tls::TlsError;
 
 use super::feed::Feed;
 use super::node::Link;
 use crate::config::{Config, ProtocolVersion};
-use crate::resp::{ErrorKind, Framer, Limits, Out, View, bulk_len, header_len, parse};
+use crate::resp::{ErrorKind, Framer, Out, ReplyLimits, View, bulk_len, header_len, parse};
 use crate::tls::explain;
 
 /// The Redis protocol on one connection.
@@ -69,9 +69,9 @@ impl Speaker {
             ProtocolVersion::Resp2 => (second, None),
             ProtocolVersion::Resp3 => (third, Some(second)),
         };
-        let limits = Limits {
+        let limits = ReplyLimits {
             max_reply_bytes: config.max_reply_bytes,
-            ..Limits::default()
+            ..ReplyLimits::default()
         };
         Self {
             framer: Framer::new(limits),
@@ -110,7 +110,7 @@ impl Speaker {
             }
             out.finish();
         }
-        Greeting::Say {
+        Greeting::Send {
             bytes,
             replies: self.greeting.len() as u32,
         }
@@ -147,7 +147,7 @@ impl Framing for Speaker {
         let mut part = self.framer.advance(bytes)?;
         if self.hears {
             // In version 2 messages look like replies, and in both errors do.
-            part.kind = Kind::Push;
+            part.kind = FrameKind::Push;
         }
         Ok(part)
     }
@@ -197,7 +197,7 @@ impl Protocol for Speaker {
         }
     }
 
-    fn closed(&mut self, reason: &Reason) {
+    fn closed(&mut self, reason: &CloseReason) {
         if let Some(link) = self.link.upgrade() {
             link.went_down(reason, self.stood);
         }

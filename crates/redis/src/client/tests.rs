@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use embar_mux::{Conn, block_on};
+use embar_mux::{Connection, block_on};
 use embar_redis_servers::{Options, Server};
 
 use super::keeper::Keeper;
@@ -218,7 +218,7 @@ fn a_connection_of_a_node_that_left_is_not_closed_while_somebody_may_use_it() {
     until_closed(&watch);
 }
 
-fn until_closed(conn: &Weak<Conn>) {
+fn until_closed(conn: &Weak<Connection>) {
     let begin = Instant::now();
     while conn.strong_count() > 0 {
         assert!(begin.elapsed() < LONG, "it is never closed");

@@ -1,6 +1,6 @@
 //! Finds where replies end.
 
-use embar_mux::{BadReply, Framing, Kind, Part};
+use embar_mux::{BadReply, FrameKind, Framing, Part};
 use memchr::memchr;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 
 /// What one reply may be at most. A server that exceeds it loses its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ReplyLimits {
     /// Bytes of a reply, its framing included. A string that is announced as longer is refused
     /// before its bytes come. By default 512 MiB, the longest string of Redis, and a MiB more.
     pub max_reply_bytes: usize,
@@ -24,7 +24,7 @@ pub struct Limits {
     pub max_elements: u64,
 }
 
-impl Default for Limits {
+impl Default for ReplyLimits {
     fn default() -> Self {
         Self {
             max_reply_bytes: 513 << 20,
@@ -41,9 +41,9 @@ impl Default for Limits {
 /// a first line that was cut. Attributes (`|`) are part of the reply that they precede.
 #[derive(Debug)]
 pub struct Framer {
-    limits: Limits,
+    limits: ReplyLimits,
     /// What the frame that is being received is.
-    kind: Kind,
+    kind: FrameKind,
     /// Bytes of it that were taken by earlier calls.
     before: usize,
     /// What the next byte belongs to.
@@ -99,8 +99,8 @@ impl Framing for Framer {
         if self.before == 0 {
             self.attributes_end = 0;
             self.kind = match bytes.first() {
-                Some(b'>') => Kind::Push,
-                _ => Kind::Reply,
+                Some(b'>') => FrameKind::Push,
+                _ => FrameKind::Reply,
             };
         }
         let mut at = 0;
@@ -132,13 +132,13 @@ impl Framing for Framer {
 impl Framer {
     /// A framer at the beginning of a stream.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ReplyLimits) -> Self {
         Self {
-            limits: Limits {
+            limits: ReplyLimits {
                 max_depth: limits.max_depth.min(MAX_DEPTH),
                 ..limits
             },
-            kind: Kind::Reply,
+            kind: FrameKind::Reply,
             before: 0,
             state: State::Head,
             attributes_end: 0,

@@ -1,15 +1,17 @@
 //! What holds for all bytes, whoever sent them.
 
-use embar_mux::{BadReply, Framing, Kind};
-use embar_redis::resp::{Framer, FromReply, Limits, MAX_DEPTH, ServerError, Value, View, parse};
+use embar_mux::{BadReply, FrameKind, Framing};
+use embar_redis::resp::{
+    Framer, FromReply, MAX_DEPTH, ReplyLimits, ServerError, Value, View, parse,
+};
 
 /// The ends of the frames in `bytes` when they come in pieces, and whether what followed the last
 /// one was refused. Every promise of [`Framing`] is checked.
 pub fn ends(
     bytes: &[u8],
     piece: usize,
-    limits: Limits,
-) -> (Vec<(usize, Kind)>, Result<(), BadReply>) {
+    limits: ReplyLimits,
+) -> (Vec<(usize, FrameKind)>, Result<(), BadReply>) {
     let mut framer = Framer::new(limits);
     let mut ends = Vec::new();
     let mut at = 0;
@@ -34,11 +36,11 @@ pub fn ends(
 
 /// All that can be said about any bytes.
 pub fn check(bytes: &[u8], piece: usize) {
-    let limits = Limits {
+    let limits = ReplyLimits {
         max_depth: MAX_DEPTH,
         max_line_bytes: usize::MAX,
         max_elements: u64::MAX,
-        ..Limits::default()
+        ..ReplyLimits::default()
     };
     let (whole, result) = ends(bytes, usize::MAX, limits);
     assert_eq!(ends(bytes, piece, limits), (whole.clone(), result));
@@ -48,7 +50,7 @@ pub fn check(bytes: &[u8], piece: usize) {
         // The framer does not look into numbers, so the parser may still refuse them.
         if let Ok((view, len)) = parse(&bytes[at..end]) {
             assert_eq!(len, end - at);
-            assert_eq!(matches!(view, View::Push(_)), kind == Kind::Push);
+            assert_eq!(matches!(view, View::Push(_)), kind == FrameKind::Push);
             consume(view);
         }
         let _ = parse(&bytes[at..end - 1]).expect_err("a part of a frame is no frame");

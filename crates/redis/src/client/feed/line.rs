@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use embar_mux::Conn;
+use embar_mux::Connection;
 
 use crate::config::Endpoint;
 use crate::pubsub::Kind;
@@ -13,7 +13,7 @@ pub(super) struct Line {
     pub endpoint: Endpoint,
     pub number: u64,
     /// `None` while it is being opened.
-    conn: Option<Conn>,
+    conn: Option<Connection>,
     /// What it was asked, in order.
     asked: VecDeque<Request>,
     /// Subscriptions that are to be ended there as soon as there is room to say so.
@@ -40,7 +40,7 @@ impl Line {
         }
     }
 
-    pub fn opened(&mut self, conn: Conn) {
+    pub fn opened(&mut self, conn: Connection) {
         self.conn = Some(conn);
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use embar_mux::{Meters, Reason};
+use embar_mux::{CloseReason, Meters};
 
 use super::{Cause, NodeMetrics};
 use crate::config::Endpoint;
@@ -138,7 +138,7 @@ impl Journal {
     }
 
     /// It could not be made, after so many others in a row that could not.
-    pub fn failed(&self, node: &Endpoint, reason: &Reason, before: u32) {
+    pub fn failed(&self, node: &Endpoint, reason: &CloseReason, before: u32) {
         self.node.connects_failed.add(1);
         let took = self.took();
         // Said once, as it is tried again and again.
@@ -150,9 +150,9 @@ impl Journal {
     }
 
     /// It stood, and is over.
-    pub fn down(&self, node: &Endpoint, reason: &Reason) {
+    pub fn down(&self, node: &Endpoint, reason: &CloseReason) {
         match reason {
-            Reason::Closed => tracing::debug!(%node, "connection closed"),
+            CloseReason::Closed => tracing::debug!(%node, "connection closed"),
             _ => tracing::warn!(%node, %reason, "connection lost"),
         }
     }

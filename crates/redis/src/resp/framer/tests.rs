@@ -3,7 +3,7 @@
 use super::*;
 
 /// Small limits, so that tests can exceed them.
-const SMALL: Limits = Limits {
+const SMALL: ReplyLimits = ReplyLimits {
     max_reply_bytes: 100,
     max_depth: 3,
     max_line_bytes: 20,
@@ -11,7 +11,7 @@ const SMALL: Limits = Limits {
 };
 
 /// Where the first frame ends, fed in pieces of every size: the answer may not depend on them.
-fn first(bytes: &str, limits: Limits) -> Result<Option<(usize, Kind)>, &'static str> {
+fn first(bytes: &str, limits: ReplyLimits) -> Result<Option<(usize, FrameKind)>, &'static str> {
     let bytes = bytes.as_bytes();
     let in_pieces = |size| {
         let mut framer = Framer::new(limits);
@@ -77,7 +77,7 @@ const EVERY_TYPE: [&str; 34] = [
 #[test]
 fn every_type_ends_where_it_ends() {
     for frame in EVERY_TYPE {
-        let wanted = Ok(Some((frame.len(), Kind::Reply)));
+        let wanted = Ok(Some((frame.len(), FrameKind::Reply)));
         assert_eq!(first(frame, SMALL), wanted, "{frame}");
         // What follows is not looked at.
         assert_eq!(first(&format!("{frame}\0"), SMALL), wanted, "{frame}");
@@ -94,7 +94,7 @@ fn every_type_ends_where_it_ends() {
 #[test]
 fn pushes_are_told_apart_from_their_first_byte() {
     let push = ">2\r\n+message\r\n*1\r\n:1\r\n";
-    assert_eq!(first(push, SMALL), Ok(Some((push.len(), Kind::Push))));
+    assert_eq!(first(push, SMALL), Ok(Some((push.len(), FrameKind::Push))));
     let mut framer = Framer::new(SMALL);
     let bytes = format!("{push}+OK\r\n{push}");
     let (mut at, mut kinds) = (0, Vec::new());
@@ -103,9 +103,9 @@ fn pushes_are_told_apart_from_their_first_byte() {
         at += part.taken;
         kinds.push(part.kind);
     }
-    let mut wanted = vec![Kind::Push; push.len()];
-    wanted.extend([Kind::Reply; 5]);
-    wanted.extend(vec![Kind::Push; push.len()]);
+    let mut wanted = vec![FrameKind::Push; push.len()];
+    wanted.extend([FrameKind::Reply; 5]);
+    wanted.extend(vec![FrameKind::Push; push.len()]);
     assert_eq!(kinds, wanted);
 }
 
@@ -118,7 +118,7 @@ fn one_call_goes_to_the_end_of_one_frame() {
         let part = framer.advance(rest).expect("RESP");
         let wanted = Part {
             taken: frame.len(),
-            kind: Kind::Reply,
+            kind: FrameKind::Reply,
             complete: true,
         };
         assert_eq!(part, wanted);
@@ -185,13 +185,13 @@ fn hostile_lengths_are_refused_before_their_bytes() {
     let chunks = "$?\r\n".to_owned() + &";9\r\n123456789\r\n".repeat(7);
     assert_eq!(refused(&chunks), TOO_LONG);
     let fits = format!("$93\r\n{}\r\n", "x".repeat(93));
-    assert_eq!(first(&fits, SMALL), Ok(Some((100, Kind::Reply))));
+    assert_eq!(first(&fits, SMALL), Ok(Some((100, FrameKind::Reply))));
 }
 
 #[test]
 fn lines_have_a_limit() {
     let fits = format!("+{}\r\n", "x".repeat(17));
-    assert_eq!(first(&fits, SMALL), Ok(Some((20, Kind::Reply))));
+    assert_eq!(first(&fits, SMALL), Ok(Some((20, FrameKind::Reply))));
     assert_eq!(refused(&format!("+{}\r\n", "x".repeat(18))), LONG_LINE);
     assert_eq!(refused(&format!("-{}", "x".repeat(20))), LONG_LINE);
 }
@@ -199,13 +199,13 @@ fn lines_have_a_limit() {
 #[test]
 fn depth_has_a_limit() {
     let nested = |depth| "*1\r\n".repeat(depth) + ":1\r\n";
-    assert_eq!(first(&nested(3), SMALL), Ok(Some((16, Kind::Reply))));
+    assert_eq!(first(&nested(3), SMALL), Ok(Some((16, FrameKind::Reply))));
     assert!(refused(&nested(4)).contains("deeper"));
     assert!(refused("*1\r\n*1\r\n*1\r\n$?\r\n").contains("deeper"));
     assert!(refused("*?\r\n|1\r\n%?\r\n~?\r\n").contains("deeper"));
-    let deep = Limits {
+    let deep = ReplyLimits {
         max_depth: usize::MAX,
-        ..Limits::default()
+        ..ReplyLimits::default()
     };
     assert!(first(&nested(MAX_DEPTH), deep).is_ok());
     assert!(first(&nested(MAX_DEPTH + 1), deep).is_err());

@@ -1,8 +1,8 @@
-//! An encrypted line: a channel stands between it and the reactor.
+//! Encrypted connections: a TLS channel stands between the connection and the reactor.
 //!
-//! What the ring holds is encrypted in pieces and counts as written from then on, as nobody can
-//! tell which plaintext is in the ciphertext that the kernel took: so nothing that may have left is
-//! ever told to be "not sent".
+//! The channel encrypts what the ring holds in pieces. A piece counts as sent once it is encrypted,
+//! because nothing tells which plaintext is in the ciphertext that the kernel took. So a command that
+//! may have left never counts as "not sent".
 
 use std::io;
 use std::task::Waker;
@@ -10,18 +10,18 @@ use std::task::Waker;
 use embar_transport::tls::{Channel, TlsError, TlsFault, Turn};
 use embar_transport::{Epoll, Reactor, RecvBuf, SendBuf};
 
-use super::{Line, READ_BYTES, State};
-use crate::error::Reason;
+use super::{ConnectionDriver, READ_BYTES, State};
+use crate::error::CloseReason;
 use crate::protocol::Protocol;
 
-/// What a line is encrypted by.
-pub(crate) struct Secure {
+/// Encrypts one connection.
+pub(crate) struct Encryption {
     channel: Channel,
-    /// There is a connection that can be encrypted.
+    /// The socket is connected.
     begun: bool,
 }
 
-impl Secure {
+impl Encryption {
     pub fn new(channel: Channel) -> Self {
         Self {
             channel,
@@ -29,13 +29,13 @@ impl Secure {
         }
     }
 
-    /// The connection stands: the ends may agree on how to encrypt.
+    /// The socket is connected: the handshake may begin.
     pub fn begin(&mut self) {
         self.begun = true;
         self.receive(vec![0; READ_BYTES]);
     }
 
-    /// Wants plaintext in all of `bytes`.
+    /// Asks the channel for plaintext in all of `bytes`.
     pub fn receive(&mut self, bytes: Vec<u8>) {
         let len = bytes.len();
         self.channel.receive(RecvBuf::heap(bytes, 0..len));
@@ -45,50 +45,56 @@ impl Secure {
         self.channel.send(plaintext);
     }
 
-    /// The reactor received ciphertext.
+    /// The reactor has received ciphertext.
     pub fn arrived(&mut self, buf: RecvBuf, result: &io::Result<usize>) {
         self.channel.arrived(buf, result);
     }
 
-    /// The reactor sent ciphertext.
+    /// The reactor has sent ciphertext.
     pub fn sent(&mut self, buf: SendBuf, result: &io::Result<()>) {
         self.channel.sent(buf, result);
     }
 
-    /// What was to be sent; as much of it as was encrypted counts as sent.
+    /// The plaintext that was to be sent; as much of it as was encrypted counts as sent.
     pub fn take_back(&mut self) -> Option<SendBuf> {
         self.channel.take_all().1
     }
 
-    /// The connection stands, and the peer has not answered yet.
+    /// The socket is connected, and the peer has not completed the handshake.
     fn is_unanswered(&self) -> bool {
         self.begun && self.channel.is_handshaking()
     }
 }
 
-impl<P: Protocol> Line<P> {
-    /// Goes as far as it can: after everything that happened to an encrypted line. True: the ring
-    /// holds more, for the next turn.
-    pub(super) fn flush_secure(&mut self, reactor: &mut Epoll, wakers: &mut Vec<Waker>) -> bool {
+impl<P: Protocol> ConnectionDriver<P> {
+    /// Takes an encrypted connection as far as it can go; the driver calls this after each of its
+    /// events. True when the ring holds more, for the next turn.
+    pub(super) fn flush_encrypted(&mut self, reactor: &mut Epoll, wakers: &mut Vec<Waker>) -> bool {
         loop {
             let more = self.flush_ring(reactor);
-            let Some(secure) = self.secure.as_mut().filter(|secure| secure.begun) else {
+            let Some(encryption) = self
+                .encryption
+                .as_mut()
+                .filter(|encryption| encryption.begun)
+            else {
                 return more;
             };
             if matches!(self.state, State::Ending(_)) {
                 return more;
             }
-            let turn = secure.channel.turn();
-            let is_ready = !secure.channel.is_handshaking();
+            let turn = encryption.channel.turn();
+            let is_ready = !encryption.channel.is_handshaking();
             match turn {
-                Turn::Received(buf, result) => self.got(reactor, buf, &result, wakers),
-                // Why it ended the connection is still to be read, if it says so.
-                Turn::Sent(buf, Err(_)) if self.heard_nothing() => {
+                Turn::Received(buf, result) => {
+                    self.plaintext_received(reactor, buf, &result, wakers)
+                }
+                // The peer may have said why it closed the connection: read on.
+                Turn::Sent(buf, Err(_)) if self.has_received_nothing() => {
                     self.was_sent(reactor, buf, &Ok(()));
                 }
                 Turn::Sent(buf, result) => self.was_sent(reactor, buf, &result),
                 Turn::Failed(error) => self.fail(reactor, error),
-                // Nobody asks for it.
+                // The driver never asks for it.
                 Turn::Shutdown => {}
                 Turn::Wait { send, receive } => {
                     if let Some(token) = self.token {
@@ -106,33 +112,33 @@ impl<P: Protocol> Line<P> {
 
     /// Connecting took too long.
     pub(super) fn too_late(&mut self, reactor: &mut Epoll) {
-        match &self.secure {
-            Some(secure) if secure.is_unanswered() => {
+        match &self.encryption {
+            Some(encryption) if encryption.is_unanswered() => {
                 let text = "the server does not answer";
                 self.fail(reactor, TlsError::new(TlsFault::Unanswered, text));
             }
-            _ => self.end(reactor, Reason::ConnectTimeout),
+            _ => self.end(reactor, CloseReason::ConnectTimeout),
         }
     }
 
-    /// The kernel has no use for the connection any more.
+    /// The kernel reports that the connection is broken, or that the peer closed it.
     #[cold]
     pub(super) fn lost(&mut self, reactor: &mut Epoll, kind: io::ErrorKind) {
-        if self.heard_nothing() {
-            // As servers do that want encryption, or none, or a certificate.
+        if self.has_received_nothing() {
+            // Servers do this that want encryption, or none, or a certificate.
             let text = "the server ended the connection before it said anything";
             return self.fail(reactor, TlsError::new(TlsFault::Cut, text));
         }
-        self.end(reactor, Reason::Io(kind));
+        self.end(reactor, CloseReason::Io(kind));
     }
 
     fn fail(&mut self, reactor: &mut Epoll, error: TlsError) {
         let text = self.protocol.explain(&error);
-        self.end(reactor, Reason::Tls(TlsError { text, ..error }));
+        self.end(reactor, CloseReason::Tls(TlsError { text, ..error }));
     }
 
-    /// Whether the peer has not begun to answer the greeting.
-    fn heard_nothing(&self) -> bool {
+    /// Whether nothing of an answer to the greeting has come.
+    fn has_received_nothing(&self) -> bool {
         match &self.state {
             State::Connecting => true,
             State::Greeting { reply, .. } => reply.is_empty(),

@@ -1,4 +1,5 @@
-//! One connection, as its driver sees it: bytes in, replies to their slots; spans of the ring out.
+//! One connection, as its driver sees it: received bytes become replies in their slots, and spans of
+//! the send ring go out.
 
 use std::io;
 use std::sync::Arc;
@@ -8,100 +9,104 @@ use std::task::Waker;
 use embar_transport::buffer::Head;
 use embar_transport::{Body, DirectSend, Epoll, Reactor, RecvBuf, SendBuf, Store, Token};
 
-use crate::conn::{Large, Shared, Standing};
-use crate::direct::Tallied;
-use crate::error::{CallError, Reason};
-use crate::framing::Kind;
+use crate::error::{CallError, CloseReason};
+use crate::framing::FrameKind;
 use crate::profile::{self, Stage, Timing};
 use crate::protocol::{Greeting, Protocol};
-pub(crate) use secure::Secure;
+use crate::shared::{CallerWriteCounts, ConnectionState, LargeCommand, Shared};
+pub(crate) use encryption::Encryption;
 
-mod secure;
+mod encryption;
 
-/// Bytes received at once.
+/// Most bytes of one receive.
 const READ_BYTES: usize = 64 << 10;
-/// Writes to one connection before others have their turn.
+/// Writes to one connection before the driver turns to others.
 const WRITES_PER_TURN: usize = 4;
 /// Memory that a connection keeps for the next push, bytes.
 const KEPT_PUSH_BYTES: usize = 64 << 10;
 
 enum State {
     Connecting,
-    /// The answer to the greeting, and how many frames of it are to come.
+    /// The driver has sent a step of the greeting.
     Greeting {
+        /// What came of the answer.
         reply: Vec<u8>,
+        /// Frames of the answer that are to come.
         frames: u32,
     },
     Open,
-    /// It is cut, and what is out comes back.
-    Ending(Reason),
+    /// The socket is closed, and the reactor gives back the buffers that it has.
+    Ending(CloseReason),
 }
 
-/// See the module.
-pub(crate) struct Line<P> {
+/// Drives one connection.
+pub(crate) struct ConnectionDriver<P> {
     pub shared: Arc<Shared>,
-    /// `None` if not even a socket could be made.
+    /// `None` if the system could not even make a socket.
     pub token: Option<Token>,
     protocol: P,
-    /// What stands between the line and the reactor, if it is encrypted.
-    secure: Option<Secure>,
+    /// Encrypts what goes to the reactor, if the connection is encrypted.
+    encryption: Option<Encryption>,
     state: State,
-    /// `None` if what is sent must be encrypted before.
+    /// Sends without the reactor; `None` if the connection is encrypted.
     direct: Option<DirectSend>,
-    /// What callers wrote themselves, as far as it is counted.
-    tallied: Tallied,
-    /// It is over, and no caller can write any more.
-    silenced: bool,
-    /// A send is out.
+    /// What callers sent by themselves, as far as the meters have it.
+    caller_writes: CallerWriteCounts,
+    /// The connection is over, and no caller can send on it any more.
+    callers_stopped: bool,
+    /// The reactor has a send buffer of this connection.
     sending: bool,
-    /// What it sends, if that does not come from the ring.
-    large: Option<Large>,
-    /// The ticket whose reply is due.
-    next: u32,
-    /// The ticket after those that were sent.
-    written: u32,
-    /// Bytes of commands that were written, and of those that were answered.
-    sent: u64,
-    answered: u64,
-    last_heard: u64,
-    /// When connecting and greeting must be over.
-    connected_by: u64,
+    /// The large command in that buffer, if it holds one.
+    large: Option<LargeCommand>,
+    /// The ticket whose reply comes next.
+    next_reply: u32,
+    /// The ticket behind the last command that was sent.
+    sent_ticket: u32,
+    /// Bytes of commands that the driver sent.
+    sent_bytes: u64,
+    /// Bytes of commands whose reply has come.
+    answered_bytes: u64,
+    /// When bytes came last, in nanoseconds of `clock::now`.
+    last_received: u64,
+    /// When connecting and greeting must be over, likewise.
+    connect_deadline: u64,
+    /// What came of a push that is not complete.
     push: Vec<u8>,
 }
 
-impl<P: Protocol> Line<P> {
+impl<P: Protocol> ConnectionDriver<P> {
     pub fn new(
         shared: Arc<Shared>,
         token: Option<Token>,
-        secure: Option<Secure>,
+        encryption: Option<Encryption>,
         protocol: P,
         now: u64,
     ) -> Self {
-        let patience = nanos(shared.limits.connect_timeout);
+        let connect_timeout = nanos(shared.limits.connect_timeout);
         Self {
             shared,
             token,
             protocol,
-            secure,
+            encryption,
             state: State::Connecting,
             direct: None,
-            tallied: Tallied::default(),
-            silenced: false,
+            caller_writes: CallerWriteCounts::default(),
+            callers_stopped: false,
             sending: false,
             large: None,
-            next: 0,
-            written: 0,
-            sent: 0,
-            answered: 0,
-            last_heard: now,
-            connected_by: now.saturating_add(patience),
+            next_reply: 0,
+            sent_ticket: 0,
+            sent_bytes: 0,
+            answered_bytes: 0,
+            last_received: now,
+            connect_deadline: now.saturating_add(connect_timeout),
             push: Vec::new(),
         }
     }
 
     pub fn connected(&mut self, reactor: &mut Epoll, result: io::Result<()>) {
         if let Err(error) = result {
-            return self.end(reactor, Reason::Unreachable(error.kind()));
+            return self.end(reactor, CloseReason::Unreachable(error.kind()));
         }
         if !matches!(self.state, State::Connecting) {
             return;
@@ -109,8 +114,8 @@ impl<P: Protocol> Line<P> {
         let Some(token) = self.token else {
             return;
         };
-        if let Some(secure) = &mut self.secure {
-            return secure.begin();
+        if let Some(encryption) = &mut self.encryption {
+            return encryption.begin();
         }
         self.direct = reactor.direct(token);
         let buf = RecvBuf::heap(vec![0; READ_BYTES], 0..READ_BYTES);
@@ -120,7 +125,7 @@ impl<P: Protocol> Line<P> {
 
     fn greet(&mut self, reactor: &mut Epoll, reply: Option<&[u8]>) {
         match self.protocol.greet(reply) {
-            Ok(Greeting::Say { bytes, replies }) => {
+            Ok(Greeting::Send { bytes, replies }) => {
                 assert!(replies > 0, "a greeting is answered");
                 self.state = State::Greeting {
                     reply: Vec::new(),
@@ -130,17 +135,17 @@ impl<P: Protocol> Line<P> {
             }
             Ok(Greeting::Done) => {
                 self.state = State::Open;
-                self.shared.set_standing(Standing::Open);
+                self.shared.set_state(ConnectionState::Open);
                 if let Some(direct) = self.direct.clone() {
                     let _once = self.shared.direct.set(direct);
                 }
                 self.protocol.opened();
             }
-            Err(words) => self.end(reactor, Reason::Refused(words)),
+            Err(words) => self.end(reactor, CloseReason::Refused(words)),
         }
     }
 
-    /// The reactor is done with a receive. Those to wake are added to `wakers`.
+    /// The reactor is done with a receive. It adds the callers to wake to `wakers`.
     pub fn received(
         &mut self,
         reactor: &mut Epoll,
@@ -152,16 +157,16 @@ impl<P: Protocol> Line<P> {
         if matches!(self.state, State::Ending(_)) {
             return;
         }
-        self.last_heard = now;
-        match &mut self.secure {
-            Some(secure) => secure.arrived(buf, result),
-            None => self.got(reactor, buf, result, wakers),
+        self.last_received = now;
+        match &mut self.encryption {
+            Some(encryption) => encryption.arrived(buf, result),
+            None => self.plaintext_received(reactor, buf, result, wakers),
         }
     }
 
-    /// What the server said has arrived here, or the end of it.
+    /// Plaintext has arrived, or the end of it.
     #[inline]
-    fn got(
+    fn plaintext_received(
         &mut self,
         reactor: &mut Epoll,
         buf: RecvBuf,
@@ -174,20 +179,20 @@ impl<P: Protocol> Line<P> {
             Err(error) => return self.lost(reactor, error.kind()),
         };
         self.count_callers();
-        let counters = &self.shared.counters;
-        counters.reads.add(1);
+        let meters = &self.shared.meters;
+        meters.reads.add(1);
         profile::count(Stage::Receive, 1);
-        counters.bytes_received.add(count as u64);
+        meters.bytes_received.add(count as u64);
         let Store::Heap(bytes) = buf.into_store() else {
-            unreachable!("it was received into private memory");
+            unreachable!("this receive had private memory");
         };
         if let Err(reason) = self.absorb(reactor, &bytes[..count], wakers) {
             return self.end(reactor, reason);
         }
         if !matches!(self.state, State::Ending(_)) {
             let len = bytes.len();
-            match (&mut self.secure, self.token) {
-                (Some(secure), _) => secure.receive(bytes),
+            match (&mut self.encryption, self.token) {
+                (Some(encryption), _) => encryption.receive(bytes),
                 (None, Some(token)) => reactor.recv(token, RecvBuf::heap(bytes, 0..len)),
                 (None, None) => {}
             }
@@ -199,7 +204,7 @@ impl<P: Protocol> Line<P> {
         reactor: &mut Epoll,
         mut bytes: &[u8],
         wakers: &mut Vec<Waker>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), CloseReason> {
         while let State::Greeting { .. } | State::Connecting = self.state {
             if bytes.is_empty() {
                 return Ok(());
@@ -209,13 +214,13 @@ impl<P: Protocol> Line<P> {
         if matches!(self.state, State::Ending(_)) {
             return Ok(());
         }
-        let before = self.next;
+        let before = self.next_reply;
         let timing = Timing::start();
         let result = self.absorb_replies(bytes, wakers);
-        let count = self.next.wrapping_sub(before);
+        let count = self.next_reply.wrapping_sub(before);
         timing.stop(Stage::Parse, count.into());
         if count > 0 {
-            self.shared.counters.read_together(count.into());
+            self.shared.meters.replies_read(count.into());
             self.shared.leave(count as usize);
         }
         result
@@ -225,18 +230,20 @@ impl<P: Protocol> Line<P> {
         &mut self,
         reactor: &mut Epoll,
         bytes: &'b [u8],
-    ) -> Result<&'b [u8], Reason> {
+    ) -> Result<&'b [u8], CloseReason> {
         let part = self.protocol.advance(bytes);
-        let part = part.map_err(|bad| Reason::BadReply(bad.what))?;
+        let part = part.map_err(|bad| CloseReason::BadReply(bad.what))?;
         let (bytes, rest) = bytes.split_at(part.taken);
         let max = self.shared.limits.max_reply_bytes;
         match (&mut self.state, part.kind) {
-            (State::Greeting { .. }, Kind::Reply) if self.sending => {
-                return Err(Reason::BadReply("an answer before its question"));
+            (State::Greeting { .. }, FrameKind::Reply) if self.sending => {
+                return Err(CloseReason::BadReply("an answer before its question"));
             }
-            (State::Greeting { reply, frames }, Kind::Reply) => {
+            (State::Greeting { reply, frames }, FrameKind::Reply) => {
                 if reply.len() + bytes.len() > max {
-                    return Err(Reason::BadReply("the answer to the greeting is too long"));
+                    return Err(CloseReason::BadReply(
+                        "the answer to the greeting is too long",
+                    ));
                 }
                 reply.extend_from_slice(bytes);
                 *frames -= u32::from(part.complete);
@@ -245,35 +252,41 @@ impl<P: Protocol> Line<P> {
                     self.greet(reactor, Some(&reply));
                 }
             }
-            (_, Kind::Push) => self.take_push(bytes, part.complete)?,
-            (_, Kind::Reply) => return Err(Reason::BadReply("a reply that nobody asked for")),
+            (_, FrameKind::Push) => self.take_push(bytes, part.complete)?,
+            (_, FrameKind::Reply) => {
+                return Err(CloseReason::BadReply("a reply that nobody asked for"));
+            }
         }
         Ok(rest)
     }
 
-    /// One tight loop over all that is complete.
-    fn absorb_replies(&mut self, mut bytes: &[u8], wakers: &mut Vec<Waker>) -> Result<(), Reason> {
+    /// Puts replies into their slots: one tight loop over all complete ones.
+    fn absorb_replies(
+        &mut self,
+        mut bytes: &[u8],
+        wakers: &mut Vec<Waker>,
+    ) -> Result<(), CloseReason> {
         let shared = Arc::clone(&self.shared);
         let max = shared.limits.max_reply_bytes;
         let mut due = None;
         while !bytes.is_empty() {
             let part = self.protocol.advance(bytes);
-            let part = part.map_err(|bad| Reason::BadReply(bad.what))?;
+            let part = part.map_err(|bad| CloseReason::BadReply(bad.what))?;
             let (these, rest) = bytes.split_at(part.taken);
             bytes = rest;
-            if part.kind == Kind::Push {
+            if part.kind == FrameKind::Push {
                 self.take_push(these, part.complete)?;
                 continue;
             }
             let mut slot = due
                 .take()
-                .or_else(|| shared.slots.due(self.next, max))
-                .ok_or(Reason::BadReply("a reply that nobody asked for"))?;
+                .or_else(|| shared.slots.due(self.next_reply, max))
+                .ok_or(CloseReason::BadReply("a reply that nobody asked for"))?;
             if slot.add(these, part.complete) {
-                self.answered += slot.command_len();
+                self.answered_bytes += slot.command_len();
                 let (class, since) = slot.command_class();
-                shared.counters.answered(class, since, self.last_heard);
-                self.next = self.next.wrapping_add(1);
+                shared.meters.answered(class, since, self.last_received);
+                self.next_reply = self.next_reply.wrapping_add(1);
                 wakers.extend(slot.end());
             } else {
                 due = Some(slot);
@@ -282,12 +295,12 @@ impl<P: Protocol> Line<P> {
         Ok(())
     }
 
-    fn take_push(&mut self, bytes: &[u8], complete: bool) -> Result<(), Reason> {
+    fn take_push(&mut self, bytes: &[u8], complete: bool) -> Result<(), CloseReason> {
         let frame = if complete && self.push.is_empty() {
             bytes
         } else {
             if self.push.len() + bytes.len() > self.shared.limits.max_reply_bytes {
-                return Err(Reason::BadReply(
+                return Err(CloseReason::BadReply(
                     "a push is larger than the limit of replies",
                 ));
             }
@@ -295,7 +308,7 @@ impl<P: Protocol> Line<P> {
             &self.push
         };
         if complete {
-            self.shared.counters.pushes.add(1);
+            self.shared.meters.pushes.add(1);
             self.protocol.push(frame);
             self.push.clear();
             self.push.shrink_to(KEPT_PUSH_BYTES);
@@ -303,14 +316,14 @@ impl<P: Protocol> Line<P> {
         Ok(())
     }
 
-    /// Writes what the ring holds. True: there is more, for the next turn. Those to wake are added
-    /// to `wakers`.
+    /// Sends what the ring holds. True when there is more, for the next turn. It adds the callers to
+    /// wake to `wakers`.
     pub fn flush(&mut self, reactor: &mut Epoll, wakers: &mut Vec<Waker>) -> bool {
-        if self.shared.is_asked_to_close() {
-            self.end(reactor, Reason::Closed);
+        if self.shared.is_close_requested() {
+            self.end(reactor, CloseReason::Closed);
         }
-        match self.secure {
-            Some(_) => self.flush_secure(reactor, wakers),
+        match self.encryption {
+            Some(_) => self.flush_encrypted(reactor, wakers),
             None => self.flush_ring(reactor),
         }
     }
@@ -326,8 +339,8 @@ impl<P: Protocol> Line<P> {
             };
             let wanted = span.bytes().len();
             self.count_callers();
-            let counters = &self.shared.counters;
-            counters.sent_until(span.end_ticket(), &mut self.written, 1);
+            let meters = &self.shared.meters;
+            meters.sent_until(span.end_ticket(), &mut self.sent_ticket, 1);
             let timing = Timing::start();
             let count = self
                 .direct
@@ -337,7 +350,7 @@ impl<P: Protocol> Line<P> {
             let count = count.unwrap_or(0);
             self.wrote(count);
             if count < wanted {
-                // The reactor waits for room, or reports what is wrong.
+                // The reactor waits for room in the socket, or reports what is wrong.
                 self.send(reactor, SendBuf::ring(span, Body::Empty));
                 return false;
             }
@@ -362,52 +375,52 @@ impl<P: Protocol> Line<P> {
             return;
         };
         self.sending = true;
-        match &mut self.secure {
-            Some(secure) => secure.send(buf),
+        match &mut self.encryption {
+            Some(encryption) => encryption.send(buf),
             None => reactor.send(token, buf),
         }
     }
 
-    /// Counts what callers wrote themselves since it was counted last.
+    /// Adds to the meters what callers sent by themselves since the last time.
     fn count_callers(&mut self) {
-        let tallied = self.shared.by_callers.read();
-        if tallied == self.tallied {
+        let now = self.shared.caller_writes.read();
+        if now == self.caller_writes {
             return;
         }
-        let before = std::mem::replace(&mut self.tallied, tallied);
-        let counters = &self.shared.counters;
-        counters.bytes_sent.add(tallied.bytes - before.bytes);
-        let writes = tallied.writes - before.writes;
-        counters.writes.add(writes);
-        counters.sent_until(tallied.until, &mut self.written, writes);
+        let before = std::mem::replace(&mut self.caller_writes, now);
+        let meters = &self.shared.meters;
+        meters.bytes_sent.add(now.bytes - before.bytes);
+        let writes = now.writes - before.writes;
+        meters.writes.add(writes);
+        meters.sent_until(now.end_ticket, &mut self.sent_ticket, writes);
     }
 
     fn wrote(&mut self, count: usize) {
-        self.sent += count as u64;
-        let counters = &self.shared.counters;
-        counters.bytes_sent.add(count as u64);
-        counters.writes.add(u64::from(count > 0));
+        self.sent_bytes += count as u64;
+        let meters = &self.shared.meters;
+        meters.bytes_sent.add(count as u64);
+        meters.writes.add(u64::from(count > 0));
     }
 
     /// The reactor is done with a send.
     pub fn sent(&mut self, reactor: &mut Epoll, buf: SendBuf, result: &io::Result<()>) {
-        match &mut self.secure {
-            Some(secure) => secure.sent(buf, result),
+        match &mut self.encryption {
+            Some(encryption) => encryption.sent(buf, result),
             None => self.was_sent(reactor, buf, result),
         }
     }
 
-    /// What was to be sent has left, or will not any more.
+    /// A send is over: its bytes have left, or never will.
     #[inline]
     fn was_sent(&mut self, reactor: &mut Epoll, buf: SendBuf, result: &io::Result<()>) {
         self.sending = false;
         let count = buf.sent();
         let from_ring = matches!(buf.into_parts().0, Head::Ring(_));
-        if let Some(Large { place, .. }) = self.large.take() {
+        if let Some(LargeCommand { place, .. }) = self.large.take() {
             self.wrote(count);
-            let counters = &self.shared.counters;
-            counters.sent_until(place.ticket().wrapping_add(1), &mut self.written, 1);
-            // It is empty, so nothing of it is ever sent; those behind it may go now.
+            let meters = &self.shared.meters;
+            meters.sent_until(place.ticket().wrapping_add(1), &mut self.sent_ticket, 1);
+            // The reservation is empty, so the ring sends nothing of it; the commands behind it may go now.
             let _ = place.commit();
             self.shared.large_over(count);
         } else if from_ring {
@@ -418,8 +431,8 @@ impl<P: Protocol> Line<P> {
         }
     }
 
-    /// Cuts the connection; what follows is [`Line::finish`].
-    pub fn end(&mut self, reactor: &mut Epoll, reason: Reason) {
+    /// Closes the socket; [`ConnectionDriver::finish`] does the rest.
+    pub fn end(&mut self, reactor: &mut Epoll, reason: CloseReason) {
         if matches!(self.state, State::Ending(_)) {
             return;
         }
@@ -427,11 +440,16 @@ impl<P: Protocol> Line<P> {
             reactor.close(token);
         }
         self.shared.ring.close();
-        let _ = self.shared.ended.set(reason);
-        let reason = self.shared.ended.get().cloned().unwrap_or(Reason::Closed);
-        self.shared.set_standing(Standing::Closed);
+        let _ = self.shared.close_reason.set(reason);
+        let reason = self
+            .shared
+            .close_reason
+            .get()
+            .cloned()
+            .unwrap_or(CloseReason::Closed);
+        self.shared.set_state(ConnectionState::Closed);
         self.state = State::Ending(reason);
-        if let Some(buf) = self.secure.as_mut().and_then(Secure::take_back) {
+        if let Some(buf) = self.encryption.as_mut().and_then(Encryption::take_back) {
             self.was_sent(reactor, buf, &Ok(()));
         }
     }
@@ -440,15 +458,15 @@ impl<P: Protocol> Line<P> {
         matches!(self.state, State::Ending(_))
     }
 
-    /// Tells those who wait for replies that none will come. True: nobody is left.
+    /// Fails the calls that wait for replies. True when none is left.
     pub fn finish(&mut self, wakers: &mut Vec<Waker>) -> bool {
-        // Only what comes back with the send that is out tells what was written.
+        // The buffer that the reactor gives back says how much was sent.
         if !self.is_ending() || self.sending {
             return false;
         }
-        // A caller may just be writing, too.
-        self.silenced = self.silenced || self.shared.ring.cork();
-        if !self.silenced {
+        // A caller may be sending right now, too.
+        self.callers_stopped = self.callers_stopped || self.shared.ring.cork();
+        if !self.callers_stopped {
             return false;
         }
         self.count_callers();
@@ -456,9 +474,9 @@ impl<P: Protocol> Line<P> {
             return false;
         };
         let shared = &self.shared;
-        let sent = self.sent + self.tallied.bytes;
-        let mut end = self.answered;
-        while let Some(oldest) = shared.slots.oldest(self.next) {
+        let sent = self.sent_bytes + self.caller_writes.bytes;
+        let mut end = self.answered_bytes;
+        while let Some(oldest) = shared.slots.in_flight(self.next_reply) {
             let begin = end;
             end += oldest.len;
             let error = if end <= sent || (oldest.divisible && begin < sent) {
@@ -466,14 +484,14 @@ impl<P: Protocol> Line<P> {
             } else {
                 CallError::NotSent(reason.clone())
             };
-            self.answered = end;
-            wakers.extend(shared.slots.fail(self.next, error, true));
-            self.next = self.next.wrapping_add(1);
+            self.answered_bytes = end;
+            wakers.extend(shared.slots.fail(self.next_reply, error, true));
+            self.next_reply = self.next_reply.wrapping_add(1);
             shared.leave(1);
         }
         shared.drop_larges();
         shared.wake_waiting();
-        // Otherwise a caller is just between its reservation and its slot.
+        // Otherwise a caller is between its reservation and its slot.
         let over = shared.in_flight() == 0;
         if over {
             self.protocol.closed(reason);
@@ -481,20 +499,22 @@ impl<P: Protocol> Line<P> {
         over
     }
 
-    /// The driver is no more: nobody waits any longer for what only it could do.
+    /// The driver ends with this connection in any state: fails all calls, which only the driver could
+    /// complete.
     pub fn abandon(&mut self, wakers: &mut Vec<Waker>) {
-        /// Callers that are between their reservation and their slot are there in no time.
+        /// How often to look for callers that are between their reservation and their slot: they get
+        /// there in no time.
         const LOOKS: usize = 1_000;
         if !matches!(self.state, State::Ending(_)) {
             self.shared.ring.close();
-            let _ = self.shared.ended.set(Reason::Closed);
-            self.shared.set_standing(Standing::Closed);
-            self.state = State::Ending(Reason::Closed);
+            let _ = self.shared.close_reason.set(CloseReason::Closed);
+            self.shared.set_state(ConnectionState::Closed);
+            self.state = State::Ending(CloseReason::Closed);
         }
         if std::mem::take(&mut self.sending) {
-            // The reactor has the right to send, and what it did with it is not known any more.
-            self.silenced = true;
-            self.sent = u64::MAX / 2;
+            // The reactor has the right to send, and nothing tells any more what it sent.
+            self.callers_stopped = true;
+            self.sent_bytes = u64::MAX / 2;
         }
         for _ in 0..LOOKS {
             if self.finish(wakers) {
@@ -505,12 +525,13 @@ impl<P: Protocol> Line<P> {
         tracing::error!("commands are left on a connection whose driver has ended");
     }
 
-    /// Gives up what takes too long. True: something is in flight or being made, so look again.
+    /// Gives up what takes too long. True when something is in flight or connecting, so that the
+    /// driver must look again.
     pub fn tick(&mut self, reactor: &mut Epoll, now: u64, wakers: &mut Vec<Waker>) -> bool {
         self.count_callers();
         match &self.state {
             State::Connecting | State::Greeting { .. } => {
-                if now >= self.connected_by {
+                if now >= self.connect_deadline {
                     self.too_late(reactor);
                 }
             }
@@ -521,25 +542,25 @@ impl<P: Protocol> Line<P> {
         if shared.in_flight() == 0 {
             return !matches!(self.state, State::Open);
         }
-        let hasty = shared.hasty.load(Ordering::Relaxed) > 0;
-        let mut ticket = self.next;
-        while let Some(oldest) = shared.slots.oldest(ticket) {
+        let own_timeouts = shared.own_timeouts.load(Ordering::Relaxed) > 0;
+        let mut ticket = self.next_reply;
+        while let Some(oldest) = shared.slots.in_flight(ticket) {
             if oldest.deadline <= now {
                 if oldest.wanted {
-                    shared.counters.timeouts.add(1);
+                    shared.meters.timeouts.add(1);
                     wakers.extend(shared.slots.fail(ticket, CallError::TimedOut, false));
                 }
-            } else if !hasty {
+            } else if !own_timeouts {
                 break;
             }
             ticket = ticket.wrapping_add(1);
         }
         let dead_after = nanos(shared.limits.dead_after);
-        if let Some(oldest) = shared.slots.oldest(self.next)
+        if let Some(oldest) = shared.slots.in_flight(self.next_reply)
             && matches!(self.state, State::Open)
-            && now.saturating_sub(oldest.since.max(self.last_heard)) > dead_after
+            && now.saturating_sub(oldest.since.max(self.last_received)) > dead_after
         {
-            self.end(reactor, Reason::Silent);
+            self.end(reactor, CloseReason::Silent);
         }
         true
     }

@@ -1,12 +1,12 @@
-//! Who waits for which reply.
+//! Reply slots: which caller waits for which reply.
 //!
-//! Replies come in the order of the commands, and commands are sent in the order of their tickets
-//! in the send ring; so a ticket names the reply, too. A ticket's slot is its number modulo the
-//! number of slots. As at most so many commands are in flight, two of them never share one; but a
-//! caller may be slow to take its reply, and then the next one to need the slot puts that reply
-//! aside. So a slow caller holds up nobody, and no list of free slots is needed.
+//! Replies come in the order of the commands, and the driver sends commands in the order of their
+//! tickets in the send ring; so a ticket names the reply, too. A ticket's slot is the ticket modulo
+//! the number of slots. At most as many commands are in flight as there are slots, so two of them
+//! never share one. A caller may be slow to take its reply: then the next command that needs the slot
+//! moves that reply aside. So a slow caller delays no other, and there is no list of free slots.
 //!
-//! A slot is behind a lock that two threads at most ever want at the same time.
+//! Each slot has a lock that at most two threads ever want at the same time.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,22 +18,23 @@ use crate::error::CallError;
 /// Memory that a slot keeps for its next reply, bytes.
 const KEPT_BYTES: usize = 4 << 10;
 
-/// Memory that is asked for before a reply's length is known, at most.
-const MOST_EXPECTED: usize = 64 << 10;
+/// Most bytes that a slot reserves before it knows a reply's length.
+const MAX_EXPECTED_BYTES: usize = 64 << 10;
 
-/// What a slot is there for at the moment.
+/// What a slot waits for.
 enum Phase {
     Free,
-    /// The reply is to come.
+    /// The reply is to come, and its caller wants it.
     Waiting(Option<Waker>),
-    /// It is to come, and nobody wants it.
+    /// The reply is to come, and its caller has dropped the call.
     Unwanted,
+    /// The outcome waits for its caller.
     Over(Result<(), CallError>),
 }
 
 struct Slot {
     ticket: u32,
-    /// How many commands had the slot, the one that has it now included.
+    /// How many commands have used the slot, this one included.
     turn: u64,
     phase: Phase,
     /// Frames of the reply that are to come.
@@ -42,16 +43,16 @@ struct Slot {
     class: u8,
     /// Bytes of the command.
     len: u64,
-    /// When it was submitted.
+    /// When the caller submitted it, in nanoseconds of `clock::now`.
     since: u64,
-    /// When the caller gives up.
+    /// When the caller gives up, likewise.
     deadline: u64,
     reply: Vec<u8>,
-    /// How long the last reply was whose memory its caller took along.
-    taken: usize,
+    /// Length of the last reply whose memory its caller kept.
+    last_taken_len: usize,
 }
 
-/// A command, for its slot.
+/// What a slot needs to know of a command.
 pub(crate) struct Command {
     pub ticket: u32,
     pub frames: u32,
@@ -61,45 +62,45 @@ pub(crate) struct Command {
     pub deadline: u64,
 }
 
-/// Names a command for its caller, for ever: tickets begin anew after 2^32 of them, and there may be
-/// callers that look at a reply only then.
+/// Identifies a command for ever. A ticket alone does not: tickets begin anew after 2^32 of them, and
+/// a caller may look at its reply that late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Seat {
+pub(crate) struct CommandId {
     pub ticket: u32,
     turn: u64,
 }
 
-/// What is known of the oldest command in flight.
-pub(crate) struct Oldest {
+/// A command in flight, as [`ReplySlots::in_flight`] finds it.
+pub(crate) struct InFlight {
     pub since: u64,
     pub deadline: u64,
     pub len: u64,
-    /// Somebody waits for it.
+    /// Its caller waits for the reply.
     pub wanted: bool,
     /// It is several commands in one, of which the peer may execute the first ones alone.
     pub divisible: bool,
 }
 
-/// The reply of a caller that was slow to take it.
-struct Aside {
+/// A reply whose slot another command needed before its caller took it.
+struct AsideReply {
     outcome: Result<(), CallError>,
     reply: Vec<u8>,
 }
 
-/// See the module.
-pub(crate) struct Slots {
+/// The reply slots of one connection.
+pub(crate) struct ReplySlots {
     slots: Box<[Mutex<Slot>]>,
-    aside: Mutex<HashMap<Seat, Aside>>,
+    aside: Mutex<HashMap<CommandId, AsideReply>>,
 }
 
-/// Lets the driver add bytes to the reply that is due, without taking the lock for each frame.
-pub(crate) struct Due<'a> {
+/// The reply that comes next, locked: the driver adds frames to it without taking the lock for each.
+pub(crate) struct DueReply<'a> {
     slot: MutexGuard<'a, Slot>,
     max_reply: usize,
 }
 
-impl Slots {
-    /// For at most `in_flight` commands, a power of two.
+impl ReplySlots {
+    /// Slots for `in_flight` commands at most, a power of two.
     pub fn new(in_flight: usize) -> Self {
         assert!(in_flight.is_power_of_two());
         let slot = |_| {
@@ -114,7 +115,7 @@ impl Slots {
                 since: 0,
                 deadline: 0,
                 reply: Vec::new(),
-                taken: 0,
+                last_taken_len: 0,
             })
         };
         Self {
@@ -127,12 +128,12 @@ impl Slots {
         lock(&self.slots[ticket as usize & (self.slots.len() - 1)])
     }
 
-    /// A command is about to be committed; `waker` is told about its reply.
-    pub fn expect(&self, command: &Command, waker: Option<Waker>) -> Seat {
+    /// Prepares the slot of a command that its caller is about to commit. Its reply wakes `waker`.
+    pub fn prepare(&self, command: &Command, waker: Option<Waker>) -> CommandId {
         let mut slot = self.slot(command.ticket);
         if let Phase::Over(outcome) = mem::replace(&mut slot.phase, Phase::Waiting(waker)) {
             let reply = mem::take(&mut slot.reply);
-            lock(&self.aside).insert(slot.seat(), Aside { outcome, reply });
+            lock(&self.aside).insert(slot.id(), AsideReply { outcome, reply });
         }
         slot.ticket = command.ticket;
         slot.turn += 1;
@@ -143,22 +144,22 @@ impl Slots {
         slot.since = command.since;
         slot.deadline = command.deadline;
         slot.reply.clear();
-        slot.seat()
+        slot.id()
     }
 
-    /// Looks for the outcome of a command; `read` sees its reply. Otherwise the task is woken when
-    /// there is one.
+    /// The outcome of a command, if there is one: `read` sees its reply. Otherwise the outcome will
+    /// wake the task.
     pub fn poll<R>(
         &self,
-        seat: Seat,
+        id: CommandId,
         cx: &mut Context<'_>,
         read: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Poll<Result<R, CallError>> {
-        let mut slot = self.slot(seat.ticket);
-        if slot.seat() != seat {
+        let mut slot = self.slot(id.ticket);
+        if slot.id() != id {
             drop(slot);
-            let Aside { outcome, mut reply } = lock(&self.aside)
-                .remove(&seat)
+            let AsideReply { outcome, mut reply } = lock(&self.aside)
+                .remove(&id)
                 .expect("a reply is taken once");
             return Poll::Ready(outcome.map(|()| read(&mut reply)));
         }
@@ -176,26 +177,26 @@ impl Slots {
             unreachable!("matched above");
         };
         if slot.reply.capacity() > KEPT_BYTES {
-            // What takes long, or takes the memory along, happens without the lock.
+            // Reading may take long, or keep the memory, so it happens without the lock.
             let mut reply = mem::take(&mut slot.reply);
-            slot.taken = reply.len().min(MOST_EXPECTED);
+            slot.last_taken_len = reply.len().min(MAX_EXPECTED_BYTES);
             drop(slot);
             return Poll::Ready(outcome.map(|()| read(&mut reply)));
         }
         let len = slot.reply.len();
         let result = outcome.map(|()| read(&mut slot.reply));
         if slot.reply.capacity() == 0 {
-            slot.taken = len;
+            slot.last_taken_len = len;
         }
         Poll::Ready(result)
     }
 
-    /// The caller wants no reply any more.
-    pub fn forget(&self, seat: Seat) {
-        let mut slot = self.slot(seat.ticket);
-        if slot.seat() != seat {
+    /// The caller has dropped its call: its reply is thrown away.
+    pub fn forget(&self, id: CommandId) {
+        let mut slot = self.slot(id.ticket);
+        if slot.id() != id {
             drop(slot);
-            lock(&self.aside).remove(&seat);
+            lock(&self.aside).remove(&id);
             return;
         }
         slot.phase = match mem::replace(&mut slot.phase, Phase::Free) {
@@ -208,18 +209,18 @@ impl Slots {
     }
 
     /// The slot of the command whose reply is due; `None` if no such command is in flight.
-    pub fn due(&self, ticket: u32, max_reply: usize) -> Option<Due<'_>> {
+    pub fn due(&self, ticket: u32, max_reply: usize) -> Option<DueReply<'_>> {
         let slot = self.slot(ticket);
         let waits = matches!(slot.phase, Phase::Waiting(_) | Phase::Unwanted)
-            // Timed out, and its reply still has to come.
+            // It timed out, and its reply is still to come.
             || (slot.frames > 0 && matches!(slot.phase, Phase::Over(_) | Phase::Free));
-        (slot.ticket == ticket && waits).then_some(Due { slot, max_reply })
+        (slot.ticket == ticket && waits).then_some(DueReply { slot, max_reply })
     }
 
-    /// The command whose reply is due, if it is in flight.
-    pub fn oldest(&self, ticket: u32) -> Option<Oldest> {
+    /// The command with this ticket, if it is in flight.
+    pub fn in_flight(&self, ticket: u32) -> Option<InFlight> {
         let slot = self.slot(ticket);
-        (slot.ticket == ticket && slot.frames > 0).then(|| Oldest {
+        (slot.ticket == ticket && slot.frames > 0).then(|| InFlight {
             since: slot.since,
             deadline: slot.deadline,
             len: slot.len,
@@ -228,7 +229,8 @@ impl Slots {
         })
     }
 
-    /// A command in flight gets no reply: its caller is told why. With `gone`, none will come.
+    /// Gives a command in flight its error: the waker of its caller, if it waits. `gone` says that
+    /// no reply will come any more.
     pub fn fail(&self, ticket: u32, error: CallError, gone: bool) -> Option<Waker> {
         let mut slot = self.slot(ticket);
         if slot.ticket != ticket || slot.frames == 0 {
@@ -256,9 +258,9 @@ impl Slots {
     }
 }
 
-impl Due<'_> {
-    /// More of the reply, which is one frame less to come if these are its last bytes. True: that
-    /// was all of it.
+impl DueReply<'_> {
+    /// Adds bytes to the reply; `complete` says that a frame ends with them. True when the reply is
+    /// complete.
     pub fn add(&mut self, bytes: &[u8], complete: bool) -> bool {
         let slot = &mut *self.slot;
         let complete_alone = complete && slot.frames == 1;
@@ -274,8 +276,8 @@ impl Due<'_> {
                 }
             } else {
                 if slot.reply.capacity() == 0 && !complete_alone {
-                    // Likely as long as the last one: so it need not grow step by step.
-                    slot.reply.reserve(slot.taken.max(bytes.len()));
+                    // The reply is likely as long as the last one, so it need not grow step by step.
+                    slot.reply.reserve(slot.last_taken_len.max(bytes.len()));
                 }
                 slot.reply.extend_from_slice(bytes);
             }
@@ -284,7 +286,7 @@ impl Due<'_> {
         slot.frames == 0
     }
 
-    /// All of the reply is there: whom to wake.
+    /// Hands the complete reply to its caller: the waker of the caller, if it waits.
     pub fn end(mut self) -> Option<Waker> {
         debug_assert_eq!(self.slot.frames, 0);
         match mem::replace(&mut self.slot.phase, Phase::Free) {
@@ -303,7 +305,7 @@ impl Due<'_> {
         }
     }
 
-    /// The class of the command, and when it was submitted.
+    /// The class of the command, and when its caller submitted it.
     pub fn command_class(&self) -> (u8, u64) {
         (self.slot.class, self.slot.since)
     }
@@ -315,8 +317,8 @@ impl Due<'_> {
 }
 
 impl Slot {
-    fn seat(&self) -> Seat {
-        Seat {
+    fn id(&self) -> CommandId {
+        CommandId {
             ticket: self.ticket,
             turn: self.turn,
         }
@@ -329,7 +331,7 @@ impl Slot {
     }
 }
 
-/// What the locks guard is whole after a panic, too.
+/// Locks. What the locks guard is whole after a panic, too.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -339,8 +341,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_its_callers_also_when_tickets_begin_anew() {
-        let slots = Slots::new(4);
+    fn each_caller_gets_its_own_reply_when_tickets_begin_anew() {
+        let slots = ReplySlots::new(4);
         let answered = |reply: &[u8]| {
             let command = Command {
                 ticket: 5,
@@ -350,19 +352,19 @@ mod tests {
                 since: 0,
                 deadline: u64::MAX,
             };
-            let seat = slots.expect(&command, None);
+            let id = slots.prepare(&command, None);
             let mut due = slots.due(5, 100).expect("in flight");
             assert!(due.add(reply, true));
             assert!(due.end().is_none());
-            seat
+            id
         };
         let first = answered(b"first");
         // 2^32 commands later.
         let second = answered(b"second");
         let third = answered(b"third");
-        let read = |seat| {
+        let read = |id| {
             let mut cx = Context::from_waker(Waker::noop());
-            slots.poll(seat, &mut cx, |reply| {
+            slots.poll(id, &mut cx, |reply| {
                 String::from_utf8_lossy(reply).into_owned()
             })
         };
