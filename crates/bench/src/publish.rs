@@ -156,7 +156,7 @@ impl Job {
 /// A new topic as the plan wants it.
 pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
     let spec = TopicSpec {
-        order: plan.order,
+        order: plan.order.try_into()?,
         ..TopicSpec::new(TOPIC)
     };
     admin

@@ -14,6 +14,7 @@ use embar_fabric::region::Region;
 use embar_meter::profile::Profile;
 use embar_order::{Candidate, Reign, Throne};
 use embar_wire::time::{Now, WallNs};
+use embar_wire::topic::Order;
 
 use crate::config::BrokerConfig;
 use crate::connections::{Connections, Counted, Full};
@@ -55,8 +56,8 @@ pub enum FreePlace {
 pub struct Retained {
     /// The topic.
     pub topic: String,
-    /// Its order level.
-    pub order: u8,
+    /// Its order.
+    pub order: Order,
     /// How many messages.
     pub messages: u64,
 }

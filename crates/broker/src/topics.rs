@@ -17,14 +17,12 @@ use embar_fabric::region::Region;
 use embar_wire::control::{self, CreateTopic};
 use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;
 use embar_wire::time::WallNs;
-use embar_wire::topic::check_topic_name;
+use embar_wire::topic::{Order, check_topic_name};
 
 use crate::error::TopicError;
 
 /// Bits of a topic id that name its cell; the others count creations.
 const CELL_BITS: u32 = TOPICS_MAX.ilog2();
-/// Order levels that are served.
-const ORDERS: [u32; 4] = [0, 1, 2, 5];
 
 /// What the head stored about a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +31,8 @@ pub struct Topic {
     pub id: u32,
     /// `[A-Za-z0-9._-]`, at most 249 bytes.
     pub name: String,
-    /// Order level: 0, 1, 2 or 5.
-    pub order: u8,
+    /// What subscribers are promised.
+    pub order: Order,
     /// Bytes kept on each broker; 0 = as much as the log has room for.
     pub retention_bytes: u64,
     /// Largest message, in bytes: key, headers and value.
@@ -51,7 +49,7 @@ impl Topic {
 
     /// Whether the sequencer gives its batches their places.
     pub fn is_ordered(&self) -> bool {
-        self.order >= 2
+        self.order.is_total()
     }
 
     /// How the wire tells of it.
@@ -59,7 +57,7 @@ impl Topic {
         control::Topic {
             id: self.id,
             name: self.name.clone(),
-            order: self.order.into(),
+            order: self.order,
             retention_bytes: self.retention_bytes,
             max_message_bytes: self.max_message_bytes,
             created: self.created,
@@ -72,7 +70,7 @@ impl Topic {
         bytes.extend_from_slice(&self.created.0.to_le_bytes());
         bytes.extend_from_slice(&self.id.to_le_bytes());
         bytes.extend_from_slice(&self.max_message_bytes.to_le_bytes());
-        bytes.push(self.order);
+        bytes.push(self.order.level());
         bytes.extend_from_slice(self.name.as_bytes());
         bytes
     }
@@ -82,12 +80,13 @@ impl Topic {
         let long = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("8 bytes"));
         let short = |at: usize| u32::from_le_bytes(fixed[at..at + 4].try_into().expect("4 bytes"));
         let name = std::str::from_utf8(name).ok()?;
+        let order = Order::try_from(u32::from(fixed[24])).ok()?;
         check_topic_name(name).is_ok().then(|| Self {
             retention_bytes: long(0),
             created: WallNs(long(8)),
             id: short(16),
             max_message_bytes: short(20),
-            order: fixed[24],
+            order,
             name: name.to_owned(),
         })
     }
@@ -278,9 +277,8 @@ impl<M: Memory> TopicTable<M> {
     ) -> Result<Topic, TopicError> {
         let name = spec.name.clone();
         check_topic_name(&name).map_err(|why| TopicError::InvalidName { why })?;
-        if !ORDERS.contains(&spec.order) {
-            return Err(TopicError::UnsupportedOrder { order: spec.order });
-        }
+        let order = Order::try_from(spec.order)
+            .map_err(|_| TopicError::UnsupportedOrder { order: spec.order })?;
         if spec.max_message_bytes > largest_message {
             let asked = spec.max_message_bytes;
             return Err(TopicError::MessageLimit {
@@ -306,7 +304,7 @@ impl<M: Memory> TopicTable<M> {
         let topic = Topic {
             id,
             name,
-            order: spec.order as u8,
+            order,
             retention_bytes: spec.retention_bytes,
             max_message_bytes,
             created: wall,

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, Entry, RemoveError, Role, Server};
-use embar_client::{Admin, Error, OnBrokerLoss, Publisher, Start, Subscriber, TopicSpec};
+use embar_client::{Admin, Error, OnBrokerLoss, Order, Publisher, Start, Subscriber, TopicSpec};
 use embar_fabric::Coherence;
 use embar_wire::control::{BrokerState, ErrorCode};
 
@@ -31,7 +31,7 @@ fn admin(cluster: &Cluster) -> Admin {
     admin.timeout(PATIENCE)
 }
 
-fn create(cluster: &Cluster, name: &str, order: u32) {
+fn create(cluster: &Cluster, name: &str, order: Order) {
     let spec = TopicSpec {
         order,
         ..TopicSpec::new(name)
@@ -137,7 +137,7 @@ fn read_all(subscriber: &mut Subscriber, sent: u64) {
 #[test]
 fn a_broker_that_is_added_takes_batches_of_order_0_and_is_read() {
     let mut cluster = cluster(1, 1);
-    create(&cluster, "t", 0);
+    create(&cluster, "t", Order::None);
     let mut reader = subscriber(&cluster, "t");
     let load = Load::start(&cluster, "t", 0);
     assert_eq!(cluster.add_broker().expect("a spare is there"), 2);
@@ -151,7 +151,7 @@ fn a_broker_that_is_added_takes_batches_of_order_0_and_is_read() {
 #[test]
 fn a_broker_that_is_added_takes_batches_of_order_5_and_sends_them() {
     let mut cluster = cluster(1, 1);
-    create(&cluster, "t", 5);
+    create(&cluster, "t", Order::TotalPerPublisher);
     let mut reader = subscriber(&cluster, "t");
     let load = [0, 1].map(|number| Load::start(&cluster, "t", number));
     let id = cluster.add_broker().expect("a spare is there");
@@ -165,7 +165,7 @@ fn a_broker_that_is_added_takes_batches_of_order_5_and_sends_them() {
 #[test]
 fn brokers_that_leave_take_nothing_of_order_5_along() {
     let mut cluster = cluster(3, 0);
-    create(&cluster, "t", 5);
+    create(&cluster, "t", Order::TotalPerPublisher);
     let mut readers = [(); 3].map(|()| subscriber(&cluster, "t"));
     let load = [0, 1].map(|number| Load::start(&cluster, "t", number));
     eventually("all of them take batches", || {
@@ -199,7 +199,7 @@ fn brokers_that_leave_take_nothing_of_order_5_along() {
 #[test]
 fn brokers_come_and_go_again_and_again() {
     let mut cluster = cluster(1, 1);
-    create(&cluster, "t", 5);
+    create(&cluster, "t", Order::TotalPerPublisher);
     let mut reader = subscriber(&cluster, "t");
     let load = Load::start(&cluster, "t", 0);
     for round in 0..4 {
@@ -253,7 +253,7 @@ fn who_joins_takes_the_place_of_a_dead_broker_before_others() {
 #[test]
 fn a_broker_leaves_with_messages_that_only_it_has_if_it_is_forced_to() {
     let mut cluster = cluster(2, 0);
-    create(&cluster, "t", 0);
+    create(&cluster, "t", Order::None);
     let load = Load::start(&cluster, "t", 0);
     eventually("both take batches", || {
         (1..=2).all(|id| batches(&cluster, id) > 5)

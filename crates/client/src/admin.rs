@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use embar_meter::Snapshot;
 use embar_wire::control::{BrokerStatus, ClusterMetadata, Topic, TopicDescription};
+use embar_wire::topic::Order;
 
 use self::asking::Asking;
 use self::worker::Worker;
@@ -31,9 +32,8 @@ use crate::wake::{WakeList, block_on};
 pub struct TopicSpec {
     /// 1 to 249 of the characters `A-Z a-z 0-9 . _ -`.
     pub name: String,
-    /// Order level: 0 none across connections, 1 arrival order on each broker, 2 one order over all brokers, 5 one order
-    /// over all brokers that keeps the order of each publisher.
-    pub order: u32,
+    /// The order that it promises its subscribers.
+    pub order: Order,
     /// Bytes kept on each broker, the oldest go first; 0: as much as fits.
     pub retention_bytes: u64,
     /// Largest message in bytes; 0: the cluster's default.
@@ -41,11 +41,11 @@ pub struct TopicSpec {
 }
 
 impl TopicSpec {
-    /// A topic of order 0 with the cluster's defaults.
+    /// A topic of [`Order::None`] with the cluster's defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
-            order: 0,
+            order: Order::None,
             retention_bytes: 0,
             max_message_bytes: 0,
         }

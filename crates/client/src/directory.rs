@@ -15,6 +15,7 @@ use embar_wire::control::{
     Metadata,
 };
 use embar_wire::time::Now;
+use embar_wire::topic::Order;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
 use crate::connection::{Incoming, Link, LinkAction, LinkSettings, Violation};
@@ -56,7 +57,7 @@ pub(crate) struct Directory {
     step: Step,
     bootstrap: Vec<SocketAddr>,
     cluster: Option<ClusterMetadata>,
-    topic_order: Option<u32>,
+    topic_order: Option<Order>,
     refreshed_at: Option<Now>,
     refresh: bool,
     topic: String,
@@ -113,8 +114,8 @@ impl Directory {
         self.cluster.as_ref()
     }
 
-    /// The order level of the topic, as last heard of.
-    pub(crate) fn topic_order(&self) -> Option<u32> {
+    /// The order of the topic, as last heard of.
+    pub(crate) fn topic_order(&self) -> Option<Order> {
         self.topic_order
     }
 
@@ -290,7 +291,7 @@ impl Directory {
             Some(true) if at_head => {
                 return self.link.send(&Control::CreateTopic(CreateTopic {
                     name: self.topic.clone(),
-                    order: 0,
+                    order: Order::None.into(),
                     retention_bytes: 0,
                     max_message_bytes: 0,
                 }));

@@ -45,6 +45,7 @@ pub mod waiting;
 mod wake;
 
 pub use admin::{Admin, TopicSpec};
+pub use embar_wire::topic::{Order, UnknownOrder};
 pub use error::Error;
 pub use publisher::{Acks, NewMessage, OnBrokerLoss, Position, Publisher, PublisherHandle, Ticket};
 pub use subscriber::{Message, OnEvicted, OwnedMessage, Positions, Start, Subscriber};

@@ -14,6 +14,7 @@ use embar_wire::control::{
 use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, FrameId, LogProtocol};
 use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits};
 use embar_wire::time::Now;
+use embar_wire::topic::Order;
 
 use crate::connection::Lane;
 
@@ -134,11 +135,11 @@ pub(crate) fn cluster(data: u32) -> Control {
 
 /// As [`cluster`], with one of them gone.
 pub(crate) fn cluster_without(data: u32, gone: Option<u32>) -> Control {
-    cluster_with(data, gone, Some(0))
+    cluster_with(data, gone, Some(Order::None))
 }
 
 /// As [`cluster_without`], with a topic of this order, if there is one.
-pub(crate) fn cluster_with(data: u32, gone: Option<u32>, topic_order: Option<u32>) -> Control {
+pub(crate) fn cluster_with(data: u32, gone: Option<u32>, topic_order: Option<Order>) -> Control {
     let state = |id| match Some(id) == gone {
         true => BrokerState::Gone,
         false => BrokerState::Ready,
@@ -155,7 +156,7 @@ pub(crate) fn cluster_now(data: u32, state: impl Fn(u32) -> BrokerState) -> Cont
 pub(crate) fn cluster_of(
     data: u32,
     state: impl Fn(u32) -> BrokerState,
-    topic_order: Option<u32>,
+    topic_order: Option<Order>,
 ) -> Control {
     let broker = |id| BrokerInfo {
         id,

@@ -155,7 +155,7 @@ impl Books {
 
     /// A topic was created.
     pub fn enter(&mut self, topic: &Topic) {
-        self.orders.insert(topic.id, topic.order);
+        self.orders.insert(topic.id, topic.order.level());
         self.names.insert(topic.id, topic.name.clone());
     }
 

@@ -90,7 +90,7 @@ pub fn run(plan: &ClaimsPlan, context: &Context) -> Result<ClaimsReport> {
     let bootstrap = cluster.bootstrap().to_string();
     let admin = Admin::connect(&bootstrap)?;
     let spec = TopicSpec {
-        order: plan.order,
+        order: plan.order.try_into()?,
         ..TopicSpec::new(TOPIC)
     };
     let created = admin.create_topic(spec).wait();

@@ -158,8 +158,9 @@ impl Owner {
             }
         })?;
         self.again("created", deadline, |it| {
+            let order = it.setting.plan.order.try_into();
             let spec = TopicSpec {
-                order: it.setting.plan.order,
+                order: order.expect("the plan has an order level"),
                 ..TopicSpec::new(NAME)
             };
             match it.admin.create_topic(spec).wait() {

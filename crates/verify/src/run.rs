@@ -51,7 +51,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     let mut brokers = Brokers::new(cluster, plan)?;
     let bootstrap = brokers.bootstrap();
     let spec = TopicSpec {
-        order: plan.order,
+        order: plan.order.try_into()?,
         retention_bytes: plan.retention_bytes,
         ..TopicSpec::new(TOPIC)
     };

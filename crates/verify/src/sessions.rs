@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use embar_broker::{BrokerConfig, Cluster};
-use embar_client::{Admin, Publisher, TopicSpec};
+use embar_client::{Admin, Order, Publisher, TopicSpec};
 use embar_meter::table::grouped;
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
     let cluster = cluster.start().context("cannot start a cluster")?;
     let bootstrap = cluster.bootstrap().to_string();
     let spec = TopicSpec {
-        order: 5,
+        order: Order::TotalPerPublisher,
         ..TopicSpec::new(TOPIC)
     };
     let created = Admin::connect(&bootstrap)?.create_topic(spec).wait();

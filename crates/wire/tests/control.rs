@@ -8,12 +8,13 @@ use embar_wire::limits::{
     CHECKSUM_BYTES, Limits, MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES,
 };
 use embar_wire::time::WallNs;
+use embar_wire::topic::Order;
 
 fn topic() -> Topic {
     Topic {
         id: 3,
         name: "orders".into(),
-        order: 1,
+        order: Order::PerBroker,
         retention_bytes: 1 << 40,
         max_message_bytes: 1 << 20,
         created: WallNs(u64::MAX),
@@ -44,7 +45,7 @@ fn one_of_each() -> Vec<Control> {
             topic_id: 1,
             max_batch_bytes: 2,
             max_message_bytes: 1 << 20,
-            order: 5,
+            order: Order::TotalPerPublisher,
             session: 3,
             session_epoch: 4,
             mark: u64::MAX,
@@ -63,7 +64,7 @@ fn one_of_each() -> Vec<Control> {
             start: 3,
             first: 2,
             next: 4,
-            order: 5,
+            order: Order::TotalPerPublisher,
         }),
         Control::CreateTopic(CreateTopic {
             name: "t".into(),
@@ -93,7 +94,7 @@ fn one_of_each() -> Vec<Control> {
         }),
         Control::ClusterMetadata(ClusterMetadata {
             head: 0,
-            topic_order: Some(0),
+            topic_order: Some(Order::None),
             sequencer: Some(4),
             brokers: vec![BrokerInfo {
                 id: 1,
@@ -315,7 +316,7 @@ fn the_longest_list_of_topics_fits() {
     let topic = Topic {
         id: u32::MAX,
         name: "x".repeat(MAX_TOPIC_NAME_BYTES),
-        order: u32::MAX,
+        order: Order::TotalPerPublisher,
         retention_bytes: u64::MAX,
         max_message_bytes: u32::MAX,
         created: WallNs(u64::MAX),

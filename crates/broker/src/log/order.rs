@@ -299,7 +299,7 @@ impl<M: Memory> Log<M> {
             incarnation: self.claim.incarnation(),
             flags: header.flags().bits(),
             kind: PbrKind::Batch as u8,
-            orders: PbrRecord::pack_orders(place.order, topic.order),
+            orders: PbrRecord::pack_orders(place.order, topic.order.level()),
         };
         reservation.write_back();
         meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
@@ -338,7 +338,7 @@ impl<M: Memory> Log<M> {
         let record = PbrRecord {
             chain: topic,
             incarnation: self.claim.incarnation(),
-            orders: PbrRecord::pack_orders(0, order),
+            orders: PbrRecord::pack_orders(0, order.level()),
             ..request.record()
         };
         let submitted = self

@@ -14,6 +14,7 @@ use embar_fabric::blog::{Extent, Span};
 use embar_fabric::memory::Memory;
 use embar_fabric::window::WindowWriter;
 use embar_wire::batch::BatchHeader;
+use embar_wire::topic::Order;
 
 use super::Place;
 use super::chain::Evicted;
@@ -66,7 +67,7 @@ impl<M: Memory> Entry<M> {
 /// See the module.
 pub(super) struct Ordered<M: Memory> {
     pub id: u32,
-    pub order: u8,
+    pub order: Order,
     pub first: u64,
     pub next: u64,
     /// Bytes of readable batches in this broker's memory.
@@ -86,7 +87,7 @@ pub(super) struct Ordered<M: Memory> {
 impl<M: Memory> Ordered<M> {
     /// A topic that is followed from position `first` on.
     pub fn new(
-        (id, order): (u32, u8),
+        (id, order): (u32, Order),
         retention_bytes: u64,
         first: u64,
         (window, is_unsure): (WindowWriter<M>, bool),
@@ -270,7 +271,7 @@ mod tests {
     fn followed_from(first: u64) -> Ordered<Simulated> {
         let region = tiny::region(&tiny::geometry());
         let window = region.window_writer(&region.claim_unlocked(1), 0);
-        Ordered::new((0, 5), 0, first, (window, false))
+        Ordered::new((0, Order::TotalPerPublisher), 0, first, (window, false))
     }
 
     fn record(base: u64, count: u32) -> GoiRecord {

@@ -17,6 +17,7 @@ use std::cmp::Ordering;
 
 use embar_fabric::memory::Memory;
 use embar_wire::batch::BatchHeader;
+use embar_wire::topic::Order;
 
 use super::order::{self, Tag};
 use super::{Log, NoRoom, Place};
@@ -25,8 +26,6 @@ use super::{Log, NoRoom, Place};
 const STUCK_PART: u64 = 8;
 /// ...to sessions that add to it already; and this part for the others.
 const STUCK_PART_MAX: u64 = 4;
-/// From this order level on batches wait for their predecessors.
-const IN_SEQUENCE: u8 = 5;
 
 /// Which number each session expects next, by its place in the sequencer's table.
 pub(super) struct Expected {
@@ -118,7 +117,7 @@ impl<M: Memory> Log<M> {
     fn is_ahead(&mut self, header: &BatchHeader, session: u32) -> Option<bool> {
         let order = self.ordered.get(&header.topic()).map(|topic| topic.order);
         // Where batches are placed as they come, none waits for another.
-        if order < Some(IN_SEQUENCE) {
+        if order != Some(Order::TotalPerPublisher) {
             return Some(false);
         }
         let expected = &mut self.ordering.expected;

@@ -138,7 +138,7 @@ impl<M: Memory> Shard<M> {
             topic_id: topic.id,
             max_batch_bytes,
             max_message_bytes,
-            order: topic.order.into(),
+            order: topic.order,
             ..PublisherOpened::default()
         })))
     }
@@ -195,7 +195,7 @@ impl<M: Memory> Shard<M> {
             start,
             first: extents.first,
             next: extents.next,
-            order: topic.order.into(),
+            order: topic.order,
         }))
     }
 
@@ -368,7 +368,7 @@ fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: At) -> Answer {
     tracing::info!(
         topic = topic.name,
         id = topic.id,
-        order = topic.order,
+        order = topic.order.level(),
         "topic created"
     );
     Ok(Control::TopicCreated(TopicCreated {

@@ -129,7 +129,7 @@ fn retains(id: u16, retained: &[Retained]) -> ErrorReply {
 pub(super) fn metadata<M: Memory>(node: &Node<M>, topic: Option<&str>) -> Control {
     let topic_order = topic.and_then(|name| {
         node.refresh_topics();
-        node.topics().by_name(name).map(|topic| topic.order.into())
+        node.topics().by_name(name).map(|topic| topic.order)
     });
     let brokers = (0..node.region.geometry().brokers).filter_map(|id| {
         let row = node.region.broker_row(id).found()?;

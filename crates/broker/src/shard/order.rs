@@ -168,13 +168,13 @@ impl<M: Memory> Shard<M> {
                         epoch: opened.session_epoch,
                     }),
                 };
-                let protocol = embar_order::protocol::of_order(topic.order);
+                let protocol = embar_order::protocol::of_order(topic.order.level());
                 let window = self.node.config.session_window;
                 Control::PublisherOpened(PublisherOpened {
                     topic_id: topic.id,
                     max_batch_bytes,
                     max_message_bytes,
-                    order: topic.order.into(),
+                    order: topic.order,
                     session: opened.session,
                     session_epoch: opened.session_epoch,
                     mark: opened.mark,

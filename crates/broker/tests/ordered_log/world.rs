@@ -27,6 +27,7 @@ use embar_wire::builder::BatchBuilder;
 use embar_wire::control::CreateTopic;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
+use embar_wire::topic::Order;
 
 const NONCE: u32 = 9;
 const MARKS: Watermarks = Watermarks {
@@ -52,16 +53,20 @@ pub struct World {
 }
 
 pub fn topics() -> Vec<Topic> {
-    [(KEPT, 0), (LOOSE, 2), (STRICT, 5)]
-        .map(|(id, order)| Topic {
-            id,
-            name: format!("order-{order}"),
-            order,
-            retention_bytes: 0,
-            max_message_bytes: 1 << 20,
-            created: WallNs(0),
-        })
-        .into()
+    [
+        (KEPT, Order::None),
+        (LOOSE, Order::Total),
+        (STRICT, Order::TotalPerPublisher),
+    ]
+    .map(|(id, order)| Topic {
+        id,
+        name: format!("order-{order}"),
+        order,
+        retention_bytes: 0,
+        max_message_bytes: 1 << 20,
+        created: WallNs(0),
+    })
+    .into()
 }
 
 /// What reads as damaged.

@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_client::TopicSpec;
+use embar_client::{Order, TopicSpec};
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{Partition, Topic};
-use embar_wire::topic::is_totally_ordered;
 use serde::Serialize;
 
 use embar_console::connect::AskArgs;
@@ -41,8 +40,8 @@ max_message_bytes, created_ns")]
         names: Vec<String>,
         /// 0: none across connections; 1: arrival order on each broker; 2: one order over all brokers; 5: one order over
         /// all brokers that keeps the order of each publisher
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        order: u32,
+        #[arg(long, value_name = "N", default_value_t)]
+        order: Order,
         /// Bytes to keep on each broker; the oldest go first. Without it, as much as fits
         #[arg(long, value_name = "SIZE")]
         retention: Option<Size>,
@@ -106,7 +105,7 @@ impl<'a> From<&'a Topic> for TopicReport<'a> {
         Self {
             id: topic.id,
             name: &topic.name,
-            order: topic.order,
+            order: topic.order.into(),
             retention_bytes: topic.retention_bytes,
             max_message_bytes: topic.max_message_bytes,
             created_ns: topic.created.0,
@@ -227,7 +226,7 @@ fn list(topics: &[Topic]) -> String {
 }
 
 fn describe(topic: &Topic, partitions: &[Partition]) -> String {
-    let (readable, table) = if is_totally_ordered(topic.order) {
+    let (readable, table) = if topic.order.is_total() {
         one_order(partitions)
     } else {
         order_of_each(partitions)
@@ -288,7 +287,7 @@ mod tests {
         Topic {
             id: 3,
             name: "orders".into(),
-            order: 1,
+            order: embar_client::Order::PerBroker,
             retention_bytes: 1 << 20,
             ..Topic::default()
         }

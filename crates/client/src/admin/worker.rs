@@ -107,7 +107,7 @@ impl Worker {
     pub(super) fn create_topic(&mut self, spec: TopicSpec) -> Result<Topic, Error> {
         let request = Control::CreateTopic(CreateTopic {
             name: spec.name,
-            order: spec.order,
+            order: spec.order.into(),
             retention_bytes: spec.retention_bytes,
             max_message_bytes: spec.max_message_bytes,
         });

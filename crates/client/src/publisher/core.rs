@@ -29,7 +29,6 @@ use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 use embar_wire::time::Now;
-use embar_wire::topic::is_totally_ordered;
 
 pub use self::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 
@@ -376,7 +375,7 @@ impl PublisherCore {
             self.max_batch_bytes = self.max_batch_bytes.min(opened.max_batch_bytes);
             self.max_message_bytes = self.max_message_bytes.min(opened.max_message_bytes);
         }
-        if is_totally_ordered(opened.order) {
+        if opened.order.is_total() {
             self.session_announced(opened, now);
         }
         if std::mem::replace(&mut self.lanes[index].opened_before, true) {

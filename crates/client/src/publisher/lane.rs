@@ -9,7 +9,6 @@ use embar_wire::control::{
     Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionHeld, SessionOpened,
 };
 use embar_wire::time::Now;
-use embar_wire::topic::is_totally_ordered;
 
 use super::core::{Acks, Event, PublisherConfig};
 use super::flight::{Batch, Flight};
@@ -46,7 +45,7 @@ impl Terms {
                 "it takes batches of at most {most} bytes, and this publisher's may have {wanted}: give all brokers the same --max-batch-bytes"
             ));
         }
-        if is_totally_ordered(opened.order) && acks == Acks::None {
+        if opened.order.is_total() && acks == Acks::None {
             return Err(
                 "it takes a publisher without acknowledgements on a topic of order 2 or 5".into(),
             );

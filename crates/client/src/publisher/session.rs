@@ -14,9 +14,7 @@
 use std::collections::VecDeque;
 
 use embar_wire::control::{PublisherOpened, SessionOpened};
-
-/// From this order level on the sequencer stores the numbers of a session one after the other.
-const IN_SEQUENCE: u32 = 5;
+use embar_wire::topic::Order;
 
 /// The place of a batch in its session, as its header says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +33,7 @@ pub(super) struct Renewal {
 
 #[derive(Debug)]
 pub(super) struct Session {
-    order: u32,
+    order: Order,
     slot: u32,
     /// With which it began there.
     first_epoch: u32,
@@ -73,7 +71,7 @@ impl Session {
     /// Whether a number at or above the mark of a new epoch is certainly not stored. Otherwise batches may be stored
     /// ahead of their turn.
     pub(super) fn is_in_sequence(&self) -> bool {
-        self.order >= IN_SEQUENCE
+        self.order == Order::TotalPerPublisher
     }
 
     /// True if no number is open.
@@ -159,7 +157,7 @@ mod tests {
 
     fn session(window: u32) -> Session {
         Session::new(&PublisherOpened {
-            order: 5,
+            order: Order::TotalPerPublisher,
             session: 3,
             session_epoch: 1,
             first_epoch: 1,

@@ -13,7 +13,6 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 use embar_wire::crc::Crc;
 use embar_wire::time::Now;
-use embar_wire::topic::is_totally_ordered;
 
 use super::core::{Delivered, Event, SubscriberConfig};
 use crate::backoff::Random;
@@ -326,7 +325,7 @@ impl SubscribeLane {
             Control::Subscribed(subscribed) if matches!(self.peer.phase, Phase::Opening(_)) => {
                 let known = self.topic_id;
                 let renewed = known.is_some_and(|known| known != subscribed.topic_id);
-                if renewed || is_totally_ordered(subscribed.order) != self.ordered {
+                if renewed || subscribed.order.is_total() != self.ordered {
                     let topic = config.topic.clone();
                     return Err(Trouble::Fatal(Error::TopicReplaced { topic }));
                 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
 use embar_wire::time::Now;
+use embar_wire::topic::Order;
 
 use super::core::{Delivered, Event, OnEvicted, Start, SubscriberConfig, SubscriberCore};
 use super::position::Positions;
@@ -142,7 +143,7 @@ impl Script {
     /// Connects the lane, which shall ask for `wanted`, and is told to start at `start` of a topic that ends at `next`.
     fn subscribe(&mut self, lane: Lane, wanted: StartAt, start: u64, next: u64) {
         self.ask(lane, wanted);
-        self.tell(lane, &subscribed(0, start, next));
+        self.tell(lane, &subscribed(Order::None, start, next));
     }
 
     /// Connects the lane, which shall ask for `wanted`. Returns the topic that it means.
@@ -193,7 +194,7 @@ impl Script {
     }
 }
 
-fn subscribed(order: u32, start: u64, next: u64) -> Control {
+fn subscribed(order: Order, start: u64, next: u64) -> Control {
     Control::Subscribed(Subscribed {
         topic_id: TOPIC,
         start,

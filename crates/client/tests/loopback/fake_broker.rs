@@ -14,6 +14,7 @@ use embar_wire::control::{
 };
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 use embar_wire::time::WallNs;
+use embar_wire::topic::Order;
 
 use super::LONG;
 use super::conversation::{Conversation, Heard};
@@ -25,8 +26,8 @@ pub struct Log {
     topic: Option<String>,
     frames: Vec<Vec<u8>>,
     pub next: u64,
-    /// Order level of the topic.
-    pub order: u32,
+    /// Order of the topic.
+    pub order: Order,
     /// Epoch of the one session there is, on a topic of order 5.
     epoch: u32,
     /// It is over.
@@ -295,7 +296,7 @@ fn take_one(left: &mut u32) -> bool {
 impl Log {
     /// Where the batch is, or why it is nowhere, with the session's mark.
     fn take_in(&mut self, frame: &[u8]) -> Result<u64, (ErrorCode, u64)> {
-        if self.order < 2 {
+        if !self.order.is_total() {
             return Ok(self.append(frame));
         }
         let (batch, _) = Batch::split_first(frame, MAX_BATCH_BYTES).expect("a good batch");

@@ -13,7 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use embar_client::admin::TopicSpec;
-use embar_client::{Acks, Admin, Error, NewMessage, Positions, Publisher, Start, Subscriber};
+use embar_client::{
+    Acks, Admin, Error, NewMessage, Order, Positions, Publisher, Start, Subscriber,
+};
 use embar_wire::control::ErrorCode;
 use embar_wire::message::Header;
 

@@ -6,7 +6,7 @@ const MESSAGES: u32 = 2_000;
 
 fn of_order_five() -> FakeBroker {
     let broker = FakeBroker::start();
-    broker.log.lock().expect("no panic").order = 5;
+    broker.log.lock().expect("no panic").order = Order::TotalPerPublisher;
     broker
 }
 

@@ -74,7 +74,7 @@ impl World {
         let orders = self.plan.topics.iter();
         let alike = orders
             .map(|plan| plan.order)
-            .position(|order| order == old.order);
+            .position(|order| order == old.order.level());
         let alike = alike.expect("it has the order of one that was planned");
         let (publisher, subscriber) = self.plan.clients_of(alike, &mut self.random);
         self.enter_publisher(publisher, &topic);

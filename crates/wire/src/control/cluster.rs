@@ -3,6 +3,7 @@
 use super::field::{Body, Field, Nested, choice, message};
 use crate::error::ControlError;
 use crate::proto::BrokerView;
+use crate::topic::Order;
 
 choice! {
     /// How far a broker is in its life.
@@ -90,10 +91,10 @@ message! {
         head: u32,
         /// All brokers, the head included.
         brokers: Vec<BrokerInfo>,
-        /// Order level of the topic that was asked for; `None` if none was, or this broker knows no
-        /// such topic.
-        topic_order: Option<u32>,
-        /// Row of the one that gives topics of order 2 and 5 their order; `None` while nobody does.
+        /// Order of the topic that was asked for; `None` if none was, or this broker knows no such
+        /// topic.
+        topic_order: Option<Order>,
+        /// Row of the broker that sequences the topics with a total order; `None` while none does.
         sequencer: Option<u32>,
     }
 }

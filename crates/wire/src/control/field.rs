@@ -3,6 +3,7 @@
 use buffa::{MessageFieldView, MessageView, RepeatedView, ViewEncode};
 
 use crate::error::ControlError;
+use crate::topic::Order;
 
 /// A message with its own Protobuf type.
 pub(super) trait Body: Sized {
@@ -44,6 +45,30 @@ macro_rules! plain {
 }
 
 plain!(u32, u64, bool, Option<u32>, Option<u64>);
+
+impl Field for Order {
+    type Wire<'a> = u32;
+
+    fn to_wire(&self) -> u32 {
+        (*self).into()
+    }
+
+    fn from_wire(wire: u32, field: &'static str) -> Result<Self, ControlError> {
+        wire.try_into().map_err(|_| ControlError::Field { field })
+    }
+}
+
+impl Field for Option<Order> {
+    type Wire<'a> = Option<u32>;
+
+    fn to_wire(&self) -> Option<u32> {
+        self.map(u32::from)
+    }
+
+    fn from_wire(wire: Option<u32>, field: &'static str) -> Result<Self, ControlError> {
+        wire.map(|level| Order::from_wire(level, field)).transpose()
+    }
+}
 
 impl Field for String {
     type Wire<'a> = &'a str;

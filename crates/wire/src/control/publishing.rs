@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::field::{Field, message};
 use crate::error::ControlError;
+use crate::topic::Order;
 
 /// Proves that a session is the sender's. It goes to brokers and never to subscribers, and nothing
 /// prints it.
@@ -83,8 +84,8 @@ message! {
         max_batch_bytes: u32,
         /// Largest message the topic takes, in bytes: headers, key and value.
         max_message_bytes: u32,
-        /// Order level of the topic. Below 2 there is no session, and what follows is 0.
-        order: u32,
+        /// The topic's order. Unless it is total there is no session, and what follows is 0.
+        order: Order,
         /// Slot of the session.
         session: u32,
         /// Epoch to put into batch headers.

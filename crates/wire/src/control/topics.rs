@@ -6,6 +6,7 @@ use super::field::{Body, Field, Nested, message, required};
 use crate::error::ControlError;
 use crate::proto::{StartKind, SubscribeView, TopicCreatedView, TopicDescriptionView};
 use crate::time::WallNs;
+use crate::topic::Order;
 
 /// Where a subscription starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +76,8 @@ message! {
         first: u64,
         /// Offset that the next message will get.
         next: u64,
-        /// Order level of the topic; from 2 on offsets are positions in one order of all brokers.
-        order: u32,
+        /// The topic's order; if it is total, offsets are positions in it.
+        order: Order,
     }
 }
 
@@ -85,7 +86,7 @@ message! {
     CreateTopic as CreateTopicView {
         /// Its name: see [`crate::topic::check_topic_name`].
         name: String,
-        /// Its order level.
+        /// Level of its [`Order`]. The head says which there are.
         order: u32,
         /// Bytes to retain per broker; 0 = no limit of its own.
         retention_bytes: u64,
@@ -101,8 +102,8 @@ message! {
         id: u32,
         /// Its name.
         name: String,
-        /// Its order level.
-        order: u32,
+        /// Its order.
+        order: Order,
         /// Bytes retained per broker; 0 = no limit of its own.
         retention_bytes: u64,
         /// Largest message in bytes.

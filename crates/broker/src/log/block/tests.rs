@@ -5,6 +5,7 @@ use std::sync::Arc;
 use embar_fabric::geometry::UNIT_BYTES;
 use embar_fabric::{Geometry, Simulated};
 use embar_wire::time::WallNs;
+use embar_wire::topic::Order;
 
 use super::super::{Claimed, Log, NoRoom, Watermarks};
 use crate::tiny;
@@ -75,7 +76,7 @@ fn topic(id: u32) -> Topic {
     Topic {
         id,
         name: format!("t{id}"),
-        order: 0,
+        order: Order::None,
         retention_bytes: 0,
         max_message_bytes: 1 << 20,
         created: WallNs(0),

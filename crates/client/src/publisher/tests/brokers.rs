@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::MAX_BROKERS;
+use embar_wire::topic::Order;
 
 use super::script::opened;
 use super::*;
@@ -226,7 +227,10 @@ fn an_answer_that_nothing_can_be_done_with_is_refused() {
             Acks::Readable,
             opened_with(|opened| opened.max_batch_bytes = 0),
         ),
-        (Acks::None, opened_with(|opened| opened.order = 2)),
+        (
+            Acks::None,
+            opened_with(|opened| opened.order = Order::Total),
+        ),
     ];
     for (acks, answer) in answers {
         let mut script = Script::new(PublisherConfig { acks, ..config() });

@@ -2,6 +2,7 @@
 
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::control::{OpenSession, PublisherOpened, Secret, SessionHeld, SessionOpened};
+use embar_wire::topic::Order;
 
 use super::super::receipt::Position;
 use super::script::opened;
@@ -17,7 +18,7 @@ pub(super) fn announced(epoch: u32, mark: u64, window: u32) -> PublisherOpened {
         panic!("another answer");
     };
     PublisherOpened {
-        order: 5,
+        order: Order::TotalPerPublisher,
         session: SLOT,
         session_epoch: epoch,
         first_epoch: FIRST_EPOCH,

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use embar_wire::control::{PublisherOpened, SessionOpened};
+use embar_wire::topic::Order;
 
 use super::script::opened;
 use super::*;
@@ -69,7 +70,7 @@ impl Model {
             panic!("another answer");
         };
         Control::PublisherOpened(PublisherOpened {
-            order: 5,
+            order: Order::TotalPerPublisher,
             session: 2,
             session_epoch: self.epoch,
             mark: self.stored.len() as u64,

@@ -2,7 +2,6 @@
 //! on when the connection ends.
 
 use embar_wire::time::Now;
-use embar_wire::topic::is_totally_ordered;
 
 use super::{Start, SubscriberCore};
 use crate::error::Error;
@@ -17,7 +16,7 @@ impl SubscriberCore {
                 self.directory.wish_topic(false, now);
                 return None;
             };
-            let ordered = is_totally_ordered(order);
+            let ordered = order.is_total();
             if let Err(error) = self.check_start(ordered) {
                 self.fail(error, now);
                 return None;

@@ -1,6 +1,7 @@
 //! Brokers tell a subscriber unasked who comes and goes.
 
 use embar_wire::control::{BrokerState, Control, StartAt};
+use embar_wire::topic::Order;
 
 use super::super::core::{Event, Start, SubscriberConfig};
 use super::{A, B, Script, TOPIC, batch, config, subscribed};
@@ -44,7 +45,7 @@ fn what_comes_at_a_broker_that_had_left_and_returns_is_not_missed() {
         ..config()
     };
     let mut script = Script::new(latest);
-    script.tell_cluster(&cluster_of(2, second(BrokerState::Left), Some(0)));
+    script.tell_cluster(&cluster_of(2, second(BrokerState::Left), Some(Order::None)));
     script.subscribe(A, StartAt::Latest, 4, 4);
     script.tell(A, &cluster_now(2, |_| BrokerState::Ready));
     script.tick_at(script.now.0);
@@ -111,7 +112,7 @@ fn the_end_comes_without_a_broker_that_left() {
     assert_eq!(count(&script, end), 1);
     // It had left before.
     let mut script = Script::new(until_end.clone());
-    script.tell_cluster(&cluster_with(2, None, Some(0)));
+    script.tell_cluster(&cluster_with(2, None, Some(Order::None)));
     script.subscribe(A, StartAt::Earliest, 0, 0);
     assert_eq!(count(&script, end), 0);
     script.lose(B);
@@ -123,15 +124,15 @@ fn the_end_comes_without_a_broker_that_left() {
 #[test]
 fn one_order_is_read_on_from_a_broker_that_joined_when_the_one_that_served_leaves() {
     let mut script = Script::new(config());
-    script.tell_cluster(&cluster_with(1, None, Some(5)));
+    script.tell_cluster(&cluster_with(1, None, Some(Order::TotalPerPublisher)));
     script.ask(A, StartAt::Earliest);
-    script.tell(A, &subscribed(5, 0, 9));
+    script.tell(A, &subscribed(Order::TotalPerPublisher, 0, 9));
     script.feed(A, &batch(0, TOPIC, &[b"a", b"b"]));
     script.tell(A, &cluster_now(2, |_| BrokerState::Ready));
     script.lose(A);
     script.tick_at(script.now.0);
     script.ask(B, StartAt::Offset(2));
-    script.tell(B, &subscribed(5, 2, 9));
+    script.tell(B, &subscribed(Order::TotalPerPublisher, 2, 9));
     script.feed(B, &batch(2, TOPIC, &[b"c"]));
     assert_eq!(script.taken(), [(0, 2, 0), (2, 1, 0)]);
 }

@@ -36,7 +36,7 @@ fn those_who_answer_are_read_and_who_answers_later_from_where_it_was_asked_for()
         });
         assert_eq!(script.taken(), [(0, 2, 0)]);
         script.feed(B, &welcome(2));
-        script.tell(B, &subscribed(0, 0, 1));
+        script.tell(B, &subscribed(Order::None, 0, 1));
         script.feed(B, &batch(0, TOPIC, &[b"c"]));
         assert_eq!(script.taken(), [(0, 1, 0)]);
         assert_eq!(script.failure(), None);

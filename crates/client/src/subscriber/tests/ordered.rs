@@ -10,7 +10,10 @@ use crate::testing::{cluster_with, refusal};
 const DATA: u32 = 3;
 
 fn open(config: SubscriberConfig) -> Script {
-    Script::open_with(config, &cluster_with(DATA, None, Some(5)))
+    Script::open_with(
+        config,
+        &cluster_with(DATA, None, Some(Order::TotalPerPublisher)),
+    )
 }
 
 fn from(positions: Positions) -> SubscriberConfig {
@@ -33,7 +36,7 @@ fn connecting(script: &mut Script) -> Option<Lane> {
 fn serve(script: &mut Script, wanted: StartAt, start: u64, next: u64) -> Lane {
     let lane = connecting(script).expect("a broker is chosen");
     script.ask(lane, wanted);
-    script.tell(lane, &subscribed(5, start, next));
+    script.tell(lane, &subscribed(Order::TotalPerPublisher, start, next));
     lane
 }
 
@@ -144,7 +147,10 @@ fn a_reader_resumes_at_one_number() {
 #[test]
 fn positions_of_the_other_kind_are_refused() {
     let offsets = Positions::from_iter([(1, 5)]);
-    for (order, positions) in [(5, offsets), (0, Positions::at(5))] {
+    for (order, positions) in [
+        (Order::TotalPerPublisher, offsets),
+        (Order::None, Positions::at(5)),
+    ] {
         let cluster = cluster_with(DATA, None, Some(order));
         let script = Script::open_with(from(positions), &cluster);
         assert!(
@@ -237,13 +243,13 @@ fn only_the_absence_of_all_brokers_ends_it() {
     let mut lane = serve(&mut script, StartAt::Earliest, 0, 0);
     for _ in 0..20 {
         script.lose(lane);
-        script.tell_cluster(&cluster_with(DATA, None, Some(5)));
+        script.tell_cluster(&cluster_with(DATA, None, Some(Order::TotalPerPublisher)));
         script.tick_at(script.now.0 + 2 * SECOND);
         lane = resume(&mut script, 0);
     }
     let lost_at = script.now.0;
     script.lose(lane);
-    script.tell_cluster(&cluster_with(0, None, Some(5)));
+    script.tell_cluster(&cluster_with(0, None, Some(Order::TotalPerPublisher)));
     for lane in (1..=DATA).map(Lane) {
         if script.sockets.lane(lane).connecting.is_some() {
             script.lose(lane);
@@ -367,7 +373,7 @@ fn a_topic_made_anew_is_not_taken_for_the_old_one() {
     script.ask(lane, StartAt::Offset(0));
     let anew = Subscribed {
         topic_id: TOPIC + 1,
-        order: 5,
+        order: Order::TotalPerPublisher,
         ..Subscribed::default()
     };
     script.tell(lane, &Control::Subscribed(anew));
@@ -376,7 +382,7 @@ fn a_topic_made_anew_is_not_taken_for_the_old_one() {
     let mut script = open(config());
     let lane = connecting(&mut script).expect("one is chosen");
     script.ask(lane, StartAt::Earliest);
-    script.tell(lane, &subscribed(1, 0, 0));
+    script.tell(lane, &subscribed(Order::PerBroker, 0, 0));
     told(&script);
 }
 
@@ -389,7 +395,7 @@ fn an_order_that_the_first_broker_does_not_know_is_asked_of_the_head() {
     script.tell(Lane::CONTROL, &cluster_with(DATA, None, None));
     let topic = Topic {
         name: "t".into(),
-        order: 5,
+        order: Order::TotalPerPublisher,
         ..Topic::default()
     };
     let found = TopicDescription {

@@ -6,7 +6,7 @@ use super::*;
 fn what_one_broker_calls_the_topic_is_asked_of_all() {
     let mut script = Script::open(config(), 2);
     assert_eq!(script.ask(A, StartAt::Earliest), 0, "any of that name");
-    script.tell(A, &subscribed(0, 0, 0));
+    script.tell(A, &subscribed(Order::None, 0, 0));
     assert_eq!(script.ask(B, StartAt::Earliest), TOPIC);
     let anew = Subscribed {
         topic_id: TOPIC + 1,
