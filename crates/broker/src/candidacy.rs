@@ -100,7 +100,7 @@ fn rings(step: &Step) -> u128 {
     if step.ordered > 0 {
         EVERYBODY
     } else {
-        step.told
+        step.notified
     }
 }
 
@@ -117,7 +117,7 @@ pub struct Candidacy<M: Memory> {
 
 enum State<M: Memory> {
     Watches(Watch),
-    Reigns(Box<Reign<M>>),
+    Leads(Box<Leader<M>>),
 }
 
 struct Watch {
@@ -126,7 +126,7 @@ struct Watch {
     not_before: Now,
 }
 
-struct Reign<M: Memory> {
+struct Leader<M: Memory> {
     sequencer: Sequencer<M>,
     beat_every: Duration,
     next_beat: Now,
@@ -153,7 +153,7 @@ impl<M: Memory> Candidacy<M> {
     /// The sequencer, while it is one.
     pub fn sequencer(&self) -> Option<&Sequencer<M>> {
         match &self.state {
-            State::Reigns(reign) => Some(&reign.sequencer),
+            State::Leads(leader) => Some(&leader.sequencer),
             State::Watches(_) => None,
         }
     }
@@ -166,8 +166,8 @@ impl<M: Memory> Candidacy<M> {
     /// Does what is due. `alive` tells of a row whether its process lives.
     pub fn turn(&mut self, now: Now, alive: &dyn Fn(u16) -> bool) -> Turn {
         match &mut self.state {
-            State::Reigns(reign) => {
-                let turn = reign.turn(now, &self.region, &self.chains, alive);
+            State::Leads(leader) => {
+                let turn = leader.turn(now, &self.region, &self.chains, alive);
                 if let Outcome::Deposed { .. } = turn.outcome {
                     self.state = State::Watches(Watch::new(self.lease, now));
                 }
@@ -201,7 +201,7 @@ impl<M: Memory> Candidacy<M> {
             }
         };
         let living = living(&self.region, alive);
-        self.state = State::Reigns(Box::new(Reign {
+        self.state = State::Leads(Box::new(Leader {
             sequencer,
             beat_every: BEAT_EVERY.min(self.lease / BEATS_PER_LEASE),
             next_beat: now,
@@ -236,7 +236,7 @@ impl<M: Memory> Candidacy<M> {
     /// lives.
     pub fn rest(&self, now: Now) -> Duration {
         match &self.state {
-            State::Reigns(reign) => reign.rest(now),
+            State::Leads(leader) => leader.rest(now),
             State::Watches(_) => self.look_every,
         }
     }
@@ -251,7 +251,7 @@ impl Watch {
     }
 }
 
-impl<M: Memory> Reign<M> {
+impl<M: Memory> Leader<M> {
     fn turn(
         &mut self,
         now: Now,

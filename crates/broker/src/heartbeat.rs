@@ -70,7 +70,7 @@ impl<M: Memory> Heartbeat<M> {
 
     /// The next beat of a broker that serves. `is_alone` says whether all of its peers went.
     pub fn beat(&mut self, node: &Node<M>, at: At, is_alone: bool) -> Beat {
-        let epoch = node.reign().map_or(0, |reign| reign.epoch);
+        let epoch = node.term().map_or(0, |term| term.epoch);
         self.epoch_seen = self.epoch_seen.max(epoch.into());
         self.say(at);
         node.watch_sequencer(at.now);

@@ -12,7 +12,7 @@ use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
 use embar_meter::profile::Profile;
-use embar_order::{Candidate, Reign, Throne};
+use embar_order::{Candidate, Leadership, Term};
 use embar_wire::time::{Now, WallNs};
 use embar_wire::topic::Order;
 
@@ -305,21 +305,21 @@ impl<M: Memory> Node<M> {
     /// Looks whether the one that sequences lives, and goes on. To be called every so often: one that is
     /// stopped is found out after eight looks, or its lease if that is longer.
     pub fn watch_sequencer(&self, now: Now) {
-        let reign = Throne::observe(&self.region).reign;
+        let term = Leadership::observe(&self.region).term;
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let is_gone = watch.should_take_over(&self.region, now.0, &|row| self.alive(row));
-        let gone = reign.filter(|_| is_gone).map_or(0, |reign| reign.epoch);
+        let gone = term.filter(|_| is_gone).map_or(0, |term| term.epoch);
         // Relaxed: it is a word of its own.
         self.gone_epoch.store(gone, Ordering::Relaxed);
     }
 
     /// The row that gives ordered topics their order, unless its owner was gone at the last look.
     pub fn sequencer(&self) -> Option<u16> {
-        let reign = Throne::observe(&self.region).reign?;
+        let term = Leadership::observe(&self.region).term?;
         let gone = self.gone_epoch.load(Ordering::Relaxed);
         let mut candidates = self.region.geometry().candidates();
-        let row = candidates.nth(reign.area.into())?;
-        (reign.epoch != gone).then_some(row)
+        let row = candidates.nth(term.area.into())?;
+        (term.epoch != gone).then_some(row)
     }
 
     /// Another number when a broker that takes data has come, gone or moved, or another one sequences.
@@ -339,8 +339,8 @@ impl<M: Memory> Node<M> {
     }
 
     /// The sequencer that this broker submits to, if it takes data and has met one.
-    pub fn reign(&self) -> Option<Reign> {
-        self.takes_data().then(|| self.log().reign())?
+    pub fn term(&self) -> Option<Term> {
+        self.takes_data().then(|| self.log().term())?
     }
 
     /// What a row that nobody holds is to one that joins.

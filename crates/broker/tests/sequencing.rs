@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use embar_broker::{BrokerConfig, Cluster, Entry, RegionSpec, Role, Server};
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::region::Region;
-use embar_order::Throne;
+use embar_order::Leadership;
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{
@@ -132,7 +132,7 @@ fn candidates_die_and_come_back_and_the_order_goes_on_without_waiting_for_a_leas
     let mut cluster = start_with(config, &dir, 1);
     create_ordered(cluster.bootstrap());
     let region = look_into(&dir);
-    let active = || Throne::observe(&region).reign.map(|reign| reign.area);
+    let active = || Leadership::observe(&region).term.map(|term| term.area);
     assert_eq!(active(), Some(0), "the head sequences when it is ready");
 
     let mut publisher = Publisher::open(data(&cluster));
@@ -147,7 +147,7 @@ fn candidates_die_and_come_back_and_the_order_goes_on_without_waiting_for_a_leas
         assert_eq!(active(), Some(takes_over));
     }
     assert_eq!(publisher.publish(&6u64.to_le_bytes()), 6);
-    assert_eq!(Throne::observe(&region).turns, 6);
+    assert_eq!(Leadership::observe(&region).rounds, 6);
     assert_eq!(read(data(&cluster), 7), numbered(7));
 }
 
@@ -292,8 +292,8 @@ fn a_cluster_that_ended_under_its_standby_goes_on_under_its_head() {
     drop(cluster);
 
     let cluster = start(&dir, 1);
-    let throne = Throne::observe(&look_into(&dir));
-    assert_eq!(throne.reign.map(|reign| reign.area), Some(0));
+    let leadership = Leadership::observe(&look_into(&dir));
+    assert_eq!(leadership.term.map(|term| term.area), Some(0));
     let mut publisher = Publisher::open(data(&cluster));
     assert_eq!(publisher.next, 2, "the session is known");
     assert_eq!(publisher.publish(&2u64.to_le_bytes()), 2);

@@ -61,7 +61,7 @@ canaries! {
     LastsAfterFollow,
     /// The look at the epoch after notices and grants were read.
     LastsAfterNotices,
-    /// Following the order to a reign's start before lanes are begun for it.
+    /// Following the order to a term's start before lanes are begun for it.
     FollowToStart,
     /// Submitting again, to a successor, what is not settled.
     Resubmission,

@@ -114,7 +114,7 @@ impl<M: Memory> CellWriter<M> {
             return Err(CellTooLarge { len: payload.len() });
         }
         self.store_both(usize::from(i), payload);
-        self.news.tell(&[i.into()]);
+        self.news.announce(&[i.into()]);
         Ok(self.cells[usize::from(i)].1)
     }
 

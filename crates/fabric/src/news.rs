@@ -53,7 +53,7 @@ impl<M: Memory> NewsWriter<M> {
     }
 
     /// Tells of chains. What has changed of them was stored before, and settled.
-    pub fn tell(&mut self, chains: &[u32]) {
+    pub fn announce(&mut self, chains: &[u32]) {
         if chains.is_empty() {
             return;
         }
@@ -93,10 +93,10 @@ impl<M: Memory> SharedNews<M> {
         Self(Arc::new(Mutex::new(writer)))
     }
 
-    pub(crate) fn tell(&self, chain: u32) {
+    pub(crate) fn announce(&self, chain: u32) {
         // A count that nobody raised after a line costs its readers a line that is written again.
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.tell(&[chain]);
+        writer.announce(&[chain]);
     }
 }
 

@@ -37,7 +37,7 @@ impl<M: Memory> WindowWriter<M> {
 
     /// Whoever follows the chain elsewhere hears by these news that its start was raised.
     #[must_use]
-    pub fn telling(mut self, news: &SharedNews<M>) -> Self {
+    pub fn announcing_to(mut self, news: &SharedNews<M>) -> Self {
         self.news = Some(news.clone());
         self
     }
@@ -64,7 +64,7 @@ impl<M: Memory> WindowWriter<M> {
             ..self.window
         };
         self.row.store(&self.window);
-        self.tell();
+        self.announce();
     }
 
     /// Raises the end: offsets below `next` may be read from now on.
@@ -89,12 +89,12 @@ impl<M: Memory> WindowWriter<M> {
         );
         self.window.first = first;
         self.row.store(&self.window);
-        self.tell();
+        self.announce();
     }
 
-    fn tell(&self) {
+    fn announce(&self) {
         if let Some(news) = self.news.as_ref().filter(|_| !injected(Canary::WindowNews)) {
-            news.tell(self.window.chain);
+            news.announce(self.window.chain);
         }
     }
 }

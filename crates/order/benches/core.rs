@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use embar_fabric::{PbrKind, PbrRecord};
-use embar_order::{Arrival, Core, Limits, Source, Verdict};
+use embar_order::{Action, Arrival, Core, Limits, Source};
 
 /// Records taken together.
 const TOGETHER: usize = 1024;
@@ -57,7 +57,7 @@ struct Load {
     random: Option<u64>,
     next: usize,
     arrivals: Vec<Arrival>,
-    out: Vec<Verdict>,
+    out: Vec<Action>,
 }
 
 impl Load {
@@ -79,9 +79,10 @@ impl Load {
             let opening = load.arrival(producer, PbrKind::Open, (0, 0, 0));
             load.core.arrive(&[opening], 0, &mut load.out);
         }
-        for verdict in load.out.drain(..) {
-            if let Verdict::Tell { told, .. } = verdict {
-                load.sessions.push((told.session, told.session_epoch, 0));
+        for action in load.out.drain(..) {
+            if let Action::Notify { outcome, .. } = action {
+                load.sessions
+                    .push((outcome.session, outcome.session_epoch, 0));
             }
         }
         load
@@ -139,7 +140,7 @@ impl Load {
             self.core.elapse(0, &mut self.out);
             took += started.elapsed().as_secs_f64();
             assert_eq!(self.out.len(), TOGETHER);
-            let placed = |it: &Verdict| matches!(it, Verdict::Place { .. });
+            let placed = |it: &Action| matches!(it, Action::Place { .. });
             assert!(self.out.iter().all(placed));
         }
         BATCHES as f64 / took

@@ -8,7 +8,7 @@
 use embar_fabric::canary::{Canary, injected};
 use embar_fabric::{Memory, Region};
 
-use crate::reign;
+use crate::leadership;
 
 /// See the module.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Candidate {
     ) -> bool {
         let passed = now.saturating_sub(self.looked_at);
         self.looked_at = now;
-        let Some((area, row)) = reign::rows(region).max_by_key(|(_, row)| row.epoch) else {
+        let Some((area, row)) = leadership::rows(region).max_by_key(|(_, row)| row.epoch) else {
             return true;
         };
         if (row.epoch, row.beat) != self.seen {

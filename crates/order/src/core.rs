@@ -8,6 +8,7 @@ use std::hint::black_box;
 
 use embar_fabric::{NoticeKind, PbrKind, SessionOwner, SessionRow};
 
+use crate::action::{Action, Arrival, Outcome, Source};
 use crate::chains::Chains;
 use crate::clock::LeaseClock;
 use crate::figures::Figures;
@@ -15,7 +16,6 @@ use crate::gaps::Gaps;
 use crate::held::Held;
 use crate::limits::{Limits, LimitsError};
 use crate::sessions::Sessions;
-use crate::verdict::{Arrival, Source, Told, Verdict};
 
 pub use rebuild::RestoreError;
 
@@ -23,7 +23,7 @@ pub use rebuild::RestoreError;
 ///
 /// ```
 /// use embar_fabric::{PbrKind, PbrRecord, Secret};
-/// use embar_order::{Arrival, Core, Limits, Request, Source, Verdict, Wish};
+/// use embar_order::{Action, Arrival, Core, Limits, Operation, Request, Source};
 ///
 /// let mut core = Core::new(Limits::default())?;
 /// let arrival = |number, record| Arrival {
@@ -31,19 +31,19 @@ pub use rebuild::RestoreError;
 ///     record,
 /// };
 /// let orders = PbrRecord::pack_orders(0, 5);
-/// let wish = Wish::Open { takes_over: 0 };
-/// let request = Request { producer: 7, instance: 1, secret: Secret([9; 16]), peer: 0, wish };
+/// let operation = Operation::Open { takes_over: 0 };
+/// let request = Request { producer: 7, instance: 1, secret: Secret([9; 16]), peer: 0, operation };
 /// let open = PbrRecord { orders, ..request.record() };
-/// let mut verdicts = Vec::new();
-/// core.arrive(&[arrival(0, open)], 0, &mut verdicts);
-/// let [.., Verdict::Save { .. }, Verdict::Tell { told, .. }] = verdicts[..] else { panic!() };
+/// let mut actions = Vec::new();
+/// core.arrive(&[arrival(0, open)], 0, &mut actions);
+/// let [.., Action::SaveSession { .. }, Action::Notify { outcome, .. }] = actions[..] else { panic!() };
 ///
-/// let (session, session_epoch) = (told.session, told.session_epoch);
+/// let (session, session_epoch) = (outcome.session, outcome.session_epoch);
 /// let kind = PbrKind::Batch as u8;
 /// let batch = PbrRecord { kind, producer: 7, orders, session, session_epoch, count: 3, ..Default::default() };
-/// verdicts.clear();
-/// core.arrive(&[arrival(1, batch)], 0, &mut verdicts);
-/// assert_eq!(verdicts, [Verdict::Place { arrival: arrival(1, batch), base: 0 }]);
+/// actions.clear();
+/// core.arrive(&[arrival(1, batch)], 0, &mut actions);
+/// assert_eq!(actions, [Action::Place { arrival: arrival(1, batch), base: 0 }]);
 /// assert_eq!(core.chain_next(0), Some(3));
 /// # Ok::<(), embar_order::LimitsError>(())
 /// ```
@@ -81,7 +81,7 @@ impl Core {
     /// nanoseconds of any clock.
     ///
     /// Many records at once are faster than one by one when they are of many sessions.
-    pub fn arrive(&mut self, arrivals: &[Arrival], now: u64, out: &mut Vec<Verdict>) {
+    pub fn arrive(&mut self, arrivals: &[Arrival], now: u64, out: &mut Vec<Action>) {
         self.clock.advance(now);
         for run in arrivals.chunks(RUN) {
             self.look_ahead(run);
@@ -89,7 +89,7 @@ impl Core {
                 match PbrKind::from_number(arrival.record.kind) {
                     Some(PbrKind::Batch) => self.batch(arrival, out),
                     Some(PbrKind::Open | PbrKind::Close) => self.request(arrival, out),
-                    None => self.tell(arrival.source, Told::only(NoticeKind::Malformed), out),
+                    None => self.notify(arrival.source, Outcome::only(NoticeKind::Malformed), out),
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Core {
 
     /// Ends the epochs whose missing batch did not come in time. To be called in each round, also
     /// when there is much to do, and after what arrived: what came in time then counts.
-    pub fn elapse(&mut self, now: u64, out: &mut Vec<Verdict>) {
+    pub fn elapse(&mut self, now: u64, out: &mut Vec<Action>) {
         self.clock.advance(now);
         while let Some((session, since)) = self.gaps.longest() {
             if self.clock.now() - since < self.limits.gap_lease_ns {
@@ -130,7 +130,7 @@ impl Core {
     /// The row that says what is at a place of the session table now, also when nothing is.
     ///
     /// It counts all batches placed so far: it may be written back only when their records are
-    /// visible, that is when all verdicts were carried out.
+    /// visible, that is when all actions were carried out.
     ///
     /// # Panics
     /// When there is no such place.
@@ -201,13 +201,13 @@ impl Core {
         black_box(sessions.fold(0, |sum, session| sum ^ session.epoch));
     }
 
-    fn tell(&mut self, source: Source, told: Told, out: &mut Vec<Verdict>) {
-        self.figures.count(told.kind);
-        out.push(Verdict::Tell { source, told });
+    fn notify(&mut self, source: Source, outcome: Outcome, out: &mut Vec<Action>) {
+        self.figures.count(outcome.kind);
+        out.push(Action::Notify { source, outcome });
     }
 
-    fn save(&mut self, session: u32, out: &mut Vec<Verdict>) {
+    fn save(&mut self, session: u32, out: &mut Vec<Action>) {
         let row = self.session_row(session);
-        out.push(Verdict::Save { session, row });
+        out.push(Action::SaveSession { session, row });
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A follower only ever takes the next position: its records are dense, whatever it finds. Of an
 //! epoch that is over it takes what lies below the start of the one that follows in the order of the
-//! present reign; what a deposed sequencer wrote beyond that is not there for it. All that lies below
+//! present term; what a deposed sequencer wrote beyond that is not there for it. All that lies below
 //! was seen by the successor: if it is not there, memory is damaged.
 //!
-//! What it read counts only after [`Reign::lasts`]; until then [`Follower::mark`] and
+//! What it read counts only after [`Term::lasts`]; until then [`Follower::mark`] and
 //! [`Follower::back_to`] undo it.
 
 use embar_fabric::canary::{Canary, injected};
@@ -13,7 +13,7 @@ use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Memory, Region, Seen};
 
-use crate::reign::Reign;
+use crate::leadership::Term;
 
 /// A place in the order. See [`Follower::mark`].
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ pub struct Mark {
 /// The page that holds the next position, or will.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    /// The reign for which it was found.
+    /// The term for which it was found.
     epoch: u32,
     area: u16,
     page: u32,
@@ -82,7 +82,7 @@ impl<M: Memory> Follower<M> {
     }
 
     /// Whether the last read found something at the next position that no sequencer writes there:
-    /// memory is damaged, and the order ends here, at least in this reign.
+    /// memory is damaged, and the order ends here, at least in this term.
     pub fn is_damaged(&self) -> bool {
         self.damaged
     }
@@ -112,20 +112,20 @@ impl<M: Memory> Follower<M> {
         self.place = mark.place;
     }
 
-    /// The first position of this reign, where the cut through the one before was made; `None`
-    /// while the reign does not know the chain.
-    pub fn start_of(&self, reign: Reign) -> Option<u64> {
-        self.root(reign).found().map(|root| root.start)
+    /// The first position of this term, where the cut through the one before was made; `None`
+    /// while the term does not know the chain.
+    pub fn start_of(&self, term: Term) -> Option<u64> {
+        self.root(term).found().map(|root| root.start)
     }
 
     /// Appends records that follow each other from the next position on, at most `limit`.
-    pub fn read(&mut self, reign: Reign, limit: usize, out: &mut Vec<GoiRecord>) -> Found {
+    pub fn read(&mut self, term: Term, limit: usize, out: &mut Vec<GoiRecord>) -> Found {
         let end = out.len() + limit;
         self.damaged = false;
         loop {
             let place = match self.place {
-                Some(place) if place.epoch == reign.epoch => place,
-                _ => match self.locate(reign) {
+                Some(place) if place.epoch == term.epoch => place,
+                _ => match self.locate(term) {
                     Located::Here(place) => *self.place.insert(place),
                     Located::NotYet => return Found::End,
                     Located::Gone { first } => return Found::Gone { first },
@@ -142,7 +142,7 @@ impl<M: Memory> Follower<M> {
             match self.read_page(place, end, out) {
                 Step::On => {}
                 Step::End => return Found::End,
-                Step::Lost => match self.locate(reign) {
+                Step::Lost => match self.locate(term) {
                     Located::Here(again) if again.is_in(&place) && again.until.is_some() => {
                         return self.end_here();
                     }
@@ -294,20 +294,20 @@ impl<M: Memory> Follower<M> {
         now.is_some_and(|(generation, _)| generation == place.generation)
     }
 
-    fn root(&self, reign: Reign) -> Seen<GoiRoot> {
-        match self.region.goi_root(reign.area, cell_of(self.chain)) {
-            Seen::Found(root) if (root.chain, root.epoch) != (self.chain, reign.epoch) => {
+    fn root(&self, term: Term) -> Seen<GoiRoot> {
+        match self.region.goi_root(term.area, cell_of(self.chain)) {
+            Seen::Found(root) if (root.chain, root.epoch) != (self.chain, term.epoch) => {
                 Seen::Nothing
             }
             seen => seen,
         }
     }
 
-    /// The page of the next position, in the order as this reign has it.
-    fn locate(&self, reign: Reign) -> Located {
+    /// The page of the next position, in the order as this term has it.
+    fn locate(&self, term: Term) -> Located {
         let mut stale = None;
         loop {
-            let root = match self.root(reign) {
+            let root = match self.root(term) {
                 Seen::Found(root) => root,
                 Seen::Nothing => return Located::NotYet,
                 Seen::Damaged => return Located::Damaged,
@@ -316,7 +316,7 @@ impl<M: Memory> Follower<M> {
                 return Located::Gone { first: root.first };
             }
             if self.next < root.start {
-                return self.locate_before(reign, &root);
+                return self.locate_before(term, &root);
             }
             if root.damaged != 0 {
                 return Located::Damaged;
@@ -324,9 +324,9 @@ impl<M: Memory> Follower<M> {
             let Some(head) = root.head.checked_sub(1) else {
                 return Located::NotYet;
             };
-            match self.page(reign.area, head) {
+            match self.page(term.area, head) {
                 Seen::Found((generation, header)) => {
-                    return self.locate_from(reign, (head, generation), &header);
+                    return self.locate_from(term, (head, generation), &header);
                 }
                 // It was given back since: the root says so by now. Nobody tells of that.
                 Seen::Nothing if stale != Some(root) => stale = Some(root),
@@ -335,29 +335,29 @@ impl<M: Memory> Follower<M> {
         }
     }
 
-    /// Walks from the first page of the reign to that of the next position.
+    /// Walks from the first page of the term to that of the next position.
     fn locate_from(
         &self,
-        reign: Reign,
+        term: Term,
         (mut page, mut generation): (u32, u32),
         header: &GoiPage,
     ) -> Located {
-        let pages = &self.pages[usize::from(reign.area)];
+        let pages = &self.pages[usize::from(term.area)];
         let mut start = header.start;
         if self.next < start {
             return Located::Gone { first: start };
         }
         // Starts grow, or damaged links would lead around for ever.
         while let Seen::Found(next) = pages.link(page, generation)
-            && let Seen::Found((its, header)) = self.page(reign.area, next)
+            && let Seen::Found((its, header)) = self.page(term.area, next)
             && start < header.start
             && header.start <= self.next
         {
             (page, generation, start) = (next, its, header.start);
         }
         Located::Here(Place {
-            epoch: reign.epoch,
-            area: reign.area,
+            epoch: term.epoch,
+            area: term.area,
             page,
             generation,
             slot: 0,
@@ -367,8 +367,8 @@ impl<M: Memory> Follower<M> {
         })
     }
 
-    /// Walks from the start of the reign back to the page of an older epoch.
-    fn locate_before(&self, reign: Reign, root: &GoiRoot) -> Located {
+    /// Walks from the start of the term back to the page of an older epoch.
+    fn locate_before(&self, term: Term, root: &GoiRoot) -> Located {
         // Where the page behind starts, and its epoch.
         let (mut start, mut epoch) = (root.start, root.epoch);
         let mut until = start;
@@ -394,7 +394,7 @@ impl<M: Memory> Follower<M> {
             }
             if header.start <= self.next {
                 return Located::Here(Place {
-                    epoch: reign.epoch,
+                    epoch: term.epoch,
                     area,
                     page,
                     generation,

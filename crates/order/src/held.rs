@@ -1,6 +1,6 @@
 //! Batches that wait for a predecessor.
 
-use crate::verdict::Arrival;
+use crate::action::Arrival;
 
 const NONE: u32 = u32::MAX;
 
@@ -178,7 +178,7 @@ mod tests {
     use embar_fabric::PbrRecord;
 
     use super::*;
-    use crate::verdict::Source;
+    use crate::action::Source;
 
     fn arrival(session: u32, sequence: u64, number: u64) -> Arrival {
         Arrival {

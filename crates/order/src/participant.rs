@@ -6,26 +6,26 @@
 //!
 //! Invariants
 //! - Each submission is settled exactly once: by its GOI record ([`Event::Ordered`] with its tag) or by
-//!   a notice ([`Event::Told`]).
+//!   a notice ([`Event::Answered`]).
 //! - The sequencer finds every session held that has a batch which is not settled.
 //! - Records of a chain are reported dense and in order, and only those that count (see
-//!   [`reign`](mod@crate::reign)).
+//!   [`leadership`](mod@crate::leadership)).
 //! - Before anything is submitted to a new sequencer, everything that its predecessor ordered was
 //!   reported: what is still unsettled then was not ordered.
 
 mod attached;
 mod lane;
 
-use embar_fabric::canary::{Canary, injected};
 use std::collections::{BTreeMap, BTreeSet};
 
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{Claim, GoiRecord, Memory, NoticeKind, PbrRecord, Region, Seen};
+use embar_fabric::{Claim, GoiRecord, Memory, PbrRecord, Region, Seen};
 
-use crate::heard::Heard;
-
+use crate::action::Outcome;
+use crate::changed_chains::ChangedChains;
 use crate::follower::{Follower, Found};
-use crate::reign::{self, Reign, Throne};
+use crate::leadership::{self, Leadership, Term};
 use attached::Holds;
 use lane::{Lane, session_of};
 
@@ -45,7 +45,7 @@ pub enum Event<T> {
         mine: Option<(u16, T)>,
     },
     /// A submission was not ordered.
-    Told {
+    Answered {
         /// The lane that it was submitted to.
         lane: u16,
         /// Its tag.
@@ -53,7 +53,7 @@ pub enum Event<T> {
         /// What it was.
         record: PbrRecord,
         /// Why, or what instead.
-        notice: Verdict,
+        outcome: Outcome,
     },
     /// Positions of a chain were released before they were read here; it goes on at `first`.
     ///
@@ -65,21 +65,6 @@ pub enum Event<T> {
         /// First position that is kept.
         first: u64,
     },
-}
-
-/// What a notice says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    /// What became of the record.
-    pub kind: NoticeKind,
-    /// The batch expected next of a session that opened or is fenced.
-    pub mark: u64,
-    /// Epoch of a session that opened, or that another instance has.
-    pub session_epoch: u32,
-    /// The epoch with which a session that opened began at its place.
-    pub first_epoch: u32,
-    /// Place of a session that opened.
-    pub session: u32,
 }
 
 /// What the sequencer holds of a session.
@@ -126,15 +111,15 @@ pub struct Participant<M, T> {
     region: Region<M>,
     row: u16,
     incarnation: u32,
-    /// The reign whose sequencer the lanes are begun for.
-    reign: Option<Reign>,
+    /// The term whose sequencer the lanes are begun for.
+    term: Option<Term>,
     entry: Entry,
     lanes: Vec<Lane<M, T>>,
     holds: Holds<M>,
     chains: BTreeMap<u32, Follower<M>>,
     /// Chains that were closed, until nothing of them takes slots of lanes any more.
     closed: BTreeSet<u32>,
-    heard: Heard<M>,
+    changed: ChangedChains<M>,
     /// Chains that may have more than was read.
     due: Vec<u32>,
     /// Chains that cannot be followed any further; they stay due.
@@ -165,16 +150,16 @@ impl<M: Memory, T> Participant<M, T> {
         Self {
             row: claim.row(),
             incarnation: claim.incarnation(),
-            reign: None,
+            term: None,
             entry: Entry::Asked,
             lanes: lanes.collect(),
             holds: Holds::new(region, claim),
             chains: BTreeMap::new(),
             closed: BTreeSet::new(),
-            heard: Heard::of_order(),
+            changed: ChangedChains::of_order(),
             due: Vec::new(),
             damaged: BTreeSet::new(),
-            seen: reign::adopted(region),
+            seen: leadership::adopted(region),
             read: Vec::new(),
             region: region.clone(),
         }
@@ -234,8 +219,8 @@ impl<M: Memory, T> Participant<M, T> {
     }
 
     /// The sequencer that submissions go to; none before the first was met.
-    pub fn reign(&self) -> Option<Reign> {
-        self.reign
+    pub fn term(&self) -> Option<Term> {
+        self.term
     }
 
     /// Asks to be admitted, to be called between polls until it is true: then nothing of this broker's
@@ -250,19 +235,19 @@ impl<M: Memory, T> Participant<M, T> {
     }
 
     fn is_admitted(&mut self) -> bool {
-        let Some(reign) = self.reign else {
+        let Some(term) = self.term else {
             return false;
         };
         let admitted = |lane: u16| {
-            let grant = self.region.lane_grant(reign.area, self.row, lane).found();
-            grant.is_some_and(|g| g.epoch == reign.epoch && g.incarnation == self.incarnation)
+            let grant = self.region.lane_grant(term.area, self.row, lane).found();
+            grant.is_some_and(|g| g.epoch == term.epoch && g.incarnation == self.incarnation)
         };
         // All lanes, whichever of them older incarnations have used.
         if !(0..self.lanes.len() as u16).all(admitted) {
             return false;
         }
         // Whoever sequences when this incarnation next begins its lanes reads there that it takes nothing of
-        // what was left; and a poll of the same reign, which lasts, is to follow before anything is used.
+        // what was left; and a poll of the same term, which lasts, is to follow before anything is used.
         if !injected(Canary::AdmittedFlag) {
             self.lanes.iter_mut().for_each(Lane::set_admitted);
         }
@@ -363,12 +348,12 @@ impl<M: Memory, T> Participant<M, T> {
     }
 
     fn take_in(&mut self, events: &mut Vec<Event<T>>) -> bool {
-        let throne = Throne::observe(&self.region);
+        let leadership = Leadership::observe(&self.region);
         // An older one shows where the row of the one that is active is lost.
-        let Some(next) = throne.reign.filter(|next| next.epoch >= self.seen) else {
+        let Some(next) = leadership.term.filter(|next| next.epoch >= self.seen) else {
             return false;
         };
-        if self.reign != Some(next) {
+        if self.term != Some(next) {
             return self.adopt(next, events);
         }
         let row = self.row;
@@ -409,18 +394,18 @@ impl<M: Memory, T> Participant<M, T> {
     /// Closed chains that the sequencer does not know any more, or not yet. It makes a chain's root
     /// before it takes the first record that makes the chain known, and answers all that it holds
     /// before the root goes: whatever it had taken before is answered, or was ordered.
-    fn unknown(&self, reign: Reign) -> Vec<u32> {
-        let is_unknown = |chain: &u32| match self.region.goi_root(reign.area, cell_of(*chain)) {
-            Seen::Found(it) => (it.chain, it.epoch) != (*chain, reign.epoch),
+    fn unknown(&self, term: Term) -> Vec<u32> {
+        let is_unknown = |chain: &u32| match self.region.goi_root(term.area, cell_of(*chain)) {
+            Seen::Found(it) => (it.chain, it.epoch) != (*chain, term.epoch),
             Seen::Nothing => true,
             Seen::Damaged => false,
         };
         self.closed.iter().copied().filter(is_unknown).collect()
     }
 
-    /// Finds out which chains may have more: all of them when that cannot be known, as in a new reign.
-    fn listen(&mut self, reign: Reign) {
-        if !self.heard.take(&self.region, reign, &mut self.due) {
+    /// Finds out which chains may have more: all of them when that cannot be known, as in a new term.
+    fn listen(&mut self, term: Term) {
+        if !self.changed.take(&self.region, term, &mut self.due) {
             self.due.clear();
             self.due.extend(self.chains.keys());
         }
@@ -429,10 +414,10 @@ impl<M: Memory, T> Participant<M, T> {
     }
 
     /// Reads on in every chain that may have more. `None` when what was read does not count.
-    fn follow(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> Option<bool> {
-        self.listen(reign);
+    fn follow(&mut self, term: Term, events: &mut Vec<Event<T>>) -> Option<bool> {
+        self.listen(term);
         let mut due = std::mem::take(&mut self.due);
-        let more = self.follow_these(reign, &due, events);
+        let more = self.follow_these(term, &due, events);
         if more.is_some() {
             // The others were read to their ends: it is told when they grow.
             due.clear();
@@ -445,7 +430,7 @@ impl<M: Memory, T> Participant<M, T> {
 
     fn follow_these(
         &mut self,
-        reign: Reign,
+        term: Term,
         due: &[u32],
         events: &mut Vec<Event<T>>,
     ) -> Option<bool> {
@@ -455,14 +440,14 @@ impl<M: Memory, T> Participant<M, T> {
             };
             let mark = follower.mark();
             self.read.clear();
-            let found = follower.read(reign, RECORDS_PER_POLL, &mut self.read);
+            let found = follower.read(term, RECORDS_PER_POLL, &mut self.read);
             if self.read.is_empty() && found == Found::End && !follower.is_damaged() {
                 if !self.damaged.is_empty() {
                     self.damaged.remove(chain);
                 }
                 continue;
             }
-            if !reign.lasts(&self.region) && !injected(Canary::LastsAfterFollow) {
+            if !term.lasts(&self.region) && !injected(Canary::LastsAfterFollow) {
                 follower.back_to(mark);
                 self.lanes.iter_mut().for_each(Lane::forget_look);
                 self.due.clear();
@@ -494,7 +479,7 @@ impl<M: Memory, T> Participant<M, T> {
                 }
             }
         }
-        if !reign.lasts(&self.region) && !injected(Canary::LastsAfterNotices) {
+        if !term.lasts(&self.region) && !injected(Canary::LastsAfterNotices) {
             self.lanes.iter_mut().for_each(Lane::forget_look);
             self.due.clear();
             return None;
@@ -502,29 +487,29 @@ impl<M: Memory, T> Participant<M, T> {
         Some(!self.due.is_empty())
     }
 
-    /// Takes in what was ordered before this reign, then submits to it all that was not.
-    fn adopt(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> bool {
-        if !injected(Canary::FollowToStart) && !self.follow_to_start(reign, events) {
+    /// Takes in what was ordered before this term, then submits to it all that was not.
+    fn adopt(&mut self, term: Term, events: &mut Vec<Event<T>>) -> bool {
+        if !injected(Canary::FollowToStart) && !self.follow_to_start(term, events) {
             return true;
         }
         for lane in &mut self.lanes {
-            lane.begin(reign.epoch);
+            lane.begin(term.epoch);
         }
         self.closed.clear();
-        self.seen = reign.epoch;
-        self.reign = Some(reign);
+        self.seen = term.epoch;
+        self.term = Some(term);
         true
     }
 
-    /// Whether all that was ordered before this reign is taken in, or never will be, as it is damaged,
+    /// Whether all that was ordered before this term is taken in, or never will be, as it is damaged,
     /// and nothing that was submitted waits for it any more.
-    fn follow_to_start(&mut self, reign: Reign, events: &mut Vec<Event<T>>) -> bool {
-        if self.follow(reign, events) != Some(false) {
+    fn follow_to_start(&mut self, term: Term, events: &mut Vec<Event<T>>) -> bool {
+        if self.follow(term, events) != Some(false) {
             return false;
         }
         let behind = |(chain, follower): (&u32, &Follower<M>)| {
             follower
-                .start_of(reign)
+                .start_of(term)
                 .is_some_and(|start| follower.next() < start)
                 && (!follower.is_damaged() || self.awaits_places(*chain))
         };

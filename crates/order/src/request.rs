@@ -10,7 +10,7 @@ use embar_fabric::{PbrKind, PbrRecord, Secret};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum Operation {
     /// The session: its first opening, or another one of the same instance.
     Open {
         /// The epoch in which another instance has the session; 0 to take it over from nobody.
@@ -46,7 +46,7 @@ pub struct Request {
     /// Where it is asked from; sessions that nobody holds are given up peer by peer.
     pub peer: u32,
     /// What is asked for.
-    pub wish: Wish,
+    pub operation: Operation,
 }
 
 const OPEN: u16 = 0;
@@ -56,11 +56,11 @@ const RENEW: u16 = 2;
 impl Request {
     /// The record that says it, but for chain, order level and broker.
     pub fn record(&self) -> PbrRecord {
-        let (kind, flags, session, session_epoch) = match self.wish {
-            Wish::Open { takes_over } => (PbrKind::Open, OPEN, 0, takes_over),
-            Wish::Resume => (PbrKind::Open, RESUME, 0, 0),
-            Wish::Renew { session, gives_up } => (PbrKind::Open, RENEW, session, gives_up),
-            Wish::Close { session, epoch } => (PbrKind::Close, 0, session, epoch),
+        let (kind, flags, session, session_epoch) = match self.operation {
+            Operation::Open { takes_over } => (PbrKind::Open, OPEN, 0, takes_over),
+            Operation::Resume => (PbrKind::Open, RESUME, 0, 0),
+            Operation::Renew { session, gives_up } => (PbrKind::Open, RENEW, session, gives_up),
+            Operation::Close { session, epoch } => (PbrKind::Close, 0, session, epoch),
         };
         let secret = u128::from_le_bytes(self.secret.0);
         PbrRecord {
@@ -81,14 +81,14 @@ impl Request {
     /// What a record asks for; `None` of a batch, and of what no broker writes.
     pub fn of(record: &PbrRecord) -> Option<Self> {
         let (session, epoch) = (record.session, record.session_epoch);
-        let wish = match (PbrKind::from_number(record.kind)?, record.flags) {
-            (PbrKind::Open, OPEN) => Wish::Open { takes_over: epoch },
-            (PbrKind::Open, RESUME) => Wish::Resume,
-            (PbrKind::Open, RENEW) => Wish::Renew {
+        let operation = match (PbrKind::from_number(record.kind)?, record.flags) {
+            (PbrKind::Open, OPEN) => Operation::Open { takes_over: epoch },
+            (PbrKind::Open, RESUME) => Operation::Resume,
+            (PbrKind::Open, RENEW) => Operation::Renew {
                 session,
                 gives_up: epoch,
             },
-            (PbrKind::Close, 0) => Wish::Close { session, epoch },
+            (PbrKind::Close, 0) => Operation::Close { session, epoch },
             _ => return None,
         };
         let secret = u128::from(record.sequence)
@@ -99,7 +99,7 @@ impl Request {
             instance: record.blog_at,
             secret: Secret(secret.to_le_bytes()),
             peer: record.payload_crc,
-            wish,
+            operation,
         })
     }
 }
@@ -110,15 +110,15 @@ mod tests {
 
     #[test]
     fn a_record_says_all_of_it() {
-        for wish in [
-            Wish::Open { takes_over: 0 },
-            Wish::Open { takes_over: 7 },
-            Wish::Resume,
-            Wish::Renew {
+        for operation in [
+            Operation::Open { takes_over: 0 },
+            Operation::Open { takes_over: 7 },
+            Operation::Resume,
+            Operation::Renew {
                 session: 3,
                 gives_up: 4,
             },
-            Wish::Close {
+            Operation::Close {
                 session: 3,
                 epoch: 4,
             },
@@ -128,7 +128,7 @@ mod tests {
                 instance: u64::MAX,
                 secret: Secret(std::array::from_fn(|i| i as u8 + 100)),
                 peer: 9,
-                wish,
+                operation,
             };
             assert_eq!(Request::of(&request.record()), Some(request));
         }

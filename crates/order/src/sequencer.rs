@@ -21,19 +21,19 @@ mod lanes;
 mod room;
 mod takeover;
 
-use embar_fabric::canary::{Canary, injected};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
     ChainStart, Claim, GoiRecord, GoiRoot, GoiWriter, Memory, NewsWriter, Notice, NoticeKind,
     Region, RowWriter, SequencerRow, SessionRow, SessionTable,
 };
 
+use crate::action::{Action, Arrival, Outcome, Source};
 use crate::core::Core;
-use crate::reign;
-use crate::verdict::{Arrival, Source, Told, Verdict};
+use crate::leadership;
 use attached::Attachments;
 pub use lanes::Intact;
 use lanes::Lanes;
@@ -62,7 +62,7 @@ pub struct Step {
     pub ordered: usize,
     /// Rows (bit by bit) whose brokers were told something of their lanes; all of them where a record of the
     /// order was stored again.
-    pub told: u128,
+    pub notified: u128,
 }
 
 /// See the module.
@@ -84,11 +84,11 @@ pub struct Sequencer<M> {
     sessions: SessionTable<M>,
     lanes: Lanes<M>,
     arrivals: Vec<Arrival>,
-    verdicts: Vec<Verdict>,
-    notices: Vec<(Source, Told)>,
+    actions: Vec<Action>,
+    notices: Vec<(Source, Outcome)>,
     attachments: Attachments,
     /// Rows that were told something since the last step.
-    told: u128,
+    notified: u128,
     /// Chains that have grown, or of which something was given up, until it is told.
     grown: Vec<u32>,
     order_news: NewsWriter<M>,
@@ -131,19 +131,19 @@ impl<M: Memory> Sequencer<M> {
             .lanes
             .take(&self.region, &self.core, most, &mut self.arrivals);
         for source in self.lanes.take_unreadable() {
-            let told = Told::only(NoticeKind::Unreadable);
-            self.notices.push((source, told));
+            let outcome = Outcome::only(NoticeKind::Unreadable);
+            self.notices.push((source, outcome));
         }
         self.refuse_other_chains(exists);
         self.look_at_brokers(now);
-        self.core.arrive(&self.arrivals, now, &mut self.verdicts);
-        self.core.elapse(now, &mut self.verdicts);
+        self.core.arrive(&self.arrivals, now, &mut self.actions);
+        self.core.elapse(now, &mut self.actions);
         let ordered = self.carry_out();
-        self.tell();
+        self.publish_notices();
         let step = Step {
             taken,
             ordered,
-            told: std::mem::take(&mut self.told),
+            notified: std::mem::take(&mut self.notified),
         };
         self.lanes.grant(&mut self.core);
         step
@@ -166,8 +166,8 @@ impl<M: Memory> Sequencer<M> {
             arrivals.retain(|arrival| {
                 let stays = self.is_newest(arrival.record.chain);
                 if !stays {
-                    let told = Told::only(NoticeKind::UnknownSession);
-                    self.notices.push((arrival.source, told));
+                    let outcome = Outcome::only(NoticeKind::UnknownSession);
+                    self.notices.push((arrival.source, outcome));
                 }
                 stays
             });
@@ -203,9 +203,9 @@ impl<M: Memory> Sequencer<M> {
     /// At most so many sessions of a chain go, and the chain with the last of them; returns how many went.
     /// What is held of it is answered before its root goes: brokers rely on that.
     fn shrink_chain(&mut self, chain: u32, most: usize) -> usize {
-        let gone = self.core.shrink_chain(chain, most, &mut self.verdicts);
+        let gone = self.core.shrink_chain(chain, most, &mut self.actions);
         self.carry_out();
-        self.tell();
+        self.publish_notices();
         if self.core.chain_next(chain).is_none() {
             self.goi.drop_chain(chain);
         }
@@ -215,38 +215,38 @@ impl<M: Memory> Sequencer<M> {
     /// Does what the core decided, but for its notices; returns how many batches were ordered.
     fn carry_out(&mut self) -> usize {
         let (mut ordered, mut fenced) = (0, 0);
-        let mut verdicts = std::mem::take(&mut self.verdicts);
-        for verdict in verdicts.drain(..) {
-            match verdict {
-                Verdict::Place { arrival, base } => {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Place { arrival, base } => {
                     self.place(&arrival, base);
                     ordered += 1;
                 }
-                Verdict::Own { session, owner } => self.sessions.store_owner(session, &owner),
-                Verdict::Save { session, row } => {
+                Action::SaveOwner { session, owner } => self.sessions.store_owner(session, &owner),
+                Action::SaveSession { session, row } => {
                     // The row counts what was placed before it.
                     if std::mem::replace(&mut fenced, ordered) != ordered {
                         self.goi.fence();
                     }
                     self.save(session, &row);
                 }
-                Verdict::Tell { source, told } => self.notices.push((source, told)),
+                Action::Notify { source, outcome } => self.notices.push((source, outcome)),
             }
         }
-        self.verdicts = verdicts;
+        self.actions = actions;
         if fenced != ordered {
             self.goi.fence();
         }
-        self.tell_grown();
+        self.announce_grown();
         ordered
     }
 
     /// Tells of the chains that have grown: brokers look at these alone.
-    fn tell_grown(&mut self) {
+    fn announce_grown(&mut self) {
         self.grown.sort_unstable();
         self.grown.dedup();
         if !injected(Canary::OrderNews) {
-            self.order_news.tell(&self.grown);
+            self.order_news.announce(&self.grown);
         }
         self.grown.clear();
     }
@@ -306,20 +306,20 @@ impl<M: Memory> Sequencer<M> {
     }
 
     /// Publishes the notices of this step.
-    fn tell(&mut self) {
-        for (source, told) in self.notices.drain(..) {
+    fn publish_notices(&mut self) {
+        for (source, outcome) in self.notices.drain(..) {
             let notice = Notice {
                 lane_number: source.number,
-                mark: told.mark,
-                kind: told.kind as u32,
-                session_epoch: told.session_epoch,
-                session: told.session,
+                mark: outcome.mark,
+                kind: outcome.kind as u32,
+                session_epoch: outcome.session_epoch,
+                session: outcome.session,
                 epoch: self.said.epoch,
-                first_epoch: told.first_epoch,
+                first_epoch: outcome.first_epoch,
                 reserved: [0; 20],
             };
-            if self.lanes.tell(&source, &notice) {
-                self.told |= 1 << source.row;
+            if self.lanes.notify(&source, &notice) {
+                self.notified |= 1 << source.row;
             }
         }
     }
@@ -346,13 +346,13 @@ impl<M: Memory> Sequencer<M> {
     fn restore_newest(&mut self) {
         let restored = self.goi.restore_newest(CHAINS_PER_BEAT);
         if !restored.is_empty() {
-            self.order_news.tell(&restored);
-            self.told = u128::MAX;
+            self.order_news.announce(&restored);
+            self.notified = u128::MAX;
         }
     }
 
     fn is_deposed(&self) -> bool {
-        reign::rows(&self.region).any(|(_, row)| row.epoch > self.said.epoch)
+        leadership::rows(&self.region).any(|(_, row)| row.epoch > self.said.epoch)
     }
 
     /// A chain does not exist any more: with the next steps it is forgotten, and its pages are given back.

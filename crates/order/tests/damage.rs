@@ -135,22 +135,22 @@ fn an_epoch_that_was_seen_is_never_followed_by_a_lower_one() {
     let mut broker = Participant::new(&region, &region.claim_unlocked(1));
     let mut events: Vec<Event<u32>> = Vec::new();
     broker.poll(&mut events);
-    let seen = broker.reign().expect("it follows the second");
+    let seen = broker.term().expect("it follows the second");
     assert_eq!(seen.epoch, second.epoch());
     second.step(0, &|_| true);
 
     // All that shows the second's epoch is gone, and what the first said shows again.
     world.destroy(TableId::Sequencers, 1);
     broker.poll(&mut events);
-    assert_eq!(broker.reign(), Some(seen));
+    assert_eq!(broker.term(), Some(seen));
     let other = world.devices.host(4);
     let mut fresh: Participant<_, u32> = Participant::new(&other, &other.claim_unlocked(1));
     fresh.poll(&mut Vec::new());
-    assert_eq!(fresh.reign(), None, "lanes were begun for a higher one");
+    assert_eq!(fresh.term(), None, "lanes were begun for a higher one");
     let third = world.take_over(0);
     assert!(third.epoch() > second.epoch());
     broker.poll(&mut events);
-    assert_eq!(broker.reign().map(|reign| reign.epoch), Some(third.epoch()));
+    assert_eq!(broker.term().map(|term| term.epoch), Some(third.epoch()));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn submit_openings(broker: &mut Participant<Simulated, u32>, count: u32) {
 /// What was told, and of what.
 fn told(events: &[Event<u32>]) -> Vec<(u32, NoticeKind)> {
     let told = events.iter().filter_map(|event| match event {
-        Event::Told { tag, notice, .. } => Some((*tag, notice.kind)),
+        Event::Answered { tag, outcome, .. } => Some((*tag, outcome.kind)),
         _ => None,
     });
     told.collect()
@@ -251,7 +251,7 @@ fn the_newest_notice_is_missed_if_nothing_shows_that_it_was_there() {
     let world = World::new();
     let (mut sequencer, mut broker) = world.serve();
     let mut events = Vec::new();
-    // The ring of row 1 in the first area: what is in it before the first notice says nothing.
+    // The ring of row 1 in the first area: what is in it before the first outcome says nothing.
     world.destroy(TableId::Notices, 16);
     broker.submit(0, open(0), 0).expect("there is room");
     broker.poll(&mut events);
@@ -298,7 +298,11 @@ fn the_newest_record_of_the_order_is_stored_again_if_nothing_shows_that_it_was_t
     assert!(sequencer.beat(&|_| true));
     while broker.poll(&mut events) {}
     assert_eq!((events.len(), broker.in_use(0)), (3, 0));
-    assert_ne!(sequencer.step(0, &|_| true).told, 0, "brokers are woken");
+    assert_ne!(
+        sequencer.step(0, &|_| true).notified,
+        0,
+        "brokers are woken"
+    );
 }
 
 /// The batches with these numbers, of the publisher of a chain, whose session is at that chain's place.

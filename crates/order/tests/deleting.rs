@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use embar_fabric::geometry::TOPICS_MAX;
 use embar_fabric::{Geometry, GoiRoot, NoticeKind, PbrRecord, Region, Secret, Simulated};
-use embar_order::{Event, Limits, Participant, Request, Sequencer, Wish};
+use embar_order::{Event, Limits, Operation, Participant, Request, Sequencer};
 
 const CHAINS: u16 = 300;
 /// Sessions of the first chain, which has most.
@@ -20,7 +20,7 @@ fn opening(chain: u32, producer: u64) -> PbrRecord {
         instance: 1,
         secret: Secret([5; 16]),
         peer: 0,
-        wish: Wish::Open { takes_over: 0 },
+        operation: Operation::Open { takes_over: 0 },
     };
     PbrRecord {
         chain,
@@ -99,6 +99,6 @@ fn however_many_topics_are_deleted_the_sequencer_goes_on_in_between() {
     assert_eq!(root(&region, CHAINS - 1).chain, newer);
     told.clear();
     while broker.poll(&mut told) {}
-    let opened = |event: &Event<u64>| matches!(event, Event::Told { notice, .. } if notice.kind == NoticeKind::Opened);
+    let opened = |event: &Event<u64>| matches!(event, Event::Answered { outcome, .. } if outcome.kind == NoticeKind::Opened);
     assert!(told.iter().any(opened), "{told:?}");
 }

@@ -79,10 +79,10 @@ fn a_chain_of_which_nothing_is_left_goes_on() {
     let open = record(PbrKind::Open, 0, 0);
     broker.submit(0, open, 0).expect("room");
     let opened = events(&mut broker, &mut sequencer);
-    let [Event::Told { notice, .. }] = &opened[..] else {
+    let [Event::Answered { outcome, .. }] = &opened[..] else {
         panic!("{opened:?}");
     };
-    let epoch = notice.session_epoch;
+    let epoch = outcome.session_epoch;
     let submit = |broker: &mut Broker, number| {
         let batch = record(PbrKind::Batch, number, epoch);
         broker.submit(0, batch, number).expect("room");
@@ -94,7 +94,7 @@ fn a_chain_of_which_nothing_is_left_goes_on() {
     );
 
     let news = region.window_news_writer(&first);
-    let mut window = region.window_writer(&first, 0).telling(&news);
+    let mut window = region.window_writer(&first, 0).announcing_to(&news);
     window.reset(CHAIN, 0, 10);
     let root = || region.goi_root(0, 0).found().expect("it was begun");
     let leads = |root: embar_fabric::GoiRoot| (root.start, root.first, root.head > 0);

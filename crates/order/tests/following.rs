@@ -14,14 +14,14 @@ use embar_fabric::{
     SequencerRow, SequencerState, Simulated,
 };
 use embar_order::follower::Found;
-use embar_order::{Follower, Limits, Reign, Sequencer};
+use embar_order::{Follower, Limits, Sequencer, Term};
 
 const CHAIN: u32 = 0;
 /// Pages of an epoch.
 const PAGES: u32 = 12;
 /// Where the bytes are said to lie.
 const BYTES_AT: u64 = 1 << 40;
-const SECOND: Reign = Reign { epoch: 2, area: 0 };
+const SECOND: Term = Term { epoch: 2, area: 0 };
 
 struct World {
     devices: Devices,
@@ -201,7 +201,7 @@ fn a_takeover_tells_which_order_ends_where_memory_is_damaged() {
 enum Loss {
     None,
     /// The order ends for good.
-    Told,
+    Reported,
     /// A crash may leave the same: the order goes on at this position.
     Cut(u64),
 }
@@ -218,13 +218,13 @@ fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
     let cases = [
         (roots.offset, Loss::None),
         (roots.offset + 64, Loss::None),
-        (page(2), Loss::Told),
-        (page(3), Loss::Told),
+        (page(2), Loss::Reported),
+        (page(3), Loss::Reported),
         // The link between the two, which is found again.
         (line(2, per_page), Loss::None),
-        (line(2, 0), Loss::Told),
-        (line(2, 1), Loss::Told),
-        (line(2, per_page - 1), Loss::Told),
+        (line(2, 0), Loss::Reported),
+        (line(2, 1), Loss::Reported),
+        (line(2, per_page - 1), Loss::Reported),
         (line(3, 0), Loss::Cut(start + per_page)),
         (line(3, 7), Loss::Cut(start + per_page + 7)),
         (line(3, per_page - 6), Loss::Cut(all - 1)),
@@ -244,11 +244,15 @@ fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
         follower.seek(start);
         let mut read: u64 = (0..2).map(|_| read_all(&mut follower).1).sum();
         read += start;
-        assert_eq!(follower.is_damaged(), loss == Loss::Told, "line at {at}");
+        assert_eq!(
+            follower.is_damaged(),
+            loss == Loss::Reported,
+            "line at {at}"
+        );
         assert!(read == end || follower.is_damaged() && read < end, "{read}");
         let sequencer = take_over(&world);
         let (damaged, next): (&[u32], _) = match loss {
-            Loss::Told => (&[CHAIN], None),
+            Loss::Reported => (&[CHAIN], None),
             _ => (&[], Some(end)),
         };
         assert_eq!(sequencer.damaged(), damaged, "line at {at}");

@@ -62,7 +62,7 @@ fn many_that_are_not_whole_do_not_hide_the_one_that_is() {
             break event;
         }
     };
-    assert!(matches!(told, Event::Told { notice, .. } if notice.kind == NoticeKind::Opened));
+    assert!(matches!(told, Event::Answered { outcome, .. } if outcome.kind == NoticeKind::Opened));
     for number in 1..=LEFT {
         let batch = PbrRecord {
             blog_at: if number == LEFT { WHOLE } else { 0 },

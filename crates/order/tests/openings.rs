@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use embar_fabric::geometry::TOPICS_MAX;
 use embar_fabric::{Claim, Geometry, NoticeKind, PbrRecord, Region, Secret, Simulated};
-use embar_order::{Event, Limits, Participant, Request, Sequencer, Wish};
+use embar_order::{Event, Limits, Operation, Participant, Request, Sequencer};
 
 const CHAIN: u32 = 0;
-const OPEN: Wish = Wish::Open { takes_over: 0 };
+const OPEN: Operation = Operation::Open { takes_over: 0 };
 
 fn sequencer(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simulated> {
     let limits = Limits {
@@ -20,13 +20,13 @@ fn sequencer(region: &Region<Simulated>, claim: &Arc<Claim>) -> Sequencer<Simula
     Sequencer::take_over(region, claim, &limits, &|_| true, intact).expect("takes over")
 }
 
-fn asking(instance: u64, wish: Wish) -> PbrRecord {
+fn asking(instance: u64, operation: Operation) -> PbrRecord {
     let request = Request {
         producer: 7,
         instance,
         secret: Secret([5; 16]),
         peer: 0,
-        wish,
+        operation,
     };
     PbrRecord {
         chain: CHAIN,
@@ -62,9 +62,9 @@ fn events(broker: &mut Broker, sequencer: &mut Sequencer<Simulated>) -> Vec<Even
 /// The epoch that one request was answered with.
 fn epoch(events: &[Event<u64>], request: u64) -> u32 {
     match events {
-        [Event::Told { tag, notice, .. }] if *tag == request => {
-            assert_eq!(notice.kind, NoticeKind::Opened);
-            notice.session_epoch
+        [Event::Answered { tag, outcome, .. }] if *tag == request => {
+            assert_eq!(outcome.kind, NoticeKind::Opened);
+            outcome.session_epoch
         }
         other => panic!("{other:?}"),
     }
@@ -85,10 +85,11 @@ fn one_that_its_sequencer_did_not_answer_takes_nothing_from_whoever_came_since()
     for broker in [&mut slow, &mut other] {
         broker.submit(0, asking(100, OPEN), 1).expect("room");
     }
-    slow.submit(0, asking(100, Wish::Resume), 2).expect("room");
+    slow.submit(0, asking(100, Operation::Resume), 2)
+        .expect("room");
     assert_eq!(epoch(&events(&mut other, &mut first), 1), 1);
     // Another instance takes its place.
-    let takes_over = Wish::Open { takes_over: 1 };
+    let takes_over = Operation::Open { takes_over: 1 };
     other.submit(0, asking(200, takes_over), 3).expect("room");
     assert_eq!(epoch(&events(&mut other, &mut first), 3), 2);
     drop(first);
@@ -96,19 +97,26 @@ fn one_that_its_sequencer_did_not_answer_takes_nothing_from_whoever_came_since()
     let mut second = sequencer(&region, &claim);
     let late = events(&mut slow, &mut second);
     let [
-        Event::Told { tag: 1, notice, .. },
-        Event::Told {
+        Event::Answered {
+            tag: 1, outcome, ..
+        },
+        Event::Answered {
             tag: 2,
-            notice: resumed,
+            outcome: resumed,
             ..
         },
     ] = &late[..]
     else {
         panic!("{late:?}");
     };
-    assert_eq!((notice.kind, notice.session_epoch), (NoticeKind::InUse, 2));
+    assert_eq!(
+        (outcome.kind, outcome.session_epoch),
+        (NoticeKind::InUse, 2)
+    );
     assert_eq!(resumed.kind, NoticeKind::TakenOver);
-    other.submit(0, asking(200, Wish::Resume), 4).expect("room");
+    other
+        .submit(0, asking(200, Operation::Resume), 4)
+        .expect("room");
     let still = events(&mut other, &mut second);
     assert_eq!(epoch(&still, 4), 2, "it has the session as before");
 }
@@ -143,10 +151,15 @@ fn what_is_under_way_to_a_deleted_chain_does_not_bring_it_back() {
         let chains = sequencer.core().chains().map(|(chain, ..)| chain);
         assert_eq!(chains.collect::<Vec<_>>(), [NEWER], "turn {turn}");
         let told = events(&mut old, &mut sequencer);
-        let [Event::Told { tag: 2, notice, .. }] = &told[..] else {
+        let [
+            Event::Answered {
+                tag: 2, outcome, ..
+            },
+        ] = &told[..]
+        else {
             panic!("{told:?}");
         };
-        assert_eq!(notice.kind, NoticeKind::UnknownSession);
+        assert_eq!(outcome.kind, NoticeKind::UnknownSession);
         epoch(&events(&mut new, &mut sequencer), 3);
     }
 }
@@ -164,10 +177,15 @@ fn what_is_under_way_to_a_chain_that_was_found_deleted_does_not_bring_it_back() 
     sequencer.step(2, &|_| false);
     assert_eq!(sequencer.core().chains().count(), 0);
     let told = events(&mut broker, &mut sequencer);
-    let [Event::Told { tag: 2, notice, .. }] = &told[..] else {
+    let [
+        Event::Answered {
+            tag: 2, outcome, ..
+        },
+    ] = &told[..]
+    else {
         panic!("{told:?}");
     };
-    assert_eq!(notice.kind, NoticeKind::UnknownSession);
+    assert_eq!(outcome.kind, NoticeKind::UnknownSession);
 }
 
 #[test]
@@ -209,7 +227,7 @@ fn what_a_broker_holds_keeps_its_place_as_long_as_the_broker_lives() {
             asker.poll(&mut told);
         }
         match &told[..] {
-            [Event::Told { notice, .. }] => (notice.kind, notice.session),
+            [Event::Answered { outcome, .. }] => (outcome.kind, outcome.session),
             other => panic!("{other:?}"),
         }
     };
@@ -296,7 +314,7 @@ fn a_broker_that_is_not_up_yet_may_hold_any_session() {
             }
         }
         match &told[..] {
-            [Event::Told { notice, .. }] => (notice.kind, notice.session),
+            [Event::Answered { outcome, .. }] => (outcome.kind, outcome.session),
             other => panic!("{other:?}"),
         }
     };
@@ -326,12 +344,12 @@ fn what_a_broker_holds_counts_also_if_it_was_dead_when_places_were_needed_last()
     let mut holder = admitted(&region, 1, &mut sequencer);
     let mut asker = admitted(&region, 2, &mut sequencer);
     let mut now = 0;
-    let mut ask = |sequencer: &mut Sequencer<_>, producer, wish| {
+    let mut ask = |sequencer: &mut Sequencer<_>, producer, operation| {
         let record = PbrRecord {
             producer,
             session: 1,
             session_epoch: 1,
-            ..asking(1, wish)
+            ..asking(1, operation)
         };
         asker.submit(0, record, producer).expect("room");
         let mut told = Vec::new();
@@ -341,7 +359,7 @@ fn what_a_broker_holds_counts_also_if_it_was_dead_when_places_were_needed_last()
             asker.poll(&mut told);
         }
         match &told[..] {
-            [Event::Told { notice, .. }] => (notice.kind, notice.session),
+            [Event::Answered { outcome, .. }] => (outcome.kind, outcome.session),
             other => panic!("{other:?}"),
         }
     };
@@ -353,7 +371,7 @@ fn what_a_broker_holds_counts_also_if_it_was_dead_when_places_were_needed_last()
     assert_eq!(ask(&mut sequencer, 1, OPEN), (NoticeKind::Opened, 0));
     assert_eq!(ask(&mut sequencer, 2, OPEN), (NoticeKind::Opened, 1));
     beat(&mut sequencer, false);
-    let close = Wish::Close {
+    let close = Operation::Close {
         session: 1,
         epoch: 1,
     };
@@ -376,10 +394,10 @@ fn a_successor_knows_all_of_many_sessions_and_their_epochs() {
     let claim = Arc::new(region.claim_unlocked(0));
     let mut first = sequencer(&region, &claim);
     let mut broker = admitted(&region, 1, &mut first);
-    let ask = |broker: &mut Broker, sequencer: &mut Sequencer<_>, producer, wish| {
+    let ask = |broker: &mut Broker, sequencer: &mut Sequencer<_>, producer, operation| {
         let record = PbrRecord {
             producer,
-            ..asking(1, wish)
+            ..asking(1, operation)
         };
         broker.submit(0, record, producer).expect("room");
         sequencer.step(2, &|_| true);
@@ -399,7 +417,10 @@ fn a_successor_knows_all_of_many_sessions_and_their_epochs() {
         second.step(2, &|_| true);
     }
     for producer in 0..SESSIONS {
-        assert_eq!(ask(&mut broker, &mut second, producer, Wish::Resume), 1);
+        assert_eq!(
+            ask(&mut broker, &mut second, producer, Operation::Resume),
+            1
+        );
     }
     assert_eq!(ask(&mut broker, &mut second, SESSIONS, OPEN), 1);
 }

@@ -82,17 +82,17 @@ fn reads_on(accesses: u64) -> bool {
         with_sequencer(|it| it.step(1, &|_| true));
         ahead.poll(&mut events);
     }
-    let [Event::Told { notice, .. }] = &events[..] else {
+    let [Event::Answered { outcome, .. }] = &events[..] else {
         panic!("{events:?}");
     };
-    let epoch = notice.session_epoch;
+    let epoch = outcome.session_epoch;
     for number in 0..BATCHES {
         let batch = record(PbrKind::Batch, number, epoch);
         ahead.submit(0, batch, number).expect("there is room");
     }
     with_sequencer(|it| it.step(2, &|_| true));
     let news = region.window_news_writer(&first);
-    let mut window = region.window_writer(&first, 0).telling(&news);
+    let mut window = region.window_writer(&first, 0).announcing_to(&news);
     window.reset(CHAIN, PAGE_RECORDS.into(), BATCHES);
 
     let head_page = || region.goi_root(0, 0).found().expect("it was begun").head;

@@ -1,7 +1,7 @@
 //! What a batch costs a core that runs: no allocation.
 
 use embar_fabric::{PbrKind, PbrRecord};
-use embar_order::{Arrival, Core, Limits, Source, Verdict};
+use embar_order::{Action, Arrival, Core, Limits, Source};
 use embar_transport::alloc::{Counting, of_thread, set_counting};
 
 #[global_allocator]
@@ -29,7 +29,7 @@ fn arrival(session: u32, record: PbrRecord) -> Arrival {
 }
 
 /// Batches of all sessions, four of each in the wrong order, and one of them twice.
-fn round(core: &mut Core, number: u64, arrivals: &mut Vec<Arrival>, out: &mut Vec<Verdict>) {
+fn round(core: &mut Core, number: u64, arrivals: &mut Vec<Arrival>, out: &mut Vec<Action>) {
     arrivals.clear();
     for ahead in [3, 1, 2, 1, 0] {
         arrivals.extend((0..SESSIONS).map(|session| {

@@ -18,7 +18,7 @@ pub struct Seat {
     held_max: u32,
     patience: Patience,
     vigil: Vigil,
-    /// It takes over at its next turn, whoever reigns.
+    /// It takes over at its next turn, whoever leads.
     pub usurps: bool,
 }
 

@@ -13,7 +13,7 @@ use embar_fabric::geometry::cell_of;
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::{Geometry, Region};
 use embar_meter::random::SplitMix64;
-use embar_order::Throne;
+use embar_order::Leadership;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::books::Books;
@@ -99,7 +99,7 @@ impl Brokers {
 
     /// How many epochs sequencers have raised so far.
     pub fn reigns(&self) -> u32 {
-        Throne::observe(&self.region).turns
+        Leadership::observe(&self.region).rounds
     }
 
     /// Starts that failed because others were away.
@@ -313,9 +313,9 @@ impl Brokers {
         let with_pid = |row: u16| Some((row, *serving.get(&row)?));
         match victim {
             Victim::Sequencer => {
-                let reign = Throne::observe(&self.region).reign?;
+                let term = Leadership::observe(&self.region).term?;
                 let mut candidates = self.region.geometry().candidates();
-                with_pid(candidates.nth(usize::from(reign.area))?)
+                with_pid(candidates.nth(usize::from(term.area))?)
             }
             Victim::Broker => {
                 let plan = self.cluster.plan();

@@ -9,7 +9,7 @@ use embar_fabric::news::News;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{NewsReader, SharedNews};
-use embar_order::{Heard, Reign};
+use embar_order::{ChangedChains, Term};
 
 use super::Log;
 
@@ -17,7 +17,7 @@ use super::Log;
 pub(super) struct Elsewhere<M: Memory> {
     told: SharedNews<M>,
     windows: Vec<NewsReader<M>>,
-    given_up: Heard<M>,
+    given_up: ChangedChains<M>,
     /// Topics to look at: those of which others keep less than this broker has read yet.
     topics: Vec<u32>,
 }
@@ -29,7 +29,7 @@ impl<M: Memory> Elsewhere<M> {
         Self {
             told: region.window_news_writer(claim),
             windows: others.map(|row| region.news(News::Windows(row))).collect(),
-            given_up: Heard::of_given_up(),
+            given_up: ChangedChains::of_given_up(),
             topics: Vec::new(),
         }
     }
@@ -40,13 +40,13 @@ impl<M: Memory> Elsewhere<M> {
     }
 
     /// Appends the topics that were told of. False when it may be any.
-    fn listen(&mut self, region: &Region<M>, reign: Option<Reign>, topics: &mut Vec<u32>) -> bool {
+    fn listen(&mut self, region: &Region<M>, term: Option<Term>, topics: &mut Vec<u32>) -> bool {
         let mut all_told = true;
         for news in &mut self.windows {
             all_told &= news.take(topics);
         }
-        if let Some(reign) = reign {
-            all_told &= self.given_up.take(region, reign, topics);
+        if let Some(term) = term {
+            all_told &= self.given_up.take(region, term, topics);
         }
         all_told
     }
@@ -55,27 +55,27 @@ impl<M: Memory> Elsewhere<M> {
 impl<M: Memory> Log<M> {
     /// Takes in what other brokers have evicted, and what the sequencer has given up.
     pub fn refresh_windows(&mut self) {
-        let reign = self.reign();
+        let term = self.term();
         let mut topics = std::mem::take(&mut self.elsewhere.topics);
-        if !self.elsewhere.listen(&self.region, reign, &mut topics) {
+        if !self.elsewhere.listen(&self.region, term, &mut topics) {
             topics.clear();
             topics.extend(self.ordered.keys());
         }
         topics.sort_unstable();
         topics.dedup();
-        topics.retain(|topic| !self.refresh_window(*topic, reign));
+        topics.retain(|topic| !self.refresh_window(*topic, term));
         self.elsewhere.topics = topics;
     }
 
     /// False if it is to be looked at again.
-    fn refresh_window(&mut self, id: u32, reign: Option<Reign>) -> bool {
+    fn refresh_window(&mut self, id: u32, term: Option<Term>) -> bool {
         let cell = cell_of(id);
         let first = self.first_elsewhere(id);
-        let given_up = reign.and_then(|reign| {
-            let root = self.region.goi_root(reign.area, cell).found()?;
-            (root.chain == id && root.epoch == reign.epoch).then_some(root.first)
+        let given_up = term.and_then(|term| {
+            let root = self.region.goi_root(term.area, cell).found()?;
+            (root.chain == id && root.epoch == term.epoch).then_some(root.first)
         });
-        let lasts = || reign.is_some_and(|reign| reign.lasts(&self.region));
+        let lasts = || term.is_some_and(|term| term.lasts(&self.region));
         let first = match given_up {
             // What a sequencer says counts while it is the one.
             Some(given_up) if given_up > first && lasts() => given_up,

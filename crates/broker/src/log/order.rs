@@ -19,8 +19,7 @@ use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_fabric::region::Region;
 use embar_fabric::{NoticeKind, Reservation};
 use embar_meter::profile::Recorder;
-use embar_order::participant::Verdict;
-use embar_order::{Event, Participant, Reign, Request};
+use embar_order::{Event, Outcome, Participant, Request, Term};
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::ErrorCode;
@@ -213,8 +212,8 @@ impl<M: Memory> Log<M> {
     }
 
     /// The sequencer that submissions go to; none before the first was met.
-    pub fn reign(&self) -> Option<Reign> {
-        self.ordering.participant.reign()
+    pub fn term(&self) -> Option<Term> {
+        self.ordering.participant.term()
     }
 
     /// Whether submissions of a lane wait for their answer.
@@ -232,7 +231,7 @@ impl<M: Memory> Log<M> {
         // Of a topic that is new nothing can be missing.
         let is_unsure = !is_there && self.ordering.entered == Entered::NotYet;
         let window = self.region.window_writer(&self.claim, topic.cell());
-        let window = (window.telling(self.elsewhere.told()), is_unsure);
+        let window = (window.announcing_to(self.elsewhere.told()), is_unsure);
         let named = (topic.id, topic.order);
         let ordered = Ordered::new(named, topic.retention_bytes, first, window);
         self.ordered.insert(topic.id, ordered);
@@ -424,13 +423,13 @@ impl<M: Memory> Log<M> {
                         self.ordering.answer(ticket, Answer::Stored(record.base));
                     }
                 }
-                Event::Told {
+                Event::Answered {
                     tag,
                     record,
-                    notice,
+                    outcome,
                     ..
                 } => {
-                    let answer = self.answer_to(&record, &notice);
+                    let answer = self.answer_to(&record, &outcome);
                     let ticket = self.forget(tag);
                     self.ordering.answer(ticket, answer);
                 }
@@ -478,20 +477,20 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    fn answer_to(&mut self, record: &PbrRecord, notice: &Verdict) -> Answer {
-        let refused = |code| Answer::Refused(code, notice.mark);
-        match notice.kind {
+    fn answer_to(&mut self, record: &PbrRecord, outcome: &Outcome) -> Answer {
+        let refused = |code| Answer::Refused(code, outcome.mark);
+        match outcome.kind {
             NoticeKind::Opened => {
-                let (session, epoch, mark) = (notice.session, notice.session_epoch, notice.mark);
+                let (session, epoch, mark) = (outcome.session, outcome.session_epoch, outcome.mark);
                 self.ordering.expected.learn(session, epoch, mark);
                 Answer::Opened {
                     session,
                     epoch,
-                    first_epoch: notice.first_epoch,
+                    first_epoch: outcome.first_epoch,
                     mark,
                 }
             }
-            NoticeKind::InUse => Answer::Held(notice.session_epoch),
+            NoticeKind::InUse => Answer::Held(outcome.session_epoch),
             NoticeKind::Closed => Answer::Closed,
             NoticeKind::Duplicate => {
                 let topic = self.ordered.get(&record.chain);

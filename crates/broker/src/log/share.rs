@@ -125,9 +125,9 @@ impl<M: Memory> Log<M> {
             return Some(ahead);
         }
         // Another broker was asked for this epoch. It was answered after the session's row was stored.
-        let reign = self.ordering.participant.reign()?;
+        let term = self.ordering.participant.term()?;
         let is_place = session < self.region.geometry().sessions;
-        let row = is_place.then(|| self.region.session_row(reign.area, session).found())??;
+        let row = is_place.then(|| self.region.session_row(term.area, session).found())??;
         if (row.chain, row.producer, row.epoch)
             == (header.topic(), header.producer(), header.epoch())
         {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use embar_fabric::memory::Mapped;
 use embar_fabric::region::Region;
 use embar_fabric::{Bell, RegionError, Ringer, Sleeper};
-use embar_order::Reign;
+use embar_order::Term;
 use embar_transport::Epoll;
 
 use crate::node::Node;
@@ -56,7 +56,7 @@ impl Order {
 
     /// The sequencer has something to take.
     pub fn submitted(&mut self) {
-        self.to_sequencer.ring(self.node.reign());
+        self.to_sequencer.ring(self.node.term());
     }
 }
 
@@ -68,7 +68,7 @@ struct ToSequencer {
 }
 
 struct Met {
-    reign: Reign,
+    term: Term,
     row: u16,
     sleeper: Sleeper<Mapped>,
 }
@@ -82,15 +82,15 @@ impl ToSequencer {
         }
     }
 
-    /// Wakes the sequencer of `reign` if it sleeps. Whoever begins a reign looks at all lanes by
+    /// Wakes the sequencer of `term` if it sleeps. Whoever begins a term looks at all lanes by
     /// itself, so without one nobody has to be woken.
-    fn ring(&mut self, reign: Option<Reign>) {
-        let Some(reign) = reign else { return };
+    fn ring(&mut self, term: Option<Term>) {
+        let Some(term) = term else { return };
         let number = self.region.sequencer_sleeper();
-        if self.met.as_ref().is_none_or(|met| met.reign != reign) {
-            let row = self.region.geometry().candidates().nth(reign.area.into());
+        if self.met.as_ref().is_none_or(|met| met.term != term) {
+            let row = self.region.geometry().candidates().nth(term.area.into());
             self.met = row.map(|row| Met {
-                reign,
+                term,
                 row,
                 sleeper: self.region.sleeper(row, number),
             });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use embar_fabric::memory::Memory;
-use embar_order::{Request, Wish};
+use embar_order::{Operation, Request};
 use embar_transport::Token;
 use embar_wire::control::{
     Control, ErrorCode, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, Secret,
@@ -33,9 +33,9 @@ impl<M: Memory> Shard<M> {
         let mut log = self.node.log();
         let mut news = false;
         if log.has_ordered() {
-            let before = log.reign();
+            let before = log.term();
             news = log.poll_order();
-            if log.reign() != before {
+            if log.term() != before {
                 // What was unsettled was submitted again.
                 out.push(Action::Submitted);
             }
@@ -246,13 +246,18 @@ impl<M: Memory> Shard<M> {
         if open.takes_over != 0 && held_in.is_some_and(|held_in| held_in != topic.id) {
             return Err(topic_replaced(&open.topic));
         }
-        let wish = match open.resumes {
-            true => Wish::Resume,
-            false => Wish::Open {
+        let operation = match open.resumes {
+            true => Operation::Resume,
+            false => Operation::Open {
                 takes_over: open.takes_over,
             },
         };
-        let request = self.request(token, (open.producer, open.instance), open.secret, wish);
+        let request = self.request(
+            token,
+            (open.producer, open.instance),
+            open.secret,
+            operation,
+        );
         let asked = Asked::Open {
             topic: topic.id,
             max_message_bytes,
@@ -271,24 +276,24 @@ impl<M: Memory> Shard<M> {
         at: At,
     ) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
-        let wish = Wish::Renew {
+        let operation = Operation::Renew {
             session: session.slot,
             gives_up: open.gives_up,
         };
         let named = (session.producer, session.instance);
-        let request = self.request(token, named, session.secret, wish);
+        let request = self.request(token, named, session.secret, operation);
         self.ask_sequencer(token, topic, &request, Asked::Renew, at)
     }
 
     /// Asks the sequencer to forget a publisher's session.
     pub(super) fn close_session(&mut self, token: Token, at: At) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
-        let wish = Wish::Close {
+        let operation = Operation::Close {
             session: session.slot,
             epoch: session.epoch,
         };
         let named = (session.producer, session.instance);
-        let request = self.request(token, named, session.secret, wish);
+        let request = self.request(token, named, session.secret, operation);
         self.ask_sequencer(token, topic, &request, Asked::Close, at)
     }
 
@@ -297,7 +302,7 @@ impl<M: Memory> Shard<M> {
         token: Token,
         (producer, instance): (u64, u64),
         secret: Secret,
-        wish: Wish,
+        operation: Operation,
     ) -> Request {
         let peer = self.connections.get(&token).map(|it| it.peer_id);
         Request {
@@ -305,7 +310,7 @@ impl<M: Memory> Shard<M> {
             instance,
             secret: embar_fabric::Secret(secret.0),
             peer: peer.unwrap_or(PeerId::Here).number(),
-            wish,
+            operation,
         }
     }
 

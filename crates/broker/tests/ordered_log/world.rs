@@ -20,7 +20,7 @@ use embar_fabric::{
     Secret, Simulated,
 };
 use embar_meter::profile::Recorder;
-use embar_order::{Limits, Request, Sequencer, Wish};
+use embar_order::{Limits, Operation, Request, Sequencer};
 use embar_transport::{Body, Pieces, SendBuf};
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -396,7 +396,7 @@ impl Broker {
             instance: producer,
             secret: Secret([7; 16]),
             peer: 0,
-            wish: Wish::Open { takes_over: 0 },
+            operation: Operation::Open { takes_over: 0 },
         };
         let asked = self.log.submit_session(topic, &request, ticket);
         asked.expect("there is room in the lane");

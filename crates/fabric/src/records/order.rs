@@ -130,7 +130,7 @@ records! {
         /// ones will be ordered any more.
         20 incarnation: u32,
         /// Notices below this number were published.
-        24 told: u64,
+        24 notices_end: u64,
         /// Records of this incarnation that were taken and are not answered yet.
         32 held: u64,
         /// Zero.

@@ -26,9 +26,9 @@ pub fn news_name_what_has_changed<S: Setup>() {
     let mut late = there.news(News::Order(0));
     assert_eq!(take(&mut late), None);
     for n in 0..20 {
-        writer.tell(&[]);
+        writer.announce(&[]);
         assert_eq!(take(&mut early), Some(Vec::new()));
-        writer.tell(&[n, n + 1]);
+        writer.announce(&[n, n + 1]);
         for reader in [&mut early, &mut late] {
             assert_eq!(take(reader), Some(vec![n, n + 1]));
             assert_eq!(take(reader), Some(Vec::new()));
@@ -36,12 +36,12 @@ pub fn news_name_what_has_changed<S: Setup>() {
     }
     // As many as the ring's two lines name are told one by one, more are not.
     let most: Vec<u32> = (0..2 * NewsLine::NAMES as u32).collect();
-    writer.tell(&most);
+    writer.announce(&most);
     assert_eq!(take(&mut early), Some(most.clone()));
-    writer.tell(&[1]);
+    writer.announce(&[1]);
     assert_eq!(take(&mut early), Some(vec![1]));
     assert_eq!(take(&mut late), None, "it was overtaken");
-    writer.tell(&[2]);
+    writer.announce(&[2]);
     assert_eq!(take(&mut late), Some(vec![2]));
     let other = here.order_news_writer(&here.claim_unlocked(0));
     drop(other);
@@ -60,7 +60,7 @@ pub fn who_changes_something_tells<S: Setup>() {
 
     let broker = here.claim_unlocked(1);
     let windows = here.window_news_writer(&broker);
-    let mut window = here.window_writer(&broker, 2).telling(&windows);
+    let mut window = here.window_writer(&broker, 2).announcing_to(&windows);
     let mut silent = here.window_writer(&broker, 1);
     let mut told = there.news(News::Windows(1));
     assert_eq!(take(&mut told), None);
@@ -93,12 +93,12 @@ fn a_line_that_is_missing_is_not_passed_over() {
     let mut writer = here.given_up_writer(&here.claim_unlocked(0));
     let mut reader = there.news(News::GivenUp(0));
     assert_eq!(take(&mut reader), None);
-    writer.tell(&[1]);
+    writer.announce(&[1]);
     let table = here.layout().tables()[TableId::NewsLines as usize];
     memory.write(table.offset, &vec![0; table.bytes() as usize]);
     memory.write_back(table.offset, table.bytes());
     memory.fence();
     assert_eq!(take(&mut reader), None);
-    writer.tell(&[2]);
+    writer.announce(&[2]);
     assert_eq!(take(&mut reader), Some(vec![2]));
 }

@@ -116,7 +116,7 @@ fn a_grant() {
         consumed: version.into(),
         epoch: version,
         incarnation: version,
-        told: version.into(),
+        notices_end: version.into(),
         ..Default::default()
     };
     old_or_new(

@@ -35,7 +35,7 @@ fn what_was_told_of_is_found_by_whoever_listens() {
 fn listens(region: &Region<Modelled>) {
     let claim = region.claim_unlocked(1);
     let told = region.window_news_writer(&claim);
-    let mut window = region.window_writer(&claim, 0).telling(&told);
+    let mut window = region.window_writer(&claim, 0).announcing_to(&told);
     window.reset(CHAIN, 0, 9);
     let mut news = region.news(News::Windows(1));
     assert!(looks(&mut news), "it is new here");

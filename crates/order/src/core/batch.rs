@@ -4,27 +4,27 @@ use embar_fabric::canary::{Canary, injected};
 use embar_fabric::{NoticeKind, PbrRecord};
 
 use super::Core;
+use crate::action::{Action, Arrival, Outcome};
 use crate::chains::Chain;
 use crate::protocol::Admission;
 use crate::session::Session;
-use crate::verdict::{Arrival, Told, Verdict};
 
 impl Core {
     #[inline]
-    pub(super) fn batch(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) {
-        if let Err(told) = self.admit(arrival, out) {
-            self.tell(arrival.source, told, out);
+    pub(super) fn batch(&mut self, arrival: &Arrival, out: &mut Vec<Action>) {
+        if let Err(outcome) = self.admit(arrival, out) {
+            self.notify(arrival.source, outcome, out);
         }
     }
 
     #[inline]
-    fn admit(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) -> Result<(), Told> {
+    fn admit(&mut self, arrival: &Arrival, out: &mut Vec<Action>) -> Result<(), Outcome> {
         let record = &arrival.record;
         // Above the last number there is none to expect.
         if record.count == 0 || record.sequence == u64::MAX {
-            return Err(Told::only(NoticeKind::Malformed));
+            return Err(Outcome::only(NoticeKind::Malformed));
         }
-        let unknown = || Told::only(NoticeKind::UnknownSession);
+        let unknown = || Outcome::only(NoticeKind::UnknownSession);
         let session = self.sessions.get_mut(record.session).ok_or_else(unknown)?;
         let chain = self.chains.at_mut(session.chain);
         owns(session, chain.as_deref(), record)?;
@@ -41,10 +41,10 @@ impl Core {
             Admission::Place => {
                 let base = chain
                     .claim(record.count)
-                    .ok_or(Told::only(NoticeKind::Malformed))?;
+                    .ok_or(Outcome::only(NoticeKind::Malformed))?;
                 chain.protocol.place(&mut session.progress, record.sequence);
                 self.figures.placed += 1;
-                out.push(Verdict::Place {
+                out.push(Action::Place {
                     arrival: *arrival,
                     base,
                 });
@@ -57,7 +57,7 @@ impl Core {
                 // Nobody takes the last room from the others.
                 let kept = session.held >= self.held.room() && !injected(Canary::HeldReserve);
                 if kept || self.held.room() == 0 {
-                    return Err(Told::only(NoticeKind::HeldFull));
+                    return Err(Outcome::only(NoticeKind::HeldFull));
                 }
                 self.held.insert(arrival);
                 session.held += 1;
@@ -66,16 +66,16 @@ impl Core {
                 }
                 Ok(())
             }
-            Admission::Duplicate => Err(Told::only(NoticeKind::Duplicate)),
-            Admission::BeyondWindow => Err(Told::only(NoticeKind::BeyondWindow)),
+            Admission::Duplicate => Err(Outcome::only(NoticeKind::Duplicate)),
+            Admission::BeyondWindow => Err(Outcome::only(NoticeKind::BeyondWindow)),
         }
     }
 
     /// Number `placed` of a session that holds batches was placed: what waited for that is, too.
-    fn place_held(&mut self, place: u32, mut placed: u64, out: &mut Vec<Verdict>) {
+    fn place_held(&mut self, place: u32, mut placed: u64, out: &mut Vec<Action>) {
         loop {
             while let Some(other) = self.take_held(place, placed) {
-                self.tell(other.source, Told::only(NoticeKind::Duplicate), out);
+                self.notify(other.source, Outcome::only(NoticeKind::Duplicate), out);
             }
             let expected = self.sessions.at(place).progress.mark;
             let Some(arrival) = self.take_held(place, expected) else {
@@ -85,12 +85,12 @@ impl Core {
             let chain = self.chains.at_mut(session.chain);
             let chain = chain.expect("a session's chain stays as long as the session");
             let Some(base) = chain.claim(arrival.record.count) else {
-                self.tell(arrival.source, Told::only(NoticeKind::Malformed), out);
+                self.notify(arrival.source, Outcome::only(NoticeKind::Malformed), out);
                 break;
             };
             chain.protocol.place(&mut session.progress, expected);
             self.figures.placed += 1;
-            out.push(Verdict::Place { arrival, base });
+            out.push(Action::Place { arrival, base });
             placed = expected;
         }
         // What is missing now is another batch, and it has a lease of its own.
@@ -111,16 +111,16 @@ impl Core {
     }
 
     /// The session's current epoch is over: it waits for none of its batches any more.
-    pub(super) fn fence(&mut self, place: u32, out: &mut Vec<Verdict>) {
+    pub(super) fn fence(&mut self, place: u32, out: &mut Vec<Action>) {
         let session = self.sessions.at(place);
         session.fenced = true;
-        let told = Told::fenced(session.progress.mark);
+        let outcome = Outcome::fenced(session.progress.mark);
         self.save(place, out);
-        self.tell_held(place, told, out);
+        self.notify_held(place, outcome, out);
     }
 
     /// Tells all that a session holds the same, in no order.
-    pub(super) fn tell_held(&mut self, place: u32, told: Told, out: &mut Vec<Verdict>) {
+    pub(super) fn notify_held(&mut self, place: u32, outcome: Outcome, out: &mut Vec<Action>) {
         let session = self.sessions.at(place);
         if session.held == 0 {
             return;
@@ -129,7 +129,7 @@ impl Core {
         while let Some(number) = self.held.any(place)
             && let Some(arrival) = self.take_held(place, number)
         {
-            self.tell(arrival.source, told, out);
+            self.notify(arrival.source, outcome, out);
         }
         self.gaps.end(place);
     }
@@ -156,7 +156,7 @@ pub(super) fn owns(
     session: &Session,
     chain: Option<&Chain>,
     record: &PbrRecord,
-) -> Result<(), Told> {
+) -> Result<(), Outcome> {
     let same = |chain: &&Chain| {
         session.in_use && session.producer == record.producer && chain.id == record.chain
     };
@@ -167,7 +167,7 @@ pub(super) fn owns(
         return Err(gone(session, record));
     }
     if chain.order != record.order_level() {
-        return Err(Told::only(NoticeKind::Malformed));
+        return Err(Outcome::only(NoticeKind::Malformed));
     }
     Ok(())
 }
@@ -180,8 +180,8 @@ pub(super) fn was_granted(session: &Session, record: &PbrRecord) -> bool {
 /// What becomes of a record of a session that is not at its place. The epochs of a place only grow: if
 /// this one was granted, it was to a session that is over.
 #[cold]
-fn gone(session: &Session, record: &PbrRecord) -> Told {
-    Told::only(match was_granted(session, record) {
+fn gone(session: &Session, record: &PbrRecord) -> Outcome {
+    Outcome::only(match was_granted(session, record) {
         true => NoticeKind::GivenUp,
         false => NoticeKind::UnknownSession,
     })
@@ -189,9 +189,9 @@ fn gone(session: &Session, record: &PbrRecord) -> Told {
 
 /// What becomes of a batch of an epoch that is not current, or is fenced.
 #[cold]
-fn over(session: &Session, chain: &Chain, record: &PbrRecord) -> Told {
+fn over(session: &Session, chain: &Chain, record: &PbrRecord) -> Outcome {
     if !was_granted(session, record) {
-        return Told::only(NoticeKind::UnknownSession);
+        return Outcome::only(NoticeKind::UnknownSession);
     }
     let (protocol, progress) = (chain.protocol, &session.progress);
     // A number of an older epoch may since have been given to another batch. Only what is known of
@@ -202,7 +202,7 @@ fn over(session: &Session, chain: &Chain, record: &PbrRecord) -> Told {
         _ => false,
     };
     if placed {
-        return Told::only(NoticeKind::Duplicate);
+        return Outcome::only(NoticeKind::Duplicate);
     }
-    Told::fenced(progress.mark)
+    Outcome::fenced(progress.mark)
 }

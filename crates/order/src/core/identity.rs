@@ -5,37 +5,37 @@ use embar_fabric::{NoticeKind, PbrRecord};
 
 use super::Core;
 use super::batch::{owns, was_granted};
+use crate::action::{Action, Arrival, Outcome};
 use crate::chains::NoChain;
 use crate::protocol::Progress;
-use crate::request::{Request, Wish};
+use crate::request::{Operation, Request};
 use crate::session::{Owner, Session};
-use crate::verdict::{Arrival, Told, Verdict};
 
 impl Core {
     /// Somebody asks for a session. A record that comes again, as it does after a takeover, changes
     /// nothing.
-    pub(super) fn request(&mut self, arrival: &Arrival, out: &mut Vec<Verdict>) {
+    pub(super) fn request(&mut self, arrival: &Arrival, out: &mut Vec<Action>) {
         let record = &arrival.record;
-        let told = match Request::of(record) {
-            None => Told::only(NoticeKind::Malformed),
-            Some(request) => match request.wish {
-                Wish::Close { .. } => self.close(record, &request, out),
+        let outcome = match Request::of(record) {
+            None => Outcome::only(NoticeKind::Malformed),
+            Some(request) => match request.operation {
+                Operation::Close { .. } => self.close(record, &request, out),
                 _ => self.open(record, &request, out),
             },
         };
-        self.tell(arrival.source, told, out);
+        self.notify(arrival.source, outcome, out);
     }
 
-    fn open(&mut self, record: &PbrRecord, request: &Request, out: &mut Vec<Verdict>) -> Told {
+    fn open(&mut self, record: &PbrRecord, request: &Request, out: &mut Vec<Action>) -> Outcome {
         let opened = match self.sessions.find(record.chain, request.producer) {
             Some(place) => self.open_again(place, record, request, out).map(|()| place),
-            None => self.open_first(record, request, out).map_err(Told::only),
+            None => self.open_first(record, request, out).map_err(Outcome::only),
         };
         opened.map_or_else(
-            |told| told,
+            |outcome| outcome,
             |place| {
                 let session = self.sessions.at(place);
-                Told {
+                Outcome {
                     kind: NoticeKind::Opened,
                     session: place,
                     session_epoch: session.epoch,
@@ -50,13 +50,13 @@ impl Core {
         &mut self,
         record: &PbrRecord,
         request: &Request,
-        out: &mut Vec<Verdict>,
+        out: &mut Vec<Action>,
     ) -> Result<u32, NoticeKind> {
         let order = record.order_level();
         self.chains.check(record.chain, order).map_err(refusal)?;
         // Whoever had a session before may not go on as if none of its batches were placed: nobody
         // knows any more which are.
-        let Wish::Open { .. } = request.wish else {
+        let Operation::Open { .. } = request.operation else {
             return Err(NoticeKind::GivenUp);
         };
         let vacant = self.sessions.vacant().or_else(|| {
@@ -83,7 +83,7 @@ impl Core {
             peer: request.peer,
         };
         self.sessions.put(place, record.chain, session, owner);
-        out.push(Verdict::Own {
+        out.push(Action::SaveOwner {
             session: place,
             owner: session.owner_row(&owner),
         });
@@ -96,24 +96,24 @@ impl Core {
         place: u32,
         record: &PbrRecord,
         request: &Request,
-        out: &mut Vec<Verdict>,
-    ) -> Result<(), Told> {
+        out: &mut Vec<Action>,
+    ) -> Result<(), Outcome> {
         let owner = *self.sessions.owner(place);
         let session = self.sessions.at(place);
         let chain = self.chains.at(session.chain);
         let chain = chain.filter(|chain| chain.order == record.order_level());
-        let chain = chain.ok_or(Told::only(NoticeKind::Malformed))?;
+        let chain = chain.ok_or(Outcome::only(NoticeKind::Malformed))?;
         if owner.secret != request.secret && !injected(Canary::SessionSecret) {
-            return Err(Told::only(NoticeKind::WrongSecret));
+            return Err(Outcome::only(NoticeKind::WrongSecret));
         }
         let begins = begins_epoch(place, session, owner.instance, request)?;
         session.active = self.clock.now();
         if !begins {
             return Ok(());
         }
-        let over = Told::fenced(session.progress.mark);
+        let over = Outcome::fenced(session.progress.mark);
         let next = session.epoch.checked_add(1);
-        let next = next.ok_or(Told::only(NoticeKind::SessionsFull))?;
+        let next = next.ok_or(Outcome::only(NoticeKind::SessionsFull))?;
         if owner.instance == request.instance || !injected(Canary::NextInstance) {
             session.epoch = next;
         }
@@ -121,15 +121,15 @@ impl Core {
         chain.protocol.begin_epoch(&mut session.progress);
         self.sessions.hand_over(place, request.instance);
         self.save(place, out);
-        self.tell_held(place, over, out);
+        self.notify_held(place, over, out);
         Ok(())
     }
 
     /// A session ends for good.
-    fn close(&mut self, record: &PbrRecord, request: &Request, out: &mut Vec<Verdict>) -> Told {
+    fn close(&mut self, record: &PbrRecord, request: &Request, out: &mut Vec<Action>) -> Outcome {
         match self.end(record, request, out) {
-            Ok(()) => Told::only(NoticeKind::Closed),
-            Err(told) => told,
+            Ok(()) => Outcome::only(NoticeKind::Closed),
+            Err(outcome) => outcome,
         }
     }
 
@@ -137,22 +137,22 @@ impl Core {
         &mut self,
         record: &PbrRecord,
         request: &Request,
-        out: &mut Vec<Verdict>,
-    ) -> Result<(), Told> {
-        let unknown = || Told::only(NoticeKind::UnknownSession);
+        out: &mut Vec<Action>,
+    ) -> Result<(), Outcome> {
+        let unknown = || Outcome::only(NoticeKind::UnknownSession);
         let session = self.sessions.get(record.session).ok_or_else(unknown)?;
         owns(session, self.chains.at(session.chain), record)?;
         if !was_granted(session, record) {
             return Err(unknown());
         }
         if self.sessions.owner(record.session).secret != request.secret {
-            return Err(Told::only(NoticeKind::WrongSecret));
+            return Err(Outcome::only(NoticeKind::WrongSecret));
         }
         if record.session_epoch < session.epoch {
-            return Err(Told::fenced(session.progress.mark));
+            return Err(Outcome::fenced(session.progress.mark));
         }
         if session.held > 0 {
-            return Err(Told::only(NoticeKind::BeyondWindow));
+            return Err(Outcome::only(NoticeKind::BeyondWindow));
         }
         self.sessions.remove(record.session, record.chain);
         self.save(record.session, out);
@@ -179,25 +179,25 @@ fn begins_epoch(
     session: &Session,
     instance: u64,
     request: &Request,
-) -> Result<bool, Told> {
-    let only = |kind| Err(Told::only(kind));
+) -> Result<bool, Outcome> {
+    let only = |kind| Err(Outcome::only(kind));
     let is_same = instance == request.instance;
-    match request.wish {
-        Wish::Open { .. } if is_same => Ok(false),
-        Wish::Open { takes_over } if takes_over == session.epoch => Ok(true),
-        Wish::Open { .. } if injected(Canary::TakeOverEpoch) => Ok(true),
-        Wish::Open { .. } => Err(Told {
+    match request.operation {
+        Operation::Open { .. } if is_same => Ok(false),
+        Operation::Open { takes_over } if takes_over == session.epoch => Ok(true),
+        Operation::Open { .. } if injected(Canary::TakeOverEpoch) => Ok(true),
+        Operation::Open { .. } => Err(Outcome {
             session_epoch: session.epoch,
-            ..Told::only(NoticeKind::InUse)
+            ..Outcome::only(NoticeKind::InUse)
         }),
         _ if !is_same => only(NoticeKind::TakenOver),
         // It was opened anew, by an old request of its own.
-        Wish::Renew {
+        Operation::Renew {
             session: its,
             gives_up,
         } if its != place || gives_up < session.first_epoch => only(NoticeKind::GivenUp),
-        Wish::Renew { gives_up, .. } => Ok(gives_up == session.epoch),
-        Wish::Resume | Wish::Close { .. } => Ok(false),
+        Operation::Renew { gives_up, .. } => Ok(gives_up == session.epoch),
+        Operation::Resume | Operation::Close { .. } => Ok(false),
     }
 }
 

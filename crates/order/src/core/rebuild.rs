@@ -3,10 +3,10 @@
 use embar_fabric::{GoiRecord, NoticeKind, SessionOwner, SessionRow};
 
 use super::Core;
+use crate::action::{Action, Outcome};
 use crate::chains::NoChain;
 use crate::protocol;
 use crate::session::{self, Owner, Session};
-use crate::verdict::{Told, Verdict};
 
 /// Why a row or a chain that a predecessor left cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -139,7 +139,7 @@ impl Core {
         }
     }
 
-    /// A row was written back: one of [`Core::session_row`] or of a [`Verdict::Save`].
+    /// A row was written back: one of [`Core::session_row`] or of a [`Action::SaveSession`].
     pub fn saved(&mut self, session: u32, row: &SessionRow) {
         self.sessions.set_saved(session, row);
     }
@@ -177,16 +177,16 @@ impl Core {
     }
 
     /// A chain was deleted: it goes with its sessions, and what they hold is refused.
-    pub fn drop_chain(&mut self, chain: u32, out: &mut Vec<Verdict>) {
+    pub fn drop_chain(&mut self, chain: u32, out: &mut Vec<Action>) {
         self.shrink_chain(chain, usize::MAX, out);
     }
 
     /// As [`Core::drop_chain`], but at most so many sessions go, and the chain with the last of them.
     /// Returns how many went.
-    pub fn shrink_chain(&mut self, chain: u32, most: usize, out: &mut Vec<Verdict>) -> usize {
+    pub fn shrink_chain(&mut self, chain: u32, most: usize, out: &mut Vec<Action>) -> usize {
         let going = self.sessions.of_chain(chain, most);
         for session in &going {
-            self.tell_held(*session, Told::only(NoticeKind::UnknownSession), out);
+            self.notify_held(*session, Outcome::only(NoticeKind::UnknownSession), out);
             self.sessions.remove(*session, chain);
             self.save(*session, out);
         }

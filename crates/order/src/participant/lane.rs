@@ -9,8 +9,9 @@ use embar_fabric::{
     Seen,
 };
 
-use super::{Event, LaneFull, Verdict};
-use crate::reign::Reign;
+use super::{Event, LaneFull};
+use crate::action::Outcome;
+use crate::leadership::Term;
 
 /// See the module.
 #[derive(Debug)]
@@ -283,16 +284,16 @@ impl<M: Memory, T> Lane<M, T> {
     }
 
     /// Reads grant and notices; they count only when [`Lane::accept`] is called.
-    pub fn look(&mut self, region: &Region<M>, reign: Reign, of: (u16, u32), lane: u16) {
+    pub fn look(&mut self, region: &Region<M>, term: Term, of: (u16, u32), lane: u16) {
         let (row, incarnation) = of;
         self.looked.consumed = self.consumed;
         self.looked.held = self.held;
         self.looked.before = self.consumed;
-        let Some(grant) = region.lane_grant(reign.area, row, lane).found() else {
+        let Some(grant) = region.lane_grant(term.area, row, lane).found() else {
             return;
         };
         // Until it names this incarnation, its notices are for an older one.
-        if (grant.epoch, grant.incarnation) != (reign.epoch, incarnation) {
+        if (grant.epoch, grant.incarnation) != (term.epoch, incarnation) {
             return;
         }
         self.looked.consumed = if injected(Canary::ConsumedGrant) {
@@ -303,15 +304,15 @@ impl<M: Memory, T> Lane<M, T> {
         self.looked.held = usize::try_from(grant.held).unwrap_or(usize::MAX);
         let notices = self
             .notices
-            .get_or_insert_with(|| region.notice_reader(reign.area, row, lane, grant.notices));
-        let told = if injected(Canary::NoticeCount) {
+            .get_or_insert_with(|| region.notice_reader(term.area, row, lane, grant.notices));
+        let end = if injected(Canary::NoticeCount) {
             0
         } else {
-            grant.told
+            grant.notices_end
         };
         let read = self.looked.notices.len();
         while self.looked.notices.len() - read < self.unsettled {
-            match notices.peek(told) {
+            match notices.peek(end) {
                 Seen::Found(notice) => self.looked.notices.push(notice),
                 Seen::Nothing => break,
                 Seen::Damaged => {
@@ -350,11 +351,11 @@ impl<M: Memory, T> Lane<M, T> {
             let Some((record, tag)) = self.take(notice.lane_number) else {
                 continue;
             };
-            events.push(Event::Told {
+            events.push(Event::Answered {
                 lane,
                 tag,
                 record,
-                notice: Verdict {
+                outcome: Outcome {
                     kind,
                     mark: notice.mark,
                     session_epoch: notice.session_epoch,

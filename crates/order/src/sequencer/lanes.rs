@@ -9,8 +9,8 @@ use embar_fabric::{
 };
 
 use super::RECORDS_PER_LANE;
+use crate::action::{Arrival, Source};
 use crate::core::Core;
-use crate::verdict::{Arrival, Source};
 
 /// All lanes of all data brokers, by row and number.
 pub(super) struct Lanes<M> {
@@ -149,7 +149,7 @@ impl<M: Memory> Lanes<M> {
         for lane in &mut self.lanes {
             let taken = lane.reader.position();
             let mut granted = lane.granted;
-            granted.told = lane.notices.next();
+            granted.notices_end = lane.notices.next();
             granted.held = lane.held;
             if lane.stage != Stage::Waiting {
                 granted.consumed = taken;
@@ -171,7 +171,7 @@ impl<M: Memory> Lanes<M> {
     }
 
     /// Publishes a notice, if the incarnation that it is for still reads it.
-    pub fn tell(&mut self, source: &Source, notice: &Notice) -> bool {
+    pub fn notify(&mut self, source: &Source, notice: &Notice) -> bool {
         let lane = self.lane_of(source);
         let reads = lane.answer(source.incarnation);
         if reads {
@@ -215,7 +215,7 @@ impl<M: Memory> Lane<M> {
         let notices = region.notice_writer(claim, row, lane);
         let granted = LaneGrant {
             notices: notices.next(),
-            told: notices.next(),
+            notices_end: notices.next(),
             epoch,
             ..LaneGrant::default()
         };

@@ -55,7 +55,7 @@ impl<M: Memory> Sequencer<M> {
             self.goi.raise_first(chain, end);
             // Whoever has not read that far yet is to find out, too.
             self.grown.push(chain);
-            self.given_up.tell(&[chain]);
+            self.given_up.announce(&[chain]);
             // Successors lead readers to our pages. One that raises its epoch after this look sees
             // what is given up; one that had before does not, so nothing may be.
             if self.is_deposed() {

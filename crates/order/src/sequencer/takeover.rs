@@ -36,8 +36,8 @@ use super::attached::Attachments;
 use super::lanes::{Intact, Lanes};
 use super::room::Windows;
 use crate::core::{Core, RestoreError};
+use crate::leadership;
 use crate::limits::{Limits, LimitsError};
-use crate::reign;
 use cut::cut;
 
 /// Why a takeover was given up.
@@ -69,8 +69,8 @@ const OWNER_LOOKS: u32 = 8;
 /// Pages or rows between two beats: well below a lease.
 const STEPS_PER_BEAT: u32 = 512;
 
-/// Turns that a candidate whose row cannot be read may have raised and nobody else has seen.
-const HIDDEN_TURNS: u32 = 1 << 10;
+/// Rounds that a candidate whose row cannot be read may have raised and nobody else has seen.
+const HIDDEN_ROUNDS: u32 = 1 << 10;
 
 /// What a predecessor left, as far as it can be read.
 struct Left {
@@ -141,10 +141,10 @@ impl<M: Memory> Sequencer<M> {
             lost_sessions,
             core,
             arrivals: Vec::new(),
-            verdicts: Vec::new(),
+            actions: Vec::new(),
             notices: Vec::new(),
             attachments: Attachments::new(region),
-            told: 0,
+            notified: 0,
             grown: Vec::new(),
             order_news: region.order_news_writer(claim),
             given_up: region.given_up_writer(claim),
@@ -154,7 +154,7 @@ impl<M: Memory> Sequencer<M> {
         sequencer.store_roots(&cuts);
         sequencer.said.state = SequencerState::Active as u32;
         sequencer.said.beat += 1;
-        if reign::rows(region).any(|(_, row)| row.epoch > sequencer.said.epoch) {
+        if leadership::rows(region).any(|(_, row)| row.epoch > sequencer.said.epoch) {
             return Err(TakeoverError::Overtaken);
         }
         sequencer.row.store(&sequencer.said);
@@ -208,7 +208,7 @@ impl<M: Memory> Sequencer<M> {
         let begun: HashSet<u16> = cuts.iter().map(|cut| cell_of(cut.chain)).collect();
         let area = self.region.geometry().area_of(self.claim.row());
         for cell in (0..self.region.geometry().topics).filter(|cell| !begun.contains(cell)) {
-            // Of an older reign, and deleted since.
+            // Of an older term, and deleted since.
             let old = area.map_or(Seen::Nothing, |area| self.region.goi_root(area, cell));
             if old != Seen::Nothing && old != Seen::Found(GoiRoot::default()) {
                 let mut row = self.region.goi_root_writer(&self.claim, cell);
@@ -275,7 +275,7 @@ struct Pulse<M> {
 }
 
 impl<M: Memory> Pulse<M> {
-    /// The area of the reign before.
+    /// The area of the term before.
     fn predecessor(&self, region: &Region<M>) -> Option<u16> {
         let area = region.geometry().area_of(self.said.predecessor_row);
         area.filter(|_| self.said.predecessor > 0)
@@ -297,17 +297,17 @@ fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, Takeo
         region.geometry().areas(),
         region.geometry().area_of(claim.row()),
     );
-    let raised = reign::rows(region).map(|(_, row)| row.epoch).max();
-    let highest = raised.unwrap_or(0).max(reign::adopted(region));
-    let hidden = if reign::is_damaged(region) {
-        HIDDEN_TURNS
+    let raised = leadership::rows(region).map(|(_, row)| row.epoch).max();
+    let highest = raised.unwrap_or(0).max(leadership::adopted(region));
+    let hidden = if leadership::is_damaged(region) {
+        HIDDEN_ROUNDS
     } else {
         0
     };
-    let turn = highest / u32::from(areas) + 1 + hidden;
-    let epoch = turn.checked_mul(areas.into());
+    let round = highest / u32::from(areas) + 1 + hidden;
+    let epoch = round.checked_mul(areas.into());
     let epoch = epoch.and_then(|epoch| epoch.checked_add(area?.into()));
-    let (predecessor, predecessor_row) = latest_reign(region);
+    let (predecessor, predecessor_row) = latest_term(region);
     let said = SequencerRow {
         epoch: epoch.ok_or(TakeoverError::NoEpoch(highest))?,
         state: SequencerState::Raised as u32,
@@ -327,11 +327,11 @@ fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, Takeo
         return Ok(pulse);
     }
     pulse.row.raise(&said);
-    if reign::rows(region).any(|(_, row)| row.epoch > said.epoch) {
+    if leadership::rows(region).any(|(_, row)| row.epoch > said.epoch) {
         return Err(TakeoverError::Overtaken);
     }
     // One that was raised before may have become active since: then it counted.
-    let (predecessor, predecessor_row) = latest_reign(region);
+    let (predecessor, predecessor_row) = latest_term(region);
     if predecessor != said.predecessor {
         pulse.said = SequencerRow {
             predecessor,
@@ -343,20 +343,23 @@ fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, Takeo
     Ok(pulse)
 }
 
-/// The reign that was active last, and its row. A row that was raised and is not active yet says which
+/// The term that was active last, and its row. A row that was raised and is not active yet says which
 /// one was before it.
-fn latest_reign<M: Memory>(region: &Region<M>) -> (u32, u16) {
-    let reigns = reign::rows(region).map(|(area, row)| {
-        if reign::is_active(&row) {
+fn latest_term<M: Memory>(region: &Region<M>) -> (u32, u16) {
+    let terms = leadership::rows(region).map(|(area, row)| {
+        if leadership::is_active(&row) {
             (row.epoch, row_of(region, area))
         } else {
             (row.predecessor, row.predecessor_row)
         }
     });
     // Where a row is lost, brokers still know for whom they began their lanes.
-    let adopted = reign::adopted(region);
-    let adopted = (adopted, row_of(region, reign::area_of(region, adopted)));
-    let said = reigns.max().unwrap_or((0, 0));
+    let adopted = leadership::adopted(region);
+    let adopted = (
+        adopted,
+        row_of(region, leadership::area_of(region, adopted)),
+    );
+    let said = terms.max().unwrap_or((0, 0));
     if adopted.0 > said.0 { adopted } else { said }
 }
 

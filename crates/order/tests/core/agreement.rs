@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use embar_fabric::{NoticeKind, PbrKind, PbrRecord};
-use embar_order::{Arrival, Core, Verdict};
+use embar_order::{Action, Arrival, Core};
 use proptest::prelude::*;
 
 use crate::crowd::{Crowd, Step, limits, steps};
@@ -25,9 +25,9 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn check(&mut self, verdict: &Verdict) {
-        match verdict {
-            Verdict::Place { arrival, base } => {
+    fn check(&mut self, action: &Action) {
+        match action {
+            Action::Place { arrival, base } => {
                 let record = arrival.record;
                 assert_eq!(self.answer(arrival.source.number), record);
                 let next = self.next.entry(record.chain).or_default();
@@ -42,22 +42,22 @@ impl Ledger {
                 }
                 placed.push(record.sequence);
             }
-            Verdict::Own { .. } => {}
-            Verdict::Save { session, row } => {
+            Action::SaveOwner { .. } => {}
+            Action::SaveSession { session, row } => {
                 let before = self.saved.insert(*session, (row.epoch, row.expected));
                 assert!(before.is_none_or(|(epoch, _)| epoch <= row.epoch));
             }
-            Verdict::Tell { source, told } => {
+            Action::Notify { source, outcome } => {
                 let record = self.answer(source.number);
                 let epoch = (record.session, record.session_epoch);
-                match told.kind {
+                match outcome.kind {
                     NoticeKind::Opened => {
-                        let saved = self.saved[&told.session];
-                        assert!(saved.0 == told.session_epoch && saved.1 <= told.mark);
-                        let epoch = (told.session, told.session_epoch);
-                        let mark = *self.opened.entry(epoch).or_insert(told.mark);
+                        let saved = self.saved[&outcome.session];
+                        assert!(saved.0 == outcome.session_epoch && saved.1 <= outcome.mark);
+                        let epoch = (outcome.session, outcome.session_epoch);
+                        let mark = *self.opened.entry(epoch).or_insert(outcome.mark);
                         let placed = self.placed.get(&epoch).map_or(0, Vec::len) as u64;
-                        assert!((mark..=mark + placed).contains(&told.mark));
+                        assert!((mark..=mark + placed).contains(&outcome.mark));
                     }
                     NoticeKind::Duplicate => {
                         let before = self.opened[&epoch];
@@ -124,31 +124,33 @@ impl Run {
             }
             Step::Save(_) => {}
         }
-        out.iter().for_each(|verdict| self.ledger.check(verdict));
+        out.iter().for_each(|action| self.ledger.check(action));
         let came = out.iter().filter_map(|it| self.came(it)).collect();
         assert_eq!(in_order(came), in_order(self.model.answers()));
         self.crowd.hear(&out);
     }
 
-    fn came(&self, verdict: &Verdict) -> Option<Expected> {
-        Some(match verdict {
-            Verdict::Own { .. } => return None,
-            Verdict::Place { arrival, base } => Expected::Placed(arrival.record, *base),
-            Verdict::Save { session, .. } => Expected::Saved(*session),
-            Verdict::Tell { source, told } => {
-                Expected::Told(self.ledger.records[&source.number], told.kind, told.mark)
-            }
+    fn came(&self, action: &Action) -> Option<Expected> {
+        Some(match action {
+            Action::SaveOwner { .. } => return None,
+            Action::Place { arrival, base } => Expected::Placed(arrival.record, *base),
+            Action::SaveSession { session, .. } => Expected::Saved(*session),
+            Action::Notify { source, outcome } => Expected::Notified(
+                self.ledger.records[&source.number],
+                outcome.kind,
+                outcome.mark,
+            ),
         })
     }
 }
 
 /// The same, with what is told together, in no order, in the order of numbers.
 fn in_order(mut expected: Vec<Expected>) -> Vec<Expected> {
-    let fenced = |it: &Expected| matches!(it, Expected::Told(_, NoticeKind::Fenced, _));
+    let fenced = |it: &Expected| matches!(it, Expected::Notified(_, NoticeKind::Fenced, _));
     let runs = expected.chunk_by_mut(|a, b| fenced(a) && fenced(b));
     for run in runs {
         run.sort_by_key(|it| match it {
-            Expected::Told(record, ..) => (record.session, record.sequence),
+            Expected::Notified(record, ..) => (record.session, record.sequence),
             _ => (0, 0),
         });
     }

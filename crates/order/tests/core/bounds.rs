@@ -2,7 +2,7 @@
 
 use embar_fabric::NoticeKind::HeldFull;
 
-use crate::support::Said::{Placed, Told};
+use crate::support::Said::{Notified, Placed};
 use crate::support::{Scene, publisher};
 
 #[test]
@@ -11,7 +11,7 @@ fn whoever_fills_the_held_table_leaves_room_for_others() {
     let (greedy, other) = (scene.open(publisher(1, 5)), scene.open(publisher(2, 5)));
     // Half of the eight.
     let said = scene.batches(&greedy, 1..7);
-    assert_eq!(said, [Told(6, HeldFull), Told(7, HeldFull)]);
+    assert_eq!(said, [Notified(6, HeldFull), Notified(7, HeldFull)]);
     assert_eq!(scene.batches(&other, [1]), []);
     assert_eq!(scene.batches(&other, [0]).len(), 2);
     // The expected batch is never refused, and what was held follows it.

@@ -11,7 +11,7 @@ fn a_jump_forward_ends_no_epoch() {
     let session = scene.open(publisher(1, 5));
     scene.batches(&session, [1]);
     scene.now += HOURS;
-    scene.core.elapse(scene.now, &mut scene.verdicts);
+    scene.core.elapse(scene.now, &mut scene.actions);
     assert_eq!(scene.core.next_deadline(), Some(250));
     assert_eq!(scene.batches(&session, [0]), [Placed(2, 0), Placed(1, 1)]);
 }
@@ -24,7 +24,7 @@ fn a_jump_back_neither_ends_nor_prolongs_an_epoch() {
     scene.batches(&session, [1]);
     assert_eq!(scene.pass(500), []);
     scene.now = 3;
-    scene.core.elapse(scene.now, &mut scene.verdicts);
+    scene.core.elapse(scene.now, &mut scene.actions);
     assert_eq!(scene.pass(499), []);
     assert_eq!(scene.pass(1), [Saved(0), Fenced(1, 0)]);
 }
@@ -47,9 +47,9 @@ fn leases_end_while_the_core_is_busy() {
     for number in 0..10 {
         scene.now += 100;
         assert_eq!(scene.batches(&b, [number]).len(), 1);
-        let before = scene.verdicts.len();
-        scene.core.elapse(scene.now, &mut scene.verdicts);
-        let over = scene.verdicts.len() - before;
+        let before = scene.actions.len();
+        scene.core.elapse(scene.now, &mut scene.actions);
+        let over = scene.actions.len() - before;
         assert_eq!(over, if number == 9 { 2 } else { 0 });
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use embar_fabric::{NoticeKind, PbrKind, PbrRecord};
-use embar_order::{Arrival, Core, Limits, Source, Verdict, Wish};
+use embar_order::{Action, Arrival, Core, Limits, Operation, Source};
 use proptest::prelude::*;
 
 use crate::support::{Session, publisher};
@@ -146,17 +146,17 @@ impl Crowd {
             } => {
                 let known = self.known(publisher, 0);
                 let epoch = gives_up.map(|back| known.epoch.saturating_sub(back));
-                let wish = match epoch {
-                    Some(gives_up) if instance == known.instance => Wish::Renew {
+                let operation = match epoch {
+                    Some(gives_up) if instance == known.instance => Operation::Renew {
                         session: known.place,
                         gives_up,
                     },
-                    takes_over => Wish::Open {
+                    takes_over => Operation::Open {
                         takes_over: takes_over.unwrap_or(0),
                     },
                 };
                 let session = Session { instance, ..known };
-                (session, session.asking(wish))
+                (session, session.asking(operation))
             }
             Sent::Batch { publisher, .. } | Sent::Close { publisher, .. }
                 if self.sessions[publisher as usize].is_empty() =>
@@ -183,19 +183,19 @@ impl Crowd {
     }
 
     /// The publishers hear of it.
-    pub fn hear(&mut self, verdicts: &[Verdict]) {
-        for verdict in verdicts {
-            let Verdict::Tell { source, told } = verdict else {
+    pub fn hear(&mut self, actions: &[Action]) {
+        for action in actions {
+            let Action::Notify { source, outcome } = action else {
                 continue;
             };
             let session = self.senders[&source.number];
             let known = &mut self.sessions[session.producer as usize];
-            match told.kind {
+            match outcome.kind {
                 NoticeKind::Opened => known.push(Session {
-                    place: told.session,
-                    epoch: told.session_epoch,
-                    first_epoch: told.first_epoch,
-                    mark: told.mark,
+                    place: outcome.session,
+                    epoch: outcome.session_epoch,
+                    first_epoch: outcome.first_epoch,
+                    mark: outcome.mark,
                     ..session
                 }),
                 NoticeKind::Closed | NoticeKind::UnknownSession | NoticeKind::GivenUp => {

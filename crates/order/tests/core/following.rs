@@ -3,7 +3,7 @@
 use embar_fabric::NoticeKind::{BeyondWindow, Duplicate, GivenUp};
 use embar_fabric::PbrRecord;
 
-use crate::support::Said::{Fenced, Placed, Saved, Told};
+use crate::support::Said::{Fenced, Notified, Placed, Saved};
 use crate::support::{Scene, publisher};
 
 #[test]
@@ -55,7 +55,12 @@ fn a_held_batch_that_comes_twice_is_placed_once() {
     assert_eq!(scene.batches(&session, [1, 2, 1]), []);
     assert_eq!(
         scene.batches(&session, [0]),
-        [Placed(4, 0), Placed(1, 1), Told(3, Duplicate), Placed(2, 2)]
+        [
+            Placed(4, 0),
+            Placed(1, 1),
+            Notified(3, Duplicate),
+            Placed(2, 2)
+        ]
     );
 }
 
@@ -64,9 +69,9 @@ fn what_is_behind_or_far_ahead_is_refused_at_once() {
     let mut scene = Scene::small();
     let session = scene.open(publisher(1, 5));
     scene.batches(&session, 0..4);
-    assert_eq!(scene.batches(&session, [0]), [Told(5, Duplicate)]);
-    assert_eq!(scene.batches(&session, [3]), [Told(6, Duplicate)]);
-    assert_eq!(scene.batches(&session, [20]), [Told(7, BeyondWindow)]);
+    assert_eq!(scene.batches(&session, [0]), [Notified(5, Duplicate)]);
+    assert_eq!(scene.batches(&session, [3]), [Notified(6, Duplicate)]);
+    assert_eq!(scene.batches(&session, [20]), [Notified(7, BeyondWindow)]);
     assert_eq!(scene.batches(&session, [19]), []);
 }
 
@@ -79,14 +84,14 @@ fn a_gap_ends_the_epoch_when_its_lease_does() {
     let mut said = scene.pass(1);
     assert_eq!(said.remove(0), Saved(0), "before anybody is told");
     for number in [2, 3, 4] {
-        let told = said.iter().filter(|it| **it == Fenced(number, 1));
-        assert_eq!(told.count(), 1, "{number}");
+        let outcome = said.iter().filter(|it| **it == Fenced(number, 1));
+        assert_eq!(outcome.count(), 1, "{number}");
     }
     assert_eq!(said.len(), 3);
     assert_eq!(scene.core.session_row(0).fenced, 1);
     // What is missing comes too late, and what is placed is known to be.
     assert_eq!(scene.batches(&session, [1]), [Fenced(5, 1)]);
-    assert_eq!(scene.batches(&session, [0]), [Told(6, Duplicate)]);
+    assert_eq!(scene.batches(&session, [0]), [Notified(6, Duplicate)]);
     assert_eq!(scene.batches(&session, [9]), [Fenced(7, 1)]);
     assert_eq!(scene.core.figures().gaps, 1);
 }
@@ -145,12 +150,12 @@ fn a_chain_goes_with_its_sessions() {
     let session = scene.open(publisher(1, 5));
     let other = scene.open(publisher(1, 2));
     scene.batches(&session, [1]);
-    let from = scene.verdicts.len();
-    scene.core.drop_chain(5, &mut scene.verdicts);
-    assert_eq!(scene.verdicts.len() - from, 2);
+    let from = scene.actions.len();
+    scene.core.drop_chain(5, &mut scene.actions);
+    assert_eq!(scene.actions.len() - from, 2);
     assert_eq!(scene.core.session_row(session.place).in_use, 0);
     assert_eq!(scene.core.chains().collect::<Vec<_>>(), [(2, 2, 0)]);
-    assert_eq!(scene.batches(&session, [0]), [Told(3, GivenUp)]);
+    assert_eq!(scene.batches(&session, [0]), [Notified(3, GivenUp)]);
     assert_eq!(scene.batches(&other, [0]), [Placed(4, 0)]);
     assert_eq!(scene.pass(10_000), []);
     assert_eq!(scene.core.figures().held, 0);

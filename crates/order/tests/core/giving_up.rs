@@ -1,9 +1,9 @@
 //! Who comes when: takeovers between instances, and places that are needed by others.
 
 use embar_fabric::NoticeKind::{GivenUp, InUse, SessionsFull, TakenOver};
-use embar_order::{Limits, Wish};
+use embar_order::{Limits, Operation};
 
-use crate::support::Said::{Placed, Told};
+use crate::support::Said::{Notified, Placed};
 use crate::support::{Scene, Session, publisher, small};
 
 fn instance(instance: u64) -> Session {
@@ -18,36 +18,39 @@ fn an_instance_that_comes_later_learns_the_epoch_and_takes_over_from_that() {
     let mut scene = Scene::small();
     let first = scene.open(instance(1));
     scene.batches(&first, 0..2);
-    let told = scene.ask(instance(2).opening());
-    assert_eq!((told.kind, told.session_epoch), (InUse, 1));
+    let outcome = scene.ask(instance(2).opening());
+    assert_eq!((outcome.kind, outcome.session_epoch), (InUse, 1));
     assert_eq!(scene.batches(&first, [2]).len(), 1, "nothing happened");
     let second = scene.take_over(first, 2);
     assert_eq!((second.epoch, second.first_epoch, second.mark), (2, 1, 3));
     // By way of another broker, it asks the same.
-    let again = Wish::Open { takes_over: 1 };
+    let again = Operation::Open { takes_over: 1 };
     assert_eq!(scene.try_ask(instance(2), again), Ok(second));
-    assert_eq!(scene.try_ask(instance(2), Wish::Resume), Ok(second));
-    assert_eq!(scene.try_ask(instance(1), Wish::Resume), Err(TakenOver));
+    assert_eq!(scene.try_ask(instance(2), Operation::Resume), Ok(second));
+    assert_eq!(
+        scene.try_ask(instance(1), Operation::Resume),
+        Err(TakenOver)
+    );
 }
 
 #[test]
 fn what_a_dead_instance_asked_for_never_takes_a_session_from_its_successor() {
     let mut scene = Scene::small();
     let first = scene.open(instance(1));
-    let late_takeover = instance(2).asking(Wish::Open { takes_over: 1 });
+    let late_takeover = instance(2).asking(Operation::Open { takes_over: 1 });
     let late_opening = instance(3).opening();
     let current = scene.take_over(first, 4);
     for late in [late_takeover, late_opening, first.renewing()] {
-        let told = scene.ask(late);
-        assert!([InUse, TakenOver].contains(&told.kind), "{told:?}");
+        let outcome = scene.ask(late);
+        assert!([InUse, TakenOver].contains(&outcome.kind), "{outcome:?}");
     }
     assert_eq!(scene.batches(&current, [0]).len(), 1);
     // Also where it comes first: whoever lives asks again.
     let mut scene = Scene::small();
     scene.send([late_opening]);
-    let told = scene.ask(instance(4).opening());
-    let takes_over = told.session_epoch;
-    let current = scene.try_ask(instance(4), Wish::Open { takes_over });
+    let outcome = scene.ask(instance(4).opening());
+    let takes_over = outcome.session_epoch;
+    let current = scene.try_ask(instance(4), Operation::Open { takes_over });
     assert_eq!(current.map(|it| it.epoch), Ok(2));
 }
 
@@ -85,7 +88,7 @@ fn a_session_that_was_held_until_just_now_is_not_the_first_to_go() {
     scene.core.set_attached(quiet.place, false);
     assert_eq!(scene.open(publisher(3, 5)).place, dead.place);
     assert_eq!(scene.try_open(publisher(4, 5)), Err(SessionsFull));
-    assert_eq!(scene.try_ask(quiet, Wish::Resume), Ok(quiet));
+    assert_eq!(scene.try_ask(quiet, Operation::Resume), Ok(quiet));
     // As long as a broker cannot say what it holds, nobody is idle.
     for _ in 0..3 {
         scene.pass(20_000);
@@ -109,13 +112,13 @@ fn whoever_lost_its_place_hears_so_whatever_it_asks_and_stores_nothing_twice() {
     let given_up = |scene: &mut Scene| {
         for number in 0..3 {
             let next = scene.next;
-            assert_eq!(scene.batches(&old, [number]), [Told(next, GivenUp)]);
+            assert_eq!(scene.batches(&old, [number]), [Notified(next, GivenUp)]);
         }
         assert_eq!(scene.try_renew(old), Err(GivenUp));
         assert_eq!(scene.ask(old.closing()).kind, GivenUp);
     };
     given_up(&mut scene);
-    assert_eq!(scene.try_ask(old, Wish::Resume), Err(GivenUp));
+    assert_eq!(scene.try_ask(old, Operation::Resume), Err(GivenUp));
     scene.send([other.closing()]);
     given_up(&mut scene);
     // Its own first opening, by way of a broker that was late, begins another session at the same
@@ -123,7 +126,7 @@ fn whoever_lost_its_place_hears_so_whatever_it_asks_and_stores_nothing_twice() {
     let late = scene.open(publisher(7, 5));
     assert_eq!((late.place, late.first_epoch), (old.place, 3));
     given_up(&mut scene);
-    let resumed = scene.try_ask(old, Wish::Resume).unwrap();
+    let resumed = scene.try_ask(old, Operation::Resume).unwrap();
     assert_ne!(resumed.first_epoch, old.first_epoch, "it can tell");
     assert_eq!(scene.batches(&late, [0]).len(), 1);
 }
@@ -144,7 +147,7 @@ fn a_peer_that_opens_without_end_takes_its_own_places() {
         scene.open(from(2, producer));
     }
     for session in &honest {
-        assert_eq!(scene.try_ask(*session, Wish::Resume), Ok(*session));
+        assert_eq!(scene.try_ask(*session, Operation::Resume), Ok(*session));
     }
     // The others with few come in, too, at the cost of the one with many.
     scene.pass(10_000);
@@ -152,6 +155,6 @@ fn a_peer_that_opens_without_end_takes_its_own_places() {
         scene.open(from(peer, peer.into()));
     }
     for session in &honest {
-        assert_eq!(scene.try_ask(*session, Wish::Resume), Ok(*session));
+        assert_eq!(scene.try_ask(*session, Operation::Resume), Ok(*session));
     }
 }

@@ -4,9 +4,9 @@ use embar_fabric::NoticeKind::{
     Duplicate, GivenUp, Malformed, SessionsFull, UnknownSession, WrongSecret,
 };
 use embar_fabric::PbrRecord;
-use embar_order::Wish;
+use embar_order::Operation;
 
-use crate::support::Said::{Placed, Told};
+use crate::support::Said::{Notified, Placed};
 use crate::support::{Scene, Session, publisher};
 
 /// The record is told `kind`, and changes nothing.
@@ -20,7 +20,7 @@ fn is_refused(scene: &mut Scene, record: PbrRecord, kind: embar_fabric::NoticeKi
     let chains = |scene: &Scene| scene.core.chains().collect::<Vec<_>>();
     let before = (rows(scene), chains(scene), scene.core.figures().held);
     let number = scene.next;
-    assert_eq!(scene.send([record]), [Told(number, kind)], "{record:?}");
+    assert_eq!(scene.send([record]), [Notified(number, kind)], "{record:?}");
     let after = (rows(scene), chains(scene), scene.core.figures().held);
     assert_eq!(after, before, "{record:?}");
 }
@@ -154,15 +154,15 @@ fn a_held_batch_without_positions_is_refused_when_its_turn_comes() {
     };
     assert_eq!(scene.send([large, large, session.batch(2)]), []);
     let said = scene.batches(&session, [0]);
-    assert_eq!(said, [Placed(4, u64::MAX - 2), Told(1, Malformed)]);
+    assert_eq!(said, [Placed(4, u64::MAX - 2), Notified(1, Malformed)]);
     // One of one message has room, and it is the one that is placed.
     let said = scene.batches(&session, [1]);
     assert_eq!(
         said,
         [
             Placed(5, u64::MAX - 1),
-            Told(2, Duplicate),
-            Told(3, Malformed)
+            Notified(2, Duplicate),
+            Notified(3, Malformed)
         ]
     );
     assert_eq!(scene.core.figures().held, 0);
@@ -214,17 +214,17 @@ fn whoever_does_not_know_the_secret_gets_nothing() {
             ..victim
         };
         let session = victim.place;
-        for wish in [
-            Wish::Open { takes_over: 0 },
-            Wish::Open { takes_over: 1 },
-            Wish::Resume,
-            Wish::Renew {
+        for operation in [
+            Operation::Open { takes_over: 0 },
+            Operation::Open { takes_over: 1 },
+            Operation::Resume,
+            Operation::Renew {
                 session,
                 gives_up: 1,
             },
-            Wish::Close { session, epoch: 1 },
+            Operation::Close { session, epoch: 1 },
         ] {
-            is_refused(&mut scene, thief.asking(wish), WrongSecret);
+            is_refused(&mut scene, thief.asking(operation), WrongSecret);
         }
     }
     assert_eq!(scene.batches(&victim, [1]).len(), 2, "nothing happened");

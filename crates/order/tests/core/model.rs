@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use embar_fabric::{NoticeKind, PbrKind, PbrRecord};
-use embar_order::{Limits, Request, Source, Wish};
+use embar_order::{Limits, Operation, Request, Source};
 
 /// What is to come out. Batches of the same session, epoch and number are alike, so it does not
 /// matter which of several is meant.
@@ -12,10 +12,10 @@ pub enum Expected {
     Placed(PbrRecord, u64),
     Saved(u32),
     /// With the mark.
-    Told(PbrRecord, NoticeKind, u64),
+    Notified(PbrRecord, NoticeKind, u64),
 }
 
-use Expected::{Placed, Saved, Told};
+use Expected::{Notified, Placed, Saved};
 
 #[derive(Debug, Clone)]
 struct Session {
@@ -118,7 +118,7 @@ impl Model {
             PbrKind::Close => self.close(&record).map(|()| Some((NoticeKind::Closed, 0))),
         };
         if let Some((kind, mark)) = answer.unwrap_or_else(Some) {
-            self.out.push(Told(record, kind, mark));
+            self.out.push(Notified(record, kind, mark));
         }
     }
 
@@ -131,19 +131,19 @@ impl Model {
         let (mark, epoch) = (session.mark(), self.epochs[place as usize]);
         let request = Request::of(record).unwrap();
         let same = session.instance == request.instance;
-        let begins = match request.wish {
-            Wish::Open { .. } if same => false,
-            Wish::Open { takes_over } if takes_over == epoch => true,
-            Wish::Open { .. } => return Err((NoticeKind::InUse, 0)),
+        let begins = match request.operation {
+            Operation::Open { .. } if same => false,
+            Operation::Open { takes_over } if takes_over == epoch => true,
+            Operation::Open { .. } => return Err((NoticeKind::InUse, 0)),
             _ if !same => return Err((NoticeKind::TakenOver, 0)),
-            Wish::Renew {
+            Operation::Renew {
                 session: its,
                 gives_up,
             } if its != place || gives_up < session.first => {
                 return Err((NoticeKind::GivenUp, 0));
             }
-            Wish::Renew { gives_up, .. } => gives_up == epoch,
-            Wish::Resume | Wish::Close { .. } => false,
+            Operation::Renew { gives_up, .. } => gives_up == epoch,
+            Operation::Resume | Operation::Close { .. } => false,
         };
         session.active = self.now;
         let epoch = &mut self.epochs[place as usize];
@@ -161,7 +161,7 @@ impl Model {
 
     fn open_first(&mut self, record: &PbrRecord) -> Result<u64, (NoticeKind, u64)> {
         let request = Request::of(record).unwrap();
-        if !matches!(request.wish, Wish::Open { .. }) {
+        if !matches!(request.operation, Operation::Open { .. }) {
             return Err((NoticeKind::GivenUp, 0));
         }
         let mut places = 0..self.limits.sessions;
@@ -289,8 +289,8 @@ impl Model {
         while let Some(held) = self.next_held(record.session) {
             self.place(&held[0].1);
             let others = held[1..].iter();
-            let told = others.map(|(_, it)| Told(*it, NoticeKind::Duplicate, 0));
-            self.out.extend(told);
+            let outcome = others.map(|(_, it)| Notified(*it, NoticeKind::Duplicate, 0));
+            self.out.extend(outcome);
         }
         let session = self.sessions.get_mut(&record.session).unwrap();
         // What is missing now is another batch.
@@ -312,7 +312,7 @@ impl Model {
         }
         session.waits = None;
         for (_, record) in held.into_values().flatten() {
-            self.out.push(Told(record, NoticeKind::Fenced, mark));
+            self.out.push(Notified(record, NoticeKind::Fenced, mark));
         }
     }
 }

@@ -3,18 +3,23 @@
 use embar_fabric::NoticeKind::{
     BeyondWindow, Closed, Duplicate, GivenUp, Opened, SessionsFull, TakenOver,
 };
-use embar_order::{Limits, Verdict, Wish};
+use embar_order::{Action, Limits, Operation};
 
-use crate::support::Said::{Fenced, Placed, Saved, Told};
+use crate::support::Said::{Fenced, Notified, Placed, Saved};
 use crate::support::{Scene, Session, publisher, small};
 
 #[test]
 fn a_new_identity_begins_at_its_beginning_and_is_saved_first() {
     let mut scene = Scene::small();
     let said = scene.send([publisher(7, 5).opening()]);
-    assert_eq!(said, [Saved(0), Told(0, Opened)]);
-    let [Verdict::Own { owner, .. }, Verdict::Save { row, .. }, ..] = scene.verdicts[..] else {
-        panic!("{:?}", scene.verdicts);
+    assert_eq!(said, [Saved(0), Notified(0, Opened)]);
+    let [
+        Action::SaveOwner { owner, .. },
+        Action::SaveSession { row, .. },
+        ..,
+    ] = scene.actions[..]
+    else {
+        panic!("{:?}", scene.actions);
     };
     assert_eq!((row.producer, row.instance, row.chain), (7, 1, 5));
     assert_eq!((row.epoch, row.expected, row.order), (1, 0, 5));
@@ -30,7 +35,7 @@ fn the_same_instance_finds_its_session_again() {
     let first = scene.open(publisher(7, 5));
     scene.batches(&first, 0..3);
     let said = scene.send([publisher(7, 5).opening()]);
-    assert_eq!(said, [Told(4, Opened)], "nothing changed");
+    assert_eq!(said, [Notified(4, Opened)], "nothing changed");
     let again = scene.open(publisher(7, 5));
     assert_eq!(again, Session { mark: 3, ..first });
     // In another chain it is another session.
@@ -46,7 +51,7 @@ fn giving_up_an_epoch_begins_the_next_at_the_mark() {
     assert_eq!(scene.batches(&old, [0, 1, 3]).len(), 2);
     let said = scene.send([old.renewing()]);
     // The held batch is of an epoch that is over.
-    assert_eq!(said, [Saved(0), Fenced(3, 2), Told(4, Opened)]);
+    assert_eq!(said, [Saved(0), Fenced(3, 2), Notified(4, Opened)]);
     let new = scene.open(old);
     assert_eq!((new.place, new.epoch, new.mark), (0, 2, 2));
     // The same opening by way of another broker: that epoch was given up already.
@@ -62,13 +67,13 @@ fn batches_of_an_epoch_that_is_over_are_known_or_fenced() {
     scene.batches(&old, 0..3);
     let new = scene.try_renew(old).unwrap();
     scene.batches(&new, 3..8);
-    assert_eq!(scene.batches(&old, [0]), [Told(10, Duplicate)]);
-    assert_eq!(scene.batches(&old, [2]), [Told(11, Duplicate)]);
+    assert_eq!(scene.batches(&old, [0]), [Notified(10, Duplicate)]);
+    assert_eq!(scene.batches(&old, [2]), [Notified(11, Duplicate)]);
     // Number 3 is placed, but that is another batch.
     assert_eq!(scene.batches(&old, [3]), [Fenced(12, 8)]);
     assert_eq!(scene.batches(&old, [9]), [Fenced(13, 8)]);
     let newest = scene.try_renew(new).unwrap();
-    assert_eq!(scene.batches(&new, [7]), [Told(15, Duplicate)]);
+    assert_eq!(scene.batches(&new, [7]), [Notified(15, Duplicate)]);
     assert_eq!(scene.batches(&newest, [8]), [Placed(16, 8)]);
     // Which of these were of the oldest epoch is not known any more.
     assert_eq!(scene.batches(&old, [7]), [Fenced(17, 9)]);
@@ -107,14 +112,14 @@ fn a_fenced_epoch_opens_again_as_it_is() {
 #[test]
 fn whoever_was_forgotten_may_not_begin_anew_in_silence() {
     let mut scene = Scene::small();
-    for wish in [
-        Wish::Resume,
-        Wish::Renew {
+    for operation in [
+        Operation::Resume,
+        Operation::Renew {
             session: 0,
             gives_up: 3,
         },
     ] {
-        assert_eq!(scene.try_ask(publisher(7, 5), wish), Err(GivenUp));
+        assert_eq!(scene.try_ask(publisher(7, 5), operation), Err(GivenUp));
     }
     assert_eq!(scene.core.figures().sessions, 0);
     assert_eq!(scene.core.chain_next(5), None);
@@ -127,7 +132,7 @@ fn closing_frees_the_place_and_its_epochs_go_on() {
     scene.batches(&old, 0..3);
     assert_eq!(
         scene.send([old.closing()]),
-        [Saved(0), Told(4, Closed)],
+        [Saved(0), Notified(4, Closed)],
         "saved, so that a successor does not know it either"
     );
     assert_eq!(scene.core.figures().sessions, 0);
@@ -135,17 +140,17 @@ fn closing_frees_the_place_and_its_epochs_go_on() {
     assert_eq!((row.in_use, row.epoch, row.producer), (0, 1, 0));
     for record in [old.batch(3), old.closing(), old.renewing()] {
         let number = scene.next;
-        assert_eq!(scene.send([record]), [Told(number, GivenUp)]);
+        assert_eq!(scene.send([record]), [Notified(number, GivenUp)]);
     }
     // The same publisher at the same place: what was of the old session is not of the new one.
     let new = scene.open(publisher(7, 5));
     assert_eq!((new.place, new.epoch, new.mark), (0, 2, 0));
     assert_eq!(new.first_epoch, 2);
-    assert_eq!(scene.batches(&old, [0]), [Told(9, GivenUp)]);
+    assert_eq!(scene.batches(&old, [0]), [Notified(9, GivenUp)]);
     assert_eq!(scene.batches(&new, [0]), [Placed(10, 3)]);
-    assert_eq!(scene.batches(&old, [0]), [Told(11, GivenUp)]);
+    assert_eq!(scene.batches(&old, [0]), [Notified(11, GivenUp)]);
     assert_eq!(scene.try_renew(old), Err(GivenUp), "that was another one");
-    assert_eq!(scene.send([old.closing()]), [Told(13, GivenUp)]);
+    assert_eq!(scene.send([old.closing()]), [Notified(13, GivenUp)]);
 }
 
 #[test]
@@ -153,10 +158,13 @@ fn a_session_that_holds_batches_stays_open() {
     let mut scene = Scene::small();
     let session = scene.open(publisher(7, 5));
     scene.batches(&session, [1]);
-    assert_eq!(scene.send([session.closing()]), [Told(2, BeyondWindow)]);
+    assert_eq!(scene.send([session.closing()]), [Notified(2, BeyondWindow)]);
     let said = scene.batches(&session, [0]);
     assert_eq!(said, [Placed(3, 0), Placed(1, 1)]);
-    assert_eq!(scene.send([session.closing()]), [Saved(0), Told(4, Closed)]);
+    assert_eq!(
+        scene.send([session.closing()]),
+        [Saved(0), Notified(4, Closed)]
+    );
 }
 
 #[test]
@@ -186,7 +194,7 @@ fn a_full_table_forgets_only_who_was_silent_for_long() {
     assert_eq!(scene.core.figures().forgotten, 1);
     let number = scene.next;
     let said = scene.batches(&sessions[3], [0]);
-    assert_eq!(said, [Told(number, GivenUp)]);
+    assert_eq!(said, [Notified(number, GivenUp)]);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use embar_fabric::{GoiRecord, PbrKind, SessionOwner, SessionRow};
-use embar_order::{Arrival, Core, Limits, RestoreError, Verdict};
+use embar_order::{Action, Arrival, Core, Limits, RestoreError};
 use proptest::prelude::*;
 
 use crate::crowd::{Crowd, ROWS, Step, limits, steps};
-use crate::support::Said::{Fenced, Placed, Told};
+use crate::support::Said::{Fenced, Notified, Placed};
 use crate::support::{Scene, Session, ordered, publisher, small};
 
 /// How long a session was idle is not handed on.
@@ -42,7 +42,7 @@ impl Sequencer {
         }
     }
 
-    fn step(&mut self, step: &Step) -> Vec<Verdict> {
+    fn step(&mut self, step: &Step) -> Vec<Action> {
         let mut out = Vec::new();
         match step {
             Step::Arrive { row, sent } => {
@@ -61,15 +61,15 @@ impl Sequencer {
                 self.save(*place, &row);
             }
         }
-        for verdict in &out {
-            match verdict {
-                Verdict::Place { arrival, base } => {
+        for action in &out {
+            match action {
+                Action::Place { arrival, base } => {
                     let chain = arrival.record.chain;
                     self.records.push((chain, ordered(arrival, *base)));
                 }
-                Verdict::Own { session, owner } => self.owners[*session as usize] = *owner,
-                Verdict::Save { session, row } => self.save(*session, row),
-                Verdict::Tell { .. } => {}
+                Action::SaveOwner { session, owner } => self.owners[*session as usize] = *owner,
+                Action::SaveSession { session, row } => self.save(*session, row),
+                Action::Notify { .. } => {}
             }
         }
         self.crowd.hear(&out);
@@ -154,8 +154,8 @@ proptest! {
         for _ in 0..2 {
             let mut out = Vec::new();
             second.arrive(&left, first.now, &mut out);
-            placed.extend(out.iter().filter_map(|verdict| match verdict {
-                Verdict::Place { arrival, base } => {
+            placed.extend(out.iter().filter_map(|action| match action {
+                Action::Place { arrival, base } => {
                     Some((arrival.record.chain, ordered(arrival, *base)))
                 }
                 _ => None,
@@ -185,7 +185,7 @@ fn a_fence_outlives_the_sequencer() {
     scene.core.restore_session(0, &row, &owner).unwrap();
     assert_eq!(scene.batches(&session, [1]), [Fenced(0, 1)]);
     let duplicate = embar_fabric::NoticeKind::Duplicate;
-    assert_eq!(scene.batches(&session, [0]), [Told(1, duplicate)]);
+    assert_eq!(scene.batches(&session, [0]), [Notified(1, duplicate)]);
 }
 
 #[test]
@@ -197,21 +197,17 @@ fn records_of_earlier_sessions_at_a_place_are_left_alone() {
     let new = scene.open(publisher(1, 5));
     scene.batches(&new, 0..2);
     let placed: Vec<GoiRecord> = scene
-        .verdicts
+        .actions
         .iter()
-        .filter_map(|verdict| match verdict {
-            Verdict::Place { arrival, base } => Some(ordered(arrival, *base)),
+        .filter_map(|action| match action {
+            Action::Place { arrival, base } => Some(ordered(arrival, *base)),
             _ => None,
         })
         .collect();
-    let saved = scene
-        .verdicts
-        .iter()
-        .rev()
-        .find_map(|verdict| match verdict {
-            Verdict::Save { row, .. } => Some(*row),
-            _ => None,
-        });
+    let saved = scene.actions.iter().rev().find_map(|action| match action {
+        Action::SaveSession { row, .. } => Some(*row),
+        _ => None,
+    });
     let owner = scene.core.session_owner(0).unwrap();
     let mut scene = Scene::small();
     scene
@@ -318,7 +314,7 @@ fn a_row_beside_the_owner_of_another_session_is_nobodys() {
     let mut scene = Scene::small();
     scene.core.restore_session(0, &row, &next).unwrap();
     let given_up = embar_fabric::NoticeKind::GivenUp;
-    assert_eq!(scene.batches(&session, [3]), [Told(0, given_up)]);
+    assert_eq!(scene.batches(&session, [3]), [Notified(0, given_up)]);
     let again = scene.open(publisher(1, 5));
     assert!(again.place != 0 || again.epoch > session.epoch);
 }

@@ -1,7 +1,7 @@
 //! A core, and records for it.
 
 use embar_fabric::{GoiRecord, NoticeKind, PbrKind, PbrRecord, Secret};
-use embar_order::{Arrival, Core, Limits, Request, Source, Told, Verdict, Wish};
+use embar_order::{Action, Arrival, Core, Limits, Operation, Outcome, Request, Source};
 
 /// What came out, in short. Records are named by the number in their lane, which is the number of
 /// records before them.
@@ -10,7 +10,7 @@ pub enum Said {
     /// A record's position.
     Placed(u64, u64),
     /// What became of a record.
-    Told(u64, NoticeKind),
+    Notified(u64, NoticeKind),
     /// The epoch is over, and what is expected of the next.
     Fenced(u64, u64),
     /// The row of a place was to be saved.
@@ -61,13 +61,13 @@ impl Session {
         }
     }
 
-    pub fn asking(&self, wish: Wish) -> PbrRecord {
+    pub fn asking(&self, operation: Operation) -> PbrRecord {
         let request = Request {
             producer: self.producer,
             instance: self.instance,
             secret: Secret([self.secret; 16]),
             peer: self.peer,
-            wish,
+            operation,
         };
         PbrRecord {
             chain: self.chain,
@@ -78,17 +78,17 @@ impl Session {
 
     /// The first opening, or another one of the same instance.
     pub fn opening(&self) -> PbrRecord {
-        self.asking(Wish::Open { takes_over: 0 })
+        self.asking(Operation::Open { takes_over: 0 })
     }
 
     pub fn renewing(&self) -> PbrRecord {
         let (session, gives_up) = (self.place, self.epoch);
-        self.asking(Wish::Renew { session, gives_up })
+        self.asking(Operation::Renew { session, gives_up })
     }
 
     pub fn closing(&self) -> PbrRecord {
         let (session, epoch) = (self.place, self.epoch);
-        self.asking(Wish::Close { session, epoch })
+        self.asking(Operation::Close { session, epoch })
     }
 }
 
@@ -116,7 +116,7 @@ pub struct Scene {
     /// Row and incarnation of the broker that sends.
     pub broker: (u16, u32),
     /// Everything that came out.
-    pub verdicts: Vec<Verdict>,
+    pub actions: Vec<Action>,
 }
 
 impl Scene {
@@ -126,7 +126,7 @@ impl Scene {
             now: 0,
             next: 0,
             broker: (1, 1),
-            verdicts: Vec::new(),
+            actions: Vec::new(),
         }
     }
 
@@ -135,7 +135,7 @@ impl Scene {
     }
 
     fn since(&self, from: usize) -> Vec<Said> {
-        self.verdicts[from..].iter().filter_map(said).collect()
+        self.actions[from..].iter().filter_map(said).collect()
     }
 
     /// Records arrive, all at once.
@@ -153,9 +153,9 @@ impl Scene {
             })
             .collect();
         self.next += arrivals.len() as u64;
-        let from = self.verdicts.len();
+        let from = self.actions.len();
         self.core.looked(self.now);
-        self.core.arrive(&arrivals, self.now, &mut self.verdicts);
+        self.core.arrive(&arrivals, self.now, &mut self.actions);
         self.since(from)
     }
 
@@ -171,33 +171,37 @@ impl Scene {
 
     /// Time passes, in steps that all count.
     pub fn pass(&mut self, nanoseconds: u64) -> Vec<Said> {
-        let from = self.verdicts.len();
+        let from = self.actions.len();
         let end = self.now + nanoseconds;
         while self.now < end {
             self.now = (self.now + 100).min(end);
-            self.core.elapse(self.now, &mut self.verdicts);
+            self.core.elapse(self.now, &mut self.actions);
         }
         self.since(from)
     }
 
     /// What somebody is told who asks for a session.
-    pub fn ask(&mut self, record: PbrRecord) -> Told {
+    pub fn ask(&mut self, record: PbrRecord) -> Outcome {
         self.send([record]);
-        let Some(Verdict::Tell { told, .. }) = self.verdicts.last() else {
+        let Some(Action::Notify { outcome, .. }) = self.actions.last() else {
             panic!("a request is answered at once");
         };
-        *told
+        *outcome
     }
 
     /// A publisher asks for its session; whoever is refused hears why.
-    pub fn try_ask(&mut self, session: Session, wish: Wish) -> Result<Session, NoticeKind> {
-        let told = self.ask(session.asking(wish));
-        match told.kind {
+    pub fn try_ask(
+        &mut self,
+        session: Session,
+        operation: Operation,
+    ) -> Result<Session, NoticeKind> {
+        let outcome = self.ask(session.asking(operation));
+        match outcome.kind {
             NoticeKind::Opened => Ok(Session {
-                place: told.session,
-                epoch: told.session_epoch,
-                first_epoch: told.first_epoch,
-                mark: told.mark,
+                place: outcome.session,
+                epoch: outcome.session_epoch,
+                first_epoch: outcome.first_epoch,
+                mark: outcome.mark,
                 ..session
             }),
             kind => Err(kind),
@@ -206,7 +210,7 @@ impl Scene {
 
     /// Opens a session; whoever is refused hears why.
     pub fn try_open(&mut self, session: Session) -> Result<Session, NoticeKind> {
-        self.try_ask(session, Wish::Open { takes_over: 0 })
+        self.try_ask(session, Operation::Open { takes_over: 0 })
     }
 
     /// Opens the first session of a publisher, or another of the same instance.
@@ -217,7 +221,7 @@ impl Scene {
     /// Opens the next epoch of a session.
     pub fn try_renew(&mut self, session: Session) -> Result<Session, NoticeKind> {
         let (place, gives_up) = (session.place, session.epoch);
-        let renew = Wish::Renew {
+        let renew = Operation::Renew {
             session: place,
             gives_up,
         };
@@ -231,19 +235,19 @@ impl Scene {
             instance,
             ..session
         };
-        self.try_ask(newer, Wish::Open { takes_over }).unwrap()
+        self.try_ask(newer, Operation::Open { takes_over }).unwrap()
     }
 }
 
-fn said(verdict: &Verdict) -> Option<Said> {
-    Some(match verdict {
-        Verdict::Own { .. } => return None,
-        Verdict::Place { arrival, base } => Said::Placed(arrival.source.number, *base),
-        Verdict::Save { session, .. } => Said::Saved(*session),
-        Verdict::Tell { source, told } if told.kind == NoticeKind::Fenced => {
-            Said::Fenced(source.number, told.mark)
+fn said(action: &Action) -> Option<Said> {
+    Some(match action {
+        Action::SaveOwner { .. } => return None,
+        Action::Place { arrival, base } => Said::Placed(arrival.source.number, *base),
+        Action::SaveSession { session, .. } => Said::Saved(*session),
+        Action::Notify { source, outcome } if outcome.kind == NoticeKind::Fenced => {
+            Said::Fenced(source.number, outcome.mark)
         }
-        Verdict::Tell { source, told } => Said::Told(source.number, told.kind),
+        Action::Notify { source, outcome } => Said::Notified(source.number, outcome.kind),
     })
 }
 

@@ -3,7 +3,7 @@
 use embar_fabric::NoticeKind::{BeyondWindow, Duplicate};
 use embar_order::Limits;
 
-use crate::support::Said::{Fenced, Placed, Told};
+use crate::support::Said::{Fenced, Notified, Placed};
 use crate::support::{Scene, publisher, small};
 
 #[test]
@@ -15,13 +15,13 @@ fn batches_are_placed_as_they_arrive_and_once() {
         [
             Placed(1, 0),
             Placed(2, 1),
-            Told(3, Duplicate),
-            Told(4, Duplicate),
+            Notified(3, Duplicate),
+            Notified(4, Duplicate),
             Placed(5, 2),
             Placed(6, 3),
         ]
     );
-    assert_eq!(scene.batches(&session, [15]), [Told(7, Duplicate)]);
+    assert_eq!(scene.batches(&session, [15]), [Notified(7, Duplicate)]);
     assert_eq!(scene.pass(100_000), [], "nobody waits for a missing batch");
 }
 
@@ -32,9 +32,12 @@ fn the_window_begins_at_the_lowest_missing_number() {
         ..small()
     });
     let session = scene.open(publisher(1, 2));
-    assert_eq!(scene.batches(&session, [128]), [Told(1, BeyondWindow)]);
+    assert_eq!(scene.batches(&session, [128]), [Notified(1, BeyondWindow)]);
     assert_eq!(scene.batches(&session, 1..128).len(), 127);
-    assert_eq!(scene.batches(&session, [128]), [Told(129, BeyondWindow)]);
+    assert_eq!(
+        scene.batches(&session, [128]),
+        [Notified(129, BeyondWindow)]
+    );
     assert_eq!(scene.batches(&session, [0]), [Placed(130, 127)]);
     assert_eq!(scene.batches(&session, [128]), [Placed(131, 128)]);
 }

@@ -1,7 +1,7 @@
 //! The topics of orders 2 and 5, as any other host could read them at this moment: from the devices
 //! alone.
 //!
-//! What the present reign's order shows on the devices is what a successor will find there, so it
+//! What the present term's order shows on the devices is what a successor will find there, so it
 //! counts, and never changes.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use embar_broker::topics::Topic;
 use embar_fabric::{GoiRecord, Region, Simulated};
 use embar_order::follower::Found;
-use embar_order::{Follower, Reign, Throne};
+use embar_order::{Follower, Leadership, Term};
 
 use super::bytes::Blogs;
 use crate::books::{Books, History, Visible};
@@ -28,7 +28,7 @@ pub struct OrderInspector {
     /// An epoch that no row tells any more, as damage took it.
     untold: Option<u32>,
     followers: BTreeMap<u32, Follower<Simulated>>,
-    /// By topic: where the reign of an epoch starts.
+    /// By topic: where the term of an epoch starts.
     starts: BTreeMap<u32, (u32, u64)>,
 }
 
@@ -49,19 +49,19 @@ impl OrderInspector {
 
     /// Checks what is visible now, and enters what is new into the books.
     pub fn look(&mut self, topics: &[Topic], books: &mut Books) -> Check {
-        let reign = self.reign()?;
+        let term = self.term()?;
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
             let mut history = books
                 .histories
                 .remove(&(topic.id, None))
                 .unwrap_or_default();
-            let checked = match reign {
+            let checked = match term {
                 // What lies behind lost records nobody can tell.
                 Some(_) if books.hurt.contains(&(topic.id, None)) => Ok(()),
-                Some(reign) => self.follow(topic, reign, &mut history, books),
+                Some(term) => self.follow(topic, term, &mut history, books),
                 None => Ok(()),
             };
-            let first = self.first(topic, reign);
+            let first = self.first(topic, term);
             history.first = history.first.max(first.unwrap_or(0));
             history.next = history.next.max(history.first);
             books.histories.insert((topic.id, None), history);
@@ -73,61 +73,55 @@ impl OrderInspector {
     /// A line of a candidate's row was lost just now. Where the candidate died as it stored the row, no
     /// other line may tell the highest epoch.
     pub fn lose_row(&mut self) {
-        if Throne::observe(&self.raw).highest < self.epoch {
+        if Leadership::observe(&self.raw).highest < self.epoch {
             self.untold = Some(self.epoch);
         }
     }
 
     /// Who sequences.
-    fn reign(&mut self) -> Result<Option<Reign>, Violation> {
-        let throne = Throne::observe(&self.raw);
-        if throne.highest < self.epoch && self.untold == Some(self.epoch) {
+    fn term(&mut self) -> Result<Option<Term>, Violation> {
+        let leadership = Leadership::observe(&self.raw);
+        if leadership.highest < self.epoch && self.untold == Some(self.epoch) {
             // What shows is over. Nobody orders until a higher epoch is raised.
             return Ok(None);
         }
-        ensure(Invariant::I1, throne.highest >= self.epoch, || {
-            format!("epoch {} after {}", throne.highest, self.epoch)
+        ensure(Invariant::I1, leadership.highest >= self.epoch, || {
+            format!("epoch {} after {}", leadership.highest, self.epoch)
         })?;
-        self.epoch = throne.highest;
-        Ok(throne.reign)
+        self.epoch = leadership.highest;
+        Ok(leadership.term)
     }
 
     /// The first position that everybody may still ask for.
-    fn first(&self, topic: &Topic, reign: Option<Reign>) -> Option<u64> {
+    fn first(&self, topic: &Topic, term: Option<Term>) -> Option<u64> {
         let rows = self.raw.geometry().data_rows();
         let windows = rows.filter_map(|row| self.raw.window(row, topic.cell()).found());
         let kept = windows.filter(|w| w.chain == topic.id).map(|w| w.first);
-        let root = reign.and_then(|reign| self.raw.goi_root(reign.area, topic.cell()).found());
+        let root = term.and_then(|term| self.raw.goi_root(term.area, topic.cell()).found());
         let ordered = root
             .filter(|root| root.chain == topic.id)
             .map(|root| root.first);
         kept.chain(ordered).max()
     }
 
-    fn follow(
-        &mut self,
-        topic: &Topic,
-        reign: Reign,
-        history: &mut History,
-        books: &Books,
-    ) -> Check {
+    fn follow(&mut self, topic: &Topic, term: Term, history: &mut History, books: &Books) -> Check {
         let follower = self
             .followers
             .entry(topic.id)
             .or_insert_with(|| Follower::new(&self.raw, topic.id, 0));
         // A cut below what was seen before takes back what somebody may have been told.
-        if let Some(start) = follower.start_of(reign)
-            && self.starts.insert(topic.id, (reign.epoch, start)) != Some((reign.epoch, start))
+        if let Some(start) = follower.start_of(term)
+            && self.starts.insert(topic.id, (term.epoch, start)) != Some((term.epoch, start))
         {
             ensure(Invariant::I6, start >= history.next, || {
                 format!(
                     "{}: epoch {} starts at {start}, and {} positions were seen",
-                    topic.name, reign.epoch, history.next
+                    topic.name, term.epoch, history.next
                 )
             })?;
         }
         let mut records = Vec::new();
-        while let Found::Gone { first } = follower.read(reign, RECORDS, &mut records) {
+        while let Found::Gone { first } = follower.read(term, RECORDS, &mut records) {
             let next = follower.next();
             history.unseen.push((next, first));
             history.next = first;

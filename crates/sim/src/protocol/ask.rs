@@ -7,7 +7,7 @@ use std::mem;
 use embar_fabric::canary::without_canary;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{GoiRecord, NoticeKind, Outage, Region, Simulated};
-use embar_order::{Follower, Reign, Throne};
+use embar_order::{Follower, Leadership, Term};
 
 use super::books::{Books, Logical};
 use super::check;
@@ -84,7 +84,7 @@ pub fn begins_takeover(row: u16) {
     });
 }
 
-/// Plans, now and then, that the one who takes over does not live to reign.
+/// Plans, now and then, that the one who takes over does not live to lead.
 pub fn perhaps_fail(row: u16) {
     with(|world| {
         let place = world.slots.iter().position(|slot| slot.row() == Some(row));
@@ -116,8 +116,8 @@ pub fn requests(row: u16) -> Vec<Request> {
 
 /// A broker answers. Of what is said to be in the order already the devices show it.
 pub fn answer(request: &Request, answer: Answer) {
-    if let (Ask::Batch { logical, .. }, Answer::Told(told)) = (request.ask, answer)
-        && told.kind == NoticeKind::Duplicate
+    if let (Ask::Batch { logical, .. }, Answer::Outcome(outcome)) = (request.ask, answer)
+        && outcome.kind == NoticeKind::Duplicate
     {
         without_canary(|| must_be_placed(request.chain, logical));
     }
@@ -137,10 +137,10 @@ fn must_be_placed(chain: u32, logical: Logical) {
     let Some(region) = region else {
         return;
     };
-    let Some(reign) = Throne::observe(&region).reign else {
+    let Some(term) = Leadership::observe(&region).term else {
         return;
     };
-    check::read(chain, reign, &mut Follower::new(&region, chain, 0));
+    check::read(chain, term, &mut Follower::new(&region, chain, 0));
     let placed = with(|world| world.books.may_be_placed(chain, logical));
     assert!(
         placed,
@@ -159,30 +159,30 @@ pub fn saw_record(who: &str, chain: u32, record: &GoiRecord) {
     });
 }
 
-/// A candidate of this row reigns: where it goes on with each chain is noted, as the devices say. Later a
-/// root of which no page is left says where the order goes on, and not where the reign began.
-pub fn begins_reign(row: u16, epoch: u32) {
+/// A candidate of this row leads: where it goes on with each chain is noted, as the devices say. Later a
+/// root of which no page is left says where the order goes on, and not where the term began.
+pub fn begins_term(row: u16, epoch: u32) {
     let region = with(|world| world.raw());
     let area = region.geometry().area_of(row).expect("a candidate's row");
     let starts = chains().into_keys();
-    let starts = starts.map(|chain| (chain, root_start(&region, Reign { epoch, area }, chain)));
+    let starts = starts.map(|chain| (chain, root_start(&region, Term { epoch, area }, chain)));
     let starts = starts.collect();
     with(|world| world.books.starts.insert(epoch, starts));
 }
 
-/// Where a reign went on with a chain when it began; 0 where it did not know it.
-pub fn start_of(reign: Reign, chain: u32) -> u64 {
+/// Where a term went on with a chain when it began; 0 where it did not know it.
+pub fn start_of(term: Term, chain: u32) -> u64 {
     let noted = with(|world| {
-        let starts = world.books.starts.get(&reign.epoch);
+        let starts = world.books.starts.get(&term.epoch);
         starts.map(|starts| starts.get(&chain).copied().unwrap_or(0))
     });
     // It has done nothing else yet.
-    noted.unwrap_or_else(|| root_start(&raw(), reign, chain))
+    noted.unwrap_or_else(|| root_start(&raw(), term, chain))
 }
 
-fn root_start(region: &Region<Simulated>, reign: Reign, chain: u32) -> u64 {
-    let root = without_canary(|| region.goi_root(reign.area, cell_of(chain)).found());
-    let root = root.filter(|root| (root.chain, root.epoch) == (chain, reign.epoch));
+fn root_start(region: &Region<Simulated>, term: Term, chain: u32) -> u64 {
+    let root = without_canary(|| region.goi_root(term.area, cell_of(chain)).found());
+    let root = root.filter(|root| (root.chain, root.epoch) == (chain, term.epoch));
     root.map_or(0, |root| root.start)
 }
 

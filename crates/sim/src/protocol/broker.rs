@@ -8,7 +8,7 @@ use embar_fabric::{
     Blog, Claim, Extent, GoiRecord, NoticeKind, Outage, PbrKind, PbrRecord, Power, Region, Secret,
     SharedNews, Simulated, WindowWriter,
 };
-use embar_order::{Event, Participant, Reign, Wish};
+use embar_order::{Event, Operation, Participant, Term};
 
 use super::ask;
 use super::bytes::{batch, checksum};
@@ -137,7 +137,7 @@ impl Broker {
                 continue;
             }
             let window = self.region.window_writer(&self.claim, cell_of(*chain));
-            let mut window = window.telling(&self.news);
+            let mut window = window.announcing_to(&self.news);
             if window.window().chain != *chain {
                 window.reset(*chain, 0, 0);
             }
@@ -248,14 +248,14 @@ impl Broker {
 
     fn poll(&mut self) -> bool {
         let mut events = Vec::new();
-        let before = self.participant.reign();
+        let before = self.participant.term();
         let more = self.participant.poll(&mut events);
         if self.power.failed().is_some() {
             // Nobody hears of what the dead believe to see.
             return true;
         }
-        if let Some(reign) = self.participant.reign().filter(|it| Some(*it) != before) {
-            self.begins(reign);
+        if let Some(term) = self.participant.term().filter(|it| Some(*it) != before) {
+            self.begins(term);
         }
         for event in events {
             match event {
@@ -267,9 +267,9 @@ impl Broker {
                     ask::saw_record("a broker", chain, &record);
                     self.ordered(chain, &record, mine);
                 }
-                Event::Told { tag, notice, .. } => {
+                Event::Answered { tag, outcome, .. } => {
                     self.settled(&tag);
-                    ask::saw(match notice.kind {
+                    ask::saw(match outcome.kind {
                         NoticeKind::Duplicate => "told duplicate",
                         NoticeKind::Fenced => "told fenced",
                         NoticeKind::BeyondWindow => "told beyond the window",
@@ -279,7 +279,7 @@ impl Broker {
                         NoticeKind::InUse => "told of another instance",
                         _ => "told opened or closed",
                     });
-                    ask::answer(&tag.request, Answer::Told(notice));
+                    ask::answer(&tag.request, Answer::Outcome(outcome));
                 }
                 Event::Skipped { chain, first } => {
                     ask::saw("positions skipped");
@@ -297,12 +297,12 @@ impl Broker {
     }
 
     /// What is submitted again, to another sequencer, was not ordered: all that was is known by then.
-    fn begins(&self, reign: Reign) {
+    fn begins(&self, term: Term) {
         for chain in self.windows.keys() {
-            let (next, start) = (self.next(*chain), ask::start_of(reign, *chain));
+            let (next, start) = (self.next(*chain), ask::start_of(term, *chain));
             assert!(
                 start <= next,
-                "broker {} submits to {reign:?} again, and knows {chain} up to {next}, not {start}",
+                "broker {} submits to {term:?} again, and knows {chain} up to {next}, not {start}",
                 self.row
             );
         }
@@ -419,9 +419,9 @@ impl Broker {
 /// The record of what is asked for.
 fn asked(request: &Request) -> PbrRecord {
     let (session, epoch) = (request.place, request.epoch);
-    let wish = match request.ask {
-        Ask::Open(wish) => wish,
-        Ask::Close => Wish::Close { session, epoch },
+    let operation = match request.ask {
+        Ask::Open(operation) => operation,
+        Ask::Close => Operation::Close { session, epoch },
         Ask::Batch { number, .. } => {
             return PbrRecord {
                 producer: request.producer,
@@ -441,7 +441,7 @@ fn asked(request: &Request) -> PbrRecord {
             false => Secret(u128::from(request.producer).to_le_bytes()),
         },
         peer: 0,
-        wish,
+        operation,
     };
     of_producer.record()
 }

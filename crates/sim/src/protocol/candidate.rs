@@ -21,7 +21,7 @@ pub struct Seat {
     sequencer: Option<Sequencer<Simulated>>,
     patience: Patience,
     held_max: u32,
-    /// It takes over at its next step, whoever reigns.
+    /// It takes over at its next step, whoever leads.
     pub usurp: bool,
 }
 
@@ -91,15 +91,15 @@ impl Seat {
         let sequencer =
             Sequencer::take_over(&self.region, &self.claim, &limits, &ask::exists, intact);
         if !ask::alive(self.row) {
-            // Nobody hears of what the dead believe to reign.
+            // Nobody hears of what the dead believe to lead.
             return ask::saw("takeovers that died");
         }
         ask::ends_takeover(self.row);
         match sequencer {
             Ok(sequencer) => {
-                ask::note(|| format!("candidate {} reigns: {}", self.row, sequencer.epoch()));
+                ask::note(|| format!("candidate {} leads: {}", self.row, sequencer.epoch()));
                 ask::saw("takeovers");
-                ask::begins_reign(self.row, sequencer.epoch());
+                ask::begins_term(self.row, sequencer.epoch());
                 self.sequencer = Some(sequencer);
                 self.patience = Patience::default();
                 self.usurp = false;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{Region, Simulated};
 use embar_order::follower::Found;
-use embar_order::reign::Reign;
-use embar_order::{Follower, Throne};
+use embar_order::leadership::Term;
+use embar_order::{Follower, Leadership};
 
 use super::ask;
 use super::bytes::is_batch;
@@ -29,7 +29,7 @@ impl Checker {
     }
 
     pub fn step(&mut self) {
-        let Some(reign) = Throne::observe(&self.region).reign else {
+        let Some(term) = Leadership::observe(&self.region).term else {
             return;
         };
         let chains = ask::chains();
@@ -38,7 +38,7 @@ impl Checker {
             let region = &self.region;
             let follower = self.followers.entry(*chain);
             let follower = follower.or_insert_with(|| Follower::new(region, *chain, 0));
-            read(*chain, reign, follower);
+            read(*chain, term, follower);
         }
         if ask::books(|_, step| step.is_multiple_of(ALL_EVERY)) {
             self.all();
@@ -47,17 +47,17 @@ impl Checker {
 
     /// All that is kept is where it was, and points to its bytes.
     pub fn all(&mut self) {
-        let Some(reign) = Throne::observe(&self.region).reign else {
+        let Some(term) = Leadership::observe(&self.region).term else {
             return;
         };
         for (chain, end) in ask::chains() {
-            let first = self.first(reign, chain);
+            let first = self.first(term, chain);
             let mut follower = Follower::new(&self.region, chain, first);
-            read(chain, reign, &mut follower);
+            read(chain, term, &mut follower);
             let next = follower.next();
             assert!(
-                next >= end || reign_knows_less(&follower, reign, end),
-                "positions {next}..{end} of chain {chain} are lost in {reign:?}, first is {first}"
+                next >= end || term_knows_less(&follower, term, end),
+                "positions {next}..{end} of chain {chain} are lost in {term:?}, first is {first}"
             );
             self.bytes(chain, first);
         }
@@ -65,12 +65,12 @@ impl Checker {
     }
 
     /// The first position of a chain that is kept.
-    fn first(&self, reign: Reign, chain: u32) -> u64 {
+    fn first(&self, term: Term, chain: u32) -> u64 {
         let rows = self.region.geometry().data_rows();
         let windows = rows.filter_map(|row| self.region.window(row, cell_of(chain)).found());
         let windows = windows.filter(|window| window.chain == chain);
         let first = windows.map(|window| window.first).max().unwrap_or(0);
-        let root = self.region.goi_root(reign.area, cell_of(chain)).found();
+        let root = self.region.goi_root(term.area, cell_of(chain)).found();
         let root = root.filter(|root| root.chain == chain);
         root.map_or(first, |root| first.max(root.first))
     }
@@ -96,16 +96,16 @@ impl Checker {
     }
 }
 
-/// A reign that has not ordered anything of a chain yet, of which nothing was left to it either.
-fn reign_knows_less(follower: &Follower<Simulated>, reign: Reign, end: u64) -> bool {
-    follower.start_of(reign).is_none() && end == 0
+/// A term that has not ordered anything of a chain yet, of which nothing was left to it either.
+fn term_knows_less(follower: &Follower<Simulated>, term: Term, end: u64) -> bool {
+    follower.start_of(term).is_none() && end == 0
 }
 
 /// Reads on in a chain, as the devices have it.
-pub fn read(chain: u32, reign: Reign, follower: &mut Follower<Simulated>) {
+pub fn read(chain: u32, term: Term, follower: &mut Follower<Simulated>) {
     let mut records = Vec::new();
     loop {
-        let found = follower.read(reign, usize::MAX >> 1, &mut records);
+        let found = follower.read(term, usize::MAX >> 1, &mut records);
         for record in records.drain(..) {
             ask::saw_record("the devices", chain, &record);
         }

@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use embar_fabric::NoticeKind;
-use embar_order::Wish;
-use embar_order::participant::Verdict;
+use embar_order::{Operation, Outcome};
 
 use super::books::{Books, Logical};
 use crate::random::Random;
@@ -19,7 +18,7 @@ const FORGED: u64 = 40;
 /// What a publisher asks a broker for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    Open(Wish),
+    Open(Operation),
     Batch { number: u64, logical: Logical },
     Close,
 }
@@ -43,14 +42,14 @@ pub struct Request {
 #[derive(Debug, Clone, Copy)]
 pub enum Answer {
     Placed { base: u64 },
-    Told(Verdict),
+    Outcome(Outcome),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It opens its session next, or another epoch of it.
     Opening {
-        wish: Wish,
+        operation: Operation,
         asked: bool,
     },
     Open,
@@ -99,7 +98,7 @@ impl Publisher {
             first_epoch: 0,
             epoch: 0,
             state: State::Opening {
-                wish: Wish::Open { takes_over: 0 },
+                operation: Operation::Open { takes_over: 0 },
                 asked: false,
             },
             mark: 0,
@@ -149,12 +148,15 @@ impl Publisher {
             return false;
         }
         self.instance = random.bits();
-        self.open(Wish::Open { takes_over: 0 });
+        self.open(Operation::Open { takes_over: 0 });
         true
     }
 
-    fn open(&mut self, wish: Wish) {
-        self.state = State::Opening { wish, asked: false };
+    fn open(&mut self, operation: Operation) {
+        self.state = State::Opening {
+            operation,
+            asked: false,
+        };
         self.flights.clear();
         self.asked_of = None;
     }
@@ -176,10 +178,16 @@ impl Publisher {
         }
         let to = *random.pick(brokers);
         let ask = match self.state {
-            State::Opening { wish, asked: false } => {
-                self.state = State::Opening { wish, asked: true };
+            State::Opening {
+                operation,
+                asked: false,
+            } => {
+                self.state = State::Opening {
+                    operation,
+                    asked: true,
+                };
                 self.asked_of = Some(to);
-                Some(Ask::Open(wish))
+                Some(Ask::Open(operation))
             }
             State::Open => self.next_batch(to, books, random),
             State::Closing { asked: false } => {
@@ -204,8 +212,8 @@ impl Publisher {
         }
     }
 
-    fn renewal(&self) -> Wish {
-        Wish::Renew {
+    fn renewal(&self) -> Operation {
+        Operation::Renew {
             session: self.place,
             gives_up: self.epoch,
         }
@@ -233,7 +241,10 @@ impl Publisher {
         let lost = self.asked_of.is_some_and(|to| !brokers.contains(&to));
         if lost || random.one_in(100) {
             self.state = match self.state {
-                State::Opening { wish, .. } => State::Opening { wish, asked: false },
+                State::Opening { operation, .. } => State::Opening {
+                    operation,
+                    asked: false,
+                },
                 State::Closing { .. } => State::Closing { asked: false },
                 other => other,
             };
@@ -321,7 +332,8 @@ impl Publisher {
             return;
         }
         if request.is_forged {
-            let opened = matches!(answer, Answer::Told(told) if told.kind == NoticeKind::Opened);
+            let opened =
+                matches!(answer, Answer::Outcome(outcome) if outcome.kind == NoticeKind::Opened);
             assert!(!opened, "a thief has the session of {self:?}");
             return;
         }
@@ -333,7 +345,7 @@ impl Publisher {
             }
             (
                 Ask::Batch { logical, .. },
-                Answer::Told(Verdict {
+                Answer::Outcome(Outcome {
                     kind: NoticeKind::Duplicate,
                     ..
                 }),
@@ -345,18 +357,18 @@ impl Publisher {
                 books.acknowledge(self.chain, logical, None);
                 self.acknowledged[logical.index as usize] = true;
             }
-            (Ask::Batch { number, .. }, Answer::Told(Verdict { kind, .. })) => {
+            (Ask::Batch { number, .. }, Answer::Outcome(Outcome { kind, .. })) => {
                 let same = current && request.epoch == self.epoch && request.place == self.place;
                 if same && self.state == State::Open {
                     self.refused(number, kind);
                 }
             }
-            (Ask::Open(wish), Answer::Told(told)) if current => {
-                if matches!(self.state, State::Opening { wish: now, .. } if now == wish) {
-                    self.opened(wish, &told, books);
+            (Ask::Open(operation), Answer::Outcome(outcome)) if current => {
+                if matches!(self.state, State::Opening { operation: now, .. } if now == operation) {
+                    self.opened(operation, &outcome, books);
                 }
             }
-            (Ask::Close, Answer::Told(Verdict { kind, .. })) if current => match kind {
+            (Ask::Close, Answer::Outcome(Outcome { kind, .. })) if current => match kind {
                 NoticeKind::BeyondWindow => self.state = State::Closing { asked: false },
                 _ => self.stop(),
             },
@@ -381,22 +393,22 @@ impl Publisher {
         self.stop();
     }
 
-    fn opened(&mut self, wish: Wish, told: &Verdict, books: &mut Books) {
-        let (place, epoch, mark) = (told.session, told.session_epoch, told.mark);
-        match told.kind {
+    fn opened(&mut self, operation: Operation, outcome: &Outcome, books: &mut Books) {
+        let (place, epoch, mark) = (outcome.session, outcome.session_epoch, outcome.mark);
+        match outcome.kind {
             NoticeKind::Opened => {}
-            NoticeKind::SessionsFull => return self.open(wish),
+            NoticeKind::SessionsFull => return self.open(operation),
             // Another instance of it has the session, which is no more.
-            NoticeKind::InUse => return self.open(Wish::Open { takes_over: epoch }),
+            NoticeKind::InUse => return self.open(Operation::Open { takes_over: epoch }),
             NoticeKind::GivenUp => return self.forgotten(),
             other => panic!("opening {self:?} was told {other:?}"),
         }
-        let is_another = (place, told.first_epoch) != (self.place, self.first_epoch);
+        let is_another = (place, outcome.first_epoch) != (self.place, self.first_epoch);
         if self.first_epoch > 0 && is_another {
             // Forgotten, and opened again by an old request of its own.
             return self.forgotten();
         }
-        self.first_epoch = told.first_epoch;
+        self.first_epoch = outcome.first_epoch;
         books.begins((self.chain, place, self.producer), epoch, mark);
         if self.level == 5 {
             for (number, logical) in (self.mark..).zip(&self.numbered) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{Power, Region, Simulated};
 use embar_order::follower::Found;
-use embar_order::{Follower, Throne};
+use embar_order::{Follower, Leadership};
 
 use super::ask;
 use super::bytes::is_batch;
@@ -51,13 +51,13 @@ impl Reader {
 }
 
 fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulated>, power: &Power) {
-    let Some(reign) = Throne::observe(region).reign else {
+    let Some(term) = Leadership::observe(region).term else {
         return;
     };
     let mark = follower.mark();
     let mut records = Vec::new();
-    let found = follower.read(reign, LIMIT, &mut records);
-    if !reign.lasts(region) {
+    let found = follower.read(term, LIMIT, &mut records);
+    if !term.lasts(region) {
         ask::saw("reads that did not count");
         follower.back_to(mark);
         return;
@@ -77,12 +77,12 @@ fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulate
         let windows = rows.filter_map(|row| region.window(row, cell_of(chain)).found());
         let windows = windows.filter(|window| window.chain == chain);
         let first = windows.map(|window| window.first).max().unwrap_or(0);
-        let root = region.goi_root(reign.area, cell_of(chain)).found();
+        let root = region.goi_root(term.area, cell_of(chain)).found();
         let first = root.map_or(first, |root| first.max(root.first));
         let gone = first > record.base || !ask::exists(chain);
         assert!(
             gone || is_batch(chain, record, &bytes)
-                || !reign.lasts(region)
+                || !term.lasts(region)
                 || power.failed().is_some(),
             "a reader: {record:?} points to other bytes, first is {first}"
         );

@@ -21,7 +21,7 @@ use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::records::{PageHeader, Record};
 use embar_fabric::slot::{self, Body};
 use embar_fabric::{GoiPage, Layout, Memory, Seen};
-use embar_order::Throne;
+use embar_order::Leadership;
 
 use super::World;
 use crate::books::Counted;
@@ -229,21 +229,21 @@ impl World {
         Ok(())
     }
 
-    /// Where the newest record of each topic lies that the reign has ordered something of.
+    /// Where the newest record of each topic lies that the term has ordered something of.
     fn newest_records(&self) -> Vec<u64> {
         let raw = self.devices.raw();
-        let Some(reign) = Throne::observe(&raw).reign else {
+        let Some(term) = Leadership::observe(&raw).term else {
             return Vec::new();
         };
-        let reader = raw.goi_reader(reign.area);
+        let reader = raw.goi_reader(term.area);
         let pages = Layout::new(raw.geometry()).tables()[TableId::GoiPages as usize];
-        let before = u64::from(reign.area) * u64::from(reader.pages());
+        let before = u64::from(term.area) * u64::from(reader.pages());
         let mut newest = BTreeMap::new();
         for page in 0..reader.pages() {
             let Some((generation, header)) = reader.page(page).found() else {
                 continue;
             };
-            if (header.in_use, header.epoch) != (1, reign.epoch) {
+            if (header.in_use, header.epoch) != (1, term.epoch) {
                 continue;
             }
             let is_there = |slot: &u32| reader.record(page, generation, *slot).found().is_some();

@@ -398,7 +398,7 @@ impl World {
                 if *step != Step::default() {
                     self.note(format_args!("broker {row}: {step:?}"));
                 }
-                for row in self.rows().filter(|row| step.told >> row & 1 == 1) {
+                for row in self.rows().filter(|row| step.notified >> row & 1 == 1) {
                     self.lose_unread(TableId::Notices, row);
                 }
                 if step.ordered > 0 {

@@ -1,45 +1,45 @@
-//! Who sequences, as the candidates' rows tell it.
+//! Which candidate leads, that is sequences, as the candidates' rows show it.
 //!
-//! *Read, then look.* What anybody read in the area of a reign counts only if afterwards no row
-//! shows a higher epoch. A successor raises its epoch before it reads what was left, so whatever
-//! counted for somebody was in memory before the raise, and the successor has it. What is read and
-//! does not count is forgotten, and read again from the successor.
+//! *Read, then look.* What a reader found in the area of a term counts only if afterwards no row shows a higher
+//! epoch. A successor raises its epoch before it reads what was left. So whatever counted for a reader was in
+//! memory before the raise, and the successor has it. A reader forgets what does not count, and reads it again
+//! from the successor.
 //!
-//! *Never back.* A row may be lost where memory is damaged, and the highest epoch with it. Brokers say
-//! for which epoch they began their lanes; whoever has seen an epoch never adopts a lower one, and a
-//! candidate raises above all that anybody has seen.
+//! *Never back.* Where memory is damaged, a row may be lost, and the highest epoch with it. Brokers record for
+//! which epoch they began their lanes. No process that has seen an epoch adopts a lower one, and a candidate
+//! raises its epoch above all that any process has seen.
 
 use embar_fabric::{Memory, Region, SequencerRow, SequencerState};
 
-/// One epoch of one sequencer.
+/// The leadership of one sequencer, from the raise of its epoch to the raise of a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reign {
+pub struct Term {
     /// Its number; each is higher than all before.
     pub epoch: u32,
     /// The area in which its sequencer writes.
     pub area: u16,
 }
 
-/// What all candidates' rows say together.
+/// What the rows of all candidates say together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Throne {
-    /// The highest epoch that anybody has raised; 0 when nobody has.
+pub struct Leadership {
+    /// The highest epoch that a candidate has raised; 0 when none has.
     pub highest: u32,
-    /// How many epochs were raised one after the other. Each is above a further multiple of the number of
-    /// areas, by the area of its candidate, so that no two candidates ever raise the same.
-    pub turns: u32,
-    /// The reign of that epoch; none while its candidate still reads what was left.
-    pub reign: Option<Reign>,
+    /// How many epochs were raised one after the other. The epoch of a round is the round times the number of
+    /// areas, plus the area of its candidate, so that no two candidates ever raise the same.
+    pub rounds: u32,
+    /// The term of the highest epoch; none while its candidate still reads what was left.
+    pub term: Option<Term>,
 }
 
-impl Throne {
+impl Leadership {
     /// Looks at all rows.
     pub fn observe<M: Memory>(region: &Region<M>) -> Self {
         let rows = rows(region).max_by_key(|(_, row)| row.epoch);
         rows.map_or_else(Self::default, |(area, row)| Self {
             highest: row.epoch,
-            turns: row.epoch / u32::from(region.geometry().areas()),
-            reign: is_active(&row).then_some(Reign {
+            rounds: row.epoch / u32::from(region.geometry().areas()),
+            term: is_active(&row).then_some(Term {
                 epoch: row.epoch,
                 area,
             }),
@@ -47,8 +47,8 @@ impl Throne {
     }
 }
 
-impl Reign {
-    /// Whether nobody has raised a higher epoch: what was read before this call counts.
+impl Term {
+    /// Whether no candidate has raised a higher epoch: what was read before this call counts.
     pub fn lasts<M: Memory>(self, region: &Region<M>) -> bool {
         rows(region).all(|(_, row)| row.epoch <= self.epoch)
     }

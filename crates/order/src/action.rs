@@ -15,7 +15,7 @@ pub struct Source {
     pub number: u64,
 }
 
-/// A record that was taken from a lane.
+/// A record that the sequencer took from a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
     /// Where it came from.
@@ -24,65 +24,66 @@ pub struct Arrival {
     pub record: PbrRecord,
 }
 
-/// What is to be done. Whoever drives the core does it in the order given.
+/// What the driver of the core has to do. It does all actions in the order in which the core gives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// A batch has its place.
+pub enum Action {
+    /// Append a batch to its chain, at its place in the order.
     Place {
         /// The batch.
         arrival: Arrival,
         /// Position of its first message.
         base: u64,
     },
-    /// Whose the session is that begins with the row saved next: it is to be written back before that.
-    Own {
+    /// Store the owner of a session that begins, before the session's row. The next action for this place saves
+    /// that row.
+    SaveOwner {
         /// The session's place in the table.
         session: u32,
-        /// Whose it is.
+        /// The owner.
         owner: SessionOwner,
     },
-    /// A session's row is to be written back before anything that follows. It counts batches that
-    /// were placed before it, so their records must be visible to a successor before the row is.
-    Save {
+    /// Store a session's row before doing anything that follows. The row counts batches that were placed before
+    /// it, so their records must be visible to a successor before the row is.
+    SaveSession {
         /// The session's place in the table.
         session: u32,
         /// The row, as it is at this point of the order.
         row: SessionRow,
     },
-    /// A record has no place, and its broker is to be told why, or that its session is open.
-    Tell {
+    /// Notify the broker of a record that has no place of the record's outcome.
+    Notify {
         /// The record.
         source: Source,
         /// What became of it.
-        told: Told,
+        outcome: Outcome,
     },
 }
 
-/// What became of a record that has no place.
+/// What became of a record that has no place in the order: the content of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct Outcome {
     /// What.
     pub kind: NoticeKind,
-    /// The session's place, when it opened; else 0.
-    pub session: u32,
+    /// Number of the batch that the session expects next, when the session opened or its epoch is over;
+    /// else 0.
+    pub mark: u64,
     /// The session's epoch, when it opened, or another instance has it; else 0.
     pub session_epoch: u32,
     /// The epoch with which the session began at its place, when it opened; else 0.
     pub first_epoch: u32,
-    /// Number of the batch that is expected next, when the session opened or its epoch is over;
-    /// else 0.
-    pub mark: u64,
+    /// The session's place, when it opened; else 0.
+    pub session: u32,
 }
 
-impl Told {
-    /// A notice that says nothing but what became of the record.
+impl Outcome {
+    /// An outcome that consists of its kind alone.
     pub(crate) fn only(kind: NoticeKind) -> Self {
         Self {
             kind,
-            session: 0,
+            mark: 0,
             session_epoch: 0,
             first_epoch: 0,
-            mark: 0,
+            session: 0,
         }
     }
 

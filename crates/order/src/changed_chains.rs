@@ -3,17 +3,17 @@
 use embar_fabric::news::News;
 use embar_fabric::{Memory, NewsReader, Region};
 
-use crate::reign::Reign;
+use crate::leadership::Term;
 
-/// Listens to the news of whoever reigns.
+/// Listens to the news of whoever leads.
 #[derive(Debug)]
-pub struct Heard<M> {
+pub struct ChangedChains<M> {
     /// Which of an area's news.
     news: fn(u16) -> News,
-    reader: Option<(Reign, NewsReader<M>)>,
+    reader: Option<(Term, NewsReader<M>)>,
 }
 
-impl<M: Memory> Heard<M> {
+impl<M: Memory> ChangedChains<M> {
     /// Of chains that have grown.
     pub fn of_order() -> Self {
         Self {
@@ -31,14 +31,14 @@ impl<M: Memory> Heard<M> {
     }
 
     /// Appends the chains that were told of since the last call. False when any may have changed: so
-    /// it is with a reign that is new here, and the caller looks at all of them, after this call.
+    /// it is with a term that is new here, and the caller looks at all of them, after this call.
     #[must_use = "when it is false, everything is to be looked at"]
-    pub fn take(&mut self, region: &Region<M>, reign: Reign, chains: &mut Vec<u32>) -> bool {
+    pub fn take(&mut self, region: &Region<M>, term: Term, chains: &mut Vec<u32>) -> bool {
         match &mut self.reader {
-            Some((of, reader)) if *of == reign => reader.take(chains),
+            Some((of, reader)) if *of == term => reader.take(chains),
             _ => {
-                let reader = region.news((self.news)(reign.area));
-                let (_, reader) = self.reader.insert((reign, reader));
+                let reader = region.news((self.news)(term.area));
+                let (_, reader) = self.reader.insert((term, reader));
                 reader.take(chains)
             }
         }
