@@ -1,10 +1,17 @@
-//! The only place where a broker reads a clock.
+//! The only place where a broker reads a clock, and the times that it hands to the rest.
 
 use std::time::{Instant, SystemTime};
 
 use embar_wire::time::{Now, WallNs};
 
-use crate::shard::At;
+/// When an event came, on both clocks. The driver reads them; state machines are handed the result.
+#[derive(Clone, Copy, Debug)]
+pub struct Timestamp {
+    /// Counts from the start of the broker and never goes back.
+    pub now: Now,
+    /// The date, which may jump.
+    pub wall: WallNs,
+}
 
 /// Both clocks of one broker, counted from its start.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +26,9 @@ impl Clock {
         }
     }
 
-    pub fn at(self) -> At {
+    pub fn read(self) -> Timestamp {
         let nanos = self.start.elapsed().as_nanos();
-        At {
+        Timestamp {
             now: Now(u64::try_from(nanos).unwrap_or(u64::MAX)),
             wall: WallNs::from(SystemTime::now()),
         }

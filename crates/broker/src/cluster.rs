@@ -1,6 +1,7 @@
 //! A head and data brokers inside this process, for tests and for embedding.
 
 mod private;
+mod remove_error;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,8 +13,8 @@ use embar_fabric::memory::Coherence;
 use embar_fabric::region::Region;
 
 use crate::config::BrokerConfig;
-use crate::error::{RemoveError, StartError};
-use crate::server::{Entry, RegionSpec, Role, Server, Shutdown};
+use crate::server::{Entry, RegionSpec, Role, Server, Shutdown, StartError};
+pub use remove_error::RemoveError;
 
 /// How long brokers wait for their peers when the cluster shuts down.
 const GRACE: Duration = Duration::from_secs(2);
@@ -123,15 +124,13 @@ impl ClusterBuilder {
     /// [`StartError`] of the first one that failed; those before it are stopped.
     pub fn start(self) -> Result<Cluster, StartError> {
         if self.brokers < 2 {
-            let what =
-                "a cluster needs a head and at least one broker that takes data: ask for 2 or more";
-            return Err(StartError::Config(what.into()));
+            let brokers = self.brokers;
+            return Err(StartError::TooFewBrokers { brokers });
         }
         let dir = self.region_dir.clone().unwrap_or_else(private::dir);
         let rows = u32::from(self.brokers) + u32::from(self.spares) + u32::from(self.standbys);
         if rows > ROWS_MAX.into() {
-            let what = format!("brokers, spares and standbys together are more than {ROWS_MAX}");
-            return Err(StartError::Config(what));
+            return Err(StartError::TooManyBrokers { rows });
         }
         let mut cluster = Cluster {
             brokers: Vec::new(),
@@ -258,7 +257,7 @@ impl Cluster {
         let broker = broker.ok_or(RemoveError::NotThere { id })?;
         broker
             .leave(force)
-            .map_err(|why| RemoveError::stays(id, why))?;
+            .map_err(|why| RemoveError::refused(id, why))?;
         let deadline = Instant::now() + LEAVES_WITHIN;
         while !broker.has_left() {
             if Instant::now() >= deadline {

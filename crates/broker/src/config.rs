@@ -3,10 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use embar_order::Limits;
+use embar_order::{Limits, LimitsError};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
-
-use crate::error::StartError;
 
 /// How one broker listens, what it admits and when it gives up on a peer.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +63,8 @@ pub struct BrokerConfig {
     pub session_idle: Duration,
 }
 
+/// Network threads of one broker, at most.
+pub const MAX_NETWORK_THREADS: u16 = 8;
 /// Shorter leases would take a busy machine for a dead sequencer.
 const MIN_SEQUENCER_LEASE: Duration = Duration::from_millis(100);
 /// Largest batch a broker takes unless told otherwise: four default batches.
@@ -112,47 +112,89 @@ impl BrokerConfig {
     }
 
     /// Refuses settings that contradict each other or would be unsafe.
-    pub fn validate(&self) -> Result<(), StartError> {
-        let bad = |what: String| Err(StartError::Config(what));
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first one.
+    pub fn validate(&self) -> Result<(), ConfigError> {
         if !self.listen.ip().is_loopback() && !self.insecure_listen {
-            return bad(format!(
-                "{} can be reached from other machines and there is no authentication: \
-                 listen on 127.0.0.1, or pass --insecure-listen if the network is trusted",
-                self.listen
-            ));
+            return Err(ConfigError::Exposed {
+                listen: self.listen,
+            });
         }
-        if self.network_threads == 0 || self.network_threads > 8 {
-            return bad(format!(
-                "network threads must be 1 to 8, not {}",
-                self.network_threads
-            ));
+        if self.network_threads == 0 || self.network_threads > MAX_NETWORK_THREADS {
+            return Err(ConfigError::NetworkThreads {
+                threads: self.network_threads,
+            });
         }
         if !(MIN_BATCH_BYTES..=MAX_BATCH_BYTES).contains(&self.max_batch_bytes) {
-            return bad(format!(
-                "the largest batch must be {MIN_BATCH_BYTES} to {MAX_BATCH_BYTES} bytes, not {}",
-                self.max_batch_bytes
-            ));
+            return Err(ConfigError::MaxBatch {
+                bytes: self.max_batch_bytes,
+            });
         }
         if self.low_watermark_percent >= self.high_watermark_percent
             || self.high_watermark_percent > 100
         {
-            return bad(format!(
-                "watermarks must satisfy low < high <= 100, not {} and {}",
-                self.low_watermark_percent, self.high_watermark_percent
-            ));
+            return Err(ConfigError::Watermarks {
+                low_percent: self.low_watermark_percent,
+                high_percent: self.high_watermark_percent,
+            });
         }
         if self.sequencer_lease < MIN_SEQUENCER_LEASE {
-            return bad(format!(
-                "the sequencer's lease must be at least {MIN_SEQUENCER_LEASE:?}, not {:?}",
-                self.sequencer_lease
-            ));
+            return Err(ConfigError::SequencerLease {
+                lease: self.sequencer_lease,
+            });
         }
-        self.order_limits()
-            .check()
-            .map_err(|e| StartError::Config(e.to_string()))?;
+        self.order_limits().check()?;
         if self.max_connections == 0 {
-            return bad("at least one connection must be allowed".into());
+            return Err(ConfigError::NoConnections);
         }
         Ok(())
     }
+}
+
+/// Which setting of a broker cannot be used, and what to choose instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Anybody in the network could publish, read and administer.
+    #[error(
+        "{listen} can be reached from other machines and there is no authentication: \
+         listen on 127.0.0.1, or pass --insecure-listen if the network is trusted"
+    )]
+    Exposed {
+        /// The address that was asked for.
+        listen: SocketAddr,
+    },
+    /// Each thread has a lane of its own, and a row has [`MAX_NETWORK_THREADS`] lanes.
+    #[error("network threads must be 1 to {MAX_NETWORK_THREADS}, not {threads}")]
+    NetworkThreads {
+        /// How many were asked for.
+        threads: u16,
+    },
+    /// No batch frame has this size.
+    #[error("the largest batch must be {MIN_BATCH_BYTES} to {MAX_BATCH_BYTES} bytes, not {bytes}")]
+    MaxBatch {
+        /// The size that was asked for.
+        bytes: u32,
+    },
+    /// The broker could never admit batches again.
+    #[error("watermarks must satisfy low < high <= 100, not {low_percent} and {high_percent}")]
+    Watermarks {
+        /// The low one, in percent.
+        low_percent: u8,
+        /// The high one, in percent.
+        high_percent: u8,
+    },
+    /// A busy machine would be taken for a dead sequencer.
+    #[error("the sequencer's lease must be at least {MIN_SEQUENCER_LEASE:?}, not {lease:?}")]
+    SequencerLease {
+        /// The lease that was asked for.
+        lease: Duration,
+    },
+    /// The sequencer cannot work with these limits.
+    #[error(transparent)]
+    Order(#[from] LimitsError),
+    /// Nobody could connect.
+    #[error("at least one connection must be allowed")]
+    NoConnections,
 }

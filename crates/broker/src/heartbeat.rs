@@ -9,9 +9,9 @@ use embar_fabric::records::ControlRow;
 use embar_fabric::region::Region;
 use embar_fabric::rows::RowWriter;
 
-use crate::departure::{Departure, Leaving};
+use crate::clock::Timestamp;
+use crate::drain::{Drain, DrainStep};
 use crate::node::Node;
-use crate::shard::At;
 
 /// Time between two beats.
 const EVERY: Duration = Duration::from_millis(250);
@@ -26,14 +26,14 @@ pub struct Heartbeat<M: Memory> {
     /// The highest epoch that any incarnation of this row has seen: where a sequencer's own row is lost, no
     /// successor takes a lower one.
     epoch_seen: u64,
-    departure: Departure,
+    drain: Drain,
 }
 
 /// What a beat came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beat {
     /// The broker goes on, or leaves. The next beat is due after that time.
-    GoesOn(Leaving, Duration),
+    GoesOn(DrainStep, Duration),
     /// Others went on without it: it is to end, and to be started again.
     Overtaken,
 }
@@ -49,16 +49,16 @@ impl<M: Memory> Heartbeat<M> {
                 .control_row(claim.row())
                 .found()
                 .map_or(0, |row| row.epoch_seen),
-            departure: Departure::default(),
+            drain: Drain::default(),
         }
     }
 
     /// Says that a broker lives that is about to start.
-    pub fn begin(&mut self, at: At) {
+    pub fn begin(&mut self, at: Timestamp) {
         self.say(at);
     }
 
-    fn say(&mut self, at: At) {
+    fn say(&mut self, at: Timestamp) {
         self.control.store(&ControlRow {
             pid: self.pid,
             incarnation: self.incarnation,
@@ -69,7 +69,7 @@ impl<M: Memory> Heartbeat<M> {
     }
 
     /// The next beat of a broker that serves. `is_alone` says whether all of its peers went.
-    pub fn beat(&mut self, node: &Node<M>, at: At, is_alone: bool) -> Beat {
+    pub fn beat(&mut self, node: &Node<M>, at: Timestamp, is_alone: bool) -> Beat {
         let epoch = node.term().map_or(0, |term| term.epoch);
         self.epoch_seen = self.epoch_seen.max(epoch.into());
         self.say(at);
@@ -78,12 +78,12 @@ impl<M: Memory> Heartbeat<M> {
         if node.is_overtaken() {
             return Beat::Overtaken;
         }
-        let leaving = self.departure.step(node, at.now, is_alone);
-        let next = match leaving {
-            Leaving::No | Leaving::Ends => EVERY,
-            Leaving::Begins | Leaving::GoesOn => EVERY_LEAVING,
+        let drain = self.drain.step(node, at.now, is_alone);
+        let next = match drain {
+            DrainStep::None | DrainStep::Finish => EVERY,
+            DrainStep::Begin | DrainStep::Wait => EVERY_LEAVING,
         };
-        Beat::GoesOn(leaving, next)
+        Beat::GoesOn(drain, next)
     }
 }
 
@@ -92,17 +92,17 @@ mod tests {
     use embar_wire::time::{Now, WallNs};
 
     use super::*;
-    use crate::tiny;
+    use crate::test_region;
 
     #[test]
     fn an_epoch_that_was_seen_is_told_by_the_next_incarnation_too() {
-        let region = tiny::region(&tiny::geometry());
+        let region = test_region::region(&test_region::geometry());
         let claim = region.claim_unlocked(1);
         region.control_row_writer(&claim).store(&ControlRow {
             epoch_seen: 7,
             ..ControlRow::default()
         });
-        let at = At {
+        let at = Timestamp {
             now: Now(1),
             wall: WallNs(2),
         };

@@ -11,29 +11,28 @@
 //! [`server`] (threads and sockets around it), [`cluster`] (several brokers in one process).
 #![forbid(unsafe_code)]
 
+pub mod broker_row;
 pub mod candidacy;
-mod clock;
+pub mod clock;
 pub mod cluster;
 pub mod config;
 mod connection;
 mod connections;
-pub mod departure;
-pub mod error;
+pub mod drain;
 pub mod heartbeat;
 mod inbox;
 pub mod log;
 pub mod node;
 pub mod peers;
-pub mod presence;
+pub mod places;
 pub mod profile;
 pub mod server;
 pub mod shard;
 #[cfg(test)]
-mod tiny;
+mod test_region;
 pub mod topics;
 
-pub use cluster::{Cluster, ClusterBuilder};
-pub use config::BrokerConfig;
-pub use error::{RemoveError, StartError};
+pub use cluster::{Cluster, ClusterBuilder, RemoveError};
+pub use config::{BrokerConfig, ConfigError};
 pub use log::Recovered;
-pub use server::{Entry, Progress, RegionSpec, Role, Server, Shutdown};
+pub use server::{Entry, Progress, RegionSpec, Role, Server, Shutdown, StartError};

@@ -14,11 +14,13 @@
 //!   While the log is full, at most an eighth of it is claimed by batches that are being received, and
 //!   what nobody can read or ever will is bounded: see [`Log::use_of`].
 
+mod batch_record;
 mod block;
 mod chain;
 mod claims;
 mod doubt;
 mod elsewhere;
+mod expected;
 mod export;
 mod extents;
 mod intact;

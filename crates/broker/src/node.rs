@@ -1,5 +1,9 @@
 //! What all network threads of one broker share.
 
+mod leaving;
+
+pub use leaving::{LeaveRefused, Retained};
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
@@ -14,73 +18,31 @@ use embar_fabric::region::Region;
 use embar_meter::profile::Profile;
 use embar_order::{Candidate, Leadership, Term};
 use embar_wire::time::{Now, WallNs};
-use embar_wire::topic::Order;
 
+use crate::broker_row::BrokerRowPublisher;
 use crate::config::BrokerConfig;
 use crate::connections::{Connections, Counted, Full};
 use crate::inbox::Inbox;
 use crate::log::Log;
 use crate::peers::PeerId;
-use crate::presence::Presence;
+use crate::places::HEAD;
 use crate::topics::TopicTable;
-
-/// The row of the head in every table of the region.
-pub const HEAD: u16 = 0;
+use leaving::leave_state;
 
 /// Most looks at what was ordered in one refresh.
 const POLLS_PER_REFRESH: u32 = 64;
-
-/// Whether a broker stays in its cluster.
-mod stay {
-    pub const STAYS: u8 = 0;
-    /// It has nothing of orders 0 and 1, and takes nothing of them any more.
-    pub const LEAVES_EMPTY: u8 = 1;
-    /// It leaves with what it has.
-    pub const LEAVES: u8 = 2;
-    pub const LEFT: u8 = 3;
-}
-
-/// A place that a broker may join in, those that are missed most first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FreePlace {
-    /// Its broker is dead, and what it has cannot be read everywhere.
-    Dead,
-    /// Its broker was removed.
-    Left,
-    /// Nobody ever joined there.
-    Spare,
-}
-
-/// Messages of a topic that no other broker can send.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Retained {
-    /// The topic.
-    pub topic: String,
-    /// Its order.
-    pub order: Order,
-    /// How many messages.
-    pub messages: u64,
-}
-
-/// Why a broker does not leave its cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stays {
-    /// It has messages of orders 0 and 1, which nobody else has.
-    Retains(Vec<Retained>),
-    /// No other broker would take data.
-    Last,
-}
 
 /// Whether a live process holds a row.
 pub type Alive = Box<dyn Fn(u16) -> bool + Send + Sync>;
 
 /// Whether a row counts as that of a live process, after a look at its lock. A lock that cannot be looked
-/// at, as no file descriptor is free, says nothing: nobody who may live is taken for dead.
+/// at, because no file descriptor is free, says nothing: a process that may live does not count as dead.
 pub fn counts_as_alive<E>(looked: Result<bool, E>) -> bool {
     looked.unwrap_or(!injected(Canary::UnlookedLives))
 }
 
-/// See the module.
+/// One broker: its settings, its row, its log, and what its threads share of topics and connections. Each
+/// part has its own lock; who takes several takes them in the order topics, log, row.
 pub struct Node<M: Memory> {
     /// Settings.
     pub config: BrokerConfig,
@@ -95,14 +57,14 @@ pub struct Node<M: Memory> {
     /// When it started.
     pub started: WallNs,
     alive: Alive,
-    presence: Mutex<Presence<M>>,
+    row: Mutex<BrokerRowPublisher<M>>,
     topics: Mutex<TopicTable<M>>,
     log: Option<Mutex<Log<M>>>,
     connections: Mutex<Connections>,
     paused: AtomicUsize,
     /// By thread.
     inboxes: Vec<Inbox>,
-    stay: AtomicU8,
+    leave_state: AtomicU8,
     /// The watch over the one that sequences...
     watch: Mutex<Candidate>,
     /// ...and its epoch, if it was gone at the last look.
@@ -116,11 +78,11 @@ impl<M: Memory> Node<M> {
         claim: &Claim,
         region: Region<M>,
         alive: Alive,
-        presence: Presence<M>,
+        row: BrokerRowPublisher<M>,
         topics: TopicTable<M>,
         log: Option<Log<M>>,
     ) -> Self {
-        let started = presence.started();
+        let started = row.started();
         let profile = Profile::new(&crate::profile::SCHEMA);
         profile.set_enabled(config.metering);
         Self {
@@ -130,7 +92,7 @@ impl<M: Memory> Node<M> {
             profile,
             started,
             alive,
-            presence: Mutex::new(presence),
+            row: Mutex::new(row),
             topics: Mutex::new(topics),
             log: log.map(Mutex::new),
             connections: Mutex::new(Connections::new(config.max_connections)),
@@ -141,7 +103,7 @@ impl<M: Memory> Node<M> {
                 .map(|_| Inbox::default())
                 .collect(),
             config,
-            stay: AtomicU8::new(stay::STAYS),
+            leave_state: AtomicU8::new(leave_state::STAYS),
         }
     }
 
@@ -208,98 +170,13 @@ impl<M: Memory> Node<M> {
         self.takes_data() && self.log().is_overtaken()
     }
 
-    /// Says in this broker's row how it is.
-    pub fn say(&self, state: BrokerState) {
-        self.presence().say(state);
+    /// Publishes in this broker's row in which state it is.
+    pub fn set_state(&self, state: BrokerState) {
+        self.row().set_state(state);
     }
 
-    fn presence(&self) -> MutexGuard<'_, Presence<M>> {
-        let presence = self.presence.lock();
-        presence.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins to leave the cluster for good, unless something would be missing then and it is not
-    /// forced. Whoever drives this node sees it by [`Node::is_leaving`] and lets its peers go
-    /// elsewhere.
-    ///
-    /// # Errors
-    /// What would be missing; it stays.
-    pub fn leave(&self, force: bool) -> Result<(), Stays> {
-        let topics = self.topics();
-        // Under the log's lock: nothing of orders 0 and 1 is appended after the look.
-        let log = self.log();
-        if self.is_leaving() {
-            return Ok(());
-        }
-        let retained: Vec<Retained> = topics
-            .iter()
-            .filter(|topic| !topic.is_ordered())
-            .filter_map(|topic| {
-                let kept = log.kept(topic.id).filter(|kept| kept.batches > 0)?;
-                Some(Retained {
-                    topic: topic.name.clone(),
-                    order: topic.order,
-                    messages: kept.next - kept.first,
-                })
-            })
-            .collect();
-        let leaves = match (retained.is_empty(), force) {
-            (_, true) => stay::LEAVES,
-            (true, false) => stay::LEAVES_EMPTY,
-            (false, false) => return Err(Stays::Retains(retained)),
-        };
-        if !force && !self.others_take_data() {
-            return Err(Stays::Last);
-        }
-        let mut presence = self.presence();
-        let was = presence.state();
-        presence.say_and_look(BrokerState::Draining);
-        // Two may want to leave at once. Both see that here, or one does.
-        if !force && !self.others_take_data() {
-            presence.say(was);
-            return Err(Stays::Last);
-        }
-        // Relaxed: the log's lock orders it for those who append, and for those who ask this.
-        self.stay.store(leaves, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn others_take_data(&self) -> bool {
-        let state = |row| self.region.broker_row(row).found()?.broker_state();
-        let takes = |row| state(row) == Some(BrokerState::Ready) && self.alive(row);
-        let mut rows = self.region.geometry().data_rows();
-        rows.any(|row| row != self.id && takes(row))
-    }
-
-    /// Whether this broker leaves the cluster, or has left it.
-    pub fn is_leaving(&self) -> bool {
-        self.stay.load(Ordering::Relaxed) != stay::STAYS
-    }
-
-    /// Whether this broker has left the cluster for good.
-    pub fn has_left(&self) -> bool {
-        self.stay.load(Ordering::Acquire) == stay::LEFT
-    }
-
-    /// It has left, and says so.
-    pub fn set_left(&self) {
-        self.say(BrokerState::Left);
-        self.stay.store(stay::LEFT, Ordering::Release);
-    }
-
-    /// Whether batches of orders 0 and 1 are refused. To be asked with the log locked.
-    pub fn leaves_empty(&self) -> bool {
-        self.stay.load(Ordering::Relaxed) == stay::LEAVES_EMPTY
-    }
-
-    /// Whether the sequencer has answered all that this broker submitted.
-    pub fn is_settled(&self) -> bool {
-        let lanes = 0..self.region.geometry().lanes;
-        !self.takes_data() || {
-            let mut log = self.log();
-            log.poll_order();
-            !lanes.into_iter().any(|lane| log.waits_for_order(lane))
-        }
+    fn row(&self) -> MutexGuard<'_, BrokerRowPublisher<M>> {
+        self.row.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks whether the one that sequences lives, and goes on. To be called every so often: one that is
@@ -341,20 +218,6 @@ impl<M: Memory> Node<M> {
     /// The sequencer that this broker submits to, if it takes data and has met one.
     pub fn term(&self) -> Option<Term> {
         self.takes_data().then(|| self.log().term())?
-    }
-
-    /// What a row that nobody holds is to one that joins.
-    pub fn place_of(&self, row: u16) -> FreePlace {
-        let state = self
-            .region
-            .broker_row(row)
-            .found()
-            .and_then(|it| it.broker_state());
-        match (self.region.incarnation(row), state) {
-            (0, _) => FreePlace::Spare,
-            (_, Some(BrokerState::Left)) => FreePlace::Left,
-            _ => FreePlace::Dead,
-        }
     }
 
     /// Whether a live process holds a row.

@@ -1,19 +1,21 @@
 //! A running broker: a region joined or created, a listener, network threads, and for the head and
 //! the standbys a thread that sequences or stands by to.
 
-mod bells;
+mod heartbeat_thread;
 mod join;
-mod membership;
-mod place;
+mod network_thread;
+mod network_threads;
+mod progress;
+mod region;
 mod role;
-mod sequencer;
+mod sequencer_thread;
 mod setup;
-mod thread;
-mod threads;
+mod start_error;
+mod stop;
+mod wakeups;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use embar_fabric::memory::Mapped;
@@ -24,40 +26,17 @@ use embar_transport::socket;
 
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
-use crate::error::StartError;
 use crate::log::{Recovered, Use};
-use crate::node::{Node, Stays};
-use crate::shard::Shard;
-use bells::Bed;
-use membership::Membership;
+use crate::node::{LeaveRefused, Node};
+use heartbeat_thread::HeartbeatThread;
+use network_thread::ThreadSpec;
+use network_threads::NetworkThreads;
+pub use progress::Progress;
 pub use role::{Entry, RegionSpec, Role};
-use sequencer::Sequencing;
+use sequencer_thread::SequencerThread;
 use setup::Joined;
-use thread::Plan;
-use threads::Threads;
-
-/// What a start is busy with; it can take seconds for large regions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Asking the kernel for memory.
-    Reserving {
-        /// Bytes done.
-        done: u64,
-        /// Bytes in all.
-        total: u64,
-    },
-    /// Touching every page, so that no batch has to wait for one.
-    Prefault {
-        /// Bytes done.
-        done: u64,
-        /// Bytes in all.
-        total: u64,
-    },
-    /// Checking what a dead owner of this row left, and waiting for the sequencer to know of it; told every second.
-    Recovering,
-    /// Serving.
-    Ready,
-}
+pub use start_error::StartError;
+use stop::StopSignal;
 
 /// How a shutdown ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,77 +47,18 @@ pub enum Shutdown {
     Cut,
 }
 
-/// A broker whose threads run until [`Server::shutdown`]; dropping it cuts them.
+/// A broker whose threads run until [`Server::shutdown`]; dropping it cuts its peers.
 pub struct Server {
     node: Arc<Node<Mapped>>,
     /// Held as long as the broker lives: a row without a holder may be taken over.
     _claim: Arc<Claim>,
     address: SocketAddr,
     recovered: Recovered,
-    stop: Arc<StopWord>,
-    threads: Arc<Threads>,
-    membership: Option<Membership>,
-    /// Of a candidate; ends after the network threads, which it orders for.
-    _sequencing: Option<Sequencing>,
-}
-
-/// What the threads of a broker are told, and what they tell when they end untold.
-#[derive(Default)]
-struct StopWord {
-    word: AtomicU8,
-    failed: AtomicBool,
-    overtaken: AtomicBool,
-}
-
-/// Values of the stop word, each for more than the one before.
-mod stop {
-    pub const RUN: u8 = 0;
-    pub const DRAIN: u8 = 1;
-    pub const CUT: u8 = 2;
-}
-
-impl StopWord {
-    fn get(&self) -> u8 {
-        // Pairs with the store in `say`; the word itself is all that is passed.
-        self.word.load(Ordering::Acquire)
-    }
-
-    /// What was said stays said: a thread that is cut never drains again.
-    fn say(&self, word: u8) {
-        self.word.fetch_max(word, Ordering::Release);
-    }
-
-    /// For the life of a thread.
-    fn watch(self: &Arc<Self>) -> Watch {
-        Watch(Arc::clone(self))
-    }
-}
-
-/// Notices a thread that ends, by a panic or otherwise, though nobody told it to.
-struct Watch(Arc<StopWord>);
-
-impl Watch {
-    /// The broker cannot go on, whatever its threads were told.
-    fn fail(&self) {
-        // Partner: the load in `has_failed`, behind which it is known why.
-        self.0.failed.store(true, Ordering::Release);
-    }
-
-    /// The same, for a reason that is nobody's failure.
-    fn overtaken(&self) {
-        self.0.overtaken.store(true, Ordering::Relaxed);
-        self.fail();
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let is_expected = self.0.get() != stop::RUN || self.0.overtaken.load(Ordering::Relaxed);
-        if !is_expected || std::thread::panicking() {
-            tracing::error!("a thread of this broker died: the broker cannot go on");
-            self.fail();
-        }
-    }
+    stop: Arc<StopSignal>,
+    threads: Arc<NetworkThreads>,
+    heartbeat: Option<HeartbeatThread>,
+    /// Of a candidate. It ends after the network threads, for which it sequences.
+    _sequencer: Option<SequencerThread>,
 }
 
 impl Server {
@@ -153,57 +73,48 @@ impl Server {
     ) -> Result<Self, StartError> {
         config.validate()?;
         let options = setup::socket_options(&config);
-        // Before the slow part: a port in use should be told at once.
+        // Before the slow part: a port in use should be reported at once.
         let listener = socket::listen_tcp(config.listen, &options)?;
         let address = listener.local_addr()?;
         let clock = Clock::new();
-        let threads = config.network_threads;
-        let stop = Arc::new(StopWord::default());
+        let stop = Arc::new(StopSignal::default());
         let Joined {
             node,
             claim,
             recovered,
             heartbeat,
-            sequencing,
+            sequencer,
         } = setup::join(role, config, address, clock, &stop, progress)?;
+        // The first thread accepts for all.
         let mut listener = Some(listener);
-        let mut started = Vec::new();
-        for number in 0..threads {
-            let bed = node
-                .takes_data()
-                .then(|| Bed::make(&node.region, node.id, number))
-                .transpose()?;
-            let plan = Plan {
-                number: number.into(),
-                shard: Shard::new(Arc::clone(&node), number)?,
-                bed,
-                node: Arc::clone(&node),
-                listener: listener.take(),
-                options: options.clone(),
-                stop: Arc::clone(&stop),
-                clock,
-            };
-            started.push(thread::start(
-                plan,
-                format!("embar-net-{}-{number}", node.id),
-            )?);
-        }
-        let (wakers, running) = thread::introduce(started);
+        let specs = (0..node.threads()).map(|number| ThreadSpec {
+            number,
+            node: Arc::clone(&node),
+            listener: listener.take(),
+            options: options.clone(),
+            stop: Arc::clone(&stop),
+            clock,
+        });
+        let threads = NetworkThreads::start(specs, &stop)?;
         let mut server = Self {
             node,
             _claim: claim,
             address,
             recovered,
-            threads: Arc::new(Threads::new(Arc::clone(&stop), wakers, running)),
+            threads: Arc::new(threads),
             stop,
-            membership: None,
-            _sequencing: sequencing,
+            heartbeat: None,
+            _sequencer: sequencer,
         };
-        server.node.say(BrokerState::Ready);
-        let (node, watch) = (Arc::clone(&server.node), server.stop.watch());
+        server.node.set_state(BrokerState::Ready);
         // From here on an error drops the server, which stops its threads.
-        let running = Arc::clone(&server.threads);
-        server.membership = Some(Membership::keep(heartbeat, node, running, watch, clock)?);
+        server.heartbeat = Some(HeartbeatThread::start(
+            heartbeat,
+            Arc::clone(&server.node),
+            Arc::clone(&server.threads),
+            server.stop.guard(),
+            clock,
+        )?);
         progress(Progress::Ready);
         let (id, incarnation) = (server.id(), server.node.incarnation);
         tracing::info!(id, %address, incarnation, "ready");
@@ -230,7 +141,7 @@ impl Server {
         self.node.profile.snapshot()
     }
 
-    /// What becomes of the memory of its log; nothing at the head.
+    /// How the memory of its log is used; nothing at a broker that takes no data.
     pub fn log_use(&self) -> Use {
         let node = &self.node;
         if node.takes_data() {
@@ -240,20 +151,21 @@ impl Server {
         }
     }
 
-    /// Whether one of its threads died, or it was overtaken. What it holds cannot be served any more:
-    /// end the process, and let another one take its row over.
+    /// Whether one of its threads died, or it was overtaken. It cannot serve what it holds any more: end the
+    /// process, and let another one take its row over.
     pub fn has_failed(&self) -> bool {
-        self.stop.failed.load(Ordering::Acquire)
+        self.stop.has_failed()
     }
 
-    /// Whether it failed because it stood still for so long that others went on without it. Nothing is wrong with it then.
+    /// Whether it failed because it stood still for so long that the others went on without it. Nothing is
+    /// wrong with it then.
     pub fn is_overtaken(&self) -> bool {
-        self.has_failed() && self.stop.overtaken.load(Ordering::Relaxed)
+        self.has_failed() && self.stop.is_overtaken()
     }
 
-    /// Begins to leave the cluster for good: takes nothing new, lets its peers go elsewhere, settles
-    /// what was submitted, and says so in its row. [`Server::has_left`] tells when it did; then it is
-    /// to be dropped. What it has of orders 2 and 5 others can read.
+    /// Begins to leave the cluster for good: it takes nothing new, asks its peers to go to other brokers,
+    /// waits for the answers to what it submitted, and publishes in its row that it left. Drop it when
+    /// [`Server::has_left`]. Other brokers can read what it has of orders 2 and 5.
     ///
     /// # Errors
     /// What would be missing: what it has of orders 0 and 1, which others cannot read, or any broker
@@ -261,24 +173,24 @@ impl Server {
     ///
     /// # Panics
     /// At a broker that takes no data.
-    pub fn leave(&self, force: bool) -> Result<(), Stays> {
+    pub fn leave(&self, force: bool) -> Result<(), LeaveRefused> {
         self.node.refresh_topics();
         self.node.leave(force)
     }
 
-    /// Whether it has left its cluster for good, because it was asked to: by [`Server::leave`], or by
-    /// an administrator. It does nothing any more.
+    /// Whether it has left its cluster for good, because [`Server::leave`] or an administrator asked it to. It
+    /// does nothing any more.
     pub fn has_left(&self) -> bool {
         self.node.has_left()
     }
 
-    /// Tells peers to go elsewhere, waits for them at most `grace`, and stops.
+    /// Asks peers to go to other brokers, waits for them at most `grace`, and stops.
     pub fn shutdown(mut self, grace: Duration) -> Shutdown {
-        self.node.say(BrokerState::Draining);
+        self.node.set_state(BrokerState::Draining);
         let drained = self.threads.drain(grace);
-        if let Some(mut membership) = self.membership.take() {
-            membership.stop();
-            self.node.say(BrokerState::Gone);
+        if let Some(mut heartbeat) = self.heartbeat.take() {
+            heartbeat.stop();
+            self.node.set_state(BrokerState::Gone);
         }
         let profile = self.node.profile.snapshot();
         if profile.total_ns() > 0 {
@@ -295,44 +207,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.threads.cut();
-        // It may be about to cut them itself, as this broker leaves: then it waits for them, and we
-        // for it, before the row is given up.
-        drop(self.membership.take());
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_dies_while_others_drain_is_noticed() {
-        let word = Arc::new(StopWord::default());
-        let has_failed = || word.failed.load(Ordering::Acquire);
-        word.say(stop::DRAIN);
-        drop(word.watch());
-        assert!(!has_failed(), "it ended as it was told to");
-        let watch = word.watch();
-        let died = std::thread::spawn(move || {
-            let _watch = watch;
-            panic!("on purpose");
-        });
-        assert!(died.join().is_err() && has_failed());
-    }
-
-    #[test]
-    fn a_broker_that_cannot_go_on_while_it_drains_has_failed() {
-        let word = Arc::new(StopWord::default());
-        word.say(stop::DRAIN);
-        word.watch().overtaken();
-        assert!(word.failed.load(Ordering::Acquire) && word.overtaken.load(Ordering::Relaxed));
-    }
-
-    #[test]
-    fn who_is_cut_is_not_told_to_drain_again() {
-        let word = StopWord::default();
-        word.say(stop::CUT);
-        word.say(stop::DRAIN);
-        assert_eq!(word.get(), stop::CUT);
+        // The heartbeat's thread may be about to cut them itself, as this broker leaves. It waits for them
+        // then, and we wait for it, before the row is given up.
+        drop(self.heartbeat.take());
     }
 }

@@ -25,6 +25,7 @@ mod ingest;
 mod members;
 mod order;
 mod paused;
+mod refusals;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -37,13 +38,13 @@ use embar_fabric::memory::Memory;
 use embar_meter::profile::Recorder;
 use embar_session::{Link, LinkConfig, Rings};
 use embar_transport::{RecvBuf, SendBuf, Token};
-use embar_wire::control::{ErrorCode, ErrorReply};
+use embar_wire::control::ErrorCode;
 use embar_wire::frame::LogProtocol;
 use embar_wire::limits::{
     BATCH_HEADER_BYTES, CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits, MAX_REQUEST_BYTES,
 };
-use embar_wire::time::{Now, WallNs};
 
+use crate::clock::Timestamp;
 use crate::config::BrokerConfig;
 use crate::connection::{Connection, Input, Peer, REPLY_SHARE};
 use crate::connections::{Counted, Full};
@@ -51,6 +52,7 @@ use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::Stage;
 use paused::Paused;
+use refusals::STOPPING;
 use waiting::Waiting;
 
 /// How often [`Shard::tick`] wants to be called while there are connections.
@@ -71,15 +73,6 @@ const DISCARD_LIMIT_BYTES: usize = 64 << 20;
 
 const _: () =
     assert!(FRAME_HEADER_BYTES + MAX_REQUEST_BYTES as usize + CHECKSUM_BYTES <= RECV_RING_BYTES);
-
-/// The time of an event, given by the driver.
-#[derive(Clone, Copy, Debug)]
-pub struct At {
-    /// Monotonic.
-    pub now: Now,
-    /// Wall clock.
-    pub wall: WallNs,
-}
 
 /// What the driver is to do.
 #[derive(Debug)]
@@ -177,7 +170,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         peer: Option<SocketAddr>,
-        at: At,
+        at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
         let peer_id = PeerId::of(peer);
@@ -234,7 +227,7 @@ impl<M: Memory> Shard<M> {
         buf: RecvBuf<M>,
         result: &io::Result<usize>,
         ticks: u64,
-        at: At,
+        at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -252,7 +245,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// A send is over.
-    pub fn sent(&mut self, token: Token, buf: SendBuf<M>, result: &io::Result<()>, at: At) {
+    pub fn sent(&mut self, token: Token, buf: SendBuf<M>, result: &io::Result<()>, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -270,7 +263,7 @@ impl<M: Memory> Shard<M> {
 
     /// After each round of events: takes in what came, acknowledges, resumes publishers, feeds
     /// subscribers. True when the sequencer had something to tell, or may have more.
-    pub fn settle(&mut self, at: At, out: &mut Vec<Action<M>>) -> bool {
+    pub fn settle(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
         let news = self.poll_order(at, out);
         let mut ready = std::mem::take(&mut self.ready);
         for token in &ready {
@@ -299,9 +292,6 @@ impl<M: Memory> Shard<M> {
     }
 }
 
-/// What a stopping broker says.
-const STOPPING: &str = "this broker is stopping";
-
 /// Links as this broker wants them.
 fn link_config(config: &BrokerConfig, limits: Limits) -> LinkConfig {
     LinkConfig {
@@ -319,21 +309,5 @@ fn link_config(config: &BrokerConfig, limits: Limits) -> LinkConfig {
         reply_room: SEND_RING_BYTES / REPLY_SHARE,
         // Never a byte of a payload.
         read_ahead: BATCH_HEADER_BYTES,
-    }
-}
-
-/// Why a request or a batch is refused.
-fn refusal(code: ErrorCode, message: String) -> ErrorReply {
-    use ErrorCode::{Backpressure, ChecksumMismatch, ClusterFull, Draining, NoSequencer, Timeout};
-    let retryable = matches!(
-        code,
-        Backpressure | ChecksumMismatch | ClusterFull | Draining | NoSequencer | Timeout
-    );
-    ErrorReply {
-        code,
-        message,
-        retryable,
-        topic: None,
-        first_available: None,
     }
 }

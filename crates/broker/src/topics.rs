@@ -6,6 +6,10 @@
 //! - Every broker reads the table from the region, so a topic exists for all
 //!   of them as soon as the head has stored its cell.
 
+mod error;
+
+pub use error::TopicError;
+
 use std::collections::{BTreeSet, HashMap};
 
 use embar_fabric::Seen;
@@ -18,8 +22,6 @@ use embar_wire::control::{self, CreateTopic};
 use embar_wire::limits::DEFAULT_MAX_MESSAGE_BYTES;
 use embar_wire::time::WallNs;
 use embar_wire::topic::{Order, check_topic_name};
-
-use crate::error::TopicError;
 
 /// Bits of a topic id that name its cell; the others count creations.
 const CELL_BITS: u32 = TOPICS_MAX.ilog2();

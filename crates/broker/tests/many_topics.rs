@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use embar_broker::error::TopicError;
+use embar_broker::topics::TopicError;
 use embar_broker::topics::{Topic, TopicTable};
 use embar_broker::{BrokerConfig, Cluster};
 use embar_fabric::geometry::TOPICS_MAX;

@@ -58,7 +58,7 @@ fn settings_that_make_no_sense_are_refused_with_a_hint() {
         refused(config);
     }
     let few = Cluster::builder().brokers(1).start();
-    assert!(matches!(few, Err(StartError::Config(_))));
+    assert!(matches!(few, Err(StartError::TooFewBrokers { brokers: 1 })));
 }
 
 #[test]

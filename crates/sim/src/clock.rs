@@ -3,7 +3,7 @@
 //! Bounds: a clock runs at 4/5 to 5/4 of the true rate. What counts time never goes back; it may jump ahead, by up to 10 s
 //! at a time, as it does on a host that was suspended. What tells the date jumps anywhere, by up to a day.
 
-use embar_broker::shard::At;
+use embar_broker::clock::Timestamp;
 use embar_wire::time::{Now, WallNs};
 
 use crate::random::Random;
@@ -46,9 +46,9 @@ impl Clock {
     }
 
     /// What it tells at the true time `now`.
-    pub fn at(&self, now: u64) -> At {
+    pub fn at(&self, now: u64) -> Timestamp {
         let counted = scale(now, self.rate, MILLION) + self.ahead_ns;
-        At {
+        Timestamp {
             now: Now(counted),
             wall: WallNs(self.wall_start_ns + counted),
         }

@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use embar_broker::BrokerConfig;
+use embar_broker::broker_row::BrokerRowPublisher;
+use embar_broker::clock::Timestamp;
 use embar_broker::heartbeat::Heartbeat;
 use embar_broker::log::{Log, Recovered, Rejoin, Watermarks};
-use embar_broker::node::{HEAD, Node};
-use embar_broker::presence::Presence;
-use embar_broker::shard::{Action, At, Shard};
+use embar_broker::node::Node;
+use embar_broker::places::HEAD;
+use embar_broker::shard::{Action, Shard};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::layout::TableId;
 use embar_fabric::records::Record;
@@ -185,16 +187,16 @@ impl Broker {
         claim: &Arc<Claim>,
         plan: &Plan,
         alive: impl Fn(u16) -> bool + Send + Sync + 'static,
-        at: At,
+        at: Timestamp,
     ) -> Self {
         let row = claim.row();
-        let mut said = BrokerRow {
+        let mut started = BrokerRow {
             started: at.wall.0,
             ..BrokerRow::default()
         };
-        said.set_address(address(row));
-        let presence = Presence::begin(&region, claim, said);
-        let mut heartbeat = Heartbeat::new(&region, claim, said.pid);
+        started.set_address(address(row));
+        let publisher = BrokerRowPublisher::start(&region, claim, started);
+        let mut heartbeat = Heartbeat::new(&region, claim, started.pid);
         heartbeat.begin(at);
         let head_cells = (row == HEAD).then(|| region.cell_writer(claim));
         let topics = TopicTable::attach(&region, head_cells);
@@ -215,7 +217,7 @@ impl Broker {
             claim,
             region,
             Box::new(alive),
-            presence,
+            publisher,
             topics,
             log,
         ));
@@ -245,7 +247,7 @@ impl Broker {
 
     /// Listens from now on, and says so.
     pub fn serve(&mut self) {
-        self.node.say(BrokerState::Ready);
+        self.node.set_state(BrokerState::Ready);
         self.serves = true;
     }
 

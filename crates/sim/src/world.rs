@@ -17,7 +17,7 @@ mod turns;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use embar_broker::shard::At;
+use embar_broker::clock::Timestamp;
 use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
 use embar_fabric::canary::{Canary, inject};
@@ -225,7 +225,7 @@ pub use finish::finish;
 
 impl World {
     /// What a row's hosts take for the time.
-    fn at(&self, row: u16) -> At {
+    fn at(&self, row: u16) -> Timestamp {
         self.clocks[usize::from(row)].at(self.now)
     }
 

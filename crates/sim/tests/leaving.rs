@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use embar_broker::node::Stays;
-use embar_broker::shard::At;
+use embar_broker::clock::Timestamp;
+use embar_broker::node::LeaveRefused;
 use embar_fabric::records::BrokerState;
 use embar_fabric::{Geometry, Power, interrupt_after};
 use embar_sim::host::{Broker, Devices};
@@ -13,7 +13,7 @@ use embar_sim::plan::Plan;
 use embar_sim::random::Random;
 use embar_wire::time::{Now, WallNs};
 
-type Answer = Result<(), Stays>;
+type Answer = Result<(), LeaveRefused>;
 
 thread_local! {
     static OTHER: RefCell<Option<Broker>> = const { RefCell::new(None) };
@@ -32,7 +32,7 @@ fn two(random: &mut Random) -> (Broker, Broker) {
         ..plan
     };
     let devices = Devices::format(&plan, random);
-    let at = At {
+    let at = Timestamp {
         now: Now(0),
         wall: WallNs(1),
     };
@@ -40,7 +40,7 @@ fn two(random: &mut Random) -> (Broker, Broker) {
         let region = devices.host(random.bits(), &Power::default()).region();
         let claim = Arc::new(region.claim_unlocked(row));
         let broker = Broker::start(region, &claim, &plan, |_| true, at);
-        broker.node.say(BrokerState::Ready);
+        broker.node.set_state(BrokerState::Ready);
         broker
     };
     (start(1), start(2))

@@ -55,7 +55,7 @@ mod tests {
     use embar_fabric::memory::Coherence;
 
     use super::*;
-    use crate::tiny;
+    use crate::test_region;
 
     #[test]
     fn regions_of_the_dead_go_and_all_others_stay() {
@@ -63,7 +63,7 @@ mod tests {
         let made = |name: &str| {
             let dir = parent.path().join(name);
             fs::create_dir(&dir).expect("created");
-            let region = Region::create(&dir, &tiny::geometry(), Coherence::Coherent);
+            let region = Region::create(&dir, &test_region::geometry(), Coherence::Coherent);
             drop(region.expect("a region"));
             dir
         };

@@ -14,71 +14,12 @@ use std::collections::btree_map::Entry as Slot;
 
 use embar_fabric::blog::{Blog, Extent, Span};
 use embar_fabric::memory::Memory;
-use embar_fabric::records::{IndexRecord, PbrRecord};
-use embar_wire::batch::BatchHeader;
-use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES};
+use embar_fabric::records::PbrRecord;
+use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES};
 use embar_wire::time::WallNs;
 
+use super::batch_record::BatchRecord;
 use super::extents::Extents;
-use super::ordered;
-
-/// A batch as its record tells of it.
-#[derive(Clone, Copy)]
-pub(super) struct Told {
-    pub base: u64,
-    pub count: u32,
-    producer: u64,
-    sequence: u64,
-    blog_at: u64,
-    len: u32,
-    extent_order: u8,
-    /// Its header says the offset; headers of ordered topics do not.
-    is_stamped: bool,
-}
-
-impl Told {
-    pub fn in_index(record: &IndexRecord) -> Self {
-        Self {
-            base: record.base,
-            count: record.count,
-            producer: record.producer,
-            sequence: record.sequence,
-            blog_at: record.blog_at,
-            len: record.len,
-            extent_order: record.extent_order,
-            is_stamped: true,
-        }
-    }
-
-    pub fn in_order<M: Memory>(entry: &ordered::Entry<M>) -> Self {
-        Self {
-            base: entry.base,
-            count: entry.count,
-            producer: entry.producer,
-            sequence: entry.sequence,
-            blog_at: entry.blog_at,
-            len: entry.len,
-            extent_order: entry.extent_order,
-            is_stamped: false,
-        }
-    }
-
-    /// Offset after its last message.
-    pub fn end(&self) -> u64 {
-        self.base.saturating_add(self.count.into())
-    }
-
-    /// The header that `bytes` begin with, if it is that of this batch.
-    pub fn header_in(&self, bytes: &[u8], topic: u32) -> Option<BatchHeader> {
-        let header = BatchHeader::parse(bytes, MAX_BATCH_BYTES).ok()?;
-        let found = (header.producer(), header.sequence(), header.topic());
-        let lengths = (header.frame_len(), header.message_count());
-        let same = found == (self.producer, self.sequence, topic)
-            && lengths == (self.len, self.count)
-            && (!self.is_stamped || header.base_offset() == self.base);
-        same.then_some(header)
-    }
-}
 
 /// How closely a batch is looked at before it is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,7 +32,7 @@ enum Look {
 pub(super) struct Claims<M: Memory> {
     topic: u32,
     /// The oldest first.
-    told: Vec<Told>,
+    told: Vec<BatchRecord>,
     /// Of each of them, what is there.
     spans: Vec<Option<Span<M>>>,
     /// Those before this one are gone, and so is their memory.
@@ -117,8 +58,8 @@ struct Found<M: Memory> {
 
 impl<M: Memory> Claims<M> {
     /// What is told of a topic, the oldest first.
-    pub fn new(topic: u32, told: impl Iterator<Item = Told>) -> Self {
-        let told: Vec<Told> = told.collect();
+    pub fn new(topic: u32, told: impl Iterator<Item = BatchRecord>) -> Self {
+        let told: Vec<BatchRecord> = told.collect();
         Self {
             topic,
             spans: told.iter().map(|_| None).collect(),
@@ -225,7 +166,7 @@ impl<M: Memory> Claims<M> {
     pub fn adopt(
         mut self,
         extents: &mut Extents<M>,
-    ) -> impl Iterator<Item = (Told, Option<Span<M>>)> + use<M> {
+    ) -> impl Iterator<Item = (BatchRecord, Option<Span<M>>)> + use<M> {
         for (told, span) in self.told.iter().zip(&self.spans) {
             if let Some(span) = span {
                 let before = self.extents.range_mut(..=span.at()).next_back();

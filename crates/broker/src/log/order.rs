@@ -26,8 +26,8 @@ use embar_wire::control::ErrorCode;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::WallNs;
 
+use super::expected::Expected;
 use super::ordered::{Entry, Ordered};
-use super::share::Expected;
 use super::{Claimed, Log, NoRoom, Place};
 use crate::profile::Stage;
 use crate::topics::Topic;

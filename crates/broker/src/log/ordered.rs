@@ -17,8 +17,8 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::topic::Order;
 
 use super::Place;
+use super::batch_record::BatchRecord;
 use super::chain::Evicted;
-use super::claims::Told;
 use super::extents::{Extents, Oldest};
 
 /// One batch of the order.
@@ -60,7 +60,21 @@ impl<M: Memory> Entry<M> {
 
     /// The header that `bytes` begin with, if it is that of this batch.
     pub fn header_in(&self, bytes: &[u8], topic: u32) -> Option<BatchHeader> {
-        Told::in_order(self).header_in(bytes, topic)
+        self.record().header_in(bytes, topic)
+    }
+
+    /// What the order says of it.
+    pub fn record(&self) -> BatchRecord {
+        BatchRecord {
+            base: self.base,
+            count: self.count,
+            producer: self.producer,
+            sequence: self.sequence,
+            blog_at: self.blog_at,
+            len: self.len,
+            extent_order: self.extent_order,
+            is_stamped: false,
+        }
     }
 }
 
@@ -266,10 +280,10 @@ mod tests {
     use embar_fabric::Simulated;
 
     use super::*;
-    use crate::tiny;
+    use crate::test_region;
 
     fn followed_from(first: u64) -> Ordered<Simulated> {
-        let region = tiny::region(&tiny::geometry());
+        let region = test_region::region(&test_region::geometry());
         let window = region.window_writer(&region.claim_unlocked(1), 0);
         Ordered::new((0, Order::TotalPerPublisher), 0, first, (window, false))
     }

@@ -13,11 +13,13 @@ use embar_fabric::owner::Claim;
 use embar_fabric::records::{IndexRecord, PbrRecord, Window};
 use embar_fabric::region::Region;
 
+use super::batch_record::BatchRecord;
 use super::chain::{Chain, Entry};
-use super::claims::{Claims, Told, settle};
+use super::claims::{Claims, settle};
 use super::elsewhere::Elsewhere;
 use super::intake::Intake;
 use super::order::Ordering;
+use super::ordered;
 use super::ranks::Ranks;
 use super::sizes::Sizes;
 use super::{Log, Watermarks};
@@ -115,7 +117,7 @@ impl<M: Memory> Log<M> {
     /// Takes in what there is of a topic of order 0 or 1 whose window is there.
     fn restore(&mut self, topic: &Topic, window: Window, records: &[IndexRecord]) {
         let retained = records.iter().filter(|r| r.base >= window.first);
-        let mut claims = Claims::new(topic.id, retained.map(Told::in_index)).dense();
+        let mut claims = Claims::new(topic.id, retained.map(BatchRecord::from)).dense();
         claims.take_newest(&self.blog);
         self.take_in(topic, Some(window), claims);
     }
@@ -178,7 +180,7 @@ impl<M: Memory> Log<M> {
     fn settle_unsure(&mut self, ordered: &[u32]) -> Vec<(u32, Claims<M>)> {
         let kept = std::mem::take(&mut self.unsure);
         let of_kept = kept.iter().map(|(topic, records)| {
-            let told = records.iter().map(Told::in_index);
+            let told = records.iter().map(BatchRecord::from);
             Claims::new(topic.id, told).dense()
         });
         let of_ordered = ordered.iter().map(|id| self.claims_in_order(*id));
@@ -194,7 +196,7 @@ impl<M: Memory> Log<M> {
     /// What the order tells of one topic on this broker.
     fn claims_in_order(&self, id: u32) -> Claims<M> {
         let own = self.ordered[&id].own(self.claim.row());
-        Claims::new(id, own.map(Told::in_order))
+        Claims::new(id, own.map(ordered::Entry::record))
     }
 
     /// Keeps the memory of one topic.

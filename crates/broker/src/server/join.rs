@@ -1,5 +1,5 @@
-//! How a follower or a standby asks the head where the region is. It happens once, before
-//! any thread runs, so it simply blocks.
+//! How a follower or a standby asks the head where the region is. This happens once, before any thread runs,
+//! so it simply blocks.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,36 +13,37 @@ use embar_wire::control::{self, Control, Hello, Join, Role};
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::time::Now;
 
-use crate::error::StartError;
+use super::start_error::StartError;
 
 /// How long the head may take to answer, and to send each part of it.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// It may stand still: stopped, or waiting for memory.
-const SILENT: &str = "it does not answer in time; a row of a region on this machine can be taken without it, with --region and --id";
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Why no answer came: the head may be stopped, or wait for memory.
+const NO_ANSWER: &str = "it does not answer in time; a row of a region on this machine can be taken without it, with --region and --id";
 /// Size of each ring of the session.
 const RING_BYTES: usize = 16 << 10;
 
-/// Where the region is, and the head's idea of a row for us.
-pub(super) struct Invitation {
+/// What the head answers: where the region is, and which row is free.
+pub(super) struct OfferedPlace {
     pub dir: PathBuf,
     pub nonce: u64,
     pub row: u16,
 }
 
-pub(super) fn ask(
+/// Asks the head at this address for a row.
+pub(super) fn request_place(
     head: SocketAddr,
     address: SocketAddr,
     takes_data: bool,
-) -> Result<Invitation, StartError> {
+) -> Result<OfferedPlace, StartError> {
     let fail = |why: String| StartError::Join { head, why };
-    let mut session = Session::connect(head).map_err(|e| fail(e.to_string()))?;
+    let mut head_session = HeadSession::connect(head).map_err(|e| fail(e.to_string()))?;
     let join = Join {
         pid: std::process::id(),
         address: address.to_string(),
         takes_data,
     };
-    match session.ask(&Control::Join(join)).map_err(fail)? {
-        Control::Joined(joined) => Ok(Invitation {
+    match head_session.request(&Control::Join(join)).map_err(fail)? {
+        Control::Joined(joined) => Ok(OfferedPlace {
             dir: PathBuf::from(joined.region_dir),
             nonce: joined.nonce,
             row: u16::try_from(joined.broker_id).unwrap_or(u16::MAX),
@@ -53,18 +54,18 @@ pub(super) fn ask(
 }
 
 /// A session with the head over a socket that blocks.
-struct Session {
+struct HeadSession {
     stream: TcpStream,
     link: Link<LogProtocol>,
     began: Instant,
 }
 
-impl Session {
+impl HeadSession {
     fn connect(head: SocketAddr) -> io::Result<Self> {
-        let stream = socket::connect_tcp(head, PATIENCE, &SocketOptions::default());
+        let stream = socket::connect_tcp(head, TIMEOUT, &SocketOptions::default());
         let stream = stream.map_err(io::Error::other)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let hello = Hello {
             role: Role::Broker,
             name: "broker".into(),
@@ -88,17 +89,17 @@ impl Session {
     }
 
     /// One request, one answer.
-    fn ask(&mut self, request: &Control) -> Result<Control, String> {
-        let mut asked = false;
+    fn request(&mut self, request: &Control) -> Result<Control, String> {
+        let mut sent_request = false;
         loop {
             let now = self.now();
             match self.link.next(now) {
-                Some(Incoming::Opened { .. }) if !asked => {
-                    asked = true;
+                Some(Incoming::Opened { .. }) if !sent_request => {
+                    sent_request = true;
                     let len = control::body_len(request).map_err(|e| e.to_string())?;
                     let id = request.id() as u16;
                     let sent = self.link.send_with(id, len, |out| {
-                        control::encode_body(request, out).expect("its length was told before");
+                        control::encode_body(request, out).expect("`body_len` said how long it is");
                     });
                     sent.map_err(|e| e.to_string())?;
                 }
@@ -115,8 +116,8 @@ impl Session {
 
     /// Sends what there is, then receives once.
     fn exchange(&mut self, now: Now) -> Result<(), String> {
-        if now > Now(0).after(PATIENCE) {
-            return Err(SILENT.into());
+        if now > Now(0).after(TIMEOUT) {
+            return Err(NO_ANSWER.into());
         }
         let mut wanted = None;
         while let Some(step) = self.link.poll() {
@@ -125,7 +126,7 @@ impl Session {
                 Step::Send(buf) => {
                     let (buf, result) = self.send(buf);
                     self.link.sent(buf, &result, now);
-                    result.map_err(no_answer)?;
+                    result.map_err(socket_error)?;
                 }
                 Step::ShutdownWrite | Step::Close => return Err("it closed the connection".into()),
             }
@@ -133,7 +134,7 @@ impl Session {
         if let Some(buf) = wanted {
             let (buf, result) = self.receive(buf);
             self.link.received(buf, &result, now);
-            result.map_err(no_answer)?;
+            result.map_err(socket_error)?;
         }
         Ok(())
     }
@@ -152,7 +153,7 @@ impl Session {
     fn receive(&mut self, mut buf: RecvBuf<Mapped>) -> (RecvBuf<Mapped>, io::Result<usize>) {
         let got = loop {
             match self.stream.read(buf.spaces().0) {
-                // A process that was stopped and goes on: a receive with a timeout ends by it.
+                // A stopped process that goes on: the kernel ends its receives that have a timeout.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 got => break got,
             }
@@ -164,10 +165,10 @@ impl Session {
     }
 }
 
-/// What a socket said, in words; a timeout of the kernel's is an error of its own only by its number.
-fn no_answer(error: io::Error) -> String {
+/// What went wrong with the socket. The kernel reports a timeout as an error that says nothing of time.
+fn socket_error(error: io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => SILENT.into(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NO_ANSWER.into(),
         _ => error.to_string(),
     }
 }

@@ -1,14 +1,14 @@
-//! Which broker of a cluster to be, and of what region.
+//! Which broker of a cluster to start, and what region it belongs to.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use embar_fabric::memory::Coherence;
 
-/// Which broker of a cluster to be.
+/// Which broker of a cluster to start.
 #[derive(Clone, Debug)]
 pub enum Role {
-    /// The one that creates the region, owns the topics, and sequences first. It takes no data,
+    /// The broker that creates the region, owns the topics, and sequences first. It takes no data,
     /// unless it is alone.
     Head {
         /// Directory of the region; made if it is not there.
@@ -16,14 +16,14 @@ pub enum Role {
         /// The region to create, or what one that is there must match.
         region: RegionSpec,
     },
-    /// One that takes data.
+    /// A broker that takes data.
     Follower {
         /// How it finds its place.
         entry: Entry,
         /// How processes see each other's stores: as at the head.
         coherence: Coherence,
     },
-    /// One that takes no data, and sequences when nobody else does.
+    /// A broker that takes no data, and sequences when no other candidate does.
     Standby {
         /// How it finds its place.
         entry: Entry,
@@ -32,18 +32,18 @@ pub enum Role {
     },
 }
 
-/// How one that joins finds its place.
+/// How a broker that joins finds its place.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// The head tells where the region is, and which rows are free.
+    /// The head answers where the region is, and which row is free.
     Head {
         /// Address of the head, or of a standby, which knows as much.
         address: SocketAddr,
         /// The row to take; `None` takes one whose owner is dead, or a free one.
         id: Option<u16>,
     },
-    /// It knows both and asks nobody, so the head may be gone or stand still: the row's lock says whether the
-    /// row is free, and its incarnation who has it.
+    /// The caller knows both, so the head may be gone or stand still: the row's lock says whether the row is
+    /// free.
     Region {
         /// Directory of the region.
         dir: PathBuf,

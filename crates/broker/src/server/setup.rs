@@ -9,28 +9,32 @@ use std::time::{Duration, Instant};
 use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerRow;
+use embar_fabric::region::Region;
 use embar_transport::socket::SocketOptions;
 
-use super::place::{follow, lead};
-use super::sequencer::{self, Sequencing, is_alive};
-use super::{Progress, Role, StopWord};
+use super::progress::Progress;
+use super::region::{join_region, open_as_head};
+use super::role::Role;
+use super::sequencer_thread::{self, SequencerThread, is_alive};
+use super::start_error::StartError;
+use super::stop::StopSignal;
+use crate::broker_row::BrokerRowPublisher;
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
-use crate::error::StartError;
 use crate::heartbeat::Heartbeat;
 use crate::log::{Log, Recovered, Rejoin, Watermarks};
-use crate::node::{HEAD, Node};
-use crate::presence::Presence;
+use crate::node::Node;
+use crate::places::HEAD;
 use crate::topics::TopicTable;
 
-/// How long a broker that takes data waits for a sequencer that has nothing to tell.
-const SEQUENCED_WITHIN: Duration = Duration::from_secs(60);
+/// How long a broker that takes data waits for a sequencer that does not answer.
+const SEQUENCER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it looks meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How often one that recovers says so.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How often a broker that recovers reports that it goes on.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// A broker that has everything but a listener.
+/// A broker that has everything but its network threads.
 pub(super) struct Joined {
     pub node: Arc<Node<Mapped>>,
     pub claim: Arc<Claim>,
@@ -38,7 +42,7 @@ pub(super) struct Joined {
     /// Has beaten once.
     pub heartbeat: Heartbeat<Mapped>,
     /// Of a candidate.
-    pub sequencing: Option<Sequencing>,
+    pub sequencer: Option<SequencerThread>,
 }
 
 pub(super) fn socket_options(config: &BrokerConfig) -> SocketOptions {
@@ -49,54 +53,40 @@ pub(super) fn socket_options(config: &BrokerConfig) -> SocketOptions {
     }
 }
 
+/// Takes the region and the row that go with the role, and recovers what is there.
 pub(super) fn join(
     role: Role,
     config: BrokerConfig,
     address: SocketAddr,
     clock: Clock,
-    stop: &Arc<StopWord>,
+    stop: &Arc<StopSignal>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Joined, StartError> {
     let (region, claim) = match role {
-        Role::Head { dir, region } => lead(&dir, region, progress)?,
-        Role::Follower { entry, coherence } => follow(entry, true, coherence, &config)?,
-        Role::Standby { entry, coherence } => follow(entry, false, coherence, &config)?,
+        Role::Head { dir, region } => open_as_head(&dir, region, progress)?,
+        Role::Follower { entry, coherence } => join_region(entry, true, coherence, &config)?,
+        Role::Standby { entry, coherence } => join_region(entry, false, coherence, &config)?,
     };
     let claim = Arc::new(claim);
-    let row = claim.row();
-    let mut said = BrokerRow {
-        pid: std::process::id(),
-        lanes: config.network_threads,
-        started: clock.at().wall.0,
-        ..BrokerRow::default()
-    };
-    said.set_address(address);
-    let presence = Presence::begin(&region, &claim, said);
-    let mut heartbeat = Heartbeat::new(&region, &claim, said.pid);
-    heartbeat.begin(clock.at());
+    let (row, heartbeat) = announce(&region, &claim, &config, address, clock);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    region.prefault(row, threads, &|done, total| {
+    region.prefault(claim.row(), threads, &|done, total| {
         progress(Progress::Prefault { done, total })
     })?;
     // Before the log: a head that is alone is its own log's sequencer.
-    let sequencing = match region.geometry().area_of(row) {
-        Some(_) => Some(sequencer::start(&region, &claim, &config, stop, clock)?),
+    let sequencer = match region.geometry().area_of(claim.row()) {
+        Some(_) => Some(sequencer_thread::start(
+            &region, &claim, &config, stop, clock,
+        )?),
         None => None,
     };
-    let head_cells = (row == HEAD).then(|| region.cell_writer(&claim));
-    let topics = TopicTable::attach(&region, head_cells);
-    let (log, recovered) = if region.geometry().takes_data(row) {
-        let known: Vec<_> = topics.iter().cloned().collect();
-        let marks = Watermarks::of(region.geometry().blog_bytes, &config);
-        let log = tell_while(progress, || {
-            let mut log = Log::open(&region, &claim, marks, &known);
-            await_sequencer(&mut log).map(|()| log)
-        })??;
-        let recovered = log.recovered();
-        (Some(log), recovered)
-    } else {
-        (None, Recovered::default())
+    let topic_writer = (claim.row() == HEAD).then(|| region.cell_writer(&claim));
+    let topics = TopicTable::attach(&region, topic_writer);
+    let log = match region.geometry().takes_data(claim.row()) {
+        true => Some(open_log(&region, &claim, &config, &topics, progress)?),
+        false => None,
     };
+    let recovered = log.as_ref().map_or_else(Recovered::default, Log::recovered);
     if recovered.damaged > 0 {
         tracing::error!(
             damaged = recovered.damaged,
@@ -105,19 +95,56 @@ pub(super) fn join(
     }
     let locks = region.clone();
     let alive = Box::new(move |row| is_alive(&locks, row));
-    let node = Node::new(config, &claim, region, alive, presence, topics, log);
+    let node = Node::new(config, &claim, region, alive, row, topics, log);
     Ok(Joined {
         node: Arc::new(node),
         claim,
         recovered,
         heartbeat,
-        sequencing,
+        sequencer,
     })
 }
 
-/// Recovers, and says every second that it goes on: it is a pass over this broker's memory and then a wait that
-/// ends by itself, so a process that runs gets on with it.
-fn tell_while<T>(
+/// Publishes that the owner of the claim starts, and beats once.
+fn announce(
+    region: &Region<Mapped>,
+    claim: &Claim,
+    config: &BrokerConfig,
+    address: SocketAddr,
+    clock: Clock,
+) -> (BrokerRowPublisher<Mapped>, Heartbeat<Mapped>) {
+    let mut row = BrokerRow {
+        pid: std::process::id(),
+        lanes: config.network_threads,
+        started: clock.read().wall.0,
+        ..BrokerRow::default()
+    };
+    row.set_address(address);
+    let publisher = BrokerRowPublisher::start(region, claim, row);
+    let mut heartbeat = Heartbeat::new(region, claim, row.pid);
+    heartbeat.begin(clock.read());
+    (publisher, heartbeat)
+}
+
+/// Opens the log of the claimed row, and waits until the sequencer has taken in what an owner before left.
+fn open_log(
+    region: &Region<Mapped>,
+    claim: &Arc<Claim>,
+    config: &BrokerConfig,
+    topics: &TopicTable<Mapped>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Log<Mapped>, StartError> {
+    let known: Vec<_> = topics.iter().cloned().collect();
+    let marks = Watermarks::of(region.geometry().blog_bytes, config);
+    report_while(progress, || {
+        let mut log = Log::open(region, claim, marks, &known);
+        await_sequencer(&mut log).map(|()| log)
+    })?
+}
+
+/// Recovers, and reports every second that it goes on. Recovery is a pass over this broker's memory and then a
+/// wait that ends by itself, so as long as the process runs, it gets on with it.
+fn report_while<T>(
     progress: &(dyn Fn(Progress) + Sync),
     recover: impl FnOnce() -> T,
 ) -> io::Result<T> {
@@ -128,26 +155,27 @@ fn tell_while<T>(
             .spawn_scoped(scope, move || {
                 loop {
                     progress(Progress::Recovering);
-                    if ended.recv_timeout(TELL_EVERY) != Err(RecvTimeoutError::Timeout) {
+                    if ended.recv_timeout(REPORT_EVERY) != Err(RecvTimeoutError::Timeout) {
                         return;
                     }
                 }
             })?;
-        // Also when it panics, or the thread that tells would be waited for.
+        // Dropped also by a panic, or the scope would wait for the reporting thread for ever.
         let _over = over;
         Ok(recover())
     })
 }
 
-/// Until it has taken what this row's owner before left, its order is not known.
+/// Waits until the sequencer has taken in what this row's owner before left. Before that the order of those
+/// batches is not known.
 fn await_sequencer(log: &mut Log<Mapped>) -> Result<(), StartError> {
     let mut waits_since = Instant::now();
     loop {
         match log.rejoin() {
             Rejoin::Done => return Ok(()),
             Rejoin::GoesOn => waits_since = Instant::now(),
-            Rejoin::Waits if waits_since.elapsed() >= SEQUENCED_WITHIN => {
-                let waited = SEQUENCED_WITHIN;
+            Rejoin::Waits if waits_since.elapsed() >= SEQUENCER_TIMEOUT => {
+                let waited = SEQUENCER_TIMEOUT;
                 return Err(StartError::NoSequencer { waited });
             }
             Rejoin::Waits => std::thread::sleep(LOOK_EVERY),
@@ -162,18 +190,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recovery_that_takes_long_says_that_it_goes_on() {
-        let told = AtomicU32::new(0);
-        let tell = |step| {
+    fn a_long_recovery_reports_that_it_goes_on() {
+        let reports = AtomicU32::new(0);
+        let report = |step| {
             assert_eq!(step, Progress::Recovering);
-            told.fetch_add(1, Ordering::Relaxed);
+            reports.fetch_add(1, Ordering::Relaxed);
         };
         let recover = || {
-            while told.load(Ordering::Relaxed) < 2 {
+            while reports.load(Ordering::Relaxed) < 2 {
                 std::thread::yield_now();
             }
             7
         };
-        assert_eq!(tell_while(&tell, recover).expect("a thread"), 7);
+        assert_eq!(report_while(&report, recover).expect("a thread"), 7);
     }
 }

@@ -11,8 +11,9 @@ use embar_transport::{RecvBuf, Store, Token};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::Now;
 
-use super::ingest::never_stored;
-use super::{Action, At, Shard};
+use super::refusals::never_stored;
+use super::{Action, Shard};
+use crate::clock::Timestamp;
 use crate::connection::{Connection, Held, Input, Payload, Room};
 use crate::log::{ASIDE_BYTES_MIN, Claimed, NoRoom, Sender};
 
@@ -47,7 +48,7 @@ impl<M: Memory> Shard<M> {
         token: Token,
         payload: Payload,
         store: Store<M>,
-        at: At,
+        at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
         let (payload, bytes) = match (store, payload.room) {
@@ -68,7 +69,7 @@ impl<M: Memory> Shard<M> {
         token: Token,
         mut payload: Payload,
         mut bytes: Vec<u8>,
-        at: At,
+        at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) -> Option<Waits> {
         let connection = self.connections.get_mut(&token)?;
@@ -87,7 +88,7 @@ impl<M: Memory> Shard<M> {
         None
     }
 
-    fn hold(&mut self, token: Token, (payload, bytes): Waits, at: At) {
+    fn hold(&mut self, token: Token, (payload, bytes): Waits, at: Timestamp) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.input = Input::Held(Held {
                 payload,
@@ -99,7 +100,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// A batch that waits gets what it waits for, if that is to be had.
-    pub(super) fn go_on(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn go_on(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -134,7 +135,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// A whole batch gets its room in the log, as soon as there is some, and is stored.
-    pub(super) fn place(&mut self, token: Token, payload: Payload, bytes: Vec<u8>, at: At) {
+    pub(super) fn place(&mut self, token: Token, payload: Payload, bytes: Vec<u8>, at: Timestamp) {
         if let Some(waits) = self.try_place(token, payload, bytes, at) {
             self.hold(token, waits, at);
         }
@@ -145,7 +146,7 @@ impl<M: Memory> Shard<M> {
         token: Token,
         payload: Payload,
         bytes: Vec<u8>,
-        at: At,
+        at: Timestamp,
     ) -> Option<Waits> {
         let placed = self.node.log().place(payload.header.topic(), payload.len());
         let mut claimed = match placed {
@@ -192,7 +193,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// A batch that came earns its connection credit, if it came in time.
-    pub(super) fn earn(&mut self, token: Token, payload: &Payload, at: At) {
+    pub(super) fn earn(&mut self, token: Token, payload: &Payload, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -238,7 +239,7 @@ impl<M: Memory> Shard<M> {
 
     /// Asks back the room of batches that do not come in time, or that keep what others could use.
     /// `looks_at_time` with the tick only.
-    pub(super) fn recall(&mut self, looks_at_time: bool, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn recall(&mut self, looks_at_time: bool, at: Timestamp, out: &mut Vec<Action<M>>) {
         if !self.node.takes_data() {
             return;
         }

@@ -11,18 +11,17 @@ use embar_wire::control::{
 };
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESSAGE_HEADER_BYTES};
 
-use super::{At, Shard, members, refusal};
+use super::refusals::{Reply, already_streaming, refusal, topic_replaced, unknown_topic};
+use super::{Shard, members};
+use crate::clock::Timestamp;
 use crate::connection::{Cursor, NotSent, Peer};
-use crate::node::{HEAD, Node};
+use crate::node::Node;
 use crate::profile::Counter;
-use crate::topics::{Topic, TopicTable};
-
-/// Either the answer, or why there is none.
-pub(super) type Answer = Result<Control, ErrorReply>;
+use crate::topics::Topic;
 
 impl<M: Memory> Shard<M> {
     /// Answers a request.
-    pub(super) fn answer(&mut self, token: Token, request: Control, at: At) {
+    pub(super) fn answer(&mut self, token: Token, request: Control, at: Timestamp) {
         let answer = match request {
             Control::OpenPublisher(open) => match self.open_publisher(token, &open, at) {
                 // The sequencer answers.
@@ -48,7 +47,7 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    pub(super) fn reply(&mut self, token: Token, message: &Control, at: At) {
+    pub(super) fn reply(&mut self, token: Token, message: &Control, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -70,7 +69,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Requests that change nothing about their connection.
-    fn ask(&mut self, message: Control, at: At) -> Answer {
+    fn ask(&mut self, message: Control, at: Timestamp) -> Reply {
         let node = &*self.node;
         match message {
             Control::Metadata(asked) => Ok(members::metadata(node, asked.topic.as_deref())),
@@ -98,7 +97,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         open: &OpenPublisher,
-        at: At,
+        at: Timestamp,
     ) -> Result<Option<Control>, ErrorReply> {
         if self.draining {
             return Err(refusal(
@@ -143,7 +142,7 @@ impl<M: Memory> Shard<M> {
         })))
     }
 
-    fn subscribe(&mut self, token: Token, subscribe: &Subscribe) -> Answer {
+    fn subscribe(&mut self, token: Token, subscribe: &Subscribe) -> Reply {
         let topic = open_topic(&self.node, &subscribe.topic, subscribe.topic_id)?;
         if topic.is_ordered() {
             // As far as it is known now, so that the latest position is that.
@@ -199,7 +198,7 @@ impl<M: Memory> Shard<M> {
         }))
     }
 
-    fn status(&self, at: At) -> Control {
+    fn status(&self, at: Timestamp) -> Control {
         let node = &*self.node;
         let profile = node.profile.snapshot();
         let counter = |c: Counter| profile.counters[c as usize].1;
@@ -268,27 +267,6 @@ fn largest_message(max_batch_bytes: u32) -> u32 {
     lines - BATCH_HEADER_BYTES as u32 - MESSAGE_HEADER_BYTES as u32
 }
 
-fn already_streaming() -> ErrorReply {
-    let what = "this connection is a stream already: open another one";
-    refusal(ErrorCode::BadFrame, what.into())
-}
-
-fn unknown_topic<M: Memory>(topics: &TopicTable<M>, name: &str) -> ErrorReply {
-    let why = topics.missing(name);
-    let mut error = refusal(why.code(), why.to_string());
-    error.topic = Some(name.into());
-    error
-}
-
-pub(super) fn topic_replaced(name: &str) -> ErrorReply {
-    let mut error = refusal(
-        ErrorCode::TopicReplaced,
-        format!("topic {name} was deleted and created again: open it anew to use the new one"),
-    );
-    error.topic = Some(name.into());
-    error
-}
-
 /// Finds a topic as the table is now, and makes it known to the log. One whose `id` is known, and not
 /// 0, is not to be taken for another one of its name.
 fn open_topic<M: Memory>(node: &Node<M>, name: &str, id: u32) -> Result<Topic, ErrorReply> {
@@ -320,7 +298,7 @@ fn list<M: Memory>(node: &Node<M>, asked: &ListTopics) -> Control {
     })
 }
 
-fn describe<M: Memory>(node: &Node<M>, name: &str) -> Answer {
+fn describe<M: Memory>(node: &Node<M>, name: &str) -> Reply {
     node.refresh_topics();
     let topics = node.topics();
     let topic = topics.by_name(name).cloned();
@@ -343,24 +321,8 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Answer {
     }))
 }
 
-pub(super) fn must_be_head<M: Memory>(node: &Node<M>) -> Result<(), ErrorReply> {
-    if node.is_head() {
-        return Ok(());
-    }
-    let head = node
-        .region
-        .broker_row(HEAD)
-        .found()
-        .and_then(|row| row.address());
-    let place = head.map_or_else(String::new, |a| format!(" at {a}"));
-    Err(refusal(
-        ErrorCode::NotHead,
-        format!("only the head{place} does this: ask it"),
-    ))
-}
-
-fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: At) -> Answer {
-    must_be_head(node)?;
+fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: Timestamp) -> Reply {
+    members::must_be_head(node)?;
     let created = node
         .topics()
         .create(spec, largest_message(node.config.max_batch_bytes), at.wall);
@@ -376,15 +338,15 @@ fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: At) -> Answer {
     }))
 }
 
-fn delete<M: Memory>(node: &Node<M>, name: &str) -> Answer {
-    must_be_head(node)?;
+fn delete<M: Memory>(node: &Node<M>, name: &str) -> Reply {
+    members::must_be_head(node)?;
     let deleted = node.topics().delete(name);
     let topic = deleted.map_err(|e| refusal(e.code(), e.to_string()))?;
     tracing::info!(topic = topic.name, id = topic.id, "topic deleted");
     Ok(Control::TopicDeleted)
 }
 
-fn profile<M: Memory>(node: &Node<M>) -> Answer {
+fn profile<M: Memory>(node: &Node<M>) -> Reply {
     let json = serde_json::to_vec(&node.profile.snapshot());
     let json = json.map_err(|e| refusal(ErrorCode::Internal, e.to_string()))?;
     Ok(Control::ProfileReply(ProfileReply { json }))

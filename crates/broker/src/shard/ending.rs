@@ -8,15 +8,16 @@ use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::time::Now;
 
 use super::aside::LEAST_BYTES_PER_SECOND;
-use super::ingest::NO_ROOM_IN_TIME;
 use super::order::SEQUENCER_PATIENCE;
-use super::{Action, At, STOPPING, Shard, refusal};
+use super::refusals::{NO_ROOM_IN_TIME, STOPPING, refusal};
+use super::{Action, Shard};
+use crate::clock::Timestamp;
 use crate::connection::{Asked, Connection, Held, Input, Peer};
 use crate::profile::Counter;
 
 impl<M: Memory> Shard<M> {
     /// Tells a peer why, and closes once it had time to read that. Nothing of it is stored from then on.
-    pub(super) fn refuse(&mut self, token: Token, error: ErrorReply, at: At) {
+    pub(super) fn refuse(&mut self, token: Token, error: ErrorReply, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -84,7 +85,7 @@ impl<M: Memory> Shard<M> {
 
     /// Ends what has taken too long, lets links send their heartbeats, and tells streams which brokers
     /// came and went. Looks after what the sequencer has not taken for long.
-    pub fn tick(&mut self, at: At) {
+    pub fn tick(&mut self, at: Timestamp) {
         self.ticked = true;
         self.tell_roster(at);
         self.submitted |= self.node.takes_data() && self.node.log().restore_lost(self.lane);
@@ -107,7 +108,7 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    fn look_at_own_deadline(&mut self, token: Token, at: At) {
+    fn look_at_own_deadline(&mut self, token: Token, at: Timestamp) {
         let own = |it| self.own_deadline_of(it);
         let deadline = self.connections.get(&token).and_then(own);
         if deadline.is_none_or(|deadline| deadline > at.now) {
@@ -146,7 +147,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// From now on peers are told to go elsewhere; ends when they did.
-    pub fn drain(&mut self, at: At, out: &mut Vec<Action<M>>) {
+    pub fn drain(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         if std::mem::replace(&mut self.draining, true) {
             return;
         }
@@ -157,7 +158,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Closes whatever is left.
-    pub fn cut(&mut self, at: At, out: &mut Vec<Action<M>>) {
+    pub fn cut(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         let tokens: Vec<Token> = self.connections.keys().copied().collect();
         for token in tokens {
             if let Some(connection) = self.connections.get_mut(&token) {
@@ -167,7 +168,7 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    fn say_goodbye(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+    fn say_goodbye(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };

@@ -10,12 +10,11 @@ use embar_wire::error::DecodeError;
 use embar_wire::frame::FrameId;
 use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES};
 
-use super::{Action, At, Shard, refusal};
+use super::refusals::refusal;
+use super::{Action, Shard};
+use crate::clock::Timestamp;
 use crate::connection::{Input, Peer};
 use crate::profile::Counter;
-
-/// Why a subscriber is cut whose batches were evicted while they were sent.
-pub(super) const OVERTAKEN: &str = "it was evicted";
 
 /// What a link told, in memory of its own.
 enum Told {
@@ -57,12 +56,12 @@ fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeErr
 
 impl<M: Memory> Shard<M> {
     /// Takes in what a connection's link has to tell, and does what it wants.
-    pub(super) fn exchange(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn exchange(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         self.take_in(token, at, out);
         self.act(token, at, out);
     }
 
-    fn take_in(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+    fn take_in(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         loop {
             let Some(connection) = self.connections.get_mut(&token) else {
                 return;
@@ -95,7 +94,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Ends the session of a peer that said goodbye, unless acknowledgements are due to it.
-    pub(super) fn finish_if_done(&mut self, token: Token, at: At) {
+    pub(super) fn finish_if_done(&mut self, token: Token, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -108,7 +107,7 @@ impl<M: Memory> Shard<M> {
         connection.link.finish(at.now);
     }
 
-    fn welcome(&mut self, token: Token, hello: Result<Hello, DecodeError>, at: At) {
+    fn welcome(&mut self, token: Token, hello: Result<Hello, DecodeError>, at: Timestamp) {
         let welcome = Welcome {
             broker_id: self.node.id.into(),
             incarnation: self.node.incarnation,
@@ -154,7 +153,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Does what a connection's link wants.
-    pub(super) fn act(&mut self, token: Token, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn act(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -195,7 +194,12 @@ impl<M: Memory> Shard<M> {
     }
 
     /// One whole control frame.
-    fn handle_request(&mut self, token: Token, request: Result<Control, DecodeError>, at: At) {
+    fn handle_request(
+        &mut self,
+        token: Token,
+        request: Result<Control, DecodeError>,
+        at: Timestamp,
+    ) {
         match request {
             Ok(message) => self.answer(token, message, at),
             Err(error) => self.refuse(token, refusal(error.code(), error.to_string()), at),

@@ -5,8 +5,9 @@ use embar_session::CloseReason;
 use embar_transport::{Body, Token};
 use embar_wire::control::ErrorCode;
 
-use super::exchange::OVERTAKEN;
-use super::{Action, At, Shard, refusal};
+use super::refusals::{OVERTAKEN, refusal};
+use super::{Action, Shard};
+use crate::clock::Timestamp;
 use crate::connection::Peer;
 use crate::log::Read;
 
@@ -16,7 +17,7 @@ const RUN_BYTES: usize = 4 << 20;
 
 impl<M: Memory> Shard<M> {
     /// Sends a subscriber what comes next, or lists it as waiting.
-    pub(super) fn feed(&mut self, token: Token, at: At) {
+    pub(super) fn feed(&mut self, token: Token, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -145,7 +146,7 @@ impl<M: Memory> Shard<M> {
     /// Cuts readers whose unfinished send lies in memory that is to be used
     /// again: half a batch cannot be followed by an error. They learn the first
     /// offset that is kept when they come back.
-    pub(super) fn close_overtaken(&mut self, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn close_overtaken(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         if !self.node.takes_data() {
             return;
         }

@@ -11,7 +11,9 @@ use embar_wire::error::DecodeError;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::message::Messages;
 
-use super::{Action, At, Shard, refusal};
+use super::refusals::{LEAVES, never_stored, refusal};
+use super::{Action, Shard};
+use crate::clock::Timestamp;
 use crate::connection::{Input, Payload, Peer, Room, Session};
 use crate::log::{Admitted, Claimed, NoRoom, Ticket};
 use crate::profile::{Counter, Stage};
@@ -22,7 +24,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         header: Result<BatchHeader, DecodeError>,
-        at: At,
+        at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -57,7 +59,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         header: BatchHeader,
-        at: At,
+        at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -138,7 +140,7 @@ impl<M: Memory> Shard<M> {
         buf: RecvBuf<M>,
         result: &io::Result<usize>,
         ticks: u64,
-        at: At,
+        at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -192,7 +194,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// All bytes are there.
-    fn complete(&mut self, token: Token, payload: Payload, store: Store<M>, at: At) {
+    fn complete(&mut self, token: Token, payload: Payload, store: Store<M>, at: Timestamp) {
         let start = self.meter.start();
         let checked = match &store {
             Store::Log(reservation) => {
@@ -229,7 +231,7 @@ impl<M: Memory> Shard<M> {
         token: Token,
         header: &BatchHeader,
         claimed: Claimed<M>,
-        at: At,
+        at: Timestamp,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
             self.node.log().abandon(claimed);
@@ -310,7 +312,7 @@ impl<M: Memory> Shard<M> {
         Ok(())
     }
 
-    pub(super) fn refuse_batch(&mut self, token: Token, error: ErrorReply, at: At) {
+    pub(super) fn refuse_batch(&mut self, token: Token, error: ErrorReply, at: Timestamp) {
         self.meter.count(Counter::RefusedBatches as usize, 1);
         self.refuse(token, error, at);
     }
@@ -328,7 +330,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// An ack frame covers all batches of a connection and round, if it has room for them.
-    pub(super) fn flush_acks(&mut self, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn flush_acks(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
         let mut tokens = std::mem::take(&mut self.to_flush);
         tokens.retain(|&token| {
             let Some(connection) = self.connections.get_mut(&token) else {
@@ -344,9 +346,6 @@ impl<M: Memory> Shard<M> {
     }
 }
 
-/// What a publisher is told whose batch would be all that keeps a broker from leaving.
-const LEAVES: &str = "this broker leaves the cluster: publish to another";
-
 /// On an ordered topic a connection carries the batches of one producer.
 fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), ErrorReply> {
     match session {
@@ -360,21 +359,3 @@ fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), Erro
         _ => Ok(()),
     }
 }
-
-/// What a publisher is told whose batch has no room and never will.
-pub(super) fn never_stored(why: NoRoom) -> ErrorReply {
-    match why {
-        NoRoom::Damaged => refusal(
-            ErrorCode::Damaged,
-            "the topic's order is damaged, so nothing can be stored behind it: publish to another topic".into(),
-        ),
-        NoRoom::UnknownTopic => refusal(
-            ErrorCode::UnknownTopic,
-            "the topic was deleted: create it again, or publish to another".into(),
-        ),
-        NoRoom::Congested | NoRoom::Full => refusal(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into()),
-    }
-}
-
-/// What a publisher is told that waited for room.
-pub(super) const NO_ROOM_IN_TIME: &str = "the log had no room for this batch in time: publish more slowly, or give the cluster a larger region";

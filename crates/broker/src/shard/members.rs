@@ -10,11 +10,12 @@ use embar_wire::control::{
     RemoveBroker,
 };
 
-use super::control::{Answer, must_be_head};
-use super::{At, Shard, refusal};
+use super::Shard;
+use super::refusals::{Reply, refusal};
+use crate::clock::Timestamp;
 use crate::connection::{Connection, NotSent, Peer};
-use crate::error::no_place;
-use crate::node::{HEAD, Node, Retained, Stays};
+use crate::node::{LeaveRefused, Node, Retained};
+use crate::places::{FreePlace, HEAD, NoPlace};
 
 /// Topics that a refusal names, at most.
 const TOPICS_NAMED: usize = 8;
@@ -22,7 +23,7 @@ const TOPICS_NAMED: usize = 8;
 impl<M: Memory> Shard<M> {
     /// Tells publishers and subscribers which brokers there are and who sequences, if that has changed since they
     /// connected or were told. One whose ring is full is told later.
-    pub(super) fn tell_roster(&mut self, at: At) {
+    pub(super) fn tell_roster(&mut self, at: Timestamp) {
         let roster = self.node.roster();
         let ignorant = |c: &Connection<M>| {
             let is_stream = !matches!(c.peer, Peer::Client);
@@ -52,7 +53,24 @@ impl<M: Memory> Shard<M> {
     }
 }
 
-pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Answer {
+/// Refuses what only the head does, and names its address.
+pub(super) fn must_be_head<M: Memory>(node: &Node<M>) -> Result<(), ErrorReply> {
+    if node.is_head() {
+        return Ok(());
+    }
+    let head = node
+        .region
+        .broker_row(HEAD)
+        .found()
+        .and_then(|row| row.address());
+    let place = head.map_or_else(String::new, |a| format!(" at {a}"));
+    Err(refusal(
+        ErrorCode::NotHead,
+        format!("only the head{place} does this: ask it"),
+    ))
+}
+
+pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Reply {
     if node.takes_data() {
         // A standby knows as much as the head, and a data broker is busy.
         must_be_head(node)?;
@@ -61,13 +79,15 @@ pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Answer {
     let geometry = node.region.geometry();
     let free = if takes_data {
         let free = geometry.data_rows().filter(|row| !node.alive(*row));
-        free.min_by_key(|row| node.place_of(*row))
+        free.min_by_key(|row| FreePlace::of(&node.region, *row))
     } else {
         let mut standbys = geometry.candidates().skip(1);
         standbys.find(|row| !node.alive(*row))
     };
-    let free =
-        free.ok_or_else(|| refusal(ErrorCode::ClusterFull, no_place(geometry, takes_data)))?;
+    let free = free.ok_or_else(|| {
+        let why = NoPlace::in_cluster(geometry, takes_data);
+        refusal(ErrorCode::ClusterFull, why.to_string())
+    })?;
     Ok(Control::Joined(Joined {
         broker_id: free.into(),
         region_dir: node.region_dir().to_string_lossy().into_owned(),
@@ -76,7 +96,7 @@ pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Answer {
 }
 
 /// Lets this broker leave, once nothing new is taken that only it would have.
-pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Answer {
+pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Reply {
     let refused = |what: String| Err(refusal(ErrorCode::InvalidArgument, what));
     if asked.broker != u32::from(node.id) {
         let (here, there) = (node.id, asked.broker);
@@ -96,8 +116,8 @@ pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Answer 
             tracing::info!(id = node.id, force = asked.force, "leaves the cluster");
             Ok(Control::Done)
         }
-        Err(Stays::Retains(retained)) => Err(retains(node.id, &retained)),
-        Err(Stays::Last) => refused(format!(
+        Err(LeaveRefused::Retains(retained)) => Err(retains(node.id, &retained)),
+        Err(LeaveRefused::Last) => refused(format!(
             "broker {id} is the last one that takes data, or the others are just leaving, too: add another first (`embar broker --follower HEAD`), or force it to leave (`embar drain {id} --force`)",
             id = node.id
         )),

@@ -10,8 +10,9 @@ use embar_wire::control::{
     SessionHeld, SessionOpened,
 };
 
-use super::control::topic_replaced;
-use super::{Action, At, Shard, refusal};
+use super::refusals::{refusal, topic_replaced};
+use super::{Action, Shard};
+use crate::clock::Timestamp;
 use crate::connection::{Asked, Peer, Session};
 use crate::log::{Answer, NoRoom, Settled, Ticket};
 use crate::peers::PeerId;
@@ -26,7 +27,7 @@ const NO_ANSWER: &str = "no sequencer has answered: start the head again, or a s
 impl<M: Memory> Shard<M> {
     /// Takes in what was ordered, and answers whoever is to be told. True when there was something, or
     /// may be more.
-    pub(super) fn poll_order(&mut self, at: At, out: &mut Vec<Action<M>>) -> bool {
+    pub(super) fn poll_order(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
         if !self.node.takes_data() {
             return false;
         }
@@ -64,7 +65,7 @@ impl<M: Memory> Shard<M> {
             && (self.waiting.for_order() || self.node.log().waits_for_order(self.lane))
     }
 
-    fn settled(&mut self, settled: &Settled, at: At) {
+    fn settled(&mut self, settled: &Settled, at: Timestamp) {
         let token = Token::from_bits(settled.ticket.connection);
         let status = match settled.answer {
             Answer::Refused(code, _) => Some(self.reason(token, code)),
@@ -138,7 +139,7 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    fn session_opened(&mut self, token: Token, opened: &SessionOpened, at: At) {
+    fn session_opened(&mut self, token: Token, opened: &SessionOpened, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -200,7 +201,7 @@ impl<M: Memory> Shard<M> {
         self.finish_if_done(token, at);
     }
 
-    pub(super) fn session_refused(&mut self, token: Token, code: ErrorCode, at: At) {
+    pub(super) fn session_refused(&mut self, token: Token, code: ErrorCode, at: Timestamp) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.asked = None;
         }
@@ -231,7 +232,7 @@ impl<M: Memory> Shard<M> {
         open: &OpenPublisher,
         topic: &Topic,
         max_message_bytes: u32,
-        at: At,
+        at: Timestamp,
     ) -> Result<(), ErrorReply> {
         if open.acks != 1 {
             let what = "order 2 and 5 need acks 1: what got lost without anybody knowing would stop all that follows";
@@ -273,7 +274,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         open: &OpenSession,
-        at: At,
+        at: Timestamp,
     ) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
         let operation = Operation::Renew {
@@ -286,7 +287,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Asks the sequencer to forget a publisher's session.
-    pub(super) fn close_session(&mut self, token: Token, at: At) -> Result<(), ErrorReply> {
+    pub(super) fn close_session(&mut self, token: Token, at: Timestamp) -> Result<(), ErrorReply> {
         let (topic, session) = self.session_of(token)?;
         let operation = Operation::Close {
             session: session.slot,
@@ -335,7 +336,7 @@ impl<M: Memory> Shard<M> {
         topic: u32,
         request: &Request,
         asked: Asked,
-        at: At,
+        at: Timestamp,
     ) -> Result<(), ErrorReply> {
         let ticket = Ticket {
             lane: self.lane,

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use embar_fabric::memory::Memory;
 use embar_transport::Token;
 
-use super::{Action, At, Shard};
+use super::{Action, Shard};
+use crate::clock::Timestamp;
 use crate::connection::Input;
 use crate::log::Freed;
 use crate::profile::Counter;
@@ -43,7 +44,7 @@ enum Tried {
 
 impl<M: Memory> Shard<M> {
     /// A connection waits for room.
-    pub(super) fn pause(&mut self, token: Token, at: At) {
+    pub(super) fn pause(&mut self, token: Token, at: Timestamp) {
         let Some(connection) = self.connections.get_mut(&token) else {
             return;
         };
@@ -57,7 +58,7 @@ impl<M: Memory> Shard<M> {
 
     /// Tries again for publishers that found no room, if there may be some; with the tick for all of
     /// them.
-    pub(super) fn retry_paused(&mut self, ticked: bool, at: At, out: &mut Vec<Action<M>>) {
+    pub(super) fn retry_paused(&mut self, ticked: bool, at: Timestamp, out: &mut Vec<Action<M>>) {
         let count = |paused: &Paused| paused.held.len() + paused.waiting.len();
         if count(&self.paused) > 0 {
             let freed = Some(self.node.log().freed());
@@ -73,7 +74,7 @@ impl<M: Memory> Shard<M> {
         self.node.paused_changed(&mut self.paused.told, now);
     }
 
-    fn retry_held(&mut self, all: bool, at: At, out: &mut Vec<Action<M>>) -> Tried {
+    fn retry_held(&mut self, all: bool, at: Timestamp, out: &mut Vec<Action<M>>) -> Tried {
         let mut vain = 0;
         for _ in 0..self.paused.held.len() {
             let Some(token) = self.paused.held.pop_front() else {
@@ -93,7 +94,7 @@ impl<M: Memory> Shard<M> {
         Tried::All
     }
 
-    fn retry_waiting(&mut self, all: bool, at: At, out: &mut Vec<Action<M>>) -> Tried {
+    fn retry_waiting(&mut self, all: bool, at: Timestamp, out: &mut Vec<Action<M>>) -> Tried {
         let mut vain = 0;
         for _ in 0..self.paused.waiting.len() {
             let Some(token) = self.paused.waiting.pop_front() else {

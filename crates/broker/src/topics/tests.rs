@@ -6,7 +6,7 @@ use embar_fabric::layout::TableId;
 use embar_fabric::{Device, Geometry, Layout, Simulated};
 
 use super::*;
-use crate::tiny;
+use crate::test_region;
 
 type Table = TopicTable<Simulated>;
 
@@ -20,7 +20,7 @@ impl World {
     fn new() -> Self {
         let geometry = Geometry {
             topics: 4,
-            ..tiny::geometry()
+            ..test_region::geometry()
         };
         let layout = Layout::new(&geometry);
         let world = Self {

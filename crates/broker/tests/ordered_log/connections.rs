@@ -1,14 +1,15 @@
 //! Who is let in, whoever else comes.
 
 use embar_broker::BrokerConfig;
-use embar_broker::shard::{Action, At, Shard};
+use embar_broker::clock::Timestamp;
+use embar_broker::shard::{Action, Shard};
 use embar_fabric::Simulated;
 use embar_transport::Token;
 use embar_wire::time::{Now, WallNs};
 
 use super::world::World;
 
-const AT: At = At {
+const AT: Timestamp = Timestamp {
     now: Now(1),
     wall: WallNs(1),
 };

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
 use embar_broker::profile::Stage;
-use embar_broker::shard::{Action, At, Shard};
+use embar_broker::shard::{Action, Shard};
 use embar_fabric::Simulated;
 use embar_transport::{RecvBuf, Token};
 use embar_wire::control::{Control, OpenPublisher, Secret, encode};
@@ -39,8 +40,8 @@ impl Crowd {
         }
     }
 
-    fn at(&self) -> At {
-        At {
+    fn at(&self) -> Timestamp {
+        Timestamp {
             now: self.now,
             wall: WallNs(1),
         }

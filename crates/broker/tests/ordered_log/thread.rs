@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
-use embar_broker::shard::{Action, At, Shard};
+use embar_broker::shard::{Action, Shard};
 use embar_fabric::Simulated;
 use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{RecvBuf, SendBuf, Token};
@@ -13,7 +14,7 @@ use embar_wire::frame::{FrameHeader, LogProtocol};
 use embar_wire::time::{Now, WallNs};
 
 const PEER: Token = Token::new(1, 1);
-const START: At = At {
+const START: Timestamp = Timestamp {
     now: Now(1),
     wall: WallNs(1),
 };
@@ -21,7 +22,7 @@ const START: At = At {
 /// See the module.
 pub struct Thread {
     shard: Shard<Simulated>,
-    at: At,
+    at: Timestamp,
     /// What the peer sent, and was not received.
     inbox: Vec<u8>,
     receiving: Option<RecvBuf<Simulated>>,

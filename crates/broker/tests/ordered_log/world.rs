@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use embar_broker::BrokerConfig;
+use embar_broker::broker_row::BrokerRowPublisher;
 use embar_broker::log::is_intact;
 use embar_broker::log::{
     Admitted, Answer, Claimed, Log, NoRoom, Read, Rejoin, Sender, Settled, Ticket, Watermarks,
 };
 use embar_broker::node::Node;
 use embar_broker::peers::PeerId;
-use embar_broker::presence::Presence;
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::records::{Record, Window};
@@ -263,14 +263,14 @@ impl World {
     ) -> Arc<Node<Simulated>> {
         let (region, claim, mut log) = self.log(row, &Power::default(), sequencer).0;
         log.open_topic(topic);
-        let presence = Presence::begin(&region, &claim, BrokerRow::default());
+        let row = BrokerRowPublisher::start(&region, &claim, BrokerRow::default());
         let table = TopicTable::attach(&region, None);
         Arc::new(Node::new(
             config,
             &claim,
             region,
             Box::new(|_| true),
-            presence,
+            row,
             table,
             Some(log),
         ))

@@ -1,8 +1,9 @@
 //! Brokers that leave for good, and those that end because they were overtaken.
 
-use embar_broker::departure::Leaving;
+use embar_broker::clock::Timestamp;
+use embar_broker::drain::DrainStep;
 use embar_broker::heartbeat::Beat;
-use embar_broker::shard::{Action, At};
+use embar_broker::shard::Action;
 use embar_broker::topics::Topic;
 use embar_fabric::records::BrokerState;
 use embar_fabric::{Outage, Simulated};
@@ -32,7 +33,7 @@ pub(super) fn ask(row: u16, broker: &mut Broker) -> Check {
 pub(super) fn beat(
     row: u16,
     broker: &mut Broker,
-    at: At,
+    at: Timestamp,
     actions: &mut Vec<Action<Simulated>>,
 ) -> Check {
     let is_alone = broker.is_alone();
@@ -47,13 +48,13 @@ pub(super) fn beat(
         }
     };
     match leaving {
-        Leaving::No | Leaving::GoesOn => {}
-        Leaving::Begins => {
+        DrainStep::None | DrainStep::Wait => {}
+        DrainStep::Begin => {
             for thread in &mut broker.threads {
                 thread.shard.drain(at, actions);
             }
         }
-        Leaving::Ends => {
+        DrainStep::Finish => {
             for thread in &mut broker.threads {
                 thread.shard.cut(at, actions);
             }

@@ -1,6 +1,6 @@
 //! What goes wrong, by chance.
 
-use embar_broker::node::HEAD;
+use embar_broker::places::HEAD;
 use embar_wire::time::Now;
 
 use super::World;

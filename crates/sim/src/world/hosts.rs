@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use embar_broker::node::HEAD;
+use embar_broker::places::HEAD;
 use embar_fabric::{Outage, Power};
 
 use super::looks::claims;

@@ -1,6 +1,6 @@
 //! Topics that are deleted while they are used, and those that come in their place.
 
-use embar_broker::shard::At;
+use embar_broker::clock::Timestamp;
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::interrupt_after;
 use embar_wire::control::CreateTopic;
@@ -10,7 +10,7 @@ use super::{World, with};
 use crate::host::Broker;
 
 /// Does what the head was asked to do.
-pub(super) fn replace(row: u16, head: &mut Broker, at: At) {
+pub(super) fn replace(row: u16, head: &mut Broker, at: Timestamp) {
     let Some((old, name)) = head.asked_to_replace.take() else {
         return;
     };

@@ -1,7 +1,8 @@
 //! What a host does in one turn, and what others do in the middle of it.
 
 use embar_broker::candidacy::{Outcome, Turn};
-use embar_broker::shard::{Action, At, Shard, TICK};
+use embar_broker::clock::Timestamp;
+use embar_broker::shard::{Action, Shard, TICK};
 use embar_fabric::layout::TableId;
 use embar_fabric::{Simulated, interrupt_after};
 use embar_order::{Figures, Sequencer, Step};
@@ -190,7 +191,7 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
 fn hears(
     shard: &mut Shard<Simulated>,
     event: FarEvent,
-    at: At,
+    at: Timestamp,
     actions: &mut Vec<Action<Simulated>>,
 ) {
     match event {

@@ -8,7 +8,7 @@ use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
 use super::super::{Claimed, Log, NoRoom, Watermarks};
-use crate::tiny;
+use crate::test_region;
 use crate::topics::Topic;
 
 const UNITS: u32 = 16;
@@ -30,9 +30,9 @@ impl World {
             topics: 32,
             index_pages: 64,
             blog_bytes: u64::from(UNITS) * UNIT_BYTES,
-            ..tiny::geometry()
+            ..test_region::geometry()
         };
-        let region = tiny::region(&geometry);
+        let region = test_region::region(&geometry);
         let marks = Watermarks {
             high_bytes: geometry.blog_bytes,
             low_bytes: geometry.blog_bytes,

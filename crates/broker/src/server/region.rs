@@ -1,4 +1,4 @@
-//! The region and the row of a broker: the head makes or takes over a region, the others join it.
+//! How a broker comes by its region and its row: the head creates a region or takes one over, the others join it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,75 +9,85 @@ use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::{Probe, Region};
 
-use super::{Entry, Progress, RegionSpec, join};
+use super::join;
+use super::progress::Progress;
+use super::role::{Entry, RegionSpec};
+use super::start_error::StartError;
 use crate::config::BrokerConfig;
-use crate::error::{StartError, no_place};
-use crate::node::HEAD;
+use crate::places::{HEAD, NoPlace, check_row, rows_to_join};
 
 /// What every region's directory holds.
 const CONTROL_FILE: &str = "control";
 
 /// The head's part: a region in `dir`, new or taken over.
-pub(super) fn lead(
+pub(super) fn open_as_head(
     dir: &Path,
     spec: RegionSpec,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(Region<Mapped>, Claim), StartError> {
-    let RegionSpec {
-        bytes,
-        data_brokers,
-        standbys,
-        spares,
-        topics,
-        sessions,
-        ..
-    } = spec;
-    let mut geometry = Geometry::for_cluster(bytes, data_brokers, standbys, spares, topics)?;
-    geometry.sessions = sessions.map_or(geometry.sessions, |most| most.min(geometry.sessions));
+    let geometry = geometry_of(&spec)?;
     let region = match Region::probe(dir) {
         Probe::Stale { .. } if !spec.fresh => {
             tracing::info!(dir = %dir.display(), "taking over the region of a cluster that is gone");
-            take(dir, &geometry, spec.coherence)?
+            take_over(dir, &geometry, spec.coherence)?
         }
         // Others of the cluster live: only its head is gone.
         Probe::InUse { rows } if !spec.fresh && lack_a_head(&rows) => {
             tracing::info!(dir = %dir.display(), "going on as the head of a cluster that lost its own");
-            take(dir, &geometry, spec.coherence)?
+            take_over(dir, &geometry, spec.coherence)?
         }
         Probe::Stale { .. } => {
             tracing::info!(dir = %dir.display(), "discarding the region of a cluster that is gone");
-            Region::discard(dir)?;
-            create(dir, &geometry, spec.coherence, progress)?
+            recreate(dir, &geometry, spec.coherence, progress)?
         }
-        // Creating says best what is in the way, if anything is.
+        // Creating reports best what is in the way, if anything is.
         Probe::Absent => create(dir, &geometry, spec.coherence, progress)?,
         Probe::InUse { rows } => {
-            return Err(RegionError::InUse {
-                dir: dir.to_owned(),
-                rows,
-            }
-            .into());
+            let dir = dir.to_owned();
+            return Err(RegionError::InUse { dir, rows }.into());
         }
-        // Somebody else's files: creating refuses them by name.
+        // The files of another program: creating refuses them by name.
         Probe::Damaged(_) if !dir.join(CONTROL_FILE).exists() => {
             create(dir, &geometry, spec.coherence, progress)?
         }
         Probe::Unfinished => {
             tracing::warn!(dir = %dir.display(), "the creation of this region was interrupted: it is made anew");
-            Region::discard(dir)?;
-            create(dir, &geometry, spec.coherence, progress)?
+            recreate(dir, &geometry, spec.coherence, progress)?
         }
         Probe::Damaged(_) | Probe::OtherVersion { .. } if spec.fresh => {
-            Region::discard(dir)?;
-            create(dir, &geometry, spec.coherence, progress)?
+            recreate(dir, &geometry, spec.coherence, progress)?
         }
-        // Opening says best what is wrong with it.
+        // Opening reports best what is wrong with it.
         Probe::Damaged(_) | Probe::OtherVersion { .. } | Probe::Denied => {
             Region::open(dir, spec.coherence)?
         }
     };
     let claim = region.claim(HEAD)?;
     Ok((region, claim))
+}
+
+fn geometry_of(spec: &RegionSpec) -> Result<Geometry, StartError> {
+    let mut geometry = Geometry::for_cluster(
+        spec.bytes,
+        spec.data_brokers,
+        spec.standbys,
+        spec.spares,
+        spec.topics,
+    )?;
+    if let Some(most) = spec.sessions {
+        geometry.sessions = most.min(geometry.sessions);
+    }
+    Ok(geometry)
+}
+
+fn recreate(
+    dir: &Path,
+    geometry: &Geometry,
+    coherence: Coherence,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Region<Mapped>, StartError> {
+    Region::discard(dir)?;
+    create(dir, geometry, coherence, progress)
 }
 
 fn create(
@@ -95,13 +105,18 @@ fn create(
     )?)
 }
 
-/// Whether rows are held, but not the head's. None at all are while the region is being created.
+/// Whether live processes hold rows, but none holds the head's. While a region is being created, no row is
+/// held at all.
 fn lack_a_head(rows: &[(u16, u32)]) -> bool {
     !rows.is_empty() && rows.iter().all(|(row, _)| *row != HEAD)
 }
 
 /// A region that is there, if it has the shape that is wanted.
-fn take(dir: &Path, wanted: &Geometry, coherence: Coherence) -> Result<Region<Mapped>, StartError> {
+fn take_over(
+    dir: &Path,
+    wanted: &Geometry,
+    coherence: Coherence,
+) -> Result<Region<Mapped>, StartError> {
     let region = Region::open(dir, coherence)?;
     let found = region.geometry();
     if found == wanted {
@@ -117,26 +132,26 @@ fn take(dir: &Path, wanted: &Geometry, coherence: Coherence) -> Result<Region<Ma
     })
 }
 
-/// The part of one that joins: a row of the region whose owner, if it ever had one, is dead.
-pub(super) fn follow(
+/// The part of a broker that joins: a row of the region whose owner, if it ever had one, is dead.
+pub(super) fn join_region(
     entry: Entry,
     takes_data: bool,
     coherence: Coherence,
     config: &BrokerConfig,
 ) -> Result<(Region<Mapped>, Claim), StartError> {
     match entry {
-        Entry::Head { address, id } => ask_head(address, id, takes_data, coherence, config),
+        Entry::Head { address, id } => join_by_head(address, id, takes_data, coherence, config),
         Entry::Region { dir, id } => {
             let region = Region::open(&dir, coherence)?;
-            check_row(region.geometry(), id, takes_data).map_err(StartError::Config)?;
+            check_row(region.geometry(), id, takes_data)?;
             let claim = region.claim(id)?;
             Ok((region, claim))
         }
     }
 }
 
-/// The region is the one that the head names.
-fn ask_head(
+/// As [`join_region`], in the region that the head names.
+fn join_by_head(
     head: SocketAddr,
     id: Option<u16>,
     takes_data: bool,
@@ -144,47 +159,30 @@ fn ask_head(
     config: &BrokerConfig,
 ) -> Result<(Region<Mapped>, Claim), StartError> {
     let fail = |why: String| StartError::Join { head, why };
-    let invitation = join::ask(head, config.listen, takes_data)?;
-    let region = Region::open(&invitation.dir, coherence)?;
-    if u64::from(region.nonce()) != invitation.nonce {
-        let dir = invitation.dir.display();
+    let offered = join::request_place(head, config.listen, takes_data)?;
+    let region = Region::open(&offered.dir, coherence)?;
+    if u64::from(region.nonce()) != offered.nonce {
+        let dir = offered.dir.display();
         return Err(fail(format!(
             "{dir} holds another region than the head's: both must see the same memory"
         )));
     }
     if let Some(id) = id {
-        check_row(region.geometry(), id, takes_data).map_err(fail)?;
+        check_row(region.geometry(), id, takes_data).map_err(|why| fail(why.to_string()))?;
         let claim = region.claim(id)?;
         return Ok((region, claim));
     }
-    // The head's guess first; another broker may have come in between.
+    // What the head offers first; another broker may have come in between.
     let rows = rows_to_join(region.geometry(), takes_data);
-    let guess = rows.iter().filter(|row| **row == invitation.row);
-    let others = rows.iter().filter(|row| **row != invitation.row);
-    for row in guess.chain(others) {
+    let first = rows.iter().filter(|row| **row == offered.row);
+    let others = rows.iter().filter(|row| **row != offered.row);
+    for row in first.chain(others) {
         match region.claim(*row) {
             Ok(claim) => return Ok((region, claim)),
             Err(RegionError::InUse { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(fail(no_place(region.geometry(), takes_data)))
-}
-
-/// Which rows one that joins may take, in order.
-fn rows_to_join(geometry: &Geometry, takes_data: bool) -> Vec<u16> {
-    let rows = 0..geometry.brokers;
-    rows.filter(|row| *row != HEAD && geometry.takes_data(*row) == takes_data)
-        .collect()
-}
-
-fn check_row(geometry: &Geometry, id: u16, takes_data: bool) -> Result<(), String> {
-    let rows = rows_to_join(geometry, takes_data);
-    if rows.contains(&id) {
-        return Ok(());
-    }
-    Err(match (rows.first(), rows.last()) {
-        (Some(first), Some(last)) => format!("broker id {id} is not one of {first} to {last}"),
-        _ => "the cluster has no such place: start it with --standbys".into(),
-    })
+    let why = NoPlace::in_cluster(region.geometry(), takes_data);
+    Err(fail(why.to_string()))
 }

@@ -1,4 +1,4 @@
-//! The network threads of a broker from outside: how they end.
+//! The network threads of a broker from outside: how they start and how they end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -6,29 +6,37 @@ use std::time::{Duration, Instant};
 
 use embar_transport::Waker;
 
-use super::{StopWord, stop};
+use super::network_thread::{self, ThreadSpec};
+use super::start_error::StartError;
+use super::stop::{Stop, StopSignal};
 
-/// How often threads that drain are looked at.
+/// How often [`NetworkThreads::drain`] looks whether the threads have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// See the module.
-pub(super) struct Threads {
-    stop: Arc<StopWord>,
+/// All network threads of one broker.
+pub(super) struct NetworkThreads {
+    stop: Arc<StopSignal>,
     wakers: Vec<Waker>,
-    /// Those that nobody has joined.
+    /// Those that are not joined yet.
     running: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Threads {
-    pub fn new(stop: Arc<StopWord>, wakers: Vec<Waker>, running: Vec<JoinHandle<()>>) -> Self {
-        Self {
-            stop,
+impl NetworkThreads {
+    /// Starts a thread for each spec. They stop by this signal.
+    pub fn start(
+        specs: impl Iterator<Item = ThreadSpec>,
+        stop: &Arc<StopSignal>,
+    ) -> Result<Self, StartError> {
+        let started: Result<Vec<_>, _> = specs.map(network_thread::start).collect();
+        let (wakers, running) = network_thread::introduce(started?);
+        Ok(Self {
+            stop: Arc::clone(stop),
             wakers,
             running: Mutex::new(running),
-        }
+        })
     }
 
-    /// Tells peers to go elsewhere, waits for them at most `grace`, and ends. True when all of them
+    /// Asks peers to go to other brokers, waits for them at most `grace`, and ends. True when all of them
     /// went by themselves.
     pub fn drain(&self, grace: Duration) -> bool {
         self.begin_to_drain();
@@ -41,9 +49,9 @@ impl Threads {
         drained
     }
 
-    /// Tells peers to go elsewhere.
+    /// Asks peers to go to other brokers.
     pub fn begin_to_drain(&self) {
-        self.say(stop::DRAIN);
+        self.request(Stop::Drain);
     }
 
     /// Whether all peers went, and all threads with them.
@@ -53,15 +61,15 @@ impl Threads {
 
     /// Cuts what is left, and waits for the threads.
     pub fn cut(&self) {
-        self.say(stop::CUT);
-        // Not waited for under the lock: others look whether they have ended.
+        self.request(Stop::Cut);
+        // Joined without the lock, as others ask meanwhile whether they have ended.
         let threads = std::mem::take(&mut *self.running());
         // A thread that panicked has said so on stderr.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 
-    fn say(&self, word: u8) {
-        self.stop.say(word);
+    fn request(&self, stop: Stop) {
+        self.stop.request(stop);
         self.wakers.iter().for_each(Waker::wake);
     }
 

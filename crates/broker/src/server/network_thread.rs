@@ -1,5 +1,4 @@
-//! One network thread: carries events from its reactor to its shard, and the
-//! shard's actions back.
+//! One network thread: carries events from its reactor to its shard, and the shard's actions back.
 
 use std::io;
 use std::net::TcpListener;
@@ -13,74 +12,74 @@ use embar_transport::socket::SocketOptions;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Stream, Token, Waker};
 use embar_wire::time::Now;
 
-use super::bells::{Bed, Order};
-use super::{StopWord, stop};
-use crate::clock::Clock;
+use super::start_error::StartError;
+use super::stop::{Stop, StopSignal};
+use super::wakeups::{Parker, SequencerWakeups};
+use crate::clock::{Clock, Timestamp};
 use crate::node::Node;
 use crate::profile::Counter;
-use crate::shard::{Action, At, Shard, TICK};
+use crate::shard::{Action, Shard, TICK};
 
 /// What a network thread is made of.
-pub(super) struct Plan {
-    pub number: usize,
-    pub shard: Shard<Mapped>,
-    /// The first thread accepts for all.
+pub(super) struct ThreadSpec {
+    /// Its number among the threads of its broker, and its lane.
+    pub number: u16,
+    pub node: Arc<Node<Mapped>>,
+    /// Of the thread that accepts.
     pub listener: Option<TcpListener>,
     pub options: SocketOptions,
-    /// Of a broker that takes data.
-    pub bed: Option<Bed>,
-    pub node: Arc<Node<Mapped>>,
-    pub stop: Arc<StopWord>,
+    pub stop: Arc<StopSignal>,
     pub clock: Clock,
 }
 
 /// The threads of this broker, each with its inbox for accepted connections.
 #[derive(Clone)]
-struct Peers {
+struct Siblings {
     inboxes: Vec<Sender<Stream>>,
     wakers: Vec<Waker>,
 }
 
-/// A thread that waits to be told of its peers.
+/// A thread that has its reactor and waits for its siblings.
 pub(super) struct Started {
     inbox: Sender<Stream>,
     waker: Waker,
-    peers: Sender<Peers>,
+    siblings: Sender<Siblings>,
     thread: JoinHandle<()>,
 }
 
-/// Starts a thread up to the point where it has a reactor: those belong to
-/// the thread that makes them.
-pub(super) fn start(plan: Plan, name: String) -> io::Result<Started> {
+/// Starts a thread up to the point where it has a reactor, which belongs to the thread that makes it.
+pub(super) fn start(spec: ThreadSpec) -> Result<Started, StartError> {
+    let node = &spec.node;
+    let parker = match node.takes_data() {
+        true => Some(Parker::new(&node.region, node.id, spec.number)?),
+        false => None,
+    };
+    let shard = Shard::new(Arc::clone(node), spec.number)?;
+    let name = format!("embar-net-{}-{}", node.id, spec.number);
     let (inbox, accepted) = mpsc::channel();
-    let (peers, known) = mpsc::channel();
+    let (siblings, introduced) = mpsc::channel();
     let (ready, result) = mpsc::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        let opened = Epoll::with_options(plan.options.clone()).and_then(|mut reactor| {
-            let listen = |l| Reactor::<Mapped>::listen(&mut reactor, l);
-            let listener = plan.listener.map(listen).transpose()?;
-            let order = plan
-                .bed
-                .map(|bed| Order::attach(bed, plan.node, &mut reactor));
-            Ok((reactor, listener, order.transpose()?))
-        });
-        let (reactor, listener, order) = match opened {
-            Ok(opened) => opened,
-            Err(error) => return drop(ready.send(Err(error))),
-        };
+        let (reactor, listener, wakeups) =
+            match open(spec.options, spec.listener, parker, spec.node) {
+                Ok(opened) => opened,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
         drop(ready.send(Ok(Reactor::<Mapped>::waker(&reactor))));
-        let Ok(peers) = known.recv() else { return };
-        let _watch = plan.stop.watch();
+        let Ok(siblings) = introduced.recv() else {
+            return;
+        };
+        let _guard = spec.stop.guard();
         let mut thread = NetworkThread {
-            number: plan.number,
+            number: spec.number.into(),
             reactor,
-            shard: plan.shard,
+            shard,
             inbox: accepted,
-            peers,
-            order,
-            stop: plan.stop,
-            clock: plan.clock,
-            next_peer: 0,
+            siblings,
+            wakeups,
+            stop: spec.stop,
+            clock: spec.clock,
+            next_sibling: 0,
             next_tick: Now(0),
             listener,
             counted: IoCounters::default(),
@@ -94,45 +93,65 @@ pub(super) fn start(plan: Plan, name: String) -> io::Result<Started> {
     Ok(Started {
         inbox,
         waker,
-        peers,
+        siblings,
         thread,
     })
 }
 
+/// What a thread opens for itself: its reactor, which listens and is woken by the sequencer.
+type Opened = (Epoll, Option<Token>, Option<SequencerWakeups>);
+
+fn open(
+    options: SocketOptions,
+    listener: Option<TcpListener>,
+    parker: Option<Parker>,
+    node: Arc<Node<Mapped>>,
+) -> io::Result<Opened> {
+    let mut reactor = Epoll::with_options(options)?;
+    let listen = |listener| Reactor::<Mapped>::listen(&mut reactor, listener);
+    let listener = listener.map(listen).transpose()?;
+    let attach = |parker| SequencerWakeups::attach(parker, node, &mut reactor);
+    let wakeups = parker.map(attach).transpose()?;
+    Ok((reactor, listener, wakeups))
+}
+
 /// Lets the threads run, each knowing all others.
 pub(super) fn introduce(started: Vec<Started>) -> (Vec<Waker>, Vec<JoinHandle<()>>) {
-    let peers = Peers {
+    let siblings = Siblings {
         inboxes: started.iter().map(|s| s.inbox.clone()).collect(),
         wakers: started.iter().map(|s| s.waker.clone()).collect(),
     };
     let threads = started.into_iter().map(|s| {
         // A thread that ended already is noticed when it is joined.
-        drop(s.peers.send(peers.clone()));
+        drop(s.siblings.send(siblings.clone()));
         s.thread
     });
     let threads = threads.collect();
-    (peers.wakers, threads)
+    (siblings.wakers, threads)
 }
 
-/// See the module.
+/// A network thread while it runs.
 struct NetworkThread {
     number: usize,
     reactor: Epoll,
     shard: Shard<Mapped>,
     inbox: Receiver<Stream>,
-    peers: Peers,
-    order: Option<Order>,
-    stop: Arc<StopWord>,
+    siblings: Siblings,
+    /// Of a broker that takes data.
+    wakeups: Option<SequencerWakeups>,
+    stop: Arc<StopSignal>,
     clock: Clock,
-    next_peer: usize,
+    /// Which thread gets the connection that is accepted next.
+    next_sibling: usize,
     next_tick: Now,
     listener: Option<Token>,
+    /// What the reactor had counted when the meter last took it over.
     counted: IoCounters,
     draining: bool,
 }
 
 impl NetworkThread {
-    /// Runs until told to stop.
+    /// Runs until the stop signal ends it.
     pub fn run(&mut self) {
         let (mut completions, mut actions) = (Vec::new(), Vec::new());
         loop {
@@ -140,7 +159,7 @@ impl NetworkThread {
                 tracing::error!(thread = self.number, "the network thread stops: {error}");
                 return;
             }
-            let at = self.clock.at();
+            let at = self.clock.read();
             for completion in completions.drain(..) {
                 self.handle(completion, at, &mut actions);
             }
@@ -155,14 +174,14 @@ impl NetworkThread {
             self.carry_out(&mut actions);
             self.count();
             match self.stop.get() {
-                stop::RUN => {}
-                stop::DRAIN => {
+                Stop::Run => {}
+                Stop::Drain => {
                     self.drain(at, &mut actions);
                     if self.shard.is_empty() {
                         return;
                     }
                 }
-                _ => {
+                Stop::Cut => {
                     self.cut(at, &mut actions);
                     return;
                 }
@@ -170,30 +189,33 @@ impl NetworkThread {
         }
     }
 
-    /// Waits for events, and, while anything waits for the sequencer, for its bell.
+    /// Waits for events, and, while a connection waits for the sequencer, for its wake-up.
     fn wait(
         &mut self,
         completions: &mut Vec<Completion<Mapped>>,
         actions: &mut Vec<Action<Mapped>>,
     ) -> io::Result<()> {
-        let order = self.order.as_ref().filter(|_| self.shard.waits_for_order());
-        let Some(order) = order else {
+        let wakeups = self
+            .wakeups
+            .as_ref()
+            .filter(|_| self.shard.waits_for_order());
+        let Some(wakeups) = wakeups else {
             let timeout = (!self.shard.is_empty()).then_some(TICK);
             return self.reactor.poll(timeout, completions);
         };
-        order.says_asleep(true);
-        // The last look: whoever makes news after it sees that this thread sleeps.
-        let news = self.shard.settle(self.clock.at(), actions);
+        wakeups.set_asleep(true);
+        // The last look: a sequencer that stores something after it sees that this thread sleeps.
+        let news = self.shard.settle(self.clock.read(), actions);
         let timeout = if news { Duration::ZERO } else { TICK };
         self.carry_out(actions);
         let polled = self.reactor.poll(Some(timeout), completions);
-        if let Some(order) = &self.order {
-            order.says_asleep(false);
+        if let Some(wakeups) = &self.wakeups {
+            wakeups.set_asleep(false);
         }
         polled
     }
 
-    fn handle(&mut self, completion: Completion, at: At, actions: &mut Vec<Action<Mapped>>) {
+    fn handle(&mut self, completion: Completion, at: Timestamp, actions: &mut Vec<Action<Mapped>>) {
         match completion {
             Completion::Received {
                 token,
@@ -217,17 +239,17 @@ impl NetworkThread {
     }
 
     /// Connections are dealt out in turn.
-    fn accepted(&mut self, stream: Stream, at: At, actions: &mut Vec<Action<Mapped>>) {
-        let target = self.next_peer % self.peers.inboxes.len();
-        self.next_peer += 1;
+    fn accepted(&mut self, stream: Stream, at: Timestamp, actions: &mut Vec<Action<Mapped>>) {
+        let target = self.next_sibling % self.siblings.inboxes.len();
+        self.next_sibling += 1;
         if target == self.number {
             self.admit(stream, at, actions);
-        } else if self.peers.inboxes[target].send(stream).is_ok() {
-            self.peers.wakers[target].wake();
+        } else if self.siblings.inboxes[target].send(stream).is_ok() {
+            self.siblings.wakers[target].wake();
         }
     }
 
-    fn admit(&mut self, stream: Stream, at: At, actions: &mut Vec<Action<Mapped>>) {
+    fn admit(&mut self, stream: Stream, at: Timestamp, actions: &mut Vec<Action<Mapped>>) {
         let peer = stream.peer().ok().and_then(|peer| peer.tcp());
         match self.reactor.add(stream) {
             Ok(token) => self.shard.opened(token, peer, at, actions),
@@ -245,12 +267,12 @@ impl NetworkThread {
                 Action::ShutdownWrite(token) => drop(self.reactor.shutdown_write(token)),
                 Action::Close(token) => self.reactor.close(token),
                 Action::Submitted => {
-                    if let Some(order) = &mut self.order {
-                        order.submitted();
+                    if let Some(wakeups) = &mut self.wakeups {
+                        wakeups.notify_sequencer();
                     }
                 }
                 Action::WakeOthers => {
-                    let others = self.peers.wakers.iter().enumerate();
+                    let others = self.siblings.wakers.iter().enumerate();
                     others
                         .filter(|(n, _)| *n != self.number)
                         .for_each(|(_, w)| w.wake());
@@ -276,8 +298,8 @@ impl NetworkThread {
         Reactor::<Mapped>::counters(&self.reactor)
     }
 
-    /// Takes no more connections and tells those there are to go elsewhere.
-    fn drain(&mut self, at: At, actions: &mut Vec<Action<Mapped>>) {
+    /// Accepts no more connections and asks the peers of those that there are to go to other brokers.
+    fn drain(&mut self, at: Timestamp, actions: &mut Vec<Action<Mapped>>) {
         if std::mem::replace(&mut self.draining, true) {
             return;
         }
@@ -289,7 +311,7 @@ impl NetworkThread {
     }
 
     /// Closes everything and waits for the buffers that are outstanding.
-    fn cut(&mut self, at: At, actions: &mut Vec<Action<Mapped>>) {
+    fn cut(&mut self, at: Timestamp, actions: &mut Vec<Action<Mapped>>) {
         self.shard.cut(at, actions);
         self.carry_out(actions);
         let mut completions = Vec::new();

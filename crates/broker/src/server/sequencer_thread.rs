@@ -1,5 +1,5 @@
-//! The thread of a candidate: drives its [`Candidacy`], sleeps in between, and wakes those for whom there
-//! is something.
+//! The thread of a candidate: drives its [`Candidacy`], sleeps in between, and wakes the brokers for which
+//! there is something.
 //!
 //! It shares nothing with the network threads but the region, so that it neither waits for them nor
 //! holds them up, also in a head that is alone and takes data.
@@ -17,27 +17,27 @@ use embar_order::{Sequencer, TakeoverError};
 use embar_transport::{Epoll, Reactor, Waker};
 use embar_wire::time::Now;
 
-use super::bells::{Bed, ToBrokers};
-use super::{StopWord, stop};
+use super::start_error::StartError;
+use super::stop::{Stop, StopSignal};
+use super::wakeups::{BrokersNotifier, Parker};
 use crate::candidacy::{Candidacy, Due, Outcome};
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
-use crate::error::StartError;
 use crate::node::counts_as_alive;
 
-/// Steps without work after which the thread sleeps: sleeping and being woken costs about as much.
-const EMPTY_STEPS: u32 = 8;
+/// Turns without work after which the thread sleeps: to sleep and to be woken costs about as much.
+const IDLE_TURNS: u32 = 8;
 
-/// A thread that runs until this is dropped.
-pub(super) struct Sequencing {
-    stop: Arc<StopWord>,
+/// A candidate's thread, which runs until this is dropped.
+pub(super) struct SequencerThread {
+    stop: Arc<StopSignal>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Sequencing {
+impl Drop for SequencerThread {
     fn drop(&mut self) {
-        self.stop.say(stop::CUT);
+        self.stop.request(Stop::Cut);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so on stderr.
@@ -46,91 +46,91 @@ impl Drop for Sequencing {
     }
 }
 
-/// Starts the thread of the claimed candidate, and returns when it has looked once: then it
-/// sequences, or another one does, or its log says why nobody can.
+/// Starts the thread of the claimed candidate, and returns after its first turn: then it sequences, or another
+/// candidate does, or its log says why none can.
 pub(super) fn start(
     region: &Region<Mapped>,
     claim: &Arc<Claim>,
     config: &BrokerConfig,
-    stop: &Arc<StopWord>,
+    stop: &Arc<StopSignal>,
     clock: Clock,
-) -> Result<Sequencing, StartError> {
-    let bed = Bed::make(region, claim.row(), region.sequencer_sleeper())?;
+) -> Result<SequencerThread, StartError> {
+    let parker = Parker::new(region, claim.row(), region.sequencer_sleeper())?;
     let mut reactor = Epoll::new()?;
-    reactor.set_bell(bed.bell)?;
+    reactor.set_bell(parker.wakeup)?;
     let waker = Reactor::<Mapped>::waker(&reactor);
     let mut thread = Thread {
-        candidacy: Candidacy::new(region, claim, config, clock.at().now),
-        brokers: ToBrokers::new(region),
+        candidacy: Candidacy::new(region, claim, config, clock.read().now),
+        brokers: BrokersNotifier::new(region),
         region: region.clone(),
         stop: Arc::clone(stop),
         clock,
         reactor,
-        sleeper: bed.sleeper,
+        sleeper: parker.sleeper,
     };
-    let (looked, first_look) = mpsc::channel();
+    let (first, first_turn) = mpsc::channel();
     let name = format!("embar-order-{}", claim.row());
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        let _watch = thread.stop.watch();
-        thread.run(looked);
+        let _guard = thread.stop.guard();
+        thread.run(first);
     })?;
-    // A thread that ended without a word is noticed as those of the network are.
-    let _told = first_look.recv();
-    Ok(Sequencing {
+    // The guard notices a thread that ended before.
+    let _ = first_turn.recv();
+    Ok(SequencerThread {
         stop: Arc::clone(stop),
         waker,
         thread: Some(thread),
     })
 }
 
-/// See the module.
+/// What the thread works with.
 struct Thread {
     candidacy: Candidacy<Mapped>,
     region: Region<Mapped>,
-    stop: Arc<StopWord>,
+    stop: Arc<StopSignal>,
     clock: Clock,
-    brokers: ToBrokers,
+    brokers: BrokersNotifier,
     reactor: Epoll,
     sleeper: Sleeper<Mapped>,
 }
 
 impl Thread {
-    /// Tells `looked` when it has looked once.
-    fn run(&mut self, looked: Sender<()>) {
-        let mut looked = Some(looked);
-        let mut empty = 0;
+    /// Runs until the stop signal ends it. Sends to `first` after its first turn.
+    fn run(&mut self, first: Sender<()>) {
+        let mut first = Some(first);
+        let mut idle = 0;
         while !self.is_over() {
             let due = self.turn();
-            if let Some(looked) = looked.take() {
-                // Whoever started it may wait no more.
-                let _heard = looked.send(());
+            if let Some(first) = first.take() {
+                // Whoever started the thread may have stopped to wait.
+                let _ = first.send(());
             }
             if due != Due::Rung {
-                empty = 0;
+                idle = 0;
                 if let Due::After(wait) = due {
                     self.sleep(wait);
                 }
                 continue;
             }
-            empty += 1;
-            if empty < EMPTY_STEPS {
+            idle += 1;
+            if idle < IDLE_TURNS {
                 std::hint::spin_loop();
                 continue;
             }
             self.rest();
-            empty = 0;
+            idle = 0;
         }
     }
 
     fn is_over(&self) -> bool {
-        self.stop.get() == stop::CUT
+        self.stop.get() == Stop::Cut
     }
 
     fn now(&self) -> Now {
-        self.clock.at().now
+        self.clock.read().now
     }
 
-    /// Does what is due, and wakes those for whom there is something.
+    /// Does what is due, and wakes the brokers for which there is something.
     fn turn(&mut self) -> Due {
         let now = self.now();
         let turn = self.candidacy.turn(now, &|row| is_alive(&self.region, row));
@@ -140,32 +140,32 @@ impl Thread {
                 tracing::error!("cannot take over as the sequencer: {error}");
             }
             Outcome::TookOver { living } => {
-                self.look_at_brokers(*living);
-                self.tell_of_takeover(self.now().since(now));
+                self.refresh_brokers(*living);
+                self.log_takeover(self.now().since(now));
             }
             Outcome::Stepped { living, .. } => {
                 if let Some(living) = living {
-                    self.look_at_brokers(*living);
+                    self.refresh_brokers(*living);
                 }
             }
             Outcome::Deposed { epoch } => tracing::warn!(epoch, "another one sequences now"),
         }
-        let rings = turn.rings();
-        if rings != 0 {
-            self.brokers.ring(rings);
+        let rows = turn.rings();
+        if rows != 0 {
+            self.brokers.notify(rows);
         }
         turn.due
     }
 
-    fn look_at_brokers(&mut self, living: u128) {
-        self.brokers.look(&|row| living & 1 << row != 0);
+    fn refresh_brokers(&mut self, living: u128) {
+        self.brokers.refresh(&|row| living & 1 << row != 0);
     }
 
-    fn tell_of_takeover(&self, took: Duration) {
+    fn log_takeover(&self, took: Duration) {
         let Some(sequencer) = self.candidacy.sequencer() else {
             return;
         };
-        self.tell_of_damage(sequencer);
+        self.log_damage(sequencer);
         let found = sequencer.core().figures();
         tracing::info!(
             epoch = sequencer.epoch(),
@@ -176,7 +176,7 @@ impl Thread {
         );
     }
 
-    fn tell_of_damage(&self, sequencer: &Sequencer<Mapped>) {
+    fn log_damage(&self, sequencer: &Sequencer<Mapped>) {
         for chain in sequencer.damaged() {
             tracing::error!(
                 topic = self.candidacy.topic_name(*chain),
@@ -191,10 +191,10 @@ impl Thread {
         }
     }
 
-    /// Sleeps until somebody rings, or as long as nothing is due.
+    /// Sleeps until a broker wakes it, or something is due.
     fn rest(&mut self) {
         self.sleeper.set(true);
-        // The last look: whoever makes work visible after it sees that this thread sleeps.
+        // The last look: a broker that submits something after it sees that this thread sleeps.
         if self.turn() == Due::Rung {
             self.sleep(self.candidacy.rest(self.now()));
         }
@@ -204,8 +204,8 @@ impl Thread {
     fn sleep(&mut self, most: Duration) {
         let mut woken = Vec::new();
         if let Err(error) = self.reactor.poll(Some(most), &mut woken) {
-            // Without a bell it looks by itself.
-            tracing::warn!("cannot wait for the bell: {error}");
+            // Without wake-ups it looks by itself.
+            tracing::warn!("cannot wait for a wake-up: {error}");
             std::thread::sleep(most);
         }
     }

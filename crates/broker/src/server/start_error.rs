@@ -1,0 +1,79 @@
+//! Why a broker does not start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use embar_fabric::error::RegionError;
+use embar_fabric::geometry::ROWS_MAX;
+use embar_transport::socket::SocketError;
+
+use crate::config::ConfigError;
+use crate::places::RowError;
+
+/// Why a broker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A cluster needs a head and at least one broker that takes data.
+    #[error(
+        "a cluster needs a head and at least one broker that takes data: ask for 2 or more, not {brokers}"
+    )]
+    TooFewBrokers {
+        /// How many were asked for.
+        brokers: u16,
+    },
+    /// A region has no rows for so many processes.
+    #[error("brokers, spares and standbys together are {rows}: a region has rows for {ROWS_MAX}")]
+    TooManyBrokers {
+        /// How many were asked for.
+        rows: u32,
+    },
+    /// The row that was asked for is none that this broker may take.
+    #[error(transparent)]
+    Row(#[from] RowError),
+    /// The shared memory could not be created or joined.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The address is taken or not ours.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A region is there, of another size or for another number of brokers.
+    #[error("{} holds the region of another cluster, with {found_mib} MiB for {found_topics} topics, {found_brokers} brokers, {found_spares} spares and {found_standbys} standbys: start with these numbers to take over its data, or, when nobody uses it, with --fresh to discard it", .dir.display())]
+    OtherShape {
+        /// The region's directory.
+        dir: PathBuf,
+        /// Its size in MiB.
+        found_mib: u64,
+        /// Its brokers, the head included and the standbys not.
+        found_brokers: u16,
+        /// Its standbys.
+        found_standbys: u16,
+        /// The places it keeps for brokers that join.
+        found_spares: u16,
+        /// Its topics.
+        found_topics: u16,
+    },
+    /// No candidate sequences, so the batches of ordered topics would get no positions.
+    #[error(
+        "no sequencer has been active for {waited:?}: start the head or a standby; one that runs says in its log why it does not take over"
+    )]
+    NoSequencer {
+        /// How long one was waited for.
+        waited: Duration,
+    },
+    /// The head did not let this broker in.
+    #[error("cannot join the cluster at {head}: {why}")]
+    Join {
+        /// The head's address.
+        head: SocketAddr,
+        /// What it, or the kernel, said.
+        why: String,
+    },
+    /// A thread, an epoll set or an event counter could not be made.
+    #[error("cannot start the network threads: {0}")]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,161 @@
+//! How the threads of brokers and the active sequencer wake each other.
+//!
+//! Only threads that sleep are woken. A thread says that it sleeps before it looks for work the last time, so
+//! who makes work visible afterwards sees that it sleeps. Where a wake-up is lost, the thread sleeps until its
+//! time is over, and nothing worse comes of it.
+
+use std::io;
+use std::sync::Arc;
+
+use embar_fabric::memory::Mapped;
+use embar_fabric::region::Region;
+use embar_fabric::{Bell, RegionError, Ringer, Sleeper};
+use embar_order::Term;
+use embar_transport::Epoll;
+
+use crate::node::Node;
+
+/// What others wake one thread of this process with, and how that thread says that it sleeps.
+pub(super) struct Parker {
+    pub wakeup: Bell,
+    pub sleeper: Sleeper<Mapped>,
+}
+
+impl Parker {
+    /// Of the thread of this number in this row: the number of a lane, or the sequencer's.
+    pub fn new(region: &Region<Mapped>, row: u16, number: u16) -> Result<Self, RegionError> {
+        let sleeper = region.sleeper(row, number);
+        // The owner before may have died asleep.
+        sleeper.set(false);
+        let wakeup = region.bell(row, number)?;
+        Ok(Self { wakeup, sleeper })
+    }
+}
+
+/// How one network thread and the active sequencer wake each other.
+pub(super) struct SequencerWakeups {
+    node: Arc<Node<Mapped>>,
+    sleeper: Sleeper<Mapped>,
+    to_sequencer: SequencerNotifier,
+}
+
+impl SequencerWakeups {
+    /// From here on a wake-up ends the reactor's waits.
+    pub fn attach(
+        parker: Parker,
+        node: Arc<Node<Mapped>>,
+        reactor: &mut Epoll,
+    ) -> io::Result<Self> {
+        reactor.set_bell(parker.wakeup)?;
+        Ok(Self {
+            to_sequencer: SequencerNotifier::new(&node.region),
+            sleeper: parker.sleeper,
+            node,
+        })
+    }
+
+    /// As [`Sleeper::set`].
+    pub fn set_asleep(&self, asleep: bool) {
+        self.sleeper.set(asleep);
+    }
+
+    /// Wakes the sequencer, for which there is a submission.
+    pub fn notify_sequencer(&mut self) {
+        self.to_sequencer.notify(self.node.term());
+    }
+}
+
+/// Wakes the active sequencer.
+struct SequencerNotifier {
+    region: Region<Mapped>,
+    ringer: Ringer,
+    active: Option<ActiveSequencer>,
+}
+
+/// The sequencer that was woken last.
+struct ActiveSequencer {
+    term: Term,
+    row: u16,
+    sleeper: Sleeper<Mapped>,
+}
+
+impl SequencerNotifier {
+    fn new(region: &Region<Mapped>) -> Self {
+        Self {
+            region: region.clone(),
+            ringer: region.ringer(),
+            active: None,
+        }
+    }
+
+    /// Wakes the sequencer of this term if it sleeps. A candidate that takes over looks at all lanes by
+    /// itself, so before the first term no thread needs to be woken.
+    fn notify(&mut self, term: Option<Term>) {
+        let Some(term) = term else { return };
+        let number = self.region.sequencer_sleeper();
+        if self.active.as_ref().is_none_or(|it| it.term != term) {
+            let row = self.region.geometry().candidates().nth(term.area.into());
+            self.active = row.map(|row| ActiveSequencer {
+                term,
+                row,
+                sleeper: self.region.sleeper(row, number),
+            });
+        }
+        if let Some(active) = &self.active
+            && active.sleeper.is_asleep()
+        {
+            self.ringer.ring(active.row, number);
+        }
+    }
+}
+
+/// Wakes the network threads of all brokers that take data, on behalf of the sequencer.
+pub(super) struct BrokersNotifier {
+    region: Region<Mapped>,
+    ringer: Ringer,
+    /// By row and number, as many as a broker may have at most.
+    sleepers: Vec<(u16, Vec<Sleeper<Mapped>>)>,
+    /// How many threads each of these brokers has; none if it is dead, as it may have died asleep.
+    threads: Vec<usize>,
+}
+
+impl BrokersNotifier {
+    pub fn new(region: &Region<Mapped>) -> Self {
+        let lanes = region.geometry().lanes;
+        let of = |row| {
+            (0..lanes)
+                .map(|number| region.sleeper(row, number))
+                .collect()
+        };
+        let rows = region.geometry().data_rows();
+        let sleepers: Vec<_> = rows.map(|row| (row, of(row))).collect();
+        Self {
+            region: region.clone(),
+            ringer: region.ringer(),
+            threads: vec![0; sleepers.len()],
+            sleepers,
+        }
+    }
+
+    /// Looks which brokers there are. `alive` says of a row whether a live process holds it.
+    pub fn refresh(&mut self, alive: &dyn Fn(u16) -> bool) {
+        for ((row, sleepers), threads) in self.sleepers.iter().zip(&mut self.threads) {
+            let row = self.region.broker_row(*row).found().filter(|_| alive(*row));
+            *threads = row.map_or(0, |row| usize::from(row.lanes).min(sleepers.len()));
+        }
+    }
+
+    /// Wakes the threads that sleep, of the brokers whose rows' bits are set.
+    pub fn notify(&mut self, rows: u128) {
+        for ((row, sleepers), threads) in self.sleepers.iter().zip(&self.threads) {
+            if rows & 1 << row == 0 {
+                continue;
+            }
+            for (number, sleeper) in (0..).zip(&sleepers[..*threads]) {
+                if sleeper.is_asleep() {
+                    self.ringer.ring(*row, number);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What can be wrong with a request for a topic.
+
+use embar_wire::control::ErrorCode;
+use embar_wire::error::NameError;
+
+/// Why a topic could not be created, found or deleted.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    /// The name breaks a rule.
+    #[error("that is no topic name: {why}")]
+    InvalidName {
+        /// Which one.
+        why: NameError,
+    },
+    /// No batch could carry such a message.
+    #[error(
+        "messages of {asked} bytes do not fit a batch here: ask for at most {largest}, or start the brokers with a larger --max-batch-bytes"
+    )]
+    MessageLimit {
+        /// Bytes asked for.
+        asked: u32,
+        /// Bytes that fit.
+        largest: u32,
+    },
+    /// Taken.
+    #[error("topic {name} exists already")]
+    Exists {
+        /// Its name.
+        name: String,
+    },
+    /// Not there.
+    #[error("no topic is called {name}: create it with `embar topic create {name}`")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// Nobody can tell.
+    #[error(
+        "no topic is called {name} among those whose records can be read, and {damaged} cannot, as memory is damaged: it may be one of them; start with a fresh region (`embar up --fresh`) if it is"
+    )]
+    Damaged {
+        /// The name asked for.
+        name: String,
+        /// How many cannot be read.
+        damaged: usize,
+    },
+    /// There is no such order level.
+    #[error(
+        "order {order} is not served: choose 0 (none across connections), 1 (arrival order on each broker), 2 (one total order) or 5 (one total order that keeps each publisher's)"
+    )]
+    UnsupportedOrder {
+        /// The level asked for.
+        order: u32,
+    },
+    /// The region has a fixed number of cells.
+    #[error(
+        "the cluster holds its limit of {limit} topics: delete some, or start a fresh cluster with more --topics"
+    )]
+    TableFull {
+        /// That number.
+        limit: usize,
+    },
+}
+
+impl TopicError {
+    /// How the wire names it.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::InvalidName { .. } => ErrorCode::InvalidName,
+            Self::Exists { .. } => ErrorCode::TopicExists,
+            Self::Unknown { .. } => ErrorCode::UnknownTopic,
+            Self::Damaged { .. } => ErrorCode::Damaged,
+            Self::UnsupportedOrder { .. } | Self::MessageLimit { .. } => ErrorCode::InvalidArgument,
+            Self::TableFull { .. } => ErrorCode::ClusterFull,
+        }
+    }
+}
