@@ -91,6 +91,17 @@ impl Call {
         Ok(())
     }
 
+    /// As [`Call::run`], and returns what it writes to standard output.
+    pub fn output(&self, workspace: &Workspace) -> anyhow::Result<String> {
+        let mut output = String::new();
+        self.run_lines(workspace, |line| {
+            output += line;
+            output.push('\n');
+            Ok(())
+        })?;
+        Ok(output)
+    }
+
     /// As [`Call::run`], and gives each line of standard output to `line` when it appears.
     pub fn run_lines(
         &self,

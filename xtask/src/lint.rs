@@ -3,11 +3,13 @@
 //! - A source file has at most [`LINES_MAX`] lines: it fits in the head.
 //! - `unsafe` is in the crates [`MAY_BE_UNSAFE`] only: all others forbid it in each of their roots.
 //! - Nothing is left for later in the sources: it is done, or it is an issue.
-//! - A link in the documents at the top leads to a file.
+//! - A link in a document leads to a file.
+//! - The tables and pictures of measurements show what was recorded.
 
 mod links;
 mod sources;
 
+use crate::benchmarks;
 use crate::workspace::{Member, Workspace};
 use anyhow::{Context, bail};
 use std::fs;
@@ -19,6 +21,9 @@ pub const LINES_MAX: usize = 600;
 /// Folders of the crates that touch raw memory.
 pub const MAY_BE_UNSAFE: [&str; 2] = ["fabric", "transport"];
 
+/// Folders with documents, beside those of the members.
+const WITH_DOCUMENTS: [&str; 4] = ["", "docs", "benches", "benches/peers"];
+
 /// Checks all rules; what breaks one is printed as `file:line: what`.
 pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let root = workspace.root();
@@ -26,11 +31,14 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
     for member in workspace.members()? {
         check_member(&member, &mut found)?;
     }
-    for path in files(root, false)? {
-        if path.extension().is_some_and(|extension| extension == "md") {
-            let text = read(&path)?;
-            found.extend(prefixed(&path, links::broken(&path, &text)));
+    for folder in WITH_DOCUMENTS {
+        for path in files(&root.join(folder), false)? {
+            check_links(&path, &read(&path)?, &mut found);
         }
+    }
+    for path in benchmarks::stale(root)? {
+        let what = "differs from what was recorded: cargo xtask benchmarks draw";
+        found.push(format!("{}:1: {what}", path.display()));
     }
     for line in &found {
         let shown = root.to_string_lossy();
@@ -59,8 +67,16 @@ fn check_member(member: &Member, found: &mut Vec<String>) -> anyhow::Result<()> 
             }
         }
         found.extend(prefixed(&path, sources::left_for_later(&text)));
+        check_links(&path, &text, found);
     }
     Ok(())
+}
+
+/// Of a document in Markdown.
+fn check_links(path: &Path, text: &str, found: &mut Vec<String>) {
+    if path.extension().is_some_and(|extension| extension == "md") {
+        found.extend(prefixed(path, links::broken(path, text)));
+    }
 }
 
 /// Text files in a folder, and in those below it if asked, in the order of their names.

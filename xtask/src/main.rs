@@ -1,11 +1,11 @@
 //! The chores of this workspace: everything that is checked before a change goes in, and the long
 //! searches that are run by hand. `cargo xtask --help` lists them.
 //!
-//! It only starts other programs and reads files: it never changes the sources and never touches
-//! a running cluster.
+//! It starts other programs and reads files. It changes no source but what [`benchmarks`] draws, and
+//! never touches a running cluster.
 //!
 //! Read in this order: [`command`] (starting programs), [`mod@test`] (the steps), then the chores:
-//! [`needs`], [`lint`], [`loom`], [`fuzz`], [`sim`]; [`results`] adds up what test programs say, and
+//! [`needs`], [`lint`], [`loom`], [`fuzz`], [`sim`], [`benchmarks`]; [`results`] adds up what test programs say, and
 //! [`left_out`] what they could not try.
 #![forbid(unsafe_code)]
 #![expect(
@@ -14,6 +14,7 @@
     reason = "its output is for whoever started it"
 )]
 
+mod benchmarks;
 mod command;
 mod fuzz;
 mod left_out;
@@ -51,6 +52,8 @@ enum Chore {
     /// Run the simulator: `cargo xtask sim --seeds 1000`, `cargo xtask sim --canary DenseCut`
     #[command(disable_help_flag = true)]
     Sim(sim::Arguments),
+    /// Run the benches, keep their results, and draw the tables and pictures of the documents
+    Benchmarks(benchmarks::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +75,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Loom(arguments) => loom::run(&workspace, arguments),
         Chore::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Chore::Sim(arguments) => sim::run(&workspace, arguments),
+        Chore::Benchmarks(arguments) => benchmarks::run(&workspace, arguments),
     }
 }
 

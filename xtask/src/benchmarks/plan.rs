@@ -1,0 +1,76 @@
+//! What is measured, each by which command.
+
+use super::results::{
+    Compared, EndToEnd, Latency, Metering, Peers, Report, Sessions, Throughput, reduced,
+};
+use serde_json::Value;
+
+/// One command whose result is kept.
+pub struct Measurement {
+    /// Names the file in `benches/results`.
+    pub name: &'static str,
+    /// As a user types it, without `--json`.
+    pub command: &'static str,
+    /// Keeps what is drawn of the JSON that the command prints.
+    pub reduce: fn(&str) -> anyhow::Result<Value>,
+}
+
+const fn of<R: Report>(name: &'static str, command: &'static str) -> Measurement {
+    Measurement {
+        name,
+        command,
+        reduce: reduced::<R>,
+    }
+}
+
+/// All of them, in the order in which they run.
+pub const MEASUREMENTS: [Measurement; 13] = [
+    of::<Throughput>("publish", "embar bench publish -s 10GiB --wall --trials 6"),
+    of::<Throughput>(
+        "publish-small",
+        "embar bench publish -m 64 -s 2GiB --trials 6",
+    ),
+    of::<Throughput>("read", "embar bench read --wall --trials 6"),
+    of::<EndToEnd>("e2e", "embar bench e2e --rate 200MiB -s 1GiB"),
+    of::<Metering>("metering", "embar bench metering"),
+    of::<Compared>(
+        "order-small-batches",
+        "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 16KiB -s 1GiB --trials 8",
+    ),
+    of::<Compared>(
+        "order-large-batches",
+        "embar bench publish --compare order=0,1,2,5 -m 1024 --batch-size 2MiB -s 4GiB --trials 16",
+    ),
+    of::<Latency>("latency", "embar bench latency --trials 4"),
+    of::<Sessions>("session-blocking", "embar bench session"),
+    of::<Sessions>("session-spinning", "embar bench session --spin-us 50"),
+    of::<Sessions>(
+        "session-one-way",
+        "embar bench session --one-way --iterations 5000000 --send zerocopy",
+    ),
+    of::<Peers>(
+        "redis",
+        "cargo run --release --manifest-path benches/peers/Cargo.toml -- table --rounds 3 --duration 1 --warm-up 0.5",
+    ),
+    of::<Peers>(
+        "redis-pipelines",
+        "cargo run --release --manifest-path benches/peers/Cargo.toml -- table --clients embar --explicit \
+         --redis-benchmark --pipeline 64 --callers 8 --operations set,get --threads 1",
+    ),
+];
+
+/// What the commands of the Redis client measure against.
+pub const REDIS_CLUSTER: &str =
+    "cargo run --release -p embar-redis-servers --example cluster -- 5 0 7000";
+
+#[cfg(test)]
+mod tests {
+    use super::MEASUREMENTS;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_two_measurements_have_one_name() {
+        let names: HashSet<_> = MEASUREMENTS.iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), MEASUREMENTS.len());
+    }
+}

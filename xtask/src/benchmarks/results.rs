@@ -1,0 +1,362 @@
+//! What is kept of each measurement.
+//!
+//! A report has the fields of the JSON that its command prints and that something is drawn from;
+//! all others are dropped when it is kept. A field is optional if some kept result lacks it.
+
+use super::plan::MEASUREMENTS;
+use anyhow::{Context, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a command reports.
+pub trait Report: Serialize + DeserializeOwned {}
+impl<R: Serialize + DeserializeOwned> Report for R {}
+
+/// A file of `benches/results`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded<R> {
+    pub measured: Measured,
+    /// The command that made it.
+    pub command: String,
+    pub report: R,
+}
+
+/// Where, when, and of what.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    pub machine: String,
+    /// What was checked out, abbreviated; with `+` if something else was changed.
+    pub commit: String,
+    /// `2026-01-31`, in UTC; `null` if nobody wrote it down.
+    pub date: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A figure with its interval; either may not have been written down.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Interval {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+}
+
+impl Interval {
+    /// Of what takes `self` as long: twice the time is half the speed.
+    pub fn inverse(self) -> Self {
+        let inverse = |number: Option<f64>| number.map(|number| 1.0 / number);
+        Self {
+            point: inverse(self.point),
+            low: inverse(self.high),
+            high: inverse(self.low),
+        }
+    }
+}
+
+/// `embar bench publish` and `embar bench read`.
+#[derive(Serialize, Deserialize)]
+pub struct Throughput {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub median_mib_per_s: Option<f64>,
+    pub messages_per_s: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Walls>,
+}
+
+/// What bare sockets did in the same run.
+#[derive(Serialize, Deserialize)]
+pub struct Walls {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_to_working: Option<Ratio>,
+    pub ratio_to_bare: Ratio,
+}
+
+/// One comparison of two configurations.
+#[derive(Serialize, Deserialize)]
+pub struct Ratio {
+    pub ratio: Interval,
+}
+
+/// `embar bench e2e`
+#[derive(Serialize, Deserialize)]
+pub struct EndToEnd {
+    pub trials: Vec<Delivery>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Delivery {
+    pub latency_us: Percentiles,
+}
+
+/// Microseconds.
+#[derive(Serialize, Deserialize)]
+pub struct Percentiles {
+    pub p50: f64,
+    pub p99: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p999: Option<f64>,
+}
+
+/// `embar bench metering`
+#[derive(Serialize, Deserialize)]
+pub struct Metering {
+    pub series: Vec<Series>,
+    pub metering_cost: MeteringCost,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Series {
+    pub name: String,
+    pub median_mib_per_s: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct MeteringCost {
+    pub pairs: u64,
+    pub loss: Loss,
+}
+
+/// Shares of the rate: 0.01 is one in a hundred.
+#[derive(Serialize, Deserialize)]
+pub struct Loss {
+    pub point: f64,
+    pub upper: f64,
+}
+
+/// `embar bench publish --compare`
+#[derive(Serialize, Deserialize)]
+pub struct Compared {
+    pub orders: Vec<OrderRate>,
+    pub comparisons: Vec<Comparison>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct OrderRate {
+    pub order: u8,
+    pub median_mib_per_s: f64,
+}
+
+/// `changed` divided by `baseline`.
+#[derive(Serialize, Deserialize)]
+pub struct Comparison {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    pub baseline: String,
+    pub changed: String,
+    pub ratio: Interval,
+}
+
+impl Compared {
+    /// The rate at `order` divided by that of order 0.
+    pub fn to_order_0(&self, order: u8) -> Option<Interval> {
+        let changed = format!("order {order}");
+        let mut comparisons = self.comparisons.iter();
+        let found = comparisons.find(|one| one.baseline == "order 0" && one.changed == changed)?;
+        Some(found.ratio)
+    }
+}
+
+/// `embar bench latency`
+#[derive(Serialize, Deserialize)]
+pub struct Latency {
+    pub alone: Vec<OrderLatency>,
+    pub loaded: Vec<OrderLatency>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct OrderLatency {
+    /// `null` of the bare round trip.
+    pub order: Option<u8>,
+    pub latency_us: Percentiles,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages_per_s: Option<f64>,
+}
+
+/// `embar bench session`
+#[derive(Serialize, Deserialize)]
+pub struct Sessions {
+    pub median: BTreeMap<String, SessionMedian>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall: Option<SessionWall>,
+    pub comparisons: Vec<Comparison>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct SessionMedian {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages_per_s: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<SessionIntervals>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct SessionIntervals {
+    pub messages_per_s: Interval,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct SessionWall {
+    pub median: SessionMedian,
+}
+
+impl Sessions {
+    /// The `metric` of a phase divided by that of bare sockets.
+    pub fn to_wall(&self, metric: &str, phase: &str) -> Option<Interval> {
+        let found = self.comparisons.iter().find(|one| {
+            one.metric.as_deref() == Some(metric) && one.baseline == "wall" && one.changed == phase
+        })?;
+        Some(found.ratio)
+    }
+}
+
+/// `table` of `benches/peers`
+#[derive(Serialize, Deserialize)]
+pub struct Peers {
+    pub columns: Vec<String>,
+    pub cells: Vec<PeerCell>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct PeerCell {
+    pub threads: u64,
+    pub operation: String,
+    pub callers: u64,
+    /// By column.
+    pub clients: Vec<Option<PeerFigures>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_best_peer: Option<Spread>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_redis_benchmark: Option<Spread>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct PeerFigures {
+    pub ops_per_s: Middle,
+    pub client_cpu_us_per_op: Middle,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Middle {
+    pub median: f64,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl From<Spread> for Interval {
+    fn from(spread: Spread) -> Self {
+        Self {
+            point: Some(spread.median),
+            low: Some(spread.min),
+            high: Some(spread.max),
+        }
+    }
+}
+
+/// All that was kept.
+pub struct Results {
+    pub publish: Recorded<Throughput>,
+    pub publish_small: Recorded<Throughput>,
+    pub read: Recorded<Throughput>,
+    pub e2e: Recorded<EndToEnd>,
+    pub metering: Recorded<Metering>,
+    pub order_small: Recorded<Compared>,
+    pub order_large: Recorded<Compared>,
+    pub latency: Recorded<Latency>,
+    pub session_blocking: Recorded<Sessions>,
+    pub session_spinning: Recorded<Sessions>,
+    pub session_one_way: Recorded<Sessions>,
+    pub redis: Recorded<Peers>,
+    pub redis_pipelines: Recorded<Peers>,
+}
+
+impl Results {
+    /// Reads `benches/results`.
+    pub fn read(root: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            publish: read(root, "publish")?,
+            publish_small: read(root, "publish-small")?,
+            read: read(root, "read")?,
+            e2e: read(root, "e2e")?,
+            metering: read(root, "metering")?,
+            order_small: read(root, "order-small-batches")?,
+            order_large: read(root, "order-large-batches")?,
+            latency: read(root, "latency")?,
+            session_blocking: read(root, "session-blocking")?,
+            session_spinning: read(root, "session-spinning")?,
+            session_one_way: read(root, "session-one-way")?,
+            redis: read(root, "redis")?,
+            redis_pipelines: read(root, "redis-pipelines")?,
+        })
+    }
+}
+
+/// The file of a measurement.
+pub fn path(root: &Path, name: &str) -> PathBuf {
+    root.join(format!("benches/results/{name}.json"))
+}
+
+fn read<R: Report>(root: &Path, name: &str) -> anyhow::Result<Recorded<R>> {
+    let path = path(root, name);
+    ensure!(
+        MEASUREMENTS.iter().any(|one| one.name == name),
+        "nothing measures {name}"
+    );
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// What is kept of the JSON that a command prints.
+pub fn reduced<R: Report>(json: &str) -> anyhow::Result<Value> {
+    let report: R = serde_json::from_str(json)?;
+    Ok(serde_json::to_value(report)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Interval, Throughput, reduced};
+
+    #[test]
+    fn only_what_is_drawn_is_kept() {
+        let json = r#"{"bench": "read", "median_mib_per_s": 2.5, "messages_per_s": 7.0, "trials": [1, 2]}"#;
+        let kept = reduced::<Throughput>(json).unwrap();
+        assert_eq!(
+            kept.to_string(),
+            r#"{"median_mib_per_s":2.5,"messages_per_s":7.0}"#
+        );
+    }
+
+    #[test]
+    fn a_report_of_something_else_is_refused() {
+        reduced::<Throughput>(r#"{"bench": "metering", "series": []}"#).unwrap_err();
+    }
+
+    #[test]
+    fn twice_the_time_is_half_the_speed() {
+        let time = Interval {
+            point: Some(2.0),
+            low: Some(1.0),
+            high: Some(4.0),
+        };
+        let speed = time.inverse();
+        assert_eq!(
+            (speed.point, speed.low, speed.high),
+            (Some(0.5), Some(0.25), Some(1.0))
+        );
+    }
+}

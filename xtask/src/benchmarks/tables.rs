@@ -1,0 +1,481 @@
+//! The tables that are drawn from results, in Markdown.
+
+use super::chart::Tone;
+use super::comparisons::{self, figures};
+use super::results::{
+    Compared, Interval, Latency, Measured, Metering, PeerCell, PeerFigures, Peers, Recorded,
+    Results, SessionMedian, Sessions,
+};
+use std::collections::BTreeMap;
+
+/// Each part of a document, by the name in its mark.
+pub fn all(results: &Results) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        ("slower", slower(results)),
+        ("log", log(results)),
+        ("order", order(results)),
+        ("latency", latency(&results.latency)),
+        ("sessions", sessions(results)),
+        ("sessions one way", one_way(&results.session_one_way)),
+        ("redis", redis(&results.redis)),
+        ("redis pipelines", pipelines(&results.redis_pipelines)),
+    ])
+}
+
+/// Builds a table line by line.
+struct Table(String);
+
+impl Table {
+    /// Columns that begin with `>` are aligned to the right.
+    fn new(columns: &[&str]) -> Self {
+        let names: Vec<_> = columns
+            .iter()
+            .map(|name| name.trim_start_matches('>'))
+            .collect();
+        let lines: Vec<_> = columns
+            .iter()
+            .map(|name| if name.starts_with('>') { "---:" } else { "---" })
+            .collect();
+        let mut table = Self(String::new());
+        table.row(&names);
+        table.row(&lines);
+        table
+    }
+
+    fn row(&mut self, cells: &[impl AsRef<str>]) {
+        let cells: Vec<_> = cells.iter().map(AsRef::as_ref).collect();
+        let line = format!("| {} |\n", cells.join(" | "));
+        // Markdown wants no space where there is nothing.
+        self.0 += &line.replace("|  |", "| |").replace("|  |", "| |");
+    }
+
+    /// With the commands and where they ran.
+    fn measured(mut self, of: &[(&str, &Measured)]) -> String {
+        self.0 += &provenance(of);
+        self.0
+    }
+}
+
+/// The commands, each once, and each machine and commit once.
+fn provenance(of: &[(&str, &Measured)]) -> String {
+    let mut text = String::new();
+    let mut commands: Vec<&str> = of.iter().map(|(command, _)| *command).collect();
+    commands.dedup();
+    commands.retain(|command| !command.is_empty());
+    if !commands.is_empty() {
+        text += &format!("\n```sh\n{}\n```\n", commands.join("\n"));
+    }
+    let mut places: Vec<String> = Vec::new();
+    for (_, measured) in of {
+        let Measured {
+            machine,
+            commit,
+            date,
+            note,
+        } = measured;
+        let date = date
+            .as_ref()
+            .map(|date| format!(" on {date}"))
+            .unwrap_or_default();
+        let note = note
+            .as_ref()
+            .map(|note| format!(" ({note})"))
+            .unwrap_or_default();
+        let place = format!("Measured{date} at commit {commit} on {machine}{note}.");
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    text + "\n" + &places.join("\n") + "\n"
+}
+
+/// All that is certainly slower than what it was measured beside.
+fn slower(results: &Results) -> String {
+    let mut table = Table::new(&["", "what", ">ours", "beside", "ratio"]);
+    for one in comparisons::all(results) {
+        if one.tone() == Tone::Worse {
+            let face = one.face.title();
+            table.row(&[face, &one.what, &one.ours, &one.beside, &one.figures()]);
+        }
+    }
+    table.0
+}
+
+fn log(results: &Results) -> String {
+    let mut table = Table::new(&["what", "rate", "against the wall", "command"]);
+    let publish = &results.publish;
+    let report = &publish.report;
+    let rate = report.median_mib_per_s.map(mebibytes).unwrap_or_default();
+    let wall = report.wall.as_ref().map_or_else(String::new, |wall| {
+        let bare = figures(wall.ratio_to_bare.ratio);
+        match &wall.ratio_to_working {
+            Some(working) => format!(
+                "{} of the working wall, {bare} of the bare one",
+                figures(working.ratio)
+            ),
+            None => format!("{bare} of the bare wall"),
+        }
+    });
+    let rate = format!("{rate}, {} messages/s", millions(report.messages_per_s));
+    table.row(&["publish 10 GiB", &rate, &wall, &code(&publish.command)]);
+    let small = &results.publish_small;
+    let rate = format!("{} messages/s", millions(small.report.messages_per_s));
+    let what = "publish 64-byte messages, one application thread";
+    table.row(&[what, &rate, "", &code(&small.command)]);
+    let read = &results.read;
+    let rate = read
+        .report
+        .median_mib_per_s
+        .map(mebibytes)
+        .unwrap_or_default();
+    let wall = read.report.wall.as_ref().map_or_else(String::new, |wall| {
+        format!("{} of the bare wall", figures(wall.ratio_to_bare.ratio))
+    });
+    table.row(&[
+        "read back 1.2 GiB, each message verified",
+        &rate,
+        &wall,
+        &code(&read.command),
+    ]);
+    let e2e = &results.e2e;
+    let trials = &e2e.report.trials;
+    let p50 = median(trials.iter().map(|trial| trial.latency_us.p50));
+    let p99 = median(trials.iter().map(|trial| trial.latency_us.p99));
+    let rate = format!(
+        "p50 {:.1} ms, p99 {:.1} ms (of which linger: up to 5 ms)",
+        p50 / 1e3,
+        p99 / 1e3
+    );
+    table.row(&["end to end at 200 MiB/s", &rate, "", &code(&e2e.command)]);
+    let (what, rate, cost) = metering(&results.metering.report);
+    table.row(&[&what, &rate, &cost, &code(&results.metering.command)]);
+    let measured = [
+        ("", &publish.measured),
+        ("", &small.measured),
+        ("", &read.measured),
+        ("", &e2e.measured),
+        ("", &results.metering.measured),
+    ];
+    table.measured(&measured)
+}
+
+/// What was measured, its rates, and what the timers cost.
+fn metering(report: &Metering) -> (String, String, String) {
+    let rate = |name: &str| {
+        let series = report.series.iter().find(|series| series.name == name);
+        series.map_or_else(String::new, |series| grouped(series.median_mib_per_s))
+    };
+    let cost = &report.metering_cost;
+    (
+        format!("stage timers, on against off, {} pairs", cost.pairs),
+        format!(
+            "{} against {} MiB/s",
+            rate("metering on"),
+            rate("metering off")
+        ),
+        format!(
+            "loss {:.1} %, at most {:.1} %",
+            cost.loss.point * 100.0,
+            cost.loss.upper * 100.0
+        ),
+    )
+}
+
+fn order(results: &Results) -> String {
+    let (small, large) = (&results.order_small, &results.order_large);
+    let mut table = Table::new(&[
+        "",
+        ">16 KiB batches, MiB/s",
+        "to order 0",
+        ">2 MiB batches, MiB/s",
+        "to order 0",
+    ]);
+    for order in [0, 1, 2, 5] {
+        let cells = |compared: &Compared| {
+            let rate = compared.orders.iter().find(|one| one.order == order);
+            let rate = rate.map_or_else(String::new, |one| grouped(one.median_mib_per_s));
+            [
+                rate,
+                compared.to_order_0(order).map(figures).unwrap_or_default(),
+            ]
+        };
+        let [rate, ratio] = cells(&small.report);
+        let [large_rate, large_ratio] = cells(&large.report);
+        table.row(&[
+            format!("order {order}"),
+            rate,
+            ratio,
+            large_rate,
+            large_ratio,
+        ]);
+    }
+    table.measured(&[
+        (&small.command, &small.measured),
+        (&large.command, &large.measured),
+    ])
+}
+
+fn latency(recorded: &Recorded<Latency>) -> String {
+    let Latency { alone, loaded } = &recorded.report;
+    let mut table = Table::new(&[
+        "",
+        ">alone: P50",
+        ">P99",
+        ">P99.9",
+        ">at half of the highest rate: P50",
+        ">P99",
+        ">P99.9",
+        ">messages/s",
+    ]);
+    for row in alone {
+        let mut cells = vec![match row.order {
+            Some(order) => format!("order {order}"),
+            None => "bare round trip".to_owned(),
+        }];
+        let busy = loaded
+            .iter()
+            .find(|busy| row.order.is_some() && busy.order == row.order);
+        for latency in [Some(row), busy].map(|row| row.map(|row| &row.latency_us)) {
+            let percentiles = latency.map(|of| [Some(of.p50), Some(of.p99), of.p999]);
+            for number in percentiles.unwrap_or_default() {
+                cells.push(number.map(grouped).unwrap_or_default());
+            }
+        }
+        let rate = busy.and_then(|busy| busy.messages_per_s);
+        cells.push(rate.map(grouped).unwrap_or_default());
+        table.row(&cells);
+    }
+    table.measured(&[(&recorded.command, &recorded.measured)])
+}
+
+/// The phases of the bench, as a reader knows them.
+const PHASES: [(&str, &str); 4] = [
+    ("baseline", "copies both ways"),
+    ("scatter-gather", "gathered send"),
+    ("zero-copy send", "encoded in place"),
+    ("zero-copy receive", "encoded in place, read as a view"),
+];
+
+fn sessions(results: &Results) -> String {
+    let (blocking, spinning) = (&results.session_blocking, &results.session_spinning);
+    let mut table = Table::new(&[
+        "",
+        "blocking: P50, to the wall",
+        "spinning: P50, to the wall, round trips",
+    ]);
+    let cell = |report: &Sessions, of: Option<&SessionMedian>, phase: &str| {
+        let mut parts = Vec::new();
+        let p50 = of.and_then(|of| of.p50_ns);
+        parts.extend(p50.map(|ns| format!("{:.1} us", ns / 1e3)));
+        parts.extend(report.to_wall("p50_ns", phase).map(figures));
+        let rate = of.and_then(|of| of.messages_per_s);
+        parts.extend(rate.map(|rate| format!("{}/s", grouped(rate))));
+        parts.join(", ")
+    };
+    let wall = |report: &Sessions| {
+        let wall = report.wall.as_ref().map(|wall| &wall.median);
+        cell(report, wall, "")
+    };
+    table.row(&[
+        "bare sockets".to_owned(),
+        wall(&blocking.report),
+        wall(&spinning.report),
+    ]);
+    for (phase, name) in PHASES {
+        let [blocking, spinning] = [&blocking.report, &spinning.report]
+            .map(|report| cell(report, report.median.get(phase), phase));
+        table.row(&[name.to_owned(), blocking, spinning]);
+    }
+    table.measured(&[
+        (&blocking.command, &blocking.measured),
+        (&spinning.command, &spinning.measured),
+    ])
+}
+
+fn one_way(recorded: &Recorded<Sessions>) -> String {
+    let mut table = Table::new(&[
+        "",
+        "messages of 64 bytes",
+        "to bare sockets with large writes",
+    ]);
+    let ratio = recorded
+        .report
+        .to_wall("messages_per_s", "zero-copy receive");
+    let name = "encoded in place, read as a view".to_owned();
+    let ratio = ratio.map(figures).unwrap_or_default();
+    table.row(&[name, one_way_rate(&recorded.report), ratio]);
+    table.measured(&[(&recorded.command, &recorded.measured)])
+}
+
+/// `12 million/s`, or what is known of it.
+pub fn one_way_rate(report: &Sessions) -> String {
+    let Some(phase) = report.median.get("zero-copy receive") else {
+        return String::new();
+    };
+    let interval = phase
+        .interval
+        .as_ref()
+        .map(|interval| interval.messages_per_s);
+    let million = |number: f64| format!("{:.0}", number / 1e6);
+    match (phase.messages_per_s, interval) {
+        (Some(rate), _) => format!("{} million/s", million(rate)),
+        (
+            None,
+            Some(Interval {
+                low: Some(low),
+                high: Some(high),
+                ..
+            }),
+        ) => {
+            format!("{} to {} million/s", million(low), million(high))
+        }
+        _ => String::new(),
+    }
+}
+
+fn redis(recorded: &Recorded<Peers>) -> String {
+    let mut table = Table::new(&[
+        ">threads",
+        ">callers",
+        "operation",
+        ">ours, operations/s",
+        ">best peer",
+        "ratio (lowest to highest)",
+        ">CPU us/operation, ours and its",
+    ]);
+    let Peers { columns, cells } = &recorded.report;
+    let mut cells: Vec<_> = cells.iter().collect();
+    cells.sort_by_key(|cell| (std::cmp::Reverse(cell.threads), cell.callers));
+    for cell in cells {
+        let (Some(ours), Some((name, peer)), Some(ratio)) =
+            (cell.ours(), cell.best_peer(columns), cell.of_best_peer)
+        else {
+            continue;
+        };
+        table.row(&[
+            cell.threads.to_string(),
+            cell.callers.to_string(),
+            cell.operation.clone(),
+            grouped(ours.ops_per_s.median),
+            format!("{} ({name})", grouped(peer.ops_per_s.median)),
+            format!(
+                "**{:.2}** ({:.2} to {:.2})",
+                ratio.median, ratio.min, ratio.max
+            ),
+            format!(
+                "{:.2}, {:.2}",
+                ours.client_cpu_us_per_op.median, peer.client_cpu_us_per_op.median
+            ),
+        ]);
+    }
+    table.measured(&[(&recorded.command, &recorded.measured)])
+}
+
+fn pipelines(recorded: &Recorded<Peers>) -> String {
+    let mut table = Table::new(&["operation", "to redis-benchmark (lowest to highest)"]);
+    for cell in &recorded.report.cells {
+        if let Some(ratio) = cell.of_redis_benchmark {
+            let ratio = format!(
+                "**{:.2}** ({:.2} to {:.2})",
+                ratio.median, ratio.min, ratio.max
+            );
+            table.row(&[&cell.operation, &ratio]);
+        }
+    }
+    table.measured(&[(&recorded.command, &recorded.measured)])
+}
+
+impl PeerCell {
+    /// Our client's figures, in the first column.
+    pub fn ours(&self) -> Option<&PeerFigures> {
+        self.clients.first()?.as_ref()
+    }
+
+    /// The fastest other client, by its median.
+    pub fn best_peer<'a>(&self, columns: &'a [String]) -> Option<(&'a str, &PeerFigures)> {
+        let peers = columns.iter().zip(&self.clients).skip(1);
+        let peers = peers.filter_map(|(name, figures)| Some((name.as_str(), figures.as_ref()?)));
+        peers.max_by(|(_, a), (_, b)| a.ops_per_s.median.total_cmp(&b.ops_per_s.median))
+    }
+}
+
+fn code(command: &str) -> String {
+    format!("`{command}`")
+}
+
+/// `4,581 MiB/s`
+pub fn mebibytes(rate: f64) -> String {
+    format!("{} MiB/s", grouped(rate))
+}
+
+/// `4.7 million`
+fn millions(number: f64) -> String {
+    match number / 1e6 {
+        number if number < 10.0 => format!("{number:.1} million"),
+        number => format!("{number:.0} million"),
+    }
+}
+
+/// `1,234,567`
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<_> = numbers.collect();
+    numbers.sort_unstable_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() % 2 {
+        0 => f64::midpoint(numbers[middle - 1], numbers[middle]),
+        _ => numbers[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Table, grouped, median, millions, provenance};
+    use crate::benchmarks::results::Measured;
+
+    #[test]
+    fn numbers_can_be_read() {
+        assert_eq!(
+            [0.4, 999.6, 1_234_567.0].map(grouped),
+            ["0", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [4_690_944.0, 42e6].map(millions),
+            ["4.7 million", "42 million"]
+        );
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([3.0, 1.0].into_iter()), 2.0);
+    }
+
+    #[test]
+    fn tables_are_markdown() {
+        let mut table = Table::new(&["", ">b", "c"]);
+        table.row(&["1", "", ""]);
+        assert_eq!(table.0, "| | b | c |\n| --- | ---: | --- |\n| 1 | | |\n");
+    }
+
+    #[test]
+    fn a_place_that_several_commands_share_is_named_once() {
+        let measured = Measured {
+            machine: "2 cores".into(),
+            commit: "1234567".into(),
+            date: Some("2026-01-31".into()),
+            note: None,
+        };
+        assert_eq!(
+            provenance(&[("a", &measured), ("b", &measured)]),
+            "\n```sh\na\nb\n```\n\nMeasured on 2026-01-31 at commit 1234567 on 2 cores.\n"
+        );
+    }
+}
