@@ -31,12 +31,12 @@ pub fn run(workspace: &Workspace, arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// The seeds that go with every change. They take less time unoptimised than an optimised build
-/// does, and the tests have already built nearly all of it: `--workspace --tests` is what makes
-/// cargo choose the same features of every dependency as for them.
-pub fn seeds(workspace: &Workspace) -> [Call; 2] {
+/// does, and the tests have already built nearly all of it: `--workspace --tests` and the same
+/// `features` are what makes cargo build nothing anew.
+pub fn seeds(workspace: &Workspace, features: &[&str]) -> [Call; 2] {
     let program = workspace.target_dir().join("debug/embar-sim");
     [
-        Call::cargo("build --locked --workspace --bins --tests"),
+        Call::cargo("build --locked --workspace --bins --tests").args(features.iter().copied()),
         Call::program(program.to_string_lossy()).args([
             "--seeds",
             &SEEDS.to_string(),

@@ -141,7 +141,7 @@ impl Step {
             Self::Tests => Call::cargo("test --locked --workspace --lib --bins --tests --examples")
                 .args(TESTED_FEATURES),
             Self::Doctests => Call::cargo("test --locked --workspace --doc").args(TESTED_FEATURES),
-            Self::Sim => return Ok(sim::seeds(workspace).into()),
+            Self::Sim => return Ok(sim::seeds(workspace, &TESTED_FEATURES).into()),
         };
         Ok(vec![call])
     }
