@@ -1,18 +1,16 @@
 //! The private cluster of a trial.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
+use embar_broker::BrokerConfig;
+use embar_console::context::Context;
+use embar_supervise::logs;
+use embar_supervise::regions;
+use embar_supervise::{Cluster, Plan};
 use tempfile::TempDir;
 
 use super::plan::BenchPlan;
-use embar_console::context::Context;
-use embar_console::size::Size;
-use embar_supervise::logs;
-use embar_supervise::regions;
-use embar_supervise::settings::BrokerSettings;
-use embar_supervise::{Cluster, Plan, plan};
 
 /// A cluster on free ports with a region of its own. Everything goes when it is dropped, its logs too.
 pub struct Private {
@@ -31,11 +29,10 @@ impl Private {
     ) -> Result<Self> {
         let logs = logs::temporary()?;
         let plan = Plan {
-            exe: plan::own_exe()?,
+            program: context.program.clone(),
             brokers: plan.brokers,
             spares: 0,
             standbys: 0,
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             region: regions::temporary(prefix),
             region_bytes: plan.region_bytes,
             topics: None,
@@ -43,11 +40,11 @@ impl Private {
             temporary: true,
             log_dir: logs.path().to_owned(),
             grace: Duration::from_secs(2),
-            settings: BrokerSettings {
-                network_threads: Some(plan.network_threads),
-                max_batch_bytes: Some(Size(u64::from(plan.batch_bytes).max(2 << 20))),
-                no_metering: !metering,
-                ..BrokerSettings::default()
+            config: BrokerConfig {
+                network_threads: plan.network_threads,
+                max_batch_bytes: plan.batch_bytes.max(2 << 20),
+                metering,
+                ..BrokerConfig::default()
             },
         };
         let cluster = Cluster::start(plan, context)?;
@@ -80,7 +77,7 @@ impl Private {
 /// Frees what benches and verifications that were killed left in memory, and removes their logs; says so.
 pub fn sweep(context: &Context) {
     for dir in regions::sweep().into_iter().chain(logs::sweep()) {
-        context.output.note(format_args!(
+        context.note(format_args!(
             "removed {}, left by a run that was killed",
             dir.display()
         ));

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::Result;
+use embar_console::context::Context;
 use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample};
+use embar_supervise::work::Abort;
 use serde::Serialize;
 
 use super::cluster::Private;
@@ -13,8 +15,6 @@ use super::publish::PublishTrial;
 use super::report::{ComparisonReport, SeriesReport, Summary, series};
 use super::standing::Standing;
 use super::usage::{Costs, median};
-use embar_console::context::Context;
-use embar_supervise::work::Abort;
 
 /// What to compare: order levels, the first of which the others are compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Compare {
     }
 }
 
-/// What the comparison gave; JSON.
+/// What the comparison gave.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
     bench: &'static str,
@@ -77,6 +77,8 @@ pub struct Report<'a> {
     series: Vec<SeriesReport>,
     /// Each with the first.
     comparisons: Vec<ComparisonReport>,
+    #[serde(skip)]
+    outcome: &'a Outcome,
 }
 
 /// One order level.
@@ -135,7 +137,7 @@ impl Turns {
                 let rate = trial.rate.mib_per_s;
                 let order = self.plans[index].order;
                 self.cluster
-                    .output
+                    .context
                     .note(format_args!("order {order}, {round}: {rate:.1} MiB/s"));
                 if !round.warmup {
                     trials[index].push(trial);
@@ -152,13 +154,19 @@ impl Turns {
     }
 }
 
-/// Prints it.
-pub fn report(
+impl fmt::Display for Report<'_> {
+    /// For people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outcome.fmt(f)
+    }
+}
+
+/// Sums up what was measured.
+pub fn report<'a>(
     compare: &Compare,
-    plans: &[BenchPlan],
-    measured: &Measured,
-    context: &Context,
-) -> Result<()> {
+    plans: &'a [BenchPlan],
+    measured: &'a Measured,
+) -> Result<Report<'a>> {
     let outcome = &measured.outcome;
     let of_order = |(plan, trials): (&BenchPlan, &'_ Vec<PublishTrial>)| {
         Ok((
@@ -170,7 +178,7 @@ pub fn report(
     let summaries = plans.iter().zip(&measured.trials).map(of_order);
     let summaries = summaries.collect::<Result<Vec<_>>>()?;
     let orders = summaries.into_iter().zip(&measured.trials);
-    let report = Report {
+    Ok(Report {
         bench: "publish",
         compare: compare.to_string(),
         config: &plans[0],
@@ -186,9 +194,8 @@ pub fn report(
         comparisons: (1..plans.len())
             .map(|changed| ComparisonReport::of(outcome, 0, changed))
             .collect::<Result<_>>()?,
-    };
-    context.output.json(&report)?;
-    context.output.say(format_args!("\n{outcome}"))
+        outcome,
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use embar_client::publisher::PublisherHandle;
 use embar_client::{Start, Subscriber};
+use embar_console::connect::Connector;
+use embar_console::interrupt::Interrupted;
+use embar_console::progress::Bar;
 use embar_meter::Snapshot;
+use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -15,10 +19,6 @@ use super::plan::{BenchPlan, TOPIC};
 use super::publish::{broker_profile, create_topic, open};
 use super::stamp::{Stamper, Verifier};
 use super::usage::{Costs, Meters, Rate};
-use embar_console::connect::ConnectArgs;
-use embar_console::exit::Problem;
-use embar_console::output::Bar;
-use embar_supervise::work::Abort;
 
 /// Messages between two looks at whether to stop.
 const LOOK_EVERY: u64 = 256;
@@ -89,14 +89,14 @@ pub struct Job {
     pub bytes_per_s: Option<u64>,
     /// Whether stages are timed.
     pub metering: bool,
-    /// Where.
-    pub connect: ConnectArgs,
+    /// The way to the cluster.
+    pub connector: Connector,
     /// Processes of the brokers.
     pub pids: Vec<u32>,
     /// Rows of the brokers that take data.
     pub data_brokers: Vec<u32>,
     /// Shown meanwhile.
-    pub bar: Bar,
+    pub bar: Box<dyn Bar>,
 }
 
 /// Shared by the two threads.
@@ -110,10 +110,10 @@ impl Job {
     /// Publishes and reads until everything arrived.
     pub fn run(&self, abort: &Abort) -> Result<E2eTrial> {
         let plan = &self.plan;
-        let admin = self.connect.admin()?;
+        let admin = self.connector.admin()?;
         create_topic(&admin, plan)?;
-        let (publisher, _narrator) = open(plan, &self.connect, self.metering)?;
-        let mut subscriber = Subscriber::builder(&self.connect.bootstrap)
+        let (publisher, _reporter) = open(plan, &self.connector, self.metering)?;
+        let mut subscriber = Subscriber::builder(self.connector.bootstrap())
             .topic(TOPIC)
             .from(Start::Earliest)
             .metering(self.metering)
@@ -208,8 +208,7 @@ impl Job {
 
 /// The error of the side that failed first; the other only says that it was given up because of it.
 fn both<T>(read: Result<T>, published: Result<()>) -> Result<T> {
-    let given_up =
-        |error: &anyhow::Error| matches!(error.downcast_ref(), Some(Problem::Interrupted));
+    let given_up = |error: &anyhow::Error| error.is::<Interrupted>();
     match (read, published) {
         (read, Ok(())) => read,
         (Ok(_), Err(error)) => Err(error),
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_is_the_one_that_is_told() {
-        let interrupted = || anyhow::Error::from(Problem::Interrupted);
+        let interrupted = || anyhow::Error::from(Interrupted);
         let text = |result: Result<()>| result.expect_err("failed").to_string();
         assert_eq!(
             text(both(Err(interrupted()), Err(anyhow!("no broker")))),

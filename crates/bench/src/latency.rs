@@ -11,10 +11,17 @@ mod loaded;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bare::Bare;
 use embar_client::publisher::PublisherBuilder;
 use embar_client::{Lookout, Publisher};
+use embar_console::context::Context;
+use embar_console::setting::BadSetting;
+use embar_console::size::as_seconds;
+use embar_console::waiting::WaitReporter;
 use embar_meter::stats::median;
+use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
+use loaded::Loaded;
 use serde::Serialize;
 
 use super::cluster::Private;
@@ -22,13 +29,6 @@ use super::e2e::Latency;
 use super::plan::{BenchPlan, TOPIC};
 use super::publish::create_topic;
 use super::standing::Standing;
-use bare::Bare;
-use embar_console::context::Context;
-use embar_console::exit;
-use embar_console::size::as_seconds;
-use embar_console::waiting::Narrator;
-use embar_supervise::work::Abort;
-use loaded::Loaded;
 
 /// Longest latency that is told apart, 60 s.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
@@ -55,18 +55,20 @@ pub struct LatencyPlan {
 
 impl LatencyPlan {
     /// Refuses what cannot be run.
-    pub fn validate(&self) -> Result<()> {
+    pub fn validate(&self) -> Result<(), BadSetting> {
+        let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
         self.publish.validate(false)?;
         if self.iterations == 0 {
-            return Err(exit::usage("--iterations must be at least 1"));
+            return wrong(&["iterations"], "there must be at least one message");
         }
         if !(0.0..1.0).contains(&self.load) {
-            return Err(exit::usage(
-                "--load must be at least 0 and less than 1: 0.5 for half of the highest rate, 0 to leave it out",
-            ));
+            return wrong(
+                &["load"],
+                "a load is at least 0 and less than 1: 0.5 for half of the highest rate, 0 to leave it out",
+            );
         }
         if self.duration.is_zero() {
-            return Err(exit::usage("--duration must be more than 0 s"));
+            return wrong(&["duration"], "a loaded trial must be longer than 0 s");
         }
         Ok(())
     }
@@ -166,7 +168,7 @@ impl Turns {
         let (warmup, trials) = (self.plan.publish.warmup, self.plan.publish.trials);
         for round in 0..warmup + trials {
             let counts = round >= warmup;
-            self.cluster.output.note(format_args!(
+            self.cluster.context.note(format_args!(
                 "round {} of {}{}",
                 round + 1,
                 warmup + trials,
@@ -222,7 +224,7 @@ impl Turns {
     fn alone(&self, order: u32, abort: &Abort) -> Result<Histogram<u64>> {
         let plan = self.plan.of_order(order);
         let mut times = Times::new()?.histogram;
-        let (publisher, _narrator) = self.publisher(&plan, |it| it.linger(Duration::ZERO))?;
+        let (publisher, _reporter) = self.publisher(&plan, |it| it.linger(Duration::ZERO))?;
         let message = embar_meter::random::filler(plan.message_bytes as usize);
         alone::measure(self.plan.iterations, &mut times, abort, || {
             let ticket = publisher.publish(&message)?;
@@ -240,7 +242,7 @@ impl Turns {
         let rate = highest * self.plan.load;
         let log = loaded::Log::new(rate, self.plan.duration);
         let tell = log.clone();
-        let (publisher, _narrator) =
+        let (publisher, _reporter) =
             self.publisher(&plan, move |it| it.on_ack(move |d| tell.acked(d)))?;
         let trial = loaded::measure(&publisher, &plan, &log, abort)?;
         publisher.close()?;
@@ -258,17 +260,17 @@ impl Turns {
         &self,
         plan: &BenchPlan,
         also: impl FnOnce(PublisherBuilder) -> PublisherBuilder,
-    ) -> Result<(Publisher, Narrator)> {
-        let (lookout, admin) = (Lookout::new(), self.cluster.connect.admin()?);
+    ) -> Result<(Publisher, WaitReporter)> {
+        let (lookout, admin) = (Lookout::new(), self.cluster.connector.admin()?);
         create_topic(&admin, plan)?;
-        let builder = Publisher::builder(&self.cluster.connect.bootstrap)
+        let builder = Publisher::builder(self.cluster.connector.bootstrap())
             .topic(TOPIC)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)
             .lookout(&lookout)
             .auto_create(false);
-        let narrator = Narrator::start(&lookout, None);
-        Ok((also(builder).open()?, narrator))
+        let reporter = self.cluster.connector.report_waits(&lookout, None);
+        Ok((also(builder).open()?, reporter))
     }
 }
 

@@ -1,12 +1,11 @@
 //! What a bench measures. Everything in here is used exactly as given, and printed.
 
-use anyhow::Result;
 use embar_client::{Order, UnknownOrder};
+use embar_console::setting::BadSetting;
+use embar_console::size::Size;
 use serde::Serialize;
 
 use super::stamp::STAMP_BYTES;
-use embar_console::exit;
-use embar_console::size::Size;
 
 /// A topic of this name lives in the private cluster of a bench.
 pub const TOPIC: &str = "bench";
@@ -66,38 +65,37 @@ pub fn parse_order(text: &str) -> Result<u32, String> {
 
 impl BenchPlan {
     /// Refuses what cannot be run.
-    pub fn validate(&self, stamped: bool) -> Result<()> {
+    pub fn validate(&self, stamped: bool) -> Result<(), BadSetting> {
+        let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
         let smallest = if stamped { STAMP_BYTES as u32 } else { 1 };
         if self.message_bytes < smallest {
-            return Err(exit::usage(format!(
-                "--message-size must be at least {smallest} bytes{}",
-                if stamped {
-                    ", for the sequence number and the checksum of each message"
-                } else {
-                    ""
-                }
-            )));
+            let why = if stamped {
+                ", for its sequence number and its checksum"
+            } else {
+                ""
+            };
+            let why = format!("a message must have at least {smallest} bytes{why}");
+            return wrong(&["message_bytes"], &why);
         }
         if self.messages == 0 {
-            return Err(exit::usage("--size is less than one message"));
+            return wrong(&["total_bytes"], "this is less than one message");
         }
         if self.trials == 0 {
-            return Err(exit::usage("--trials must be at least 1"));
+            return wrong(&["trials"], "there must be at least one trial");
         }
         if self.acks > 1 {
-            return Err(exit::usage("--acks must be 0 or 1"));
+            return wrong(&["acks"], "acks are 0 or 1");
         }
         if self.acks == 0 && self.order >= 2 {
-            return Err(exit::usage(
-                "order 2 and 5 acknowledge everything: leave --acks 0 out",
-            ));
+            return wrong(&["acks"], "orders 2 and 5 acknowledge everything");
         }
         if u64::from(self.message_bytes) + 128 > u64::from(self.batch_bytes) {
-            return Err(exit::usage(format!(
-                "a message of {} does not fit into a batch of {}: raise --batch-size",
+            let why = format!(
+                "a message of {} does not fit into a batch of {}",
                 Size(self.message_bytes.into()),
                 Size(self.batch_bytes.into())
-            )));
+            );
+            return wrong(&["batch_bytes"], &why);
         }
         Ok(())
     }
@@ -157,32 +155,47 @@ pub(crate) mod tests {
     fn what_cannot_be_run_is_refused() {
         assert!(plan().validate(true).is_ok());
         let wrong = [
-            BenchPlan {
-                message_bytes: 0,
-                ..plan()
-            },
-            BenchPlan {
-                messages: 0,
-                ..plan()
-            },
-            BenchPlan {
-                trials: 0,
-                ..plan()
-            },
-            BenchPlan { acks: 2, ..plan() },
-            BenchPlan {
-                acks: 0,
-                order: 5,
-                ..plan()
-            },
-            BenchPlan {
-                message_bytes: 2 << 20,
-                ..plan()
-            },
+            (
+                "message_bytes",
+                BenchPlan {
+                    message_bytes: 0,
+                    ..plan()
+                },
+            ),
+            (
+                "total_bytes",
+                BenchPlan {
+                    messages: 0,
+                    ..plan()
+                },
+            ),
+            (
+                "trials",
+                BenchPlan {
+                    trials: 0,
+                    ..plan()
+                },
+            ),
+            ("acks", BenchPlan { acks: 2, ..plan() }),
+            (
+                "acks",
+                BenchPlan {
+                    acks: 0,
+                    order: 5,
+                    ..plan()
+                },
+            ),
+            (
+                "batch_bytes",
+                BenchPlan {
+                    message_bytes: 2 << 20,
+                    ..plan()
+                },
+            ),
         ];
-        for plan in wrong {
+        for (setting, plan) in wrong {
             let error = plan.validate(false).expect_err("refused");
-            assert_eq!(exit::code(&error), exit::USAGE, "{plan:?}");
+            assert!(error.settings.contains(&setting), "{error}: {plan:?}");
         }
         let small = BenchPlan {
             message_bytes: 16,

@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use embar_client::{Acks, Admin, Lookout, Publisher, PublisherHandle, TopicSpec};
+use embar_console::connect::Connector;
+use embar_console::context::Context;
+use embar_console::progress::Bar;
+use embar_console::waiting::WaitReporter;
 use embar_meter::Snapshot;
+use embar_meter::random::filler;
+use embar_supervise::work::Abort;
 use serde::Serialize;
 
 use super::cluster::Private;
 use super::plan::{BenchPlan, TOPIC};
 use super::stamp::Stamper;
 use super::usage::{Costs, Meters, Rate};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
-use embar_console::output::Bar;
-use embar_console::waiting::Narrator;
-use embar_meter::random::filler;
-use embar_supervise::work::Abort;
 
 /// Messages between two looks at whether to stop.
 const LOOK_EVERY: u64 = 8192;
@@ -49,10 +49,10 @@ pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<Publ
         plan: plan.clone(),
         metering,
         stamped: false,
-        connect: ConnectArgs::to(private.cluster.head()),
+        connector: Connector::to(private.cluster.head(), context.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
-        bar: context.output.bytes_bar("publishing", plan.total_bytes),
+        bar: context.bar("publishing", plan.total_bytes),
     };
     let trial = private
         .cluster
@@ -69,23 +69,23 @@ pub struct Job {
     pub metering: bool,
     /// Whether each message gets a sequence number and a checksum.
     pub stamped: bool,
-    /// Where.
-    pub connect: ConnectArgs,
+    /// The way to the cluster.
+    pub connector: Connector,
     /// Processes of the brokers.
     pub pids: Vec<u32>,
     /// Rows of the brokers that take data.
     pub data_brokers: Vec<u32>,
     /// Shown meanwhile.
-    pub bar: Bar,
+    pub bar: Box<dyn Bar>,
 }
 
 impl Job {
     /// Creates the topic, publishes, waits for the last acknowledgement.
     pub fn run(&self, abort: &Abort) -> Result<PublishTrial> {
         let plan = &self.plan;
-        let admin = self.connect.admin()?;
+        let admin = self.connector.admin()?;
         create_topic(&admin, plan)?;
-        let (publisher, _narrator) = open(plan, &self.connect, self.metering)?;
+        let (publisher, _reporter) = open(plan, &self.connector, self.metering)?;
         let before = broker_profile(&admin, &self.data_brokers)?;
         let done = AtomicU64::new(0);
         let meters = Meters::start(&self.pids)?;
@@ -166,15 +166,15 @@ pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
     Ok(())
 }
 
-/// A publisher as the plan wants it, and who says whom it waits for.
+/// A publisher as the plan wants it, and the reporter of what it waits for.
 pub fn open(
     plan: &BenchPlan,
-    connect: &ConnectArgs,
+    connector: &Connector,
     metering: bool,
-) -> Result<(Publisher, Narrator)> {
+) -> Result<(Publisher, WaitReporter)> {
     let lookout = Lookout::new();
-    let narrator = Narrator::start(&lookout, None);
-    let publisher = Publisher::builder(&connect.bootstrap)
+    let reporter = connector.report_waits(&lookout, None);
+    let publisher = Publisher::builder(connector.bootstrap())
         .topic(TOPIC)
         .acks(if plan.acks == 0 {
             Acks::None
@@ -187,7 +187,7 @@ pub fn open(
         .metering(metering)
         .lookout(&lookout)
         .open()?;
-    Ok((publisher, narrator))
+    Ok((publisher, reporter))
 }
 
 /// Of all data brokers together.

@@ -4,16 +4,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use embar_client::{Lookout, Message, Start, Subscriber};
+use embar_console::connect::Connector;
+use embar_console::progress::Bar;
 use embar_meter::Snapshot;
+use embar_supervise::work::Abort;
 use serde::Serialize;
 
 use super::plan::TOPIC;
 use super::stamp::Verifier;
 use super::usage::{Costs, Meters, Rate};
-use embar_console::connect::ConnectArgs;
-use embar_console::output::Bar;
-use embar_console::waiting::Narrator;
-use embar_supervise::work::Abort;
 
 /// How long nothing may arrive before a reader gives up.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -43,12 +42,12 @@ pub struct Job {
     pub message_bytes: u32,
     /// Whether stages are timed.
     pub metering: bool,
-    /// Where.
-    pub connect: ConnectArgs,
+    /// The way to the cluster.
+    pub connector: Connector,
     /// Processes of the brokers.
     pub pids: Vec<u32>,
     /// Shown meanwhile.
-    pub bar: Bar,
+    pub bar: Box<dyn Bar>,
 }
 
 impl Job {
@@ -57,8 +56,8 @@ impl Job {
         let meters = Meters::start(&self.pids)?;
         let started = Instant::now();
         let lookout = Lookout::new();
-        let _narrator = Narrator::start(&lookout, Some(SILENCE_MAX));
-        let mut subscriber = Subscriber::builder(&self.connect.bootstrap)
+        let _reporter = self.connector.report_waits(&lookout, Some(SILENCE_MAX));
+        let mut subscriber = Subscriber::builder(self.connector.bootstrap())
             .topic(TOPIC)
             .from(Start::Earliest)
             .until_end(true)

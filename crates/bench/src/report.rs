@@ -1,18 +1,19 @@
 //! What benches print, and their JSON.
 
+use std::path::Path;
+
 use anyhow::Result;
+use embar_console::paint::Paint;
+use embar_console::size::Size;
 use embar_meter::experiment::{Comparison, Outcome};
 use embar_meter::results::{self, ResultRow};
 use embar_meter::table::{Table, grouped};
 use embar_meter::{Series, Snapshot};
 use serde::Serialize;
-use std::path::Path;
 
 use super::plan::BenchPlan;
 use super::publish::PublishTrial;
 use super::usage::{Cost, Costs, Rate};
-use embar_console::output::Output;
-use embar_console::size::Size;
 
 /// Median and extremes of the trials.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -142,10 +143,10 @@ pub fn costs_table(costs: &Costs) -> Table {
 pub const ACK_0_NOTE: &str = "ack 0: the clock stops when the kernel has the bytes, so this measures socket buffers, not the log";
 
 /// The median line.
-pub fn summary_line(output: &Output, summary: &Summary) -> String {
+pub fn summary_line(paint: Paint, summary: &Summary) -> String {
     format!(
         "{} {:.1} MiB/s, spread {:.1} to {:.1} MiB/s ({:.1} %), {} messages/s",
-        output.heading("median"),
+        paint.heading("median"),
         summary.median_mib_per_s,
         summary.min_mib_per_s,
         summary.max_mib_per_s,

@@ -1,22 +1,23 @@
 //! Whether everything that was published can still be read.
 
 use anyhow::Result;
-
-use super::plan::{BenchPlan, TOPIC};
-use embar_console::connect::ConnectArgs;
-use embar_console::exit;
+use embar_console::connect::Connector;
+use embar_console::setting::BadSetting;
 use embar_console::size::Size;
 
-/// An error with advice when something was evicted already.
-pub fn check(connect: &ConnectArgs, plan: &BenchPlan) -> Result<()> {
-    let partitions = connect.admin()?.describe_topic(TOPIC).wait()?.partitions;
+use super::plan::{BenchPlan, TOPIC};
+
+/// An error if something was evicted already.
+pub fn check(connector: &Connector, plan: &BenchPlan) -> Result<()> {
+    let partitions = connector.admin()?.describe_topic(TOPIC).wait()?.partitions;
     let evicted: u64 = partitions.iter().map(|partition| partition.first).sum();
     if evicted > 0 {
-        return Err(exit::usage(format!(
-            "{} do not fit into a region of {}: {evicted} messages were evicted; lower --size or raise --region-size",
+        let why = format!(
+            "{} do not fit into a region of {}: {evicted} messages were evicted",
             Size(plan.total_bytes),
             Size(plan.region_bytes)
-        )));
+        );
+        return Err(BadSetting::new(&["total_bytes", "region_bytes"], why).into());
     }
     Ok(())
 }

@@ -4,10 +4,8 @@
 //! bytes xor that of the filler, so that a publisher, whose filler never changes, checksums 16 bytes a message, while a
 //! reader checks all of them.
 
-use embar_wire::crc::crc32c;
-
-use embar_console::exit;
 use embar_meter::random::filler;
+use embar_wire::crc::crc32c;
 
 /// Smallest message that has room for a stamp.
 pub const STAMP_BYTES: usize = 24;
@@ -42,6 +40,25 @@ impl Stamper {
         self.message[16..20].copy_from_slice(&crc.to_le_bytes());
         &self.message
     }
+}
+
+/// Messages did not arrive as they were published.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "verification failed: of {expected} messages {missing} are missing{}, {repeated} came more than once, {damaged} are damaged",
+    first_missing.map_or_else(String::new, |number| format!(", the first of them number {number}"))
+)]
+pub struct NotVerified {
+    /// Messages that were published.
+    pub expected: u64,
+    /// Of them, those that did not arrive.
+    pub missing: u64,
+    /// The first of these.
+    pub first_missing: Option<u64>,
+    /// Messages that arrived again.
+    pub repeated: u64,
+    /// Messages that were changed on their way, or are of somebody else.
+    pub damaged: u64,
 }
 
 /// Checks that each message of a run arrives once and unchanged.
@@ -109,20 +126,18 @@ impl Verifier {
         self.arrived == self.expected
     }
 
-    /// What has to be said about it, as an error with the exit code for lost data.
-    pub fn verdict(&self) -> anyhow::Result<()> {
+    /// An error unless each message arrived once and unchanged.
+    pub fn verdict(&self) -> Result<(), NotVerified> {
         if self.is_complete() && self.repeated == 0 && self.damaged == 0 {
             return Ok(());
         }
-        let missing = self.expected - self.arrived;
-        let first = match self.first_missing() {
-            Some(sequence) => format!(", the first of them number {sequence}"),
-            None => String::new(),
-        };
-        Err(exit::data(format!(
-            "verification failed: of {} messages {missing} are missing{first}, {} came more than once, {} are damaged",
-            self.expected, self.repeated, self.damaged
-        )))
+        Err(NotVerified {
+            expected: self.expected,
+            missing: self.expected - self.arrived,
+            first_missing: self.first_missing(),
+            repeated: self.repeated,
+            damaged: self.damaged,
+        })
     }
 
     fn first_missing(&self) -> Option<u64> {
@@ -135,7 +150,7 @@ impl Verifier {
 mod tests {
     use super::*;
 
-    fn run(order: &[u64], damage: Option<usize>) -> anyhow::Result<()> {
+    fn run(order: &[u64], damage: Option<usize>) -> Result<(), NotVerified> {
         let (mut stamper, mut verifier) = (Stamper::new(100), Verifier::new(100, 70));
         for (index, sequence) in order.iter().enumerate() {
             let mut message = stamper.stamp(*sequence, 5).to_vec();
@@ -157,7 +172,7 @@ mod tests {
     #[test]
     fn what_is_missing_repeated_or_changed_is_told() {
         let all: Vec<u64> = (0..70).collect();
-        let text = |result: anyhow::Result<()>| result.expect_err("not well").to_string();
+        let text = |result: Result<(), NotVerified>| result.expect_err("not well").to_string();
         let missing = text(run(&all[..69], None));
         assert!(
             missing.contains("1 are missing, the first of them number 69"),

@@ -1,21 +1,20 @@
 //! A cluster on which trial follows trial, each with a new topic.
 
 use anyhow::{Context as _, Result};
+use embar_console::connect::Connector;
+use embar_console::context::Context;
+use embar_supervise::work::Abort;
 
 use super::cluster::Private;
 use super::plan::{BenchPlan, TOPIC};
 use super::publish::{Job, PublishTrial};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
-use embar_console::output::Output;
-use embar_supervise::work::Abort;
 
 /// What trials know of the cluster.
 pub struct Standing {
-    /// Where it is.
-    pub connect: ConnectArgs,
-    /// Where trials say how they go.
-    pub output: Output,
+    /// The way to it.
+    pub connector: Connector,
+    /// Where trials report how they go.
+    pub context: Context,
     metering: bool,
     pids: Vec<u32>,
     data_brokers: Vec<u32>,
@@ -25,8 +24,8 @@ impl Standing {
     /// `metering`: publishers time their stages.
     pub fn new(private: &Private, metering: bool, context: &Context) -> Self {
         Self {
-            connect: ConnectArgs::to(private.cluster.head()),
-            output: context.output,
+            connector: Connector::to(private.cluster.head(), context.progress.clone()),
+            context: context.clone(),
             metering,
             pids: private.pids(),
             data_brokers: private.data_brokers(),
@@ -39,10 +38,10 @@ impl Standing {
             plan: plan.clone(),
             metering: self.metering,
             stamped: false,
-            connect: self.connect.clone(),
+            connector: self.connector.clone(),
             pids: self.pids.clone(),
             data_brokers: self.data_brokers.clone(),
-            bar: self.output.bytes_bar("publishing", plan.total_bytes),
+            bar: self.context.bar("publishing", plan.total_bytes),
         };
         let trial = job.run(abort)?;
         self.delete_topic()?;
@@ -51,7 +50,7 @@ impl Standing {
 
     /// Makes room for the next trial's topic.
     pub fn delete_topic(&self) -> Result<()> {
-        let deleted = self.connect.admin()?.delete_topic(TOPIC).wait();
+        let deleted = self.connector.admin()?.delete_topic(TOPIC).wait();
         deleted.with_context(|| format!("cannot delete the topic {TOPIC}"))
     }
 }

@@ -1,6 +1,8 @@
 //! The command line as a whole; each command's options stand in its own file.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use embar_bench::wall::receiver;
+use embar_verify::{publisher, victims};
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::broker::BrokerArgs;
@@ -14,11 +16,8 @@ use crate::commands::status::StatusArgs;
 use crate::commands::topic::TopicArgs;
 use crate::commands::up::UpArgs;
 use crate::commands::verify::VerifyArgs;
-use embar_bench::wall::receiver::ReceiverArgs;
-use embar_console::exit;
-use embar_console::output::Color;
-use embar_verify::publisher::PublisherArgs;
-use embar_verify::victims::VictimsArgs;
+use crate::exit;
+use crate::output::Color;
 
 /// A publish/subscribe shared log in memory: run it, drive it, measure it.
 ///
@@ -86,14 +85,21 @@ pub enum Command {
     Bench(BenchArgs),
     Verify(VerifyArgs),
     /// A receiving process of `bench wall`.
-    #[command(name = "wall-receiver", hide = true)]
-    WallReceiver(ReceiverArgs),
+    #[command(name = receiver::COMMAND, hide = true)]
+    WallReceiver(WorkerArgs),
     /// A publishing process of `verify`.
-    #[command(name = "verify-publisher", hide = true)]
-    VerifyPublisher(PublisherArgs),
+    #[command(name = publisher::COMMAND, hide = true)]
+    VerifyPublisher(WorkerArgs),
     /// Publishers of `verify sessions`, to be killed.
-    #[command(name = "verify-victims", hide = true)]
-    VerifyVictims(VictimsArgs),
+    #[command(name = victims::COMMAND, hide = true)]
+    VerifyVictims(WorkerArgs),
+}
+
+/// Work for a process that another one starts.
+#[derive(Args, Debug)]
+pub struct WorkerArgs {
+    /// What to do, as JSON of the library that started it
+    pub spec: String,
 }
 
 #[cfg(test)]

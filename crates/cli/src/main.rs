@@ -10,18 +10,26 @@
 
 mod args;
 mod commands;
+mod connect;
+mod context;
+mod exit;
+mod output;
+mod settings;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
+use embar_console::interrupt::{Interrupt, Interrupted};
+use embar_console::process::own_executable;
+use embar_console::progress::{Progress, Terminal};
 use embar_transport::alloc::Counting;
 
 use crate::args::{Cli, Command};
-use embar_console::context::Context;
-use embar_console::exit::Problem;
-use embar_console::interrupt::Interrupt;
-use embar_console::output::Output;
+use crate::context::Context;
+use crate::exit::Problem;
+use crate::output::Output;
 
 /// Counts allocations while a bench asks for it; otherwise it is the system's.
 #[global_allocator]
@@ -31,10 +39,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(cli.json, cli.color);
     match run(&cli, output) {
-        Ok(()) => ExitCode::from(embar_console::exit::OK),
+        Ok(()) => ExitCode::from(exit::OK),
         Err(error) => {
             report(&error);
-            ExitCode::from(embar_console::exit::code(&error))
+            ExitCode::from(exit::code(&error))
         }
     }
 }
@@ -42,7 +50,11 @@ fn main() -> ExitCode {
 fn run(cli: &Cli, output: Output) -> Result<()> {
     let context = Context {
         output,
-        interrupt: Interrupt::install()?,
+        work: embar_console::context::Context {
+            progress: Arc::new(Terminal),
+            interrupt: Interrupt::install().context("cannot watch for signals")?,
+            program: own_executable(),
+        },
     };
     start_logging(&cli.command);
     match &cli.command {
@@ -58,9 +70,9 @@ fn run(cli: &Cli, output: Output) -> Result<()> {
         Command::Layout(args) => commands::layout::run(args, &context),
         Command::Bench(args) => commands::bench::run(args, &context),
         Command::Verify(args) => commands::verify::run(args, &context),
-        Command::VerifyPublisher(args) => embar_verify::publisher::run(args),
-        Command::VerifyVictims(args) => embar_verify::victims::run(args),
-        Command::WallReceiver(args) => embar_bench::wall::receiver::run(args, &context),
+        Command::VerifyPublisher(args) => embar_verify::publisher::run(&args.spec),
+        Command::VerifyVictims(args) => embar_verify::victims::run(&args.spec),
+        Command::WallReceiver(args) => embar_bench::wall::receiver::run(&args.spec),
     }
 }
 
@@ -81,14 +93,9 @@ fn start_logging(command: &Command) {
 }
 
 fn report(error: &anyhow::Error) {
-    if matches!(
-        error.downcast_ref(),
-        Some(Problem::OutputClosed | Problem::Interrupted)
-    ) {
+    let is_closed = matches!(error.downcast_ref(), Some(Problem::OutputClosed));
+    if is_closed || error.is::<Interrupted>() {
         return;
     }
-    embar_console::output::note(format_args!(
-        "embar: {}",
-        embar_console::exit::explain(error)
-    ));
+    Terminal.note(&format!("embar: {}", exit::explain(error)));
 }

@@ -1,51 +1,33 @@
-//! How commands reach a cluster.
+//! The way to a cluster, for work that reports what it waits for.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
-use clap::Args;
-use embar_client::Admin;
+use embar_client::{Admin, Lookout};
 
-use crate::size::parse_duration;
-use crate::waiting::Narrator;
+use crate::progress::Progress;
+use crate::waiting::WaitReporter;
 
-/// How long an answer may take where nothing else is said.
+/// How long an answer may take where the caller sets no limit.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where the cluster is.
-#[derive(Args, Clone, Debug)]
-pub struct ConnectArgs {
-    /// Address of any broker of the cluster; several with commas
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "EMBAR_BOOTSTRAP",
-        default_value = "127.0.0.1:9400"
-    )]
-    pub bootstrap: String,
+/// Where a cluster is, and where waits for it are reported.
+#[derive(Clone)]
+pub struct Connector {
+    bootstrap: String,
+    progress: Arc<dyn Progress>,
 }
 
-/// Where the cluster is, and how long it may take to answer.
-#[derive(Args, Clone, Debug)]
-pub struct AskArgs {
-    #[command(flatten)]
-    /// Where it is.
-    pub connect: ConnectArgs,
-    /// How long each answer may take
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
-    pub timeout: Duration,
-}
-
-/// Asks a cluster, and says whom it waits for.
-pub struct Asker {
+/// A client for topics, status and profiles, which reports what it waits for.
+pub struct ReportingAdmin {
     /// Goes first: the client's end waits for its last request.
-    _narrator: Narrator,
+    _reporter: WaitReporter,
     admin: Admin,
 }
 
-impl Deref for Asker {
+impl Deref for ReportingAdmin {
     type Target = Admin;
 
     fn deref(&self) -> &Admin {
@@ -53,32 +35,42 @@ impl Deref for Asker {
     }
 }
 
-impl ConnectArgs {
-    /// A cluster that this process started.
-    pub fn to(address: SocketAddr) -> Self {
+impl Connector {
+    /// `bootstrap` is the address of any broker, or several with commas.
+    pub fn new(bootstrap: impl Into<String>, progress: Arc<dyn Progress>) -> Self {
         Self {
-            bootstrap: address.to_string(),
+            bootstrap: bootstrap.into(),
+            progress,
         }
     }
 
-    /// A client for topics, status and profiles.
-    pub fn admin(&self) -> Result<Asker> {
+    /// To the broker at `address`.
+    pub fn to(address: SocketAddr, progress: Arc<dyn Progress>) -> Self {
+        Self::new(address.to_string(), progress)
+    }
+
+    /// Addresses of brokers.
+    pub fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
+    /// A client whose requests may take 5 s each.
+    pub fn admin(&self) -> Result<ReportingAdmin, embar_client::Error> {
         self.admin_within(ANSWER_WITHIN)
     }
 
-    /// As [`ConnectArgs::admin`]; each request may take so long.
-    pub fn admin_within(&self, limit: Duration) -> Result<Asker> {
+    /// A client whose requests may take `limit` each.
+    pub fn admin_within(&self, limit: Duration) -> Result<ReportingAdmin, embar_client::Error> {
         let admin = Admin::connect(&self.bootstrap)?.timeout(limit);
-        Ok(Asker {
-            _narrator: Narrator::start(&admin.lookout(), None),
+        Ok(ReportingAdmin {
+            _reporter: self.report_waits(&admin.lookout(), None),
             admin,
         })
     }
-}
 
-impl AskArgs {
-    /// A client for topics, status and profiles.
-    pub fn admin(&self) -> Result<Asker> {
-        self.connect.admin_within(self.timeout)
+    /// Reports what the client of `lookout` waits for, until the reporter is dropped. Whoever waits gives up once nothing
+    /// has come for `limit`, if not sooner.
+    pub fn report_waits(&self, lookout: &Lookout, limit: Option<Duration>) -> WaitReporter {
+        WaitReporter::start(lookout, limit, &self.progress)
     }
 }

@@ -1,13 +1,31 @@
-//! What every command needs.
+//! What work needs of the program that runs it.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::interrupt::Interrupt;
-use crate::output::Output;
+use crate::progress::{Bar, Progress};
 
-/// Made once, in `main`.
+/// Made once by the program and handed down. Clones share everything.
 #[derive(Clone)]
 pub struct Context {
-    /// Where results and remarks go.
-    pub output: Output,
-    /// Ctrl-C and SIGTERM.
+    /// Where work reports how it goes.
+    pub progress: Arc<dyn Progress>,
+    /// Whether the work is to end.
     pub interrupt: Interrupt,
+    /// The program's own file, to start children from.
+    pub program: PathBuf,
+}
+
+impl Context {
+    /// Reports a remark.
+    pub fn note(&self, text: impl Display) {
+        self.progress.note(&text.to_string());
+    }
+
+    /// Reports that work on `total_bytes` bytes begins.
+    pub fn bar(&self, label: &str, total_bytes: u64) -> Box<dyn Bar> {
+        self.progress.bar(label, total_bytes)
+    }
 }

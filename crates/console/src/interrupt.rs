@@ -1,19 +1,24 @@
-//! Ctrl-C and SIGTERM: a flag that everybody may look at, and a call for those who wait for something else.
+//! Ctrl-C and SIGTERM: a flag to look at, and a callback for whoever waits for something else.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::exit::{INTERRUPTED, Problem};
+/// What a second Ctrl-C ends the process with, as shells do: 128 and the signal's number.
+const SECOND_SIGINT_CODE: i32 = 128 + SIGINT;
+
+/// The work was ended by a signal, or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
 
 type Callback = Box<dyn Fn() + Send>;
 
-/// Set once a signal came. Clones see the same.
+/// Raised once a signal came. Clones see the same.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     inner: Arc<Inner>,
@@ -28,21 +33,20 @@ struct Inner {
 impl Interrupt {
     /// Takes over both signals for the life of the process. The first one asks for an orderly end; one more SIGINT
     /// ends the process at once: whoever presses Ctrl-C twice does not want to wait.
-    pub fn install() -> Result<Self> {
+    pub fn install() -> io::Result<Self> {
         let interrupt = Self::default();
-        let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let seen = interrupt.clone();
         thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
                 for signal in signals.forever() {
                     if seen.is_raised() && signal == SIGINT {
-                        std::process::exit(i32::from(INTERRUPTED));
+                        std::process::exit(SECOND_SIGINT_CODE);
                     }
                     seen.raise();
                 }
-            })
-            .context("cannot watch for signals")?;
+            })?;
         Ok(interrupt)
     }
 
@@ -52,15 +56,15 @@ impl Interrupt {
         self.inner.raised.load(Ordering::Relaxed)
     }
 
-    /// [`Problem::Interrupted`] once a signal came.
-    pub fn check(&self) -> Result<()> {
+    /// An error once a signal came.
+    pub fn check(&self) -> Result<(), Interrupted> {
         if self.is_raised() {
-            return Err(Problem::Interrupted.into());
+            return Err(Interrupted);
         }
         Ok(())
     }
 
-    /// Has `callback` called, from another thread, when a signal comes; at once if one came already.
+    /// Calls `callback` from another thread when a signal comes; at once if one came already.
     pub fn on_raise(&self, callback: impl Fn() + Send + 'static) {
         let mut callbacks = self.callbacks();
         if self.is_raised() {
@@ -87,14 +91,13 @@ impl Interrupt {
 
 /// Calls `gone` when standard input ends: with a pipe as standard input, that is when the parent process is no more,
 /// however it ended.
-pub fn on_parent_exit(gone: impl FnOnce() + Send + 'static) -> Result<()> {
+pub fn on_parent_exit(gone: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new()
         .name("parent".into())
         .spawn(move || {
             let _ended_or_broken = io::copy(&mut io::stdin().lock(), &mut io::sink());
             gone();
-        })
-        .context("cannot watch the parent process")?;
+        })?;
     Ok(())
 }
 
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_who_waits_is_told_also_later() {
+    fn callbacks_are_called_whether_they_come_before_or_after_the_signal() {
         let interrupt = Interrupt::default();
         let (send, receive) = mpsc::channel();
         let early = send.clone();

@@ -23,13 +23,9 @@ const UNITS: [(&str, u64); 6] = [
 pub struct Size(pub u64);
 
 impl Size {
-    /// The bytes as a `u32`, for settings that are one; `name` is the option, for the error.
-    pub fn to_u32(self, name: &str) -> anyhow::Result<u32> {
-        u32::try_from(self.0).map_err(|_| {
-            crate::exit::usage(format!(
-                "{name} {self} is too large: at most 4 GiB - 1 byte"
-            ))
-        })
+    /// The bytes as a `u32`, for settings that are one; `None` from 4 GiB on.
+    pub fn to_u32(self) -> Option<u32> {
+        u32::try_from(self.0).ok()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Tells people on standard error whom a command waits for: once it has waited for a second, and again when the reason is
-//! another one.
+//! Reports what a client waits for: once it has waited for a second, and again when it waits for something else.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -9,57 +9,57 @@ use std::time::{Duration, Instant};
 use embar_client::waiting::Party;
 use embar_client::{Lookout, Waits};
 
-use crate::output::note;
+use crate::progress::Progress;
 
-/// Shorter waits are not worth a word.
+/// Shorter waits are not worth a remark.
 const SPEAK_AFTER: Duration = Duration::from_secs(1);
-/// Between two words: what lasts shorter is not worth one either.
+/// Shortest time between two remarks.
 const SPEAK_EVERY: Duration = Duration::from_secs(1);
-/// What was said before, and comes and goes, is not said again for so long.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// Things that were said of one wait and are remembered.
-const SAID_MAX: usize = 16;
-/// How often is looked.
+/// A reason that comes and goes is not reported again for so long.
+const REPEAT_AFTER: Duration = Duration::from_secs(30);
+/// Remarks on one wait that are remembered.
+const REMARKS_MAX: usize = 16;
+/// Between two looks at the client.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What was said of the wait that goes on: decides what is said next.
+/// The remarks made on the wait that goes on: decides which one comes next.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// The latest last.
-    said: Vec<(Vec<Party>, Instant)>,
+pub struct WaitRemarks {
+    /// What was waited for, and when that was reported; the latest last.
+    made: Vec<(Vec<Party>, Instant)>,
 }
 
-impl Told {
-    /// What to say of a wait, if anything. It is given up once nothing has come for `limit`, if not sooner.
-    pub fn look(
+impl WaitRemarks {
+    /// The remark to make on a wait, if any. Whoever waits gives up once nothing has come for `limit`, if not sooner.
+    pub fn next(
         &mut self,
         waits: Option<&Waits>,
         limit: Option<Duration>,
         now: Instant,
     ) -> Option<String> {
         let Some(waits) = waits.filter(|it| it.waited >= SPEAK_AFTER) else {
-            self.said.clear();
+            self.made.clear();
             return None;
         };
-        if let Some((last, at)) = self.said.last()
+        if let Some((last, at)) = self.made.last()
             && (*last == waits.parties || now.duration_since(*at) < SPEAK_EVERY)
         {
             return None;
         }
         let before = self
-            .said
+            .made
             .iter()
             .position(|(parties, _)| *parties == waits.parties);
         if let Some(index) = before {
-            if now.duration_since(self.said[index].1) < AGAIN_AFTER {
+            if now.duration_since(self.made[index].1) < REPEAT_AFTER {
                 return None;
             }
-            self.said.remove(index);
+            self.made.remove(index);
         }
-        if self.said.len() >= SAID_MAX {
-            self.said.remove(0);
+        if self.made.len() >= REMARKS_MAX {
+            self.made.remove(0);
         }
-        self.said.push((waits.parties.clone(), now));
+        self.made.push((waits.parties.clone(), now));
         Some(sentence(waits, limit))
     }
 }
@@ -76,35 +76,38 @@ fn sentence(waits: &Waits, limit: Option<Duration>) -> String {
     text
 }
 
-/// Watches a client from a thread of its own while others wait for it. Dropped, it is silent.
-pub struct Narrator {
+/// Watches a client from a thread of its own and reports what it waits for, until it is dropped.
+pub struct WaitReporter {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Narrator {
+impl WaitReporter {
     /// Whoever waits gives up once nothing has come for `limit`, if not sooner.
-    pub fn start(lookout: &Lookout, limit: Option<Duration>) -> Self {
+    pub fn start(lookout: &Lookout, limit: Option<Duration>, progress: &Arc<dyn Progress>) -> Self {
         let (stop, stopped) = channel();
-        let (lookout, mut told) = (lookout.clone(), Told::default());
+        let (lookout, progress) = (lookout.clone(), progress.clone());
+        let mut remarks = WaitRemarks::default();
         let watch = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
                 let waits = lookout.waits();
-                if let Some(text) = told.look(waits.as_ref(), limit, Instant::now()) {
-                    note(text);
+                if let Some(text) = remarks.next(waits.as_ref(), limit, Instant::now()) {
+                    progress.note(&text);
                 }
             }
         };
-        let thread = thread::Builder::new().name("narrator".into()).spawn(watch);
+        let thread = thread::Builder::new()
+            .name("wait-reporter".into())
+            .spawn(watch);
         Self {
             stop: Some(stop),
-            // Without it the command does the same, and says less.
+            // Without the thread the work is the same, and silent.
             thread: thread.ok(),
         }
     }
 }
 
-impl Drop for Narrator {
+impl Drop for WaitReporter {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -135,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_once_after_a_second_and_again_when_its_reason_changes() {
-        let (mut told, start) = (Told::default(), Instant::now());
+    fn a_wait_is_reported_after_a_second_and_when_its_reason_changes() {
+        let (mut remarks, start) = (WaitRemarks::default(), Instant::now());
         let mut look = |reason, ms| {
             let at = Duration::from_millis(ms);
-            told.look(Some(&waits(reason, at, None)), None, start + at)
+            remarks.next(Some(&waits(reason, at, None)), None, start + at)
         };
         assert_eq!(look(Reason::Connecting, 999), None);
         assert_eq!(
@@ -158,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn a_new_wait_is_told_anew() {
-        let (mut told, now) = (Told::default(), Instant::now());
+    fn a_new_wait_is_reported_anew() {
+        let (mut remarks, now) = (WaitRemarks::default(), Instant::now());
         let wait = waits(Reason::Answer, S, None);
-        assert!(told.look(Some(&wait), None, now).is_some());
-        assert_eq!(told.look(None, None, now), None);
-        assert!(told.look(Some(&wait), None, now).is_some());
+        assert!(remarks.next(Some(&wait), None, now).is_some());
+        assert_eq!(remarks.next(None, None, now), None);
+        assert!(remarks.next(Some(&wait), None, now).is_some());
     }
 
     #[test]
@@ -180,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_bounded() {
-        let (mut told, now) = (Told::default(), Instant::now());
+    fn remarks_are_bounded() {
+        let (mut remarks, now) = (WaitRemarks::default(), Instant::now());
         for n in 0..1000u32 {
             let reason = Reason::NoAnswer(n.to_string());
             let wait = waits(reason, S, None);
-            assert!(told.look(Some(&wait), None, now + S * n).is_some());
+            assert!(remarks.next(Some(&wait), None, now + S * n).is_some());
         }
-        assert_eq!(told.said.len(), SAID_MAX);
+        assert_eq!(remarks.made.len(), REMARKS_MAX);
     }
 }

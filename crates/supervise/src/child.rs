@@ -19,6 +19,16 @@ const TAIL_BYTES: u64 = 4096;
 /// Lines of a log that are quoted in an error.
 const TAIL_LINES: usize = 5;
 
+/// The log of a process cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the log {}", path.display())]
+pub struct LogError {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub source: std::io::Error,
+}
+
 /// What happens to the processes of a cluster. `life` tells the process that is meant from its predecessors.
 #[derive(Debug)]
 pub enum Event {
@@ -156,11 +166,9 @@ fn open_log(log: &Path) -> Result<File> {
         .create(true)
         .mode(0o600)
         .open(log)
-        .with_context(|| {
-            format!(
-                "cannot open the log {}: choose another --log-dir",
-                log.display()
-            )
+        .map_err(|source| {
+            let path = log.to_owned();
+            LogError { path, source }.into()
         })
 }
 

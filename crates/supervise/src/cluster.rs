@@ -6,20 +6,30 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use embar_console::context::Context;
+use embar_console::interrupt::Interrupted;
+use embar_console::progress::Bar;
 use embar_fabric::{Probe, Region};
 
 use super::child::{Child, Event, tail};
 use super::plan::{Plan, Role};
 use super::protocol::Report;
 use super::tenure::{Supervision, Tenure, tenure};
-use embar_console::context::Context;
-use embar_console::exit::{Problem, USAGE};
-use embar_console::output::Bar;
 
 /// How long brokers may be silent before they serve: in each step that takes long they say all the time how it goes on.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How soon an ended process must be gone after it closed its output.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);
+
+/// A broker ended before it served, and said why.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StartFailed {
+    /// The exit code of its process: [`EXIT_USAGE`](super::protocol::EXIT_USAGE) and the like.
+    pub code: u8,
+    /// What went wrong and what to do.
+    pub message: String,
+}
 
 /// A broker that serves.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -134,11 +144,9 @@ impl Cluster {
     }
 
     fn bring_up(&mut self, context: &Context) -> Result<()> {
-        let bar = context
-            .output
-            .bytes_bar("reserving memory", self.plan.region_bytes);
+        let bar = context.bar("reserving memory", self.plan.region_bytes);
         if !self.plan.fresh && Region::probe(&self.plan.region) == Probe::Unfinished {
-            context.output.note(format_args!(
+            context.note(format_args!(
                 "the creation of {} was interrupted before it held anything: it is made anew",
                 self.plan.region.display()
             ));
@@ -146,11 +154,11 @@ impl Cluster {
         if !self.finds_head(context)? {
             self.spawn(0)?;
         }
-        self.await_ready(&bar)?;
+        self.await_ready(&*bar)?;
         for id in self.rows_to_start() {
             self.spawn(id)?;
         }
-        self.await_ready(&bar)
+        self.await_ready(&*bar)
     }
 
     /// Rows that processes had which this command did not start, and their process ids.
@@ -176,7 +184,7 @@ impl Cluster {
 
     /// Address of the head.
     pub fn head(&self) -> SocketAddr {
-        self.slots[0].address.unwrap_or(self.plan.listen)
+        self.slots[0].address.unwrap_or(self.plan.config.listen)
     }
 
     /// Brokers that serve.
@@ -235,7 +243,7 @@ impl Cluster {
         slot.left = false;
         let place = (usize::from(id), slot.life);
         slot.child = Some(Child::start(
-            (&self.plan.exe, &args),
+            (&self.plan.program, &args),
             &self.plan.log(id),
             place,
             self.sender.clone(),
@@ -244,7 +252,7 @@ impl Cluster {
     }
 
     /// Waits until every process that was started serves.
-    fn await_ready(&mut self, bar: &Bar) -> Result<()> {
+    fn await_ready(&mut self, bar: &dyn Bar) -> Result<()> {
         while self
             .slots
             .iter()
@@ -259,7 +267,7 @@ impl Cluster {
             match self.digest(event, Some(bar)) {
                 None
                 | Some(Happening::Serves(_) | Happening::Left { .. } | Happening::TimedOut) => {}
-                Some(Happening::Interrupted) => return Err(Problem::Interrupted.into()),
+                Some(Happening::Interrupted) => return Err(Interrupted.into()),
                 // The head, which orders for them, may be about to end: they are tried again.
                 Some(died @ Happening::Died { .. }) if self.strangers.contains_key(&0) => {
                     self.postponed.push_back(died);
@@ -273,8 +281,7 @@ impl Cluster {
 
     fn start_failure(&mut self, id: u16, how: String) -> anyhow::Error {
         match self.slots[usize::from(id)].failure.take() {
-            Some((USAGE, message)) => Problem::Usage(message).into(),
-            Some((_, message)) => anyhow!(message),
+            Some((code, message)) => StartFailed { code, message }.into(),
             None => anyhow!("broker {id} {how}"),
         }
     }
@@ -291,7 +298,7 @@ impl Cluster {
         }
     }
 
-    fn digest(&mut self, event: Event, bar: Option<&Bar>) -> Option<Happening> {
+    fn digest(&mut self, event: Event, bar: Option<&dyn Bar>) -> Option<Happening> {
         match event {
             Event::Interrupted => Some(Happening::Interrupted),
             Event::Wake => Some(Happening::Woken),
@@ -305,7 +312,7 @@ impl Cluster {
         }
     }
 
-    fn heard(&mut self, slot: usize, report: Report, bar: Option<&Bar>) -> Option<Happening> {
+    fn heard(&mut self, slot: usize, report: Report, bar: Option<&dyn Bar>) -> Option<Happening> {
         match report {
             Report::Prefault { done, .. } => {
                 // A standby has no payload: it tells little of the whole.

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arguments;
 pub mod child;
 pub mod cluster;
 mod keeper;
@@ -19,10 +20,9 @@ pub mod logs;
 pub mod plan;
 pub mod protocol;
 pub mod regions;
-pub mod settings;
 mod stop;
 mod takeover;
-mod tenure;
+pub mod tenure;
 mod watch;
 pub mod work;
 

@@ -5,25 +5,23 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use embar_broker::BrokerConfig;
+use embar_console::size::show_duration;
 use embar_fabric::geometry::ROWS_MAX;
 
-use crate::settings::BrokerSettings;
-use embar_console::size::show_duration;
+use crate::arguments;
 
 /// A cluster to be started.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program; its `broker` command is run.
-    pub exe: PathBuf,
+    /// The program whose `broker` command is run.
+    pub program: PathBuf,
     /// The head and the brokers that take data; at least 1.
     pub brokers: u16,
     /// Places for data brokers that join later; their rows come after those of the others.
     pub spares: u16,
     /// Brokers beside these that sequence when the head cannot; their rows come last.
     pub standbys: u16,
-    /// Address of the head. The others follow on the next ports, or take any free one if its port is 0.
-    pub listen: SocketAddr,
     /// Directory of the region.
     pub region: PathBuf,
     /// Bytes of the region.
@@ -38,19 +36,9 @@ pub struct Plan {
     pub log_dir: PathBuf,
     /// How long brokers may drain.
     pub grace: Duration,
-    /// Settings of every broker.
-    pub settings: BrokerSettings,
-}
-
-/// This program.
-pub fn own_exe() -> Result<PathBuf> {
-    let exe = std::env::current_exe()?;
-    // After it was replaced by a newer build only the link leads to the file that is running.
-    Ok(if exe.exists() {
-        exe
-    } else {
-        PathBuf::from("/proc/self/exe")
-    })
+    /// Settings of every broker, and the address of the head. The others listen on the next ports, or on any free one if
+    /// its port is 0.
+    pub config: BrokerConfig,
 }
 
 /// Places for brokers that join, unless told otherwise: one, where there is room for it.
@@ -99,7 +87,7 @@ impl Plan {
     /// Arguments of the head, for the first time or at the address it had before. Only the first time
     /// it may discard what is in the region.
     pub fn head_args(&self, before: Option<SocketAddr>) -> Vec<String> {
-        let mut args = self.common("--head".into(), before.unwrap_or(self.listen));
+        let mut args = self.common("--head".into(), before.unwrap_or(self.config.listen));
         args.push(format!("--region={}", self.region.display()));
         args.push(format!("--region-size={}", self.region_bytes));
         args.extend(self.topics.map(|topics| format!("--topics={topics}")));
@@ -135,7 +123,7 @@ impl Plan {
     }
 
     fn member_address(&self, id: u16) -> SocketAddr {
-        let mut address = self.listen;
+        let mut address = self.config.listen;
         address.set_port(match address.port() {
             0 => 0,
             port => port.saturating_add(id),
@@ -147,7 +135,7 @@ impl Plan {
         let mut args = vec!["broker".to_owned(), role, "--exit-with-parent".to_owned()];
         args.push(format!("--listen={listen}"));
         args.push(format!("--grace={}", show_duration(self.grace)));
-        args.extend(self.settings.to_args());
+        args.extend(arguments::of_broker(&self.config));
         args
     }
 
@@ -163,11 +151,10 @@ mod tests {
 
     fn plan(port: u16) -> Plan {
         Plan {
-            exe: "/bin/embar".into(),
+            program: "/bin/embar".into(),
             brokers: 3,
             spares: 0,
             standbys: 1,
-            listen: SocketAddr::from(([127, 0, 0, 1], port)),
             region: "/dev/shm/r".into(),
             region_bytes: 1 << 26,
             topics: Some(300),
@@ -175,9 +162,10 @@ mod tests {
             temporary: false,
             log_dir: "/tmp/logs".into(),
             grace: Duration::from_secs(1),
-            settings: BrokerSettings {
-                no_metering: true,
-                ..BrokerSettings::default()
+            config: BrokerConfig {
+                listen: SocketAddr::from(([127, 0, 0, 1], port)),
+                metering: false,
+                ..BrokerConfig::default()
             },
         }
     }

@@ -4,6 +4,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+/// The broker ends with this exit code when its options cannot be used as they are.
+pub const EXIT_USAGE: u8 = 2;
+/// The broker ends with this exit code when it stood still for so long that others went on without it.
+pub const EXIT_OVERTAKEN: u8 = 6;
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use embar_broker::StartError;
 use embar_client::Admin;
+use embar_console::context::Context;
+use embar_console::interrupt::Interrupted;
 use embar_fabric::Geometry;
 
 use super::child::Event;
 use super::cluster::Cluster;
 use super::tenure::{Tenure, Tenures};
-use embar_console::context::Context;
-use embar_console::exit::Problem;
 
 /// How often is looked whether the head answers, or is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -61,13 +61,13 @@ impl Cluster {
             }
             if !spoken && answers_since.is_none() && began.elapsed() >= SPEAK_AFTER {
                 spoken = true;
-                context.output.note(format_args!(
+                context.note(format_args!(
                     "the head of this region (pid {pid}) lives, does not answer, and was not started by this command: \
                      waiting until it answers or ends (`kill -CONT {pid}` if it is stopped); Ctrl-C stops"
                 ));
             }
             if let Ok(Event::Interrupted) = self.next_event(Some(Instant::now() + LOOK_EVERY)) {
-                return Err(Problem::Interrupted.into());
+                return Err(Interrupted.into());
             }
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use embar_fabric::Region;
 use embar_fabric::error::RegionError;
 use embar_fabric::memory::{Coherence, Mapped};
@@ -23,6 +23,17 @@ use crate::regions;
 const ENDING_WITHIN: Duration = Duration::from_secs(1);
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Another command supervises the region, and none of its brokers has a row of it yet.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "region {} is in use by another command, whose brokers are just starting or ending: stop it, or use another region",
+    dir.display()
+)]
+pub struct InUse {
+    /// The region's directory.
+    pub dir: PathBuf,
+}
 
 /// Who has a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,10 +190,10 @@ fn in_use(dir: &Path) -> anyhow::Error {
             let dir = dir.to_owned();
             RegionError::InUse { dir, rows }.into()
         }
-        _ => anyhow!(
-            "region {} is in use by another command, whose brokers are just starting or ending: stop it, or use another --region",
-            dir.display()
-        ),
+        _ => InUse {
+            dir: dir.to_owned(),
+        }
+        .into(),
     }
 }
 

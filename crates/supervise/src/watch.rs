@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use embar_console::context::Context;
+use embar_console::explain::explain;
+
 use super::cluster::{Broker, Cluster, Happening};
 use super::keeper::{Keeper, Step};
 use super::plan::Role;
 use super::tenure::Tenure;
-use embar_console::context::Context;
-use embar_console::exit;
 
 /// One cluster that is kept going.
 pub struct Watch<'a> {
@@ -60,7 +61,10 @@ impl<'a> Watch<'a> {
             Tenure::Left => self.left(id),
             Tenure::Free { .. } => {
                 if let Err(error) = self.cluster.restart(id) {
-                    self.died(id, &format!("cannot be started: {}", exit::explain(&error)));
+                    self.died(
+                        id,
+                        &format!("cannot be started: {}", explain(error.as_ref())),
+                    );
                 }
             }
         }
@@ -117,6 +121,6 @@ impl<'a> Watch<'a> {
     }
 
     fn note(&self, text: std::fmt::Arguments<'_>) {
-        self.context.output.note(text);
+        self.context.note(text);
     }
 }

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use embar_console::interrupt::Interrupted;
 
 use super::cluster::{Cluster, Happening, Waker};
-use embar_console::exit::Problem;
 
 /// How long work may take to notice that it was given up.
 const WIND_UP: Duration = Duration::from_millis(500);
@@ -24,10 +24,10 @@ impl Abort {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// [`Problem::Interrupted`] once it is set; the cause replaces it on the way.
-    pub fn check(&self) -> Result<()> {
+    /// An error once it is set; [`Cluster::run`] replaces it by the cause.
+    pub fn check(&self) -> Result<(), Interrupted> {
         if self.is_set() {
-            Err(Problem::Interrupted.into())
+            Err(Interrupted)
         } else {
             Ok(())
         }
@@ -67,7 +67,7 @@ impl Cluster {
         })?;
         let why = loop {
             match self.wait(None) {
-                Happening::Interrupted => break Problem::Interrupted.into(),
+                Happening::Interrupted => break Interrupted.into(),
                 Happening::Died { id, how } => break anyhow!("broker {id} {how}"),
                 Happening::Woken
                 | Happening::Serves(_)

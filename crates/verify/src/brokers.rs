@@ -9,11 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use embar_client::{Admin, Error};
+use embar_console::interrupt::Interrupted;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::{Geometry, Region};
 use embar_meter::random::SplitMix64;
 use embar_order::Leadership;
+use embar_supervise::plan::Role;
+use embar_supervise::protocol::EXIT_OVERTAKEN;
+use embar_supervise::{Cluster, Happening};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::books::Books;
@@ -21,9 +25,6 @@ use super::faults::{Action, Fault, Victim};
 use super::plan::VerifyPlan;
 use super::room::Stream;
 use super::violation::Kind;
-use embar_console::exit::OVERTAKEN;
-use embar_supervise::plan::Role;
-use embar_supervise::{Cluster, Happening};
 
 /// Wait before a broker is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
@@ -157,7 +158,7 @@ impl Brokers {
     /// When this process was told to stop, or no process can be started.
     pub fn watch(&mut self, deadline: Instant, books: &Books) -> Result<()> {
         match self.cluster.wait(Some(deadline)) {
-            Happening::Interrupted => return Err(embar_console::exit::Problem::Interrupted.into()),
+            Happening::Interrupted => return Err(Interrupted.into()),
             Happening::Died { id, how } => self.died(id, &how, books),
             Happening::Serves(broker) => {
                 // To others nothing is sent; when one of them sequences, that is seen by its reign.
@@ -332,7 +333,7 @@ impl Brokers {
 /// Whether a broker that ended with this code did what it must do when others went on without it: only those do that were
 /// stopped for a while.
 fn is_overtaken(code: Option<u8>, was_stopped: bool) -> bool {
-    was_stopped && code == Some(OVERTAKEN)
+    was_stopped && code == Some(EXIT_OVERTAKEN)
 }
 
 fn due<T>(table: &BTreeMap<u16, T>, now: Instant, at: impl Fn(&T) -> Instant) -> Vec<u16> {
@@ -353,12 +354,12 @@ mod tests {
 
     #[test]
     fn only_who_was_stopped_may_end_because_others_went_on() {
-        assert!(is_overtaken(Some(OVERTAKEN), true));
+        assert!(is_overtaken(Some(EXIT_OVERTAKEN), true));
         assert!(
-            !is_overtaken(Some(OVERTAKEN), false),
+            !is_overtaken(Some(EXIT_OVERTAKEN), false),
             "it never stood still"
         );
-        assert!(!is_overtaken(Some(embar_console::exit::FAILURE), true));
+        assert!(!is_overtaken(Some(1), true));
         assert!(!is_overtaken(None, true), "it crashed");
     }
 }

@@ -8,15 +8,15 @@ use std::{net::SocketAddr, sync::Arc, thread};
 use anyhow::{Context as _, Result, bail};
 use embar_broker::Cluster;
 use embar_client::{Admin, Publisher, TopicSpec};
+use embar_console::context::Context;
+use embar_console::paint::Paint;
+use embar_console::size::{Size, as_seconds};
 use embar_meter::stats::median;
 use embar_session::Rings;
 use serde::Serialize;
 
 use super::claimant::Claimant;
-use super::findings::Findings;
-use embar_console::context::Context;
-use embar_console::exit::data;
-use embar_console::size::{Size, as_seconds};
+use super::findings::{Findings, NotKept};
 
 /// The topic.
 const TOPIC: &str = "claims";
@@ -233,42 +233,36 @@ fn drip(
 }
 
 impl Findings for ClaimsReport {
-    fn tell(&self, context: &Context) -> Result<()> {
-        let output = &context.output;
-        output.json(self)?;
+    fn text(&self, paint: Paint) -> String {
         let config = &self.config;
-        output.say(format_args!(
+        let mut lines = vec![format!(
             "{} connections claimed {} each and sent a byte every {:?}; {} messages went for that",
             config.connections,
             Size(config.claim_bytes),
             config.drip,
             self.evicted_by_claims
-        ))?;
-        for round in &self.rounds {
-            output.say(format_args!(
+        )];
+        lines.extend(self.rounds.iter().map(|round| {
+            format!(
                 "  {:.0} MiB/s without them, {:.0} beside them",
                 round.alone_mib_per_s, round.beside_mib_per_s
-            ))?;
-        }
+            )
+        }));
         let verdict = match self.kept {
-            true => output.good("kept"),
-            false => output.bad("broken"),
+            true => paint.good("kept"),
+            false => paint.bad("broken"),
         };
-        output.say(format_args!("{verdict}: {}", self.left()))
+        lines.push(format!("{verdict}: {}", self.left()));
+        lines.join("\n")
     }
 
-    fn verdict(&self) -> Result<()> {
-        match self.evicted_by_claims {
-            _ if self.kept => Ok(()),
-            0 => Err(data(format!(
-                "{}, and not {}",
-                self.left(),
-                self.config.at_least
-            ))),
-            gone => Err(data(format!(
-                "{gone} messages were evicted for what was only announced"
-            ))),
-        }
+    fn verdict(&self) -> Result<(), NotKept> {
+        let what = match self.evicted_by_claims {
+            _ if self.kept => return Ok(()),
+            0 => format!("{}, and not {}", self.left(), self.config.at_least),
+            gone => format!("{gone} messages were evicted for what was only announced"),
+        };
+        Err(NotKept::Broken(what))
     }
 }
 

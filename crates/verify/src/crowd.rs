@@ -11,22 +11,23 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use embar_supervise::child::tail;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::books::Books;
 use super::listener::{Heard, Listener};
 use super::plan::{TOPIC, VerifyPlan};
+use super::publisher::{self, PublisherSpec};
 use super::stamp::Origin;
 use super::violation::Kind;
-use embar_supervise::child::tail;
 
 /// One publisher of so many gives up soon what no broker takes.
 const HASTY_EVERY: u32 = 4;
 
 /// What every publisher is started with.
 pub struct Setting {
-    /// This program.
-    pub exe: PathBuf,
+    /// The program whose publisher command is run.
+    pub program: PathBuf,
     /// What is run.
     pub plan: VerifyPlan,
     /// Addresses of all brokers.
@@ -89,27 +90,28 @@ impl Crowd {
             .create(true)
             .open(self.log(publisher))
             .context("cannot open a publisher's log")?;
-        let producer = u64::from(setting.run) << 32 | u64::from(publisher);
-        let rate = f64::from(plan.rate) / f64::from(plan.publishers);
-        let mut child = Command::new(&setting.exe)
-            .arg("verify-publisher")
-            .arg(format!("--bootstrap={}", setting.bootstrap))
-            .arg(format!("--topic={TOPIC}"))
-            .arg(format!("--run={}", setting.run))
-            .arg(format!("--publisher={publisher}"))
-            .arg(format!("--instance={instance}"))
-            .arg(format!("--producer={producer}"))
-            .arg(format!("--acks={}", plan.acks))
-            .arg(format!("--message-size={}", plan.message_bytes))
-            .arg(format!("--batch-size={}", plan.batch_bytes))
-            .arg(format!("--rate={rate}"))
-            .args((publisher % HASTY_EVERY == HASTY_EVERY - 1).then_some("--hasty"))
+        let spec = PublisherSpec {
+            bootstrap: setting.bootstrap.clone(),
+            topic: TOPIC.to_owned(),
+            run: setting.run,
+            publisher,
+            instance,
+            producer: u64::from(setting.run) << 32 | u64::from(publisher),
+            acks: plan.acks,
+            message_bytes: plan.message_bytes,
+            batch_bytes: plan.batch_bytes,
+            rate: f64::from(plan.rate) / f64::from(plan.publishers),
+            hasty: publisher % HASTY_EVERY == HASTY_EVERY - 1,
+        };
+        let mut child = Command::new(&setting.program)
+            .arg(publisher::COMMAND)
+            .arg(serde_json::to_string(&spec)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("cannot start {}", setting.exe.display()))?;
+            .with_context(|| format!("cannot start {}", setting.program.display()))?;
         let leash = child.stdin.take().context("standard input is a pipe")?;
         let output = child.stdout.take().context("standard output is a pipe")?;
         let origin = Origin {

@@ -4,10 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use embar_console::size::as_seconds;
 use embar_meter::random::SplitMix64;
 use serde::{Serialize, Serializer};
-
-use embar_console::size::as_seconds;
 
 /// Whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]

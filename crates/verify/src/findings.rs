@@ -1,21 +1,24 @@
-//! How every check ends: it tells what it found, and fails if a promise was broken.
+//! How every check ends: with a report, and with an error if a promise was broken or nothing was tried.
 
-use anyhow::Result;
+use embar_console::paint::Paint;
+use serde::Serialize;
 
-use embar_console::context::Context;
+/// What a check found; its JSON has all of it.
+pub trait Findings: Serialize {
+    /// The findings for people.
+    fn text(&self, paint: Paint) -> String;
 
-/// What a check found.
-pub trait Findings {
-    /// Prints all of it.
-    fn tell(&self, context: &Context) -> Result<()>;
+    /// Whether every promise was kept.
+    fn verdict(&self) -> Result<(), NotKept>;
+}
 
-    /// An error if a promise was broken, or nothing was tried.
-    fn verdict(&self) -> Result<()>;
-
-    /// Prints it; the error is that of the verdict, if there is one: what was found counts for more than
-    /// whether somebody reads it.
-    fn print(&self, context: &Context) -> Result<()> {
-        let told = self.tell(context);
-        self.verdict().and(told)
-    }
+/// Why a check did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum NotKept {
+    /// A promise was broken.
+    #[error("{0}")]
+    Broken(String),
+    /// Nothing happened that could have broken a promise.
+    #[error("nothing was tried: {0}")]
+    NothingTried(String),
 }

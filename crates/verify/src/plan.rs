@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use embar_console::setting::BadSetting;
+use embar_console::size::{Size, as_seconds};
 use serde::Serialize;
 
 use super::faults::{Action, Fault, Span, Victim};
 use super::room::Stream;
 use super::run::STALL_MAX;
 use super::stamp::STAMP_BYTES;
-use embar_console::exit::usage;
-use embar_console::size::{Size, as_seconds};
 
 /// The topic.
 pub const TOPIC: &str = "verify";
@@ -63,56 +62,62 @@ pub struct VerifyPlan {
 
 impl VerifyPlan {
     /// Refuses what cannot be run.
-    pub fn validate(&self) -> Result<()> {
+    pub fn validate(&self) -> Result<(), BadSetting> {
+        let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
         if (self.message_bytes as usize) < STAMP_BYTES {
-            return Err(usage(format!(
-                "--message-size must be at least {STAMP_BYTES} bytes, for the number and the checksum of each message"
-            )));
+            let why = format!(
+                "a message must have at least {STAMP_BYTES} bytes, for its number and its checksum"
+            );
+            return wrong(&["message_bytes"], &why);
         }
         if u64::from(self.message_bytes) + 128 > u64::from(self.batch_bytes) {
-            return Err(usage(format!(
-                "a message of {} does not fit into a batch of {}: raise --batch-size",
+            let why = format!(
+                "a message of {} does not fit into a batch of {}",
                 Size(self.message_bytes.into()),
                 Size(self.batch_bytes.into())
-            )));
+            );
+            return wrong(&["batch_bytes"], &why);
         }
         if self.acks == 0 && self.order >= 2 {
-            return Err(usage(
-                "order 2 and 5 acknowledge everything: leave --acks 0 out",
-            ));
+            return wrong(&["acks"], "orders 2 and 5 acknowledge everything");
         }
         if self.rate < self.publishers {
-            return Err(usage(
-                "--rate must be at least one message per second for each publisher",
-            ));
+            return wrong(
+                &["rate"],
+                "each publisher must publish at least one message per second",
+            );
         }
-        for (name, time) in [("--duration", self.duration), ("--every", self.every)] {
+        let times: [(&'static [&'static str], _); 2] =
+            [(&["duration"], self.duration), (&["every"], self.every)];
+        for (setting, time) in times {
             if time.is_zero() || time > DURATION_MAX {
-                return Err(usage(format!(
-                    "{name} must be above 0 and at most {} days",
-                    DURATION_MAX.as_secs() / 86_400
-                )));
+                let days = DURATION_MAX.as_secs() / 86_400;
+                let why = format!("this time must be above 0 and at most {days} days");
+                return wrong(setting, &why);
             }
         }
         if self.pause_for.longest > PAUSE_MAX {
-            return Err(usage(format!(
-                "--pause-for must be at most {PAUSE_MAX:?}: whoever waits much longer counts as hanging"
-            )));
+            let why = format!(
+                "a pause must be at most {PAUSE_MAX:?}: a process that waits much longer counts as hanging"
+            );
+            return wrong(&["pause_for"], &why);
         }
         if self.brokers < 2 {
-            return Err(usage(
-                "a head and at least one data broker are needed: raise --brokers",
-            ));
+            return wrong(
+                &["brokers"],
+                "a head and at least one data broker are needed",
+            );
         }
         for fault in &self.faults {
             if fault.action == Action::Pause && fault.victim == Victim::Cluster {
-                return Err(usage("the cluster can be killed, and not be paused"));
+                return wrong(&["faults"], "the cluster can be killed, and not be paused");
             }
         }
         if self.includes(Fault::DRAIN) && self.brokers < 3 {
-            return Err(usage(
-                "the last broker that takes data cannot leave: raise --brokers, or leave --drain out",
-            ));
+            return wrong(
+                &["brokers", "faults"],
+                "the last broker that takes data cannot leave",
+            );
         }
         Ok(())
     }
@@ -248,13 +253,21 @@ pub(crate) mod tests {
                 ..plan()
             },
         ];
-        for plan in wrong {
+        let settings = [
+            "message_bytes",
+            "batch_bytes",
+            "acks",
+            "rate",
+            "every",
+            "duration",
+            "pause_for",
+            "brokers",
+            "faults",
+            "faults",
+        ];
+        for (setting, plan) in settings.into_iter().zip(wrong) {
             let error = plan.validate().expect_err("refused");
-            assert_eq!(
-                embar_console::exit::code(&error),
-                embar_console::exit::USAGE,
-                "{plan:?}"
-            );
+            assert!(error.settings.contains(&setting), "{error}: {plan:?}");
         }
     }
 

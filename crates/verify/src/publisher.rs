@@ -11,14 +11,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use embar_client::publisher::Delivery;
 use embar_client::{Acks, Error, Publisher};
 use embar_wire::control::ErrorCode;
+use serde::{Deserialize, Serialize};
 
 use super::record::Record;
 use super::stamp::{Origin, Writer};
-use embar_console::size::Size;
 
 /// Messages announced at once.
 const ANNOUNCED: u64 = 256;
@@ -31,68 +30,57 @@ const PATIENT: Duration = Duration::from_secs(600);
 /// Shorter than most outages: what no broker takes meanwhile is told to be not stored.
 const HASTY: Duration = Duration::from_millis(250);
 
-/// One publishing process
-#[derive(Args, Debug)]
-pub struct PublisherArgs {
-    /// Addresses of the brokers
-    #[arg(long)]
+/// The command of the program that runs a publisher; the specification is its argument.
+pub const COMMAND: &str = "verify-publisher";
+
+/// One publishing process, as its parent wants it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PublisherSpec {
+    /// Addresses of the brokers.
     pub bootstrap: String,
-    /// The topic
-    #[arg(long)]
+    /// The topic.
     pub topic: String,
-    /// The run it belongs to
-    #[arg(long)]
+    /// The run it belongs to.
     pub run: u32,
-    /// Its number
-    #[arg(long)]
+    /// Its number.
     pub publisher: u32,
-    /// How many of this number were before
-    #[arg(long)]
+    /// How many processes of this number there were before it.
     pub instance: u32,
-    /// Its identity
-    #[arg(long)]
+    /// Its identity, which all processes of its number have.
     pub producer: u64,
-    /// 0 or 1
-    #[arg(long)]
+    /// 0 or 1.
     pub acks: u32,
-    /// Bytes of a message
-    #[arg(long)]
-    pub message_size: Size,
-    /// Bytes of a batch
-    #[arg(long)]
-    pub batch_size: Size,
-    /// Messages per second
-    #[arg(long)]
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// Bytes of a batch.
+    pub batch_bytes: u32,
+    /// Messages per second.
     pub rate: f64,
-    /// Whether it gives up soon what no broker takes
-    #[arg(long)]
+    /// Whether it gives up soon what no broker takes.
     pub hasty: bool,
 }
 
-/// Publishes until it is told to stop.
-pub fn run(args: &PublisherArgs) -> Result<()> {
+/// Publishes until its parent stops it. `spec` is a [`PublisherSpec`] in JSON.
+pub fn run(spec: &str) -> Result<()> {
+    let spec: PublisherSpec = serde_json::from_str(spec).context("this is no publisher")?;
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
     thread::Builder::new()
         .name("parent".into())
         .spawn(move || watch_leash(&told))?;
     let teller = Teller::new()?;
-    let Some(publisher) = open(args, &teller, &stop)? else {
+    let Some(publisher) = open(&spec, &teller, &stop)? else {
         return teller.tell(Record::Ended { published: 0 });
     };
     let origin = Origin {
-        publisher: args.publisher,
-        instance: args.instance,
+        publisher: spec.publisher,
+        instance: spec.instance,
     };
-    let writer = Writer::new(
-        args.run,
-        origin,
-        args.message_size.to_u32("--message-size")? as usize,
-    );
-    let published = publish(args, &publisher, writer, &teller, &stop)?;
+    let writer = Writer::new(spec.run, origin, spec.message_bytes as usize);
+    let published = publish(&spec, &publisher, writer, &teller, &stop)?;
     match publisher.close() {
         // What is missing was told batch by batch.
-        Err(Error::Lost { .. }) if args.hasty => {}
+        Err(Error::Lost { .. }) if spec.hasty => {}
         Ok(()) => {}
         Err(error) => return Err(error).context("cannot close"),
     }
@@ -142,23 +130,23 @@ impl Teller {
 }
 
 /// Opens a publisher, for as long as it takes; `None` when told to stop before.
-fn open(args: &PublisherArgs, teller: &Teller, stop: &AtomicBool) -> Result<Option<Publisher>> {
+fn open(spec: &PublisherSpec, teller: &Teller, stop: &AtomicBool) -> Result<Option<Publisher>> {
     while !stop.load(Ordering::Relaxed) {
-        let (teller, acks) = (teller.clone(), args.acks);
-        let opened = Publisher::builder(&args.bootstrap)
-            .topic(&args.topic)
-            .producer_id(args.producer)
+        let (teller, acks) = (teller.clone(), spec.acks);
+        let opened = Publisher::builder(&spec.bootstrap)
+            .topic(&spec.topic)
+            .producer_id(spec.producer)
             // Its successors know it, too.
             .producer_secret(
-                (u128::from(args.producer) << 64 | u128::from(args.run) | 1).to_le_bytes(),
+                (u128::from(spec.producer) << 64 | u128::from(spec.run) | 1).to_le_bytes(),
             )
             .acks(if acks == 0 {
                 Acks::None
             } else {
                 Acks::Readable
             })
-            .batch_bytes(args.batch_size.to_u32("--batch-size")? as usize)
-            .delivery_timeout(if args.hasty { HASTY } else { PATIENT })
+            .batch_bytes(spec.batch_bytes as usize)
+            .delivery_timeout(if spec.hasty { HASTY } else { PATIENT })
             .auto_create(false)
             .metering(false)
             .on_ack(move |delivery| teller.tell_delivery(delivery, acks))
@@ -194,13 +182,13 @@ pub fn passes(error: &Error) -> bool {
 
 /// Publishes at the pace until told to stop; how many messages.
 fn publish(
-    args: &PublisherArgs,
+    spec: &PublisherSpec,
     publisher: &Publisher,
     mut writer: Writer,
     teller: &Teller,
     stop: &AtomicBool,
 ) -> Result<u64> {
-    let mut pace = Pace::new(args.rate);
+    let mut pace = Pace::new(spec.rate);
     let (mut number, mut announced) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         pace.wait();

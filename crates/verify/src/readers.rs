@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use embar_client::{Error, Positions, Start, Subscriber};
+use embar_console::interrupt::Interrupt;
 use embar_meter::random::SplitMix64;
 
 use super::books::Books;
@@ -20,7 +21,6 @@ use super::run::STALL_MAX;
 use super::stamp::{self, Stamp};
 use super::trail::{Begin, Place};
 use super::violation::Kind;
-use embar_console::interrupt::Interrupt;
 
 /// Messages handed to the checks at once.
 const CHUNK: usize = 256;

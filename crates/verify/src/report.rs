@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use embar_console::paint::Paint;
 use embar_meter::table::{Table, grouped};
 use serde::Serialize;
 
 use super::faults::Fault;
-use super::findings::Findings;
+use super::findings::{Findings, NotKept};
 use super::gaps::GapReport;
 use super::plan::VerifyPlan;
 use super::retained::Retained;
 use super::violation::Violations;
-use embar_console::context::Context;
-use embar_console::exit::{data, nothing_tried};
 
 /// All of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -83,55 +81,38 @@ pub struct SubscriberReport {
 }
 
 impl Findings for Report {
-    fn tell(&self, context: &Context) -> Result<()> {
-        let output = &context.output;
-        output.json(self)?;
-        output.say(format_args!("\n{}", self.counts()))?;
+    fn text(&self, paint: Paint) -> String {
+        let mut lines = vec![format!("\n{}", self.counts())];
         if !self.gaps.is_empty() {
-            output.say(format_args!("\n{}", self.gaps_table()))?;
+            lines.push(format!("\n{}", self.gaps_table()));
         }
         if !self.untried.is_empty() {
             let untried: Vec<String> = self.untried.iter().map(Fault::to_string).collect();
-            output.say(format_args!("\nnever came about: {}", untried.join(", ")))?;
+            lines.push(format!("\nnever came about: {}", untried.join(", ")));
         }
         if self.kept {
-            return output.say(format_args!(
+            lines.push(format!(
                 "\n{}: every promise of order {} was kept",
-                output.good("kept"),
+                paint.good("kept"),
                 self.config.order
             ));
+        } else if self.violations.total == 0 {
+            lines.push(format!("\n{}", paint.bad("nothing was tried")));
+        } else {
+            lines.extend(self.violation_lines(paint));
         }
-        let violations = &self.violations;
-        if violations.total == 0 {
-            return output.say(format_args!("\n{}", output.bad("nothing was tried")));
-        }
-        output.say(format_args!(
-            "\n{}: {} violations",
-            output.bad("broken"),
-            grouped(violations.total)
-        ))?;
-        for (kind, count) in &violations.by_kind {
-            output.say(format_args!("  {kind:?}: {}", grouped(*count)))?;
-        }
-        output.say("the first of them:")?;
-        for violation in &violations.first {
-            output.say(format_args!("  {violation}"))?;
-        }
-        if let Some(logs) = &self.logs {
-            output.say(format_args!("logs       {}", logs.display()))?;
-        }
-        Ok(())
+        lines.join("\n")
     }
 
-    fn verdict(&self) -> Result<()> {
+    fn verdict(&self) -> Result<(), NotKept> {
         if self.kept {
             return Ok(());
         }
         match self.violations.total {
-            0 => Err(nothing_tried(
-                "nothing was tried: no fault and no takeover happened, so no promise was at stake; ask for some, for instance by --faults all",
+            0 => Err(NotKept::NothingTried(
+                "no fault and no takeover happened, so no promise was at stake".into(),
             )),
-            total => Err(data(format!(
+            total => Err(NotKept::Broken(format!(
                 "verification failed: {total} violations of what order {} promises",
                 self.config.order
             ))),
@@ -140,6 +121,19 @@ impl Findings for Report {
 }
 
 impl Report {
+    fn violation_lines(&self, paint: Paint) -> Vec<String> {
+        let violations = &self.violations;
+        let total = grouped(violations.total);
+        let mut lines = vec![format!("\n{}: {total} violations", paint.bad("broken"))];
+        let by_kind = violations.by_kind.iter();
+        lines.extend(by_kind.map(|(kind, count)| format!("  {kind:?}: {}", grouped(*count))));
+        lines.push("the first of them:".into());
+        lines.extend(violations.first.iter().map(|it| format!("  {it}")));
+        let logs = self.logs.as_ref();
+        lines.extend(logs.map(|logs| format!("logs       {}", logs.display())));
+        lines
+    }
+
     fn counts(&self) -> Table {
         let mut table = Table::new(["messages", ""]);
         let mut row = |name: String, count: u64| {

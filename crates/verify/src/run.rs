@@ -1,13 +1,20 @@
 //! A whole run: a cluster, publishers and subscribers, faults, and the end of all of it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use embar_broker::BrokerConfig;
 use embar_client::TopicSpec;
+use embar_console::connect::Connector;
+use embar_console::context::Context;
+use embar_console::progress::Bar;
 use embar_meter::random::SplitMix64;
+use embar_supervise::logs;
+use embar_supervise::regions;
+use embar_supervise::{Cluster, Plan};
 use tempfile::TempDir;
 
 use super::books::Books;
@@ -22,14 +29,6 @@ use super::readers::{self, Readers};
 use super::report::{Report, SubscriberReport};
 use super::room::Room;
 use super::violation::Kind;
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
-use embar_console::output::Bar;
-use embar_console::size::Size;
-use embar_supervise::logs;
-use embar_supervise::regions;
-use embar_supervise::settings::BrokerSettings;
-use embar_supervise::{Cluster, Plan, plan};
 
 /// A publisher that is acknowledged nothing for so long hangs.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
@@ -47,7 +46,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Runs it. What is broken is in the report; an error means that there is no verdict.
 pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     let logs = logs::temporary()?;
-    let cluster = Cluster::start(cluster_plan(plan, &logs)?, context)?;
+    let cluster = Cluster::start(cluster_plan(plan, &logs, &context.program), context)?;
     let mut brokers = Brokers::new(cluster, plan)?;
     let bootstrap = brokers.bootstrap();
     let spec = TopicSpec {
@@ -55,10 +54,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
         retention_bytes: plan.retention_bytes,
         ..TopicSpec::new(TOPIC)
     };
-    let connect = ConnectArgs {
-        bootstrap: bootstrap.clone(),
-    };
-    let admin = connect.admin()?;
+    let admin = Connector::new(&bootstrap, context.progress.clone()).admin()?;
     let created = admin.create_topic(spec).wait();
     let topic = created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
     let room = Room::of(brokers.geometry(), plan);
@@ -73,7 +69,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
         books: books.clone(),
     };
     let publishing = crowd::Setting {
-        exe: plan::own_exe()?,
+        program: context.program.clone(),
         plan: plan.clone(),
         bootstrap,
         run,
@@ -81,7 +77,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     };
     let mut stage = Stage {
         plan,
-        bar: context.output.bytes_bar("verifying", plan.bytes()),
+        bar: context.bar("verifying", plan.bytes()),
         first_reign: brokers.reigns(),
         latest_reign: brokers.reigns(),
         readers: Readers::start(&reading)?,
@@ -118,13 +114,12 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     Ok(report)
 }
 
-fn cluster_plan(plan: &VerifyPlan, logs: &TempDir) -> Result<Plan> {
-    Ok(Plan {
-        exe: plan::own_exe()?,
+fn cluster_plan(plan: &VerifyPlan, logs: &TempDir, program: &Path) -> Plan {
+    Plan {
+        program: program.to_owned(),
         brokers: plan.brokers,
         spares: plan.spares(),
         standbys: plan.standbys,
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         // A name that the next run sweeps away if this one is killed.
         region: regions::temporary("bench-"),
         region_bytes: plan.region_bytes,
@@ -133,11 +128,11 @@ fn cluster_plan(plan: &VerifyPlan, logs: &TempDir) -> Result<Plan> {
         temporary: true,
         log_dir: logs.path().to_owned(),
         grace: Duration::from_secs(2),
-        settings: BrokerSettings {
-            max_batch_bytes: Some(Size(u64::from(plan.batch_bytes).max(2 << 20))),
-            ..BrokerSettings::default()
+        config: BrokerConfig {
+            max_batch_bytes: plan.batch_bytes.max(2 << 20),
+            ..BrokerConfig::default()
         },
-    })
+    }
 }
 
 /// Takeovers are counted from the first reign on.
@@ -156,7 +151,7 @@ fn await_reign(brokers: &mut Brokers, books: &Books) -> Result<()> {
 /// Everybody who takes part. They end in the order of the fields: publishers and subscribers before the brokers.
 struct Stage<'a> {
     plan: &'a VerifyPlan,
-    bar: Bar,
+    bar: Box<dyn Bar>,
     crowd: Crowd,
     readers: Readers,
     echo: Option<Echo>,

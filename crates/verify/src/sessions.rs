@@ -1,21 +1,22 @@
 //! Publishers that are killed, one handful after the other, and the one that comes then.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use embar_broker::{BrokerConfig, Cluster};
 use embar_client::{Admin, Order, Publisher, TopicSpec};
+use embar_console::context::Context;
+use embar_console::paint::Paint;
+use embar_console::setting::BadSetting;
+use embar_console::size::as_seconds;
 use embar_meter::table::grouped;
 use serde::Serialize;
 
-use super::findings::Findings;
-use super::victims;
-use embar_console::context::Context;
-use embar_console::exit::{data, nothing_tried, usage};
-use embar_console::size::as_seconds;
-use embar_supervise::plan;
+use super::findings::{Findings, NotKept};
+use super::victims::{self, VictimsSpec};
 
 /// The topic.
 const TOPIC: &str = "sessions";
@@ -74,10 +75,11 @@ pub struct SessionsReport {
 /// Runs it.
 pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
     if plan.at_once >= plan.places {
-        return Err(usage(format!(
-            "--at-once {} and the publisher that lives need more than {} places",
+        let why = format!(
+            "{} publishers at once and the one that lives need more than {} places",
             plan.at_once, plan.places
-        )));
+        );
+        return Err(BadSetting::new(&["at_once", "places"], why).into());
     }
     let config = BrokerConfig {
         session_idle: plan.session_idle,
@@ -102,7 +104,7 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
     while killed < plan.killed {
         context.interrupt.check()?;
         let count = plan.at_once.min(plan.killed - killed);
-        slowest = slowest.max(kill_some(&bootstrap, count)?);
+        slowest = slowest.max(kill_some(&context.program, &bootstrap, count)?);
         killed += count;
     }
     let (_next, took) = publish_first(&bootstrap)?;
@@ -145,11 +147,14 @@ fn publish(publisher: &Publisher) -> Result<()> {
 
 /// Starts a process with so many publishers, and kills it when all have published; how long the slowest of
 /// them took.
-fn kill_some(bootstrap: &str, count: u32) -> Result<Duration> {
-    let mut process = Command::new(plan::own_exe()?)
-        .arg("verify-victims")
-        .arg(format!("--bootstrap={bootstrap}"))
-        .arg(format!("--count={count}"))
+fn kill_some(program: &Path, bootstrap: &str, count: u32) -> Result<Duration> {
+    let spec = VictimsSpec {
+        bootstrap: bootstrap.to_owned(),
+        count,
+    };
+    let mut process = Command::new(program)
+        .arg(victims::COMMAND)
+        .arg(serde_json::to_string(&spec)?)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -166,37 +171,37 @@ fn kill_some(bootstrap: &str, count: u32) -> Result<Duration> {
 }
 
 impl Findings for SessionsReport {
-    fn tell(&self, context: &Context) -> Result<()> {
-        let output = &context.output;
-        output.json(self)?;
+    fn text(&self, paint: Paint) -> String {
         let config = &self.config;
-        output.say(format_args!(
-            "{} publishers were killed on {} places in {:.1} s; the slowest of them was served after {:.0} ms",
+        let verdict = match (self.kept, self.is_broken()) {
+            (true, _) => paint.good("kept"),
+            (_, true) => paint.bad("broken"),
+            (_, false) => paint.bad("nothing was tried"),
+        };
+        format!(
+            "{} publishers were killed on {} places in {:.1} s; the slowest of them was served after {:.0} ms\n{verdict}: {}",
             grouped(config.killed.into()),
             grouped(config.places.into()),
             self.seconds,
-            self.slowest_killed_ms
-        ))?;
-        let verdict = match (self.kept, self.is_broken()) {
-            (true, _) => output.good("kept"),
-            (_, true) => output.bad("broken"),
-            (_, false) => output.bad("nothing was tried"),
-        };
-        output.say(format_args!("{verdict}: {}", self.next()))
+            self.slowest_killed_ms,
+            self.next()
+        )
     }
 
-    fn verdict(&self) -> Result<()> {
+    fn verdict(&self) -> Result<(), NotKept> {
         let config = &self.config;
         if !self.lived {
-            return Err(data("the publisher that lived all the time lost its place"));
+            let what = "the publisher that lived all the time lost its place";
+            return Err(NotKept::Broken(what.into()));
         }
         if self.is_broken() {
             let next = self.next();
-            return Err(data(format!("{next}, and not within {:?}", config.within)));
+            let what = format!("{next}, and not within {:?}", config.within);
+            return Err(NotKept::Broken(what));
         }
         if !self.tried {
-            return Err(nothing_tried(format!(
-                "nothing was tried: {} publishers on {} places never needed the place of another; raise --killed, or lower --places",
+            return Err(NotKept::NothingTried(format!(
+                "{} publishers on {} places never needed the place of another",
                 grouped(u64::from(config.killed) + 2),
                 grouped(config.places.into())
             )));
@@ -218,9 +223,8 @@ impl SessionsReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use embar_console::exit;
 
-    fn verdict(killed: u32, lived: bool, next_ms: f64) -> u8 {
+    fn verdict(killed: u32, lived: bool, next_ms: f64) -> Result<(), NotKept> {
         let config = SessionsPlan {
             killed,
             at_once: 10,
@@ -243,16 +247,18 @@ mod tests {
         };
         report.kept = tried && !report.is_broken();
         assert_eq!(report.kept, report.verdict().is_ok());
-        report
-            .verdict()
-            .map_or_else(|it| exit::code(&it), |()| exit::OK)
+        report.verdict()
     }
 
     #[test]
     fn nothing_was_tried_unless_a_place_was_needed_twice() {
-        assert_eq!(verdict(99, true, 5.0), exit::OK);
-        assert_eq!(verdict(98, true, 5.0), exit::NOTHING_TRIED);
-        assert_eq!(verdict(99, true, 1001.0), exit::DATA);
-        assert_eq!(verdict(98, false, 5.0), exit::DATA, "there was room for it");
+        let is_broken = |verdict| matches!(verdict, Err(NotKept::Broken(_)));
+        assert!(verdict(99, true, 5.0).is_ok());
+        assert!(matches!(
+            verdict(98, true, 5.0),
+            Err(NotKept::NothingTried(_))
+        ));
+        assert!(is_broken(verdict(99, true, 1001.0)));
+        assert!(is_broken(verdict(98, false, 5.0)), "there was room for it");
     }
 }

@@ -3,31 +3,33 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use anyhow::Result;
-use clap::Args;
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 
 use super::sessions::publish_first;
 
 /// What it says when all have published; microseconds of the slowest follow.
 pub const READY: &str = "ready ";
 
-/// Publishers that are about to be killed
-#[derive(Args, Debug)]
-pub struct VictimsArgs {
-    /// Addresses of the brokers
-    #[arg(long)]
+/// The command of the program that runs such a process; the specification is its argument.
+pub const COMMAND: &str = "verify-victims";
+
+/// Publishers that are about to be killed, as their parent wants them.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct VictimsSpec {
+    /// Addresses of the brokers.
     pub bootstrap: String,
-    /// How many
-    #[arg(long)]
+    /// How many.
     pub count: u32,
 }
 
-/// Publishes, says so, and waits; ends by itself when nobody can kill it any more.
-pub fn run(args: &VictimsArgs) -> Result<()> {
+/// Publishes, says so, and waits; ends by itself when its parent is gone. `spec` is a [`VictimsSpec`] in JSON.
+pub fn run(spec: &str) -> Result<()> {
+    let spec: VictimsSpec = serde_json::from_str(spec).context("these are no publishers")?;
     let mut publishers = Vec::new();
     let mut slowest = Duration::ZERO;
-    for _ in 0..args.count {
-        let (publisher, took) = publish_first(&args.bootstrap)?;
+    for _ in 0..spec.count {
+        let (publisher, took) = publish_first(&spec.bootstrap)?;
         publishers.push(publisher);
         slowest = slowest.max(took);
     }

@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hdrhistogram::Histogram;
-
 use embar_supervise::work::Abort;
+use hdrhistogram::Histogram;
 
 /// Of each trial the first messages are not counted: connections, buffers and branches are cold.
 const COLD: u64 = 100;

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use embar_client::Publisher;
 use embar_client::publisher::{Delivery, Ticket};
+use embar_meter::random::filler;
+use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
 use rustix::thread::set_current_timer_slack;
 
 use super::Times;
 use crate::plan::BenchPlan;
-use embar_meter::random::filler;
-use embar_supervise::work::Abort;
 
 /// Batches that may be on their way: more than any publisher has.
 const BATCHES: usize = 1 << 14;

@@ -57,7 +57,7 @@ impl Callers {
                 .name("caller".into())
                 .spawn(run)
                 .inspect_err(|_| started.shared.enter(Phase::Over))
-                .context("cannot start a thread; use fewer --blocking-threads")?;
+                .context("cannot start a blocking thread: use fewer")?;
             started.threads.push(thread);
         }
         Ok(started)

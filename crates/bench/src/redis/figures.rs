@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use embar_console::size::per_s;
 use embar_meter::Series;
 use embar_meter::table::grouped;
 use hdrhistogram::Histogram;
@@ -11,7 +12,6 @@ use super::measure::{Outcome, Seen};
 use super::plan::Operation;
 use super::profile::Profile;
 use super::tally::{Counts, histogram};
-use embar_console::size::per_s;
 
 /// Chooses whose part of a run is meant.
 pub type PartOf = fn(&Run) -> Option<&Part>;

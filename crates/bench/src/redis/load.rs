@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use embar_console::context::Context;
 use embar_redis::Client;
 use embar_redis::commands::strings::StringCommands;
 use tokio::runtime::Runtime;
@@ -12,7 +13,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::work::{Lane, Mix, Shape};
-use embar_console::context::Context;
 
 /// Tasks that write.
 const LOADERS: u64 = 128;
@@ -20,11 +20,11 @@ const LOADERS: u64 = 128;
 /// How often progress is shown.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// Writes all keys of `shape`, over what was there.
 pub fn load(client: &Client, shape: &Shape, runtime: &Runtime, context: &Context) -> Result<()> {
     let key_bytes = (shape.key_size + shape.value_size) as u64;
     let total = shape.keyspace.saturating_mul(key_bytes);
-    let bar = context.output.bytes_bar("loading keys", total);
+    let bar = context.bar("loading keys", total);
     let written = Arc::new(AtomicU64::new(0));
     let loaders = LOADERS.min(shape.keyspace);
     runtime.block_on(async {

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use embar_console::context::Context;
 use embar_redis::{Client, Config};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -14,7 +15,6 @@ use super::load::load;
 use super::plan::{Driver, Operation, Plan};
 use super::profile;
 use super::tally::{Counts, Phase};
-use embar_console::context::Context;
 
 /// How soon an interrupt is noticed.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -115,7 +115,7 @@ impl<'a> Bench<'a> {
             .worker_threads(plan.threads)
             .enable_all()
             .build()
-            .context("cannot start the threads of the runtime; use fewer --threads")?;
+            .context("cannot start the threads of the runtime: use fewer")?;
         embar_mux::profile::set_enabled(plan.profile);
         let runtime = Background(Some(runtime));
         let client = match plan.driver {

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use embar_console::setting::BadSetting;
+use embar_console::size::as_seconds;
 use embar_meter::table::grouped;
 use serde::Serialize;
 
 use super::work::{Mix, Shape};
-use embar_console::exit;
-use embar_console::size::as_seconds;
 
 /// What callers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -18,7 +17,7 @@ pub enum Operation {
     Set,
     /// GET of a key.
     Get,
-    /// Both, as --mix says.
+    /// Both, in the shares of the mix.
     Mixed,
 }
 
@@ -40,7 +39,7 @@ pub enum Operations {
     Set,
     /// GETs
     Get,
-    /// Both, as --mix says
+    /// Both, in the shares of the mix
     Mixed,
     /// All three, one after the other
     All,
@@ -68,7 +67,7 @@ pub enum Driver {
     Thread,
 }
 
-/// See the module.
+/// Parameters of a bench of the Redis client; `plan` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     /// One run of each, one after the other.
@@ -110,17 +109,32 @@ pub struct Plan {
 
 impl Plan {
     /// Refuses what cannot be run.
-    pub fn validate(&self) -> Result<()> {
-        self.shape.check().map_err(exit::usage)?;
-        let wrong = |message: &str| Err(exit::usage(message));
+    pub fn validate(&self) -> Result<(), BadSetting> {
+        self.shape.check()?;
+        let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
         if self.callers + self.blocking_threads == 0 {
-            return wrong("nobody calls: --callers or --blocking-threads must be at least 1");
+            return wrong(
+                &["callers", "blocking_threads"],
+                "there must be at least one caller",
+            );
         }
-        if self.duration.is_zero() || self.runs == 0 {
-            return wrong("--duration must be longer than 0, and --runs at least 1");
+        if self.duration.is_zero() {
+            return wrong(&["duration"], "a run must be longer than 0 s");
         }
-        if self.threads == 0 || self.pipeline == 0 || self.mux_per_node == 0 {
-            return wrong("--threads, --pipeline and --mux-per-node must be at least 1");
+        if self.runs == 0 {
+            return wrong(&["runs"], "there must be at least one run");
+        }
+        if self.threads == 0 {
+            return wrong(&["threads"], "tasks need at least one thread");
+        }
+        if self.pipeline == 0 {
+            return wrong(&["pipeline"], "a pipeline has at least one operation");
+        }
+        if self.mux_per_node == 0 {
+            return wrong(
+                &["mux_per_node"],
+                "there must be at least one connection to each node",
+            );
         }
         Ok(())
     }
@@ -201,21 +215,20 @@ pub(crate) mod tests {
     #[test]
     fn what_cannot_be_run_is_refused() {
         assert!(plan().validate().is_ok());
-        let refused = |option: &str, plan: Plan| {
+        let refused = |setting: &str, plan: Plan| {
             let error = plan.validate().expect_err("it cannot be run");
-            assert_eq!(exit::code(&error), exit::USAGE);
-            assert!(error.to_string().contains(option), "{error}");
+            assert!(error.settings.contains(&setting), "{error}");
         };
         let callers = 0;
-        refused("--callers", Plan { callers, ..plan() });
+        refused("callers", Plan { callers, ..plan() });
         let duration = Duration::ZERO;
-        refused("--duration", Plan { duration, ..plan() });
-        refused("--runs", Plan { runs: 0, ..plan() });
+        refused("duration", Plan { duration, ..plan() });
+        refused("runs", Plan { runs: 0, ..plan() });
         let threads = 0;
-        refused("--threads", Plan { threads, ..plan() });
+        refused("threads", Plan { threads, ..plan() });
         let mut shape = plan().shape;
         shape.key_size = 2;
-        refused("--key-size", Plan { shape, ..plan() });
+        refused("key_size", Plan { shape, ..plan() });
     }
 
     #[test]

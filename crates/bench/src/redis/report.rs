@@ -1,12 +1,10 @@
-//! What is printed.
+//! The report on a bench of the Redis client.
 
-use anyhow::Result;
 use embar_meter::table::Table;
 use serde::Serialize;
 
 use super::figures::{PartOf, Run, Summary};
 use super::plan::Plan;
-use embar_console::output::Output;
 
 /// All that is printed.
 #[derive(Debug, Serialize)]
@@ -42,16 +40,16 @@ impl<'a> Report<'a> {
             .collect()
     }
 
-    /// Prints it.
-    pub fn print(&self, output: &Output) -> Result<()> {
-        output.say(self.table())?;
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let mut lines = vec![self.table().to_string()];
         for run in self.runs {
             if let Some(profile) = &run.profile {
-                output.say(format_args!("\n{}, run {}", run.operation.name(), run.run))?;
-                output.say(profile.table())?;
+                lines.push(format!("\n{}, run {}", run.operation.name(), run.run));
+                lines.push(profile.table().to_string());
             }
         }
-        output.json(self)
+        lines.join("\n")
     }
 
     fn table(&self) -> Table {

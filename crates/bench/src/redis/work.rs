@@ -9,6 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use embar_console::setting::BadSetting;
 use embar_meter::random::SplitMix64;
 use embar_redis::resp::{FromReply, View, WrongType};
 use serde::{Serialize, Serializer};
@@ -74,16 +75,19 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Why there is no such work.
-    pub fn check(&self) -> Result<(), String> {
+    /// Refuses what there cannot be.
+    pub fn check(&self) -> Result<(), BadSetting> {
         let Some(last) = self.keyspace.checked_sub(1) else {
-            return Err("--keyspace must be at least 1".into());
+            return Err(BadSetting::new(
+                &["keyspace"],
+                "there must be at least one key",
+            ));
         };
         let digits = last.to_string().len();
         if self.key_size < digits {
-            return Err(format!(
-                "{} different keys need {digits} bytes each: make --key-size larger or --keyspace smaller",
-                self.keyspace
+            return Err(BadSetting::new(
+                &["key_size", "keyspace"],
+                format!("{} different keys need {digits} bytes each", self.keyspace),
             ));
         }
         Ok(())
@@ -301,9 +305,9 @@ mod tests {
 
     #[test]
     fn keys_that_do_not_fit_are_refused() {
-        assert_eq!(shape(3, 0).check(), Ok(()));
+        assert!(shape(3, 0).check().is_ok());
         let short = shape(2, 8).check().expect_err("too short");
-        assert!(short.contains("need 3 bytes"), "{short}");
+        assert!(short.to_string().contains("need 3 bytes"), "{short}");
         let none = Shape {
             keyspace: 0,
             ..shape(6, 8)

@@ -7,6 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
+use embar_console::context::Context;
+use embar_console::interrupt::Interrupt;
+use embar_console::setting::BadSetting;
 use embar_meter::kernel::ProcessReading;
 use embar_session::{Client as SessionClient, OnFull, Server as SessionServer, Session, Settings};
 use embar_transport::Address;
@@ -23,8 +26,14 @@ use super::run::{Counted, Run};
 use super::server::{Server, task};
 use super::summary::WALL;
 use super::wall;
-use embar_console::context::Context;
-use embar_console::interrupt::Interrupt;
+
+/// Messages were lost while the highest rate was looked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{lost} messages were lost while the highest rate was looked for")]
+pub struct ProbeLost {
+    /// How many.
+    pub lost: u64,
+}
 
 /// How often silence and Ctrl-C are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -111,13 +120,15 @@ impl<'a> Bench<'a> {
     }
 
     fn start(&mut self) -> Result<()> {
-        embar_console::limits::raise_file_limit();
+        embar_console::process::raise_file_limit();
         let placement = self.plan.placement;
         let address = match (&self.plan.connect, self.plan.transport) {
             (Some(address), _) => {
-                let address = address.parse();
-                self.address =
-                    Some(address.map_err(|error| embar_console::exit::usage(format!("{error}")))?);
+                let parsed: Result<Address, _> = address.parse();
+                let wrong = |error: embar_transport::socket::AddressError| {
+                    BadSetting::new(&["connect"], error.to_string())
+                };
+                self.address = Some(parsed.map_err(wrong)?);
                 None
             }
             (None, Transport::Tcp) => Some("127.0.0.1:0".parse().context("an address")?),
@@ -176,10 +187,7 @@ impl<'a> Bench<'a> {
         bench.run(phase, 0)?;
         let run = bench.run(phase, 1)?;
         if !run.is_sound() {
-            return Err(embar_console::exit::data(format!(
-                "{} messages were lost while the highest rate was looked for: give --rate",
-                run.lost
-            )));
+            return Err(ProbeLost { lost: run.lost }.into());
         }
         Ok(run.messages_per_s)
     }
@@ -444,7 +452,7 @@ impl Open {
             next_look = Instant::now() + LOOK_EVERY;
             if let Err(interrupted) = interrupt.check() {
                 self.abort();
-                return Err(interrupted);
+                return Err(interrupted.into());
             }
             let silent = self.longest_silence(&mut heard, &records);
             if given_up.is_none() && silent >= given_up_after {

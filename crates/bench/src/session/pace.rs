@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use embar_console::interrupt::Interrupt;
 use rustix::thread::set_current_timer_slack;
 
 use super::plan::Plan;
 use super::record::{Clock, Record};
-use embar_console::interrupt::Interrupt;
 
 /// Before the first message is due: time to get going.
 const LEAD_NS: u64 = 10_000_000;

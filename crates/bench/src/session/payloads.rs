@@ -4,12 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use buffa::ViewEncode;
+use embar_console::size::Size;
 use embar_meter::random::SplitMix64;
+use embar_meter::random::filler;
 use serde::Serialize;
 
 use super::proto::EchoView;
-use embar_console::size::Size;
-use embar_meter::random::filler;
 
 /// Largest payload: both rings of a session hold a message of it.
 pub const PAYLOAD_BYTES_MAX: u32 = 8 << 20;

@@ -66,7 +66,8 @@ impl Placement {
 }
 
 fn set(cpus: &CpuSet) -> Result<()> {
-    sched_setaffinity(None, cpus).context("cannot choose processors; try --placement free")
+    sched_setaffinity(None, cpus)
+        .context("cannot choose processors: let the scheduler place the threads")
 }
 
 #[cfg(test)]

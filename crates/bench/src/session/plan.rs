@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use embar_console::setting::BadSetting;
 use embar_meter::table::grouped;
 use serde::{Serialize, Serializer};
 
 use super::payloads::Payload;
 use super::placement::Placement;
-use embar_console::exit;
 
 /// Bytes of one socket that a wall with several sockets to a thread has under way at most: it visits them in turn with
 /// blocking calls, which needs room in the socket for all of them.
@@ -106,7 +105,7 @@ impl Serialize for Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// TCP, over the loopback interface unless --connect says otherwise
+    /// TCP, over the loopback interface unless the server is elsewhere
     Tcp,
     /// Unix sockets
     Unix,
@@ -188,26 +187,32 @@ fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok,
 
 impl Plan {
     /// Refuses what cannot be run.
-    pub fn validate(&self) -> Result<()> {
-        let wrong = |message: &str| Err(exit::usage(message));
+    pub fn validate(&self) -> Result<(), BadSetting> {
+        let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
         if self.iterations == 0 || self.runs == 0 {
-            return wrong("--iterations and --runs must be at least 1");
+            return wrong(
+                &["iterations", "runs"],
+                "there must be at least one of each",
+            );
         }
         if self.test == Test::OneWay && self.sessions != 1 {
-            return wrong("--one-way measures one session: leave --sessions out");
+            return wrong(&["sessions"], "messages that go one way take one session");
         }
         if self.rate == Some(0) {
-            return wrong("--rate must be at least 1 message per second");
+            return wrong(&["rate"], "a rate is at least 1 message per second");
         }
         if self.timeout.is_zero() || self.stall.is_zero() {
-            return wrong("--timeout and --stall must be longer than 0");
+            return wrong(&["timeout", "stall"], "both times must be longer than 0 s");
         }
         if self
             .iterations
             .checked_mul(self.sessions.into())
             .is_none_or(|messages| messages > 1 << 32)
         {
-            return wrong("--iterations times --sessions must be at most 2^32");
+            return wrong(
+                &["iterations", "sessions"],
+                "messages of all sessions together must be at most 2^32",
+            );
         }
         Ok(())
     }
@@ -329,34 +334,39 @@ pub(crate) mod tests {
     #[test]
     fn what_cannot_be_run_is_refused() {
         assert!(plan().validate().is_ok());
+        let no_iteration = Plan {
+            iterations: 0,
+            ..plan()
+        };
+        let several_one_way = Plan {
+            test: Test::OneWay,
+            sessions: 2,
+            ..plan()
+        };
+        let no_rate = Plan {
+            rate: Some(0),
+            ..plan()
+        };
+        let no_time = Plan {
+            timeout: Duration::ZERO,
+            ..plan()
+        };
+        let too_many = Plan {
+            iterations: u64::MAX,
+            sessions: 2,
+            ..plan()
+        };
         let wrong = [
-            Plan {
-                iterations: 0,
-                ..plan()
-            },
-            Plan { runs: 0, ..plan() },
-            Plan {
-                test: Test::OneWay,
-                sessions: 2,
-                ..plan()
-            },
-            Plan {
-                rate: Some(0),
-                ..plan()
-            },
-            Plan {
-                timeout: Duration::ZERO,
-                ..plan()
-            },
-            Plan {
-                iterations: u64::MAX,
-                sessions: 2,
-                ..plan()
-            },
+            ("iterations", no_iteration),
+            ("runs", Plan { runs: 0, ..plan() }),
+            ("sessions", several_one_way),
+            ("rate", no_rate),
+            ("timeout", no_time),
+            ("iterations", too_many),
         ];
-        for plan in wrong {
+        for (setting, plan) in wrong {
             let error = plan.validate().expect_err("refused");
-            assert_eq!(exit::code(&error), exit::USAGE, "{plan:?}");
+            assert!(error.settings.contains(&setting), "{error}: {plan:?}");
         }
     }
 

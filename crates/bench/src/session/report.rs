@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
+use embar_console::paint::Paint;
+use embar_console::size::Size;
 use embar_meter::results::append_under;
 use embar_meter::stats::Interval;
 use embar_meter::table::{Table, grouped};
@@ -13,8 +15,6 @@ use serde::Serialize;
 use super::plan::Plan;
 use super::run::Run;
 use super::summary::{Judgement, Metric, Summary, WALL, judgements};
-use embar_console::output::Output;
-use embar_console::size::Size;
 
 /// First line of a results log.
 pub const LOG_TITLE: &str = "# Session benchmark log";
@@ -351,7 +351,7 @@ impl<'a> Report<'a> {
         let more = stalls.len().saturating_sub(STALLS_TOLD);
         let mut lines: Vec<String> = stalls.into_iter().take(STALLS_TOLD).collect();
         if more > 0 {
-            lines.push(format!("{more} more stalls; --json has them all"));
+            lines.push(format!("{more} more stalls; JSON has them all"));
         }
         lines
     }
@@ -380,23 +380,19 @@ impl<'a> Report<'a> {
         self.lost == 0 && self.wrong == 0 && self.ended_early.is_none()
     }
 
-    /// Prints it for people and, with `--json`, for programs.
-    pub fn print(&self, output: &Output) -> Result<()> {
-        output.json(self)?;
-        for table in self.tables() {
-            output.say(format_args!("\n{table}"))?;
+    /// The report for people.
+    pub fn text(&self, paint: Paint) -> String {
+        let tables = self.tables().map(|table| format!("\n{table}"));
+        let mut lines: Vec<String> = tables.chain([String::new()]).collect();
+        lines.extend(self.remarks());
+        if let Some(verdict) = lines.last_mut() {
+            *verdict = if self.is_sound() {
+                paint.good(verdict)
+            } else {
+                paint.bad(verdict)
+            };
         }
-        output.say("")?;
-        let mut lines = self.remarks();
-        let verdict = lines.pop().unwrap_or_default();
-        for line in lines {
-            output.say(line)?;
-        }
-        output.say(if self.is_sound() {
-            output.good(&verdict)
-        } else {
-            output.bad(&verdict)
-        })
+        lines.join("\n")
     }
 
     /// A line per run, with a header.

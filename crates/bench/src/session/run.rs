@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use embar_console::size::{mib_per_s, per_s};
 use embar_meter::Series;
 use embar_meter::date::utc;
 use serde::Serialize;
 
 use super::plan::Plan;
 use super::record::{Record, Stall};
-use embar_console::size::{mib_per_s, per_s};
 
 /// One run of one phase, or of the wall.
 #[derive(Clone, Debug, Serialize)]

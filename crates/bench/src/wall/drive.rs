@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-
-use super::wire::{ANSWER_BYTES, BATCH_HEAD_BYTES, Hello, Kind, seal};
 use embar_console::context::Context;
 use embar_console::interrupt::Interrupt;
 use embar_console::size::mib_per_s;
 use embar_supervise::child::{Child, Event};
-use embar_supervise::plan::own_exe;
 use embar_supervise::protocol::Report;
+
+use super::receiver::{self, ReceiverSpec};
+use super::wire::{ANSWER_BYTES, BATCH_HEAD_BYTES, Hello, Kind, seal};
 
 /// How long a receiving process may take to map and touch its ring.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -58,17 +58,21 @@ impl Receivers {
     pub fn start(plan: WallPlan, context: &Context) -> Result<Self> {
         let logs = tempfile::tempdir().context("cannot make a directory for logs")?;
         let (send, events) = channel();
-        let exe = own_exe()?;
         let ring = plan.ring_bytes / u64::from(plan.receivers);
         let children = (0..plan.receivers)
             .map(|id| {
-                let args = [
-                    "wall-receiver".to_owned(),
-                    format!("--ring={ring}"),
-                    format!("--id={id}"),
-                ];
+                let spec = serde_json::to_string(&ReceiverSpec {
+                    id,
+                    ring_bytes: ring,
+                })?;
+                let args = [receiver::COMMAND.to_owned(), spec];
                 let log = logs.path().join(format!("receiver-{id}.log"));
-                Child::start((&exe, &args), &log, (usize::from(id), 1), send.clone())
+                Child::start(
+                    (&context.program, &args),
+                    &log,
+                    (usize::from(id), 1),
+                    send.clone(),
+                )
             })
             .collect::<Result<Vec<_>>>()?;
         let mut addresses = vec![None; children.len()];

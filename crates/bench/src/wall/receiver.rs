@@ -1,59 +1,63 @@
 //! A receiving process: one thread, non-blocking sockets, edge-triggered epoll, reads until there is nothing more.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 
 use anyhow::{Context as _, Result};
-use clap::Args;
+use embar_console::interrupt::on_parent_exit;
+use embar_supervise::protocol::Report;
+use embar_supervise::regions;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
+use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Turn};
 use super::ring::Ring;
-use embar_console::context::Context;
-use embar_console::output::note;
-use embar_console::size::Size;
-use embar_supervise::protocol::Report;
-use embar_supervise::regions;
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 64;
 /// Marks the listener; connections count from 0.
 const LISTENER: u64 = u64::MAX;
 
-/// One receiving process
-#[derive(Args, Debug)]
-pub struct ReceiverArgs {
-    /// Bytes of the ring
-    #[arg(long)]
-    ring: Size,
-    /// Its number, for the report
-    #[arg(long)]
-    id: u16,
+/// The command of the program that runs a receiver; the specification is its argument.
+pub const COMMAND: &str = "wall-receiver";
+
+/// One receiving process, as its parent wants it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ReceiverSpec {
+    /// Its number, for the report.
+    pub id: u16,
+    /// Bytes of its ring.
+    pub ring_bytes: u64,
 }
 
-/// Serves until standard input ends.
-pub fn run(args: &ReceiverArgs, context: &Context) -> Result<()> {
+/// Serves until standard input ends. `spec` is a [`ReceiverSpec`] in JSON.
+pub fn run(spec: &str) -> Result<()> {
+    let spec: ReceiverSpec = serde_json::from_str(spec).context("this is no receiver")?;
     // Nothing to put away: the ring has no name. Signals are for the parent, which ends us by the pipe.
-    embar_console::interrupt::on_parent_exit(|| std::process::exit(0))?;
+    on_parent_exit(|| std::process::exit(0)).context("cannot watch the parent process")?;
     let dir = regions::temporary("wall-");
-    let ring = Ring::new(&dir, args.ring.0)?;
+    let ring = Ring::new(&dir, spec.ring_bytes)?;
     regions::tidy(&dir);
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let ready = Report::Ready {
-        id: args.id,
+        id: spec.id,
         address,
         pid: std::process::id(),
         topics: 0,
         batches: 0,
     };
-    // Reports go to a pipe also when --json is not given, so not through `say`.
-    embar_console::output::raw_line(&ready)?;
-    let _ = context;
+    report(&ready).context("the parent does not listen any more")?;
     Loop::new(listener, ring)?.run()
+}
+
+fn report(report: &Report) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{report}")?;
+    out.flush()
 }
 
 struct Loop {
@@ -140,7 +144,8 @@ impl Loop {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => {
-                    note(format_args!("cannot accept: {error}"));
+                    // To the receiver's log; the sender finds that its connection is closed.
+                    let _dropped = writeln!(io::stderr(), "cannot accept: {error}");
                     return Ok(());
                 }
             };

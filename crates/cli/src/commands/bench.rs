@@ -14,12 +14,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-
 use embar_bench::cluster::sweep;
 use embar_bench::plan::{BenchPlan, Metering, parse_order};
 use embar_bench::wall::drive::WallPlan;
-use embar_console::context::Context;
 use embar_console::size::Size;
+
+use crate::context::Context;
+use crate::exit;
 
 /// Measure publishing, reading, both at once, sessions, a Redis client, or the machine itself
 #[derive(Args, Debug)]
@@ -43,7 +44,7 @@ enum Bench {
 
 /// Runs one bench.
 pub fn run(args: &BenchArgs, context: &Context) -> Result<()> {
-    sweep(context);
+    sweep(&context.work);
     match &args.bench {
         Bench::Publish(args) => publish::run(args, context),
         Bench::Read(args) => read::run(args, context),
@@ -93,7 +94,7 @@ struct CommonArgs {
 
 impl CommonArgs {
     fn plan(&self, size: u64, acks: u32, metering: Metering) -> Result<BenchPlan> {
-        let message_bytes = self.message_size.to_u32("--message-size")?;
+        let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = size / u64::from(message_bytes.max(1));
         Ok(BenchPlan {
             message_bytes,
@@ -103,7 +104,7 @@ impl CommonArgs {
             acks,
             threads_per_broker: self.threads_per_broker,
             publishers: self.publishers,
-            batch_bytes: self.batch_size.to_u32("--batch-size")?,
+            batch_bytes: exit::to_u32(self.batch_size, "--batch-size")?,
             brokers: self.brokers,
             data_brokers: data_brokers(self.brokers),
             network_threads: self.network_threads,

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 use embar_broker::{BrokerConfig, Entry, Progress, RegionSpec, Role, Server, StartError};
+use embar_console::interrupt;
+use embar_console::size::{Size, parse_duration};
 use embar_fabric::error::RegionError;
 use embar_fabric::memory::Coherence;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
-
-use embar_console::context::Context;
-use embar_console::exit::Problem;
-use embar_console::interrupt;
-use embar_console::size::{Size, parse_duration};
 use embar_supervise::protocol::Report;
 use embar_supervise::regions;
-use embar_supervise::settings::BrokerSettings;
+
+use crate::context::Context;
+use crate::exit::Problem;
+use crate::settings::BrokerSettings;
 
 /// How often a broker looks whether its threads live.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -109,7 +109,7 @@ pub struct BrokerArgs {
 pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
     let (stop, stopped) = mpsc::channel();
     let on_signal = stop.clone();
-    context.interrupt.on_raise(move || tell(&on_signal));
+    context.work.interrupt.on_raise(move || tell(&on_signal));
     if args.exit_with_parent {
         interrupt::on_parent_exit(move || tell(&stop))?;
     }
@@ -120,10 +120,10 @@ pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
         remove_region(&region_dir(args));
     }
     if let (Err(error), true) = (&result, args.exit_with_parent) {
-        let code = embar_console::exit::code(error);
+        let code = crate::exit::code(error);
         say(&Report::Failed {
             code,
-            message: embar_console::exit::explain(error),
+            message: crate::exit::explain(error),
         })?;
     }
     result
@@ -135,7 +135,7 @@ fn tell(stop: &mpsc::Sender<()>) {
 }
 
 fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
-    embar_console::limits::raise_file_limit();
+    embar_console::process::raise_file_limit();
     let port = if args.head { 9400 } else { 0 };
     let listen = args
         .listen
@@ -221,7 +221,7 @@ fn role(args: &BrokerArgs) -> Result<Role> {
     let entry = |address| match (args.id, args.region.clone()) {
         (id, None) => Ok(Entry::Head { address, id }),
         (Some(id), Some(dir)) => Ok(Entry::Region { dir, id }),
-        (None, Some(_)) => Err(embar_console::exit::usage(
+        (None, Some(_)) => Err(crate::exit::usage(
             "--region of one that joins needs --id: without it the head says which row is free",
         )),
     };
@@ -274,9 +274,7 @@ fn say(report: &Report) -> Result<()> {
     let written = writeln!(out, "{report}").and_then(|()| out.flush());
     // Nobody has to listen: a broker serves also when its standard output is closed.
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(embar_console::exit::output(error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(crate::exit::output(error)),
         _ => Ok(()),
     }
 }

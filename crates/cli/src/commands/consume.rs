@@ -2,6 +2,7 @@
 
 mod json;
 mod template;
+mod text;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -10,13 +11,13 @@ use anyhow::{Result, bail};
 use clap::Args;
 use embar_client::waiting::Reason;
 use embar_client::{Lookout, Message, OnEvicted, Positions, Start, Subscriber, Waits};
+use embar_console::size::parse_duration;
+use embar_console::waiting::WaitRemarks;
 
 use self::template::{Fields, Template};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
-use embar_console::exit;
-use embar_console::size::parse_duration;
-use embar_console::waiting::{Narrator, Told};
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::exit;
 
 /// How soon a signal is noticed while no message comes, and buffered output is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -107,7 +108,7 @@ impl std::str::FromStr for From {
 pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
     let template = Template::parse(&args.format)?;
     let lookout = Lookout::new();
-    let mut subscriber = open(args, &lookout)?;
+    let mut subscriber = open(args, &lookout, context)?;
     let stdout = io::stdout().lock();
     let eager = stdout.is_terminal();
     let mut printer = Printer {
@@ -118,7 +119,7 @@ pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
     let mut waiting = Waiting {
         lookout,
         limit: args.timeout,
-        told: Told::default(),
+        remarks: WaitRemarks::default(),
         heard: Instant::now(),
         asked: None,
         said_end: false,
@@ -134,8 +135,8 @@ pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
     printed.and(flushed)
 }
 
-fn open(args: &ConsumeArgs, lookout: &Lookout) -> Result<Subscriber> {
-    let _narrator = Narrator::start(lookout, None);
+fn open(args: &ConsumeArgs, lookout: &Lookout, context: &Context) -> Result<Subscriber> {
+    let _reporter = args.connect.connector(context).report_waits(lookout, None);
     let start = match &args.from {
         Some(From::Start) => Start::Earliest,
         Some(From::End) => Start::Latest,
@@ -164,7 +165,7 @@ fn print_all(
 ) -> Result<()> {
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        context.interrupt.check()?;
+        context.work.interrupt.check()?;
         match subscriber.next_timeout(LOOK_EVERY) {
             Ok(Some(message)) => {
                 printer.print(&message).map_err(exit::output)?;
@@ -189,7 +190,7 @@ fn print_all(
 struct Waiting {
     lookout: Lookout,
     limit: Option<Duration>,
-    told: Told,
+    remarks: WaitRemarks,
     heard: Instant,
     asked: Option<Instant>,
     /// Messages may come one by one: that there are no more for now is said once.
@@ -221,9 +222,9 @@ impl Waiting {
         if is_end && self.said_end {
             return Ok(());
         }
-        if let Some(text) = self.told.look(waits.as_ref(), self.limit, now) {
+        if let Some(text) = self.remarks.next(waits.as_ref(), self.limit, now) {
             self.said_end |= is_end;
-            context.output.note(text);
+            context.note(text);
         }
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use embar_console::size::parse_duration;
 use serde::Serialize;
 
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
-use embar_console::size::parse_duration;
+use crate::connect::ConnectArgs;
+use crate::context::Context;
 
 /// Let a data broker leave a cluster that runs, for good
 #[derive(Args, Debug)]
@@ -46,7 +46,7 @@ struct Report {
 
 /// Asks it to leave, and waits until it has.
 pub fn run(args: &DrainArgs, context: &Context) -> Result<()> {
-    let admin = args.connect.admin_within(args.timeout)?;
+    let admin = args.connect.connector(context).admin_within(args.timeout)?;
     let broker = args.broker;
     admin.remove_broker(broker, args.force).wait()?;
     context.output.json(&Report { broker, left: true })?;

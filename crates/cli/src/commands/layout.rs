@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
+use embar_console::size::Size;
 use embar_fabric::geometry::Geometry;
 use embar_fabric::layout::Layout;
+use embar_supervise::plan;
 use serde::Serialize;
 
-use embar_console::context::Context;
-use embar_console::size::Size;
-use embar_supervise::plan;
+use crate::context::Context;
 
 /// Print the layout of a region, from the definitions the brokers use
 #[derive(Args, Debug)]
@@ -65,7 +65,7 @@ pub fn run(args: &LayoutArgs, context: &Context) -> Result<()> {
     let data = args.brokers - 1;
     let geometry =
         Geometry::for_cluster(args.region_size.0, data, args.standbys, spares, args.topics)
-            .map_err(|error| embar_console::exit::usage(error.to_string()))?;
+            .map_err(|error| crate::exit::usage(error.to_string()))?;
     let layout = Layout::new(&geometry);
     let tables = layout
         .tables()

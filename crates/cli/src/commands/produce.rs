@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use embar_client::{Acks, Error, Lookout, NewMessage, OnBrokerLoss, Publisher};
+use embar_console::size::{Size, mib_per_s, parse_duration, per_s};
 use memchr::memmem;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use self::lines::{Lines, Next};
 use self::tally::{Outcome, Tally};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
-use embar_console::size::{Size, mib_per_s, parse_duration, per_s};
-use embar_console::waiting::Narrator;
+use crate::connect::ConnectArgs;
+use crate::context::Context;
+use crate::exit;
 
 /// How soon a signal is noticed, and that nothing was acknowledged for too long.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -104,16 +104,15 @@ struct Summary<'a> {
 /// Publishes until the input ends.
 pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
     if args.key_separator.as_ref().is_some_and(String::is_empty) {
-        return Err(embar_console::exit::usage(
-            "--key-separator must not be empty",
-        ));
+        return Err(exit::usage("--key-separator must not be empty"));
     }
     let (lookout, tally) = (Lookout::new(), Arc::new(Tally::default()));
-    // Another limit ends that, and is known to whom is asked.
-    let opening = Narrator::start(&lookout, None);
+    // Another limit ends that, and the client knows it.
+    let connector = args.connect.connector(context);
+    let opening = connector.report_waits(&lookout, None);
     let publisher = open(args, &lookout, &tally)?;
     drop(opening);
-    let _narrator = Narrator::start(&lookout, Some(args.timeout));
+    let _reporter = connector.report_waits(&lookout, Some(args.timeout));
     let started = Instant::now();
     let mut job = Job {
         publisher: &publisher,
@@ -163,8 +162,8 @@ fn in_doubt(error: anyhow::Error, outcome: &Outcome) -> anyhow::Error {
     if outcome.in_doubt == 0 {
         return error;
     }
-    let why = embar_console::exit::explain(&error);
-    embar_console::exit::data(format!(
+    let why = exit::explain(&error);
+    exit::data(format!(
         "{why}; lines in doubt may be stored or not: read the topic to find out"
     ))
 }
@@ -178,7 +177,7 @@ fn open(args: &ProduceArgs, lookout: &Lookout, tally: &Arc<Tally>) -> Result<Pub
             Acks::Readable
         })
         .topic(&args.topic)
-        .batch_bytes(args.batch_size.to_u32("--batch-size")? as usize)
+        .batch_bytes(exit::to_u32(args.batch_size, "--batch-size")? as usize)
         .linger(args.linger)
         .on_broker_loss(match args.on_broker_loss {
             Loss::Resend => OnBrokerLoss::Resend,
@@ -210,10 +209,10 @@ fn report(
         outcome,
     };
     if !outcome.is_whole() {
-        context.output.note(outcome);
+        context.note(outcome);
         return context.output.json(&summary);
     }
-    context.output.note(format_args!(
+    context.note(format_args!(
         "{} messages, {:.1} MiB in {:.2} s: {} messages/s, {:.1} MiB/s{}",
         embar_meter::table::grouped(messages),
         bytes as f64 / (1 << 20) as f64,
@@ -327,7 +326,7 @@ impl Job<'_> {
     /// An error when a signal came, or nothing was acknowledged for too long: input that is idle, or comes slowly, is no
     /// reason to wait longer.
     fn look(&mut self) -> Result<()> {
-        self.context.interrupt.check()?;
+        self.context.work.interrupt.check()?;
         if self.looked_at.elapsed() < LOOK_EVERY {
             return Ok(());
         }

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use embar_bench::report::{Derived, profile_text};
 use embar_client::Admin;
+use embar_console::size::parse_duration;
 use embar_meter::Snapshot;
 use embar_wire::control::BrokerState;
 use serde::Serialize;
 
-use embar_bench::report::{Derived, profile_text};
-use embar_console::connect::AskArgs;
-use embar_console::context::Context;
-use embar_console::size::parse_duration;
+use crate::connect::AskArgs;
+use crate::context::Context;
 
 /// How soon a signal is noticed between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -58,7 +58,7 @@ struct Report<'a> {
 
 /// Asks the brokers.
 pub fn run(args: &ProfileArgs, context: &Context) -> Result<()> {
-    let admin = args.ask.admin()?;
+    let admin = args.ask.admin(context)?;
     let brokers = match args.broker {
         Some(broker) => vec![broker],
         None => admin
@@ -119,7 +119,7 @@ fn show(brokers: &[u32], profile: &Snapshot, context: &Context) -> Result<()> {
 /// False when it was interrupted.
 fn wait(duration: Duration, context: &Context) -> bool {
     let deadline = Instant::now() + duration;
-    while !context.interrupt.is_raised() {
+    while !context.work.interrupt.is_raised() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;

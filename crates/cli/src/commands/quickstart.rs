@@ -4,10 +4,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use embar_meter::Snapshot;
-use embar_meter::table::grouped;
-use serde::Serialize;
-
 use embar_bench::cluster::{Private, sweep};
 use embar_bench::limit::{Largest, sentence};
 use embar_bench::plan::{BenchPlan, Metering};
@@ -16,9 +12,14 @@ use embar_bench::read::ReadTrial;
 use embar_bench::report::profile_text;
 use embar_bench::usage::Rate;
 use embar_bench::{publish, read, retained};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
+use embar_console::connect::Connector;
 use embar_console::size::Size;
+use embar_meter::Snapshot;
+use embar_meter::table::grouped;
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::exit;
 
 /// Start a private cluster, publish, read everything back, verify it, and say what limited it
 #[derive(Args, Debug)]
@@ -50,7 +51,7 @@ pub struct QuickstartArgs {
 
 impl QuickstartArgs {
     fn plan(&self) -> Result<BenchPlan> {
-        let message_bytes = self.message_size.to_u32("--message-size")?;
+        let message_bytes = exit::to_u32(self.message_size, "--message-size")?;
         let messages = self.size.0 / u64::from(message_bytes.max(1));
         let plan = BenchPlan {
             message_bytes,
@@ -91,7 +92,7 @@ struct Report<'a> {
 /// Runs it all.
 pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
     let plan = args.plan()?;
-    sweep(context);
+    sweep(&context.work);
     let output = &context.output;
     let brokers = if plan.brokers == 1 {
         "one broker".to_owned()
@@ -103,7 +104,7 @@ pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
         Size(plan.region_bytes)
     ))?;
     let started = Instant::now();
-    let mut private = Private::start("quickstart-", &plan, true, context)?;
+    let mut private = Private::start("quickstart-", &plan, true, &context.work)?;
     let ready = started.elapsed();
     output.say(format_args!(
         "  ready in {:.2} s at {}",
@@ -129,16 +130,16 @@ fn publish_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Re
         plan: plan.clone(),
         metering: true,
         stamped: true,
-        connect: ConnectArgs::to(private.cluster.head()),
+        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
-        bar: context.output.bytes_bar("publishing", plan.total_bytes),
+        bar: context.work.bar("publishing", plan.total_bytes),
     };
-    let connect = job.connect.clone();
+    let connector = job.connector.clone();
     let published = private
         .cluster
         .run("publish", move |abort| job.run(abort))?;
-    retained::check(&connect, plan)?;
+    retained::check(&connector, plan)?;
     Ok(published)
 }
 
@@ -147,9 +148,9 @@ fn read_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Resul
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,
-        connect: ConnectArgs::to(private.cluster.head()),
+        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
-        bar: context.output.bytes_bar("reading", plan.total_bytes),
+        bar: context.work.bar("reading", plan.total_bytes),
     };
     private.cluster.run("read", move |abort| job.run(abort))
 }
@@ -214,7 +215,10 @@ fn report(
     {
         output.say(format_args!("\n{}", profile_text(profile)))?;
     }
-    output.say(format_args!("\n{}", output.heading("What limited it")))?;
+    output.say(format_args!(
+        "\n{}",
+        output.paint().heading("What limited it")
+    ))?;
     for limit in &limits {
         output.say(limit)?;
     }

@@ -6,13 +6,13 @@ use anyhow::{Result, bail};
 use clap::Args;
 use embar_client::Error;
 use embar_client::admin::Request;
+use embar_console::size::Size;
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{BrokerInfo, BrokerRole, BrokerState, BrokerStatus};
 use serde::Serialize;
 
-use embar_console::connect::AskArgs;
-use embar_console::context::Context;
-use embar_console::size::Size;
+use crate::connect::AskArgs;
+use crate::context::Context;
 
 /// Show the brokers of a cluster and their counters
 #[derive(Args, Debug)]
@@ -97,7 +97,7 @@ impl From<&BrokerStatus> for Counters {
 
 /// Asks every broker.
 pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
-    let admin = args.ask.admin()?;
+    let admin = args.ask.admin(context)?;
     let cluster = admin.metadata().wait()?;
     // All are asked before the first answer is waited for: one that hangs does not hide the others for long.
     // Nobody expects an answer of one that left for good.
@@ -119,7 +119,7 @@ pub fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     context.output.json(&report)?;
     context.output.say(table(&report))?;
     for line in report.brokers.iter().filter_map(damage) {
-        context.output.note(line);
+        context.note(line);
     }
     let silent: Vec<String> = report
         .brokers

@@ -3,14 +3,15 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use embar_client::{Order, TopicSpec};
+use embar_console::size::Size;
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{Partition, Topic};
 use serde::Serialize;
 
-use embar_console::connect::AskArgs;
-use embar_console::context::Context;
-use embar_console::output::Output;
-use embar_console::size::Size;
+use crate::connect::AskArgs;
+use crate::context::Context;
+use crate::exit;
+use crate::output::Output;
 
 /// Create, list, describe and delete topics
 #[derive(Args, Debug)]
@@ -152,9 +153,9 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             max_message_size,
             ask,
         } => {
-            let largest = max_message_size.map(|size| size.to_u32("--max-message-size"));
+            let largest = max_message_size.map(|size| exit::to_u32(size, "--max-message-size"));
             let largest = largest.transpose()?.unwrap_or(0);
-            let admin = ask.admin()?;
+            let admin = ask.admin(context)?;
             for name in names {
                 let topic = admin.create_topic(TopicSpec {
                     order: *order,
@@ -167,12 +168,12 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             Ok(())
         }
         Action::List { ask } => {
-            let topics = ask.admin()?.list_topics().wait()?;
+            let topics = ask.admin(context)?.list_topics().wait()?;
             output.json(&topics.iter().map(TopicReport::from).collect::<Vec<_>>())?;
             output.say(list(&topics))
         }
         Action::Describe { name, ask } => {
-            let description = ask.admin()?.describe_topic(name).wait()?;
+            let description = ask.admin(context)?.describe_topic(name).wait()?;
             output.json(&Description {
                 topic: (&description.topic).into(),
                 partitions: description.partitions.iter().map(Into::into).collect(),
@@ -180,7 +181,7 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             output.say(describe(&description.topic, &description.partitions))
         }
         Action::Delete { names, ask } => {
-            let admin = ask.admin()?;
+            let admin = ask.admin(context)?;
             for name in names {
                 admin.delete_topic(name).wait()?;
                 output.json(&serde_json::json!({ "deleted": name }))?;

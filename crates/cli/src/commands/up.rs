@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
+use embar_console::size::{Size, parse_duration};
 use embar_fabric::{Probe, Region};
 use embar_meter::table::Table;
-use serde::Serialize;
-
-use embar_console::context::Context;
-use embar_console::size::{Size, parse_duration};
 use embar_supervise::plan::{self, Role};
 use embar_supervise::regions;
-use embar_supervise::settings::BrokerSettings;
 use embar_supervise::{Broker, Cluster, Plan, Watch};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::settings::BrokerSettings;
 
 /// Start a local cluster and keep it running
 #[derive(Args, Debug)]
@@ -106,21 +106,16 @@ struct Stopped<'a> {
 /// Runs until told to stop.
 pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
     let started = Instant::now();
-    let plan = make_plan(args)?;
-    // Contradictions are told before anything is started.
-    plan.settings.to_config(plan.listen)?;
-    let mut cluster = Cluster::start(plan, context)?;
+    let mut cluster = Cluster::start(make_plan(args, context)?, &context.work)?;
     announce(&cluster, started.elapsed(), context)?;
-    Watch::new(&mut cluster, context).run();
-    context
-        .output
-        .note("draining; press Ctrl-C again to stop at once");
+    Watch::new(&mut cluster, &context.work).run();
+    context.note("draining; press Ctrl-C again to stop at once");
     let plan = cluster.plan().clone();
     let killed = cluster.stop();
     say_what_is_left(&plan, killed, context)
 }
 
-fn make_plan(args: &UpArgs) -> Result<Plan> {
+fn make_plan(args: &UpArgs, context: &Context) -> Result<Plan> {
     let region = args
         .region
         .clone()
@@ -128,11 +123,10 @@ fn make_plan(args: &UpArgs) -> Result<Plan> {
     let standbys = args.standbys.unwrap_or(u16::from(args.brokers > 1));
     let spares = args.spares;
     Ok(Plan {
-        exe: plan::own_exe()?,
+        program: context.work.program.clone(),
         brokers: args.brokers,
         spares: spares.unwrap_or_else(|| plan::default_spares(args.brokers, standbys)),
         standbys,
-        listen: args.listen,
         log_dir: args
             .log_dir
             .clone()
@@ -143,7 +137,8 @@ fn make_plan(args: &UpArgs) -> Result<Plan> {
         fresh: args.fresh,
         temporary: args.temporary,
         grace: args.grace,
-        settings: args.settings.clone(),
+        // Finds contradictions before anything is started.
+        config: args.settings.to_config(args.listen)?,
     })
 }
 
@@ -201,7 +196,7 @@ fn announce(cluster: &Cluster, elapsed: Duration, context: &Context) -> Result<(
         Size(plan.region_bytes),
         plan.log_dir.display(),
         cluster.head(),
-        context.output.good("ready"),
+        context.output.paint().good("ready"),
         elapsed.as_secs_f64(),
     ))
 }
@@ -223,13 +218,13 @@ fn say_what_is_left(plan: &Plan, killed: Vec<u16>, context: &Context) -> Result<
         0
     };
     for id in &killed {
-        context.output.note(format_args!(
+        context.note(format_args!(
             "broker {id} did not end within its grace and was killed"
         ));
     }
     if let Probe::InUse { rows } = Region::probe(&plan.region) {
         for (id, pid) in rows {
-            context.output.note(format_args!(
+            context.note(format_args!(
                 "broker {id} (pid {pid}) was not started by this command and goes on"
             ));
         }

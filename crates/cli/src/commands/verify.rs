@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_broker::BrokerConfig;
-
 use embar_bench::cluster::sweep;
-use embar_console::context::Context;
+use embar_broker::BrokerConfig;
 use embar_console::size::{Size, parse_duration};
 use embar_verify::claims::{self, ClaimsPlan};
 use embar_verify::faults::{Action, Fault, Span, Victim};
-use embar_verify::findings::Findings;
+use embar_verify::findings::{Findings, NotKept};
 use embar_verify::plan::VerifyPlan;
 use embar_verify::run;
 use embar_verify::sessions::{self, SessionsPlan};
+
+use crate::context::Context;
+use crate::exit;
 
 /// Verify that the log keeps its promises while its processes are killed, stopped, and come and go
 #[derive(Args, Debug)]
@@ -231,8 +232,30 @@ struct ClaimsArgs {
 pub fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
     match &args.what {
         What::Order(args) => verify_order(args, context),
-        What::Sessions(args) => sessions::run(&sessions_plan(args), context)?.print(context),
-        What::Claims(args) => claims::run(&claims_plan(args), context)?.print(context),
+        What::Sessions(args) => {
+            let found = sessions::run(&sessions_plan(args), &context.work)?;
+            conclude(&found, "raise --killed, or lower --places", context)
+        }
+        What::Claims(args) => conclude(
+            &claims::run(&claims_plan(args), &context.work)?,
+            "",
+            context,
+        ),
+    }
+}
+
+/// Prints what a check found; `hint` says what to change if it tried nothing. The error is that of the verdict, if there
+/// is one: a broken promise counts for more than output that nobody reads.
+fn conclude(found: &impl Findings, hint: &str, context: &Context) -> Result<()> {
+    let output = &context.output;
+    let printed = output.report(found, found.text(output.paint()));
+    match found.verdict() {
+        Ok(()) => printed,
+        Err(nothing @ NotKept::NothingTried(_)) => {
+            let text = format!("{nothing}; {hint}");
+            Err(anyhow::Error::from(nothing).context(text))
+        }
+        Err(broken) => Err(broken.into()),
     }
 }
 
@@ -264,13 +287,17 @@ fn sessions_plan(args: &SessionsArgs) -> SessionsPlan {
 }
 
 fn verify_order(args: &OrderArgs, context: &Context) -> Result<()> {
-    sweep(context);
+    sweep(&context.work);
     let plan = plan(args)?;
     plan.validate()?;
     context
         .output
         .say(format_args!("verify: {}", plan.describe()))?;
-    run::run(&plan, context)?.print(context)
+    conclude(
+        &run::run(&plan, &context.work)?,
+        "ask for some, for instance by --faults all",
+        context,
+    )
 }
 
 fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
@@ -286,8 +313,8 @@ fn plan(args: &OrderArgs) -> Result<VerifyPlan> {
         acks: args.acks,
         publishers: args.publishers,
         subscribers: args.subscribers,
-        message_bytes: args.message_size.to_u32("--message-size")?,
-        batch_bytes: args.batch_size.to_u32("--batch-size")?,
+        message_bytes: exit::to_u32(args.message_size, "--message-size")?,
+        batch_bytes: exit::to_u32(args.batch_size, "--batch-size")?,
         rate: args.rate,
         duration: args.duration,
         brokers: args.brokers,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result};
+use embar_console::interrupt::Interrupt;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
@@ -18,7 +19,6 @@ use crate::session::pace::Pace;
 use crate::session::placement::Side;
 use crate::session::plan::Plan;
 use crate::session::record::{Clock, Limits, Record};
-use embar_console::interrupt::Interrupt;
 
 /// Sockets that one call reports.
 const EVENTS: usize = 256;
@@ -186,6 +186,8 @@ mod tests {
     use super::super::super::payloads::Payload;
     use super::super::super::plan::tests::plan;
     use super::super::super::plan::{Test, Transport};
+    use embar_console::interrupt::Interrupted;
+
     use super::*;
 
     fn many(transport: Transport, threads: u16) -> Plan {
@@ -222,9 +224,6 @@ mod tests {
         let plan = many(Transport::Tcp, 1);
         let pace = Pace::new(plan.sessions, 50_000);
         let error = paced(&plan, &pace, 19, &interrupt).expect_err("interrupted");
-        assert_eq!(
-            embar_console::exit::code(&error),
-            embar_console::exit::INTERRUPTED
-        );
+        assert!(error.is::<Interrupted>(), "{error:#}");
     }
 }

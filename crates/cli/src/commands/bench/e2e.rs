@@ -2,12 +2,6 @@
 
 use anyhow::Result;
 use clap::Args;
-use embar_meter::experiment::{Experiment, Sample};
-use embar_meter::table::Table;
-use serde::Serialize;
-
-use super::CommonArgs;
-use super::publish::{tell, trial_failed};
 use embar_bench::cluster::Private;
 use embar_bench::e2e::{E2eTrial, Job};
 use embar_bench::plan::{BenchPlan, Metering};
@@ -15,9 +9,15 @@ use embar_bench::report::{
     Derived, Summary, costs_table, merged, profile_text, summary_line, trials_table,
 };
 use embar_bench::usage::{Costs, median};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
+use embar_console::connect::Connector;
 use embar_console::size::Size;
+use embar_meter::experiment::{Experiment, Sample};
+use embar_meter::table::Table;
+use serde::Serialize;
+
+use super::CommonArgs;
+use super::publish::{tell, trial_failed};
+use crate::context::Context;
 
 /// Publish and subscribe at once: throughput and latency, each message verified
 #[derive(Args, Debug)]
@@ -68,12 +68,12 @@ pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
     let plan = args.common.plan(args.size.0, 1, Metering::On)?;
     plan.validate(true)?;
     if plan.publishers > 1 {
-        return Err(embar_console::exit::usage(
+        return Err(crate::exit::usage(
             "bench e2e publishes from one thread: leave --publishers out",
         ));
     }
     if args.rate.is_some_and(|rate| rate.0 == 0) {
-        return Err(embar_console::exit::usage("--rate must not be 0"));
+        return Err(crate::exit::usage("--rate must not be 0"));
     }
     context.output.say(format_args!(
         "publish and read at once: {}",
@@ -98,18 +98,16 @@ pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
 }
 
 fn trial(plan: &BenchPlan, rate: Option<Size>, context: &Context) -> Result<E2eTrial> {
-    let mut private = Private::start("bench-", plan, true, context)?;
+    let mut private = Private::start("bench-", plan, true, &context.work)?;
     let job = Job {
         plan: plan.clone(),
         window_bytes: plan.region_bytes / 4,
         bytes_per_s: rate.map(|rate| rate.0),
         metering: true,
-        connect: ConnectArgs::to(private.cluster.head()),
+        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
-        bar: context
-            .output
-            .bytes_bar("publishing and reading", plan.total_bytes),
+        bar: context.work.bar("publishing and reading", plan.total_bytes),
     };
     let trial = private
         .cluster
@@ -144,7 +142,7 @@ fn report(
         .enumerate()
         .map(|(index, trial)| ((index + 1).to_string(), trial.rate));
     output.say(format_args!("\n{}", trials_table(numbered)))?;
-    output.say(summary_line(output, &report.summary))?;
+    output.say(summary_line(output.paint(), &report.summary))?;
     output.say("every message arrived once and unchanged")?;
     output.say(format_args!("\n{}", latency_table(trials)))?;
     output.say(format_args!("\n{}", costs_table(&report.costs)))?;

@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use embar_bench::latency::{self, LatencyPlan, Line, Measured};
+use embar_bench::plan::{BenchPlan, Metering, parse_order};
+use embar_console::size::{Size, parse_duration};
 use embar_meter::table::{Table, grouped};
 use serde::Serialize;
 
 use super::data_brokers;
-use embar_bench::latency::{self, LatencyPlan, Line, Measured};
-use embar_bench::plan::{BenchPlan, Metering, parse_order};
-use embar_console::context::Context;
-use embar_console::exit;
-
-use embar_console::size::{Size, parse_duration};
+use crate::context::Context;
+use crate::exit;
 
 /// How long messages wait for their acknowledgement, by order level, beside a bare round trip
 #[derive(Args, Debug)]
@@ -93,7 +92,7 @@ pub fn run(args: &LatencyArgs, context: &Context) -> Result<()> {
         plan.publish.trials,
         plan.publish.warmup,
     ))?;
-    let measured = latency::measure(&plan, context)?;
+    let measured = latency::measure(&plan, &context.work)?;
     output.json(&Report {
         bench: "latency",
         config: &plan,
@@ -117,7 +116,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
     if (1..args.orders.len()).any(|i| args.orders[..i].contains(&args.orders[i])) {
         return Err(exit::usage("--orders names an order level twice"));
     }
-    let message_bytes = args.message_size.to_u32("--message-size")?;
+    let message_bytes = exit::to_u32(args.message_size, "--message-size")?;
     let messages = args.size.0 / u64::from(message_bytes.max(1));
     Ok(LatencyPlan {
         publish: BenchPlan {
@@ -128,7 +127,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
             acks: 1,
             threads_per_broker: 1,
             publishers: 1,
-            batch_bytes: args.batch_size.to_u32("--batch-size")?,
+            batch_bytes: exit::to_u32(args.batch_size, "--batch-size")?,
             brokers: args.brokers,
             data_brokers: data_brokers(args.brokers),
             network_threads: 1,

@@ -4,21 +4,21 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use embar_client::{Admin, Publisher};
-use embar_meter::experiment::{Experiment, Outcome, Sample};
-use serde::Serialize;
-
-use super::CommonArgs;
-use super::publish::trial_failed;
 use embar_bench::cluster::Private;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::publish::{create_topic, open};
 use embar_bench::report::{ComparisonReport, SeriesReport, series};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
+use embar_client::{Admin, Publisher};
+use embar_console::connect::Connector;
 use embar_console::size::Size;
+use embar_meter::experiment::{Experiment, Outcome, Sample};
 use embar_meter::random::filler;
 use embar_supervise::work::Abort;
+use serde::Serialize;
+
+use super::CommonArgs;
+use super::publish::trial_failed;
+use crate::context::Context;
 
 /// What the stage timers cost: many short slices with and without, in turn
 #[derive(Args, Debug)]
@@ -61,10 +61,10 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
     plan.validate(false)?;
     let output = &context.output;
     output.say(format_args!("metering: slices of {}", plan.describe()))?;
-    let mut private = Private::start("bench-", &plan, true, context)?;
+    let mut private = Private::start("bench-", &plan, true, &context.work)?;
     let slices = Slices {
         plan: plan.clone(),
-        connect: ConnectArgs::to(private.cluster.head()),
+        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
         data_brokers: private.data_brokers(),
         message: filler(plan.message_bytes as usize),
     };
@@ -87,16 +87,16 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
 /// Slices of one long publishing.
 struct Slices {
     plan: BenchPlan,
-    connect: ConnectArgs,
+    connector: Connector,
     data_brokers: Vec<u32>,
     message: Vec<u8>,
 }
 
 impl Slices {
     fn run(&self, abort: &Abort) -> Result<Outcome> {
-        let admin = self.connect.admin()?;
+        let admin = self.connector.admin()?;
         create_topic(&admin, &self.plan)?;
-        let (publisher, _narrator) = open(&self.plan, &self.connect, true)?;
+        let (publisher, _reporter) = open(&self.plan, &self.connector, true)?;
         let outcome = Experiment::new(["metering off", "metering on"])
             .unit("MiB/s")
             .warmup(self.plan.warmup)

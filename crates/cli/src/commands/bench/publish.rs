@@ -2,10 +2,6 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample, Trial};
-use serde::Serialize;
-
-use super::{CommonArgs, RecordArgs, wall_of};
 use embar_bench::compare::{self, Compare};
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::publish::{PublishTrial, trial};
@@ -15,8 +11,12 @@ use embar_bench::report::{
 };
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, WallPlan};
-use embar_console::context::Context;
 use embar_console::size::Size;
+use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample, Trial};
+use serde::Serialize;
+
+use super::{CommonArgs, RecordArgs, wall_of};
+use crate::context::Context;
 
 /// Publish, from the first publish to the last acknowledgement
 #[derive(Args, Debug)]
@@ -139,7 +139,7 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     let configs = configs(args.metering, args.wall);
     let receivers = args
         .wall
-        .then(|| Receivers::start(wall_of(&plan), context))
+        .then(|| Receivers::start(wall_of(&plan), &context.work))
         .transpose()?;
     let mut trials = Vec::new();
     let outcome = Experiment::new(configs.iter().map(|config| config.name()))
@@ -151,7 +151,7 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
                 (Config::WorkingWall, Some(receivers)) => receivers.working()?,
                 (Config::BareWall, Some(receivers)) => receivers.bare()?,
                 (Config::Publish { metering }, _) => {
-                    let trial = trial(&plan, metering, context)?;
+                    let trial = trial(&plan, metering, &context.work)?;
                     let rate = trial.rate.mib_per_s;
                     if !round.warmup {
                         trials.push(trial);
@@ -167,7 +167,7 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
     drop(receivers);
     if let Some(path) = args.record.path() {
         record(&path, &plan, &trials.iter().collect::<Vec<_>>())?;
-        output.note(format_args!("recorded in {}", path.display()));
+        context.note(format_args!("recorded in {}", path.display()));
     }
     report(&plan, &configs, &trials, &outcome, context)
 }
@@ -185,21 +185,20 @@ fn run_comparison(
         "publish, {compare} by turns: {}",
         plans[0].describe()
     ))?;
-    let measured = compare::measure(&plans, context)?;
+    let measured = compare::measure(&plans, &context.work)?;
     if let Some(path) = args.record.path() {
         for (plan, trials) in plans.iter().zip(&measured.trials) {
             record(&path, plan, &trials.iter().collect::<Vec<_>>())?;
         }
-        output.note(format_args!("recorded in {}", path.display()));
+        context.note(format_args!("recorded in {}", path.display()));
     }
-    compare::report(compare, &plans, &measured, context)
+    let report = compare::report(compare, &plans, &measured)?;
+    output.report(&report, format_args!("\n{report}"))
 }
 
 /// Progress for those who wait: trials take seconds.
 pub fn tell(context: &Context, name: &str, round: Trial, rate: f64) {
-    context
-        .output
-        .note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
+    context.note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
 }
 
 /// Keeps the cause, and with it the exit code.
@@ -262,9 +261,9 @@ fn print(report: &Report<'_>, outcome: &Outcome, context: &Context) -> Result<()
         .enumerate()
         .map(|(index, trial)| ((index + 1).to_string(), trial.rate));
     output.say(format_args!("\n{}", trials_table(numbered)))?;
-    output.say(summary_line(output, &report.summary))?;
+    output.say(summary_line(output.paint(), &report.summary))?;
     if let Some(note) = report.note {
-        output.say(format_args!("{}: {note}", output.bad("note")))?;
+        output.say(format_args!("{}: {note}", output.paint().bad("note")))?;
     }
     output.say(format_args!("\n{}", costs_table(&report.costs)))?;
     for profile in [&report.broker_profile, &report.publisher_profile]
@@ -311,10 +310,10 @@ mod tests {
                 index: 0,
                 warmup: false,
             },
-            cause: embar_console::exit::data("lost"),
+            cause: crate::exit::data("lost"),
         };
         let error = trial_failed(error);
-        assert_eq!(embar_console::exit::code(&error), embar_console::exit::DATA);
+        assert_eq!(crate::exit::code(&error), crate::exit::DATA);
         assert!(format!("{error:#}").contains("publish, trial 1: lost"));
     }
 }

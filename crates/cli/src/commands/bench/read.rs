@@ -2,11 +2,6 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_meter::experiment::{Experiment, Outcome, Sample};
-use serde::Serialize;
-
-use super::publish::{tell, trial_failed};
-use super::{CommonArgs, wall_of};
 use embar_bench::cluster::Private;
 use embar_bench::plan::{BenchPlan, Metering};
 use embar_bench::read::{Job, ReadTrial};
@@ -17,9 +12,14 @@ use embar_bench::report::{
 use embar_bench::usage::{Costs, median};
 use embar_bench::wall::drive::{Receivers, WallPlan};
 use embar_bench::{publish, retained};
-use embar_console::connect::ConnectArgs;
-use embar_console::context::Context;
+use embar_console::connect::Connector;
 use embar_console::size::Size;
+use embar_meter::experiment::{Experiment, Outcome, Sample};
+use serde::Serialize;
+
+use super::publish::{tell, trial_failed};
+use super::{CommonArgs, wall_of};
+use crate::context::Context;
 
 /// Publish what fits, then read all of it back, each message verified
 #[derive(Args, Debug)]
@@ -79,11 +79,11 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
     context
         .output
         .say(format_args!("read: {}", plan.describe()))?;
-    let mut private = Private::start("bench-", &plan, true, context)?;
+    let mut private = Private::start("bench-", &plan, true, &context.work)?;
     fill(&mut private, &plan, context)?;
     let receivers = args
         .wall
-        .then(|| Receivers::start(wall_of(&plan), context))
+        .then(|| Receivers::start(wall_of(&plan), &context.work))
         .transpose()?;
     let names: &[&str] = if args.wall {
         &["bare wall, reading", "read"]
@@ -123,16 +123,16 @@ fn fill(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<()
         plan: plan.clone(),
         metering: true,
         stamped: true,
-        connect: ConnectArgs::to(private.cluster.head()),
+        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
         data_brokers: private.data_brokers(),
-        bar: context.output.bytes_bar("publishing", plan.total_bytes),
+        bar: context.work.bar("publishing", plan.total_bytes),
     };
-    let connect = job.connect.clone();
+    let connector = job.connector.clone();
     private
         .cluster
         .run("bench-fill", move |abort| job.run(abort))?;
-    retained::check(&connect, plan)
+    retained::check(&connector, plan)
 }
 
 fn trial(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<ReadTrial> {
@@ -140,9 +140,9 @@ fn trial(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<R
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,
-        connect: ConnectArgs::to(private.cluster.head()),
+        connector: Connector::to(private.cluster.head(), context.work.progress.clone()),
         pids: private.pids(),
-        bar: context.output.bytes_bar("reading", plan.total_bytes),
+        bar: context.work.bar("reading", plan.total_bytes),
     };
     private
         .cluster
@@ -184,7 +184,7 @@ fn report(
         .enumerate()
         .map(|(index, trial)| ((index + 1).to_string(), trial.rate));
     output.say(format_args!("\n{}", trials_table(numbered)))?;
-    output.say(summary_line(output, &report.summary))?;
+    output.say(summary_line(output.paint(), &report.summary))?;
     output.say("every message arrived once and unchanged, in every trial")?;
     output.say(format_args!("\n{}", costs_table(&report.costs)))?;
     if let Some(profile) = &report.subscriber_profile {

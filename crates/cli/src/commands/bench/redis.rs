@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_redis::Config;
-use embar_redis::config::Mode;
-
 use embar_bench::redis::figures::Run;
 use embar_bench::redis::measure::Bench;
 use embar_bench::redis::plan::{Driver, Operations, Plan};
 use embar_bench::redis::report::Report;
 use embar_bench::redis::work::{Mix, Shape};
-use embar_console::context::Context;
-use embar_console::exit;
 use embar_console::size::{Size, parse_duration};
+use embar_redis::Config;
+use embar_redis::config::Mode;
+
+use crate::context::Context;
+use crate::exit;
 
 /// Operations per second, latency and cost of the Redis client
 #[derive(Args, Debug)]
@@ -168,8 +168,8 @@ impl RedisArgs {
             operations: self.operation.each(),
             mix: self.mix,
             shape: Shape {
-                key_size: self.key_size.to_u32("--key-size")? as usize,
-                value_size: self.value_size.to_u32("--value-size")? as usize,
+                key_size: exit::to_u32(self.key_size, "--key-size")? as usize,
+                value_size: exit::to_u32(self.value_size, "--value-size")? as usize,
                 keyspace: self.keyspace,
             },
             duration: self.duration,
@@ -199,11 +199,11 @@ pub fn run(args: &RedisArgs, context: &Context) -> Result<()> {
         .say(format_args!("redis: {}", plan.describe()))?;
     let runs = collect(&plan, config, context)?;
     let report = Report::of(&plan, &runs);
-    report.print(&context.output)?;
+    context.output.report(&report, report.text())?;
     for run in &runs {
         if let Some(error) = &run.first_error {
             let (name, errors) = (run.operation.name(), run.all.errors);
-            context.output.note(format_args!(
+            context.note(format_args!(
                 "{name}: {errors} error(s), the first: {error}"
             ));
         }
@@ -225,12 +225,12 @@ pub fn run(args: &RedisArgs, context: &Context) -> Result<()> {
 }
 
 fn collect(plan: &Plan, config: Config, context: &Context) -> Result<Vec<Run>> {
-    let bench = Bench::new(plan, config, context)?;
+    let bench = Bench::new(plan, config, &context.work)?;
     let mut runs = Vec::new();
     for number in 1..=plan.runs {
         for operation in &plan.operations {
             let run = Run::of(*operation, number, bench.run(*operation)?);
-            context.output.note(run.describe());
+            context.note(run.describe());
             runs.push(run);
         }
     }

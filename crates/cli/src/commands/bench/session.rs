@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_meter::experiment::{Experiment, Sample};
-
-use super::publish::trial_failed;
 use embar_bench::session::measure::Bench;
 use embar_bench::session::payloads::Payload;
 use embar_bench::session::placement::Placement;
@@ -15,10 +12,13 @@ use embar_bench::session::plan::{Phase, Plan, ReceiveMode, SendMode, Test, Trans
 use embar_bench::session::report::{Collected, Report};
 use embar_bench::session::run::Run;
 use embar_bench::session::summary::WALL;
-use embar_console::context::Context;
-use embar_console::exit;
-use embar_console::output::raw_line;
 use embar_console::size::{Size, parse_duration};
+use embar_meter::experiment::{Experiment, Sample};
+
+use super::publish::trial_failed;
+use crate::context::Context;
+use crate::exit;
+use crate::output::raw_line;
 
 /// Messages there and back over sessions, in four ways, beside bare sockets
 #[derive(Args, Debug)]
@@ -154,7 +154,7 @@ impl Options {
             Some(args) if args.rate.is_some() => Test::Rate,
             _ => Test::Latency,
         };
-        let ring = self.ring.map(|size| size.to_u32("--ring"));
+        let ring = self.ring.map(|size| exit::to_u32(size, "--ring"));
         Ok(Plan {
             test,
             iterations: self.iterations,
@@ -209,7 +209,8 @@ fn bench(options: &Options, plan: Plan, phases: &[Phase], context: &Context) -> 
     if options.csv {
         raw_line(&report.csv().trim_end())?;
     } else {
-        report.print(&context.output)?;
+        let paint = context.output.paint();
+        context.output.report(&report, report.text(paint))?;
     }
     if report.is_sound() {
         return Ok(());
@@ -220,9 +221,7 @@ fn bench(options: &Options, plan: Plan, phases: &[Phase], context: &Context) -> 
 
 fn log(report: &Report<'_>, path: &Path, context: &Context) -> Result<()> {
     report.append_to(path)?;
-    context
-        .output
-        .note(format_args!("logged in {}", path.display()));
+    context.note(format_args!("logged in {}", path.display()));
     Ok(())
 }
 
@@ -231,11 +230,11 @@ fn collect(mut plan: Plan, phases: &[Phase], context: &Context) -> Result<(Plan,
     let mut collected = Collected::default();
     if plan.test == Test::HalfLoad {
         let phase = *phases.last().expect("the wall has no half load");
-        let highest = Bench::highest_rate(&plan, phase, context)?;
+        let highest = Bench::highest_rate(&plan, phase, &context.work)?;
         plan = plan.at((highest / 2.0).max(1.0) as u64);
         collected.max_messages_per_s = Some(highest);
     }
-    let bench = Bench::new(&plan, phases, context)?;
+    let bench = Bench::new(&plan, phases, &context.work)?;
     collected.no_wall = bench.no_wall();
     if phases.is_empty()
         && let Some(why) = collected.no_wall
@@ -295,7 +294,7 @@ fn tell(context: &Context, name: &str, round: &str, run: &Run) {
         0 => String::new(),
         lost => format!(", {lost} lost"),
     };
-    context.output.note(format_args!(
+    context.note(format_args!(
         "{name}, {round}: {latency}{:.0}/s{lost}",
         run.messages_per_s
     ));

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use embar_bench::session::measure::settings;
+use embar_bench::session::payloads::{PAYLOAD_BYTES_MAX, Payload, Payloads};
+use embar_bench::session::server::Server;
+use embar_console::size::Size;
 use embar_session::Server as SessionServer;
 use embar_transport::Address;
 use serde::Serialize;
 
-use embar_bench::session::measure::settings;
-use embar_bench::session::payloads::{PAYLOAD_BYTES_MAX, Payload, Payloads};
-use embar_bench::session::server::Server;
-use embar_console::context::Context;
-use embar_console::exit;
-use embar_console::output::raw_line;
-use embar_console::size::Size;
+use crate::context::Context;
+use crate::exit;
+use crate::output::raw_line;
 
 /// How long sessions may take to end at the end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -57,25 +57,25 @@ struct Ready {
 
 /// Serves until it is told to stop.
 pub fn run(args: &ServeArgs, context: &Context) -> Result<()> {
-    let max = args.max_payload.to_u32("--max-payload")?;
+    let max = exit::to_u32(args.max_payload, "--max-payload")?;
     if max > PAYLOAD_BYTES_MAX {
         return Err(exit::usage(format!(
             "--max-payload must be at most {}",
             Size(PAYLOAD_BYTES_MAX.into())
         )));
     }
-    embar_console::limits::raise_file_limit();
+    embar_console::process::raise_file_limit();
     let address: Address = args
         .listen
         .parse()
         .map_err(|error| exit::usage(format!("--listen {}: {error}", args.listen)))?;
     let (stop, stopped) = mpsc::channel();
-    context.interrupt.on_raise(move || {
+    context.work.interrupt.on_raise(move || {
         // One that has stopped need not be told.
         let _heard = stop.send(());
     });
     let frame_bytes = Payloads::new(Payload { min: max, max }).frame_bytes();
-    let ring = args.ring.to_u32("--ring")? as usize;
+    let ring = exit::to_u32(args.ring, "--ring")? as usize;
     let spin = Duration::from_micros(args.spin_us);
     let server = SessionServer::builder()
         .settings(settings(frame_bytes, ring, args.threads, spin))

@@ -2,16 +2,16 @@
 
 use anyhow::Result;
 use clap::Args;
+use embar_bench::report::{SeriesReport, series};
+use embar_bench::wall::drive::{Receivers, WallPlan};
+use embar_bench::wall::wire::BATCH_HEAD_BYTES;
+use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, Sample};
 use serde::Serialize;
 
 use super::publish::{tell, trial_failed};
-use embar_bench::report::{SeriesReport, series};
-use embar_bench::wall::drive::{Receivers, WallPlan};
-use embar_bench::wall::wire::BATCH_HEAD_BYTES;
-use embar_console::context::Context;
-use embar_console::exit;
-use embar_console::size::Size;
+use crate::context::Context;
+use crate::exit;
 
 /// Measure what the machine allows: sockets without the log
 #[derive(Args, Debug)]
@@ -72,8 +72,8 @@ pub fn run(args: &WallArgs, context: &Context) -> Result<()> {
         receivers: args.receivers,
         connections_per_receiver: args.connections,
         read_connections_per_receiver: args.read_connections,
-        batch_bytes: args.batch_size.to_u32("--batch-size")?,
-        message_bytes: args.message_size.to_u32("--message-size")?,
+        batch_bytes: exit::to_u32(args.batch_size, "--batch-size")?,
+        message_bytes: exit::to_u32(args.message_size, "--message-size")?,
         total_bytes: args.size.0,
         ring_bytes: args.region_size.0,
     };
@@ -84,7 +84,7 @@ pub fn run(args: &WallArgs, context: &Context) -> Result<()> {
         plan.message_bytes, args.region_size, args.trials, args.warmup
     ))?;
     let names = ["bare wall", "working wall", "read wall"];
-    let receivers = Receivers::start(plan.clone(), context)?;
+    let receivers = Receivers::start(plan.clone(), &context.work)?;
     let outcome = Experiment::new(names)
         .unit("MiB/s")
         .warmup(args.warmup)

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::template::Fields;
-use embar_console::output::Text;
+use super::text::Text;
 
 /// Writes one message and a line feed.
 pub fn write<'a, H>(out: &mut impl Write, message: &Fields<'a, H>) -> io::Result<()>

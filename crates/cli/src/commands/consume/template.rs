@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use embar_console::exit;
+use crate::exit;
 
 /// One part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]

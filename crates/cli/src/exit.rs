@@ -2,12 +2,24 @@
 
 use std::io;
 
+use embar_bench::session::measure::ProbeLost;
+use embar_bench::stamp::NotVerified;
+use embar_console::explain;
+use embar_console::interrupt::Interrupted;
+use embar_console::setting::BadSetting;
+use embar_console::size::Size;
+use embar_supervise::child::LogError;
+use embar_supervise::cluster::StartFailed;
+use embar_supervise::protocol::{EXIT_OVERTAKEN, EXIT_USAGE};
+use embar_supervise::tenure::InUse;
+use embar_verify::findings::NotKept;
+
 /// All went well.
 pub const OK: u8 = 0;
 /// Anything that has no code of its own.
 pub const FAILURE: u8 = 1;
 /// The command line cannot be used as it is.
-pub const USAGE: u8 = 2;
+pub const USAGE: u8 = EXIT_USAGE;
 /// No broker answers, or no server.
 pub const CANNOT_CONNECT: u8 = 3;
 /// Data was lost, changed, repeated, or may have been.
@@ -15,7 +27,7 @@ pub const DATA: u8 = 4;
 /// A verification had nothing to judge.
 pub const NOTHING_TRIED: u8 = 5;
 /// A broker stood still for so long that others went on without it.
-pub const OVERTAKEN: u8 = 6;
+pub const OVERTAKEN: u8 = EXIT_OVERTAKEN;
 /// Stopped by Ctrl-C or SIGTERM.
 pub const INTERRUPTED: u8 = 130;
 
@@ -40,17 +52,11 @@ pub enum Problem {
     /// Exit code 4.
     #[error("{0}")]
     Data(String),
-    /// Exit code 5.
-    #[error("{0}")]
-    NothingTried(String),
     /// Exit code 6.
     #[error(
         "this broker was overtaken: it stood still for so long that others went on without it; start it again, what it acknowledged is kept"
     )]
     Overtaken,
-    /// Exit code 130.
-    #[error("interrupted")]
-    Interrupted,
     /// Whoever read our output has gone, which is their right: exit code 0, and not a word.
     #[error("the reader of the output has gone")]
     OutputClosed,
@@ -66,9 +72,13 @@ pub fn data(message: impl Into<String>) -> anyhow::Error {
     Problem::Data(message.into()).into()
 }
 
-/// An error about a verification in which nothing happened.
-pub fn nothing_tried(message: impl Into<String>) -> anyhow::Error {
-    Problem::NothingTried(message.into()).into()
+/// The bytes of an option as a `u32`; `flag` names it in the error.
+pub fn to_u32(size: Size, flag: &str) -> anyhow::Result<u32> {
+    size.to_u32().ok_or_else(|| {
+        usage(format!(
+            "{flag} {size} is too large: at most 4 GiB - 1 byte"
+        ))
+    })
 }
 
 /// Turns a failed write to standard output into an error; a closed pipe becomes [`Problem::OutputClosed`].
@@ -80,43 +90,76 @@ pub fn output(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// The message and its causes, each said once: many messages quote their cause already.
+/// The message and its causes, each once, and which options to change.
 pub fn explain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.contains(&cause) {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&cause);
+    let text = explain::explain(error.as_ref());
+    match error.chain().find_map(hint) {
+        Some(hint) => format!("{text}: {hint}"),
+        None => text,
     }
-    text
+}
+
+/// Libraries know no options: what to change when they cannot go on.
+fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(bad) = cause.downcast_ref::<BadSetting>() {
+        let flags: Vec<String> = bad.settings.iter().map(|it| flag_of(it)).collect();
+        return Some(format!("change {}", flags.join(" or ")));
+    }
+    if cause.is::<LogError>() {
+        return Some("choose another --log-dir".into());
+    }
+    if cause.is::<InUse>() {
+        return Some("--region names another".into());
+    }
+    cause.is::<ProbeLost>().then(|| "give --rate".into())
+}
+
+/// The option that sets a field of a plan.
+fn flag_of(setting: &str) -> String {
+    let name = match setting {
+        "message_bytes" => "message-size",
+        "batch_bytes" => "batch-size",
+        "total_bytes" => "size",
+        "region_bytes" => "region-size",
+        "faults" => "faults",
+        other => return format!("--{}", other.replace('_', "-")),
+    };
+    format!("--{name}")
 }
 
 /// The exit code of `error`: that of the first cause that has one.
 pub fn code(error: &anyhow::Error) -> u8 {
-    error
-        .chain()
-        .find_map(|cause| {
-            if let Some(problem) = cause.downcast_ref::<Problem>() {
-                return Some(match problem {
-                    Problem::Usage(_) => USAGE,
-                    Problem::Data(_) => DATA,
-                    Problem::NothingTried(_) => NOTHING_TRIED,
-                    Problem::Overtaken => OVERTAKEN,
-                    Problem::Interrupted => INTERRUPTED,
-                    Problem::OutputClosed => OK,
-                });
-            }
-            cause
-                .downcast_ref::<embar_client::Error>()
-                .and_then(client_code)
-                .or_else(|| cause.downcast_ref().and_then(redis_code))
-        })
-        .unwrap_or(FAILURE)
+    error.chain().find_map(cause_code).unwrap_or(FAILURE)
+}
+
+fn cause_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    if let Some(problem) = cause.downcast_ref::<Problem>() {
+        return Some(match problem {
+            Problem::Usage(_) => USAGE,
+            Problem::Data(_) => DATA,
+            Problem::Overtaken => OVERTAKEN,
+            Problem::OutputClosed => OK,
+        });
+    }
+    if let Some(failed) = cause.downcast_ref::<StartFailed>() {
+        return (failed.code == USAGE).then_some(USAGE);
+    }
+    match cause.downcast_ref::<NotKept>() {
+        Some(NotKept::Broken(_)) => return Some(DATA),
+        Some(NotKept::NothingTried(_)) => return Some(NOTHING_TRIED),
+        None => {}
+    }
+    if cause.is::<Interrupted>() {
+        return Some(INTERRUPTED);
+    }
+    if cause.is::<BadSetting>() {
+        return Some(USAGE);
+    }
+    if cause.is::<NotVerified>() || cause.is::<ProbeLost>() {
+        return Some(DATA);
+    }
+    let client = cause.downcast_ref().and_then(client_code);
+    client.or_else(|| cause.downcast_ref().and_then(redis_code))
 }
 
 fn client_code(error: &embar_client::Error) -> Option<u8> {
@@ -158,7 +201,7 @@ mod tests {
             .expect_err("an error");
         assert_eq!(code(&error), USAGE);
         assert_eq!(code(&anyhow::anyhow!("plain")), FAILURE);
-        assert_eq!(code(&Problem::Interrupted.into()), INTERRUPTED);
+        assert_eq!(code(&Interrupted.into()), INTERRUPTED);
         assert_eq!(code(&Problem::Overtaken.into()), OVERTAKEN);
     }
 
@@ -202,14 +245,35 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_quoted_is_not_said_again() {
-        let error = Err::<(), _>(anyhow::anyhow!("port in use"))
-            .context("cannot listen: port in use; choose another");
-        let error = error.context("broker 1").expect_err("an error");
+    fn a_setting_is_named_by_its_option() {
+        let settings = &["key_size", "total_bytes"];
+        let error = anyhow::Error::from(BadSetting::new(settings, "it does not fit"));
+        assert_eq!(code(&error), USAGE);
         assert_eq!(
-            explain(&error),
-            "broker 1: cannot listen: port in use; choose another"
+            explain(&error.context("bench")),
+            "bench: it does not fit: change --key-size or --size"
         );
+    }
+
+    #[test]
+    fn errors_of_the_libraries_are_sorted() {
+        let failed = |code| StartFailed {
+            code,
+            message: "no".into(),
+        };
+        let verdict = |verdict: fn(String) -> NotKept| verdict("no".into());
+        let lost = ProbeLost { lost: 1 };
+        let codes = [
+            (failed(EXIT_USAGE).into(), USAGE),
+            (failed(3).into(), FAILURE),
+            (verdict(NotKept::Broken).into(), DATA),
+            (verdict(NotKept::NothingTried).into(), NOTHING_TRIED),
+            (lost.into(), DATA),
+        ];
+        for (error, expected) in codes {
+            let error: anyhow::Error = error;
+            assert_eq!(code(&error), expected, "{error}");
+        }
     }
 
     #[test]

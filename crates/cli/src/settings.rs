@@ -1,4 +1,4 @@
-//! Settings of a broker as options; `up` hands them on to the brokers it starts.
+//! Settings of a broker as options of `broker` and `up`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use embar_broker::BrokerConfig;
+use embar_console::size::{Size, parse_duration};
 
-use embar_console::size::{Size, parse_duration, show_duration};
+use crate::exit;
 
 /// Options that every broker of a cluster gets alike. The defaults are those of the library.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -101,68 +102,18 @@ impl BrokerSettings {
         set(&mut config.held_batches, self.held_batches);
         set(&mut config.session_idle, self.session_idle);
         if let Some(size) = self.max_batch_bytes {
-            config.max_batch_bytes = size.to_u32("--max-batch-bytes")?;
+            config.max_batch_bytes = exit::to_u32(size, "--max-batch-bytes")?;
         }
         if let Some(size) = self.recv_buffer {
-            config.recv_buffer_bytes = Some(size.to_u32("--recv-buffer")?);
+            config.recv_buffer_bytes = Some(exit::to_u32(size, "--recv-buffer")?);
         }
         if let Some(size) = self.send_buffer {
-            config.send_buffer_bytes = Some(size.to_u32("--send-buffer")?);
+            config.send_buffer_bytes = Some(exit::to_u32(size, "--send-buffer")?);
         }
         config
             .validate()
-            .map_err(|error| embar_console::exit::usage(error.to_string()))?;
+            .map_err(|error| exit::usage(error.to_string()))?;
         Ok(config)
-    }
-
-    /// The same as arguments for `embar broker`.
-    pub fn to_args(&self) -> Vec<String> {
-        let mut args = Vec::new();
-        let mut flag = |on: bool, name: &str| {
-            if on {
-                args.push(name.to_owned());
-            }
-        };
-        flag(self.insecure_listen, "--insecure-listen");
-        flag(self.no_metering, "--no-metering");
-        let mut value = |name: &str, value: Option<String>| {
-            if let Some(value) = value {
-                args.push(format!("{name}={value}"));
-            }
-        };
-        let size = |size: Option<Size>| size.map(|size| size.0.to_string());
-        let time = |time: Option<Duration>| time.map(show_duration);
-        value(
-            "--network-threads",
-            self.network_threads.map(|n| n.to_string()),
-        );
-        value("--max-batch-bytes", size(self.max_batch_bytes));
-        value(
-            "--high-watermark",
-            self.high_watermark.map(|n| n.to_string()),
-        );
-        value("--low-watermark", self.low_watermark.map(|n| n.to_string()));
-        value("--backpressure-timeout", time(self.backpressure_timeout));
-        value("--frame-timeout", time(self.frame_timeout));
-        value("--hello-timeout", time(self.hello_timeout));
-        value("--idle-timeout", time(self.idle_timeout));
-        value("--keep-alive", time(self.keep_alive));
-        value(
-            "--max-connections",
-            self.max_connections.map(|n| n.to_string()),
-        );
-        value("--recv-buffer", size(self.recv_buffer));
-        value("--send-buffer", size(self.send_buffer));
-        value("--profile-interval", time(self.profile_interval));
-        value("--sequencer-lease", time(self.sequencer_lease));
-        value("--gap-lease", time(self.gap_lease));
-        value(
-            "--session-window",
-            self.session_window.map(|n| n.to_string()),
-        );
-        value("--held-batches", self.held_batches.map(|n| n.to_string()));
-        value("--session-idle", time(self.session_idle));
-        args
     }
 }
 
@@ -175,6 +126,7 @@ fn set<T>(field: &mut T, value: Option<T>) {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use embar_supervise::arguments;
 
     use super::*;
 
@@ -217,8 +169,11 @@ mod tests {
 
     #[test]
     fn children_get_exactly_the_settings_of_their_parent() {
-        assert_eq!(parse(&all().to_args()), all());
-        assert!(BrokerSettings::default().to_args().is_empty());
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = |settings: &BrokerSettings| settings.to_config(listen).expect("valid");
+        let (asked, plain) = (config(&all()), config(&BrokerSettings::default()));
+        assert_eq!(config(&parse(&arguments::of_broker(&asked))), asked);
+        assert_eq!(arguments::of_broker(&plain), [""; 0]);
     }
 
     #[test]
@@ -270,10 +225,7 @@ mod tests {
         let error = settings
             .to_config(SocketAddr::from(([127, 0, 0, 1], 0)))
             .expect_err("refused");
-        assert_eq!(
-            embar_console::exit::code(&error),
-            embar_console::exit::USAGE
-        );
+        assert_eq!(exit::code(&error), exit::USAGE);
         let error = BrokerSettings::default()
             .to_config(SocketAddr::from(([0, 0, 0, 0], 0)))
             .expect_err("refused");

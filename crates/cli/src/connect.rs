@@ -1,0 +1,49 @@
+//! Options that say where a cluster is.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use embar_console::connect::{Connector, ReportingAdmin};
+use embar_console::size::parse_duration;
+
+use crate::context::Context;
+
+/// Where the cluster is.
+#[derive(Args, Clone, Debug)]
+pub struct ConnectArgs {
+    /// Address of any broker of the cluster; several with commas
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "EMBAR_BOOTSTRAP",
+        default_value = "127.0.0.1:9400"
+    )]
+    pub bootstrap: String,
+}
+
+/// Where the cluster is, and how long it may take to answer.
+#[derive(Args, Clone, Debug)]
+pub struct AskArgs {
+    /// Where it is.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// How long each answer may take
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub timeout: Duration,
+}
+
+impl ConnectArgs {
+    /// The way to the cluster.
+    pub fn connector(&self, context: &Context) -> Connector {
+        Connector::new(&self.bootstrap, context.work.progress.clone())
+    }
+}
+
+impl AskArgs {
+    /// A client for topics, status and profiles.
+    pub fn admin(&self, context: &Context) -> Result<ReportingAdmin> {
+        let connector = self.connect.connector(context);
+        Ok(connector.admin_within(self.timeout)?)
+    }
+}
