@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub const LINES_MAX: usize = 600;
 
 /// Folders of the crates that touch raw memory.
-pub const MAY_BE_UNSAFE: [&str; 2] = ["fabric", "transport"];
+pub const MAY_BE_UNSAFE: [&str; 3] = ["memory", "fabric", "transport"];
 
 /// Folders with documents, beside those of the members.
 const WITH_DOCUMENTS: [&str; 4] = ["", "docs", "benches", "benches/peers"];

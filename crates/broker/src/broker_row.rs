@@ -1,10 +1,10 @@
 //! The row in which a broker says to all others where it listens and in which state it is.
 
-use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::{BrokerRow, BrokerState};
 use embar_fabric::region::Region;
 use embar_fabric::rows::RowWriter;
+use embar_memory::Memory;
 use embar_wire::time::WallNs;
 
 /// Publishes a broker's own row of the region. A broker has one, so that the row has one writer.

@@ -11,9 +11,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
+use embar_memory::Memory;
 use embar_order::{Candidate, Limits, Sequencer, Step, TakeoverError};
 use embar_wire::time::Now;
 

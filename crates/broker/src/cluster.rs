@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use embar_fabric::geometry::ROWS_MAX;
-use embar_fabric::memory::Coherence;
 use embar_fabric::region::Region;
+use embar_memory::Coherence;
 
 use crate::config::BrokerConfig;
 use crate::server::{Entry, RegionSpec, Role, Server, Shutdown, StartError};

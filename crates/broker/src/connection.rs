@@ -6,7 +6,7 @@ pub(crate) use answers::Answers;
 
 use std::net::SocketAddr;
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_session::{CloseReason, Link, SendError};
 use embar_transport::Body;
 use embar_wire::ack::{ack_len, write_ack};

@@ -7,7 +7,7 @@
 //! - A connection that is refused takes a place for as long as it is told why, of its own kind. When
 //!   there is none left, it is closed without a word.
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 
 use crate::peers::{PeerId, Shares};
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use embar_fabric::memory::Memory;
 use embar_fabric::records::BrokerState;
+use embar_memory::Memory;
 use embar_wire::time::Now;
 
 use crate::node::Node;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::ControlRow;
 use embar_fabric::region::Region;
 use embar_fabric::rows::RowWriter;
+use embar_memory::Memory;
 
 use crate::clock::Timestamp;
 use crate::drain::{Drain, DrainStep};

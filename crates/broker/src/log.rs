@@ -38,12 +38,11 @@ mod usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use embar_fabric::blog::{Blog, Reservation, Span};
 use embar_fabric::index::IndexWriter;
-use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::IndexRecord;
 use embar_fabric::region::Region;
+use embar_memory::{Memory, PayloadFile, Reservation, Span};
 use embar_meter::profile::Recorder;
 use embar_transport::Pieces;
 use embar_wire::batch::BatchHeader;
@@ -184,7 +183,7 @@ pub struct Kept {
 pub struct Log<M: Memory> {
     region: Region<M>,
     claim: Arc<Claim>,
-    blog: Blog<M>,
+    blog: PayloadFile<M>,
     index: IndexWriter<M>,
     /// Topics of orders 0 and 1.
     chains: BTreeMap<u32, Chain<M>>,

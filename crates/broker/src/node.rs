@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use embar_fabric::canary::{Canary, injected};
-use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 use embar_meter::profile::Profile;
 use embar_order::{Candidate, Leadership, Term};
 use embar_wire::time::{Now, WallNs};

@@ -1,9 +1,9 @@
 //! The places of a cluster: rows of its region that a broker may join in.
 
 use embar_fabric::geometry::Geometry;
-use embar_fabric::memory::Memory;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
+use embar_memory::Memory;
 
 /// The row of the head in every table of the region.
 pub const HEAD: u16 = 0;

@@ -18,9 +18,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
+use embar_memory::Mapped;
 use embar_meter::snapshot::Snapshot;
 use embar_transport::socket;
 

@@ -34,7 +34,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_meter::profile::Recorder;
 use embar_session::{Link, LinkConfig, Rings};
 use embar_transport::{RecvBuf, SendBuf, Token};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Device, Geometry, Layout, Region, Simulated};
+use embar_fabric::{Geometry, Layout, Region};
+use embar_memory::{Device, Simulated};
 
 /// A head, and one broker that keeps one topic.
 pub(crate) fn geometry() -> Geometry {

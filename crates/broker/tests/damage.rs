@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use embar_broker::Cluster;
-use embar_fabric::{Coherence, Layout, Region};
+use embar_fabric::{Layout, Region};
+use embar_memory::Coherence;
 use embar_wire::control::{Control, StartAt, Subscribe};
 use support::{Frame, Peer, batch_of, create_topic_of_order, data, small};
 

@@ -188,7 +188,7 @@ fn a_damaged_region_can_be_discarded_on_request() {
             topics: None,
             sessions: None,
             fresh,
-            coherence: embar_fabric::memory::Coherence::Coherent,
+            coherence: embar_memory::Coherence::Coherent,
         };
         let role = Role::Head {
             dir: dir.clone(),
@@ -256,7 +256,7 @@ fn too_little_memory_is_told_before_anything_is_left_behind() {
 #[test]
 fn memory_that_is_not_coherent_costs_write_backs_and_nothing_else() {
     let mut cluster = small()
-        .coherence(embar_fabric::memory::Coherence::WriteBack)
+        .coherence(embar_memory::Coherence::WriteBack)
         .config(BrokerConfig {
             network_threads: 2,
             ..BrokerConfig::default()

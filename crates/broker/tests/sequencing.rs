@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, Entry, RegionSpec, Role, Server};
-use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::region::Region;
+use embar_memory::{Coherence, Mapped};
 use embar_order::Leadership;
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;

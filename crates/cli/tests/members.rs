@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, Entry, RemoveError, Role, Server};
 use embar_client::{Admin, Error, OnBrokerLoss, Order, Publisher, Start, Subscriber, TopicSpec};
-use embar_fabric::Coherence;
+use embar_memory::Coherence;
 use embar_wire::control::{BrokerState, ErrorCode};
 
 /// Longest that anything may take before it counts as hung.

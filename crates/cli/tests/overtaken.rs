@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::{Space, Up, eventually, signal};
 use embar_fabric::geometry::cell_of;
-use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::region::Region;
+use embar_memory::{Coherence, Mapped};
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::control::{BrokerState, Control, Metadata, StartAt};
 use support::{Peer, batch_of};

@@ -6,9 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use common::{Space, Up, embar, end_of, eventually, is_running, run, signal, state_of, up_command};
-use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
+use embar_memory::{Coherence, Mapped};
 use serde_json::Value;
 
 fn told(space: &Space) -> String {

@@ -8,12 +8,13 @@
 //! Copy: `commit word (nonce << 32 | version) 0..8 | length 8..12 | CRC-32C 12..16 | payload 16..496 | zero 496..504 |
 //! commit word 504..512`. The checksum covers commit word, length, payload and place.
 
-use crate::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use embar_memory::{Damage, LINE_BYTES, Memory};
+
 use crate::crc::crc32c;
-use crate::memory::{Damage, LINE_BYTES, Memory};
 use crate::news::NewsWriter;
 use crate::slot::{IN_PROGRESS, Look, Seen, after, mark_of, newest};
 use crate::sync::fence;

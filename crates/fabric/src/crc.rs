@@ -2,7 +2,7 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-use crate::memory::LINE_BYTES;
+use embar_memory::LINE_BYTES;
 
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(checksum(CrcAlgorithm::Crc32Iscsi, bytes)).expect("a CRC of 32 bits")

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use embar_memory::LINE_BYTES;
+use embar_memory::payload::{BLOCK_BYTES_MAX, UNIT_BYTES};
+
 use crate::error::RegionError;
-use crate::memory::LINE_BYTES;
 use crate::sessions::SESSION_BYTES;
 
 /// Most rows (processes) of a region.
@@ -30,10 +32,6 @@ pub const GOI_PAGES_MIN: u32 = 4;
 pub const SESSIONS_MAX: u32 = 1 << 20;
 /// Most payload bytes of a broker.
 pub const BLOG_BYTES_MAX: u64 = 1 << 44;
-/// Smallest extent, and the unit of all extents.
-pub const UNIT_BYTES: u64 = 64 << 10;
-/// Largest extent; a blog is a multiple of it, or, when smaller, of [`UNIT_BYTES`].
-pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of an index page.
 pub const INDEX_PAGE_BYTES: u64 = 4096;
 

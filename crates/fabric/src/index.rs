@@ -19,7 +19,8 @@ pub use writer::{IndexFull, IndexWriter};
 
 use std::collections::BTreeMap;
 
-use crate::memory::Memory;
+use embar_memory::Memory;
+
 use crate::pages::{PAGE_SLOTS, Pages};
 use crate::records::{IndexRecord, PageHeader};
 use crate::slot::Seen;

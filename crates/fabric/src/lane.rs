@@ -17,7 +17,8 @@
 //! writer begins the lane anew for it: its [`LaneStart`] says from which number on the lane is
 //! meant for that epoch.
 
-use crate::memory::Memory;
+use embar_memory::Memory;
+
 use crate::records::{LaneStart, PbrRecord, Record};
 use crate::ring::Ring;
 use crate::rows::RowWriter;

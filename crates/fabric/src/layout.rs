@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use crate::blog::ORDER_MAX;
+use embar_memory::LINE_BYTES;
+use embar_memory::payload::ORDER_MAX;
+use embar_memory::payload::UNIT_BYTES;
+
 use crate::cell::{CELL_BYTES, CELL_PAYLOAD_BYTES_MAX};
-use crate::geometry::{Geometry, INDEX_PAGE_BYTES, UNIT_BYTES};
-use crate::memory::LINE_BYTES;
+use crate::geometry::{Geometry, INDEX_PAGE_BYTES};
 use crate::news::News;
 use crate::records::{
     Attached, BrokerRow, ControlRow, Field, GoiPage, GoiRecord, GoiRoot, IndexRecord, LaneGrant,

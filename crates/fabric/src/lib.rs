@@ -6,16 +6,17 @@
 //! memory both shrink to a release store and an acquire load.
 //!
 //! This crate never knows what a topic or a message is (a *chain* is a number), never waits, never
-//! starts a thread that outlives a call, and never follows an offset before it checked it. It is
-//! the only place with unsafe access to shared memory.
+//! starts a thread that outlives a call, and never follows an offset before it checked it. The memory
+//! itself, and the payload in it, are in [`embar_memory`].
 //!
-//! Reading order: [`memory`] (one host's view of one file), [`slot`] (publish and observe one
-//! record), [`records`] and [`layout`] (what lies where), [`region`] and [`owner`] (directories,
-//! and who owns which row), then the structures: [`lane`], [`index`], [`window`], [`cell`],
-//! [`rows`], [`goi`], [`news`], [`notice`], [`sessions`], [`sleeper`] and [`blog`].
+//! Reading order: [`slot`] (publish and observe one record), [`records`] and [`layout`] (what lies
+//! where), [`region`] and [`owner`] (directories, and who owns which row), then the structures:
+//! [`lane`], [`index`], [`window`], [`cell`], [`rows`], [`goi`], [`news`], [`notice`], [`sessions`] and
+//! [`sleeper`].
 //!
 //! ```
-//! use embar_fabric::{Coherence, Geometry, Region};
+//! use embar_fabric::{Geometry, Region};
+//! use embar_memory::Coherence;
 //!
 //! # let tmp = tempfile::tempdir()?;
 //! # let dir = tmp.path().join("region");
@@ -23,20 +24,18 @@
 //! let region = Region::create(&dir, &geometry, Coherence::Coherent)?;
 //! let claim = region.claim(1)?;
 //!
-//! let blog = region.blog(&claim);
-//! let mut extent = blog.allocate(64 << 10).expect("all of it is free");
+//! let payload = region.blog(&claim);
+//! let mut extent = payload.allocate(64 << 10).expect("all of it is free");
 //! let mut reservation = extent.reserve(5).expect("a fresh extent has room");
 //! reservation.write(0, b"hello");
 //! let span = reservation.commit();
 //! assert_eq!(span.as_slice(), b"hello");
-//! # drop((span, extent, blog, claim, region));
+//! # drop((span, extent, payload, claim, region));
 //! Region::remove(&dir)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod bell;
-pub mod blog;
-pub mod canary;
 pub mod cell;
 mod crc;
 pub mod error;
@@ -45,7 +44,6 @@ pub mod goi;
 pub mod index;
 pub mod lane;
 pub mod layout;
-pub mod memory;
 pub mod news;
 pub mod notice;
 pub mod owner;
@@ -63,7 +61,6 @@ mod sync;
 pub mod window;
 
 pub use bell::{Bell, Ringer};
-pub use blog::{Blog, Extent, Foreign, Reservation, Span};
 pub use cell::{CellReader, CellTooLarge, CellWriter};
 pub use error::RegionError;
 pub use geometry::Geometry;
@@ -71,10 +68,6 @@ pub use goi::{ChainStart, GoiFull, GoiReader, GoiWriter, PageRef};
 pub use index::{IndexFull, IndexReader, IndexWriter};
 pub use lane::{LaneReader, LaneWriter};
 pub use layout::Layout;
-pub use memory::{
-    Coherence, Damage, Device, Faults, FileId, Mapped, Memory, Outage, Power, ShowsCopies,
-    Simulated, interrupt_after,
-};
 pub use news::{NewsReader, NewsWriter, SharedNews};
 pub use notice::{NoticeReader, NoticeWriter};
 pub use owner::Claim;

@@ -8,7 +8,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::memory::Memory;
+use embar_memory::Memory;
+
 use crate::records::{NewsCount, NewsLine, Record};
 use crate::ring::Ring;
 use crate::rows::{self, RowWriter};

@@ -8,7 +8,8 @@
 //! its place shows nothing then. So each grant of the lane says how many there are: it is stored after
 //! them.
 
-use crate::memory::Memory;
+use embar_memory::Memory;
+
 use crate::records::{Notice, Record};
 use crate::ring::Ring;
 use crate::slot::Seen;

@@ -12,7 +12,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use crate::memory::FileId;
+use embar_memory::FileId;
 
 /// The right to write what belongs to one row, for one incarnation of its owner.
 ///

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use embar_memory::Memory;
+
 use crate::geometry::INDEX_PAGE_BYTES;
-use crate::memory::Memory;
 use crate::records::Record;
 use crate::slot::{self, SLOT_BYTES, Seen};
 

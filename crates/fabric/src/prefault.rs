@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::blog::Exclusive;
+use embar_memory::{Exclusive, Mapped, Memory};
+
 use crate::error::RegionError;
-use crate::memory::{Mapped, Memory};
 use crate::region::Region;
 
 /// Bytes that one thread makes present at a time, between two reports of progress.

@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use embar_memory::{Damage, Memory, ShowsCopies};
+
 use crate::cell::{CellAt, CellReader, CellWriter};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::index::{IndexReader, IndexWriter};
 use crate::layout::Layout;
-use crate::memory::{Damage, Memory, ShowsCopies};
 use crate::news::News;
 use crate::owner::Claim;
 use crate::pages::Pages;

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use crate::memory::Memory;
+use embar_memory::Memory;
+
 use crate::slot::{self, Body, Look, Seen};
 
 /// Where one ring lies.

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::memory::Memory;
+use embar_memory::Memory;
+
 use crate::records::{Record, SequencerRow};
 use crate::slot::{self, Seen};
 use crate::sync::fence;

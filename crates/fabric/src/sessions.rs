@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::memory::Memory;
+use embar_memory::Memory;
+
 use crate::records::{Record, SessionOwner, SessionRow};
 use crate::slot::{self, PAIR_BYTES};
 

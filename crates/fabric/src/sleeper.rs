@@ -9,7 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::memory::{LINE_BYTES, Memory};
+use embar_memory::{LINE_BYTES, Memory};
+
 use crate::sync::fence;
 
 /// What the word of a thread says that sleeps: one wrong bit leaves it so.

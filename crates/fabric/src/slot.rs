@@ -22,10 +22,11 @@
 
 mod check;
 
-use crate::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::sync::atomic::Ordering;
 
-use crate::memory::{Damage, LINE_BYTES, Memory};
+use embar_memory::{Damage, LINE_BYTES, Memory};
+
 use crate::sync::{fence, spin_loop};
 use check::{Place, Sound};
 

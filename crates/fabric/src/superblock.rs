@@ -5,10 +5,11 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use embar_memory::{Damage, LINE_BYTES, Memory};
+
 use crate::crc::crc32c;
 use crate::geometry::{Geometry, INDEX_PAGES_MAX};
 use crate::layout::{Layout, TABLES};
-use crate::memory::{Damage, LINE_BYTES, Memory};
 
 /// Version of everything in the region. Whoever changes a layout raises it.
 pub const VERSION: u32 = 8;
@@ -188,7 +189,7 @@ const _: () = assert!((INDEX_PAGES_MAX as u64) * 4096 * 32 < 1 << 60);
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::memory::Device;
+    use embar_memory::Device;
 
     fn sample() -> Superblock {
         Superblock {

@@ -4,8 +4,9 @@
 //! it may be used again, so a reader that checks the window after it copied knows whether what it
 //! copied was still there.
 
-use crate::canary::{Canary, injected};
-use crate::memory::Memory;
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
+
 use crate::news::SharedNews;
 use crate::records::Window;
 use crate::rows::RowWriter;

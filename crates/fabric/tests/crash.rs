@@ -22,7 +22,8 @@ use std::sync::atomic::Ordering;
 
 use common::{Cluster, NONCE, small};
 use embar_fabric::slot::{read_row, rewrite};
-use embar_fabric::{Blog, Faults, Geometry, IndexRecord, Memory, PbrRecord, Region};
+use embar_fabric::{Geometry, IndexRecord, PbrRecord, Region};
+use embar_memory::{Faults, Memory, PayloadFile};
 use host::{Died, Host};
 
 const TOPIC: u16 = 2;
@@ -109,11 +110,14 @@ fn live(host: &Host, promised: &mut Promised) {
 }
 
 /// Takes the memory of all retained batches and checks every byte of them.
-fn recover<M: Memory>(region: &Region<M>, blog: &Blog<M>) -> Vec<(u64, embar_fabric::Span<M>)> {
+fn recover<M: Memory>(
+    region: &Region<M>,
+    blog: &PayloadFile<M>,
+) -> Vec<(u64, embar_memory::Span<M>)> {
     let records = check(region);
     let mut extents = std::collections::BTreeMap::new();
     for record in &records {
-        let located = Blog::<M>::locate(record.blog_at, record.len, record.extent_order);
+        let located = PayloadFile::<M>::locate(record.blog_at, record.len, record.extent_order);
         let (start, end) = located.expect("inside of a block");
         let cursor: &mut u32 = extents.entry(start).or_default();
         *cursor = end.max(*cursor);

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use embar_fabric::{Coherence, Geometry, Probe, Region};
+use embar_fabric::{Geometry, Probe, Region};
+use embar_memory::Coherence;
 
 /// Not a test of its own: the process that [`a_killed_holder_is_dead`] kills.
 #[test]

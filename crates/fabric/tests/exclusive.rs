@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use embar_fabric::{Blog, Claim, Coherence, Extent, Geometry, Mapped, Region, RegionError};
+use embar_fabric::{Claim, Geometry, Region, RegionError};
+use embar_memory::{Coherence, Extent, Mapped, PayloadFile};
 
 const UNIT: u32 = 64 << 10;
 
@@ -66,7 +67,7 @@ fn refusal<R>(call: impl FnOnce() -> R) -> String {
         .expect("a text")
 }
 
-fn extent(blog: &Blog<Mapped>) -> Extent<Mapped> {
+fn extent(blog: &PayloadFile<Mapped>) -> Extent<Mapped> {
     blog.allocate(UNIT).expect("all of it is free")
 }
 

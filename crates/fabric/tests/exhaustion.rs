@@ -8,7 +8,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use embar_fabric::{Coherence, Geometry, Mapped, Probe, Region, RegionError};
+use embar_fabric::{Geometry, Probe, Region, RegionError};
+use embar_memory::{Coherence, Mapped};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Tells a child where its region is.

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use embar_fabric::layout::TableId;
-use embar_fabric::{BrokerRow, Coherence, Geometry, Mapped, Probe, Region, RegionError};
+use embar_fabric::{BrokerRow, Geometry, Probe, Region, RegionError};
+use embar_memory::{Coherence, Mapped};
 
 fn small() -> Geometry {
     Geometry {

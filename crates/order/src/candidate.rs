@@ -5,8 +5,9 @@
 //! takeover and never an order, so the lease may be short; time in which the watcher itself did not
 //! run does not count, so that a busy machine is not taken for a dead sequencer.
 
-use embar_fabric::canary::{Canary, injected};
-use embar_fabric::{Memory, Region};
+use embar_fabric::Region;
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use crate::leadership;
 

@@ -1,7 +1,8 @@
 //! Chains that a sequencer told of, so that nobody has to look at all of them.
 
 use embar_fabric::news::News;
-use embar_fabric::{Memory, NewsReader, Region};
+use embar_fabric::{NewsReader, Region};
+use embar_memory::Memory;
 
 use crate::leadership::Term;
 

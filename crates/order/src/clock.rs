@@ -1,6 +1,6 @@
 //! The clock that leases are measured with.
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 
 /// The sum of the steps of another clock, none of them longer than a quarter of the lease.
 ///

@@ -8,10 +8,11 @@
 //! What it read counts only after [`Term::lasts`]; until then [`Follower::mark`] and
 //! [`Follower::back_to`] undo it.
 
-use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Memory, Region, Seen};
+use embar_fabric::{GoiPage, GoiReader, GoiRecord, GoiRoot, Region, Seen};
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use crate::leadership::Term;
 

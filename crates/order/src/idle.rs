@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 
 /// See the module. Nothing here looks at more than one session.
 #[derive(Debug)]

@@ -9,7 +9,8 @@
 //! which epoch they began their lanes. No process that has seen an epoch adopts a lower one, and a candidate
 //! raises its epoch above all that any process has seen.
 
-use embar_fabric::{Memory, Region, SequencerRow, SequencerState};
+use embar_fabric::{Region, SequencerRow, SequencerState};
+use embar_memory::Memory;
 
 /// The leadership of one sequencer, from the raise of its epoch to the raise of a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,9 +18,10 @@ mod lane;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{Claim, GoiRecord, Memory, PbrRecord, Region, Seen};
+use embar_fabric::{Claim, GoiRecord, PbrRecord, Region, Seen};
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use crate::action::Outcome;
 use crate::changed_chains::ChangedChains;

@@ -24,12 +24,13 @@ mod takeover;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
-    ChainStart, Claim, GoiRecord, GoiRoot, GoiWriter, Memory, NewsWriter, Notice, NoticeKind,
-    Region, RowWriter, SequencerRow, SessionRow, SessionTable,
+    ChainStart, Claim, GoiRecord, GoiRoot, GoiWriter, NewsWriter, Notice, NoticeKind, Region,
+    RowWriter, SequencerRow, SessionRow, SessionTable,
 };
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use crate::action::{Action, Arrival, Outcome, Source};
 use crate::core::Core;

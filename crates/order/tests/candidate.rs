@@ -2,7 +2,8 @@
 
 mod support;
 
-use embar_fabric::{Claim, Geometry, Region, SequencerRow, SequencerState, Simulated};
+use embar_fabric::{Claim, Geometry, Region, SequencerRow, SequencerState};
+use embar_memory::Simulated;
 use embar_order::Candidate;
 
 const LEASE: u64 = 800;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use devices::{Devices, small};
 use embar_fabric::layout::TableId;
-use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
     Claim, Geometry, Layout, NoticeKind, PbrKind, PbrRecord, SequencerRow, SequencerState,
-    SessionRow, Simulated,
+    SessionRow,
 };
+use embar_memory::{LINE_BYTES, Simulated};
 use embar_order::participant::LaneFull;
 use embar_order::{Event, Limits, Participant, Sequencer};
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use devices::{Devices, small};
 use embar_fabric::layout::TableId;
-use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::{
-    ChainStart, Claim, Faults, Geometry, GoiRecord, Layout, Outage, PbrRecord, Power, Region,
-    SequencerRow, SequencerState, Simulated,
+    ChainStart, Claim, Geometry, GoiRecord, Layout, PbrRecord, Region, SequencerRow, SequencerState,
 };
+use embar_memory::{Faults, LINE_BYTES, Outage, Power, Simulated};
 use embar_order::{Limits, Sequencer};
 
 const CHAIN: u32 = 0;

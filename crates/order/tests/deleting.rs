@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use embar_fabric::geometry::TOPICS_MAX;
-use embar_fabric::{Geometry, GoiRoot, NoticeKind, PbrRecord, Region, Secret, Simulated};
+use embar_fabric::{Geometry, GoiRoot, NoticeKind, PbrRecord, Region, Secret};
+use embar_memory::Simulated;
 use embar_order::{Event, Limits, Operation, Participant, Request, Sequencer};
 
 const CHAINS: u16 = 300;

@@ -4,7 +4,8 @@ mod support;
 
 use std::sync::Arc;
 
-use embar_fabric::{Claim, Geometry, PbrKind, PbrRecord, Region, Simulated};
+use embar_fabric::{Claim, Geometry, PbrKind, PbrRecord, Region};
+use embar_memory::Simulated;
 use embar_order::{Event, Limits, Participant, Sequencer};
 
 const CHAIN: u32 = 0;

@@ -10,9 +10,9 @@ use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::TableId;
 use embar_fabric::slot;
 use embar_fabric::{
-    ChainStart, Claim, Faults, Geometry, GoiRecord, Layout, Memory, Outage, PageRef, Power, Region,
-    SequencerRow, SequencerState, Simulated,
+    ChainStart, Claim, Geometry, GoiRecord, Layout, PageRef, Region, SequencerRow, SequencerState,
 };
+use embar_memory::{Faults, Memory, Outage, Power, Simulated};
 use embar_order::follower::Found;
 use embar_order::{Follower, Limits, Sequencer, Term};
 

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::memory::interrupt_after;
-use embar_fabric::{Claim, Geometry, PbrKind, PbrRecord, Region, Simulated};
+use embar_fabric::{Claim, Geometry, PbrKind, PbrRecord, Region};
+use embar_memory::{Simulated, interrupt_after};
 use embar_order::{Event, Limits, Participant, Sequencer};
 
 const CHAIN: u32 = 0;

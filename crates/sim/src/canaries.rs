@@ -4,7 +4,7 @@
 //! Each was noticed by some seed. A rule that hardly any run could show to be missing has a test of its
 //! own instead, as the order of a row's versions where they begin again has (`embar_fabric::slot`).
 
-use embar_fabric::canary::Canary;
+use embar_memory::canary::Canary;
 
 use crate::run::Part;
 use crate::search::{Failure, Search};

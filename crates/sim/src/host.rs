@@ -15,10 +15,8 @@ use embar_broker::shard::{Action, Shard};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::layout::TableId;
 use embar_fabric::records::Record;
-use embar_fabric::{
-    BrokerRow, BrokerState, Claim, Device, Faults, Geometry, LaneStart, Layout, Outage, Power,
-    Region, Simulated, slot,
-};
+use embar_fabric::{BrokerRow, BrokerState, Claim, Geometry, LaneStart, Layout, Region, slot};
+use embar_memory::{Device, Faults, Outage, Power, Simulated};
 use embar_wire::control::CreateTopic;
 use embar_wire::time::{Now, WallNs};
 

@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
-use embar_fabric::canary::without_canary;
-use embar_fabric::{Region, Simulated};
+use embar_fabric::Region;
+use embar_memory::Simulated;
+use embar_memory::canary::without_canary;
 use embar_order::Figures;
 
 use crate::violation::{Check, Invariant, ensure};

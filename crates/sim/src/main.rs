@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use embar_fabric::canary::Canary;
+use embar_memory::canary::Canary;
 use embar_sim::search::{Search, Sums};
 use embar_sim::{Options, Part, canaries, run};
 

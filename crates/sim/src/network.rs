@@ -14,7 +14,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use embar_client::sim_api::Lane;
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
 pub use connection::Whence;

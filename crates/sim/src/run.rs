@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use embar_fabric::canary::Canary;
+use embar_memory::canary::Canary;
 
 use crate::figures::{Damaged, Figures};
 use crate::violation::Violation;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use embar_fabric::canary::Canary;
 use embar_fabric::layout::TableId;
+use embar_memory::canary::Canary;
 
 use crate::figures::{Damaged, Figures};
 use crate::protocol;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use embar_broker::BrokerConfig;
 use embar_broker::candidacy::{Candidacy, Due, Outcome, Turn};
-use embar_fabric::{Claim, Region, Simulated};
+use embar_fabric::{Claim, Region};
+use embar_memory::Simulated;
 use embar_order::{Figures, Sequencer};
 use embar_wire::time::Now;
 

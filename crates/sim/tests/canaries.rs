@@ -1,7 +1,7 @@
 //! The quick ones of the canaries: each rule is broken on purpose, and a seed must notice soon.
 //! `cargo xtask sim --canaries` tries all of them.
 
-use embar_fabric::canary::Canary;
+use embar_memory::canary::Canary;
 use embar_sim::canaries;
 
 /// Seeds within which a quick one is noticed.

@@ -5,7 +5,7 @@
 
 mod life;
 
-use embar_fabric::Outage;
+use embar_memory::Outage;
 use embar_sim::books::Books;
 use embar_sim::check::device::{Inspector, Moment};
 use embar_sim::host::Devices;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use embar_broker::clock::Timestamp;
 use embar_broker::node::LeaveRefused;
+use embar_fabric::Geometry;
 use embar_fabric::records::BrokerState;
-use embar_fabric::{Geometry, Power, interrupt_after};
+use embar_memory::{Power, interrupt_after};
 use embar_sim::host::{Broker, Devices};
 use embar_sim::plan::Plan;
 use embar_sim::random::Random;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use embar_fabric::Region;
 use embar_fabric::error::RegionError;
-use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::records::{BrokerRow, BrokerState};
 use embar_fabric::region::Probe;
+use embar_memory::{Coherence, Mapped};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use embar_fabric::{Mapped, Memory, Reservation, Span};
+use embar_memory::{Mapped, Memory, Reservation, Span};
 
 use crate::ring::{RecvSpace, SendSpan};
 pub(crate) use pieces::Part;
@@ -19,8 +19,8 @@ pub use pieces::{PIECE_HEADER_BYTES, PIECES_MAX, Payload, Pieces};
 pub enum Store<M: Memory = Mapped> {
     /// Private memory; its length, not its capacity, is what can be filled.
     Heap(Vec<u8>),
-    /// A reserved place in the log.
-    Log(Reservation<M>),
+    /// A reserved range of payload memory.
+    Reserved(Reservation<M>),
     /// Room of a receive ring.
     Ring(RecvSpace),
 }
@@ -52,9 +52,9 @@ impl<M: Memory> RecvBuf<M> {
     ///
     /// # Panics
     /// If `range` is not within the reservation.
-    pub fn log(reservation: Reservation<M>, range: Range<usize>) -> Self {
+    pub fn reserved(reservation: Reservation<M>, range: Range<usize>) -> Self {
         let len = reservation.len();
-        Self::new(Store::Log(reservation), len, range)
+        Self::new(Store::Reserved(reservation), len, range)
     }
 
     /// Receives into all of `space`.
@@ -119,7 +119,7 @@ impl<M: Memory> RecvBuf<M> {
         );
         match &self.store {
             Store::Heap(bytes) => f(&bytes[range]),
-            Store::Log(reservation) => reservation.with_bytes(range, f),
+            Store::Reserved(reservation) => reservation.with_bytes(range, f),
             Store::Ring(space) => f(space.filled(range)),
         }
     }
@@ -132,7 +132,7 @@ impl<M: Memory> RecvBuf<M> {
         let filled = self.cursor + first.len();
         match &mut self.store {
             Store::Heap(store) => store[self.cursor..filled].copy_from_slice(first),
-            Store::Log(reservation) => reservation.write(self.cursor, first),
+            Store::Reserved(reservation) => reservation.write(self.cursor, first),
             Store::Ring(space) => space.memory()[self.cursor..filled].copy_from_slice(first),
         }
         if let Some(space) = &mut self.then {
@@ -179,7 +179,7 @@ impl RecvBuf<Mapped> {
         let range = self.cursor..self.end;
         let first = match &mut self.store {
             Store::Heap(bytes) => &mut bytes[range],
-            Store::Log(reservation) => &mut reservation.as_mut_slice()[range],
+            Store::Reserved(reservation) => &mut reservation.as_mut_slice()[range],
             Store::Ring(space) => &mut space.memory()[range],
         };
         let second = match &mut self.then {
@@ -194,7 +194,7 @@ impl<M: Memory> fmt::Debug for RecvBuf<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let store = match self.store {
             Store::Heap(_) => "heap",
-            Store::Log(_) => "log",
+            Store::Reserved(_) => "reserved",
             Store::Ring(_) => "ring",
         };
         write!(
@@ -212,8 +212,8 @@ pub enum Body<M: Memory = Mapped> {
     Empty,
     /// Private memory that others of this process also hold, such as a batch kept for a resend.
     Shared(Arc<Vec<u8>>),
-    /// Committed bytes of the log; the span keeps them in place.
-    Log(Span<M>),
+    /// Committed bytes of payload memory; the span keeps them in place.
+    Span(Span<M>),
     /// Bytes of several places, some of which may change while they are sent.
     Pieces(Box<Pieces<M>>),
 }
@@ -223,7 +223,7 @@ impl<M: Memory> Body<M> {
         match self {
             Self::Empty => 0,
             Self::Shared(bytes) => bytes.len(),
-            Self::Log(span) => span.len(),
+            Self::Span(span) => span.len(),
             Self::Pieces(pieces) => pieces.len(),
         }
     }
@@ -297,9 +297,9 @@ impl<M: Memory> SendBuf<M> {
         Self::new(Vec::new(), Body::Shared(bytes))
     }
 
-    /// Bytes of the log only.
-    pub fn log(span: Span<M>) -> Self {
-        Self::new(Vec::new(), Body::Log(span))
+    /// Committed bytes of payload memory only.
+    pub fn span(span: Span<M>) -> Self {
+        Self::new(Vec::new(), Body::Span(span))
     }
 
     /// Bytes in all.
@@ -332,7 +332,7 @@ impl<M: Memory> SendBuf<M> {
         match &self.body {
             Body::Empty => f(head, &[]),
             Body::Shared(bytes) => f(head, &bytes[skip..]),
-            Body::Log(span) => span.with_bytes(|bytes| f(head, &bytes[skip..])),
+            Body::Span(span) => span.with_bytes(|bytes| f(head, &bytes[skip..])),
             Body::Pieces(pieces) => f(head, &pieces.copied(skip)),
         }
     }
@@ -349,7 +349,7 @@ impl<M: Memory> SendBuf<M> {
         match &self.body {
             Body::Empty => f(&[]),
             Body::Shared(bytes) => f(&bytes[skip..]),
-            Body::Log(span) => span.with_bytes(|bytes| f(&bytes[skip..])),
+            Body::Span(span) => span.with_bytes(|bytes| f(&bytes[skip..])),
             Body::Pieces(pieces) => pieces.with_next(skip, most, f),
         }
     }

@@ -18,13 +18,14 @@ mod direct;
 mod gather;
 mod rounds;
 mod spin;
+mod wakeup;
 
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use embar_fabric::{Bell, Mapped};
+use embar_memory::Mapped;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -37,6 +38,7 @@ use accept::Listener;
 use connection::{Connection, INTEREST, Pending};
 pub use direct::DirectSend;
 use spin::Spin;
+use wakeup::Wakeup;
 
 /// While completions come without asking the kernel, ask it at least once in so many polls.
 const ROUNDS_PER_LOOK: u32 = 8;
@@ -56,8 +58,8 @@ const EVENTS_PER_LOOK: usize = 256;
 
 /// Marks the waker among the edges; no token has this value before 2³² sockets are open.
 const WAKER_BITS: u64 = u64::MAX;
-/// Marks the bell among the edges.
-const BELL_BITS: u64 = u64::MAX - 1;
+/// Marks the user's wake-up among the edges.
+const WAKEUP_BITS: u64 = u64::MAX - 1;
 
 enum Entry {
     Listener(Listener),
@@ -69,7 +71,7 @@ pub struct Epoll {
     epoll: OwnedFd,
     options: SocketOptions,
     sleeper: Sleeper,
-    bell: Option<Bell>,
+    wakeup: Option<Wakeup>,
     entries: Slab<Entry>,
     /// To be tried by the next round, each at most once.
     ready: Vec<Token>,
@@ -113,7 +115,7 @@ impl Epoll {
             epoll,
             options,
             sleeper,
-            bell: None,
+            wakeup: None,
             entries: Slab::new(),
             ready: Vec::new(),
             round: Vec::new(),
@@ -128,18 +130,22 @@ impl Epoll {
         })
     }
 
-    /// From now on this bell ends a wait, as a waker does, and is reported as
-    /// [`Completion::Woken`]. It replaces one that was set before.
+    /// From now on this descriptor ends a wait whenever it becomes readable, as a waker does, and the
+    /// reactor reports [`Completion::Woken`]. It replaces one that was set before.
+    ///
+    /// Any descriptor will do that the kernel can watch: a pipe, an eventfd, a timer. The reactor makes it
+    /// non-blocking, reads what is in it, and throws that away.
     ///
     /// # Errors
     /// When the kernel cannot watch it.
-    pub fn set_bell(&mut self, bell: Bell) -> io::Result<()> {
-        if let Some(old) = self.bell.take() {
+    pub fn set_wakeup(&mut self, descriptor: impl Into<OwnedFd>) -> io::Result<()> {
+        let wakeup = Wakeup::new(descriptor.into())?;
+        if let Some(old) = self.wakeup.take() {
             epoll::delete(&self.epoll, &old)?;
         }
-        let data = EventData::new_u64(BELL_BITS);
-        epoll::add(&self.epoll, &bell, data, EventFlags::IN | EventFlags::ET)?;
-        self.bell = Some(bell);
+        let data = EventData::new_u64(WAKEUP_BITS);
+        epoll::add(&self.epoll, &wakeup, data, EventFlags::IN | EventFlags::ET)?;
+        self.wakeup = Some(wakeup);
         Ok(())
     }
 
@@ -261,9 +267,9 @@ impl Epoll {
         };
         self.drained = events.len() < EVENTS_PER_LOOK;
         for event in events {
-            if event.data.u64() == BELL_BITS {
-                if let Some(bell) = &mut self.bell {
-                    bell.silence();
+            if event.data.u64() == WAKEUP_BITS {
+                if let Some(wakeup) = &self.wakeup {
+                    wakeup.drain();
                 }
                 out.push(Completion::Woken);
                 continue;

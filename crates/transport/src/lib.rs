@@ -5,10 +5,10 @@
 //! Readiness, `EAGAIN` and partial sends stay inside. This shape fits io_uring as it is, and
 //! [`Epoll`] emulates it.
 //!
-//! A receive buffer may be a [`Reservation`](embar_fabric::Reservation) of the log, so the
-//! kernel copies the payload straight to the place where it stays, and a send buffer may be a
-//! [`Span`](embar_fabric::Span) of it, so no byte is copied in user space on the way out. Runs of
-//! [`Pieces`] that lie in several processes' logs leave by one system call, too.
+//! A receive buffer may be a [`Reservation`](embar_memory::Reservation) of payload memory, so the
+//! kernel copies the payload straight to the place where it stays. A send buffer may be a
+//! [`Span`](embar_memory::Span), so no byte is copied in user space on the way out. Runs of
+//! [`Pieces`] that lie in several processes' payload files leave by one system call, too.
 //!
 //! This crate never knows a protocol, never parses a byte, never starts a thread, and never
 //! decides what a failure means: it reports the error with the buffer and leaves the rest to its
@@ -69,7 +69,7 @@ pub mod token;
 pub mod waker;
 
 pub use buffer::{Body, Head, Payload, Pieces, RecvBuf, SendBuf, Store};
-pub use embar_fabric::{Mapped, Memory};
+pub use embar_memory::{Mapped, Memory};
 pub use epoll::{DirectSend, Epoll};
 pub use marks::Marks;
 pub use reactor::{Completion, IoCounters, Reactor};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use embar_fabric::{Mapped, Memory};
+use embar_memory::{Mapped, Memory};
 
 use crate::{Address, Listener, Peer, RecvBuf, SendBuf, Stream, Token, Waker};
 

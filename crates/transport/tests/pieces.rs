@@ -2,49 +2,48 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Claim, Coherence, Device, Geometry, Region, Simulated};
+use embar_memory::{Coherence, Device, Foreign, PayloadFile, Simulated};
 use embar_transport::{Body, Mapped, Memory, Payload, Pieces, SendBuf};
 
-const BLOG_BYTES: u64 = 64 << 10;
-const CONTROL_BYTES: u64 = 32 << 20;
-const OWN: u16 = 1;
-const OTHER: u16 = 2;
+const FILE_BYTES: u64 = 64 << 10;
 
-fn geometry() -> Geometry {
-    Geometry {
-        brokers: 3,
-        topics: 1,
-        lanes: 1,
-        lane_slots: 2,
-        index_pages: 1,
-        blog_bytes: BLOG_BYTES,
-        ..Geometry::default()
+/// This process's payload, and another's: how that one sees it, and how this one does.
+struct Hosts<M: Memory> {
+    own: PayloadFile<M>,
+    there: Arc<M>,
+    here: Arc<M>,
+}
+
+fn mapped() -> Hosts<Mapped> {
+    let there = Arc::new(Mapped::anonymous(FILE_BYTES, Coherence::Coherent).unwrap());
+    Hosts {
+        own: PayloadFile::anonymous(FILE_BYTES, Coherence::Coherent).unwrap(),
+        here: Arc::clone(&there),
+        there,
     }
 }
 
-/// A region in a directory, which goes with the result, as two hosts see it.
-fn mapped() -> (tempfile::TempDir, [Region<Mapped>; 2]) {
-    let dir = tempfile::tempdir().unwrap();
-    let here = Region::create(dir.path(), &geometry(), Coherence::Coherent).unwrap();
-    let there = Region::open(dir.path(), Coherence::Coherent).unwrap();
-    (dir, [here, there])
+fn incoherent(seed: u64) -> Hosts<Simulated> {
+    let other = Device::blank(FILE_BYTES);
+    let own = Arc::new(Device::blank(FILE_BYTES).host(seed));
+    Hosts {
+        own: PayloadFile::over_copies(&own),
+        there: Arc::new(other.host(seed + 9)),
+        here: Arc::new(other.host(seed)),
+    }
 }
 
-/// A region in memory without coherence, as two hosts see it.
-fn incoherent(seed: u64) -> [Region<Simulated>; 2] {
-    let files = [CONTROL_BYTES, BLOG_BYTES, BLOG_BYTES].map(Device::blank);
-    let host = |seed| {
-        let [control, own, other] = files.each_ref().map(|file| Arc::new(file.host(seed)));
-        (control, vec![own, other])
-    };
-    let (control, blogs) = host(seed);
-    let here = Region::format(control, blogs, &geometry(), 7, 0).unwrap();
-    let (control, blogs) = host(seed + 9);
-    [here, Region::from_parts(control, blogs).unwrap()]
-}
+impl<M: Memory> Hosts<M> {
+    /// The other stores bytes and writes them back.
+    fn store(&self, at: u64, bytes: &[u8]) {
+        self.there.write(at, bytes);
+        self.there.write_back(at, bytes.len() as u64);
+        self.there.fence();
+    }
 
-fn locked(region: &Region<Mapped>, row: u16) -> Claim {
-    region.claim(row).unwrap()
+    fn foreign(&self, at: u64, len: usize) -> Foreign<M> {
+        Foreign::over(&self.here, at, len).unwrap()
+    }
 }
 
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
@@ -52,26 +51,25 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
 }
 
 /// Four pieces of both kinds, and what they are.
-fn run<M: Memory>(
-    [here, there]: &[Region<M>; 2],
-    claim: impl Fn(&Region<M>, u16) -> Claim,
-) -> (Box<Pieces<M>>, Vec<u8>) {
-    let own = here.blog(&claim(here, OWN));
-    let other = there.blog(&claim(there, OTHER));
-    let mut extents = [own, other].map(|blog| blog.allocate(1).unwrap());
+fn run<M: Memory>(hosts: &Hosts<M>) -> (Box<Pieces<M>>, Vec<u8>) {
+    let mut extent = hosts.own.allocate(1).unwrap();
+    let mut other_end = 0;
     let mut pieces: Box<Pieces<M>> = Box::default();
     let mut all = Vec::new();
-    for (number, (whose, len)) in [(0, 64), (1, 5), (1, 33_000), (0, 1)]
+    for (number, (foreign, len)) in [(false, 64), (true, 5), (true, 33_000), (false, 1)]
         .into_iter()
         .enumerate()
     {
         let content = bytes(len, number);
-        let mut reservation = extents[whose].reserve(len as u32).unwrap();
-        reservation.write(0, &content);
-        let span = reservation.commit();
-        let payload = match whose {
-            0 => Payload::Own(span),
-            _ => Payload::Foreign(here.foreign(OTHER, span.at(), len as u32).unwrap()),
+        let payload = if foreign {
+            let at = other_end;
+            hosts.store(at, &content);
+            other_end = (at + len as u64).next_multiple_of(64);
+            Payload::Foreign(hosts.foreign(at, len))
+        } else {
+            let mut reservation = extent.reserve(len as u32).unwrap();
+            reservation.write(0, &content);
+            Payload::Own(reservation.commit())
         };
         let header = [number as u8; 64];
         pieces.push(header, payload);
@@ -105,27 +103,23 @@ fn every_cut_shows_what_follows<M: Memory>((pieces, mut all): (Box<Pieces<M>>, V
 
 #[test]
 fn every_cut_shows_what_follows_in_mapped_memory() {
-    let (_dir, hosts) = mapped();
-    every_cut_shows_what_follows(run(&hosts, locked));
+    every_cut_shows_what_follows(run(&mapped()));
 }
 
 #[test]
 fn every_cut_shows_what_follows_in_memory_without_coherence() {
     for seed in 0..3 {
-        every_cut_shows_what_follows(run(&incoherent(seed), Region::claim_unlocked));
+        every_cut_shows_what_follows(run(&incoherent(seed)));
     }
 }
 
 #[test]
 fn a_piece_shows_what_its_owner_wrote_back_before_it_was_added() {
-    let [here, there] = incoherent(5);
-    let foreign = here.foreign(OTHER, 0, 4096).unwrap();
+    let hosts = incoherent(5);
+    let foreign = hosts.foreign(0, 4096);
     let mut stale = vec![0; 4096];
     foreign.copy_to(0, &mut stale);
-    let blog = there.blog(&there.claim_unlocked(OTHER));
-    let mut reservation = blog.allocate(1).unwrap().reserve(4096).unwrap();
-    reservation.write(0, &[7; 4096]);
-    drop(reservation.commit());
+    hosts.store(0, &[7; 4096]);
     let mut pieces = Box::new(Pieces::new());
     pieces.push([0; 64], Payload::Foreign(foreign));
     let buf = SendBuf::new(Vec::new(), Body::Pieces(pieces));
@@ -134,13 +128,13 @@ fn a_piece_shows_what_its_owner_wrote_back_before_it_was_added() {
 
 #[test]
 fn pieces_are_used_again_without_what_was_in_them() {
-    let (_dir, hosts) = mapped();
-    let (mut pieces, all) = run(&hosts, locked);
+    let hosts = mapped();
+    let (mut pieces, all) = run(&hosts);
     assert!(pieces.has_foreign());
     pieces.clear();
     assert!(pieces.is_empty() && !pieces.has_foreign());
     assert_eq!(pieces.len(), 0);
-    let foreign = || Payload::Foreign(hosts[0].foreign(OTHER, 0, 8).unwrap());
+    let foreign = || Payload::Foreign(hosts.foreign(0, 8));
     while !pieces.is_full() {
         pieces.push([1; 64], foreign());
     }

@@ -12,8 +12,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use embar_fabric::geometry::{Geometry, UNIT_BYTES};
+use embar_fabric::geometry::Geometry;
 use embar_fabric::{goi, index};
+use embar_memory::payload::UNIT_BYTES;
 use embar_wire::limits::{
     BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_ALIGN_BYTES, MESSAGE_HEADER_BYTES,
 };

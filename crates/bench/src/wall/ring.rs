@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use embar_fabric::blog::Reservation;
-use embar_fabric::geometry::{BLOCK_BYTES_MAX, Geometry};
-use embar_fabric::memory::{Coherence, Mapped};
+use embar_fabric::geometry::Geometry;
 use embar_fabric::region::Region;
+use embar_memory::payload::BLOCK_BYTES_MAX;
+use embar_memory::{Coherence, Mapped, Reservation};
 
 /// A part of the ring: which block, and from where on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

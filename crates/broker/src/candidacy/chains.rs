@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use embar_fabric::memory::Memory;
 use embar_fabric::region::Region;
+use embar_memory::Memory;
 
 use crate::topics::TopicTable;
 

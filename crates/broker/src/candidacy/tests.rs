@@ -1,4 +1,5 @@
-use embar_fabric::{Device, Geometry, Layout, Simulated};
+use embar_fabric::{Geometry, Layout};
+use embar_memory::{Device, Simulated};
 
 use super::*;
 

@@ -52,7 +52,7 @@ fn is_alive(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use embar_fabric::memory::Coherence;
+    use embar_memory::Coherence;
 
     use super::*;
     use crate::test_region;
@@ -72,7 +72,7 @@ mod tests {
         let mine = made(&format!("{PREFIX}{}-7", std::process::id()));
         let other = made("default");
         let held = made("embar-embedded-4194305-1");
-        let region: Region<embar_fabric::Mapped> =
+        let region: Region<embar_memory::Mapped> =
             Region::open(&held, Coherence::Coherent).expect("it is whole");
         let _claim = region.claim(1).expect("nobody holds it");
         sweep(parent.path());

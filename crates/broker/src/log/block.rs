@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use embar_fabric::blog::Extent;
-use embar_fabric::memory::Memory;
+use embar_memory::{Extent, Memory};
 
 use super::extents::{ExtentState, Extents};
 use super::{Log, NoRoom};

@@ -4,12 +4,11 @@
 //! Invariant: offsets `[first, next)` are readable, dense, and each belongs to exactly one entry;
 //! `first` only grows.
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::collections::VecDeque;
 
-use embar_fabric::blog::{Extent, Span};
-use embar_fabric::memory::Memory;
 use embar_fabric::window::WindowWriter;
+use embar_memory::{Extent, Memory, Span};
 
 use super::Place;
 use super::extents::{Extents, Oldest};

@@ -12,9 +12,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 
-use embar_fabric::blog::{Blog, Extent, Span};
-use embar_fabric::memory::Memory;
 use embar_fabric::records::PbrRecord;
+use embar_memory::{Extent, Memory, PayloadFile, Span};
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES};
 use embar_wire::time::WallNs;
 
@@ -78,7 +77,7 @@ impl<M: Memory> Claims<M> {
     }
 
     /// Takes all that a window tells of: nobody else can have it.
-    pub fn take_all(&mut self, blog: &Blog<M>) {
+    pub fn take_all(&mut self, blog: &PayloadFile<M>) {
         // From the newest on: what a damaged record tells of may lie where others do.
         for batch in (0..self.told.len()).rev() {
             self.spans[batch] = self.find_batch(blog, batch, Look::Header);
@@ -88,14 +87,14 @@ impl<M: Memory> Claims<M> {
 
     /// Takes what is there and whole, from the newest on: what lies below a batch that is not is gone. Nobody
     /// else can have what a window tells of.
-    pub fn take_newest(&mut self, blog: &Blog<M>) {
+    pub fn take_newest(&mut self, blog: &PayloadFile<M>) {
         for batch in (self.from..self.told.len()).rev() {
             self.take(blog, batch);
         }
     }
 
     /// Takes a batch, if it is there and whole; or it is gone, and so are all before it.
-    fn take(&mut self, blog: &Blog<M>, batch: usize) {
+    fn take(&mut self, blog: &PayloadFile<M>, batch: usize) {
         if batch < self.from {
             return;
         }
@@ -116,7 +115,7 @@ impl<M: Memory> Claims<M> {
         self.extents.retain(|_, found| found.extent.pins() > 0);
     }
 
-    fn find_batch(&mut self, blog: &Blog<M>, batch: usize, look: Look) -> Option<Span<M>> {
+    fn find_batch(&mut self, blog: &PayloadFile<M>, batch: usize, look: Look) -> Option<Span<M>> {
         let (told, topic) = (self.told[batch], self.topic);
         let found = self.find(blog, told.blog_at, told.len, told.extent_order)?;
         let span = found.extent.span(told.blog_at, told.len)?;
@@ -130,7 +129,13 @@ impl<M: Memory> Claims<M> {
 
     /// The extent of a batch, with room up to its end. `None` when it is not where an extent can be, or
     /// others are.
-    fn find(&mut self, blog: &Blog<M>, at: u64, len: u32, order: u8) -> Option<&mut Found<M>> {
+    fn find(
+        &mut self,
+        blog: &PayloadFile<M>,
+        at: u64,
+        len: u32,
+        order: u8,
+    ) -> Option<&mut Found<M>> {
         let (start, used) = locate::<M>(at, len, order)?;
         let found = match self.extents.entry(start) {
             Slot::Occupied(found) => found.into_mut(),
@@ -152,7 +157,7 @@ impl<M: Memory> Claims<M> {
     }
 
     /// Keeps the memory of what may be batches beyond those that can be read, if nobody else has it.
-    pub fn leave(&mut self, blog: &Blog<M>, left: &[PbrRecord]) {
+    pub fn leave(&mut self, blog: &PayloadFile<M>, left: &[PbrRecord]) {
         for record in left {
             let order = record.extent_order();
             if let Some(found) = self.find(blog, record.blog_at, record.len, order) {
@@ -186,7 +191,7 @@ impl<M: Memory> Claims<M> {
 
     /// Each batch that may be there, as its header is, and how old it is; what lies below one that is not is
     /// gone.
-    fn headed(&mut self, blog: &Blog<M>) -> Vec<(WallNs, usize)> {
+    fn headed(&mut self, blog: &PayloadFile<M>) -> Vec<(WallNs, usize)> {
         let mut headed = Vec::new();
         for batch in (self.from..self.told.len()).rev() {
             let told = self.told[batch];
@@ -203,7 +208,7 @@ impl<M: Memory> Claims<M> {
 }
 
 /// Finds out what is there of topics whose records may tell of what was evicted: see the module.
-pub(super) fn settle<M: Memory>(blog: &Blog<M>, topics: &mut [Claims<M>]) {
+pub(super) fn settle<M: Memory>(blog: &PayloadFile<M>, topics: &mut [Claims<M>]) {
     let mut batches: Vec<(WallNs, usize, usize)> = Vec::new();
     for (topic, claims) in topics.iter_mut().enumerate() {
         let headed = claims.headed(blog).into_iter();
@@ -217,7 +222,7 @@ pub(super) fn settle<M: Memory>(blog: &Blog<M>, topics: &mut [Claims<M>]) {
 
 /// Shows the header of what may be a batch, in memory that nobody has.
 pub(super) fn peek<M: Memory, R>(
-    blog: &Blog<M>,
+    blog: &PayloadFile<M>,
     (at, len, order): (u64, u32, u8),
     look: impl FnOnce(&[u8]) -> R,
 ) -> Option<R> {
@@ -228,8 +233,8 @@ pub(super) fn peek<M: Memory, R>(
     Some(header.with_bytes(look))
 }
 
-/// As [`Blog::locate`]; batches are whole lines.
+/// As [`PayloadFile::locate`]; batches are whole lines.
 fn locate<M: Memory>(at: u64, len: u32, order: u8) -> Option<(u64, u32)> {
     let whole_lines = (at | u64::from(len)).is_multiple_of(LINE_BYTES as u64);
-    whole_lines.then(|| Blog::<M>::locate(at, len, order))?
+    whole_lines.then(|| PayloadFile::<M>::locate(at, len, order))?
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use embar_fabric::GoiRecord;
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_wire::control::ErrorCode;
 
 use super::Log;

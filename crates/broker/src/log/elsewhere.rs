@@ -4,11 +4,11 @@
 //! Only topics that somebody told of are looked at.
 
 use embar_fabric::geometry::cell_of;
-use embar_fabric::memory::Memory;
 use embar_fabric::news::News;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_fabric::{NewsReader, SharedNews};
+use embar_memory::Memory;
 use embar_order::{ChangedChains, Term};
 
 use super::Log;

@@ -3,7 +3,7 @@
 
 use embar_fabric::RegionError;
 use embar_fabric::geometry::cell_of;
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_transport::{Payload, Pieces};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 

@@ -17,10 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use embar_fabric::blog::{Extent, Reservation};
-use embar_fabric::canary::{Canary, injected};
-use embar_fabric::geometry::{BLOCK_BYTES_MAX, UNIT_BYTES};
-use embar_fabric::memory::Memory;
+use embar_memory::canary::{Canary, injected};
+use embar_memory::payload::{BLOCK_BYTES_MAX, UNIT_BYTES};
+use embar_memory::{Extent, Memory, Reservation};
 
 use super::Place;
 use super::sizes::Size;

@@ -4,9 +4,8 @@
 //! died.
 
 use embar_fabric::PbrRecord;
-use embar_fabric::blog::Foreign;
-use embar_fabric::memory::Memory;
 use embar_fabric::region::Region;
+use embar_memory::{Foreign, Memory};
 use embar_wire::batch::BatchHeader;
 use embar_wire::crc::Crc;
 use embar_wire::limits::BATCH_HEADER_BYTES;

@@ -9,9 +9,8 @@
 use std::collections::BTreeMap;
 
 use embar_fabric::Seen;
-use embar_fabric::blog::Blog;
-use embar_fabric::memory::Memory;
 use embar_fabric::records::{PbrKind, PbrRecord};
+use embar_memory::{Memory, PayloadFile};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::Log;
@@ -84,7 +83,7 @@ impl<M: Memory> Log<M> {
     fn void_left(&self, record: &PbrRecord) {
         let order = record.extent_order();
         if self.is_headed(record)
-            && let Some((start, _)) = Blog::<M>::locate(record.blog_at, record.len, order)
+            && let Some((start, _)) = PayloadFile::<M>::locate(record.blog_at, record.len, order)
             && let Some(mut extent) = self.blog.allocate_at(start, order)
         {
             extent.set_cursor((record.blog_at - start) as u32);

@@ -11,13 +11,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use embar_fabric::canary::{Canary, injected};
+use embar_fabric::NoticeKind;
 use embar_fabric::geometry::cell_of;
-use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_fabric::region::Region;
-use embar_fabric::{NoticeKind, Reservation};
+use embar_memory::canary::{Canary, injected};
+use embar_memory::{Memory, Reservation};
 use embar_meter::profile::Recorder;
 use embar_order::{Event, Outcome, Participant, Request, Term};
 use embar_wire::ack::POSITION_UNKNOWN;

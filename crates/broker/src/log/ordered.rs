@@ -6,13 +6,12 @@
 //! - This broker's window says `first` before memory of a batch below it is used again, so whoever
 //!   took bytes from here without holding them finds out.
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::collections::VecDeque;
 
 use embar_fabric::GoiRecord;
-use embar_fabric::blog::{Extent, Span};
-use embar_fabric::memory::Memory;
 use embar_fabric::window::WindowWriter;
+use embar_memory::{Extent, Memory, Span};
 use embar_wire::batch::BatchHeader;
 use embar_wire::topic::Order;
 
@@ -277,7 +276,7 @@ impl<M: Memory> Ordered<M> {
 
 #[cfg(test)]
 mod tests {
-    use embar_fabric::Simulated;
+    use embar_memory::Simulated;
 
     use super::*;
     use crate::test_region;

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use embar_fabric::memory::Memory;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::{IndexRecord, PbrRecord, Window};
 use embar_fabric::region::Region;
+use embar_memory::Memory;
 
 use super::batch_record::BatchRecord;
 use super::chain::{Chain, Entry};

@@ -12,8 +12,7 @@
 //!   come. Where claims keep more, in every topic, the least goes.
 //! - Where no extent is large enough, those go that lie in one block: see `block`.
 
-use embar_fabric::blog::{Blog, Extent};
-use embar_fabric::memory::Memory;
+use embar_memory::{Extent, Memory, PayloadFile};
 
 use super::extents::Oldest;
 use super::sizes::Size;
@@ -61,7 +60,7 @@ impl<M: Memory> Log<M> {
 
     /// A block of `wanted` bytes, or at least of `len`.
     fn make_room(&mut self, wanted: u32, len: u32) -> Result<Extent<M>, NoRoom> {
-        let least = Blog::<M>::block_bytes(len).ok_or(NoRoom::Full)?;
+        let least = PayloadFile::<M>::block_bytes(len).ok_or(NoRoom::Full)?;
         let mut evicted = 0;
         while !self.lends_too_much() {
             let Some((topic, oldest)) = self.next_to_go(Short::Memory) else {

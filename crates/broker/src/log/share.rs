@@ -13,7 +13,7 @@
 //!   session of which one is held gets another one held, and from a quarter on none does. A session whose
 //!   expected batch is on its way here goes on: nothing of it will wait.
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_wire::batch::BatchHeader;
 use embar_wire::topic::Order;
 

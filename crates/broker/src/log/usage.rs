@@ -1,6 +1,6 @@
 //! What becomes of the bytes of a log.
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 
 use super::Log;
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use embar_fabric::memory::Memory;
 use embar_fabric::records::BrokerState;
+use embar_memory::Memory;
 use embar_wire::topic::Order;
 
 use super::Node;

@@ -8,8 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use embar_fabric::Damage;
-use embar_fabric::memory::Mapped;
+use embar_memory::{Damage, Mapped};
 use embar_meter::snapshot::Snapshot;
 use embar_wire::time::Now;
 

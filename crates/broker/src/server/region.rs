@@ -5,9 +5,9 @@ use std::path::Path;
 
 use embar_fabric::error::RegionError;
 use embar_fabric::geometry::Geometry;
-use embar_fabric::memory::{Coherence, Mapped};
 use embar_fabric::owner::Claim;
 use embar_fabric::region::{Probe, Region};
+use embar_memory::{Coherence, Mapped};
 
 use super::join;
 use super::progress::Progress;

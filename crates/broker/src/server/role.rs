@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use embar_fabric::memory::Coherence;
+use embar_memory::Coherence;
 
 /// Which broker of a cluster to start.
 #[derive(Clone, Debug)]

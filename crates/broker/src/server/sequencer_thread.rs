@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use embar_fabric::Sleeper;
-use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
+use embar_memory::Mapped;
 use embar_order::{Sequencer, TakeoverError};
 use embar_transport::{Epoll, Reactor, Waker};
 use embar_wire::time::Now;
@@ -57,7 +57,7 @@ pub(super) fn start(
 ) -> Result<SequencerThread, StartError> {
     let parker = Parker::new(region, claim.row(), region.sequencer_sleeper())?;
     let mut reactor = Epoll::new()?;
-    reactor.set_bell(parker.wakeup)?;
+    reactor.set_wakeup(parker.wakeup)?;
     let waker = Reactor::<Mapped>::waker(&reactor);
     let mut thread = Thread {
         candidacy: Candidacy::new(region, claim, config, clock.read().now),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use embar_fabric::memory::Mapped;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerRow;
 use embar_fabric::region::Region;
+use embar_memory::Mapped;
 use embar_transport::socket::SocketOptions;
 
 use super::progress::Progress;

@@ -7,9 +7,9 @@
 use std::io;
 use std::sync::Arc;
 
-use embar_fabric::memory::Mapped;
 use embar_fabric::region::Region;
 use embar_fabric::{Bell, RegionError, Ringer, Sleeper};
+use embar_memory::Mapped;
 use embar_order::Term;
 use embar_transport::Epoll;
 
@@ -46,7 +46,7 @@ impl SequencerWakeups {
         node: Arc<Node<Mapped>>,
         reactor: &mut Epoll,
     ) -> io::Result<Self> {
-        reactor.set_bell(parker.wakeup)?;
+        reactor.set_wakeup(parker.wakeup)?;
         Ok(Self {
             to_sequencer: SequencerNotifier::new(&node.region),
             sleeper: parker.sleeper,

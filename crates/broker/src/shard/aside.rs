@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_transport::{RecvBuf, Store, Token};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::Now;
@@ -52,7 +52,7 @@ impl<M: Memory> Shard<M> {
         out: &mut Vec<Action<M>>,
     ) {
         let (payload, bytes) = match (store, payload.room) {
-            (Store::Log(reservation), Room::Log(place)) => {
+            (Store::Reserved(reservation), Room::Log(place)) => {
                 let claimed = Claimed { reservation, place };
                 self.move_aside(token, payload, claimed)
             }
@@ -209,7 +209,7 @@ impl<M: Memory> Shard<M> {
     /// A batch will not be whole: what it had goes back.
     pub(super) fn give_up(&mut self, token: Token, payload: &Payload, store: Store<M>) {
         match (store, payload.room) {
-            (Store::Log(reservation), Room::Log(place)) => {
+            (Store::Reserved(reservation), Room::Log(place)) => {
                 self.node.log().abandon(Claimed { reservation, place });
             }
             _ => self.put_back(token, payload),

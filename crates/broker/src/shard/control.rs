@@ -1,6 +1,6 @@
 //! Requests: which topics, open a stream, who is there.
 
-use embar_fabric::{Damage, Memory};
+use embar_memory::{Damage, Memory};
 use embar_meter::kernel::ProcessReading;
 use embar_session::SendError;
 use embar_transport::Token;

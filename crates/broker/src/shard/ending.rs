@@ -1,7 +1,7 @@
 //! How connections end: politely where that is possible, in time in any case.
 
-use embar_fabric::canary::{Canary, injected};
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 use embar_session::CloseReason;
 use embar_transport::Token;
 use embar_wire::control::{ErrorCode, ErrorReply};

@@ -1,7 +1,7 @@
 //! Between a connection's link and the rules of the log: what the link tells is handled, what it
 //! wants is asked of the driver.
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_session::{CloseReason, Closed, Head, Incoming, Message, Side, Step};
 use embar_transport::Token;
 use embar_wire::batch::BatchHeader;

@@ -1,6 +1,6 @@
 //! Batches on their way out: from the log to subscribers, without a copy of our own.
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_session::CloseReason;
 use embar_transport::{Body, Token};
 use embar_wire::control::ErrorCode;
@@ -37,7 +37,7 @@ impl<M: Memory> Shard<M> {
             Read::Batches { span, next } => {
                 cursor.sending = Some(cursor.next);
                 cursor.next = next;
-                connection.link.send_body(Vec::new(), Body::Log(span));
+                connection.link.send_body(Vec::new(), Body::Span(span));
             }
             Read::Pieces {
                 pieces,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_transport::{RecvBuf, Store, Token};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{ErrorCode, ErrorReply};
@@ -76,7 +76,7 @@ impl<M: Memory> Shard<M> {
         let whole = header.frame_len() as usize;
         let (room, buf) = match admitted {
             Ok(Admitted::Claimed(Claimed { reservation, place })) => {
-                let buf = RecvBuf::log(reservation, BATCH_HEADER_BYTES..whole);
+                let buf = RecvBuf::reserved(reservation, BATCH_HEADER_BYTES..whole);
                 (Room::Log(place), buf)
             }
             Ok(Admitted::Aside(bytes)) => {
@@ -197,7 +197,7 @@ impl<M: Memory> Shard<M> {
     fn complete(&mut self, token: Token, payload: Payload, store: Store<M>, at: Timestamp) {
         let start = self.meter.start();
         let checked = match &store {
-            Store::Log(reservation) => {
+            Store::Reserved(reservation) => {
                 let all = BATCH_HEADER_BYTES..reservation.len();
                 reservation.with_bytes(all, |bytes| self.check(token, &payload.header, bytes))
             }
@@ -211,7 +211,7 @@ impl<M: Memory> Shard<M> {
             return;
         }
         match (store, payload.room) {
-            (Store::Log(reservation), Room::Log(place)) => {
+            (Store::Reserved(reservation), Room::Log(place)) => {
                 let claimed = Claimed { reservation, place };
                 if self.node.log().is_late(&place) {
                     let (payload, bytes) = self.move_aside(token, payload, claimed);

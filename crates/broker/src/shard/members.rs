@@ -1,8 +1,8 @@
 //! Who is in the cluster: the answer to who asks, and told to streams when it changes; who joins and
 //! who leaves.
 
-use embar_fabric::memory::Memory;
 use embar_fabric::records::BrokerState as RowState;
+use embar_memory::Memory;
 use embar_session::SendError;
 use embar_transport::Token;
 use embar_wire::control::{

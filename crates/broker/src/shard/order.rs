@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_order::{Operation, Request};
 use embar_transport::Token;
 use embar_wire::control::{

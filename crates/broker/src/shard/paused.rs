@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_transport::Token;
 
 use super::{Action, Shard};

@@ -1,6 +1,6 @@
 //! Why requests, batches and connections are refused, in words for the peer.
 
-use embar_fabric::memory::Memory;
+use embar_memory::Memory;
 use embar_wire::control::{Control, ErrorCode, ErrorReply};
 
 use crate::log::NoRoom;

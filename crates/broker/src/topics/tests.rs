@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use embar_fabric::layout::TableId;
-use embar_fabric::{Device, Geometry, Layout, Simulated};
+use embar_fabric::{Geometry, Layout};
+use embar_memory::{Device, Simulated};
 
 use super::*;
 use crate::test_region;

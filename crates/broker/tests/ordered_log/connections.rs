@@ -3,7 +3,7 @@
 use embar_broker::BrokerConfig;
 use embar_broker::clock::Timestamp;
 use embar_broker::shard::{Action, Shard};
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_transport::Token;
 use embar_wire::time::{Now, WallNs};
 

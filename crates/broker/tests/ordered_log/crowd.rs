@@ -7,7 +7,7 @@ use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
 use embar_broker::profile::Stage;
 use embar_broker::shard::{Action, Shard};
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_transport::{RecvBuf, Token};
 use embar_wire::control::{Control, OpenPublisher, Secret, encode};
 use embar_wire::time::{Now, WallNs};

@@ -15,7 +15,7 @@ mod windows;
 mod world;
 
 use embar_broker::log::{Answer, NoRoom, Read};
-use embar_fabric::{Outage, Simulated};
+use embar_memory::{Outage, Simulated};
 use embar_order::Sequencer;
 use embar_transport::Pieces;
 use embar_wire::ack::POSITION_UNKNOWN;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_broker::node::Node;
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_wire::control::{Control, OpenPublisher};
 use embar_wire::frame::FrameId;
 

@@ -2,7 +2,7 @@
 //! where another one has its batches by now. A window and parts of the index.
 
 use embar_broker::log::{Answer, NoRoom};
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_meter::random::SplitMix64;
 use embar_order::Sequencer;
 use embar_wire::time::WallNs;

@@ -3,8 +3,9 @@
 use embar_broker::log::{Answer, Ticket};
 use embar_wire::control::ErrorCode;
 
+use embar_memory::Simulated;
+
 use crate::world::{Broker, KEPT, LOOSE, STRICT, Session, World};
-use embar_fabric::Simulated;
 use embar_order::Sequencer;
 
 const LATER: Answer = Answer::Refused(ErrorCode::HeldFull, 0);

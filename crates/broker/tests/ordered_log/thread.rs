@@ -6,7 +6,7 @@ use std::time::Duration;
 use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
 use embar_broker::shard::{Action, Shard};
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{RecvBuf, SendBuf, Token};
 use embar_wire::control::{Control, Hello, Role, encode};

@@ -2,7 +2,7 @@
 //! missing without a word.
 
 use embar_broker::log::{Answer, NoRoom};
-use embar_fabric::{Outage, Simulated};
+use embar_memory::{Outage, Simulated};
 use embar_order::Sequencer;
 
 use crate::world::{Broker, KEPT, LOOSE, STRICT, Session, World};

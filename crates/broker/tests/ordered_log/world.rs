@@ -15,10 +15,8 @@ use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::records::{Record, Window};
 use embar_fabric::slot;
-use embar_fabric::{
-    BrokerRow, Claim, Device, Faults, Geometry, GoiRecord, Layout, Memory, Outage, Power, Region,
-    Secret, Simulated,
-};
+use embar_fabric::{BrokerRow, Claim, Geometry, GoiRecord, Layout, Region, Secret};
+use embar_memory::{Device, Faults, Memory, Outage, Power, Simulated};
 use embar_meter::profile::Recorder;
 use embar_order::{Limits, Operation, Request, Sequencer};
 use embar_transport::{Body, Pieces, SendBuf};

@@ -13,9 +13,9 @@ use embar_broker::{BrokerConfig, Entry, Progress, RegionSpec, Role, Server, Star
 use embar_console::interrupt;
 use embar_console::size::{Size, parse_duration};
 use embar_fabric::error::RegionError;
-use embar_fabric::memory::Coherence;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
+use embar_memory::Coherence;
 use embar_supervise::protocol::Report;
 use embar_supervise::regions;
 

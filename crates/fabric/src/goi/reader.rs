@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use embar_memory::Memory;
+
 use super::{LINK_SLOT, PAGE_RECORDS};
-use crate::memory::Memory;
 use crate::pages::Pages;
 use crate::records::{GoiPage, GoiRecord};
 use crate::slot::{SLOT_BYTES, Seen};

@@ -2,12 +2,13 @@
 
 mod newest;
 
-use crate::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use embar_memory::Memory;
+
 use super::{LINK_SLOT, PAGE_RECORDS, PageRef};
-use crate::memory::Memory;
 use crate::pages::Pages;
 use crate::records::{GoiPage, GoiRecord, GoiRoot};
 use crate::rows::RowWriter;

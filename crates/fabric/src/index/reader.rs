@@ -1,7 +1,8 @@
 //! Reads a broker's index, from any process.
 
+use embar_memory::Memory;
+
 use super::{Found, PAGE_RECORDS};
-use crate::memory::Memory;
 use crate::pages::Pages;
 use crate::records::{IndexRecord, PageHeader};
 use crate::slot::Seen;

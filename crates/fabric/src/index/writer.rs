@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use embar_memory::Memory;
+
 use super::{Found, PAGE_RECORDS};
-use crate::memory::Memory;
 use crate::pages::Pages;
 use crate::records::{IndexRecord, PageHeader};
 use crate::slot::{self, Seen};

@@ -11,12 +11,13 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use embar_memory::{Coherence, FileId, Mapped, Memory};
+
 use super::{Home, Region, invalid};
 use crate::bell::bell_name;
 use crate::error::RegionError;
 use crate::geometry::{Geometry, LANES_MAX, ROWS_MAX};
 use crate::layout::Layout;
-use crate::memory::{Coherence, FileId, Mapped, Memory};
 use crate::owner::{self, Claim};
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
@@ -328,7 +329,10 @@ fn map(
             format!("{name} has {found} bytes instead of {len}"),
         ));
     }
-    Ok(Arc::new(Mapped::map(file, len, coherence).map_err(io)?))
+    // SAFETY: a region hands its mappings out to nobody, uses words of payload files only where it shows
+    // no slices of them, and has one payload file of each by an `Exclusive` and a lock.
+    let mapped = unsafe { Mapped::map(file, len, coherence) };
+    Ok(Arc::new(mapped.map_err(io)?))
 }
 
 fn map_blog(

@@ -4,9 +4,10 @@
 //! dies on the way leaves the old number or the new one; where one word is damaged, the other counts. Where
 //! both are, the rows that its owners stored tell which incarnation was theirs.
 
+use embar_memory::{Damage, LINE_BYTES, Memory};
+
 use super::Region;
 use crate::crc::crc32c;
-use crate::memory::{Damage, LINE_BYTES, Memory};
 use crate::slot::Seen;
 
 /// Where the words lie in the entry of a row.
@@ -106,7 +107,7 @@ fn word_of(incarnation: u32, at: u64, nonce: u32) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::memory::Device;
+    use embar_memory::Device;
 
     #[test]
     fn a_number_outlives_the_loss_of_either_line() {

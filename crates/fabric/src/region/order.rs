@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use embar_memory::Memory;
+
 use super::Region;
 use crate::goi::{GoiReader, GoiWriter};
 use crate::lane::{LaneReader, LaneWriter};
-use crate::memory::Memory;
 use crate::news::{News, NewsReader, NewsWriter, SharedNews};
 use crate::notice::{NoticeReader, NoticeWriter};
 use crate::owner::Claim;

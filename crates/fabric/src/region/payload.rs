@@ -1,16 +1,28 @@
 //! The payload files, and what a process may see of each.
 //!
-//! Of its own it sees slices, through a [`Blog`]; of another's it takes copies, word by word, as
+//! Of its own it sees slices, through a [`PayloadFile`]; of another's it takes copies, word by word, as
 //! [`Foreign`] bytes. Never both by one mapping: a slice is a promise that nobody reads or writes the
-//! same bytes in any other way. So a mapping is used in one of these ways, and stays with it.
+//! same bytes in any other way. So a mapping is used in one of these ways, and stays with it. What the
+//! memory itself asks of whoever shows slices of it is in [`embar_memory::payload`]; a region keeps that
+//! promise as follows.
+//!
+//! - *The memory.* A region makes the mappings of its files and never hands them out. What takes memory
+//!   that its caller keeps ([`Region::format`], [`Region::from_parts`]) takes only what shows copies.
+//! - *The control file* is no payload file: [`Region::open`] refuses two names of one file. Its tables are
+//!   atomic words to however many mappings there are, so a region may be opened and cloned at will, and
+//!   claims may be made up.
+//! - *One payload file.* [`Region::blog`] asks for a claim on the very file that is mapped, not on a copy
+//!   of it, and hands the claim's lock on. [`Exclusive`] sees to it that there is one within this process.
+//! - *One way of seeing.* A region value shows a row either as its own or as foreign, for good.
+//! - *Presence.* [`Region::prefault`] holds the [`Exclusive`] for as long as it runs.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
+use embar_memory::{Exclusive, Foreign, Memory, PayloadFile};
+
 use super::Region;
-use crate::blog::{Blog, Exclusive, Foreign};
 use crate::error::RegionError;
-use crate::memory::Memory;
 use crate::owner::Claim;
 
 /// The payload file of one row, as this region value sees it.
@@ -60,7 +72,7 @@ impl<M: Memory> Region<M> {
     /// process, even one that it has by opening the region another time, when the region lives in a
     /// directory and the claim is not one of its own, or when bytes of the row were had as
     /// [foreign](Region::foreign) from this value before it was claimed.
-    pub fn blog(&self, claim: &Claim) -> Blog<M> {
+    pub fn blog(&self, claim: &Claim) -> PayloadFile<M> {
         let lock = claim.lock_of(self.parts.control.file());
         assert!(
             self.parts.home.is_none() || lock.is_some(),
@@ -74,7 +86,11 @@ impl<M: Memory> Region<M> {
             "bytes of this row were had as another's: open the region again"
         );
         let bytes = self.geometry().blog_bytes;
-        Blog::over(Exclusive::take(memory), bytes, lock.cloned())
+        let memory = Exclusive::take(memory);
+        // SAFETY: the memory shows copies, or is a mapping that only this region has. Of the latter, this
+        // region value shows nothing as foreign, as of now; whatever else it does to the payload takes
+        // the `Exclusive`; and the claim's lock keeps other processes away.
+        unsafe { PayloadFile::over(memory, bytes, lock.cloned()) }
     }
 
     /// Maps the payload file of another row, unless it is mapped, which it stays: that of a spare was
@@ -90,7 +106,7 @@ impl<M: Memory> Region<M> {
 
     /// Bytes of the payload file of another row. All numbers may come from shared memory: `None` when
     /// there is no such row, or they are outside of its file. `None`, too, for a row that was claimed
-    /// with this value, ever: whoever claims it sees its payload through a [`Blog`].
+    /// with this value, ever: whoever claims it sees its payload through a [`PayloadFile`].
     pub fn foreign(&self, row: u16, at: u64, len: u32) -> Option<Foreign<M>> {
         let memory = self.payload_memory(row)?;
         let foreign = Foreign::over(memory, at, len as usize)?;

@@ -1,9 +1,10 @@
 //! Whether a line is what was written to its place.
 
+use embar_memory::LINE_BYTES;
+use embar_memory::canary::{Canary, injected};
+
 use super::{BLANK, BODY_BYTES, Body, IN_PROGRESS};
-use crate::canary::{Canary, injected};
 use crate::crc;
-use crate::memory::LINE_BYTES;
 
 /// Bits of a body.
 const BODY_BITS: usize = BODY_BYTES * 8;

@@ -1,5 +1,6 @@
+use embar_memory::{Device, Memory, Simulated};
+
 use super::*;
-use crate::memory::{Device, Memory, Simulated};
 
 const NONCE: u32 = 0xC0FF_EE01;
 const AT: u64 = 128;

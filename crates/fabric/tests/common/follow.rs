@@ -1,7 +1,8 @@
 //! A broker's view of an area's order index.
 
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{GoiReader, GoiRecord, Memory, Region};
+use embar_fabric::{GoiReader, GoiRecord, Region};
+use embar_memory::Memory;
 
 /// Follows one chain through one area: from its root, record by record, page by page.
 pub struct Follower<M> {

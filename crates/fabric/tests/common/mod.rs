@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Device, Geometry, Layout, Region, Simulated};
+use embar_fabric::{Geometry, Layout, Region};
+use embar_memory::{Device, Simulated};
 
 pub const NONCE: u32 = 0x5EED_0001;
 

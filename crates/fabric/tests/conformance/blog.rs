@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use embar_fabric::Blog;
+use embar_memory::PayloadFile;
 
 use crate::common::small;
 use crate::setup::Setup;
@@ -140,7 +140,7 @@ pub fn recovery_finds_the_bytes<S: Setup>() {
     let here = setup.host();
     let blog = here.blog(&S::claim(&here, 1));
     let inside = 3 * u64::from(UNIT) + 5;
-    let (start, end) = Blog::<S::M>::locate(inside, 10, 1).expect("in one block");
+    let (start, end) = PayloadFile::<S::M>::locate(inside, 10, 1).expect("in one block");
     assert_eq!((start, end), (2 * u64::from(UNIT), UNIT + 15));
     let mut extent = blog.allocate_at(start, 1).expect("free");
     extent.set_cursor(100);
@@ -183,7 +183,11 @@ pub fn wild_numbers_are_refused<S: Setup>() {
         (u64::MAX, 2, 3),
         (0, u32::MAX, 8),
     ] {
-        assert_eq!(Blog::<S::M>::locate(at, len, order), None, "{at}+{len}");
+        assert_eq!(
+            PayloadFile::<S::M>::locate(at, len, order),
+            None,
+            "{at}+{len}"
+        );
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{ChainStart, Claim, GoiReader, GoiRecord, GoiWriter, Memory, PageRef, Region};
+use embar_fabric::{ChainStart, Claim, GoiReader, GoiRecord, GoiWriter, PageRef, Region};
+use embar_memory::Memory;
 
 use crate::common::small;
 use crate::follow::Follower;

@@ -1,5 +1,6 @@
 use embar_fabric::index::PAGE_RECORDS;
-use embar_fabric::{IndexFull, IndexRecord, IndexWriter, Memory};
+use embar_fabric::{IndexFull, IndexRecord, IndexWriter};
+use embar_memory::Memory;
 
 use crate::common::small;
 use crate::setup::Setup;

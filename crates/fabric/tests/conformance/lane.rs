@@ -1,7 +1,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use embar_fabric::{Geometry, LaneGrant, LaneReader, LaneStart, LaneWriter, Memory, PbrRecord};
+use embar_fabric::{Geometry, LaneGrant, LaneReader, LaneStart, LaneWriter, PbrRecord};
+use embar_memory::Memory;
 
 use crate::common::small;
 use crate::setup::Setup;

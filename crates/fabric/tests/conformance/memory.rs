@@ -1,8 +1,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use embar_fabric::Seen;
 use embar_fabric::slot::{observe, publish, read_row, rewrite};
-use embar_fabric::{Memory, Seen};
+use embar_memory::Memory;
 
 use crate::common::NONCE;
 use crate::setup::Setup;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use embar_fabric::layout::TableId;
 use embar_fabric::news::News;
-use embar_fabric::{Memory, NewsLine, NewsReader, Region};
+use embar_fabric::{NewsLine, NewsReader, Region};
+use embar_memory::Memory;
 
 use crate::common::{Cluster, small};
 use crate::setup::Setup;

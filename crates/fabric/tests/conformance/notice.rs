@@ -1,4 +1,5 @@
-use embar_fabric::{Memory, Notice, NoticeReader, NoticeWriter};
+use embar_fabric::{Notice, NoticeReader, NoticeWriter};
+use embar_memory::Memory;
 
 use crate::common::small;
 use crate::setup::Setup;

@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use embar_fabric::{Claim, Coherence, Device, Geometry, Mapped, Memory, Region, Simulated};
+use embar_fabric::{Claim, Geometry, Region};
+use embar_memory::{Coherence, Device, Mapped, Memory, Simulated};
 
 use crate::common::Cluster;
 

@@ -1,7 +1,6 @@
 use embar_fabric::cell::CELL_PAYLOAD_BYTES_MAX;
-use embar_fabric::{
-    BrokerRow, BrokerState, CellTooLarge, ControlRow, Device, Layout, Region, RegionError,
-};
+use embar_fabric::{BrokerRow, BrokerState, CellTooLarge, ControlRow, Layout, Region, RegionError};
+use embar_memory::Device;
 
 use crate::common::small;
 use crate::setup::Setup;

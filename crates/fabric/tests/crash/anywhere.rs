@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Device, Faults, Geometry, Outage, Power, Region, Simulated};
+use embar_fabric::{Geometry, Region};
+use embar_memory::{Device, Faults, Outage, Power, Simulated};
 
 use crate::common::{Cluster, small};
 

@@ -4,7 +4,8 @@ use embar_fabric::geometry::INDEX_PAGE_BYTES;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::TableId;
 use embar_fabric::slot::SLOT_BYTES;
-use embar_fabric::{ChainStart, Claim, GoiRecord, GoiWriter, Layout, PageRef, Region, Simulated};
+use embar_fabric::{ChainStart, Claim, GoiRecord, GoiWriter, Layout, PageRef, Region};
+use embar_memory::Simulated;
 
 use crate::anywhere::{die_anywhere, geometry};
 use crate::follow::Follower;

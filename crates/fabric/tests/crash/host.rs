@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use embar_fabric::{Device, Faults, Memory, ShowsCopies, Simulated};
+use embar_memory::{Device, Faults, Memory, ShowsCopies, Simulated};
 
 use crate::common::Cluster;
 

@@ -3,7 +3,8 @@
 
 use embar_fabric::layout::TableId;
 use embar_fabric::slot::SLOT_BYTES;
-use embar_fabric::{GoiRoot, LaneGrant, Layout, Region, SequencerRow, SessionRow, Simulated};
+use embar_fabric::{GoiRoot, LaneGrant, Layout, Region, SequencerRow, SessionRow};
+use embar_memory::Simulated;
 
 use crate::anywhere::{die_anywhere, geometry};
 

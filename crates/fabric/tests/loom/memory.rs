@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use embar_fabric::layout::TableId;
-use embar_fabric::{Geometry, Layout, Memory, Region, ShowsCopies};
+use embar_fabric::{Geometry, Layout, Region};
+use embar_memory::{Memory, ShowsCopies};
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread::JoinHandle;
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use embar_fabric::layout::TableId;
-use embar_fabric::{IndexRecord, Memory, Region};
+use embar_fabric::{IndexRecord, Region};
+use embar_memory::Memory;
 
 use crate::memory::{
     Modelled, entry, explore_region, explore_region_within, row, spawn_roomy, words,

@@ -1,7 +1,7 @@
 //! Batches, and those that wait for a predecessor.
 
-use embar_fabric::canary::{Canary, injected};
 use embar_fabric::{NoticeKind, PbrRecord};
+use embar_memory::canary::{Canary, injected};
 
 use super::Core;
 use crate::action::{Action, Arrival, Outcome};

@@ -1,7 +1,7 @@
 //! Sessions open and close.
 
-use embar_fabric::canary::{Canary, injected};
 use embar_fabric::{NoticeKind, PbrRecord};
+use embar_memory::canary::{Canary, injected};
 
 use super::Core;
 use super::batch::{owns, was_granted};

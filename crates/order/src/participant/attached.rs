@@ -1,7 +1,8 @@
 //! The sessions that this broker holds: the sequencer gives none of them up.
 
 use embar_fabric::geometry::SESSIONS_PER_ROW;
-use embar_fabric::{Attached, Claim, Memory, Region, RowWriter};
+use embar_fabric::{Attached, Claim, Region, RowWriter};
+use embar_memory::Memory;
 
 /// Counts who holds each session, and says in the broker's rows which of them anybody does.
 #[derive(Debug)]

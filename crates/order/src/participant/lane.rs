@@ -1,13 +1,13 @@
 //! One lane: what was submitted and not settled, in order.
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 
 use embar_fabric::{
-    GoiRecord, LaneWriter, Memory, Notice, NoticeKind, NoticeReader, PbrKind, PbrRecord, Region,
-    Seen,
+    GoiRecord, LaneWriter, Notice, NoticeKind, NoticeReader, PbrKind, PbrRecord, Region, Seen,
 };
+use embar_memory::Memory;
 
 use super::{Event, LaneFull};
 use crate::action::Outcome;

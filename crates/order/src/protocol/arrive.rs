@@ -1,5 +1,6 @@
+use embar_memory::canary::{Canary, injected};
+
 use super::{Admission, Progress, Protocol};
-use embar_fabric::canary::{Canary, injected};
 
 /// Order 2: batches are placed as they arrive, each once; those of one session in any order.
 ///

@@ -1,5 +1,6 @@
+use embar_memory::canary::{Canary, injected};
+
 use super::{Admission, Progress, Protocol};
-use embar_fabric::canary::{Canary, injected};
 
 /// Order 5: each batch of a session comes behind its predecessor, and those that come too early wait.
 ///

@@ -1,6 +1,7 @@
 //! Which sessions brokers hold: those keep their places.
 
-use embar_fabric::{Memory, PbrKind, Region};
+use embar_fabric::{PbrKind, Region};
+use embar_memory::Memory;
 
 use super::Sequencer;
 

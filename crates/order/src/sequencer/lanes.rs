@@ -1,12 +1,13 @@
 //! The lanes as the sequencer sees them: who writes them, and how far they were taken.
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::fmt;
 
 use embar_fabric::{
-    Claim, LaneGrant, LaneReader, LaneStart, Memory, Notice, NoticeWriter, PbrKind, PbrRecord,
-    Region, RowWriter, Seen,
+    Claim, LaneGrant, LaneReader, LaneStart, Notice, NoticeWriter, PbrKind, PbrRecord, Region,
+    RowWriter, Seen,
 };
+use embar_memory::Memory;
 
 use super::RECORDS_PER_LANE;
 use crate::action::{Arrival, Source};

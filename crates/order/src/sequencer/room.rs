@@ -1,11 +1,12 @@
 //! Pages of the GOI that are given back: because nobody may read them any more, or because the room
 //! is needed.
 
-use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::news::News;
-use embar_fabric::{GoiRecord, Memory, NewsReader, Region};
+use embar_fabric::{GoiRecord, NewsReader, Region};
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use super::{RECORDS_PER_STEP, Sequencer};
 

@@ -20,16 +20,17 @@
 
 mod cut;
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
-    ChainStart, Claim, GoiRoot, Memory, PageRef, Region, RowWriter, Seen, SequencerRow,
-    SequencerState, SessionOwner, SessionRow,
+    ChainStart, Claim, GoiRoot, PageRef, Region, RowWriter, Seen, SequencerRow, SequencerState,
+    SessionOwner, SessionRow,
 };
+use embar_memory::Memory;
 
 use super::Sequencer;
 use super::attached::Attachments;

@@ -2,7 +2,8 @@
 
 mod devices;
 
-use embar_fabric::{Geometry, Region, Simulated};
+use embar_fabric::{Geometry, Region};
+use embar_memory::Simulated;
 
 pub use devices::small;
 

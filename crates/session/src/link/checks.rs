@@ -1,6 +1,6 @@
 //! What a frame's header must keep to, before anything else of the frame is asked for.
 
-use embar_fabric::canary::{Canary, injected};
+use embar_memory::canary::{Canary, injected};
 use embar_transport::Memory;
 use embar_wire::checked::verify_checksum;
 use embar_wire::error::FrameError;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use embar_fabric::Reservation;
+use embar_memory::Reservation;
 use embar_transport::{Mapped, Store};
 
 use super::{Session, StatusAnswer};
@@ -42,10 +42,10 @@ impl BodyTarget {
         Self::Into(BodyStore(Store::Heap(bytes)), range)
     }
 
-    /// Into `range` of a place reserved in the log.
+    /// Into `range` of a reserved range of payload memory.
     #[must_use]
-    pub fn log(reservation: Reservation<Mapped>, range: Range<usize>) -> Self {
-        Self::Into(BodyStore(Store::Log(reservation)), range)
+    pub fn reserved(reservation: Reservation<Mapped>, range: Range<usize>) -> Self {
+        Self::Into(BodyStore(Store::Reserved(reservation)), range)
     }
 }
 
@@ -64,9 +64,9 @@ impl BodyStore {
 
     /// The reservation back, if it is one.
     #[must_use]
-    pub fn into_log(self) -> Option<Reservation<Mapped>> {
+    pub fn into_reserved(self) -> Option<Reservation<Mapped>> {
         match self.0 {
-            Store::Log(reservation) => Some(reservation),
+            Store::Reserved(reservation) => Some(reservation),
             _ => None,
         }
     }

@@ -1,13 +1,12 @@
-//! Bodies whose bytes lie in the logs of two brokers.
+//! Bodies whose bytes lie in payload memory of two owners.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
-use embar_fabric::{Coherence, Extent, Foreign, Geometry, Mapped, Region, Span};
+use embar_memory::{Coherence, Extent, Foreign, LINE_BYTES, Mapped, Memory, PayloadFile, Span};
 use embar_session::Plain;
 
-const BLOG_BYTES: u64 = 1 << 20;
-const OWN: u16 = 1;
-const OTHER: u16 = 2;
+const FILE_BYTES: u64 = 1 << 20;
 
 /// Bytes of a head in a piece's header: frame header and length go before it.
 pub const HEAD_BYTES: usize = 52;
@@ -23,59 +22,42 @@ pub fn piece(len: usize) -> [u8; 64] {
     header
 }
 
-/// The logs of this broker and of another.
+/// Payload of this process and of another.
 pub struct Logs {
-    region: Region<Mapped>,
-    _dir: tempfile::TempDir,
     own: RefCell<Extent<Mapped>>,
-    other: RefCell<Extent<Mapped>>,
+    other: Arc<Mapped>,
+    /// Where the other's next payload goes.
+    other_end: Cell<u64>,
 }
 
 impl Logs {
     pub fn new() -> Self {
-        let geometry = Geometry {
-            brokers: 3,
-            topics: 1,
-            lanes: 1,
-            lane_slots: 2,
-            index_pages: 1,
-            blog_bytes: BLOG_BYTES,
-            ..Geometry::default()
-        };
-        let dir = tempfile::tempdir().expect("a directory");
-        let region = Region::create(dir.path(), &geometry, Coherence::Coherent).expect("room");
-        let there = Region::open(dir.path(), Coherence::Coherent).expect("it was made");
-        let extent = |region: &Region<Mapped>, row| {
-            let blog = region.blog(&region.claim(row).expect("free"));
-            RefCell::new(blog.allocate(BLOG_BYTES as u32).expect("all free"))
-        };
+        let own = PayloadFile::anonymous(FILE_BYTES, Coherence::Coherent).expect("memory");
+        let other = Mapped::anonymous(FILE_BYTES, Coherence::Coherent).expect("memory");
         Self {
-            own: extent(&region, OWN),
-            other: extent(&there, OTHER),
-            region,
-            _dir: dir,
+            own: RefCell::new(own.allocate(FILE_BYTES as u32).expect("all free")),
+            other: Arc::new(other),
+            other_end: Cell::new(0),
         }
     }
 
     pub fn own(&self, bytes: &[u8]) -> Span<Mapped> {
-        write(&self.own, bytes)
+        let reservation = self.own.borrow_mut().reserve(bytes.len() as u32);
+        let mut reservation = reservation.expect("room");
+        reservation.write(0, bytes);
+        reservation.commit()
     }
 
     pub fn foreign(&self, bytes: &[u8]) -> Foreign<Mapped> {
-        let span = write(&self.other, bytes);
-        let foreign = self.region.foreign(OTHER, span.at(), span.len() as u32);
-        foreign.expect("it is there")
+        let at = self.other_end.get();
+        self.other.write(at, bytes);
+        let end = at + bytes.len() as u64;
+        self.other_end.set(end.next_multiple_of(LINE_BYTES));
+        Foreign::over(&self.other, at, bytes.len()).expect("it is there")
     }
 
-    /// Spans of the own log that something still holds.
+    /// Spans of the own payload that something still holds.
     pub fn pins(&self) -> usize {
         self.own.borrow().pins()
     }
-}
-
-fn write(extent: &RefCell<Extent<Mapped>>, bytes: &[u8]) -> Span<Mapped> {
-    let reservation = extent.borrow_mut().reserve(bytes.len() as u32);
-    let mut reservation = reservation.expect("room");
-    reservation.write(0, bytes);
-    reservation.commit()
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use embar_fabric::{Coherence, Extent, Geometry, Mapped, Region, Span};
+use embar_memory::{Coherence, Extent, Mapped, PayloadFile, Span};
 use embar_session::{
     BodyStore, BodyTarget, Client, CloseReason, Closed, Flow, Handler, Message, Server, Session,
 };
@@ -98,35 +98,19 @@ fn a_handler_that_fills_its_ring_writes_into_no_body() {
     drop((session, server));
 }
 
-/// A small region with one extent of payload.
+/// One extent of payload memory.
 struct Log {
     extent: Arc<Mutex<Extent<Mapped>>>,
-    _region: Region<Mapped>,
-    _folder: tempfile::TempDir,
 }
 
 impl Log {
     const BYTES: u32 = 1 << 20;
 
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let geometry = Geometry {
-            brokers: 2,
-            topics: 1,
-            lanes: 1,
-            lane_slots: 2,
-            index_pages: 1,
-            blog_bytes: u64::from(Self::BYTES),
-            ..Geometry::default()
-        };
-        let path = folder.path().join("region");
-        let region = Region::create(&path, &geometry, Coherence::Coherent).unwrap();
-        let claim = region.claim(1).unwrap();
-        let extent = region.blog(&claim).allocate(Self::BYTES).unwrap();
+        let file = PayloadFile::anonymous(Self::BYTES.into(), Coherence::Coherent).unwrap();
+        let extent = file.allocate(Self::BYTES).unwrap();
         Self {
             extent: Arc::new(Mutex::new(extent)),
-            _region: region,
-            _folder: folder,
         }
     }
 }
@@ -157,11 +141,11 @@ impl Handler for Keeper {
         if self.aborts {
             session.abort();
         }
-        BodyTarget::log(reservation, MARK.len()..whole)
+        BodyTarget::reserved(reservation, MARK.len()..whole)
     }
 
     fn body_done(&mut self, _: &Session, id: u16, store: BodyStore, range: Range<usize>) {
-        let reservation = store.into_log().expect("what was given");
+        let reservation = store.into_reserved().expect("what was given");
         assert_eq!(range, MARK.len()..reservation.len());
         self.kept.send((id, reservation.commit())).unwrap();
     }

@@ -1,6 +1,6 @@
 //! I9: everything has a bound, and comes back.
 
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::limits::MAX_CONTROL_BYTES;
 

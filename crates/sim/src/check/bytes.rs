@@ -1,6 +1,6 @@
 //! A batch's bytes on the device.
 
-use embar_fabric::{Device, Memory, Simulated};
+use embar_memory::{Device, Memory, Simulated};
 use embar_wire::batch::{Batch, BatchHeader};
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 

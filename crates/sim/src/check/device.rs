@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use embar_broker::topics::Topic;
-use embar_fabric::{IndexRecord, Region, Simulated, Window};
+use embar_fabric::{IndexRecord, Region, Window};
+use embar_memory::Simulated;
 
 use super::bytes::Blogs;
 use crate::books::{Books, Name, Visible};

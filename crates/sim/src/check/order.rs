@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use embar_broker::topics::Topic;
-use embar_fabric::{GoiRecord, Region, Simulated};
+use embar_fabric::{GoiRecord, Region};
+use embar_memory::Simulated;
 use embar_order::follower::Found;
 use embar_order::{Follower, Leadership, Term};
 

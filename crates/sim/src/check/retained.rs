@@ -2,7 +2,7 @@
 
 use embar_broker::log::Use;
 use embar_broker::topics::Topic;
-use embar_fabric::geometry::UNIT_BYTES;
+use embar_memory::payload::UNIT_BYTES;
 
 use crate::books::Books;
 use crate::host::Broker;

@@ -5,7 +5,7 @@ mod tests;
 
 use std::io;
 
-use embar_fabric::Simulated;
+use embar_memory::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
 use super::connection::{Connection, FarState};

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::mem;
 
-use embar_fabric::canary::without_canary;
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{GoiRecord, NoticeKind, Outage, Region, Simulated};
+use embar_fabric::{GoiRecord, NoticeKind, Region};
+use embar_memory::canary::without_canary;
+use embar_memory::{Outage, Simulated};
 use embar_order::{Follower, Leadership, Term};
 
 use super::books::{Books, Logical};

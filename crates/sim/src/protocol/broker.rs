@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{
-    Blog, Claim, Extent, GoiRecord, NoticeKind, Outage, PbrKind, PbrRecord, Power, Region, Secret,
-    SharedNews, Simulated, WindowWriter,
+    Claim, GoiRecord, NoticeKind, PbrKind, PbrRecord, Region, Secret, SharedNews, WindowWriter,
 };
+use embar_memory::{Extent, Outage, PayloadFile, Power, Simulated};
 use embar_order::{Event, Operation, Participant, Term};
 
 use super::ask;
@@ -48,7 +48,7 @@ pub struct Broker {
     incarnation: u32,
     power: Power,
     region: Region<Simulated>,
-    blog: Blog<Simulated>,
+    blog: PayloadFile<Simulated>,
     participant: Participant<Simulated, Tag>,
     windows: BTreeMap<u32, WindowWriter<Simulated>>,
     /// By which others hear of the windows that it raises.
@@ -350,7 +350,7 @@ impl Broker {
             return;
         }
         let order = record.extent_order();
-        let (start, _) = Blog::<Simulated>::locate(record.blog_at, record.len, order)
+        let (start, _) = PayloadFile::<Simulated>::locate(record.blog_at, record.len, order)
             .expect("a sequencer copies what a broker wrote");
         let block = self.blocks.entry(start).or_insert_with(|| Block {
             extent: self

@@ -3,7 +3,8 @@
 use std::panic::panic_any;
 use std::sync::Arc;
 
-use embar_fabric::{Claim, PbrRecord, Region, Simulated};
+use embar_fabric::{Claim, PbrRecord, Region};
+use embar_memory::Simulated;
 use embar_order::sequencer::Intact;
 use embar_order::{Candidate, Sequencer, TakeoverError};
 

@@ -1,7 +1,7 @@
 //! What time and chance do to the world, and what publishers do in it.
 
-use embar_fabric::Outage;
 use embar_fabric::geometry::TOPICS_MAX;
+use embar_memory::Outage;
 
 use super::plan::STEP_NS;
 use super::publisher::Publisher;

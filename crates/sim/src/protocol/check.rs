@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use embar_fabric::Region;
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{Region, Simulated};
+use embar_memory::Simulated;
 use embar_order::follower::Found;
 use embar_order::leadership::Term;
 use embar_order::{Follower, Leadership};

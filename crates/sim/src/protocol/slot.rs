@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use embar_fabric::{Device, Faults, Outage, Power, Region, Simulated};
+use embar_fabric::Region;
+use embar_memory::{Device, Faults, Outage, Power, Simulated};
 
 use super::broker::Broker;
 use super::candidate::Seat;

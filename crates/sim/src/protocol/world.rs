@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use embar_fabric::canary::{inject, without_canary};
-use embar_fabric::{Device, Outage, Region, Simulated, interrupt_after};
+use embar_fabric::Region;
+use embar_memory::canary::{inject, without_canary};
+use embar_memory::{Device, Outage, Simulated, interrupt_after};
 
 use super::books::{Books, Order};
 use super::broker::Broker;

@@ -13,14 +13,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use embar_fabric::canary::without_canary;
 use embar_fabric::geometry::INDEX_PAGE_BYTES;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::layout::{Table, TableId};
-use embar_fabric::memory::LINE_BYTES;
 use embar_fabric::records::{PageHeader, Record};
 use embar_fabric::slot::{self, Body};
-use embar_fabric::{GoiPage, Layout, Memory, Seen};
+use embar_fabric::{GoiPage, Layout, Seen};
+use embar_memory::canary::without_canary;
+use embar_memory::{LINE_BYTES, Memory};
 use embar_order::Leadership;
 
 use super::World;

@@ -6,7 +6,7 @@ use embar_broker::heartbeat::Beat;
 use embar_broker::shard::Action;
 use embar_broker::topics::Topic;
 use embar_fabric::records::BrokerState;
-use embar_fabric::{Outage, Simulated};
+use embar_memory::{Outage, Simulated};
 
 use super::{World, with};
 use crate::host::Broker;

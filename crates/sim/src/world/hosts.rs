@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use embar_broker::places::HEAD;
-use embar_fabric::{Outage, Power};
+use embar_memory::{Outage, Power};
 
 use super::looks::claims;
 use super::{World, set_alive, shortage, with};

@@ -1,9 +1,10 @@
 //! What is looked at, and when.
 
+use embar_memory::canary::without_canary;
+
 use super::World;
 use super::clients::GREEDY;
 use embar_broker::topics::Topic;
-use embar_fabric::canary::without_canary;
 
 use crate::check::bounds;
 use crate::check::device::Moment;

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 
 use embar_broker::node::counts_as_alive;
-use embar_fabric::Outage;
+use embar_memory::Outage;
 
 use super::{ALIVE, World};
 use crate::host::Host;

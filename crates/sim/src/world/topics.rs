@@ -2,7 +2,7 @@
 
 use embar_broker::clock::Timestamp;
 use embar_broker::topics::{Topic, TopicTable};
-use embar_fabric::interrupt_after;
+use embar_memory::interrupt_after;
 use embar_wire::control::CreateTopic;
 
 use super::turns::has_died;

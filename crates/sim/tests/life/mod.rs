@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use embar_broker::log::{Claimed, Log, Watermarks};
 use embar_broker::topics::{Topic, TopicTable};
-use embar_fabric::{Claim, Geometry, Outage, Power, Simulated};
+use embar_fabric::{Claim, Geometry};
+use embar_memory::{Outage, Power, Simulated};
 use embar_sim::books::{Books, name_bytes};
 use embar_sim::host::{Devices, Memories};
 use embar_sim::plan::Plan;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use embar_fabric::{Foreign, Mapped, Memory, Span};
+use embar_memory::{Foreign, Mapped, Memory, Span};
 
 /// Most pieces of one body: with a header and a payload each, they still go by one system call.
 pub const PIECES_MAX: usize = 64;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use embar_fabric::Mapped;
+use embar_memory::Mapped;
 
 use crate::reactor::ACCEPT_RETRY;
 use crate::socket;

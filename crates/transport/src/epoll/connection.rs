@@ -13,7 +13,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use embar_fabric::Mapped;
+use embar_memory::Mapped;
 use embar_meter::clock::ticks;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;

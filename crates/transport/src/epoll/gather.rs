@@ -9,7 +9,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-use embar_fabric::Mapped;
+use embar_memory::Mapped;
 use rustix::io::Errno;
 
 use super::connection::SEND_FLAGS;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use embar_fabric::Mapped;
+use embar_memory::Mapped;
 
 use super::{Entry, Epoll};
 use crate::{Completion, Token};

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use embar_fabric::Mapped;
+use embar_memory::Mapped;
 
 use super::{Entry, Epoll};
 use crate::{Completion, Token};

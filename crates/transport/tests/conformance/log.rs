@@ -1,47 +1,31 @@
-//! A small region with an extent of payload of each of two brokers, for tests that receive into the
-//! log or send from it.
+//! An extent of payload, and payload of somebody else's, for tests that receive into the one or send
+//! from either.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
-use embar_fabric::{Coherence, Extent, Foreign, Geometry, Mapped, Region, Reservation};
+use embar_memory::{
+    Coherence, Extent, Foreign, LINE_BYTES, Mapped, Memory, PayloadFile, Reservation,
+};
 
 const EXTENT_BYTES: u32 = 1 << 20;
 
-/// The row of the broker whose payload is foreign.
-const OTHER: u16 = 2;
-
 pub struct Log {
     extent: RefCell<Extent<Mapped>>,
-    other: RefCell<Extent<Mapped>>,
-    region: Region<Mapped>,
-    _directory: tempfile::TempDir,
+    other: Arc<Mapped>,
+    /// Where the other's next payload goes.
+    other_end: Cell<u64>,
 }
 
 impl Log {
     pub fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let geometry = Geometry {
-            brokers: 3,
-            topics: 1,
-            lanes: 1,
-            lane_slots: 2,
-            index_pages: 1,
-            blog_bytes: u64::from(EXTENT_BYTES),
-            ..Geometry::default()
-        };
-        let path = directory.path().join("region");
-        let region = Region::create(&path, &geometry, Coherence::Coherent).unwrap();
-        let there = Region::open(&path, Coherence::Coherent).unwrap();
-        let extent = |region: &Region<Mapped>, row| {
-            let claim = region.claim(row).unwrap();
-            let extent = region.blog(&claim).allocate(EXTENT_BYTES).unwrap();
-            RefCell::new(extent)
-        };
+        let bytes = u64::from(EXTENT_BYTES);
+        let own = PayloadFile::anonymous(bytes, Coherence::Coherent).unwrap();
+        let other = Mapped::anonymous(bytes, Coherence::Coherent).unwrap();
         Self {
-            extent: extent(&region, 1),
-            other: extent(&there, OTHER),
-            region,
-            _directory: directory,
+            extent: RefCell::new(own.allocate(EXTENT_BYTES).unwrap()),
+            other: Arc::new(other),
+            other_end: Cell::new(0),
         }
     }
 
@@ -49,15 +33,13 @@ impl Log {
         self.extent.borrow_mut().reserve(len as u32).unwrap()
     }
 
-    /// What the other broker has in its log.
+    /// What the other has stored.
     pub fn foreign(&self, bytes: &[u8]) -> Foreign<Mapped> {
-        let mut extent = self.other.borrow_mut();
-        let mut reservation = extent.reserve(bytes.len() as u32).unwrap();
-        reservation.write(0, bytes);
-        let span = reservation.commit();
-        self.region
-            .foreign(OTHER, span.at(), span.len() as u32)
-            .unwrap()
+        let at = self.other_end.get();
+        self.other.write(at, bytes);
+        self.other_end
+            .set((at + bytes.len() as u64).next_multiple_of(LINE_BYTES));
+        Foreign::over(&self.other, at, bytes.len()).unwrap()
     }
 
     pub fn pins(&self) -> usize {

@@ -157,12 +157,12 @@ pub fn a_receive_into_the_log_lands_in_place<K: Kind>() {
     let writer = thread::spawn(move || peer.write_all(&pattern(LEN - 64)).map(|()| peer));
 
     // The first bytes are somebody else's: only the range given is filled.
-    let buf = driver.fill(token, RecvBuf::log(reservation, 64..LEN));
+    let buf = driver.fill(token, RecvBuf::reserved(reservation, 64..LEN));
     writer.join().unwrap().unwrap();
     buf.with_filled(64..LEN, |bytes| {
         assert!(bytes == pattern(LEN - 64), "bytes differ")
     });
-    let Store::Log(reservation) = buf.into_store() else {
+    let Store::Reserved(reservation) = buf.into_store() else {
         panic!("the store changed its kind");
     };
     let span = reservation.commit();

@@ -92,8 +92,8 @@ pub fn spans_of_the_log_are_sent_in_place<K: Kind>() {
     let (token, mut peer) = driver.pair();
     let reader = thread::spawn(move || read_exactly(&mut peer, 3 + LEN + LEN));
     let head = b"hi!".to_vec();
-    driver.send_all(token, SendBuf::new(head, Body::Log(span.clone())));
-    let buf = driver.send_all(token, SendBuf::log(span));
+    driver.send_all(token, SendBuf::new(head, Body::Span(span.clone())));
+    let buf = driver.send_all(token, SendBuf::span(span));
     let expected = [&b"hi!"[..], &pattern(LEN), &pattern(LEN)].concat();
     assert!(reader.join().unwrap() == expected, "bytes differ");
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use embar_fabric::geometry::UNIT_BYTES;
-use embar_fabric::{Geometry, Simulated};
+use embar_fabric::Geometry;
+use embar_memory::Simulated;
+use embar_memory::payload::UNIT_BYTES;
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 

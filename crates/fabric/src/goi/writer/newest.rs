@@ -3,9 +3,10 @@
 
 use std::ops::Bound;
 
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
+
 use super::GoiWriter;
-use crate::canary::{Canary, injected};
-use crate::memory::Memory;
 use crate::slot::Seen;
 
 impl<M: Memory> GoiWriter<M> {

@@ -7,11 +7,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use embar_memory::{Coherence, Mapped};
+
 use super::{CONTROL, Home, blog_name, map, owner_name, space};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::layout::Layout;
-use crate::memory::{Coherence, Mapped};
 use crate::owner;
 use crate::region::Region;
 

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
-use embar_fabric::{
-    Device, Geometry, LaneWriter, Layout, PbrKind, SessionOwner, SessionRow, Simulated,
-};
+use embar_fabric::{Geometry, LaneWriter, Layout, PbrKind, SessionOwner, SessionRow};
+use embar_memory::{Device, Simulated};
 
 use super::*;
 use crate::limits::Limits;

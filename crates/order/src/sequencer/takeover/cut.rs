@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use embar_fabric::canary::{Canary, injected};
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
-use embar_fabric::{ChainStart, GoiPage, GoiReader, GoiRoot, Memory, PageRef, Region, Seen};
+use embar_fabric::{ChainStart, GoiPage, GoiReader, GoiRoot, PageRef, Region, Seen};
+use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use super::Pulse;
 use crate::core::Core;

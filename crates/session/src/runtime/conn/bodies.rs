@@ -35,7 +35,7 @@ pub(super) fn ask_for_body(
                 );
                 let mut buf = match store.0 {
                     Store::Heap(bytes) => RecvBuf::heap(bytes, range.clone()),
-                    Store::Log(reservation) => RecvBuf::log(reservation, range.clone()),
+                    Store::Reserved(reservation) => RecvBuf::reserved(reservation, range.clone()),
                     Store::Ring(_) => unreachable!("no handler has a ring's space"),
                 };
                 buf.fill(head.early());

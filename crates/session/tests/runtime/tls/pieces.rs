@@ -1,15 +1,15 @@
 //! Two ends without a socket: what is encrypted of bytes that lie in several places.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::sync::Arc;
 
-use embar_fabric::{Coherence, Extent, Geometry, Mapped, Region, Span};
+use embar_memory::{Coherence, Extent, Foreign, Mapped, Memory, PayloadFile, Span};
 use embar_transport::tls::{Acceptor, Channel, Turn};
 use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf};
 
 use super::Authority;
 
-const BLOG_BYTES: u64 = 1 << 20;
+const FILE_BYTES: u64 = 1 << 20;
 const ROOM: usize = 10_000;
 
 struct End {
@@ -96,21 +96,6 @@ fn run(a: &mut End, b: &mut End) {
     }
 }
 
-/// One region as two brokers map it.
-fn regions(dir: &Path) -> [Region<Mapped>; 2] {
-    let geometry = Geometry {
-        brokers: 3,
-        topics: 1,
-        lanes: 1,
-        lane_slots: 2,
-        index_pages: 1,
-        blog_bytes: BLOG_BYTES,
-        ..Geometry::default()
-    };
-    let here = Region::create(dir, &geometry, Coherence::Coherent).unwrap();
-    [here, Region::open(dir, Coherence::Coherent).unwrap()]
-}
-
 fn commit(extent: &mut Extent<Mapped>, bytes: &[u8]) -> Span<Mapped> {
     let mut reservation = extent.reserve(bytes.len() as u32).unwrap();
     reservation.write(0, bytes);
@@ -126,22 +111,20 @@ fn pieces_are_encrypted_from_where_they_lie_and_come_back_in_steps() {
     run(&mut a, &mut b);
     assert!(!a.channel.is_handshaking() && !b.channel.is_handshaking());
 
-    let dir = tempfile::tempdir().unwrap();
-    let regions = regions(dir.path());
-    let mut extents = [(&regions[0], 1), (&regions[1], 2)].map(|(region, row)| {
-        let blog = region.blog(&region.claim(row).unwrap());
-        blog.allocate(BLOG_BYTES as u32).unwrap()
-    });
+    let own = PayloadFile::anonymous(FILE_BYTES, Coherence::Coherent).unwrap();
+    let mut extent = own.allocate(FILE_BYTES as u32).unwrap();
+    let other = Arc::new(Mapped::anonymous(FILE_BYTES, Coherence::Coherent).unwrap());
     for with_foreign in [false, true] {
         let mut pieces: Box<Pieces> = Box::default();
         let mut expected = b"hi!".to_vec();
         for (number, len) in [5, 100_000, 16_384, 1, 70_000].into_iter().enumerate() {
             let content: Vec<u8> = (0..len).map(|at| (number + at * 31) as u8).collect();
-            let foreign = with_foreign && number % 2 == 1;
-            let span = commit(&mut extents[usize::from(foreign)], &content);
-            let payload = match foreign {
-                true => Payload::Foreign(regions[0].foreign(2, span.at(), len as u32).unwrap()),
-                false => Payload::Own(span),
+            let payload = if with_foreign && number % 2 == 1 {
+                let at = number as u64 * (FILE_BYTES / 8);
+                other.write(at, &content);
+                Payload::Foreign(Foreign::over(&other, at, content.len()).unwrap())
+            } else {
+                Payload::Own(commit(&mut extent, &content))
             };
             let header = [number as u8; 64];
             pieces.push(header, payload);

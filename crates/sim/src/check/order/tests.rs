@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use embar_fabric::layout::TableId;
-use embar_fabric::memory::LINE_BYTES;
-use embar_fabric::{Device, Geometry, Layout, Power, SequencerRow};
+use embar_fabric::{Geometry, Layout, SequencerRow};
+use embar_memory::{Device, LINE_BYTES, Power};
 
 use super::*;
 use crate::host::control_file;

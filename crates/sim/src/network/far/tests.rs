@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use embar_client::sim_api::Lane;
-use embar_fabric::{Device, Geometry, Region, Reservation, Simulated};
+use embar_fabric::{Geometry, Region};
+use embar_memory::{Device, Reservation, Simulated};
 use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Token};
 
 use super::super::{FarEvent, Id, NearEvent, Network, Weather, Whence};

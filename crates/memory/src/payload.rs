@@ -1,44 +1,43 @@
-//! A broker's payload memory: blocks from a buddy allocator, handed out as handles that keep
-//! their bytes from being used again.
+//! Payload memory: blocks from a buddy allocator, handed out as handles that keep their bytes from
+//! being used again.
 //!
-//! [`Blog`] gives [`Extent`]s; an extent gives [`Reservation`]s, each the exclusive right to write
-//! a range; a reservation that is committed becomes a [`Span`], which is never written again. A
-//! block returns to the allocator when its extent and everything on it are dropped, so bytes that
+//! [`PayloadFile`] gives [`Extent`]s; an extent gives [`Reservation`]s, each the exclusive right to
+//! write a range; a committed reservation becomes a [`Span`], which nobody writes again. A block
+//! returns to the allocator when the owner has dropped its extent and everything on it, so bytes that
 //! somebody holds neither move nor change.
 //!
-//! What is free and what is not lives in the owner's private memory only; a successor rebuilds it
-//! from the records that it finds, with [`Blog::allocate_at`].
+//! Which blocks are free is known in the owner's private memory only. A successor rebuilds that from
+//! the records that it finds, with [`PayloadFile::allocate_at`].
 //!
 //! # Who reaches the bytes of a mapping
 //!
 //! A slice promises that its bytes stand still, or are nobody else's. Every safe way to bytes of a
-//! mapping is here, with what keeps that promise. Where one changes, this list is read again.
+//! mapping is here, with what keeps that promise. Whoever changes one reads this list again.
 //!
-//! *Words.* The tables of the control file are read and written as atomic words ([`Memory::load`] and
-//! the like) by however many mappings there are; no function shows a slice of them, so `Region` may be
-//! opened and cloned at will, and claims may be made up. What is wrong with a record costs data, never
-//! soundness. The control file is no payload file: [`Region::open`](crate::Region::open) refuses two
-//! names of one file.
+//! *Words.* [`Memory::load`] and the like read and write atomic words, by however many mappings of a
+//! file there are. No safe function of this trait shows a slice of them. So a race on words costs data,
+//! never soundness.
 //!
-//! *The memory itself.* A [`Mapped`](crate::Mapped) of a region's file is made by the region and never
-//! handed out. One that a caller has ([`Mapped::anonymous`](crate::Mapped::anonymous)) is in no region:
-//! what takes memory from its caller takes only what [shows copies](crate::ShowsCopies).
+//! *The memory itself.* [`Mapped::map`] is unsafe: its caller vouches that nobody uses words of a file
+//! where a payload file shows slices. A mapping that anybody may make,
+//! [`Mapped::anonymous`], is of a file that nobody else can reach. What takes memory that its caller
+//! keeps should take only what [shows copies](ShowsCopies).
 //!
-//! *One blog.* [`Region::blog`](crate::Region::blog) makes slices possible. Within a process an
-//! `Exclusive` for the file (device and inode, so also for a second `open`, a second name, a second
-//! claim) is taken first, and held by all that comes of the blog. From other processes the row's lock
-//! keeps it, which the claim has and the blog then has, too; the claim must be one on the very file that
-//! is mapped, not on a copy of it. One who ignores locks, or truncates files, can be kept away by
-//! nobody: a region's directory is its user's alone.
+//! *One payload file.* [`PayloadFile::over`] makes slices possible, and is unsafe for that reason.
+//! Within a process it takes an [`Exclusive`] for the file (device and inode, so also for a second
+//! mapping or a second name), which everything that comes of the payload file holds. Other processes are
+//! kept away by a lock, which the payload file holds as long. Nobody can keep away a process that ignores
+//! locks, or truncates files: the directory of such a file is its user's alone.
 //!
 //! *One way of seeing.* [`Foreign`] bytes are copied word by word ([`Foreign::copy_to`]) or read by the
 //! kernel ([`Foreign::as_ptr`] is an address, and no more), as their owner may write them. Beside a slice
-//! of the same mapping even that would be a race, so a region value shows a row either as its own or as
-//! foreign, for good ([`Region::foreign`](crate::Region::foreign)). Another mapping is other memory,
-//! whichever process has it: so brokers in one process read each other's payload.
+//! of the same mapping even that would be a race. So the caller of [`PayloadFile::over`] vouches that it
+//! makes no [`Foreign`] of the same memory. Another mapping is other memory, whichever process has it:
+//! so two owners in one process may read each other's payload.
 //!
 //! *Blocks.* `Buddy` gives each block to one [`Extent`], which has its bytes until the last handle on
-//! the block is gone; [`Blog::allocate_at`] takes numbers from shared memory and gives only what is free.
+//! the block is gone; [`PayloadFile::allocate_at`] takes numbers from shared memory and gives only what is
+//! free.
 //!
 //! *Ranges.* [`Extent::reserve`] hands out each range above the cursor once;
 //! [`Extent::give_back`] lowers the cursor only by the last one, consumes it, and knows its own block
@@ -53,8 +52,8 @@
 //! within bytes of spans. [`Reservation::write_back`] lets other hosts see bytes before they are sealed:
 //! to those they are foreign.
 //!
-//! *Presence.* [`Region::prefault`](crate::Region::prefault) touches pages of a payload file, on old
-//! kernels by loads, which no writer of slices expects: it takes the `Exclusive` for as long as it runs.
+//! *Presence.* [`Mapped::populate`] touches pages, on old kernels by loads. Where there may be slices, its
+//! caller holds the [`Exclusive`] meanwhile.
 
 mod buddy;
 mod exclusive;
@@ -62,29 +61,62 @@ mod extent;
 mod foreign;
 mod span;
 
-pub use buddy::ORDER_MAX;
+pub use buddy::{BLOCK_BYTES_MAX, ORDER_MAX, UNIT_BYTES};
+pub use exclusive::Exclusive;
 pub use extent::Extent;
 pub use foreign::Foreign;
 pub use span::{Reservation, Span};
 
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::geometry::UNIT_BYTES;
-use crate::memory::Memory;
+use crate::mapped::{Coherence, Mapped};
+use crate::memory::{Memory, ShowsCopies};
 use buddy::Buddy;
-pub(crate) use exclusive::Exclusive;
 
-/// The payload memory of one row, for its owner.
-pub struct Blog<M: Memory> {
+/// The payload memory of one owner.
+pub struct PayloadFile<M: Memory> {
     store: Arc<Store<M>>,
 }
 
-impl<M: Memory> Blog<M> {
-    /// The lock keeps other processes away for as long as anything of the blog lives.
-    pub(crate) fn over(memory: Exclusive<M>, bytes: u64, lock: Option<Arc<File>>) -> Self {
+impl PayloadFile<Mapped> {
+    /// Payload memory of `bytes` that no file name leads to, for one who shares it with nobody.
+    ///
+    /// `bytes` is a positive multiple of 64 KiB.
+    ///
+    /// # Errors
+    /// When the kernel has no memory or descriptors.
+    pub fn anonymous(bytes: u64, coherence: Coherence) -> io::Result<Self> {
+        let memory = Arc::new(Mapped::anonymous(bytes, coherence)?);
+        // SAFETY: nothing else reaches this mapping: it is new, and goes nowhere but here.
+        Ok(unsafe { Self::over(Exclusive::take(&memory), bytes, None) })
+    }
+}
+
+impl<M: ShowsCopies> PayloadFile<M> {
+    /// Divides all of a memory that shows copies of its bytes: for simulations and tests.
+    ///
+    /// # Panics
+    /// While there is another payload file of this memory.
+    pub fn over_copies(memory: &Arc<M>) -> Self {
+        // SAFETY: whatever the caller does to the memory meanwhile, no slice is of its bytes.
+        unsafe { Self::over(Exclusive::take(memory), memory.len(), None) }
+    }
+}
+
+impl<M: Memory> PayloadFile<M> {
+    /// Divides the first `bytes` of a memory, all of them free. The lock keeps other processes away
+    /// for as long as anything of the payload file lives.
+    ///
+    /// # Safety
+    ///
+    /// While anything of the payload file lives, these bytes are loaded and stored by this memory
+    /// value only through it, and written by no other mapping and no other process. (Memory that
+    /// [shows copies](ShowsCopies) asks nothing.)
+    pub unsafe fn over(memory: Exclusive<M>, bytes: u64, lock: Option<Arc<File>>) -> Self {
         let store = Store {
             memory,
             buddy: Mutex::new(Buddy::new(bytes)),
@@ -115,7 +147,7 @@ impl<M: Memory> Blog<M> {
     }
 
     /// Recovery: the block of `order` that holds `len` bytes at `at`, as its start and the end of
-    /// those bytes within it, for [`Blog::allocate_at`] and [`Extent::set_cursor`].
+    /// those bytes within it, for [`PayloadFile::allocate_at`] and [`Extent::set_cursor`].
     ///
     /// All numbers may come from shared memory: `None` for an order that no block has, or bytes
     /// that lie in no single block.
@@ -160,21 +192,21 @@ impl<M: Memory> Blog<M> {
     }
 }
 
-impl<M: Memory> fmt::Debug for Blog<M> {
+impl<M: Memory> fmt::Debug for PayloadFile<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (free, total) = (self.free_bytes(), self.total_bytes());
-        f.debug_struct("Blog")
+        f.debug_struct("PayloadFile")
             .field("free_bytes", &free)
             .field("total_bytes", &total)
             .finish()
     }
 }
 
-/// What all handles on one blog share.
+/// What all handles on one payload file share.
 struct Store<M: Memory> {
     memory: Exclusive<M>,
     buddy: Mutex<Buddy>,
-    /// The owner's lock on the row: nobody else takes the memory over while a handle lives.
+    /// The owner's lock: nobody else takes the memory over while a handle lives.
     _lock: Option<Arc<File>>,
 }
 
@@ -185,7 +217,7 @@ impl<M: Memory> Store<M> {
     }
 }
 
-/// One allocated block. Whoever holds an `Arc` of it keeps it from being allocated again.
+/// One allocated block. The allocator gets it back when the last `Arc` of it is dropped.
 struct Block<M: Memory> {
     store: Arc<Store<M>>,
     at: u64,

@@ -1,9 +1,9 @@
-//! What was found to be wrong in a memory, by those who read it.
+//! What readers found to be wrong in a memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Places that are remembered: where there are more, the first ones are enough to tell.
+/// Most places that a log remembers: where there are more, the first ones are enough to report.
 const PLACES_MAX: usize = 1024;
 
 /// How much of a record was wrong.
@@ -15,9 +15,9 @@ pub enum Damage {
     Lost,
 }
 
-/// By offset, the worst that was found there.
+/// The worst that readers found, by offset.
 #[derive(Debug, Default)]
-pub(super) struct DamageLog {
+pub(crate) struct DamageLog {
     found: Mutex<BTreeMap<u64, Damage>>,
 }
 

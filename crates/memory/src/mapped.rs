@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::damage::DamageLog;
-use super::{Damage, FileId, Memory, cache_line, check_range, check_word};
+use crate::cache_line;
+use crate::damage::{Damage, DamageLog};
+use crate::file_id::FileId;
+use crate::memory::{Memory, check_range, check_word};
 
 /// Bytes of a page: the unit in which files are sized and mapped.
-pub(crate) const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// Whether the hosts that share a region see each other's caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,21 +43,24 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps `len` fresh bytes that no file name leads to, for tests. No region is made of them: see
-    /// [`ShowsCopies`](super::ShowsCopies).
+    /// Maps `len` fresh bytes that no file name leads to.
     ///
     /// `len` is a positive multiple of 4096. Fails when the kernel has no memory or descriptors.
     pub fn anonymous(len: u64, coherence: Coherence) -> io::Result<Self> {
         let file = File::from(memfd_create(c"embar", MemfdFlags::CLOEXEC)?);
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
-        Self::map(&file, len, coherence)
+        // SAFETY: no other mapping of this file exists, and the caller cannot make one.
+        unsafe { Self::map(&file, len, coherence) }
     }
 
     /// Maps the first `len` bytes of `file`, which must be that long and never shrink.
     ///
-    /// Crate-private: whoever has a mapping of a region's file can store into it. A region keeps its
-    /// own, and shows slices of them only through a blog.
-    pub(crate) fn map(file: &File, len: u64, coherence: Coherence) -> io::Result<Self> {
+    /// # Safety
+    ///
+    /// Whoever has the mapping can store into the file. The caller sees to it that nobody does so, or
+    /// loads, by any mapping of it, where a [`PayloadFile`](crate::PayloadFile) of this process may show
+    /// a slice.
+    pub unsafe fn map(file: &File, len: u64, coherence: Coherence) -> io::Result<Self> {
         assert!(
             len > 0 && len.is_multiple_of(PAGE_BYTES),
             "mapping of {len} bytes"
@@ -95,7 +100,12 @@ impl Mapped {
     }
 
     /// Makes the pages of a range present and writable in this process.
-    pub(crate) fn populate(&self, at: u64, len: u64) -> io::Result<()> {
+    ///
+    /// Fails when the kernel is out of memory.
+    ///
+    /// # Panics
+    /// When the range is outside of the file.
+    pub fn populate(&self, at: u64, len: u64) -> io::Result<()> {
         check_range(at, len, self.len);
         // SAFETY: the range lies in our mapping; populating changes no content.
         let populated = unsafe {

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Block;
-use crate::memory::{Mapped, Memory};
+use crate::mapped::Mapped;
+use crate::memory::Memory;
 
 /// The exclusive right to write a range of payload memory.
 ///
@@ -28,7 +29,7 @@ impl<M: Memory> Reservation<M> {
         Arc::ptr_eq(&self.block, block).then(|| self.at - block.at)
     }
 
-    /// Offset in the blog's file, a multiple of 64.
+    /// Offset in the payload file, a multiple of 64.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -116,7 +117,7 @@ impl<M: Memory> Span<M> {
         Self { block, at, len }
     }
 
-    /// Offset in the blog's file.
+    /// Offset in the payload file.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -188,18 +189,18 @@ impl<M: Memory> fmt::Debug for Span<M> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
-    use crate::blog::{Blog, Exclusive};
-    use crate::memory::Device;
+    use crate::payload::PayloadFile;
+    use crate::simulated::Device;
     use std::sync::Arc;
 
     /// Commits a page under some seed and says whether another host then reads it.
     fn seen_elsewhere(seed: u64, flushed: bool) -> bool {
         let device = Device::new(64 << 10, 1);
-        let over = |seed| Exclusive::take(&Arc::new(device.host(seed)));
-        let blog = Blog::over(over(seed), 64 << 10, None);
-        let mut extent = blog.allocate(1).expect("all free");
+        let payload = |seed| PayloadFile::over_copies(&Arc::new(device.host(seed)));
+        let here = payload(seed);
+        let mut extent = here.allocate(1).expect("all free");
         let mut reservation = extent.reserve(4096).expect("fresh");
         reservation.write(0, &[7; 4096]);
         let span = if flushed {
@@ -208,7 +209,7 @@ mod tests {
             reservation.seal()
         };
         span.with_bytes(|bytes| assert_eq!(bytes, [7; 4096], "its own host always reads it"));
-        let there = Blog::over(over(seed + 1), 64 << 10, None);
+        let there = payload(seed + 1);
         let mut extent = there.allocate_at(0, 0).expect("all free");
         extent.set_cursor(4096);
         let span = extent.span(0, 4096).expect("below the cursor");

@@ -1,10 +1,11 @@
-//! Payload of another row: bytes that nothing here keeps still.
+//! Payload of another owner: bytes that nothing here keeps still.
 
 use crate::canary::{Canary, injected};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::memory::{Mapped, Memory};
+use crate::mapped::Mapped;
+use crate::memory::Memory;
 
 /// Bytes of another process's payload file.
 ///
@@ -20,7 +21,7 @@ pub struct Foreign<M: Memory> {
 impl<M: Memory> Foreign<M> {
     /// `len` bytes at `at`, both of which may come from shared memory: `None` when they are not
     /// inside the file.
-    pub(crate) fn over(memory: &Arc<M>, at: u64, len: usize) -> Option<Self> {
+    pub fn over(memory: &Arc<M>, at: u64, len: usize) -> Option<Self> {
         let end = at.checked_add(u64::try_from(len).ok()?)?;
         (end <= memory.len()).then(|| Self {
             memory: Arc::clone(memory),
@@ -109,10 +110,12 @@ impl<M: Memory> fmt::Debug for Foreign<M> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::Foreign;
-    use crate::memory::{Coherence, Device, Mapped, Memory};
+    use crate::mapped::{Coherence, Mapped};
+    use crate::memory::Memory;
+    use crate::simulated::Device;
     use std::sync::Arc;
 
     const FILE_BYTES: usize = 4096;

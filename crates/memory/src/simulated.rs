@@ -6,18 +6,23 @@
 //! moment; a clean line stays stale until it is invalidated or evicted. Lines move as a whole.
 //! The same seed and the same calls give the same run.
 
+mod interruption;
+mod power;
+mod random;
+
+pub use interruption::interrupt_after;
+pub use power::{Outage, Power};
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::cache_line::{LINE_BYTES, lines};
-use super::damage::DamageLog;
-use super::interruption;
-use super::power::{Outage, Power};
-use super::random::Random;
-use super::{Damage, Memory, ShowsCopies, check_range, check_word};
+use crate::cache_line::{LINE_BYTES, lines};
+use crate::damage::{Damage, DamageLog};
+use crate::memory::{Memory, ShowsCopies, check_range, check_word};
+use random::Random;
 
 type Line = [u8; LINE_BYTES as usize];
 
@@ -74,8 +79,7 @@ impl Device {
         }
     }
 
-    /// Hosts are interrupted more often where they access these places: see
-    /// [`interrupt_after`](super::interrupt_after).
+    /// From now on accesses to these places are interrupted more often: see [`interrupt_after`].
     pub fn watch(&mut self, places: impl IntoIterator<Item = Range<u64>>) {
         self.watched = places.into_iter().collect();
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 pub const LINE_BYTES: u64 = 64;
 
 /// The line-aligned offsets that `at..at + len` touches.
-pub(super) fn lines(at: u64, len: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn lines(at: u64, len: u64) -> impl Iterator<Item = u64> {
     let touched: Range<u64> = if len == 0 {
         0..0
     } else {
@@ -43,7 +43,7 @@ mod imp {
     /// # Safety
     ///
     /// Every address lies in memory mapped by this process.
-    pub(in super::super) unsafe fn write_back(lines: impl Iterator<Item = *mut u8>) {
+    pub(crate) unsafe fn write_back(lines: impl Iterator<Item = *mut u8>) {
         let features = features();
         for line in lines {
             // SAFETY: the caller vouches for the address, CPUID for the instruction; none of the
@@ -63,7 +63,7 @@ mod imp {
     /// # Safety
     ///
     /// Every address lies in memory mapped by this process.
-    pub(in super::super) unsafe fn invalidate(lines: impl Iterator<Item = *mut u8>) {
+    pub(crate) unsafe fn invalidate(lines: impl Iterator<Item = *mut u8>) {
         let features = features();
         for line in lines {
             // SAFETY: as in `write_back`; a dirty line is written back before it is dropped.
@@ -79,7 +79,7 @@ mod imp {
         unsafe { asm!("mfence", options(nostack, preserves_flags)) };
     }
 
-    pub(in super::super) fn store_fence() {
+    pub(crate) fn store_fence() {
         // SAFETY: `sfence` only orders; without `nomem` it is a barrier to the compiler too.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
@@ -92,7 +92,7 @@ mod imp {
     /// # Safety
     ///
     /// Every address lies in memory mapped by this process.
-    pub(in super::super) unsafe fn write_back(lines: impl Iterator<Item = *mut u8>) {
+    pub(crate) unsafe fn write_back(lines: impl Iterator<Item = *mut u8>) {
         for line in lines {
             // SAFETY: the caller vouches for the address; cleaning changes no load's result.
             unsafe { asm!("dc cvac, {}", in(reg) line, options(nostack, preserves_flags)) };
@@ -102,7 +102,7 @@ mod imp {
     /// # Safety
     ///
     /// Every address lies in memory mapped by this process.
-    pub(in super::super) unsafe fn invalidate(lines: impl Iterator<Item = *mut u8>) {
+    pub(crate) unsafe fn invalidate(lines: impl Iterator<Item = *mut u8>) {
         for line in lines {
             // SAFETY: as above; clean-and-invalidate writes a dirty line back before it drops it.
             unsafe { asm!("dc civac, {}", in(reg) line, options(nostack, preserves_flags)) };
@@ -110,16 +110,16 @@ mod imp {
         store_fence();
     }
 
-    pub(in super::super) fn store_fence() {
+    pub(crate) fn store_fence() {
         // SAFETY: `dsb sy` only orders.
         unsafe { asm!("dsb sy", options(nostack, preserves_flags)) };
     }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("fabric knows the cache-line instructions of x86-64 and aarch64 only");
+compile_error!("this crate knows the cache-line instructions of x86-64 and aarch64 only");
 
-pub(super) use imp::{invalidate, store_fence, write_back};
+pub(crate) use imp::{invalidate, store_fence, write_back};
 
 #[cfg(test)]
 mod tests {

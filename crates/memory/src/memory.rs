@@ -1,25 +1,9 @@
-//! One host's view of one shared file.
+//! The trait that all memory is used through.
 //!
-//! [`Mapped`] is the real thing, [`Simulated`] a private cache over a shared device that
-//! misbehaves exactly as memory without coherence may. Everything above is generic over the
-//! trait, so the simulator runs the code that production runs.
+//! Everything above is generic over it, so the simulator runs the code that production runs.
 
-mod cache_line;
-mod damage;
-mod file_id;
-mod interruption;
-mod mapped;
-mod power;
-mod random;
-mod simulated;
-
-pub use cache_line::LINE_BYTES;
-pub use damage::Damage;
-pub use file_id::FileId;
-pub use interruption::interrupt_after;
-pub use mapped::{Coherence, Mapped};
-pub use power::{Outage, Power};
-pub use simulated::{Device, Faults, Simulated};
+use crate::damage::Damage;
+use crate::file_id::FileId;
 
 /// One host's view of one shared file of bytes.
 ///
@@ -33,17 +17,17 @@ pub trait Memory: Send + Sync + 'static {
     /// Length of the file in bytes, a multiple of 64.
     fn len(&self) -> u64;
 
-    /// Whether there is nothing in it.
+    /// Whether the file has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The file that it shows, as others may map it; `None` for memory that is not of a file.
+    /// The file whose bytes these are, which others may map, too; `None` for memory without a file.
     fn file(&self) -> Option<FileId> {
         None
     }
 
-    /// Whether what was stored first is seen first by everybody, and not only what was fenced.
+    /// Whether all processes see stores in the order in which they were made, fenced or not.
     fn is_coherent(&self) -> bool;
 
     /// Loads the word at `at`. Acquire: partner of [`Memory::store`] of the same word.
@@ -66,10 +50,10 @@ pub trait Memory: Send + Sync + 'static {
     /// Starts to write back every line that `at..at + len` touches.
     fn write_back(&self, at: u64, len: u64);
 
-    /// All write-backs started before are complete before any later store is visible to anybody.
+    /// Completes all write-backs that were started before any later store becomes visible.
     fn fence(&self);
 
-    /// Later loads of the lines that `at..at + len` touches see what others wrote back before.
+    /// Makes later loads of the lines that `at..at + len` touches see what others wrote back before.
     fn invalidate(&self, at: u64, len: u64);
 
     /// Shows `len` bytes at `at` as a plain slice.
@@ -86,18 +70,18 @@ pub trait Memory: Send + Sync + 'static {
     /// Nobody else, in this process or another, reads or writes these bytes until `f` returns.
     unsafe fn with_bytes_mut<R>(&self, at: u64, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R;
 
-    /// Whoever read the record at `at` found it damaged. A memory remembers that, or does not.
+    /// A reader reports that it found the record at `at` damaged. A memory need not remember that.
     fn note_damage(&self, _at: u64, _damage: Damage) {}
 
-    /// Where damage was found, by offset, and the worst that it was.
+    /// The offsets at which readers reported damage, each with the worst report.
     fn damage(&self) -> Vec<(u64, Damage)> {
         Vec::new()
     }
 }
 
-/// Memory of which nobody ever sees the bytes themselves.
+/// Memory whose methods show copies of its bytes, never the bytes themselves.
 ///
-/// So whoever keeps it may store into it while a region is made of it.
+/// Its owner may therefore store into it while somebody else holds a view of the same bytes.
 ///
 /// # Safety
 ///
@@ -107,7 +91,7 @@ pub unsafe trait ShowsCopies: Memory {}
 
 /// Panics unless `at..at + len` lies inside a file of `total` bytes.
 #[inline]
-fn check_range(at: u64, len: u64, total: u64) {
+pub(crate) fn check_range(at: u64, len: u64, total: u64) {
     assert!(
         at.checked_add(len).is_some_and(|end| end <= total),
         "bytes {at}+{len} are outside of a file of {total} bytes"
@@ -116,7 +100,7 @@ fn check_range(at: u64, len: u64, total: u64) {
 
 /// Panics unless `at` is the offset of a word that lies inside a file of `total` bytes.
 #[inline]
-fn check_word(at: u64, total: u64) {
+pub(crate) fn check_word(at: u64, total: u64) {
     assert!(
         at.is_multiple_of(8) && at < total,
         "no word at {at} in a file of {total} bytes"

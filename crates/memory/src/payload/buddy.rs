@@ -6,8 +6,10 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::geometry::{BLOCK_BYTES_MAX, UNIT_BYTES};
-
+/// Smallest block, and the unit of all blocks.
+pub const UNIT_BYTES: u64 = 64 << 10;
+/// Largest block.
+pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
 /// Order of the largest block: 64 KiB << 8 = 16 MiB.
 pub const ORDER_MAX: u8 = 8;
 
@@ -134,7 +136,7 @@ impl Buddy {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

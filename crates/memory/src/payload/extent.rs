@@ -1,4 +1,4 @@
-//! One block of a blog, filled from its start.
+//! One block of a payload file, filled from its start.
 
 use crate::canary::{Canary, injected};
 use std::fmt;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::Block;
 use super::span::{Reservation, Span};
-use crate::memory::{LINE_BYTES, Memory};
+use crate::cache_line::LINE_BYTES;
+use crate::memory::Memory;
 
 /// A block with a cursor: ranges below the cursor were handed out, those above are free.
 ///
@@ -27,7 +28,7 @@ impl<M: Memory> Extent<M> {
         }
     }
 
-    /// Offset of the block in the blog's file.
+    /// Offset of the block in the payload file.
     pub fn at(&self) -> u64 {
         self.block.at
     }
@@ -108,7 +109,7 @@ impl<M: Memory> Extent<M> {
         self.recovered = self.cursor;
     }
 
-    /// Recovery: `len` bytes at `at` of the blog, as the owner before committed them.
+    /// Recovery: `len` bytes at `at` of the payload file, as the owner before committed them.
     ///
     /// `None` unless they lie below the cursor that was set by [`Extent::set_cursor`]; both numbers
     /// may come from shared memory.

@@ -1,9 +1,9 @@
-//! Which file bytes are of.
+//! Which file some bytes belong to.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// Tells a file from every other that exists at the same time, whatever its names are.
+/// The identity of a file among all files that exist at the same time, whatever its names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     device: u64,
@@ -11,7 +11,8 @@ pub struct FileId {
 }
 
 impl FileId {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    /// The identity of the file that this metadata was read from.
+    pub fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),

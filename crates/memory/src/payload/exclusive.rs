@@ -1,27 +1,31 @@
-//! Slices of a memory are shown to one user of a process at a time.
+//! The right to slices of a memory, of which a process has one for each file.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memory::{FileId, Memory};
+use crate::file_id::FileId;
+use crate::memory::Memory;
 
-/// The right to show slices of a memory. No other exists in this process for the same bytes: not for
+/// The right to show slices of a memory. No other value exists in this process for the same bytes: not for
 /// the same memory, and not for another mapping of the same file.
-pub(crate) struct Exclusive<M: Memory>(Arc<M>);
+pub struct Exclusive<M: Memory>(Arc<M>);
 
 impl<M: Memory> Exclusive<M> {
+    /// Takes the right for this memory, until the value is dropped.
+    ///
     /// # Panics
     /// While there is another one for the same bytes.
-    pub(crate) fn take(memory: &Arc<M>) -> Self {
+    pub fn take(memory: &Arc<M>) -> Self {
         let fresh = held().insert(Bytes::of(memory));
         assert!(
             fresh,
-            "this blog is in use already: drop it, and all that was allocated from it, first"
+            "this payload file is in use already: drop it, and all that was allocated from it, first"
         );
         Self(Arc::clone(memory))
     }
 
-    pub(crate) fn get(&self) -> &M {
+    /// The memory.
+    pub fn get(&self) -> &M {
         &self.0
     }
 }

@@ -1,0 +1,44 @@
+//! One process's view of bytes that others share, and the handles that keep ranges of them still.
+//!
+//! [`Memory`] is the view: words and bytes at offsets, with write-back and invalidation for hosts
+//! that see no caches but their own. [`Mapped`] is the real thing. [`Simulated`] is a private cache
+//! over a shared [`Device`] that does everything that memory without coherence may do.
+//!
+//! [`PayloadFile`] divides such memory into [`Extent`]s. An extent gives [`Reservation`]s, each the
+//! exclusive right to write a range. A committed reservation becomes a [`Span`], which nobody writes
+//! again. So the kernel receives straight into a reservation and sends straight from a span.
+//!
+//! This crate never knows what the bytes mean, never waits, never starts a thread, and never follows
+//! an offset before it checked it. It is the only place that shows slices of shared memory: [`payload`]
+//! goes through every safe way to them.
+//!
+//! Reading order: [`Memory`], [`Mapped`], [`Simulated`], then [`payload`].
+//!
+//! ```
+//! use embar_memory::{Coherence, PayloadFile};
+//!
+//! let file = PayloadFile::anonymous(1 << 20, Coherence::Coherent)?;
+//! let mut extent = file.allocate(64 << 10).expect("all of it is free");
+//! let mut reservation = extent.reserve(5).expect("a fresh extent has room");
+//! reservation.write(0, b"hello");
+//! let span = reservation.commit();
+//! assert_eq!(span.as_slice(), b"hello");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod cache_line;
+pub mod canary;
+mod damage;
+mod file_id;
+mod mapped;
+mod memory;
+pub mod payload;
+mod simulated;
+
+pub use cache_line::LINE_BYTES;
+pub use damage::Damage;
+pub use file_id::FileId;
+pub use mapped::{Coherence, Mapped};
+pub use memory::{Memory, ShowsCopies};
+pub use payload::{Exclusive, Extent, Foreign, PayloadFile, Reservation, Span};
+pub use simulated::{Device, Faults, Outage, Power, Simulated, interrupt_after};
