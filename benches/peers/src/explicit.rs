@@ -2,7 +2,7 @@
 
 use crate::clients::Embar;
 use crate::measure::Worker;
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use std::time::Instant;
 
 /// One caller. The latency of each operation is that of the pipeline it went with.

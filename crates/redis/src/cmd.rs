@@ -1,26 +1,24 @@
 //! Any command, built word by word.
 
-use memchr::memchr;
-
-use crate::command::{Class, Command, Route};
-use crate::commands::Key;
+use crate::command::{Class, Command, Key, Route};
 use crate::error::Error;
 use crate::resp::{Arg, Out, bulk_len, header_len};
 use table::{Known, Reads};
+use words::Words;
 
-/// Memory that a command begins with, bytes: what most need.
-const USUAL_BYTES: usize = 96;
+/// Bytes of memory that a command begins with: enough for most.
+const INITIAL_BYTES: usize = 96;
 
 mod keys;
-mod shared;
 mod table;
+mod unshareable;
+mod words;
 
-/// Begins a command for which there is no method, or one of which a part is only known when the
-/// program runs.
+/// Begins a command that has no method, or of which a part is known only when the program runs.
 ///
-/// Where it goes and whether it may be sent again is known for all commands of Redis 7.0; of others
-/// the first argument is taken for the key, and they are not sent again. [`Cmd::key`] says it
-/// better.
+/// The crate knows the keys of all commands of Redis 7.0, and which of them only read. Of any other
+/// command it takes the first argument for the key, and does not send it again; [`Cmd::key`] and
+/// [`Cmd::read_only`] say more.
 ///
 /// ```no_run
 /// # async fn example(client: embar_redis::Client) -> Result<(), embar_redis::Error> {
@@ -33,11 +31,14 @@ mod table;
 #[must_use = "a command does nothing until it is sent"]
 pub fn cmd(name: &str) -> Cmd {
     let known = table::find(name.as_bytes());
-    let cmd = Cmd::begin(name, Routing::Found(known), Class::Write);
-    Cmd { any: true, ..cmd }
+    let cmd = Cmd::begin(name, Routing::ByName(known), Class::Write);
+    Cmd {
+        check_shareable: true,
+        ..cmd
+    }
 }
 
-/// A command that is built word by word, in the form in which it is sent. See [`cmd`].
+/// A command that is built word by word, in its encoded form. See [`cmd`].
 #[derive(Debug, Clone)]
 #[must_use = "a command does nothing until it is sent"]
 pub struct Cmd {
@@ -46,39 +47,39 @@ pub struct Cmd {
     bulks: Vec<u8>,
     routing: Routing,
     class: Class,
-    /// It was begun with a name that the user chose, so it may be anything.
-    any: bool,
+    /// The user chose the name, so the command may be one that shared connections must not carry.
+    check_shareable: bool,
 }
 
-/// How it is known where a command goes.
+/// What says where a command goes.
 #[derive(Debug, Clone, Copy)]
 enum Routing {
-    /// From what is known of commands with its name; `None`: nothing is.
-    Found(Option<&'static Known>),
-    /// Its keys were told, and what may be done with it.
-    Told(Route),
+    /// The table's row for its name; `None` when the table has none.
+    ByName(Option<&'static Known>),
+    /// The caller, by naming the keys, the route or the class.
+    Explicit(Route),
 }
 
 impl Cmd {
     fn begin(name: &str, routing: Routing, class: Class) -> Self {
         let cmd = Self {
             words: 0,
-            bulks: Vec::with_capacity(USUAL_BYTES),
+            bulks: Vec::with_capacity(INITIAL_BYTES),
             routing,
             class,
-            any: false,
+            check_shareable: false,
         };
         cmd.arg(name)
     }
 
-    /// For commands with methods: all keys are going to be told.
+    /// Begins a command that has a method and only reads; the method names all keys.
     pub(crate) fn read(name: &str) -> Self {
-        Self::begin(name, Routing::Told(Route::Any), Class::Read)
+        Self::begin(name, Routing::Explicit(Route::Any), Class::Read)
     }
 
-    /// The same for those that change something.
+    /// Begins a command that has a method and may change data; the method names all keys.
     pub(crate) fn write(name: &str) -> Self {
-        Self::begin(name, Routing::Told(Route::Any), Class::Write)
+        Self::begin(name, Routing::Explicit(Route::Any), Class::Write)
     }
 
     /// Adds an argument.
@@ -103,18 +104,18 @@ impl Cmd {
         pairs.into_iter().fold(self, add)
     }
 
-    /// Adds an argument that is a key: the command goes where it is served. Several must have the
-    /// same slot if the server is a cluster, else it is refused with
-    /// [`Error::CrossSlot`]. Then all keys are to be added with this.
+    /// Adds an argument that is a key: the command goes to the node that serves it. Use it for all keys
+    /// or for none. With a cluster all keys must have the same slot; the client refuses other commands
+    /// with [`Error::CrossSlot`].
     pub fn key(mut self, key: impl Key) -> Self {
         let route = match self.routing {
-            Routing::Told(route) => route.and(key.as_ref()),
-            Routing::Found(_) => {
+            Routing::Explicit(route) => route.and(key.as_ref()),
+            Routing::ByName(_) => {
                 self.class = self.class();
                 Route::of(&key)
             }
         };
-        self.routing = Routing::Told(route);
+        self.routing = Routing::Explicit(route);
         self.arg(key)
     }
 
@@ -123,19 +124,19 @@ impl Cmd {
         keys.into_iter().fold(self, Self::key)
     }
 
-    /// Says where it goes, whatever its keys are, as the last thing: for a command without a key
-    /// that is meant for the node with a certain slot.
+    /// Says which node it goes to, whatever its keys are; to be called last. It sends a command without
+    /// a key to the node that serves a certain slot.
     pub fn to(mut self, route: Route) -> Self {
         self.class = self.class();
-        self.routing = Routing::Told(route);
+        self.routing = Routing::Explicit(route);
         self
     }
 
-    /// Says that it changes nothing, which is not known of commands beyond Redis 7.0: it may go to
-    /// a replica, and is sent again when its connection breaks.
+    /// Says that it changes nothing, which the crate does not know of commands newer than Redis 7.0: it
+    /// may go to a replica, and the client sends it again when its connection breaks.
     pub fn read_only(mut self) -> Self {
         let route = self.route();
-        self.routing = Routing::Told(route);
+        self.routing = Routing::Explicit(route);
         self.class = Class::Read;
         self
     }
@@ -161,7 +162,7 @@ impl Cmd {
     ) -> Self {
         let (words, at) = (self.words, self.bulks.len());
         let mut cmd = list.into_iter().fold(self, add);
-        // Only now it is known how many they are.
+        // The number is known only now.
         let count = cmd.words - words;
         let len = bulk_len(count.len());
         cmd.bulks.splice(at..at, std::iter::repeat_n(0, len));
@@ -172,7 +173,7 @@ impl Cmd {
         cmd
     }
 
-    /// How many arguments there are after the name.
+    /// How many arguments follow the name.
     pub(crate) fn arguments(&self) -> usize {
         self.words - 1
     }
@@ -186,17 +187,15 @@ impl Cmd {
             .map_or(0, |name| bulk_len(name.len()));
         self.bulks.extend_from_slice(&other.bulks[name..]);
         self.words += other.arguments();
-        if let (Routing::Told(Route::Any), Routing::Told(_)) = (self.routing, other.routing) {
+        if let (Routing::Explicit(Route::Any), Routing::Explicit(_)) = (self.routing, other.routing)
+        {
             self.routing = other.routing;
         }
         self
     }
 
     fn words(&self) -> Words<'_> {
-        Words {
-            count: self.words,
-            bulks: &self.bulks,
-        }
+        Words::new(self.words, &self.bulks)
     }
 }
 
@@ -214,8 +213,8 @@ impl Command for Cmd {
 
     fn route(&self) -> Route {
         let known = match self.routing {
-            Routing::Told(route) => return route,
-            Routing::Found(known) => known,
+            Routing::Explicit(route) => return route,
+            Routing::ByName(known) => known,
         };
         let mut route = Route::Any;
         let words = self.words();
@@ -228,12 +227,12 @@ impl Command for Cmd {
 
     fn class(&self) -> Class {
         let reads = match self.routing {
-            Routing::Told(_) => return self.class,
-            Routing::Found(known) => known.map_or(Reads::Never, |known| known.reads),
+            Routing::Explicit(_) => return self.class,
+            Routing::ByName(known) => known.map_or(Reads::Never, |known| known.reads),
         };
         let with = |subs: &[&str]| {
             let sub = self.words().from(1).next().unwrap_or_default();
-            subs.iter().any(|known| keys::is(sub, known))
+            subs.iter().any(|known| words::is(sub, known))
         };
         match reads {
             Reads::Always => Class::Read,
@@ -243,42 +242,8 @@ impl Command for Cmd {
     }
 
     fn refused(&self) -> Option<Error> {
-        let maybe = self.any.then(|| self.words())?;
-        shared::refused(&maybe)
-    }
-}
-
-/// The words of a command.
-struct Words<'a> {
-    count: usize,
-    bulks: &'a [u8],
-}
-
-impl<'a> Words<'a> {
-    /// How many there are, the name included.
-    fn count(&self) -> usize {
-        self.count
-    }
-
-    /// Those from the one with this index on; the name is the first.
-    fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
-        Bulks(self.bulks).skip(index)
-    }
-}
-
-#[derive(Clone)]
-struct Bulks<'a>(&'a [u8]);
-
-impl<'a> Iterator for Bulks<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let line = memchr(b'\r', self.0)?;
-        let digit = |len: usize, digit: &u8| len * 10 + usize::from(digit - b'0');
-        let len = self.0[1..line].iter().fold(0, digit);
-        let content = &self.0[line + 2..];
-        self.0 = &content[len + 2..];
-        Some(&content[..len])
+        let words = self.check_shareable.then(|| self.words())?;
+        unshareable::refused(&words)
     }
 }
 
@@ -321,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_told_count_more_than_what_is_known() {
+    fn keys_that_the_caller_names_count_more_than_the_table() {
         assert_eq!(cmd("GET").arg("a").route(), Route::of("a"));
         assert_eq!(cmd("GET").arg("a").key("b").route(), Route::of("b"));
         assert_eq!(cmd("get").arg("a").key("b").class(), Class::Read);

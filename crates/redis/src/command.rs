@@ -1,18 +1,23 @@
-//! What is sent, where to, and what may be done when the connection breaks.
+//! A command: its bytes, the node it goes to, and whether the client may send it again.
 
 use crate::error::Error;
 use crate::resp::{Arg, Out, bulk_len};
 use crate::slot::slot;
 
-/// Where a command goes.
+/// A key: an argument whose bytes give the slot.
+pub trait Key: Arg + AsRef<[u8]> {}
+
+impl<T: Arg + AsRef<[u8]>> Key for T {}
+
+/// Which node a command goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// To the node that serves this slot.
     Slot(u16),
     /// To any node.
     Any,
-    /// Its keys have different slots. Only a server that is no cluster can execute it; for a cluster
-    /// it is [`Error::CrossSlot`].
+    /// Its keys have different slots. Only a standalone server can execute it; with a cluster the
+    /// client refuses it with [`Error::CrossSlot`].
     CrossSlot,
 }
 
@@ -23,7 +28,7 @@ impl Route {
         Self::Slot(slot(key.as_ref()))
     }
 
-    /// Where a command goes that has one more key.
+    /// The route of a command with one more key.
     #[must_use]
     pub fn and(self, key: impl AsRef<[u8]>) -> Self {
         let other = Self::of(key);
@@ -35,46 +40,47 @@ impl Route {
     }
 }
 
-/// What may be done with a command whose outcome is unknown.
+/// Whether the client may send a command again whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It changes nothing: it is sent again.
+    /// The command changes nothing: the client sends it again.
     Read,
-    /// It may change something: it is sent again only if the caller allows it. Even one that may be
-    /// repeated by itself, such as SET, could overwrite what somebody else wrote meanwhile.
+    /// The command may change data: the client sends it again only if the caller allows that. Even a
+    /// command that is harmless to repeat, such as SET, could overwrite what another client wrote
+    /// meanwhile.
     Write,
 }
 
-/// A command, ready to be encoded.
+/// A command that can encode itself.
 pub trait Command {
-    /// Its bytes when encoded.
+    /// How many bytes it has when encoded.
     fn encoded_len(&self) -> usize;
 
     /// Fills `out`, which is exactly [`Command::encoded_len`] bytes.
     fn encode(&self, out: &mut [u8]);
 
-    /// Where it goes.
+    /// Which node it goes to.
     fn route(&self) -> Route;
 
-    /// What may be done when its outcome is unknown.
+    /// Whether the client may send it again when its outcome is unknown.
     fn class(&self) -> Class;
 
-    /// Frames of its reply: more than 1 for several commands in one.
+    /// How many frames its reply has: more than 1 for several commands in one.
     fn replies(&self) -> u32 {
         1
     }
 
-    /// Why it must not be sent: [`Error::NotShared`] for what others on the same connection would
-    /// feel. Whoever has a connection for itself does not ask.
+    /// Why the client must not send it: [`Error::NotShared`] for a command that would affect others on
+    /// the same connection. Dedicated connections do not ask.
     #[inline]
     fn refused(&self) -> Option<Error> {
         None
     }
 }
 
-/// The arguments of a command whose number is known beforehand.
+/// The arguments of a command that always has the same number of them.
 pub trait Args {
-    /// Their bytes when encoded.
+    /// How many bytes they have when encoded.
     fn encoded_len(&self) -> usize;
 
     /// Writes them.
@@ -112,7 +118,7 @@ tuples! {
     (A B C D E F);
 }
 
-/// A command whose name and number of arguments were encoded when this crate was compiled.
+/// A command whose name and number of arguments are encoded at compile time.
 #[derive(Debug, Clone, Copy)]
 pub struct Fixed<A> {
     prefix: &'static [u8],
@@ -156,8 +162,8 @@ impl<A: Args> Command for Fixed<A> {
     }
 }
 
-/// The beginning of a command: how many arguments it has, its name included, how long the name is,
-/// and the name.
+/// Encodes the beginning of a command: how many arguments it has, its name included, how long the name
+/// is, and the name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! prefix {
@@ -206,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_command_is_what_redis_expects() {
+    fn a_fixed_command_is_encoded_as_redis_expects() {
         let command = Fixed::new(
             prefix!(3, 3, "SET"),
             ("key", 12),

@@ -1,61 +1,74 @@
-//! What a client is told before it connects.
+//! The configuration of a client.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, time::Duration};
 
 use thiserror::Error;
 
-use crate::tls::Tls;
+pub use crate::endpoint::{DEFAULT_PORT, Endpoint};
+use crate::tls::{Tls, TlsConfigError};
 
-/// The port on which Redis listens when nothing else is said.
-pub const DEFAULT_PORT: u16 = 6379;
-
-/// How to reach a server or a cluster, and how to treat it. [`Config::default`] is one server on
-/// this machine; [`Config::from_url`] reads a URL.
+/// How to reach a server or a cluster, and how the client behaves. [`Config::default`] is one server on
+/// this machine; [`Config::from_url`] reads a URL. A program sets the fields that it wants otherwise:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use embar_redis::{Config, Endpoint};
+///
+/// let mut config = Config::standalone(Endpoint::tcp("127.0.0.1", 6379));
+/// config.timeout = Duration::from_millis(500);
+/// config.client_name = Some("shop".to_owned());
+/// # assert_eq!(config.check(), Ok(()));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// One server or a cluster.
     pub mode: Mode,
-    /// Where to begin: the server, or some nodes of the cluster, tried in this order. The others
-    /// are found through them.
+    /// The server, or some nodes of the cluster, which the client tries in this order. It learns the
+    /// other nodes from them.
     pub seeds: Vec<Endpoint>,
-    /// Encrypt connections, and check who the server is. `None`: do not. See [`tls`](crate::tls).
+    /// Encrypts connections and checks the server's certificate; see [`tls`](crate::tls). `None`: no
+    /// encryption.
     pub tls: Option<Tls>,
-    /// The user to authenticate as; `None` is the server's default user.
+    /// The user to authenticate as; `None`: the server's default user.
     pub username: Option<String>,
-    /// The password. `None`: do not authenticate.
+    /// The password. `None`: no authentication.
     pub password: Option<Secret>,
-    /// The database to select. Clusters have only number 0.
+    /// The database to select. Clusters have only database 0.
     pub database: u32,
-    /// What connections call themselves in the server's `CLIENT LIST`.
+    /// The name of the connections in the server's `CLIENT LIST`.
     pub client_name: Option<String>,
-    /// The version of the protocol to speak. By default RESP3.
+    /// The version of the protocol. By default RESP3, and RESP2 with servers that do not know RESP3.
     pub protocol: ProtocolVersion,
-    /// Connections to each node that callers share. By default 1.
+    /// How many connections to each node callers share. By default 1.
     pub mux_per_node: usize,
-    /// Commands that may wait for their replies on one connection. By default 4096.
+    /// How many commands one connection may have in flight. By default 4096.
     pub max_in_flight: usize,
-    /// What happens to a command beyond that. By default it waits.
+    /// What the client does with a command beyond that. By default the command waits.
     pub on_full: OnFull,
-    /// How long a command may take in all: until it can be sent, and for its reply, however often
-    /// that is tried. By default 5 s.
+    /// How long a command may take in all: waiting, sending, and its reply, however often the client
+    /// sends it. By default 5 s.
     pub timeout: Duration,
-    /// How long connecting may take, with TLS and authentication. By default 2 s.
+    /// How long connecting may take, including TLS and authentication. By default 2 s.
     pub connect_timeout: Duration,
-    /// A connection is cut when replies are awaited on it and nothing came for so long. By default
-    /// 5 s.
+    /// The client closes a connection that owes replies and sends nothing for so long. By default 5 s.
     pub dead_after: Duration,
-    /// How often a command is sent again.
+    /// How many redirects the client follows, and how long it pauses before it sends a command again.
     pub retries: RetryPolicy,
-    /// Whether a write is sent again after its connection broke, although it may have been
-    /// executed. By default not: its caller gets an error. Reads are always sent again.
+    /// Whether the client sends a write again whose connection broke, although the server may have
+    /// executed it. By default not: its caller gets [`Error::UnknownOutcome`](crate::Error). The client
+    /// always sends reads again.
     pub retry_writes: bool,
-    /// Which nodes reads are sent to. By default primaries.
+    /// Which nodes answer reads. By default primaries.
     pub read_from: ReadFrom,
-    /// How often the cluster's topology is read when nothing else is a reason to. By default 30 s.
+    /// How often the client reads the cluster's topology when nothing else makes it do so. By default
+    /// 30 s.
     pub refresh_interval: Duration,
-    /// Bytes of the longest reply; a connection that exceeds it is cut. By default 513 MiB.
+    /// Bytes of the longest reply; the client closes a connection that exceeds them. By default
+    /// 513 MiB.
     pub max_reply_bytes: usize,
-    /// Bytes of the ring of each connection into which commands are written. By default 256 KiB.
+    /// Bytes of each connection's send ring, a power of two. By default 256 KiB.
     pub ring_bytes: usize,
 }
 
@@ -87,7 +100,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// One server, with everything else as by default.
+    /// One server, and defaults for everything else.
     #[must_use]
     pub fn standalone(server: Endpoint) -> Self {
         Self {
@@ -96,7 +109,7 @@ impl Config {
         }
     }
 
-    /// A cluster of which these nodes are known, with everything else as by default.
+    /// A cluster that has these nodes, and defaults for everything else.
     pub fn cluster(seeds: impl IntoIterator<Item = Endpoint>) -> Self {
         Self {
             mode: Mode::Cluster,
@@ -105,10 +118,10 @@ impl Config {
         }
     }
 
-    /// Whether everything in it can be meant.
+    /// Checks that the settings make sense together. [`Client::with`](crate::Client::with) does so, too.
     ///
     /// # Errors
-    /// The first thing that cannot.
+    /// The first setting that does not.
     pub fn check(&self) -> Result<(), ConfigError> {
         match (self.mode, self.seeds.len()) {
             (_, 0) => return Err(ConfigError::NoSeed),
@@ -157,54 +170,45 @@ impl Config {
     }
 }
 
-/// A configuration that cannot be meant.
+/// A configuration that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is nobody to connect to.
+    /// There is no server to connect to.
     #[error("no server is named; give at least one as a seed")]
     NoSeed,
-    /// Only a cluster has several.
+    /// Only a cluster has several servers.
     #[error("several servers are named; only a cluster has seeds (redis-cluster://)")]
     SeveralServers,
     /// Clusters have one database.
     #[error("a cluster has only database 0; leave the database out")]
     DatabaseInCluster,
-    /// Redis authenticates nobody without a password.
+    /// Redis needs a password to authenticate a user.
     #[error("a user is named without a password; give both, or none of them")]
     UserWithoutPassword,
-    /// It was built without encryption.
-    #[error("encrypted connections take the feature `tls` of embar-redis, which is off")]
-    TlsFeature,
-    /// They are of no use without each other.
-    #[error(
-        "a client's certificate takes its key, and a key its certificate; give both (tls_cert_file and tls_key_file), or none of them"
-    )]
-    CertificateWithoutKey,
-    /// Rules replace everything else.
-    #[error(
-        "rules of rustls decide about certificates; leave files and danger_accept_any_certificate out"
-    )]
-    TlsTwice,
-    /// Redis never encrypts those.
+    /// The settings of encryption make no sense.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+    /// Redis never encrypts Unix sockets.
     #[error("connections to Unix sockets cannot be encrypted; leave tls out")]
     TlsOverSocket,
-    /// Redis takes printable ASCII without spaces.
+    /// Redis takes only printable ASCII without spaces.
     #[error("the client name may have only printable ASCII characters and no spaces")]
     ClientName,
-    /// It must be more.
+    /// A setting must be more than zero.
     #[error("{option} must be more than zero")]
     Zero {
-        /// Which one.
+        /// Its name.
         option: &'static str,
     },
-    /// The range is empty.
+    /// No pause is between the shortest and the longest one.
     #[error("backoff_min is longer than backoff_max; swap them or make one equal the other")]
     Backoff,
 }
 
 /// One server or a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Mode {
     /// One server that has all keys.
     #[default]
@@ -213,49 +217,58 @@ pub enum Mode {
     Cluster,
 }
 
-/// The versions of the protocol.
+/// A version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum ProtocolVersion {
-    /// The version of all servers before 6.0. No pushes: subscriptions need connections of their
-    /// own.
+    /// RESP2, the only version before Redis 6.0.
     Resp2,
-    /// Since Redis 6.0.
+    /// RESP3, since Redis 6.0.
     #[default]
     Resp3,
 }
 
-/// What happens to a command when its connection has no room for it.
+/// What the client does with a command when its connection has no room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum OnFull {
-    /// It waits for room, within its timeout.
+    /// The command waits for room, within its timeout.
     #[default]
     Wait,
-    /// It fails at once.
+    /// The command fails at once with [`Error::Busy`](crate::Error::Busy).
     Refuse,
 }
 
-/// Which nodes of a shard reads are sent to. Replicas lag behind their primary.
+/// Which nodes of a shard answer reads. Replicas lag behind their primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum ReadFrom {
-    /// The primary only.
+    /// The primary.
     #[default]
     Primary,
-    /// A replica that is reached, and the primary of a shard that has none.
+    /// A reachable replica, or the primary of a shard that has none.
     PreferReplica,
-    /// A replica only. Where none is reached, reads fail when their time is over.
+    /// A reachable replica. Where a shard has none, reads fail when their time is over.
     Replica,
-    /// All that are reached, in turn.
+    /// All reachable nodes of the shard: each slot has one of them.
     Any,
 }
 
-/// How often a command is sent again, and when.
+/// How many redirects the client follows, and how long it pauses before it sends a command again.
+///
+/// Only redirects (`MOVED`, `ASK`) have a limit of their own. A command that the server did not execute
+/// for another reason (a broken connection, `TRYAGAIN`, `LOADING`, and so on) has none: the client sends
+/// it again until its timeout is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct RetryPolicy {
-    /// Redirects and retries of one command together. By default 16.
+    /// Most redirects of one command; then the caller gets the server's answer. The client follows the
+    /// first three at once, and pauses before each further one. By default 16.
     pub max_redirects: u32,
-    /// The first pause before the same is tried again. By default 5 ms.
+    /// The longest first pause; each further one is twice as long. The client waits a random time
+    /// between half of a pause and all of it. By default 5 ms.
     pub backoff_min: Duration,
-    /// Pauses grow up to this. By default 500 ms.
+    /// The longest pause. By default 500 ms.
     pub backoff_max: Duration,
 }
 
@@ -269,54 +282,20 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Endpoint {
-    /// A port of a host.
-    Tcp {
-        /// A name or an IP address, IPv6 without brackets.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// A Unix socket on this machine.
-    Unix(PathBuf),
-}
-
-impl Endpoint {
-    /// A port of a host; an IPv6 address without brackets.
-    pub fn tcp(host: impl Into<String>, port: u16) -> Self {
-        let host = host.into();
-        Self::Tcp { host, port }
-    }
-
-    /// Where a node is that `asked` told of, in a redirect or in its topology. An empty host means
-    /// the one that was asked. `None` when the node that was asked does not know it itself: it
-    /// says `?` then, or port 0.
-    #[must_use]
-    pub fn announced(host: &str, port: u16, asked: &Self) -> Option<Self> {
-        match (host, asked) {
-            (_, _) if port == 0 => None,
-            ("?", _) => None,
-            ("", Self::Tcp { host, .. }) => Some(Self::tcp(host, port)),
-            // Who answers on a Unix socket runs on this machine.
-            ("", Self::Unix(_)) => Some(Self::tcp("localhost", port)),
-            (host, _) => Some(Self::tcp(host, port)),
-        }
+impl RetryPolicy {
+    /// How long to pause after so many failures: twice as long each time up to a limit, and at random
+    /// between half of that and all of it, so that clients do not come back all at once.
+    pub(crate) fn backoff(&self, failures: u32) -> Duration {
+        let factor = 1u32 << failures.min(16);
+        let pause = self
+            .backoff_min
+            .saturating_mul(factor)
+            .min(self.backoff_max);
+        (pause / 2).saturating_add((pause / 2).mul_f64(fastrand::f64()))
     }
 }
 
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// A text that is never shown: its `Debug` form says nothing about it.
+/// A secret text: its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -344,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_one_server_here_and_means_something() {
+    fn the_default_is_one_server_on_this_machine() {
         let config = Config::default();
         assert_eq!(config.check(), Ok(()));
         assert_eq!(config.seeds[0].to_string(), "127.0.0.1:6379");
@@ -352,12 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn settings_that_make_no_sense_are_refused() {
         let refused = |change: fn(&mut Config)| {
             let mut config = Config::cluster([Endpoint::tcp("a", 1), Endpoint::tcp("b", 2)]);
             assert_eq!(config.check(), Ok(()));
             change(&mut config);
-            config.check().expect_err("this cannot be meant")
+            config.check().expect_err("it makes no sense")
         };
         assert_eq!(refused(|c| c.seeds.clear()), ConfigError::NoSeed);
         assert_eq!(
@@ -386,14 +365,14 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn what_cannot_be_meant_about_encryption_is_refused() {
+    fn tls_settings_that_make_no_sense_are_refused() {
         let refused = |seed, tls| {
             let tls = Some(tls);
             let config = Config {
                 tls,
                 ..Config::standalone(seed)
             };
-            config.check().expect_err("this cannot be meant")
+            config.check().expect_err("it makes no sense")
         };
         let server = || Endpoint::tcp("a", 1);
         let socket = Endpoint::Unix("/run/redis.sock".into());
@@ -403,7 +382,8 @@ mod tests {
             key_file,
             ..Tls::default()
         };
-        assert_eq!(refused(server(), key), ConfigError::CertificateWithoutKey);
+        let no_certificate = TlsConfigError::CertificateWithoutKey;
+        assert_eq!(refused(server(), key), no_certificate.into());
         let rules = rustls::ClientConfig::builder()
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
@@ -414,7 +394,10 @@ mod tests {
         };
         assert_eq!(tls.check(), Ok(()));
         tls.danger_accept_any_certificate = true;
-        assert_eq!(refused(server(), tls), ConfigError::TlsTwice);
+        assert_eq!(
+            refused(server(), tls),
+            TlsConfigError::RulesAndSettings.into()
+        );
     }
 
     #[test]
@@ -428,25 +411,5 @@ mod tests {
             config.password.as_ref().map(Secret::reveal),
             Some("hunter2")
         );
-    }
-
-    #[test]
-    fn an_announced_node_may_be_on_the_host_that_was_asked() {
-        let asked = Endpoint::tcp("10.0.0.1", 7000);
-        let announced = |host, port| Endpoint::announced(host, port, &asked);
-        assert_eq!(announced("b", 1), Some(Endpoint::tcp("b", 1)));
-        assert_eq!(announced("", 1), Some(Endpoint::tcp("10.0.0.1", 1)));
-        assert_eq!(announced("?", 1), None);
-        assert_eq!(announced("b", 0), None);
-        let socket = Endpoint::Unix("/run/redis.sock".into());
-        let here = Endpoint::announced("", 7, &socket);
-        assert_eq!(here, Some(Endpoint::tcp("localhost", 7)));
-    }
-
-    #[test]
-    fn endpoints_are_shown_as_they_are_written() {
-        assert_eq!(Endpoint::tcp("::1", 7).to_string(), "[::1]:7");
-        let socket = Endpoint::Unix("/run/redis.sock".into());
-        assert_eq!(socket.to_string(), "unix:/run/redis.sock");
     }
 }

@@ -1,5 +1,5 @@
-//! A connection for one caller alone: for commands that block it, or that depend on what was said on
-//! it before.
+//! A connection for one caller alone: for commands that block, or that depend on the connection's
+//! state.
 
 use std::fmt;
 use std::future::Future;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use embar_mux::{Call, CallError, Connection, SubmitError, block_on};
 
-use crate::client::{Answer, Outcome};
 use crate::command::Command;
 use crate::commands::Commands;
 use crate::error::Error;
-use crate::pipeline::{Results, Transaction};
+use crate::pipeline::{Executed, Results, Transaction};
+use crate::request::{Answer, FromFrames};
 use crate::resp::FromReply;
 
-/// A connection that nobody else uses, made by [`Client::dedicated`](crate::Client::dedicated) and
-/// closed when it is dropped.
+/// A connection for one caller alone, from [`Client::dedicated`](crate::Client::dedicated). Dropping it
+/// closes it.
 ///
-/// Blocking commands wait here without holding up others, and state stays: `WATCH`, `SELECT`,
-/// `CLIENT` settings. It belongs to one node, so nothing is redirected; and it ends when it breaks,
-/// as its state is lost then. Commands have no time limit but what they say themselves, or
-/// [`Asked::timeout`].
+/// Blocking commands wait here without delaying other callers, and the connection's state stays:
+/// `WATCH`, `SELECT`, `CLIENT` settings. It belongs to one node, so it follows no redirects; and it
+/// does not reconnect, as a broken connection has lost its state. Commands have no time limit but the
+/// one in their arguments, or [`DedicatedRequest::timeout`].
 ///
 /// ```no_run
 /// # async fn example(client: &embar_redis::Client) -> Result<(), embar_redis::Error> {
@@ -41,30 +41,30 @@ use crate::resp::FromReply;
 ///     if let Some(results) = connection.run(&transaction).await? {
 ///         break results.take(sold)?;
 ///     }
-///     // Somebody else changed it meanwhile.
+///     // Another client changed it meanwhile.
 /// }
 /// # Ok(())
 /// # }
 /// ```
 pub struct Dedicated {
-    conn: Connection,
+    connection: Connection,
 }
 
 impl Dedicated {
-    pub(crate) fn new(conn: &Arc<Connection>) -> Self {
+    pub(crate) fn new(connection: &Arc<Connection>) -> Self {
         Self {
-            conn: Connection::clone(conn),
+            connection: Connection::clone(connection),
         }
     }
 
-    /// Gives it a command; it is sent when the future is awaited, behind those sent before.
-    pub fn send<C: Command, R: FromReply>(&self, command: C) -> Asked<'_, C, R> {
-        self.ask(command)
+    /// A request with this command. The first poll sends it, behind the commands sent before.
+    pub fn send<C: Command, R: FromReply>(&self, command: C) -> DedicatedRequest<'_, C, R> {
+        self.request(command)
     }
 
-    fn ask<C: Command, R>(&self, command: C) -> Asked<'_, C, R> {
-        Asked {
-            conn: &self.conn,
+    fn request<C: Command, R>(&self, command: C) -> DedicatedRequest<'_, C, R> {
+        DedicatedRequest {
+            connection: &self.connection,
             command,
             timeout: None,
             call: None,
@@ -72,51 +72,52 @@ impl Dedicated {
         }
     }
 
-    /// Runs a transaction here. `None`: it was not executed, because a key that was watched has
+    /// Runs a transaction here. `None` when the server did not execute it, because a watched key has
     /// changed.
     ///
     /// # Errors
     /// As [`Transaction::run`]; redirects are errors.
     pub async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Results>, Error> {
         let Some(whole) = transaction.whole()? else {
-            return Ok(Some(Results::of_none()));
+            return Ok(Some(Results::empty()));
         };
-        let executed: Option<crate::pipeline::Executed> = self.ask(whole).await?;
+        let executed: Option<Executed> = self.request(whole).await?;
         Ok(executed.map(|executed| transaction.results(executed)))
     }
 }
 
 impl<'d> Commands for &'d Dedicated {
-    type Given<C: Command, R: FromReply> = Asked<'d, C, R>;
+    type Output<C: Command, R: FromReply> = DedicatedRequest<'d, C, R>;
 
-    fn give<C: Command, R: FromReply>(self, command: C) -> Asked<'d, C, R> {
+    fn execute<C: Command, R: FromReply>(self, command: C) -> DedicatedRequest<'d, C, R> {
         self.send(command)
     }
 }
 
 impl Drop for Dedicated {
     fn drop(&mut self) {
-        self.conn.close();
+        self.connection.close();
     }
 }
 
 impl fmt::Debug for Dedicated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dedicated({:?})", self.conn)
+        write!(f, "Dedicated({:?})", self.connection)
     }
 }
 
-/// A command on a connection of its own: a future, or to be waited for.
+/// A command on a dedicated connection: a future; [`DedicatedRequest::wait`] blocks for it. The first
+/// poll sends it.
 #[must_use = "a command is sent when it is awaited"]
-pub struct Asked<'d, C, R> {
-    conn: &'d Connection,
+pub struct DedicatedRequest<'d, C, R> {
+    connection: &'d Connection,
     command: C,
     timeout: Option<Duration>,
     call: Option<Call>,
     result: PhantomData<fn() -> R>,
 }
 
-impl<C, R> Asked<'_, C, R> {
+impl<C, R> DedicatedRequest<'_, C, R> {
     /// How long to wait for the reply.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -124,7 +125,7 @@ impl<C, R> Asked<'_, C, R> {
     }
 }
 
-impl<C: Command + Unpin, R: Outcome> Asked<'_, C, R> {
+impl<C: Command + Unpin, R: FromFrames> DedicatedRequest<'_, C, R> {
     /// Blocks the thread until there is a result.
     ///
     /// # Errors
@@ -134,7 +135,7 @@ impl<C: Command + Unpin, R: Outcome> Asked<'_, C, R> {
     }
 }
 
-impl<C: Command + Unpin, R: Outcome> Future for Asked<'_, C, R> {
+impl<C: Command + Unpin, R: FromFrames> Future for DedicatedRequest<'_, C, R> {
     type Output = Result<R, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -147,7 +148,7 @@ impl<C: Command + Unpin, R: Outcome> Future for Asked<'_, C, R> {
                 let mut fill = |out: &mut [u8]| command.encode(out);
                 let class = command.class() as u8;
                 let submitted =
-                    this.conn
+                    this.connection
                         .poll_submit(cx, len, replies, class, this.timeout, &mut fill);
                 match submitted {
                     Poll::Pending => return Poll::Pending,
@@ -165,7 +166,7 @@ impl<C: Command + Unpin, R: Outcome> Future for Asked<'_, C, R> {
         };
         Poll::Ready(match answer {
             Ok(Answer::Result(result)) => result,
-            Ok(Answer::Elsewhere(error)) => Err(error.into()),
+            Ok(Answer::NotExecuted(error)) => Err(error.into()),
             Err(CallError::NotSent(reason)) => Err(Error::Unavailable {
                 why: reason.to_string(),
             }),
@@ -176,12 +177,12 @@ impl<C: Command + Unpin, R: Outcome> Future for Asked<'_, C, R> {
     }
 }
 
-impl<C, R> fmt::Debug for Asked<'_, C, R> {
+impl<C, R> fmt::Debug for DedicatedRequest<'_, C, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.call.is_some() {
-            "Asked(sent)"
+            "DedicatedRequest(sent)"
         } else {
-            "Asked(ready)"
+            "DedicatedRequest(ready)"
         })
     }
 }

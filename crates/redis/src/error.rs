@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::resp::{Malformed, ServerError, WrongType};
 
-/// Why a command has no result. [`Error::may_have_executed`] tells whether the server may have done
+/// Why a command has no result. [`Error::may_have_executed`] says whether the server may have executed
 /// it nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -13,66 +13,69 @@ pub enum Error {
     /// The server refused it.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// It was written to a server, and the connection broke before the reply came. It is not sent
-    /// again by itself, because doing it twice may be wrong; see `retry_writes` for what is safe to
-    /// repeat.
+    /// The connection broke after it took the command and before the reply came. The client does not
+    /// send such a write again, because executing it twice may be wrong;
+    /// [`Request::repeatable`](crate::Request::repeatable) and
+    /// [`retry_writes`](crate::Config::retry_writes) allow it.
     #[error("unknown outcome: {0}; the command may have been executed")]
     UnknownOutcome(CloseReason),
     /// No reply came in time.
     #[error("no reply in time; the command may have been executed, or may yet be")]
     TimedOut,
-    /// Until its time was over no server could be reached that takes it.
+    /// No server took the command until its time was over.
     #[error("not executed: {why}")]
     Unavailable {
         /// What was wrong last.
         why: String,
     },
-    /// As many commands as allowed are in flight, and the client was told not to wait.
+    /// The limit of commands in flight is reached, and the configuration says not to wait
+    /// ([`OnFull::Refuse`](crate::config::OnFull)).
     #[error("not executed: too many commands are in flight; wait, or allow more (max_in_flight)")]
     Busy,
-    /// The server refused `MULTI`, and executed commands of the transaction one by one, others
-    /// perhaps in between: those behind `MULTI` were on their way already.
+    /// The server refused `MULTI` and executed the commands behind it, which were on their way already,
+    /// one by one, perhaps with others in between.
     #[error(
         "executed, but not as a transaction: {0}; allow MULTI, EXEC and DISCARD for this user, or do not use transactions"
     )]
     NotAtomic(ServerError),
-    /// Its keys have different slots, so no node of the cluster can execute it.
+    /// The command's keys have different slots, so no node of the cluster can execute it.
     #[error(
         "not executed: its keys have different slots; give them the same hash tag ({{tag}}), or send one command per key"
     )]
     CrossSlot,
-    /// It would change the connection, or hold it up, for all others who use it.
+    /// The command would change the connection, or delay it, for all callers that share it.
     #[error(
         "not executed: {command} does not go over a connection that others use too; use {instead}"
     )]
     NotShared {
-        /// Its name, with the subcommand or option that matters.
+        /// The command's name, with its subcommand or option.
         command: &'static str,
-        /// What to use for it, in a few words.
+        /// What to use instead, in a few words.
         instead: &'static str,
     },
-    /// The reply is of another type than was asked for. The command was executed.
+    /// The reply has another type than the caller asked for. The server executed the command.
     #[error(transparent)]
     WrongType(#[from] WrongType),
-    /// The reply is larger than `max_reply_bytes`. The command was executed.
+    /// The reply is larger than [`max_reply_bytes`](crate::Config::max_reply_bytes). The server executed
+    /// the command.
     #[error("the reply is larger than the limit of {max} bytes; raise max_reply_bytes")]
     ReplyTooLarge {
         /// The limit, bytes.
         max: usize,
     },
-    /// The reply cannot be read.
+    /// The reply is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The client was closed.
+    /// The client is closed.
     #[error("not executed: the client is closed")]
     Closed,
-    /// The configuration cannot work.
+    /// The configuration makes no sense, or the system cannot serve it.
     #[error("{0}")]
     Config(String),
 }
 
 impl Error {
-    /// Whether the server may have executed the command, or has. False: it certainly has not.
+    /// Whether the server executed the command, or may have. False: it certainly did not.
     #[must_use]
     pub fn may_have_executed(&self) -> bool {
         match self {

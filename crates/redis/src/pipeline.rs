@@ -1,7 +1,7 @@
 //! Several commands at once: pipelines, which save time, and transactions, which are all or nothing.
 //!
-//! Both are filled with the same methods as a client, each of which gives a [`Place`]; when they
-//! have run, that place is where the result is.
+//! Both have the same command methods as a client. Each method returns a [`ResultKey`], with which the
+//! caller takes the command's result after the run.
 //!
 //! ```no_run
 //! # async fn example(client: &embar_redis::Client) -> Result<(), embar_redis::Error> {
@@ -27,11 +27,12 @@ use std::task::{Context, Poll};
 
 use embar_mux::block_on;
 
-use crate::client::{Answer, Inner, Outcome, Request, is_elsewhere};
 use crate::command::{Class, Command, Route};
 use crate::commands::Commands;
 use crate::config::Mode;
+use crate::engine::Router;
 use crate::error::Error;
+use crate::request::{Answer, FromFrames, Request};
 use crate::resp::{FromReply, ServerError, View, parse};
 
 mod transaction;
@@ -39,125 +40,125 @@ mod transaction;
 pub(crate) use transaction::Executed;
 pub use transaction::Transaction;
 
-/// Where the result of a command will be.
-#[must_use = "without it the result cannot be taken"]
-pub struct Place<R> {
+/// Names a command's result in the [`Results`] of a run.
+#[must_use = "only the key takes the command's result"]
+pub struct ResultKey<R> {
     index: usize,
     result: PhantomData<fn() -> R>,
 }
 
-impl<R> fmt::Debug for Place<R> {
+impl<R> fmt::Debug for ResultKey<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({})", self.index)
+        write!(f, "ResultKey({})", self.index)
     }
 }
 
-/// A command that is encoded already.
+/// An encoded command.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct EncodedCommand {
     bytes: Range<usize>,
     route: Route,
     class: Class,
     replies: u32,
-    /// Why it must not be sent.
+    /// Why the client must not send it.
     refused: Option<Error>,
 }
 
 /// Encoded commands, one behind the other.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct List {
+pub(crate) struct EncodedCommands {
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    commands: Vec<EncodedCommand>,
 }
 
-impl List {
-    fn add<R>(&mut self, command: &impl Command) -> Place<R> {
+impl EncodedCommands {
+    fn add<R>(&mut self, command: &impl Command) -> ResultKey<R> {
         let start = self.bytes.len();
         let len = command.encoded_len();
         self.bytes.resize(start + len, 0);
         command.encode(&mut self.bytes[start..]);
-        self.entries.push(Entry {
+        self.commands.push(EncodedCommand {
             bytes: start..start + len,
             route: command.route(),
             class: command.class(),
             replies: command.replies(),
             refused: command.refused(),
         });
-        Place {
-            index: self.entries.len() - 1,
+        ResultKey {
+            index: self.commands.len() - 1,
             result: PhantomData,
         }
     }
 }
 
-/// Commands that are sent together: one write and one wait for all that go to the same node, which
-/// is where the time goes when commands are small.
+/// Commands that the client sends together: one write and one wait for all commands of a node. Small
+/// commands spend most of their time there.
 ///
-/// Each has its own result, and one that fails keeps none of the others from being executed. Those
-/// for the same node are executed in order, but others may come in between; and when a slot moves
-/// to another node meanwhile, commands for it may be executed later than those behind them.
+/// Each command has its own result, and a command that fails does not stop the others. A node executes
+/// its commands in order, but may execute other clients' commands in between. When a slot moves to
+/// another node meanwhile, its commands may run later than those behind them.
 #[derive(Clone)]
-#[must_use = "nothing is sent before it is run"]
+#[must_use = "only a run sends it"]
 pub struct Pipeline<'c> {
-    client: &'c Arc<Inner>,
-    list: List,
+    router: &'c Arc<Router>,
+    list: EncodedCommands,
 }
 
 impl Commands for &mut Pipeline<'_> {
-    type Given<C: Command, R: FromReply> = Place<R>;
+    type Output<C: Command, R: FromReply> = ResultKey<R>;
 
-    fn give<C: Command, R: FromReply>(self, command: C) -> Place<R> {
+    fn execute<C: Command, R: FromReply>(self, command: C) -> ResultKey<R> {
         self.list.add(&command)
     }
 }
 
 impl<'c> Pipeline<'c> {
-    pub(crate) fn new(client: &'c Arc<Inner>) -> Self {
+    pub(crate) fn new(router: &'c Arc<Router>) -> Self {
         Self {
-            client,
-            list: List::default(),
+            router,
+            list: EncodedCommands::default(),
         }
     }
 
-    /// How many commands are in it.
+    /// How many commands it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.list.entries.len()
+        self.list.commands.len()
     }
 
-    /// Whether no command is in it.
+    /// Whether it has no commands.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.list.entries.is_empty()
+        self.list.commands.is_empty()
     }
 
-    /// Empties it, and keeps its memory.
+    /// Removes all commands, and keeps the memory.
     pub fn clear(&mut self) {
         self.list.bytes.clear();
-        self.list.entries.clear();
+        self.list.commands.clear();
     }
 
-    /// Sends all commands and waits for all results. It can be run again.
+    /// Sends all commands and waits for all results. A pipeline may run several times.
     pub async fn run(&self) -> Results {
-        let mut results = Results::new(self.list.entries.len());
-        for (outcome, entry) in results.outcomes.iter_mut().zip(&self.list.entries) {
+        let mut results = Results::new(self.list.commands.len());
+        for (outcome, entry) in results.outcomes.iter_mut().zip(&self.list.commands) {
             if let Some(error) = self.refused(entry) {
                 *outcome = Err(error);
             }
         }
         let mut batches = self.batches();
         poll_fn(|cx| poll_all(&mut batches, cx)).await;
-        let mut again = Vec::new();
+        let mut retry = Vec::new();
         for batch in batches {
-            batch.settle(&self.list, &mut results, &mut again);
+            batch.settle(&self.list, &mut results, &mut retry);
         }
-        // What was redirected, in its order.
-        again.sort_unstable();
-        for index in again {
-            let entry = &self.list.entries[index];
+        // Redirected commands, in their order.
+        retry.sort_unstable();
+        for index in retry {
+            let entry = &self.list.commands[index];
             let single = Batch::of(&self.list, vec![index], entry.class);
-            let whole = Request::<_, Whole>::new(self.client, single).await;
-            results.outcomes[index] = whole.map(|whole| results.keep(whole.0));
+            let reply = Request::<_, SingleReply>::new(self.router, single).await;
+            results.outcomes[index] = reply.map(|reply| results.keep(reply.0));
         }
         results
     }
@@ -169,21 +170,21 @@ impl<'c> Pipeline<'c> {
         block_on(|cx| run.as_mut().poll(cx))
     }
 
-    /// Why a command of it must not be sent.
-    fn refused(&self, entry: &Entry) -> Option<Error> {
-        let cluster = self.client.config.mode == Mode::Cluster;
+    /// Why the client must not send a command.
+    fn refused(&self, entry: &EncodedCommand) -> Option<Error> {
+        let cluster = self.router.shared.config.mode == Mode::Cluster;
         let cross = cluster && entry.route == Route::CrossSlot;
         cross
             .then_some(Error::CrossSlot)
             .or_else(|| entry.refused.clone())
     }
 
-    /// One batch for each connection that takes part.
-    fn batches(&self) -> Vec<Sent<'c, '_>> {
+    /// One batch for each connection that has commands.
+    fn batches(&self) -> Vec<BatchInFlight<'c, '_>> {
         let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
         let mut anywhere = Vec::new();
-        let routes = self.client.routes();
-        for (index, entry) in self.list.entries.iter().enumerate() {
+        let routes = self.router.routes();
+        for (index, entry) in self.list.commands.iter().enumerate() {
             if self.refused(entry).is_some() {
                 continue;
             }
@@ -191,14 +192,14 @@ impl<'c> Pipeline<'c> {
                 anywhere.push(index);
                 continue;
             }
-            let link = self.client.link_in(&routes, entry.route, entry.class);
-            let place = link.map_or(0, |link| Arc::as_ptr(link).addr());
+            let connection = self.router.connection_in(&routes, entry.route, entry.class);
+            let place = connection.map_or(0, |connection| Arc::as_ptr(connection).addr());
             match groups.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, group)) => group.push(index),
                 None => groups.push((place, vec![index])),
             }
         }
-        // Those that any node can execute go with the others, in their order.
+        // Commands that any node can execute go with the others, in their order.
         match groups.first_mut() {
             Some((_, group)) if !anywhere.is_empty() => {
                 group.append(&mut anywhere);
@@ -208,14 +209,14 @@ impl<'c> Pipeline<'c> {
             _ => {}
         }
         let sent = |(_, group): (usize, Vec<usize>)| {
-            let reads = |index: &usize| self.list.entries[*index].class == Class::Read;
+            let reads = |index: &usize| self.list.commands[*index].class == Class::Read;
             let class = match group.iter().all(reads) {
                 true => Class::Read,
                 false => Class::Write,
             };
             let batch = Batch::of(&self.list, group, class);
-            Sent {
-                request: Request::new(self.client, batch),
+            BatchInFlight {
+                request: Request::new(self.router, batch),
                 outcome: None,
             }
         };
@@ -229,9 +230,9 @@ impl fmt::Debug for Pipeline<'_> {
     }
 }
 
-/// Some commands of a list, as one.
+/// Some commands of a list, sent as one.
 struct Batch<'l> {
-    list: &'l List,
+    list: &'l EncodedCommands,
     group: Vec<usize>,
     route: Route,
     class: Class,
@@ -240,8 +241,8 @@ struct Batch<'l> {
 }
 
 impl<'l> Batch<'l> {
-    fn of(list: &'l List, group: Vec<usize>, class: Class) -> Self {
-        let entries = || group.iter().map(|index| &list.entries[*index]);
+    fn of(list: &'l EncodedCommands, group: Vec<usize>, class: Class) -> Self {
+        let entries = || group.iter().map(|index| &list.commands[*index]);
         Self {
             len: entries().map(|entry| entry.bytes.len()).sum(),
             replies: entries().map(|entry| entry.replies).sum(),
@@ -263,7 +264,7 @@ impl Command for Batch<'_> {
 
     fn encode(&self, mut out: &mut [u8]) {
         for index in &self.group {
-            let bytes = &self.list.bytes[self.list.entries[*index].bytes.clone()];
+            let bytes = &self.list.bytes[self.list.commands[*index].bytes.clone()];
             let (these, rest) = out.split_at_mut(bytes.len());
             these.copy_from_slice(bytes);
             out = rest;
@@ -283,19 +284,19 @@ impl Command for Batch<'_> {
     }
 }
 
-/// All frames of a reply, as they came; errors among them are its owner's business.
+/// All frames of a batch's reply, errors included.
 struct Frames(Vec<u8>);
 
-impl Outcome for Frames {
+impl FromFrames for Frames {
     fn read(reply: &mut Vec<u8>, _: u32) -> Answer<Self> {
         Answer::Result(Ok(Self(std::mem::take(reply))))
     }
 }
 
-/// The frames of one command, unless it is to be sent again.
-struct Whole(Vec<u8>);
+/// The frames of one command's reply, unless the server did not execute it.
+struct SingleReply(Vec<u8>);
 
-impl Outcome for Whole {
+impl FromFrames for SingleReply {
     fn read(reply: &mut Vec<u8>, replies: u32) -> Answer<Self> {
         match Self::try_read(reply, replies) {
             Ok(answer) => answer,
@@ -304,7 +305,7 @@ impl Outcome for Whole {
     }
 }
 
-impl Whole {
+impl SingleReply {
     fn try_read(reply: &mut Vec<u8>, replies: u32) -> Result<Answer<Self>, Error> {
         let lens = frames(reply)?;
         if lens.len() > replies as usize {
@@ -313,8 +314,8 @@ impl Whole {
         }
         if let (View::Error(error), _) = parse(reply)? {
             let error = ServerError::from(error);
-            if is_elsewhere(&error.kind) {
-                return Ok(Answer::Elsewhere(error));
+            if error.kind.is_retryable() {
+                return Ok(Answer::NotExecuted(error));
             }
         }
         Ok(Answer::Result(Ok(Self(std::mem::take(reply)))))
@@ -332,13 +333,13 @@ fn frames(mut bytes: &[u8]) -> Result<Vec<usize>, Error> {
     Ok(lens)
 }
 
-/// A batch under way.
-struct Sent<'c, 'l> {
+/// A batch whose reply is to come.
+struct BatchInFlight<'c, 'l> {
     request: Request<'c, Batch<'l>, Frames>,
     outcome: Option<Result<Frames, Error>>,
 }
 
-fn poll_all(batches: &mut [Sent<'_, '_>], cx: &mut Context<'_>) -> Poll<()> {
+fn poll_all(batches: &mut [BatchInFlight<'_, '_>], cx: &mut Context<'_>) -> Poll<()> {
     let mut pending = false;
     for batch in batches {
         if batch.outcome.is_none() {
@@ -354,18 +355,19 @@ fn poll_all(batches: &mut [Sent<'_, '_>], cx: &mut Context<'_>) -> Poll<()> {
     }
 }
 
-impl Sent<'_, '_> {
-    /// Puts each command's frames, or why there are none, where its caller finds them.
-    fn settle(self, list: &List, results: &mut Results, again: &mut Vec<usize>) {
+impl BatchInFlight<'_, '_> {
+    /// Puts each command's frames, or its error, into the results. Adds the commands that the client
+    /// must send again to `retry`.
+    fn settle(self, list: &EncodedCommands, results: &mut Results, retry: &mut Vec<usize>) {
         let group = &self.request.command().group;
         let bytes = match self.outcome.unwrap_or(Err(Error::Closed)) {
             Ok(Frames(bytes)) => bytes,
             Err(error) => {
                 for &index in group {
                     let repeat = matches!(error, Error::UnknownOutcome(_))
-                        && list.entries[index].class == Class::Read;
+                        && list.commands[index].class == Class::Read;
                     if repeat {
-                        again.push(index);
+                        retry.push(index);
                     }
                     results.outcomes[index] = Err(error.clone());
                 }
@@ -375,52 +377,52 @@ impl Sent<'_, '_> {
         let buffer = results.buffers.len();
         let mut at = 0;
         for &index in group {
-            let (elsewhere, len) = match frames_of(list.entries[index].replies, &bytes[at..]) {
+            let (not_executed, len) = match frames_of(list.commands[index].replies, &bytes[at..]) {
                 Ok(frames) => frames,
                 Err(error) => {
                     results.outcomes[index] = Err(error);
                     continue;
                 }
             };
-            if elsewhere {
-                again.push(index);
+            if not_executed {
+                retry.push(index);
             }
             let range = at..at + len;
             at += len;
-            results.outcomes[index] = Ok(Stored { buffer, range });
+            results.outcomes[index] = Ok(ReplyRange { buffer, range });
         }
         results.buffers.push(bytes);
     }
 }
 
-/// Of the frames that a command is answered by: whether the first says that it is to be sent
-/// elsewhere or later, and the length of all.
+/// Looks at the `count` frames of a command's reply: whether the first one says that the server did not
+/// execute the command and the client may send it again, and the length of all.
 fn frames_of(count: u32, bytes: &[u8]) -> Result<(bool, usize), Error> {
-    let (mut elsewhere, mut all) = (false, 0);
+    let (mut not_executed, mut all) = (false, 0);
     for frame in 0..count {
         let (view, len) = parse(&bytes[all..])?;
         if let View::Error(error) = view
             && frame == 0
         {
-            elsewhere = is_elsewhere(&error.kind());
+            not_executed = error.kind().is_retryable();
         }
         all += len;
     }
-    Ok((elsewhere, all))
+    Ok((not_executed, all))
 }
 
-/// Where the frames of a command are.
+/// Where the frames of a command's reply are.
 #[derive(Debug, Clone)]
-struct Stored {
+struct ReplyRange {
     buffer: usize,
     range: Range<usize>,
 }
 
-/// What came of the commands of a pipeline or a transaction.
+/// The results of a pipeline or a transaction.
 #[derive(Debug)]
 pub struct Results {
     buffers: Vec<Vec<u8>>,
-    outcomes: Vec<Result<Stored, Error>>,
+    outcomes: Vec<Result<ReplyRange, Error>>,
 }
 
 impl Results {
@@ -431,14 +433,14 @@ impl Results {
         }
     }
 
-    pub(crate) fn of_none() -> Self {
+    pub(crate) fn empty() -> Self {
         Self::new(0)
     }
 
-    fn keep(&mut self, bytes: Vec<u8>) -> Stored {
+    fn keep(&mut self, bytes: Vec<u8>) -> ReplyRange {
         let (buffer, range) = (self.buffers.len(), 0..bytes.len());
         self.buffers.push(bytes);
-        Stored { buffer, range }
+        ReplyRange { buffer, range }
     }
 
     /// How many commands there were.
@@ -459,9 +461,9 @@ impl Results {
     /// That command's.
     ///
     /// # Panics
-    /// With a place of another pipeline that had more commands.
-    pub fn take<R: FromReply>(&self, place: Place<R>) -> Result<R, Error> {
-        self.read(place.index)
+    /// With a key of another pipeline that had more commands.
+    pub fn take<R: FromReply>(&self, key: ResultKey<R>) -> Result<R, Error> {
+        self.read(key.index)
     }
 
     /// The result of the command with this number, from 0, as any type.
@@ -470,7 +472,7 @@ impl Results {
     /// That command's.
     ///
     /// # Panics
-    /// If there were not so many.
+    /// If there were fewer commands.
     pub fn read<R: FromReply>(&self, index: usize) -> Result<R, Error> {
         let view = self.view(index)?;
         R::from_reply(view).map_err(|wrong| match view {
@@ -479,14 +481,14 @@ impl Results {
         })
     }
 
-    /// The reply to the command with this number, from 0, where it was received. An error of the
+    /// The reply to the command with this number, from 0, as the server sent it. An error of the
     /// server is a reply, too.
     ///
     /// # Errors
     /// Why there is no reply.
     ///
     /// # Panics
-    /// If there were not so many.
+    /// If there were fewer commands.
     pub fn view(&self, index: usize) -> Result<View<'_>, Error> {
         let stored = self.outcomes[index].as_ref().map_err(Clone::clone)?;
         let bytes = &self.buffers[stored.buffer][stored.range.clone()];

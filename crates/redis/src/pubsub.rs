@@ -1,4 +1,4 @@
-//! Messages to channels, patterns and sharded channels:
+//! Subscribers: messages from channels, patterns and sharded channels,
 //! <https://redis.io/docs/latest/develop/interact/pubsub/>.
 
 use std::fmt;
@@ -8,64 +8,16 @@ use std::task::{Context, Poll};
 
 use embar_mux::block_on;
 
-use crate::client::{Client, Feed};
+use crate::engine::{Router, SubscriptionSet};
 use crate::error::Error;
-use crate::resp::ServerError;
+pub use crate::pubsub_event::{Event, Kind, Message};
 
-/// What is subscribed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A channel: `SUBSCRIBE`.
-    Channel,
-    /// All channels whose names fit a pattern such as `news.*`: `PSUBSCRIBE`.
-    Pattern,
-    /// A channel that belongs to a slot, and of which only the shard of that slot knows:
-    /// `SSUBSCRIBE`, since Redis 7.0.
-    Sharded,
-}
-
-/// What a subscriber hears.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// Somebody published something.
-    Message(Message),
-    /// So many messages were thrown away here, because nobody took those before in time.
-    Lost(u64),
-    /// A connection broke or moved: what was published until its subscriptions were made anew did
-    /// not come, and nobody knows whether there was anything.
-    Interrupted,
-    /// A subscription is over: its connection broke or moved, and the server does not allow it any
-    /// more, for example because the user's permissions have changed. Subscribe again to try again.
-    Refused {
-        /// What was subscribed to.
-        kind: Kind,
-        /// The channel or pattern.
-        name: Vec<u8>,
-        /// What the server said.
-        error: ServerError,
-    },
-}
-
-/// A message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// Why it came.
-    pub kind: Kind,
-    /// Where it was published.
-    pub channel: Vec<u8>,
-    /// The pattern that the channel's name fits, if it came because of one.
-    pub pattern: Option<Vec<u8>>,
-    /// What was published.
-    pub payload: Vec<u8>,
-}
-
-/// Hears what is published. It has connections of its own, makes its subscriptions again after they
-/// break, and follows slots that move. Dropped, it hears nothing any more.
+/// Receives published messages. It has connections of its own, subscribes again after they break, and
+/// follows slots that move. Dropping it ends its subscriptions.
 ///
-/// Redis keeps messages for nobody: what is published while a connection is down is gone, which
-/// [`Event::Interrupted`] tells. When more messages wait than fit, the newest are thrown away and
-/// counted ([`Event::Lost`]). A subscription that the server does not allow to be made again ends
+/// Redis does not keep messages: a message that is published while a connection is down is gone, which
+/// [`Event::Interrupted`] reports. When more messages wait than fit, the subscriber throws away and
+/// counts the newest ([`Event::Lost`]). A subscription that the server refuses to renew ends
 /// ([`Event::Refused`]).
 ///
 /// ```no_run
@@ -81,30 +33,33 @@ pub struct Message {
 /// # }
 /// ```
 pub struct Subscriber {
-    feed: Arc<Feed>,
-    /// Keeps the connections' owner alive.
-    _client: Client,
+    subscriptions: Arc<SubscriptionSet>,
+    /// Keeps the client alive.
+    _client: Box<dyn Send + Sync>,
 }
 
 impl Subscriber {
-    pub(crate) fn new(client: Client, capacity: usize) -> Self {
-        let feed = Feed::new(Arc::clone(&client.inner.keeper), capacity);
+    /// A subscriber of the client that `client` keeps alive.
+    pub(crate) fn new(
+        router: &Arc<Router>,
+        capacity: usize,
+        client: impl Send + Sync + 'static,
+    ) -> Self {
         Self {
-            feed,
-            _client: client,
+            subscriptions: SubscriptionSet::new(router, capacity),
+            _client: Box::new(client),
         }
     }
 
-    /// Subscribes, and waits until the server has confirmed it. Messages may come from then on.
-    /// What is subscribed to already is confirmed at once. Dropped before it is confirmed, it is not
-    /// subscribed to.
+    /// Subscribes, and waits until the server has confirmed it; at once if it has before. Messages may
+    /// come from then on. Dropping the future before that ends the subscription.
     ///
     /// # Errors
-    /// The server's; [`Error::Unavailable`] when none confirms it in time. It is not subscribed to
-    /// then, unless it was before.
+    /// The server's; [`Error::Unavailable`] when no server confirms it in time. The subscription ends
+    /// then, unless a server confirmed it before.
     pub async fn subscribe(&self, kind: Kind, name: impl AsRef<[u8]>) -> Result<(), Error> {
-        let mut asking = self.feed.want(kind, name.as_ref());
-        poll_fn(|cx| asking.poll(cx)).await
+        let mut confirmation = self.subscriptions.subscribe(kind, name.as_ref());
+        poll_fn(|cx| confirmation.poll(cx)).await
     }
 
     /// As [`Subscriber::subscribe`], for code without an executor.
@@ -116,12 +71,12 @@ impl Subscriber {
         block_on(|cx| subscribe.as_mut().poll(cx))
     }
 
-    /// Ends a subscription. Messages that are on their way may still come.
+    /// Ends a subscription. Messages that the server has sent before may still come.
     pub fn unsubscribe(&self, kind: Kind, name: impl AsRef<[u8]>) {
-        self.feed.forget(kind, name.as_ref());
+        self.subscriptions.unsubscribe(kind, name.as_ref());
     }
 
-    /// The next thing that happens.
+    /// Waits for the next event.
     ///
     /// # Errors
     /// [`Error::Closed`] when the client was closed.
@@ -142,13 +97,13 @@ impl Subscriber {
     /// # Errors
     /// As [`Subscriber::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Error>> {
-        self.feed.poll_next(cx)
+        self.subscriptions.poll_next(cx)
     }
 }
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        self.feed.end();
+        self.subscriptions.end();
     }
 }
 

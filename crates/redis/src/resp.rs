@@ -1,13 +1,13 @@
 //! RESP, the protocol of Redis, in its versions 2 and 3: bytes to values and back.
 //!
-//! What arrives goes through three steps, each without a copy:
-//! 1. a [`Framer`] finds where replies end in a stream that may be cut anywhere, and refuses what
-//!    is hostile;
+//! A reply goes through three steps, none of which copies it:
+//! 1. a [`Framer`] finds where replies end in a stream that may be cut anywhere, and refuses hostile
+//!    bytes;
 //! 2. [`parse`] makes a borrowed [`View`] of a complete reply;
-//! 3. a type's [`FromReply`] takes what it wants from the view.
+//! 3. a type's [`FromReply`] converts the view.
 //!
-//! What is sent is an array of bulk strings: [`Arg`]s, written by an [`Out`] into memory that was
-//! reserved for exactly that many bytes.
+//! A command is an array of bulk strings: an [`Out`] writes [`Arg`]s into memory that was reserved for
+//! exactly that many bytes.
 //!
 //! The protocol is described at <https://redis.io/docs/latest/develop/reference/protocol-spec/>,
 //! its streamed types at <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>.

@@ -1,37 +1,32 @@
-//! Encrypted connections: whom to trust, and how this client proves who it is.
+//! Encrypted connections: which servers to trust, and how this client proves who it is.
 //!
 //! ```no_run
 //! use embar_redis::Config;
 //! use embar_redis::tls::Tls;
 //!
-//! let config = Config {
-//!     tls: Some(Tls {
-//!         ca_files: vec!["ca.pem".into()],
-//!         ..Tls::default()
-//!     }),
-//!     ..Config::default()
-//! };
-//! # let _ = config;
+//! let mut tls = Tls::default();
+//! tls.ca_files = vec!["ca.pem".into()];
+//! let mut config = Config::default();
+//! config.tls = Some(tls);
 //! // The same as a URL:
 //! let url = "rediss://127.0.0.1:6379?tls_ca_file=ca.pem";
 //! ```
 //!
-//! It takes the feature `tls`, which is not on by default because it needs a C compiler. By default a
-//! server's certificate must be signed by an authority that this machine trusts (on Debian, the
-//! package `ca-certificates` and what its administrator added): servers of one's own have
-//! certificates of one's own, and machines are told whom to trust in one place.
+//! It takes the feature `tls`, which is off by default because it needs a C compiler. By default an
+//! authority that this machine trusts must have signed a server's certificate (on Debian, the package
+//! `ca-certificates` and what the administrator added): so an administrator decides in one place which
+//! authorities the programs of a machine trust.
 //!
-//! In a cluster each node must have a certificate for the host by which the cluster announces it:
-//! an IP address unless `cluster-announce-hostname` and `cluster-preferred-endpoint-type hostname`
-//! are set. [`Tls::server_name`] is for certificates that have one name for all nodes.
+//! In a cluster each node needs a certificate for the host by which the cluster announces it: an IP
+//! address, unless `cluster-announce-hostname` and `cluster-preferred-endpoint-type hostname` are set.
+//! [`Tls::server_name`] is for certificates that have one name for all nodes.
 //!
-//! Files are read when the client is made. Connections to Unix sockets cannot be encrypted.
+//! The client reads the files when it starts. Connections to Unix sockets cannot be encrypted.
 
 use std::path::PathBuf;
 
-use embar_transport::tls::{TlsError, TlsFault};
-
-use crate::config::ConfigError;
+pub use embar_mux::{TlsError, TlsFault};
+use thiserror::Error;
 
 #[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
 mod rules;
@@ -40,37 +35,38 @@ pub(crate) use rules::Encryption;
 #[cfg(feature = "tls")]
 pub use rules::Rules;
 
-/// How connections are encrypted. By default to servers that this machine trusts, and without a
-/// certificate of this client's own.
+/// How the client encrypts connections. By default it trusts the authorities that this machine trusts,
+/// and shows no certificate of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Tls {
-    /// Files (PEM) with the authorities that sign certificates of servers. If there are any, no other
-    /// authority is trusted.
+    /// Files (PEM) with the authorities that sign certificates of servers. If there are any, the client
+    /// trusts no other authority.
     pub ca_files: Vec<PathBuf>,
-    /// The file (PEM) with the certificate that this client shows, and those between it and its
-    /// authority. It needs a key.
+    /// The file (PEM) with the certificate that this client shows, and the certificates between it and
+    /// its authority. It needs a key.
     pub cert_file: Option<PathBuf>,
     /// The file (PEM) with the private key of that certificate, not encrypted.
     pub key_file: Option<PathBuf>,
-    /// The name that certificates of servers must have, and that servers are asked for. `None`: the
-    /// host by which each one is reached.
+    /// The name that the client asks servers for, and that their certificates must have. `None`: the host
+    /// to which the client connects.
     pub server_name: Option<String>,
-    /// Believe everybody to be the server. For tests only: who is between this client and its server
-    /// can read and change everything.
+    /// Accepts any certificate. For tests only: an attacker between this client and its server can read
+    /// and change everything.
     pub danger_accept_any_certificate: bool,
-    /// Everything but the name by the rules of rustls, instead of all of the above.
+    /// A configuration of rustls, which replaces all of the above but the name.
     #[cfg(feature = "tls")]
     pub rules: Option<Rules>,
 }
 
 impl Tls {
-    /// Whether everything in it can be meant.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks that the settings make sense together.
+    pub(crate) fn check(&self) -> Result<(), TlsConfigError> {
         if cfg!(not(feature = "tls")) {
-            return Err(ConfigError::TlsFeature);
+            return Err(TlsConfigError::FeatureOff);
         }
         if self.cert_file.is_some() != self.key_file.is_some() {
-            return Err(ConfigError::CertificateWithoutKey);
+            return Err(TlsConfigError::CertificateWithoutKey);
         }
         #[cfg(feature = "tls")]
         if self.rules.is_some() {
@@ -80,14 +76,33 @@ impl Tls {
                 ..self.clone()
             };
             if others != Self::default() {
-                return Err(ConfigError::TlsTwice);
+                return Err(TlsConfigError::RulesAndSettings);
             }
         }
         Ok(())
     }
 }
 
-/// Why there is no connection, and what to do.
+/// Settings of encryption that make no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TlsConfigError {
+    /// The crate was built without encryption.
+    #[error("encrypted connections take the feature `tls` of embar-redis, which is off")]
+    FeatureOff,
+    /// A certificate and its key need each other.
+    #[error(
+        "a client's certificate takes its key, and a key its certificate; give both (tls_cert_file and tls_key_file), or none of them"
+    )]
+    CertificateWithoutKey,
+    /// Rules replace the other settings.
+    #[error(
+        "rules of rustls decide about certificates; leave files and danger_accept_any_certificate out"
+    )]
+    RulesAndSettings,
+}
+
+/// Explains why there is no connection, and what to do.
 pub(crate) fn explain(error: &TlsError, encrypted: bool) -> String {
     let what_to_do = match error.fault {
         TlsFault::UnknownIssuer => {
@@ -122,8 +137,8 @@ pub(crate) fn explain(error: &TlsError, encrypted: bool) -> String {
     format!("{}; {what_to_do}", error.text)
 }
 
-/// Whether it will be the same at the next attempt, however soon.
-pub(crate) fn lasts(error: &TlsError) -> bool {
+/// Whether the next attempt will fail for the same reason, however soon it comes.
+pub(crate) fn is_lasting(error: &TlsError) -> bool {
     !matches!(
         error.fault,
         TlsFault::Unanswered | TlsFault::Cut | TlsFault::PeerAlert | TlsFault::Other

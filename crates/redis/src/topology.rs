@@ -1,8 +1,7 @@
-//! Which node of a cluster serves which slots.
+//! The topology of a cluster: which node serves which slots.
 //!
-//! Servers tell it in two forms: `CLUSTER SLOTS` since 3.0, and `CLUSTER SHARDS` since 7.0, which
-//! also tells how nodes are. Both are read here; nothing here talks to anybody.
-//! See <https://redis.io/docs/latest/commands/cluster-slots/> and
+//! Servers have two commands for it: `CLUSTER SLOTS` since 3.0, and `CLUSTER SHARDS` since 7.0, which
+//! also tells the health of nodes. This module reads the replies to both, and does no I/O. See <https://redis.io/docs/latest/commands/cluster-slots/> and
 //! <https://redis.io/docs/latest/commands/cluster-shards/>.
 
 use std::{collections::HashMap, ops::RangeInclusive};
@@ -10,37 +9,37 @@ use std::{collections::HashMap, ops::RangeInclusive};
 use thiserror::Error;
 
 use crate::{
-    config::Endpoint,
+    endpoint::Endpoint,
     resp::{FromReply, Items, ServerError, View},
     slot::SLOTS,
 };
 
-/// Who serves what, as one node saw it. Equal when the same nodes serve the same slots.
+/// Which node serves which slots, as one node told. Equal when the same nodes serve the same slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     shards: Vec<Shard>,
-    /// The shard of each slot, or [`NOBODY`].
+    /// The shard of each slot, or [`NO_SHARD`].
     owners: Box<[u16]>,
 }
 
 /// A primary, its replicas, and the slots that they serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// Takes writes.
+    /// The node that takes writes.
     pub primary: Endpoint,
-    /// Have copies, sorted. Those that the server calls failed or loading are left out.
+    /// The nodes that have copies, sorted, without those that the server calls failed or loading.
     pub replicas: Vec<Endpoint>,
-    /// Slots, in order and apart from each other; at least one.
+    /// The slots, in order and without overlap; at least one.
     pub ranges: Vec<RangeInclusive<u16>>,
 }
 
 /// Why a reply is no topology.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TopologyError {
-    /// The server does not tell.
+    /// The server refused to tell.
     #[error(transparent)]
     Refused(#[from] ServerError),
-    /// It is not of the form that the command has.
+    /// The reply does not have the command's form.
     #[error("the reply is no cluster topology: {what}")]
     Malformed {
         /// What is wrong, in a few words.
@@ -49,24 +48,24 @@ pub enum TopologyError {
     /// A slot belongs to two shards, or twice to one.
     #[error("the reply is no cluster topology: slot {slot} is there twice")]
     Overlap {
-        /// The first one.
+        /// The first such slot.
         slot: u16,
     },
 }
 
-/// More than there can be shards.
-const NOBODY: u16 = u16::MAX;
+/// Stands for "no shard".
+const NO_SHARD: u16 = u16::MAX;
 
 fn bad(what: &'static str) -> TopologyError {
     TopologyError::Malformed { what }
 }
 
 impl Topology {
-    /// Reads the reply to `CLUSTER SLOTS` of the node `asked`. A shard whose primary the node
-    /// cannot name is left out: its slots are uncovered.
+    /// Reads the reply of the node `asked` to `CLUSTER SLOTS`. Leaves out a shard whose primary the node
+    /// cannot name: its slots are uncovered.
     ///
     /// # Errors
-    /// When it is no such reply.
+    /// When the reply has another form.
     pub fn from_slots(reply: View<'_>, asked: &Endpoint) -> Result<Self, TopologyError> {
         let mut builder = Builder::default();
         for entry in array(reply, "CLUSTER SLOTS is no array")? {
@@ -84,11 +83,11 @@ impl Topology {
         Ok(builder.finish())
     }
 
-    /// Reads the reply to `CLUSTER SHARDS` of the node `asked`, with the ports for TLS or those
-    /// without. A shard without slots, or without a primary that can be reached so, is left out.
+    /// Reads the reply of the node `asked` to `CLUSTER SHARDS`, and takes the ports with TLS or those
+    /// without. Leaves out a shard without slots, or without a primary that has such a port.
     ///
     /// # Errors
-    /// When it is no such reply.
+    /// When the reply has another form.
     pub fn from_shards(
         reply: View<'_>,
         asked: &Endpoint,
@@ -114,7 +113,7 @@ impl Topology {
                     _ => {}
                 }
             }
-            // A primary that was replaced may still be listed.
+            // The reply may still list a replaced primary.
             let primary = nodes
                 .iter()
                 .filter(|node| node.is_primary)
@@ -138,15 +137,15 @@ impl Topology {
         &self.shards
     }
 
-    /// The number in [`Topology::shards`] of the shard that serves a slot.
+    /// The index in [`Topology::shards`] of the shard that serves a slot.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If `slot` is not below [`SLOTS`].
     #[inline]
     #[must_use]
     pub fn index_of(&self, slot: u16) -> Option<usize> {
         match self.owners[usize::from(slot)] {
-            NOBODY => None,
+            NO_SHARD => None,
             shard => Some(usize::from(shard)),
         }
     }
@@ -154,21 +153,24 @@ impl Topology {
     /// The shard that serves a slot.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If `slot` is not below [`SLOTS`].
     #[inline]
     #[must_use]
     pub fn shard_of(&self, slot: u16) -> Option<&Shard> {
         self.index_of(slot).map(|shard| &self.shards[shard])
     }
 
-    /// How many slots nobody serves.
+    /// How many slots no shard serves.
     #[must_use]
     pub fn uncovered(&self) -> usize {
-        self.owners.iter().filter(|shard| **shard == NOBODY).count()
+        self.owners
+            .iter()
+            .filter(|shard| **shard == NO_SHARD)
+            .count()
     }
 }
 
-/// Collects shards, and puts them into the one form that they have.
+/// Collects shards and brings them into one form.
 struct Builder {
     shards: Vec<Shard>,
     by_primary: HashMap<Endpoint, u16>,
@@ -180,13 +182,14 @@ impl Default for Builder {
         Self {
             shards: Vec::new(),
             by_primary: HashMap::new(),
-            owners: vec![NOBODY; usize::from(SLOTS)].into(),
+            owners: vec![NO_SHARD; usize::from(SLOTS)].into(),
         }
     }
 }
 
 impl Builder {
-    /// The same primary may come several times: `CLUSTER SLOTS` has an entry for each range.
+    /// Adds ranges of a primary, which may come several times: `CLUSTER SLOTS` has an entry for each
+    /// range.
     fn add(
         &mut self,
         primary: Endpoint,
@@ -205,7 +208,7 @@ impl Builder {
             }
             for slot in range.clone() {
                 let owner = &mut self.owners[usize::from(slot)];
-                if *owner != NOBODY {
+                if *owner != NO_SHARD {
                     return Err(TopologyError::Overlap { slot });
                 }
                 *owner = number;
@@ -221,7 +224,7 @@ impl Builder {
 
     fn finish(mut self) -> Topology {
         for (slot, owner) in (0..SLOTS).zip(&self.owners) {
-            if *owner == NOBODY {
+            if *owner == NO_SHARD {
                 continue;
             }
             let ranges = &mut self.shards[usize::from(*owner)].ranges;
@@ -254,7 +257,7 @@ fn array<'a>(view: View<'a>, otherwise: &'static str) -> Result<Items<'a>, Topol
     }
 }
 
-/// Names and values: a map in RESP3, and an array of both in turn in RESP2.
+/// Names and values: a map in RESP3, an array of alternating names and values in RESP2.
 fn fields<'a>(view: View<'a>) -> Result<impl Iterator<Item = (&'a [u8], View<'a>)>, TopologyError> {
     let mut flat = match view {
         View::Array(items) if items.len() % 2 == 0 => items,
@@ -297,7 +300,8 @@ fn host<'a>(view: View<'a>) -> Result<&'a str, TopologyError> {
     }
 }
 
-/// Nodes that have no name although names are preferred say `?`, but may have an IP address.
+/// The endpoint of a node. A node without a name, in a cluster that prefers names, says `?`, but may
+/// have an IP address.
 fn endpoint(host: &str, ip: &str, port: u16, asked: &Endpoint) -> Option<Endpoint> {
     let host = match host {
         "?" if !ip.is_empty() => ip,
@@ -310,7 +314,7 @@ fn port(view: View<'_>) -> Result<u16, TopologyError> {
     u16::from_reply(view).map_err(|_| bad("a port is none"))
 }
 
-/// `[host, port, id, [name, value, ...]]`; the id came with 4.0, what is behind it with 7.0.
+/// Reads `[host, port, id, [name, value, ...]]`; the id exists since 4.0, the names since 7.0.
 fn slots_node(view: View<'_>, asked: &Endpoint) -> Result<Option<Endpoint>, TopologyError> {
     let mut node = array(view, "a node of CLUSTER SLOTS is no array")?;
     let (Some(name), Some(number)) = (node.next(), node.next()) else {
@@ -334,7 +338,7 @@ struct ShardsNode {
 }
 
 impl ShardsNode {
-    /// `None` when it cannot be reached with TLS, or without, as it is wanted.
+    /// Reads a node; `None` when it has no port with TLS, or without, as `tls` says.
     fn read(view: View<'_>, asked: &Endpoint, tls: bool) -> Result<Option<Self>, TopologyError> {
         let wanted_port: &[u8] = match tls {
             true => b"tls-port",

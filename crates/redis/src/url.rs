@@ -8,26 +8,25 @@
 //! unix:/path[?...]    redis+unix://[[user]:password@]/path[?...]
 //! ```
 //!
-//! TLS takes the feature `tls`; see [`tls`](crate::tls). `#insecure` behind a URL with TLS is the
-//! same as `tls_insecure=true`.
+//! TLS takes the feature `tls`; see [`tls`](crate::tls). `#insecure` at the end of a URL with TLS means
+//! `tls_insecure=true`.
 //!
-//! What is special in a URL is written as `%` and two hexadecimal digits. IPv6 addresses stand in
-//! brackets. [`OPTIONS`] names the options; durations have a unit (`us`, `ms`, `s`, `m`, `h`), sizes
-//! may have one (`KiB`, `MiB`, `GiB`).
+//! Write characters that are special in a URL as `%` and two hexadecimal digits, and IPv6 addresses in
+//! brackets. [`OPTIONS`] names the options; durations need a unit (`us`, `ms`, `s`, `m`, `h`), sizes may
+//! have one (`KiB`, `MiB`, `GiB`).
 
 use std::{str::FromStr, time::Duration};
 
 use thiserror::Error;
 
-use crate::config::{
-    Config, ConfigError, DEFAULT_PORT, Endpoint, Mode, OnFull, ProtocolVersion, ReadFrom, Secret,
-};
+use crate::config::{Config, ConfigError, Mode, OnFull, ProtocolVersion, ReadFrom, Secret};
+use crate::endpoint::{DEFAULT_PORT, Endpoint};
 use crate::tls::Tls;
 
 #[cfg(test)]
 mod tests;
 
-/// What may stand behind the `?`. Each sets the field of [`Config`] of its name.
+/// The options behind the `?`. Each sets the field of [`Config`] of its name.
 pub const OPTIONS: &str = "database (or db), username, password, client_name, \
     protocol=resp2|resp3, mux_per_node, max_in_flight, on_full=wait|refuse, timeout, \
     connect_timeout, dead_after, max_redirects, backoff_min, backoff_max, \
@@ -35,57 +34,57 @@ pub const OPTIONS: &str = "database (or db), username, password, client_name, \
     max_reply_bytes, ring_bytes; with TLS also tls_ca_file (may be given several times), \
     tls_cert_file, tls_key_file, tls_server_name, tls_insecure=true|false";
 
-/// Why a URL is no configuration. Never quotes what may be a part of a password.
+/// Why a URL is no configuration. The messages never quote what may be a part of a password.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// There is no scheme that is known.
+    /// The URL begins with no known scheme.
     #[error("the URL must begin with one of {SCHEMES}")]
     Scheme,
-    /// No host is named.
+    /// The URL names no host.
     #[error("the URL names no host; write for example redis://localhost:6379")]
     NoHost,
-    /// A host or its port cannot be read.
+    /// The crate cannot read a host or its port.
     #[error(
         "a host of the URL is not host, host:port or [IPv6]:port with a port from 1 to 65535; if \
          this was part of a password, write its special characters as %XX"
     )]
     Host,
-    /// The user stands before the host, and the host before the options.
+    /// The user comes before the host, and the host before the options.
     #[error("an @ stands behind the ?; write the special characters of a password as %XX")]
     At,
-    /// No socket is named.
+    /// The URL names no socket.
     #[error("the URL names no socket; write for example unix:/run/redis.sock")]
     NoPath,
-    /// What follows the host is no database.
+    /// The part behind the host is no number of a database.
     #[error("behind the host there may be only the number of a database, as in redis://host/2")]
     Database,
-    /// A `%` is not followed by two hexadecimal digits, or what they stand for is not UTF-8.
+    /// No two hexadecimal digits follow a `%`, or the bytes that they stand for are not UTF-8.
     #[error("a % of the URL is not followed by two hexadecimal digits that make UTF-8; write %25")]
     Percent,
-    /// An option that there is not.
+    /// There is no such option.
     #[error("there is no option '{option}'; there are {OPTIONS}")]
     Option {
-        /// What was written before the `=`.
+        /// The text before the `=`.
         option: String,
     },
-    /// An option about encryption in a URL without it.
+    /// An option about encryption in a URL without encryption.
     #[error(
         "the option {option} is about encryption; begin the URL with rediss:// or rediss-cluster://"
     )]
     NotEncrypted {
-        /// Which one.
+        /// Its name.
         option: String,
     },
-    /// An option's value cannot be read.
+    /// The crate cannot read an option's value.
     #[error("the value of the option {option} must be {wanted}")]
     Value {
-        /// Which one.
+        /// Its name.
         option: &'static str,
-        /// What can be read.
+        /// What the value must be.
         wanted: &'static str,
     },
-    /// All of it can be read, but not meant.
+    /// The settings make no sense together.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -94,10 +93,10 @@ const SCHEMES: &str =
     "redis://, rediss://, redis-cluster://, rediss-cluster://, redis+unix://, unix:";
 
 impl Config {
-    /// Reads a URL as described in [`url`](crate::url). What it does not say is as by default.
+    /// Reads a URL as described in [`url`](crate::url). Settings that it does not have get their defaults.
     ///
     /// # Errors
-    /// When it cannot be read, or [`Config::check`] finds that it cannot be meant.
+    /// When the URL is malformed, or [`Config::check`] refuses the settings.
     pub fn from_url(url: &str) -> Result<Self, UrlError> {
         let (url, insecure) = match url.strip_suffix("#insecure") {
             Some(rest) if url.starts_with("rediss") => (rest, true),
@@ -175,7 +174,7 @@ impl Config {
         Ok(())
     }
 
-    /// `user:password`, either of which may be empty.
+    /// `user:password`; either may be empty.
     fn user(&mut self, text: &str) -> Result<(), UrlError> {
         let (name, password) = text.split_once(':').unwrap_or((text, ""));
         if !name.is_empty() {
@@ -291,7 +290,7 @@ fn endpoint(text: &str) -> Result<Endpoint, UrlError> {
     }
 }
 
-/// Replaces `%XX`.
+/// Replaces `%XX` by the bytes that they stand for.
 fn decode(text: &str) -> Result<String, UrlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -337,7 +336,7 @@ fn number<T: FromStr>(option: &'static str, value: &str) -> Result<T, UrlError> 
         .map_err(|_| UrlError::Value { option, wanted })
 }
 
-/// The number before a unit, times what the unit stands for.
+/// The number before a unit, times the unit's value.
 fn measure(value: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = value
         .find(|c: char| !c.is_ascii_digit())

@@ -34,10 +34,12 @@ async fn allocations(commands: impl AsyncFn(u64)) -> u64 {
 fn commands_allocate_nothing_once_warm() {
     let server = Server::start(&Options::default()).expect("redis-server runs");
     let address = server.address();
-    let config = || Config {
+    let config = || {
+        let mut config =
+            Config::standalone(Endpoint::tcp(address.ip().to_string(), address.port()));
         // What waited for the connection is woken at its deadline, which is not to be in between.
-        timeout: Duration::from_secs(600),
-        ..Config::standalone(Endpoint::tcp(address.ip().to_string(), address.port()))
+        config.timeout = Duration::from_secs(600);
+        config
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -5,7 +5,7 @@
 
 use super::Client;
 use anyhow::Context;
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use embar_redis::pipeline::Pipeline;
 
 /// See `crates/redis`.

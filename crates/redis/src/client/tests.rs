@@ -1,95 +1,26 @@
-//! What only somebody within the crate can arrange: names that take long to look up, and looks at
-//! what waits.
+//! Tests that need the crate's internals: names that take long to resolve, and the timers that are set.
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use embar_mux::{Connection, block_on};
 use embar_redis_servers::{Options, Server};
 
-use super::keeper::Keeper;
-use super::{Client, Node};
+use super::Client;
 use crate::command::Class;
 use crate::commands::strings::StringCommands;
-use crate::config::{Config, Endpoint};
+use crate::config::Config;
+use crate::endpoint::Endpoint;
+use crate::engine::Node;
+use crate::engine::slow_names::SLOW;
 use crate::error::Error;
 use crate::pubsub::{Event, Kind};
 
 /// Nothing takes so long, on no machine: what does hangs.
 const LONG: Duration = Duration::from_secs(60);
-
-/// A name server, which answers when it is told to. One for each name, as tests run at the same time.
-struct NameServer {
-    name: &'static str,
-    state: Mutex<Asked>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Asked {
-    silent: bool,
-    /// Lookups that wait for an answer.
-    waiting: usize,
-}
-
-impl NameServer {
-    const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            state: Mutex::new(Asked {
-                silent: false,
-                waiting: 0,
-            }),
-            changed: Condvar::new(),
-        }
-    }
-
-    fn set_silent(&self, silent: bool) {
-        self.state.lock().unwrap().silent = silent;
-        self.changed.notify_all();
-    }
-
-    fn answer(&self) -> &'static str {
-        let mut state = self.state.lock().unwrap();
-        state.waiting += 1;
-        self.changed.notify_all();
-        let silent = |state: &mut Asked| state.silent;
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, 2 * LONG, silent)
-            .unwrap();
-        state.waiting -= 1;
-        "127.0.0.1"
-    }
-
-    /// Waits until somebody is asking.
-    fn until_asked(&self) {
-        let state = self.state.lock().unwrap();
-        let nobody = |state: &mut Asked| state.waiting == 0;
-        let (_state, timeout) = self
-            .changed
-            .wait_timeout_while(state, LONG, nobody)
-            .unwrap();
-        assert!(!timeout.timed_out(), "nobody asks");
-    }
-
-    /// Whether somebody is waiting for an answer.
-    fn is_asked(&self) -> bool {
-        self.state.lock().unwrap().waiting > 0
-    }
-}
-
-/// The name servers that there are.
-static SLOW: [NameServer; 2] = [NameServer::new("slow-1"), NameServer::new("slow-2")];
-
-/// The names that they know; all of them are this machine.
-pub(super) fn look_up(host: &str) -> Option<&'static str> {
-    let server = SLOW.iter().find(|server| server.name == host)?;
-    Some(server.answer())
-}
 
 fn server() -> Server {
     Server::start(&Options::default()).expect("redis-server runs")
@@ -103,7 +34,7 @@ fn at(host: &str, server: &Server) -> Config {
 }
 
 #[test]
-fn who_waits_for_time_to_pass_does_not_wait_for_names() {
+fn timers_fire_while_a_name_resolves() {
     let mut server = server();
     let names = &SLOW[0];
     let client = Client::with_blocking(at(names.name, &server)).expect("it connects");
@@ -122,7 +53,7 @@ fn who_waits_for_time_to_pass_does_not_wait_for_names() {
 }
 
 #[test]
-fn a_subscriber_is_not_locked_while_a_name_is_looked_up() {
+fn a_subscriber_is_not_locked_while_a_name_resolves() {
     let server = server();
     let names = &SLOW[1];
     let client = Client::with_blocking(at(names.name, &server)).expect("it connects");
@@ -145,16 +76,12 @@ fn a_subscriber_is_not_locked_while_a_name_is_looked_up() {
     assert_eq!(again, Ok(()));
 }
 
-fn sleepers(keeper: &Keeper) -> usize {
-    keeper.sleepers(|sleepers| sleepers.len())
-}
-
 #[test]
-fn who_waits_is_registered_once_and_who_does_not_is_not() {
+fn a_request_that_waits_has_one_timer_and_others_have_none() {
     let mut server = server();
     let client = Client::with_blocking(at("127.0.0.1", &server)).expect("it connects");
     server.kill();
-    let keeper = &client.inner.keeper;
+    let shared = &client.router.shared;
     let cx = &mut Context::from_waker(Waker::noop());
     {
         let mut gets: Vec<_> = (0..10)
@@ -166,45 +93,50 @@ fn who_waits_is_registered_once_and_who_does_not_is_not() {
             for get in &mut gets {
                 assert!(pin!(get).poll(cx).is_pending());
             }
-            assert!(sleepers(keeper) <= 10, "{}", sleepers(keeper));
-            registered += usize::from(sleepers(keeper) > 0);
-            assert!(begin.elapsed() < LONG / 2, "nobody waits");
+            assert!(
+                shared.schedule.timers() <= 10,
+                "{}",
+                shared.schedule.timers()
+            );
+            registered += usize::from(shared.schedule.timers() > 0);
+            assert!(begin.elapsed() < LONG / 2, "no request waits");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    assert_eq!(sleepers(keeper), 0);
+    assert_eq!(shared.schedule.timers(), 0);
     let subscriber = client.subscriber(1);
     {
         let mut subscribe = pin!(subscriber.subscribe(Kind::Channel, "news"));
         for _ in 0..100 {
             assert!(subscribe.as_mut().poll(cx).is_pending());
         }
-        assert_eq!(sleepers(keeper), 1);
+        assert_eq!(shared.schedule.timers(), 1);
     }
-    assert_eq!(sleepers(keeper), 0);
+    assert_eq!(shared.schedule.timers(), 0);
 }
 
 #[test]
-fn a_connection_of_a_node_that_left_is_not_closed_while_somebody_may_use_it() {
+fn a_connection_of_a_node_that_left_stays_open_while_callers_may_use_it() {
     let server = server();
     let config = at("127.0.0.1", &server);
     let client = Client::with_blocking(config.clone()).expect("it connects");
-    let keeper = &client.inner.keeper;
-    let node = Node::new(config.seeds[0].clone(), 1, keeper);
-    let conn = block_on(|cx| node.link(0).poll_conn(cx));
-    node.retire(keeper);
+    let shared = &client.router.shared;
+    let node = Node::new(config.seeds[0].clone(), shared);
+    let conn = block_on(|cx| node.connection(0).poll_conn(cx));
+    node.retire(&shared.schedule);
     let cx = &mut Context::from_waker(Waker::noop());
     assert!(
-        node.link(0).poll_conn(cx).is_pending(),
-        "nobody else gets it"
+        node.connection(0).poll_conn(cx).is_pending(),
+        "no other caller gets it"
     );
-    // All that left are looked at together: when another one is closed, this one was looked at.
+    // The thread looks at all that left together: when it has closed another one, it has looked at this
+    // one.
     for _ in 0..3 {
-        let other = Node::new(config.seeds[0].clone(), 1, keeper);
-        let conn = block_on(|cx| other.link(0).poll_conn(cx));
+        let other = Node::new(config.seeds[0].clone(), shared);
+        let conn = block_on(|cx| other.connection(0).poll_conn(cx));
         let watch = Arc::downgrade(&conn);
         drop(conn);
-        other.retire(keeper);
+        other.retire(&shared.schedule);
         until_closed(&watch);
     }
     let ping = b"*1\r\n$4\r\nPING\r\n";
@@ -231,13 +163,13 @@ fn a_future_that_waits_for_a_node_that_left_is_polled_again() {
     let server = server();
     let config = at("127.0.0.1", &server);
     let client = Client::with_blocking(config.clone()).expect("it connects");
-    let keeper = &client.inner.keeper;
-    let node = Node::new(config.seeds[0].clone(), 1, keeper);
-    node.retire(keeper);
+    let shared = &client.router.shared;
+    let node = Node::new(config.seeds[0].clone(), shared);
+    node.retire(&shared.schedule);
     let mut polled = 0;
     block_on(|cx| {
         polled += 1;
-        match node.link(0).poll_conn(cx) {
+        match node.connection(0).poll_conn(cx) {
             Poll::Pending if polled < 2 => Poll::Pending,
             _ => Poll::Ready(()),
         }

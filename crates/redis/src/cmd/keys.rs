@@ -1,11 +1,11 @@
-//! Where the keys of a command are.
+//! The keys of a command: where they are among its words.
 
-use super::Words;
+use super::words::{Words, is};
 
 /// Where the keys are among the words of a command; its name is word 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Keys {
-    /// It has none.
+    /// It has no keys.
     None,
     /// From word `first` to `last`, which counts from the end if it is negative, each `step`-th.
     Range {
@@ -28,8 +28,8 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// Calls `see` with each key. What makes no sense has fewer keys than it should: the server
-    /// says what is wrong.
+    /// Calls `see` with each key. A malformed command has fewer keys than it should; the server will
+    /// say what is wrong.
     pub fn each<'a>(self, words: &Words<'a>, mut see: impl FnMut(&'a [u8])) {
         match self {
             Self::None => {}
@@ -73,12 +73,7 @@ impl Keys {
     }
 }
 
-/// Whether a word is an option, which may be written in any case.
-pub(super) fn is(word: &[u8], option: &str) -> bool {
-    word.eq_ignore_ascii_case(option.as_bytes())
-}
-
-/// As many words as word `at` says, after it.
+/// The words behind word `at`, as many as that word says.
 fn counted<'a>(words: &Words<'a>, at: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let count = words
         .from(at)
@@ -87,7 +82,7 @@ fn counted<'a>(words: &Words<'a>, at: usize) -> impl Iterator<Item = &'a [u8]> +
     words.from(at + 1).take(count.unwrap_or(0))
 }
 
-/// What follows one of these options, the last time that one is given.
+/// The word behind the last of these options.
 fn after_last<'a>(mut words: impl Iterator<Item = &'a [u8]>, options: &[&str]) -> Option<&'a [u8]> {
     let mut found = None;
     while let Some(word) = words.next() {

@@ -1,19 +1,19 @@
-//! What is known of the commands of Redis 7.0: where their keys are, and which change nothing.
+//! The commands of Redis 7.0: where their keys are, and which of them only read.
 //!
-//! It is what `COMMAND` of such a server says; a test compares the two.
+//! The table repeats what `COMMAND` of such a server says; a test compares the two.
 
 use super::keys::Keys;
 
-/// Whether a command changes nothing: the flag `readonly`.
+/// Whether a command only reads: the flag `readonly`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reads {
     Always,
     Never,
-    /// With these subcommands.
+    /// Only with these subcommands.
     Some(&'static [&'static str]),
 }
 
-/// What is known of a command.
+/// A row of the table.
 #[derive(Debug)]
 pub(super) struct Known {
     name: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct Known {
     pub keys: Keys,
 }
 
-/// What is known of a command, by its name in any case. `None`: it is not part of Redis 7.0.
+/// The row of a command, by its name in upper or lower case. `None` when Redis 7.0 does not have it.
 pub(super) fn find(name: &[u8]) -> Option<&'static Known> {
     let upper = |byte: &u8| byte.to_ascii_uppercase();
     let compare = |known: &Known| known.name.bytes().cmp(name.iter().map(upper));
@@ -34,7 +34,7 @@ const WRITE: Reads = Reads::Never;
 const ONE: Keys = range(1, 1, 1);
 const TWO: Keys = range(1, 2, 1);
 const ALL: Keys = range(1, -1, 1);
-/// The one after the subcommand; those without a key have no argument there.
+/// The word behind the subcommand; subcommands without a key have no argument there.
 const SUB: Keys = range(2, 2, 1);
 
 const fn range(first: usize, last: isize, step: usize) -> Keys {
@@ -45,7 +45,7 @@ const fn row(name: &'static str, reads: Reads, keys: Keys) -> Known {
     Known { name, reads, keys }
 }
 
-/// In the order of their names.
+/// Sorted by name.
 static TABLE: [Known; 240] = [
     row("ACL", WRITE, Keys::None),
     row("APPEND", WRITE, ONE),

@@ -10,20 +10,20 @@ use crate::resp::Arg;
 /// Commands for strings as rows of bits.
 pub trait BitmapCommands: Commands {
     /// `GETBIT key offset`: that bit.
-    fn getbit<K: Key>(self, key: K, offset: u64) -> Self::Given<Fixed<(K, u64)>, bool> {
+    fn getbit<K: Key>(self, key: K, offset: u64) -> Self::Output<Fixed<(K, u64)>, bool> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 6, "GETBIT"), route, (key, offset)))
+        self.execute(read(prefix!(3, 6, "GETBIT"), route, (key, offset)))
     }
 
     /// `SETBIT key offset value`: the bit before.
-    fn setbit(self, key: impl Key, offset: u64, bit: bool) -> Self::Given<Cmd, bool> {
-        self.give(Cmd::write("SETBIT").key(key).arg(offset).arg(u8::from(bit)))
+    fn setbit(self, key: impl Key, offset: u64, bit: bool) -> Self::Output<Cmd, bool> {
+        self.execute(Cmd::write("SETBIT").key(key).arg(offset).arg(u8::from(bit)))
     }
 
     /// `BITCOUNT key`: how many bits are set.
-    fn bitcount<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, u64> {
+    fn bitcount<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, u64> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 8, "BITCOUNT"), route, (key,)))
+        self.execute(read(prefix!(2, 8, "BITCOUNT"), route, (key,)))
     }
 
     /// `BITCOUNT key start end BYTE|BIT`: how many of those; negative ones count from the end.
@@ -33,14 +33,14 @@ pub trait BitmapCommands: Commands {
         start: i64,
         end: i64,
         unit: BitUnit,
-    ) -> Self::Given<Cmd, u64> {
+    ) -> Self::Output<Cmd, u64> {
         let cmd = Cmd::read("BITCOUNT").key(key).arg(start).arg(end);
-        self.give(cmd.arg(unit.word()))
+        self.execute(cmd.arg(unit.word()))
     }
 
     /// `BITPOS key bit`: where the first such bit is; -1: nowhere.
-    fn bitpos(self, key: impl Key, bit: bool) -> Self::Given<Cmd, i64> {
-        self.give(Cmd::read("BITPOS").key(key).arg(u8::from(bit)))
+    fn bitpos(self, key: impl Key, bit: bool) -> Self::Output<Cmd, i64> {
+        self.execute(Cmd::read("BITPOS").key(key).arg(u8::from(bit)))
     }
 
     /// `BITPOS key bit start end BYTE|BIT`: the first of those.
@@ -51,9 +51,9 @@ pub trait BitmapCommands: Commands {
         start: i64,
         end: i64,
         unit: BitUnit,
-    ) -> Self::Given<Cmd, i64> {
+    ) -> Self::Output<Cmd, i64> {
         let cmd = Cmd::read("BITPOS").key(key).arg(u8::from(bit));
-        self.give(cmd.arg(start).arg(end).arg(unit.word()))
+        self.execute(cmd.arg(start).arg(end).arg(unit.word()))
     }
 
     /// `BITOP AND|OR|XOR|NOT destination key ...`: the length of the result in bytes. Only for keys
@@ -63,9 +63,9 @@ pub trait BitmapCommands: Commands {
         op: BitOp,
         destination: impl Key,
         keys: impl IntoIterator<Item: Key>,
-    ) -> Self::Given<Cmd, usize> {
+    ) -> Self::Output<Cmd, usize> {
         let cmd = Cmd::write("BITOP").arg(op.word()).key(destination);
-        self.give(cmd.keys(keys))
+        self.execute(cmd.keys(keys))
     }
 
     /// `BITFIELD key operation ...`: the result of each `GET`, `SET` and `INCRBY`; none for one that
@@ -74,9 +74,9 @@ pub trait BitmapCommands: Commands {
         self,
         key: impl Key,
         operations: impl IntoIterator<Item = BitField>,
-    ) -> Self::Given<Cmd, Vec<Option<i64>>> {
+    ) -> Self::Output<Cmd, Vec<Option<i64>>> {
         let cmd = Cmd::write("BITFIELD").key(key);
-        self.give(
+        self.execute(
             operations
                 .into_iter()
                 .fold(cmd, |cmd, operation| operation.add(cmd)),
@@ -89,10 +89,10 @@ pub trait BitmapCommands: Commands {
         self,
         key: impl Key,
         fields: impl IntoIterator<Item = (impl Arg, impl Arg)>,
-    ) -> Self::Given<Cmd, Vec<i64>> {
+    ) -> Self::Output<Cmd, Vec<i64>> {
         let cmd = Cmd::read("BITFIELD_RO").key(key);
         let get = |cmd: Cmd, (kind, offset)| cmd.arg("GET").arg(kind).arg(offset);
-        self.give(fields.into_iter().fold(cmd, get))
+        self.execute(fields.into_iter().fold(cmd, get))
     }
 }
 

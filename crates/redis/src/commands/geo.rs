@@ -13,11 +13,11 @@ pub trait GeoCommands: Commands {
         key: impl Key,
         options: GeoAddOptions,
         places: impl IntoIterator<Item = (f64, f64, impl Arg)>,
-    ) -> Self::Given<Cmd, u64> {
+    ) -> Self::Output<Cmd, u64> {
         let cmd = options.add(Cmd::write("GEOADD").key(key));
         let add =
             |cmd: Cmd, (longitude, latitude, member)| cmd.arg(longitude).arg(latitude).arg(member);
-        self.give(places.into_iter().fold(cmd, add))
+        self.execute(places.into_iter().fold(cmd, add))
     }
 
     /// `GEOPOS key member ...`: longitude and latitude of each that is one.
@@ -25,8 +25,8 @@ pub trait GeoCommands: Commands {
         self,
         key: impl Key,
         members: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, Vec<Option<(f64, f64)>>> {
-        self.give(Cmd::read("GEOPOS").key(key).args(members))
+    ) -> Self::Output<Cmd, Vec<Option<(f64, f64)>>> {
+        self.execute(Cmd::read("GEOPOS").key(key).args(members))
     }
 
     /// `GEODIST key member1 member2 unit`: how far it is, if both are there.
@@ -36,9 +36,9 @@ pub trait GeoCommands: Commands {
         first: impl Arg,
         second: impl Arg,
         unit: GeoUnit,
-    ) -> Self::Given<Cmd, Option<f64>> {
+    ) -> Self::Output<Cmd, Option<f64>> {
         let cmd = Cmd::read("GEODIST").key(key).arg(first).arg(second);
-        self.give(cmd.arg(unit.word()))
+        self.execute(cmd.arg(unit.word()))
     }
 
     /// `GEOHASH key member ...`: 11 letters each, as <https://en.wikipedia.org/wiki/Geohash> says.
@@ -46,8 +46,8 @@ pub trait GeoCommands: Commands {
         self,
         key: impl Key,
         members: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, Vec<Option<String>>> {
-        self.give(Cmd::read("GEOHASH").key(key).args(members))
+    ) -> Self::Output<Cmd, Vec<Option<String>>> {
+        self.execute(Cmd::read("GEOHASH").key(key).args(members))
     }
 
     /// `GEOSEARCH key FROM... BY...`: the members within; with options a list of rows: the member,
@@ -58,12 +58,12 @@ pub trait GeoCommands: Commands {
         from: GeoFrom<'_>,
         shape: GeoShape,
         options: GeoSearchOptions,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = from.add(Cmd::read("GEOSEARCH").key(key));
-        self.give(options.add(shape.add(cmd)))
+        self.execute(options.add(shape.add(cmd)))
     }
 
-    /// `GEOSEARCHSTORE destination source FROM... BY...`: how many were kept. No row options. Only
+    /// `GEOSEARCHSTORE destination source FROM... BY...`: how many it stored. No row options. Only
     /// for keys with one slot.
     fn geosearchstore(
         self,
@@ -72,9 +72,9 @@ pub trait GeoCommands: Commands {
         from: GeoFrom<'_>,
         shape: GeoShape,
         options: GeoSearchOptions,
-    ) -> Self::Given<Cmd, u64> {
+    ) -> Self::Output<Cmd, u64> {
         let cmd = Cmd::write("GEOSEARCHSTORE").key(destination).key(source);
-        self.give(options.add(shape.add(from.add(cmd))))
+        self.execute(options.add(shape.add(from.add(cmd))))
     }
 }
 

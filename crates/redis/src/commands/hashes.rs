@@ -10,9 +10,13 @@ use crate::resp::{Arg, FromReply};
 /// Commands for hashes.
 pub trait HashCommands: Commands {
     /// `HGET key field`: its value; null if there is none.
-    fn hget<R: FromReply, K: Key, F: Arg>(self, key: K, field: F) -> Self::Given<Fixed<(K, F)>, R> {
+    fn hget<R: FromReply, K: Key, F: Arg>(
+        self,
+        key: K,
+        field: F,
+    ) -> Self::Output<Fixed<(K, F)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 4, "HGET"), route, (key, field)))
+        self.execute(read(prefix!(3, 4, "HGET"), route, (key, field)))
     }
 
     /// `HSET key field value`: how many fields are new, 0 or 1.
@@ -21,9 +25,9 @@ pub trait HashCommands: Commands {
         key: K,
         field: F,
         value: V,
-    ) -> Self::Given<Fixed<(K, F, V)>, u64> {
+    ) -> Self::Output<Fixed<(K, F, V)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 4, "HSET"), route, (key, field, value)))
+        self.execute(write(prefix!(4, 4, "HSET"), route, (key, field, value)))
     }
 
     /// `HSET key field value ...`: how many fields are new.
@@ -31,8 +35,8 @@ pub trait HashCommands: Commands {
         self,
         key: impl Key,
         pairs: impl IntoIterator<Item = (impl Arg, impl Arg)>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("HSET").key(key).pairs(pairs))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("HSET").key(key).pairs(pairs))
     }
 
     /// `HSETNX key field value`: whether there was none, and it is set.
@@ -41,9 +45,9 @@ pub trait HashCommands: Commands {
         key: K,
         field: F,
         value: V,
-    ) -> Self::Given<Fixed<(K, F, V)>, bool> {
+    ) -> Self::Output<Fixed<(K, F, V)>, bool> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 6, "HSETNX"), route, (key, field, value)))
+        self.execute(write(prefix!(4, 6, "HSETNX"), route, (key, field, value)))
     }
 
     /// `HMGET key field ...`: their values in this order, null where there is none.
@@ -51,50 +55,50 @@ pub trait HashCommands: Commands {
         self,
         key: impl Key,
         fields: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("HMGET").key(key).args(fields))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("HMGET").key(key).args(fields))
     }
 
     /// `HGETALL key`: all fields with their values, as a map or a list of pairs.
-    fn hgetall<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    fn hgetall<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 7, "HGETALL"), route, (key,)))
+        self.execute(read(prefix!(2, 7, "HGETALL"), route, (key,)))
     }
 
     /// `HKEYS key`: all fields.
-    fn hkeys<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    fn hkeys<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 5, "HKEYS"), route, (key,)))
+        self.execute(read(prefix!(2, 5, "HKEYS"), route, (key,)))
     }
 
     /// `HVALS key`: all values.
-    fn hvals<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    fn hvals<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 5, "HVALS"), route, (key,)))
+        self.execute(read(prefix!(2, 5, "HVALS"), route, (key,)))
     }
 
     /// `HLEN key`: how many fields it has.
-    fn hlen<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, u64> {
+    fn hlen<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, u64> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 4, "HLEN"), route, (key,)))
+        self.execute(read(prefix!(2, 4, "HLEN"), route, (key,)))
     }
 
     /// `HEXISTS key field`: whether there is such a field.
-    fn hexists<K: Key, F: Arg>(self, key: K, field: F) -> Self::Given<Fixed<(K, F)>, bool> {
+    fn hexists<K: Key, F: Arg>(self, key: K, field: F) -> Self::Output<Fixed<(K, F)>, bool> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 7, "HEXISTS"), route, (key, field)))
+        self.execute(read(prefix!(3, 7, "HEXISTS"), route, (key, field)))
     }
 
     /// `HSTRLEN key field`: the length of its value in bytes; 0 if there is none.
-    fn hstrlen<K: Key, F: Arg>(self, key: K, field: F) -> Self::Given<Fixed<(K, F)>, usize> {
+    fn hstrlen<K: Key, F: Arg>(self, key: K, field: F) -> Self::Output<Fixed<(K, F)>, usize> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 7, "HSTRLEN"), route, (key, field)))
+        self.execute(read(prefix!(3, 7, "HSTRLEN"), route, (key, field)))
     }
 
     /// `HDEL key field`: how many fields were deleted, 0 or 1.
-    fn hdel<K: Key, F: Arg>(self, key: K, field: F) -> Self::Given<Fixed<(K, F)>, u64> {
+    fn hdel<K: Key, F: Arg>(self, key: K, field: F) -> Self::Output<Fixed<(K, F)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 4, "HDEL"), route, (key, field)))
+        self.execute(write(prefix!(3, 4, "HDEL"), route, (key, field)))
     }
 
     /// `HDEL key field ...`: how many fields were deleted.
@@ -102,8 +106,8 @@ pub trait HashCommands: Commands {
         self,
         key: impl Key,
         fields: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("HDEL").key(key).args(fields))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("HDEL").key(key).args(fields))
     }
 
     /// `HINCRBY key field increment`: the new value.
@@ -112,9 +116,9 @@ pub trait HashCommands: Commands {
         key: K,
         field: F,
         by: i64,
-    ) -> Self::Given<Fixed<(K, F, i64)>, i64> {
+    ) -> Self::Output<Fixed<(K, F, i64)>, i64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 7, "HINCRBY"), route, (key, field, by)))
+        self.execute(write(prefix!(4, 7, "HINCRBY"), route, (key, field, by)))
     }
 
     /// `HINCRBYFLOAT key field increment`: the new value.
@@ -123,30 +127,30 @@ pub trait HashCommands: Commands {
         key: K,
         field: F,
         by: f64,
-    ) -> Self::Given<Fixed<(K, F, f64)>, f64> {
+    ) -> Self::Output<Fixed<(K, F, f64)>, f64> {
         let route = Route::of(&key);
-        self.give(write(
+        self.execute(write(
             prefix!(4, 12, "HINCRBYFLOAT"),
             route,
             (key, field, by),
         ))
     }
 
-    /// `HRANDFIELD key`: a field by chance; null if there is none.
-    fn hrandfield<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    /// `HRANDFIELD key`: a field at random; null if there is none.
+    fn hrandfield<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 10, "HRANDFIELD"), route, (key,)))
+        self.execute(read(prefix!(2, 10, "HRANDFIELD"), route, (key,)))
     }
 
-    /// `HRANDFIELD key count`: so many fields by chance; if negative, a field may come more than
+    /// `HRANDFIELD key count`: so many fields at random; if negative, a field may come more than
     /// once.
     fn hrandfield_count<R: FromReply, K: Key>(
         self,
         key: K,
         count: i64,
-    ) -> Self::Given<Fixed<(K, i64)>, R> {
+    ) -> Self::Output<Fixed<(K, i64)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 10, "HRANDFIELD"), route, (key, count)))
+        self.execute(read(prefix!(3, 10, "HRANDFIELD"), route, (key, count)))
     }
 
     /// `HRANDFIELD key count WITHVALUES`: the same with their values, as a list of pairs.
@@ -154,8 +158,8 @@ pub trait HashCommands: Commands {
         self,
         key: impl Key,
         count: i64,
-    ) -> Self::Given<Cmd, R> {
-        self.give(
+    ) -> Self::Output<Cmd, R> {
+        self.execute(
             Cmd::read("HRANDFIELD")
                 .key(key)
                 .arg(count)
@@ -170,8 +174,8 @@ pub trait HashCommands: Commands {
         key: impl Key,
         cursor: u64,
         options: ScanOptions<'_>,
-    ) -> Self::Given<Cmd, (u64, R)> {
-        self.give(options.add(Cmd::read("HSCAN").key(key).arg(cursor)))
+    ) -> Self::Output<Cmd, (u64, R)> {
+        self.execute(options.add(Cmd::read("HSCAN").key(key).arg(cursor)))
     }
 }
 

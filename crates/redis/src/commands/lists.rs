@@ -10,9 +10,9 @@ use crate::resp::{Arg, FromReply};
 /// Commands for lists.
 pub trait ListCommands: Commands {
     /// `LPUSH key element`: adds it at the head; the new length.
-    fn lpush<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, u64> {
+    fn lpush<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 5, "LPUSH"), route, (key, value)))
+        self.execute(write(prefix!(3, 5, "LPUSH"), route, (key, value)))
     }
 
     /// `LPUSH key element ...`: adds them at the head one after another; the new length.
@@ -20,20 +20,20 @@ pub trait ListCommands: Commands {
         self,
         key: impl Key,
         values: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("LPUSH").key(key).args(values))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("LPUSH").key(key).args(values))
     }
 
     /// `LPUSHX key element`: adds it at the head if there is a list; the new length.
-    fn lpushx<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, u64> {
+    fn lpushx<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 6, "LPUSHX"), route, (key, value)))
+        self.execute(write(prefix!(3, 6, "LPUSHX"), route, (key, value)))
     }
 
     /// `LPOP key`: takes the element at the head; null if there is none.
-    fn lpop<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    fn lpop<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(2, 4, "LPOP"), route, (key,)))
+        self.execute(write(prefix!(2, 4, "LPOP"), route, (key,)))
     }
 
     /// `LPOP key count`: takes so many at the head; null if there is no list.
@@ -41,15 +41,15 @@ pub trait ListCommands: Commands {
         self,
         key: K,
         count: u64,
-    ) -> Self::Given<Fixed<(K, u64)>, R> {
+    ) -> Self::Output<Fixed<(K, u64)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 4, "LPOP"), route, (key, count)))
+        self.execute(write(prefix!(3, 4, "LPOP"), route, (key, count)))
     }
 
     /// `RPUSH key element`: adds it at the tail; the new length.
-    fn rpush<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, u64> {
+    fn rpush<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 5, "RPUSH"), route, (key, value)))
+        self.execute(write(prefix!(3, 5, "RPUSH"), route, (key, value)))
     }
 
     /// `RPUSH key element ...`: adds them at the tail one after another; the new length.
@@ -57,20 +57,20 @@ pub trait ListCommands: Commands {
         self,
         key: impl Key,
         values: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("RPUSH").key(key).args(values))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("RPUSH").key(key).args(values))
     }
 
     /// `RPUSHX key element`: adds it at the tail if there is a list; the new length.
-    fn rpushx<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, u64> {
+    fn rpushx<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 6, "RPUSHX"), route, (key, value)))
+        self.execute(write(prefix!(3, 6, "RPUSHX"), route, (key, value)))
     }
 
     /// `RPOP key`: takes the element at the tail; null if there is none.
-    fn rpop<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    fn rpop<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(2, 4, "RPOP"), route, (key,)))
+        self.execute(write(prefix!(2, 4, "RPOP"), route, (key,)))
     }
 
     /// `RPOP key count`: takes so many at the tail; null if there is no list.
@@ -78,15 +78,15 @@ pub trait ListCommands: Commands {
         self,
         key: K,
         count: u64,
-    ) -> Self::Given<Fixed<(K, u64)>, R> {
+    ) -> Self::Output<Fixed<(K, u64)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 4, "RPOP"), route, (key, count)))
+        self.execute(write(prefix!(3, 4, "RPOP"), route, (key, count)))
     }
 
     /// `LLEN key`: the length; 0 if there is no list.
-    fn llen<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, u64> {
+    fn llen<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, u64> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 4, "LLEN"), route, (key,)))
+        self.execute(read(prefix!(2, 4, "LLEN"), route, (key,)))
     }
 
     /// `LRANGE key start stop`: those elements, both ends included; negative ones count from the
@@ -96,15 +96,15 @@ pub trait ListCommands: Commands {
         key: K,
         start: i64,
         stop: i64,
-    ) -> Self::Given<Fixed<(K, i64, i64)>, R> {
+    ) -> Self::Output<Fixed<(K, i64, i64)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(4, 6, "LRANGE"), route, (key, start, stop)))
+        self.execute(read(prefix!(4, 6, "LRANGE"), route, (key, start, stop)))
     }
 
     /// `LINDEX key index`: that element; null if there is none.
-    fn lindex<R: FromReply, K: Key>(self, key: K, index: i64) -> Self::Given<Fixed<(K, i64)>, R> {
+    fn lindex<R: FromReply, K: Key>(self, key: K, index: i64) -> Self::Output<Fixed<(K, i64)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 6, "LINDEX"), route, (key, index)))
+        self.execute(read(prefix!(3, 6, "LINDEX"), route, (key, index)))
     }
 
     /// `LSET key index element`: replaces that element.
@@ -113,9 +113,9 @@ pub trait ListCommands: Commands {
         key: K,
         index: i64,
         value: V,
-    ) -> Self::Given<Fixed<(K, i64, V)>, ()> {
+    ) -> Self::Output<Fixed<(K, i64, V)>, ()> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 4, "LSET"), route, (key, index, value)))
+        self.execute(write(prefix!(4, 4, "LSET"), route, (key, index, value)))
     }
 
     /// `LREM key count element`: removes so many that are equal, from the tail if negative, all if
@@ -125,15 +125,20 @@ pub trait ListCommands: Commands {
         key: K,
         count: i64,
         value: V,
-    ) -> Self::Given<Fixed<(K, i64, V)>, u64> {
+    ) -> Self::Output<Fixed<(K, i64, V)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 4, "LREM"), route, (key, count, value)))
+        self.execute(write(prefix!(4, 4, "LREM"), route, (key, count, value)))
     }
 
     /// `LTRIM key start stop`: keeps only those elements.
-    fn ltrim<K: Key>(self, key: K, start: i64, stop: i64) -> Self::Given<Fixed<(K, i64, i64)>, ()> {
+    fn ltrim<K: Key>(
+        self,
+        key: K,
+        start: i64,
+        stop: i64,
+    ) -> Self::Output<Fixed<(K, i64, i64)>, ()> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 5, "LTRIM"), route, (key, start, stop)))
+        self.execute(write(prefix!(4, 5, "LTRIM"), route, (key, start, stop)))
     }
 
     /// `LINSERT key BEFORE pivot element`: the new length; -1 if there is no such pivot, 0 if there
@@ -143,8 +148,8 @@ pub trait ListCommands: Commands {
         key: impl Key,
         pivot: impl Arg,
         value: impl Arg,
-    ) -> Self::Given<Cmd, i64> {
-        self.give(
+    ) -> Self::Output<Cmd, i64> {
+        self.execute(
             Cmd::write("LINSERT")
                 .key(key)
                 .arg("BEFORE")
@@ -160,8 +165,8 @@ pub trait ListCommands: Commands {
         key: impl Key,
         pivot: impl Arg,
         value: impl Arg,
-    ) -> Self::Given<Cmd, i64> {
-        self.give(
+    ) -> Self::Output<Cmd, i64> {
+        self.execute(
             Cmd::write("LINSERT")
                 .key(key)
                 .arg("AFTER")
@@ -171,9 +176,9 @@ pub trait ListCommands: Commands {
     }
 
     /// `LPOS key element`: the index of the first that is equal.
-    fn lpos<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, Option<u64>> {
+    fn lpos<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, Option<u64>> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 4, "LPOS"), route, (key, value)))
+        self.execute(read(prefix!(3, 4, "LPOS"), route, (key, value)))
     }
 
     /// `LPOS key element` with options: an index or null; with [`LPosOptions::count`] a list of
@@ -183,8 +188,8 @@ pub trait ListCommands: Commands {
         key: impl Key,
         value: impl Arg,
         options: LPosOptions,
-    ) -> Self::Given<Cmd, R> {
-        self.give(options.add(Cmd::read("LPOS").key(key).arg(value)))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(options.add(Cmd::read("LPOS").key(key).arg(value)))
     }
 
     /// `LMOVE source destination LEFT|RIGHT LEFT|RIGHT`: the element that was moved; null if there
@@ -195,9 +200,9 @@ pub trait ListCommands: Commands {
         destination: impl Key,
         from: Side,
         to: Side,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("LMOVE").key(source).key(destination);
-        self.give(cmd.arg(from.word()).arg(to.word()))
+        self.execute(cmd.arg(from.word()).arg(to.word()))
     }
 
     /// `RPOPLPUSH source destination`: the element that was moved; null if there is none. Only for
@@ -206,8 +211,8 @@ pub trait ListCommands: Commands {
         self,
         source: impl Key,
         destination: impl Key,
-    ) -> Self::Given<Cmd, R> {
-        self.give(Cmd::write("RPOPLPUSH").key(source).key(destination))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::write("RPOPLPUSH").key(source).key(destination))
     }
 
     /// `LMPOP numkeys key ... LEFT|RIGHT COUNT count`: takes up to so many from the first list that
@@ -218,9 +223,9 @@ pub trait ListCommands: Commands {
         keys: impl IntoIterator<Item: Key>,
         side: Side,
         count: u64,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("LMPOP").counted(keys, Cmd::key);
-        self.give(cmd.arg(side.word()).arg("COUNT").arg(count))
+        self.execute(cmd.arg(side.word()).arg("COUNT").arg(count))
     }
 }
 

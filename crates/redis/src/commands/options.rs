@@ -1,4 +1,4 @@
-//! What commands can be told beside their arguments.
+//! Options of commands.
 
 mod general;
 mod geo;

@@ -12,9 +12,9 @@ pub trait ScriptCommands: Commands {
         script: impl Arg,
         keys: impl IntoIterator<Item: Key>,
         args: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("EVAL").arg(script);
-        self.give(cmd.counted(keys, Cmd::key).args(args))
+        self.execute(cmd.counted(keys, Cmd::key).args(args))
     }
 
     /// `EVAL_RO script numkeys key ... arg ...`: the same for a script that changes nothing. Only
@@ -24,9 +24,9 @@ pub trait ScriptCommands: Commands {
         script: impl Arg,
         keys: impl IntoIterator<Item: Key>,
         args: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::read("EVAL_RO").arg(script);
-        self.give(cmd.counted(keys, Cmd::key).args(args))
+        self.execute(cmd.counted(keys, Cmd::key).args(args))
     }
 
     /// `EVALSHA sha1 numkeys key ... arg ...`: the same for a script that the server has, by its
@@ -36,9 +36,9 @@ pub trait ScriptCommands: Commands {
         sha1: impl Arg,
         keys: impl IntoIterator<Item: Key>,
         args: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("EVALSHA").arg(sha1);
-        self.give(cmd.counted(keys, Cmd::key).args(args))
+        self.execute(cmd.counted(keys, Cmd::key).args(args))
     }
 
     /// `EVALSHA_RO sha1 numkeys key ... arg ...`: the same for a script that changes nothing. Only
@@ -48,9 +48,9 @@ pub trait ScriptCommands: Commands {
         sha1: impl Arg,
         keys: impl IntoIterator<Item: Key>,
         args: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::read("EVALSHA_RO").arg(sha1);
-        self.give(cmd.counted(keys, Cmd::key).args(args))
+        self.execute(cmd.counted(keys, Cmd::key).args(args))
     }
 
     /// `FCALL function numkeys key ... arg ...`: what a function returns that was loaded. Only for
@@ -60,9 +60,9 @@ pub trait ScriptCommands: Commands {
         function: impl Arg,
         keys: impl IntoIterator<Item: Key>,
         args: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("FCALL").arg(function);
-        self.give(cmd.counted(keys, Cmd::key).args(args))
+        self.execute(cmd.counted(keys, Cmd::key).args(args))
     }
 
     /// `FCALL_RO function numkeys key ... arg ...`: the same for a function that changes nothing.
@@ -72,71 +72,71 @@ pub trait ScriptCommands: Commands {
         function: impl Arg,
         keys: impl IntoIterator<Item: Key>,
         args: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::read("FCALL_RO").arg(function);
-        self.give(cmd.counted(keys, Cmd::key).args(args))
+        self.execute(cmd.counted(keys, Cmd::key).args(args))
     }
 
     /// `SCRIPT LOAD script`: its SHA1, to call it by; one node knows it then.
-    fn script_load(self, script: impl Arg) -> Self::Given<Cmd, String> {
-        self.give(Cmd::write("SCRIPT").arg("LOAD").arg(script))
+    fn script_load(self, script: impl Arg) -> Self::Output<Cmd, String> {
+        self.execute(Cmd::write("SCRIPT").arg("LOAD").arg(script))
     }
 
     /// `SCRIPT EXISTS sha1 ...`: for each whether one node has it.
-    fn script_exists(self, sha1s: impl IntoIterator<Item: Arg>) -> Self::Given<Cmd, Vec<bool>> {
-        self.give(Cmd::read("SCRIPT").arg("EXISTS").args(sha1s))
+    fn script_exists(self, sha1s: impl IntoIterator<Item: Arg>) -> Self::Output<Cmd, Vec<bool>> {
+        self.execute(Cmd::read("SCRIPT").arg("EXISTS").args(sha1s))
     }
 
     /// `SCRIPT FLUSH`: one node forgets all scripts.
-    fn script_flush(self) -> Self::Given<Cmd, ()> {
-        self.give(Cmd::write("SCRIPT").arg("FLUSH"))
+    fn script_flush(self) -> Self::Output<Cmd, ()> {
+        self.execute(Cmd::write("SCRIPT").arg("FLUSH"))
     }
 
     /// `SCRIPT KILL`: ends the script that one node runs, if that changed nothing yet.
-    fn script_kill(self) -> Self::Given<Cmd, ()> {
-        self.give(Cmd::write("SCRIPT").arg("KILL"))
+    fn script_kill(self) -> Self::Output<Cmd, ()> {
+        self.execute(Cmd::write("SCRIPT").arg("KILL"))
     }
 
     /// `FUNCTION LOAD REPLACE code`: the name of the library.
-    fn function_load(self, code: impl Arg, replace: bool) -> Self::Given<Cmd, String> {
+    fn function_load(self, code: impl Arg, replace: bool) -> Self::Output<Cmd, String> {
         let cmd = Cmd::write("FUNCTION").arg("LOAD");
-        self.give(cmd.word_if(replace, "REPLACE").arg(code))
+        self.execute(cmd.word_if(replace, "REPLACE").arg(code))
     }
 
     /// `FUNCTION DELETE library`.
-    fn function_delete(self, library: impl Arg) -> Self::Given<Cmd, ()> {
-        self.give(Cmd::write("FUNCTION").arg("DELETE").arg(library))
+    fn function_delete(self, library: impl Arg) -> Self::Output<Cmd, ()> {
+        self.execute(Cmd::write("FUNCTION").arg("DELETE").arg(library))
     }
 
     /// `FUNCTION LIST`: the libraries of one node, a list of maps.
-    fn function_list<R: FromReply>(self) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("FUNCTION").arg("LIST"))
+    fn function_list<R: FromReply>(self) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("FUNCTION").arg("LIST"))
     }
 
     /// `FUNCTION DUMP`: all libraries, for [`function_restore`](ScriptCommands::function_restore).
-    fn function_dump<R: FromReply>(self) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("FUNCTION").arg("DUMP"))
+    fn function_dump<R: FromReply>(self) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("FUNCTION").arg("DUMP"))
     }
 
     /// `FUNCTION RESTORE dump REPLACE`.
-    fn function_restore(self, dump: impl Arg, replace: bool) -> Self::Given<Cmd, ()> {
+    fn function_restore(self, dump: impl Arg, replace: bool) -> Self::Output<Cmd, ()> {
         let cmd = Cmd::write("FUNCTION").arg("RESTORE").arg(dump);
-        self.give(cmd.word_if(replace, "REPLACE"))
+        self.execute(cmd.word_if(replace, "REPLACE"))
     }
 
     /// `FUNCTION FLUSH`: deletes all libraries of one node.
-    fn function_flush(self) -> Self::Given<Cmd, ()> {
-        self.give(Cmd::write("FUNCTION").arg("FLUSH"))
+    fn function_flush(self) -> Self::Output<Cmd, ()> {
+        self.execute(Cmd::write("FUNCTION").arg("FLUSH"))
     }
 
     /// `FUNCTION STATS`: what one node runs now, a map.
-    fn function_stats<R: FromReply>(self) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("FUNCTION").arg("STATS"))
+    fn function_stats<R: FromReply>(self) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("FUNCTION").arg("STATS"))
     }
 
     /// `FUNCTION KILL`: ends the function that one node runs, if that changed nothing yet.
-    fn function_kill(self) -> Self::Given<Cmd, ()> {
-        self.give(Cmd::write("FUNCTION").arg("KILL"))
+    fn function_kill(self) -> Self::Output<Cmd, ()> {
+        self.execute(Cmd::write("FUNCTION").arg("KILL"))
     }
 }
 

@@ -12,19 +12,19 @@ pub trait SortedSetAlgebra: Commands {
         self,
         keys: impl IntoIterator<Item: Key>,
         how: ZCombine<'_>,
-    ) -> Self::Given<Cmd, R> {
-        self.give(how.add(Cmd::read("ZUNION").counted(keys, Cmd::key)))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(how.add(Cmd::read("ZUNION").counted(keys, Cmd::key)))
     }
 
-    /// `ZUNIONSTORE destination numkeys key ...`: keeps members of any; how many they are.
+    /// `ZUNIONSTORE destination numkeys key ...`: stores members of any; how many they are.
     fn zunionstore(
         self,
         destination: impl Key,
         keys: impl IntoIterator<Item: Key>,
         how: ZCombine<'_>,
-    ) -> Self::Given<Cmd, u64> {
+    ) -> Self::Output<Cmd, u64> {
         let cmd = Cmd::write("ZUNIONSTORE").key(destination);
-        self.give(how.add(cmd.counted(keys, Cmd::key)))
+        self.execute(how.add(cmd.counted(keys, Cmd::key)))
     }
 
     /// `ZINTER numkeys key ...`: members of all; with [`ZCombine::scores`] a list of pairs.
@@ -32,42 +32,42 @@ pub trait SortedSetAlgebra: Commands {
         self,
         keys: impl IntoIterator<Item: Key>,
         how: ZCombine<'_>,
-    ) -> Self::Given<Cmd, R> {
-        self.give(how.add(Cmd::read("ZINTER").counted(keys, Cmd::key)))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(how.add(Cmd::read("ZINTER").counted(keys, Cmd::key)))
     }
 
-    /// `ZINTERSTORE destination numkeys key ...`: keeps members of all; how many they are.
+    /// `ZINTERSTORE destination numkeys key ...`: stores members of all; how many they are.
     fn zinterstore(
         self,
         destination: impl Key,
         keys: impl IntoIterator<Item: Key>,
         how: ZCombine<'_>,
-    ) -> Self::Given<Cmd, u64> {
+    ) -> Self::Output<Cmd, u64> {
         let cmd = Cmd::write("ZINTERSTORE").key(destination);
-        self.give(how.add(cmd.counted(keys, Cmd::key)))
+        self.execute(how.add(cmd.counted(keys, Cmd::key)))
     }
 
     /// `ZDIFF numkeys key ...`: members of the first that no other has.
-    fn zdiff<R: FromReply>(self, keys: impl IntoIterator<Item: Key>) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("ZDIFF").counted(keys, Cmd::key))
+    fn zdiff<R: FromReply>(self, keys: impl IntoIterator<Item: Key>) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("ZDIFF").counted(keys, Cmd::key))
     }
 
     /// `ZDIFF numkeys key ... WITHSCORES`: the same with their scores.
     fn zdiff_with_scores<R: FromReply>(
         self,
         keys: impl IntoIterator<Item: Key>,
-    ) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("ZDIFF").counted(keys, Cmd::key).arg("WITHSCORES"))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("ZDIFF").counted(keys, Cmd::key).arg("WITHSCORES"))
     }
 
-    /// `ZDIFFSTORE destination numkeys key ...`: keeps members of the first that no other has; how
+    /// `ZDIFFSTORE destination numkeys key ...`: stores members of the first that no other has; how
     /// many they are.
     fn zdiffstore(
         self,
         destination: impl Key,
         keys: impl IntoIterator<Item: Key>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(
             Cmd::write("ZDIFFSTORE")
                 .key(destination)
                 .counted(keys, Cmd::key),
@@ -76,9 +76,9 @@ pub trait SortedSetAlgebra: Commands {
 
     /// `ZINTERCARD numkeys key ... LIMIT limit`: how many members all have; it stops to count at the
     /// limit, unless that is 0.
-    fn zintercard(self, keys: impl IntoIterator<Item: Key>, limit: u64) -> Self::Given<Cmd, u64> {
+    fn zintercard(self, keys: impl IntoIterator<Item: Key>, limit: u64) -> Self::Output<Cmd, u64> {
         let cmd = Cmd::read("ZINTERCARD").counted(keys, Cmd::key);
-        self.give(cmd.arg("LIMIT").arg(limit))
+        self.execute(cmd.arg("LIMIT").arg(limit))
     }
 }
 

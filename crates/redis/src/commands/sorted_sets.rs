@@ -15,9 +15,9 @@ pub trait SortedSetCommands: Commands {
         key: K,
         score: f64,
         member: M,
-    ) -> Self::Given<Fixed<(K, f64, M)>, u64> {
+    ) -> Self::Output<Fixed<(K, f64, M)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 4, "ZADD"), route, (key, score, member)))
+        self.execute(write(prefix!(4, 4, "ZADD"), route, (key, score, member)))
     }
 
     /// `ZADD key score member ...`: how many are new.
@@ -25,8 +25,8 @@ pub trait SortedSetCommands: Commands {
         self,
         key: impl Key,
         members: impl IntoIterator<Item = (f64, impl Arg)>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("ZADD").key(key).pairs(members))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("ZADD").key(key).pairs(members))
     }
 
     /// `ZADD key options score member ...`: how many are new; with [`ZAddOptions::changed`] those
@@ -36,8 +36,8 @@ pub trait SortedSetCommands: Commands {
         key: impl Key,
         members: impl IntoIterator<Item = (f64, impl Arg)>,
         options: ZAddOptions,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(options.add(Cmd::write("ZADD").key(key)).pairs(members))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(options.add(Cmd::write("ZADD").key(key)).pairs(members))
     }
 
     /// `ZADD key options INCR score member`: the new score; none if a condition was not met.
@@ -47,9 +47,9 @@ pub trait SortedSetCommands: Commands {
         by: f64,
         member: impl Arg,
         options: ZAddOptions,
-    ) -> Self::Given<Cmd, Option<f64>> {
+    ) -> Self::Output<Cmd, Option<f64>> {
         let cmd = options.add(Cmd::write("ZADD").key(key));
-        self.give(cmd.arg("INCR").arg(by).arg(member))
+        self.execute(cmd.arg("INCR").arg(by).arg(member))
     }
 
     /// `ZINCRBY key increment member`: the new score.
@@ -58,15 +58,15 @@ pub trait SortedSetCommands: Commands {
         key: K,
         by: f64,
         member: M,
-    ) -> Self::Given<Fixed<(K, f64, M)>, f64> {
+    ) -> Self::Output<Fixed<(K, f64, M)>, f64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 7, "ZINCRBY"), route, (key, by, member)))
+        self.execute(write(prefix!(4, 7, "ZINCRBY"), route, (key, by, member)))
     }
 
     /// `ZSCORE key member`: its score, if it is one.
-    fn zscore<K: Key, M: Arg>(self, key: K, member: M) -> Self::Given<Fixed<(K, M)>, Option<f64>> {
+    fn zscore<K: Key, M: Arg>(self, key: K, member: M) -> Self::Output<Fixed<(K, M)>, Option<f64>> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 6, "ZSCORE"), route, (key, member)))
+        self.execute(read(prefix!(3, 6, "ZSCORE"), route, (key, member)))
     }
 
     /// `ZMSCORE key member ...`: their scores in this order.
@@ -74,14 +74,14 @@ pub trait SortedSetCommands: Commands {
         self,
         key: impl Key,
         members: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, Vec<Option<f64>>> {
-        self.give(Cmd::read("ZMSCORE").key(key).args(members))
+    ) -> Self::Output<Cmd, Vec<Option<f64>>> {
+        self.execute(Cmd::read("ZMSCORE").key(key).args(members))
     }
 
     /// `ZRANK key member`: how many members are before it, if it is one.
-    fn zrank<K: Key, M: Arg>(self, key: K, member: M) -> Self::Given<Fixed<(K, M)>, Option<u64>> {
+    fn zrank<K: Key, M: Arg>(self, key: K, member: M) -> Self::Output<Fixed<(K, M)>, Option<u64>> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 5, "ZRANK"), route, (key, member)))
+        self.execute(read(prefix!(3, 5, "ZRANK"), route, (key, member)))
     }
 
     /// `ZREVRANK key member`: how many members are after it, if it is one.
@@ -89,15 +89,15 @@ pub trait SortedSetCommands: Commands {
         self,
         key: K,
         member: M,
-    ) -> Self::Given<Fixed<(K, M)>, Option<u64>> {
+    ) -> Self::Output<Fixed<(K, M)>, Option<u64>> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 8, "ZREVRANK"), route, (key, member)))
+        self.execute(read(prefix!(3, 8, "ZREVRANK"), route, (key, member)))
     }
 
     /// `ZCARD key`: how many members it has.
-    fn zcard<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, u64> {
+    fn zcard<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, u64> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 5, "ZCARD"), route, (key,)))
+        self.execute(read(prefix!(2, 5, "ZCARD"), route, (key,)))
     }
 
     /// `ZCOUNT key min max`: how many have a score from `min` to `max`: a number, `(1.5` without the
@@ -107,9 +107,9 @@ pub trait SortedSetCommands: Commands {
         key: K,
         min: A,
         max: B,
-    ) -> Self::Given<Fixed<(K, A, B)>, u64> {
+    ) -> Self::Output<Fixed<(K, A, B)>, u64> {
         let route = Route::of(&key);
-        self.give(read(prefix!(4, 6, "ZCOUNT"), route, (key, min, max)))
+        self.execute(read(prefix!(4, 6, "ZCOUNT"), route, (key, min, max)))
     }
 
     /// `ZLEXCOUNT key min max`: how many are from `min` to `max`: `[a`, `(a` without itself, `-`,
@@ -119,15 +119,15 @@ pub trait SortedSetCommands: Commands {
         key: K,
         min: A,
         max: B,
-    ) -> Self::Given<Fixed<(K, A, B)>, u64> {
+    ) -> Self::Output<Fixed<(K, A, B)>, u64> {
         let route = Route::of(&key);
-        self.give(read(prefix!(4, 9, "ZLEXCOUNT"), route, (key, min, max)))
+        self.execute(read(prefix!(4, 9, "ZLEXCOUNT"), route, (key, min, max)))
     }
 
     /// `ZREM key member`: how many were removed, 0 or 1.
-    fn zrem<K: Key, M: Arg>(self, key: K, member: M) -> Self::Given<Fixed<(K, M)>, u64> {
+    fn zrem<K: Key, M: Arg>(self, key: K, member: M) -> Self::Output<Fixed<(K, M)>, u64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 4, "ZREM"), route, (key, member)))
+        self.execute(write(prefix!(3, 4, "ZREM"), route, (key, member)))
     }
 
     /// `ZREM key member ...`: how many were removed.
@@ -135,8 +135,8 @@ pub trait SortedSetCommands: Commands {
         self,
         key: impl Key,
         members: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("ZREM").key(key).args(members))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("ZREM").key(key).args(members))
     }
 
     /// `ZREMRANGEBYRANK key start stop`: how many were removed.
@@ -145,9 +145,9 @@ pub trait SortedSetCommands: Commands {
         key: K,
         start: i64,
         stop: i64,
-    ) -> Self::Given<Fixed<(K, i64, i64)>, u64> {
+    ) -> Self::Output<Fixed<(K, i64, i64)>, u64> {
         let route = Route::of(&key);
-        self.give(write(
+        self.execute(write(
             prefix!(4, 15, "ZREMRANGEBYRANK"),
             route,
             (key, start, stop),
@@ -160,9 +160,9 @@ pub trait SortedSetCommands: Commands {
         key: K,
         min: A,
         max: B,
-    ) -> Self::Given<Fixed<(K, A, B)>, u64> {
+    ) -> Self::Output<Fixed<(K, A, B)>, u64> {
         let route = Route::of(&key);
-        self.give(write(
+        self.execute(write(
             prefix!(4, 16, "ZREMRANGEBYSCORE"),
             route,
             (key, min, max),
@@ -175,9 +175,9 @@ pub trait SortedSetCommands: Commands {
         key: K,
         min: A,
         max: B,
-    ) -> Self::Given<Fixed<(K, A, B)>, u64> {
+    ) -> Self::Output<Fixed<(K, A, B)>, u64> {
         let route = Route::of(&key);
-        self.give(write(
+        self.execute(write(
             prefix!(4, 14, "ZREMRANGEBYLEX"),
             route,
             (key, min, max),
@@ -191,9 +191,9 @@ pub trait SortedSetCommands: Commands {
         key: K,
         start: i64,
         stop: i64,
-    ) -> Self::Given<Fixed<(K, i64, i64)>, R> {
+    ) -> Self::Output<Fixed<(K, i64, i64)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(4, 6, "ZRANGE"), route, (key, start, stop)))
+        self.execute(read(prefix!(4, 6, "ZRANGE"), route, (key, start, stop)))
     }
 
     /// `ZRANGE key start stop` with options: by score or in the order of bytes, backwards, some of
@@ -204,8 +204,8 @@ pub trait SortedSetCommands: Commands {
         start: impl Arg,
         stop: impl Arg,
         options: ZRangeOptions,
-    ) -> Self::Given<Cmd, R> {
-        self.give(options.add(Cmd::read("ZRANGE").key(key).arg(start).arg(stop)))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(options.add(Cmd::read("ZRANGE").key(key).arg(start).arg(stop)))
     }
 
     /// `ZRANGESTORE destination source start stop` with options, but without scores: how many were
@@ -217,21 +217,21 @@ pub trait SortedSetCommands: Commands {
         start: impl Arg,
         stop: impl Arg,
         options: ZRangeOptions,
-    ) -> Self::Given<Cmd, u64> {
+    ) -> Self::Output<Cmd, u64> {
         let cmd = Cmd::write("ZRANGESTORE").key(destination).key(source);
-        self.give(options.add(cmd.arg(start).arg(stop)))
+        self.execute(options.add(cmd.arg(start).arg(stop)))
     }
 
     /// `ZPOPMIN key count`: takes up to so many with the lowest scores, `Vec<(String, f64)>`.
-    fn zpopmin<R: FromReply, K: Key>(self, key: K, count: u64) -> Self::Given<Fixed<(K, u64)>, R> {
+    fn zpopmin<R: FromReply, K: Key>(self, key: K, count: u64) -> Self::Output<Fixed<(K, u64)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 7, "ZPOPMIN"), route, (key, count)))
+        self.execute(write(prefix!(3, 7, "ZPOPMIN"), route, (key, count)))
     }
 
     /// `ZPOPMAX key count`: takes up to so many with the highest scores, `Vec<(String, f64)>`.
-    fn zpopmax<R: FromReply, K: Key>(self, key: K, count: u64) -> Self::Given<Fixed<(K, u64)>, R> {
+    fn zpopmax<R: FromReply, K: Key>(self, key: K, count: u64) -> Self::Output<Fixed<(K, u64)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 7, "ZPOPMAX"), route, (key, count)))
+        self.execute(write(prefix!(3, 7, "ZPOPMAX"), route, (key, count)))
     }
 
     /// `ZMPOP numkeys key ... MIN|MAX COUNT count`: takes up to so many from the first set that has
@@ -241,25 +241,25 @@ pub trait SortedSetCommands: Commands {
         keys: impl IntoIterator<Item: Key>,
         which: Extreme,
         count: u64,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("ZMPOP").counted(keys, Cmd::key);
-        self.give(cmd.arg(which.word()).arg("COUNT").arg(count))
+        self.execute(cmd.arg(which.word()).arg("COUNT").arg(count))
     }
 
-    /// `ZRANDMEMBER key`: a member by chance; null if there is none.
-    fn zrandmember<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    /// `ZRANDMEMBER key`: a member at random; null if there is none.
+    fn zrandmember<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 11, "ZRANDMEMBER"), route, (key,)))
+        self.execute(read(prefix!(2, 11, "ZRANDMEMBER"), route, (key,)))
     }
 
-    /// `ZRANDMEMBER key count`: so many by chance; if negative, a member may come more than once.
+    /// `ZRANDMEMBER key count`: so many at random; if negative, a member may come more than once.
     fn zrandmember_count<R: FromReply, K: Key>(
         self,
         key: K,
         count: i64,
-    ) -> Self::Given<Fixed<(K, i64)>, R> {
+    ) -> Self::Output<Fixed<(K, i64)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(3, 11, "ZRANDMEMBER"), route, (key, count)))
+        self.execute(read(prefix!(3, 11, "ZRANDMEMBER"), route, (key, count)))
     }
 
     /// `ZRANDMEMBER key count WITHSCORES`: the same with their scores, `Vec<(String, f64)>`.
@@ -267,8 +267,8 @@ pub trait SortedSetCommands: Commands {
         self,
         key: impl Key,
         count: i64,
-    ) -> Self::Given<Cmd, R> {
-        self.give(
+    ) -> Self::Output<Cmd, R> {
+        self.execute(
             Cmd::read("ZRANDMEMBER")
                 .key(key)
                 .arg(count)
@@ -283,8 +283,8 @@ pub trait SortedSetCommands: Commands {
         key: impl Key,
         cursor: u64,
         options: ScanOptions<'_>,
-    ) -> Self::Given<Cmd, (u64, R)> {
-        self.give(options.add(Cmd::read("ZSCAN").key(key).arg(cursor)))
+    ) -> Self::Output<Cmd, (u64, R)> {
+        self.execute(options.add(Cmd::read("ZSCAN").key(key).arg(cursor)))
     }
 }
 

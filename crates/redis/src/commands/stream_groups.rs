@@ -16,14 +16,14 @@ pub trait StreamGroupCommands: Commands {
         group: impl Arg,
         id: impl Arg,
         make_stream: bool,
-    ) -> Self::Given<Cmd, ()> {
+    ) -> Self::Output<Cmd, ()> {
         let cmd = Cmd::write("XGROUP").arg("CREATE").key(key).arg(group);
-        self.give(cmd.arg(id).word_if(make_stream, "MKSTREAM"))
+        self.execute(cmd.arg(id).word_if(make_stream, "MKSTREAM"))
     }
 
     /// `XGROUP SETID key group id`: it goes on after that id.
-    fn xgroup_setid(self, key: impl Key, group: impl Arg, id: impl Arg) -> Self::Given<Cmd, ()> {
-        self.give(
+    fn xgroup_setid(self, key: impl Key, group: impl Arg, id: impl Arg) -> Self::Output<Cmd, ()> {
+        self.execute(
             Cmd::write("XGROUP")
                 .arg("SETID")
                 .key(key)
@@ -33,8 +33,8 @@ pub trait StreamGroupCommands: Commands {
     }
 
     /// `XGROUP DESTROY key group`: whether there was one.
-    fn xgroup_destroy(self, key: impl Key, group: impl Arg) -> Self::Given<Cmd, bool> {
-        self.give(Cmd::write("XGROUP").arg("DESTROY").key(key).arg(group))
+    fn xgroup_destroy(self, key: impl Key, group: impl Arg) -> Self::Output<Cmd, bool> {
+        self.execute(Cmd::write("XGROUP").arg("DESTROY").key(key).arg(group))
     }
 
     /// `XGROUP CREATECONSUMER key group consumer`: whether it is new.
@@ -43,9 +43,9 @@ pub trait StreamGroupCommands: Commands {
         key: impl Key,
         group: impl Arg,
         consumer: impl Arg,
-    ) -> Self::Given<Cmd, bool> {
+    ) -> Self::Output<Cmd, bool> {
         let cmd = Cmd::write("XGROUP").arg("CREATECONSUMER").key(key);
-        self.give(cmd.arg(group).arg(consumer))
+        self.execute(cmd.arg(group).arg(consumer))
     }
 
     /// `XGROUP DELCONSUMER key group consumer`: how many entries it had not acknowledged.
@@ -54,9 +54,9 @@ pub trait StreamGroupCommands: Commands {
         key: impl Key,
         group: impl Arg,
         consumer: impl Arg,
-    ) -> Self::Given<Cmd, u64> {
+    ) -> Self::Output<Cmd, u64> {
         let cmd = Cmd::write("XGROUP").arg("DELCONSUMER").key(key);
-        self.give(cmd.arg(group).arg(consumer))
+        self.execute(cmd.arg(group).arg(consumer))
     }
 
     /// `XREADGROUP GROUP group consumer STREAMS key ... id ...`: entries that no consumer was given
@@ -68,7 +68,7 @@ pub trait StreamGroupCommands: Commands {
         consumer: impl Arg,
         streams: impl IntoIterator<Item = (impl Key, impl Arg), IntoIter: Clone>,
         options: XReadGroupOptions,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("XREADGROUP")
             .arg("GROUP")
             .arg(group)
@@ -76,7 +76,7 @@ pub trait StreamGroupCommands: Commands {
         let cmd = options.add(cmd).arg("STREAMS");
         let streams = streams.into_iter();
         let cmd = cmd.keys(streams.clone().map(|(key, _)| key));
-        self.give(cmd.args(streams.map(|(_, id)| id)))
+        self.execute(cmd.args(streams.map(|(_, id)| id)))
     }
 
     /// `XACK key group id ...`: how many were acknowledged by this.
@@ -85,14 +85,14 @@ pub trait StreamGroupCommands: Commands {
         key: impl Key,
         group: impl Arg,
         ids: impl IntoIterator<Item: Arg>,
-    ) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("XACK").key(key).arg(group).args(ids))
+    ) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("XACK").key(key).arg(group).args(ids))
     }
 
     /// `XPENDING key group`: how many are not acknowledged, the first and the last of them, and how
     /// many each consumer has: `(u64, Option<String>, Option<String>, Option<Vec<(String, u64)>>)`.
-    fn xpending<R: FromReply>(self, key: impl Key, group: impl Arg) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("XPENDING").key(key).arg(group))
+    fn xpending<R: FromReply>(self, key: impl Key, group: impl Arg) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("XPENDING").key(key).arg(group))
     }
 
     /// `XPENDING key group IDLE min-idle start end count consumer`: which: `Vec<(String, String,
@@ -104,9 +104,9 @@ pub trait StreamGroupCommands: Commands {
         start: impl Arg,
         end: impl Arg,
         options: XPendingOptions<'_>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = options.idle(Cmd::read("XPENDING").key(key).arg(group));
-        self.give(options.rest(cmd.arg(start).arg(end)))
+        self.execute(options.rest(cmd.arg(start).arg(end)))
     }
 
     /// `XCLAIM key group consumer min-idle-time id ...`: gives entries to another consumer; these
@@ -119,13 +119,13 @@ pub trait StreamGroupCommands: Commands {
         min_idle: Duration,
         ids: impl IntoIterator<Item: Arg>,
         options: XClaimOptions,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("XCLAIM").key(key).arg(group).arg(consumer);
-        self.give(options.add(cmd.arg(millis(min_idle)).args(ids)))
+        self.execute(options.add(cmd.arg(millis(min_idle)).args(ids)))
     }
 
     /// `XAUTOCLAIM key group consumer min-idle-time start COUNT count`: gives up to so many to
-    /// another consumer: where to go on, the entries, the ids of those that are deleted, `(String,
+    /// another consumer: where to go on, the entries, the ids of deleted ones, `(String,
     /// Vec<entry>, Vec<String>)`.
     fn xautoclaim<R: FromReply>(
         self,
@@ -135,10 +135,10 @@ pub trait StreamGroupCommands: Commands {
         min_idle: Duration,
         start: impl Arg,
         count: u64,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("XAUTOCLAIM").key(key).arg(group).arg(consumer);
         let cmd = cmd.arg(millis(min_idle)).arg(start);
-        self.give(cmd.arg("COUNT").arg(count))
+        self.execute(cmd.arg("COUNT").arg(count))
     }
 
     /// `XAUTOCLAIM key group consumer min-idle-time start COUNT count JUSTID`: the same with ids
@@ -151,20 +151,20 @@ pub trait StreamGroupCommands: Commands {
         min_idle: Duration,
         start: impl Arg,
         count: u64,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::write("XAUTOCLAIM").key(key).arg(group).arg(consumer);
         let cmd = cmd.arg(millis(min_idle)).arg(start);
-        self.give(cmd.arg("COUNT").arg(count).arg("JUSTID"))
+        self.execute(cmd.arg("COUNT").arg(count).arg("JUSTID"))
     }
 
     /// `XINFO GROUPS key`: a list of maps.
-    fn xinfo_groups<R: FromReply>(self, key: impl Key) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("XINFO").arg("GROUPS").key(key))
+    fn xinfo_groups<R: FromReply>(self, key: impl Key) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("XINFO").arg("GROUPS").key(key))
     }
 
     /// `XINFO CONSUMERS key group`: a list of maps.
-    fn xinfo_consumers<R: FromReply>(self, key: impl Key, group: impl Arg) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("XINFO").arg("CONSUMERS").key(key).arg(group))
+    fn xinfo_consumers<R: FromReply>(self, key: impl Key, group: impl Arg) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("XINFO").arg("CONSUMERS").key(key).arg(group))
     }
 }
 

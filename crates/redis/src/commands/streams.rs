@@ -15,8 +15,8 @@ pub trait StreamCommands: Commands {
         key: impl Key,
         id: impl Arg,
         fields: impl IntoIterator<Item = (impl Arg, impl Arg)>,
-    ) -> Self::Given<Cmd, String> {
-        self.give(Cmd::write("XADD").key(key).arg(id).pairs(fields))
+    ) -> Self::Output<Cmd, String> {
+        self.execute(Cmd::write("XADD").key(key).arg(id).pairs(fields))
     }
 
     /// `XADD key options id field value ...`: the same; none if there is no stream, and none was to
@@ -27,25 +27,25 @@ pub trait StreamCommands: Commands {
         options: XAddOptions<'_>,
         id: impl Arg,
         fields: impl IntoIterator<Item = (impl Arg, impl Arg)>,
-    ) -> Self::Given<Cmd, Option<String>> {
+    ) -> Self::Output<Cmd, Option<String>> {
         let cmd = options.add(Cmd::write("XADD").key(key));
-        self.give(cmd.arg(id).pairs(fields))
+        self.execute(cmd.arg(id).pairs(fields))
     }
 
     /// `XTRIM key MAXLEN|MINID ...`: how many entries were removed.
-    fn xtrim(self, key: impl Key, trim: Trim<'_>) -> Self::Given<Cmd, u64> {
-        self.give(trim.add(Cmd::write("XTRIM").key(key)))
+    fn xtrim(self, key: impl Key, trim: Trim<'_>) -> Self::Output<Cmd, u64> {
+        self.execute(trim.add(Cmd::write("XTRIM").key(key)))
     }
 
     /// `XLEN key`: how many entries it has.
-    fn xlen<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, u64> {
+    fn xlen<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, u64> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 4, "XLEN"), route, (key,)))
+        self.execute(read(prefix!(2, 4, "XLEN"), route, (key,)))
     }
 
     /// `XDEL key id ...`: how many entries were removed.
-    fn xdel(self, key: impl Key, ids: impl IntoIterator<Item: Arg>) -> Self::Given<Cmd, u64> {
-        self.give(Cmd::write("XDEL").key(key).args(ids))
+    fn xdel(self, key: impl Key, ids: impl IntoIterator<Item: Arg>) -> Self::Output<Cmd, u64> {
+        self.execute(Cmd::write("XDEL").key(key).args(ids))
     }
 
     /// `XRANGE key start end`: the entries with those ids, both ends included; `-` and `+` are the
@@ -55,9 +55,9 @@ pub trait StreamCommands: Commands {
         key: K,
         start: A,
         end: B,
-    ) -> Self::Given<Fixed<(K, A, B)>, R> {
+    ) -> Self::Output<Fixed<(K, A, B)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(4, 6, "XRANGE"), route, (key, start, end)))
+        self.execute(read(prefix!(4, 6, "XRANGE"), route, (key, start, end)))
     }
 
     /// `XRANGE key start end COUNT count`: at most so many.
@@ -67,9 +67,9 @@ pub trait StreamCommands: Commands {
         start: impl Arg,
         end: impl Arg,
         count: u64,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::read("XRANGE").key(key).arg(start).arg(end);
-        self.give(cmd.arg("COUNT").arg(count))
+        self.execute(cmd.arg("COUNT").arg(count))
     }
 
     /// `XREVRANGE key end start`: the same, the last first.
@@ -78,9 +78,9 @@ pub trait StreamCommands: Commands {
         key: K,
         end: A,
         start: B,
-    ) -> Self::Given<Fixed<(K, A, B)>, R> {
+    ) -> Self::Output<Fixed<(K, A, B)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(4, 9, "XREVRANGE"), route, (key, end, start)))
+        self.execute(read(prefix!(4, 9, "XREVRANGE"), route, (key, end, start)))
     }
 
     /// `XREVRANGE key end start COUNT count`: at most so many.
@@ -90,9 +90,9 @@ pub trait StreamCommands: Commands {
         end: impl Arg,
         start: impl Arg,
         count: u64,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::read("XREVRANGE").key(key).arg(end).arg(start);
-        self.give(cmd.arg("COUNT").arg(count))
+        self.execute(cmd.arg("COUNT").arg(count))
     }
 
     /// `XREAD COUNT count STREAMS key ... id ...`: what is after those ids, at most so many of each:
@@ -102,28 +102,28 @@ pub trait StreamCommands: Commands {
         self,
         streams: impl IntoIterator<Item = (impl Key, impl Arg), IntoIter: Clone>,
         count: Option<u64>,
-    ) -> Self::Given<Cmd, R> {
+    ) -> Self::Output<Cmd, R> {
         let cmd = Cmd::read("XREAD").option("COUNT", count).arg("STREAMS");
         let streams = streams.into_iter();
         let cmd = cmd.keys(streams.clone().map(|(key, _)| key));
-        self.give(cmd.args(streams.map(|(_, id)| id)))
+        self.execute(cmd.args(streams.map(|(_, id)| id)))
     }
 
     /// `XSETID key id`: the greatest id so far.
-    fn xsetid(self, key: impl Key, id: impl Arg) -> Self::Given<Cmd, ()> {
-        self.give(Cmd::write("XSETID").key(key).arg(id))
+    fn xsetid(self, key: impl Key, id: impl Arg) -> Self::Output<Cmd, ()> {
+        self.execute(Cmd::write("XSETID").key(key).arg(id))
     }
 
     /// `XINFO STREAM key`: a map.
-    fn xinfo_stream<R: FromReply>(self, key: impl Key) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("XINFO").arg("STREAM").key(key))
+    fn xinfo_stream<R: FromReply>(self, key: impl Key) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("XINFO").arg("STREAM").key(key))
     }
 
     /// `XINFO STREAM key FULL COUNT count`: a map with all groups, and up to so many entries (all if
     /// 0).
-    fn xinfo_stream_full<R: FromReply>(self, key: impl Key, count: u64) -> Self::Given<Cmd, R> {
+    fn xinfo_stream_full<R: FromReply>(self, key: impl Key, count: u64) -> Self::Output<Cmd, R> {
         let cmd = Cmd::read("XINFO").arg("STREAM").key(key);
-        self.give(cmd.arg("FULL").arg("COUNT").arg(count))
+        self.execute(cmd.arg("FULL").arg("COUNT").arg(count))
     }
 }
 

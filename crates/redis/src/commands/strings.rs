@@ -10,15 +10,15 @@ use crate::resp::{Arg, FromReply};
 /// Commands for strings.
 pub trait StringCommands: Commands {
     /// `GET key`: the value; null if there is none.
-    fn get<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    fn get<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 3, "GET"), route, (key,)))
+        self.execute(read(prefix!(2, 3, "GET"), route, (key,)))
     }
 
     /// `SET key value`.
-    fn set<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, ()> {
+    fn set<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, ()> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 3, "SET"), route, (key, value)))
+        self.execute(write(prefix!(3, 3, "SET"), route, (key, value)))
     }
 
     /// `SET key value` with options: null if a condition was not met (`Option<()>`); with
@@ -28,14 +28,14 @@ pub trait StringCommands: Commands {
         key: impl Key,
         value: impl Arg,
         options: SetOptions,
-    ) -> Self::Given<Cmd, R> {
-        self.give(options.add(Cmd::write("SET").key(key).arg(value)))
+    ) -> Self::Output<Cmd, R> {
+        self.execute(options.add(Cmd::write("SET").key(key).arg(value)))
     }
 
     /// `SETNX key value`: whether there was none, and it is set.
-    fn setnx<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, bool> {
+    fn setnx<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, bool> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 5, "SETNX"), route, (key, value)))
+        self.execute(write(prefix!(3, 5, "SETNX"), route, (key, value)))
     }
 
     /// `SETEX key seconds value`: sets it for so long.
@@ -44,9 +44,9 @@ pub trait StringCommands: Commands {
         key: K,
         seconds: u64,
         value: V,
-    ) -> Self::Given<Fixed<(K, u64, V)>, ()> {
+    ) -> Self::Output<Fixed<(K, u64, V)>, ()> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 5, "SETEX"), route, (key, seconds, value)))
+        self.execute(write(prefix!(4, 5, "SETEX"), route, (key, seconds, value)))
     }
 
     /// `PSETEX key milliseconds value`: sets it for so long.
@@ -55,9 +55,9 @@ pub trait StringCommands: Commands {
         key: K,
         millis: u64,
         value: V,
-    ) -> Self::Given<Fixed<(K, u64, V)>, ()> {
+    ) -> Self::Output<Fixed<(K, u64, V)>, ()> {
         let route = Route::of(&key);
-        self.give(write(prefix!(4, 6, "PSETEX"), route, (key, millis, value)))
+        self.execute(write(prefix!(4, 6, "PSETEX"), route, (key, millis, value)))
     }
 
     /// `GETSET key value`: the value before; null if there was none.
@@ -65,37 +65,37 @@ pub trait StringCommands: Commands {
         self,
         key: K,
         value: V,
-    ) -> Self::Given<Fixed<(K, V)>, R> {
+    ) -> Self::Output<Fixed<(K, V)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 6, "GETSET"), route, (key, value)))
+        self.execute(write(prefix!(3, 6, "GETSET"), route, (key, value)))
     }
 
     /// `GETDEL key`: the value, which is deleted; null if there is none.
-    fn getdel<R: FromReply, K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, R> {
+    fn getdel<R: FromReply, K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, R> {
         let route = Route::of(&key);
-        self.give(write(prefix!(2, 6, "GETDEL"), route, (key,)))
+        self.execute(write(prefix!(2, 6, "GETDEL"), route, (key,)))
     }
 
     /// `GETEX key EX|PX|EXAT|PXAT time`: the value, which expires then; null if there is none.
-    fn getex<R: FromReply>(self, key: impl Key, expiry: Expiry) -> Self::Given<Cmd, R> {
-        self.give(expiry.add(Cmd::write("GETEX").key(key)))
+    fn getex<R: FromReply>(self, key: impl Key, expiry: Expiry) -> Self::Output<Cmd, R> {
+        self.execute(expiry.add(Cmd::write("GETEX").key(key)))
     }
 
-    /// `GETEX key PERSIST`: the value, which expires no more; null if there is none.
-    fn getex_persist<R: FromReply>(self, key: impl Key) -> Self::Given<Cmd, R> {
-        self.give(Cmd::write("GETEX").key(key).arg("PERSIST"))
+    /// `GETEX key PERSIST`: the value, which does not expire any more; null if there is none.
+    fn getex_persist<R: FromReply>(self, key: impl Key) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::write("GETEX").key(key).arg("PERSIST"))
     }
 
     /// `APPEND key value`: the new length in bytes.
-    fn append<K: Key, V: Arg>(self, key: K, value: V) -> Self::Given<Fixed<(K, V)>, usize> {
+    fn append<K: Key, V: Arg>(self, key: K, value: V) -> Self::Output<Fixed<(K, V)>, usize> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 6, "APPEND"), route, (key, value)))
+        self.execute(write(prefix!(3, 6, "APPEND"), route, (key, value)))
     }
 
     /// `STRLEN key`: the length in bytes; 0 if there is none.
-    fn strlen<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, usize> {
+    fn strlen<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, usize> {
         let route = Route::of(&key);
-        self.give(read(prefix!(2, 6, "STRLEN"), route, (key,)))
+        self.execute(read(prefix!(2, 6, "STRLEN"), route, (key,)))
     }
 
     /// `GETRANGE key start end`: those bytes, both ends included; negative ones count from the end.
@@ -104,9 +104,9 @@ pub trait StringCommands: Commands {
         key: K,
         start: i64,
         end: i64,
-    ) -> Self::Given<Fixed<(K, i64, i64)>, R> {
+    ) -> Self::Output<Fixed<(K, i64, i64)>, R> {
         let route = Route::of(&key);
-        self.give(read(prefix!(4, 8, "GETRANGE"), route, (key, start, end)))
+        self.execute(read(prefix!(4, 8, "GETRANGE"), route, (key, start, end)))
     }
 
     /// `SETRANGE key offset value`: the new length in bytes.
@@ -115,9 +115,9 @@ pub trait StringCommands: Commands {
         key: K,
         offset: u64,
         value: V,
-    ) -> Self::Given<Fixed<(K, u64, V)>, usize> {
+    ) -> Self::Output<Fixed<(K, u64, V)>, usize> {
         let route = Route::of(&key);
-        self.give(write(
+        self.execute(write(
             prefix!(4, 8, "SETRANGE"),
             route,
             (key, offset, value),
@@ -125,45 +125,45 @@ pub trait StringCommands: Commands {
     }
 
     /// `INCR key`: the new value.
-    fn incr<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, i64> {
+    fn incr<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, i64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(2, 4, "INCR"), route, (key,)))
+        self.execute(write(prefix!(2, 4, "INCR"), route, (key,)))
     }
 
     /// `INCRBY key increment`: the new value.
-    fn incrby<K: Key>(self, key: K, by: i64) -> Self::Given<Fixed<(K, i64)>, i64> {
+    fn incrby<K: Key>(self, key: K, by: i64) -> Self::Output<Fixed<(K, i64)>, i64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 6, "INCRBY"), route, (key, by)))
+        self.execute(write(prefix!(3, 6, "INCRBY"), route, (key, by)))
     }
 
     /// `DECR key`: the new value.
-    fn decr<K: Key>(self, key: K) -> Self::Given<Fixed<(K,)>, i64> {
+    fn decr<K: Key>(self, key: K) -> Self::Output<Fixed<(K,)>, i64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(2, 4, "DECR"), route, (key,)))
+        self.execute(write(prefix!(2, 4, "DECR"), route, (key,)))
     }
 
     /// `DECRBY key decrement`: the new value.
-    fn decrby<K: Key>(self, key: K, by: i64) -> Self::Given<Fixed<(K, i64)>, i64> {
+    fn decrby<K: Key>(self, key: K, by: i64) -> Self::Output<Fixed<(K, i64)>, i64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 6, "DECRBY"), route, (key, by)))
+        self.execute(write(prefix!(3, 6, "DECRBY"), route, (key, by)))
     }
 
     /// `INCRBYFLOAT key increment`: the new value.
-    fn incrbyfloat<K: Key>(self, key: K, by: f64) -> Self::Given<Fixed<(K, f64)>, f64> {
+    fn incrbyfloat<K: Key>(self, key: K, by: f64) -> Self::Output<Fixed<(K, f64)>, f64> {
         let route = Route::of(&key);
-        self.give(write(prefix!(3, 11, "INCRBYFLOAT"), route, (key, by)))
+        self.execute(write(prefix!(3, 11, "INCRBYFLOAT"), route, (key, by)))
     }
 
-    /// `MGET key ...`: the values in the order of the keys, null for those that are no strings. Only
-    /// for keys with one slot.
-    fn mget<R: FromReply>(self, keys: impl IntoIterator<Item: Key>) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("MGET").keys(keys))
+    /// `MGET key ...`: the values in the order of the keys, null for keys that hold no string. Only for
+    /// keys with one slot.
+    fn mget<R: FromReply>(self, keys: impl IntoIterator<Item: Key>) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("MGET").keys(keys))
     }
 
     /// `MSET key value ...`: sets all of them at once. Only for keys with one slot.
-    fn mset(self, pairs: impl IntoIterator<Item = (impl Key, impl Arg)>) -> Self::Given<Cmd, ()> {
+    fn mset(self, pairs: impl IntoIterator<Item = (impl Key, impl Arg)>) -> Self::Output<Cmd, ()> {
         let cmd = Cmd::write("MSET");
-        self.give(
+        self.execute(
             pairs
                 .into_iter()
                 .fold(cmd, |cmd, (key, value)| cmd.key(key).arg(value)),
@@ -175,9 +175,9 @@ pub trait StringCommands: Commands {
     fn msetnx(
         self,
         pairs: impl IntoIterator<Item = (impl Key, impl Arg)>,
-    ) -> Self::Given<Cmd, bool> {
+    ) -> Self::Output<Cmd, bool> {
         let cmd = Cmd::write("MSETNX");
-        self.give(
+        self.execute(
             pairs
                 .into_iter()
                 .fold(cmd, |cmd, (key, value)| cmd.key(key).arg(value)),
@@ -185,13 +185,13 @@ pub trait StringCommands: Commands {
     }
 
     /// `LCS key1 key2`: the longest common subsequence. Only for keys with one slot.
-    fn lcs<R: FromReply>(self, first: impl Key, second: impl Key) -> Self::Given<Cmd, R> {
-        self.give(Cmd::read("LCS").key(first).key(second))
+    fn lcs<R: FromReply>(self, first: impl Key, second: impl Key) -> Self::Output<Cmd, R> {
+        self.execute(Cmd::read("LCS").key(first).key(second))
     }
 
     /// `LCS key1 key2 LEN`: its length in bytes. Only for keys with one slot.
-    fn lcs_len(self, first: impl Key, second: impl Key) -> Self::Given<Cmd, usize> {
-        self.give(Cmd::read("LCS").key(first).key(second).arg("LEN"))
+    fn lcs_len(self, first: impl Key, second: impl Key) -> Self::Output<Cmd, usize> {
+        self.execute(Cmd::read("LCS").key(first).key(second).arg("LEN"))
     }
 }
 

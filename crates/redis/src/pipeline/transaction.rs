@@ -6,68 +6,69 @@ use std::sync::Arc;
 
 use embar_mux::block_on;
 
-use super::{List, Place, Results, Stored, frames};
-use crate::client::{Answer, Inner, Outcome, Request, is_elsewhere};
+use super::{EncodedCommands, ReplyRange, ResultKey, Results, frames};
 use crate::command::{Class, Command, Route};
 use crate::commands::Commands;
 use crate::config::Mode;
+use crate::engine::Router;
 use crate::error::Error;
+use crate::request::{Answer, FromFrames, Request};
 use crate::resp::{ErrorKind, ErrorView, FromReply, ServerError, View, WrongType, parse};
 
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 
-/// Commands that are executed together, with nothing of other clients in between: all of them, or,
-/// when the server refuses one before they run, none. In a cluster all keys must have one slot.
+/// Commands that the server executes together, with nothing of other clients in between: all of them,
+/// or none if the server refuses one before they run. In a cluster all keys must have one slot.
 ///
-/// It is sent as one piece over the shared connection, so it holds up nobody. To make it depend on
-/// what was read before, use a dedicated connection and `WATCH`.
+/// The client sends it as one piece over the shared connection, so it delays no other caller. To make
+/// it depend on what was read before, use a dedicated connection and `WATCH`.
 #[derive(Clone)]
-#[must_use = "nothing is sent before it is run"]
+#[must_use = "only a run sends it"]
 pub struct Transaction<'c> {
-    client: &'c Arc<Inner>,
-    list: List,
+    router: &'c Arc<Router>,
+    list: EncodedCommands,
 }
 
 impl Commands for &mut Transaction<'_> {
-    type Given<C: Command, R: FromReply> = Place<R>;
+    type Output<C: Command, R: FromReply> = ResultKey<R>;
 
-    fn give<C: Command, R: FromReply>(self, command: C) -> Place<R> {
+    fn execute<C: Command, R: FromReply>(self, command: C) -> ResultKey<R> {
         self.list.add(&command)
     }
 }
 
 impl<'c> Transaction<'c> {
-    pub(crate) fn new(client: &'c Arc<Inner>) -> Self {
+    pub(crate) fn new(router: &'c Arc<Router>) -> Self {
         Self {
-            client,
-            list: List::default(),
+            router,
+            list: EncodedCommands::default(),
         }
     }
 
-    /// Sends it and waits for the results. It can be run again.
+    /// Sends it and waits for the results. A transaction may run several times.
     ///
     /// # Errors
-    /// None of it was executed, or nobody knows, by [`Error::may_have_executed`];
-    /// [`Error::NotAtomic`] if the server does not allow transactions. Errors of single commands
-    /// while they run are theirs, and do not undo the others.
+    /// When there are no results; [`Error::may_have_executed`] says whether the server may have
+    /// executed the transaction. [`Error::NotAtomic`] if the server does not allow transactions. The
+    /// error of a single command is that command's result, and does not undo the others.
     pub async fn run(&self) -> Result<Results, Error> {
         let Some(whole) = self.whole()? else {
-            return Ok(Results::of_none());
+            return Ok(Results::empty());
         };
-        let executed = Request::<_, Option<Executed>>::new(self.client, whole).await?;
-        // Nothing is watched on a shared connection.
+        let executed = Request::<_, Option<Executed>>::new(self.router, whole).await?;
+        // No key is watched on a shared connection.
         executed
             .map(|executed| self.results(executed))
             .ok_or_else(|| WrongType::new("the results of EXEC", View::Null).into())
     }
 
-    /// All of it as one command; `None` if there is nothing to do.
-    pub(crate) fn whole(&self) -> Result<Option<Whole<'_>>, Error> {
-        if self.list.entries.is_empty() {
+    /// The transaction as one command; `None` if it has no commands.
+    pub(crate) fn whole(&self) -> Result<Option<WholeTransaction<'_>>, Error> {
+        if self.list.commands.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Whole {
+        Ok(Some(WholeTransaction {
             list: &self.list,
             route: self.route()?,
         }))
@@ -86,10 +87,10 @@ impl<'c> Transaction<'c> {
         block_on(|cx| run.as_mut().poll(cx))
     }
 
-    /// The slot of all keys; they may have several where there is one server.
+    /// The slot of all keys. With one server they may have several.
     fn route(&self) -> Result<Route, Error> {
         let mut route = Route::Any;
-        for entry in &self.list.entries {
+        for entry in &self.list.commands {
             if let Some(error) = &entry.refused {
                 return Err(error.clone());
             }
@@ -97,7 +98,9 @@ impl<'c> Transaction<'c> {
                 (_, Route::Any) => {}
                 (Route::Any, other) => route = other,
                 (known, other) if known == other => {}
-                _ if self.client.config.mode == Mode::Cluster => return Err(Error::CrossSlot),
+                _ if self.router.shared.config.mode == Mode::Cluster => {
+                    return Err(Error::CrossSlot);
+                }
                 _ => route = Route::CrossSlot,
             }
         }
@@ -107,17 +110,17 @@ impl<'c> Transaction<'c> {
 
 impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Transaction({} commands)", self.list.entries.len())
+        write!(f, "Transaction({} commands)", self.list.commands.len())
     }
 }
 
 /// The transaction as one command.
-pub(crate) struct Whole<'l> {
-    list: &'l List,
+pub(crate) struct WholeTransaction<'l> {
+    list: &'l EncodedCommands,
     route: Route,
 }
 
-impl Command for Whole<'_> {
+impl Command for WholeTransaction<'_> {
     fn encoded_len(&self) -> usize {
         MULTI.len() + self.list.bytes.len() + EXEC.len()
     }
@@ -139,19 +142,20 @@ impl Command for Whole<'_> {
     }
 
     fn replies(&self) -> u32 {
-        let replies = self.list.entries.iter().map(|entry| entry.replies);
+        let replies = self.list.commands.iter().map(|entry| entry.replies);
         2 + replies.sum::<u32>()
     }
 }
 
-/// The results of all commands: from `at` on, with these lengths. `None`: a watched key changed.
+/// The results of all commands: from `at` on, with these lengths. `None` stands for a transaction that
+/// the server did not execute, as a watched key has changed.
 pub(crate) struct Executed {
     bytes: Vec<u8>,
     at: usize,
     lens: Vec<usize>,
 }
 
-impl Outcome for Option<Executed> {
+impl FromFrames for Option<Executed> {
     fn read(reply: &mut Vec<u8>, replies: u32) -> Answer<Self> {
         match Executed::try_read(reply, replies) {
             Ok(answer) => answer,
@@ -161,15 +165,15 @@ impl Outcome for Option<Executed> {
 }
 
 impl Executed {
-    /// The results for the commands of this list.
-    fn into_results(self, list: &List) -> Results {
+    /// The results, for the commands of this list.
+    fn into_results(self, list: &EncodedCommands) -> Results {
         let (mut lens, mut at) = (self.lens.into_iter(), self.at);
-        let outcomes = list.entries.iter().map(|entry| {
+        let outcomes = list.commands.iter().map(|entry| {
             // A command may be several, with a result each.
             let len: usize = lens.by_ref().take(entry.replies as usize).sum();
             let range = at..at + len;
             at += len;
-            Ok(Stored { buffer: 0, range })
+            Ok(ReplyRange { buffer: 0, range })
         });
         Results {
             outcomes: outcomes.collect(),
@@ -202,15 +206,15 @@ impl Executed {
             at += len;
         }
         if let Some(error) = refused {
-            // Nothing of it was executed.
+            // The server executed nothing of it.
             return Ok(answer_of_refusal(error));
         }
         match parse(&reply[at..])?.0 {
             View::Error(error) => {
                 // The slot moved after the commands were queued: none was executed.
                 let error = ServerError::from(error);
-                Ok(match is_elsewhere(&error.kind) {
-                    true => Answer::Elsewhere(error),
+                Ok(match error.kind.is_retryable() {
+                    true => Answer::NotExecuted(error),
                     false => Answer::Result(Err(error.into())),
                 })
             }
@@ -235,8 +239,8 @@ impl Executed {
     }
 }
 
-/// The server refused MULTI, so it took the commands behind it for single ones: `reply` begins with
-/// their replies, of these lengths. They were all on their way already.
+/// The server refused MULTI, so it took the commands behind it, which were on their way already, for
+/// single ones: `reply` begins with their replies, of these lengths.
 fn refused_multi<R>(
     error: ErrorView<'_>,
     mut reply: &[u8],
@@ -258,7 +262,7 @@ fn refused_multi<R>(
 
 /// Whether a server that answers so has certainly not begun to execute the command.
 fn is_before_execution(kind: &ErrorKind) -> bool {
-    is_elsewhere(kind)
+    kind.is_retryable()
         || matches!(
             kind,
             ErrorKind::NoPerm
@@ -268,15 +272,15 @@ fn is_before_execution(kind: &ErrorKind) -> bool {
         )
 }
 
-/// Nothing of it was executed, because a part of it was refused.
+/// The server executed nothing of it, because it refused a part.
 fn answer_of_refusal<R>(error: ServerError) -> Answer<R> {
     match error.kind {
-        // A node to which the slot is on its way takes single commands only.
-        ErrorKind::Ask { .. } => Answer::Elsewhere(ServerError {
+        // A node to which the slot is moving takes single commands only.
+        ErrorKind::Ask { .. } => Answer::NotExecuted(ServerError {
             kind: ErrorKind::TryAgain,
             text: error.text,
         }),
-        ref kind if is_elsewhere(kind) => Answer::Elsewhere(error),
+        ref kind if kind.is_retryable() => Answer::NotExecuted(error),
         _ => Answer::Result(Err(error.into())),
     }
 }

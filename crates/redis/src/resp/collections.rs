@@ -1,4 +1,4 @@
-//! Replies as collections and tuples.
+//! Converts replies to collections and tuples.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::{FromReply, Items, View, WrongType};
 
-/// The elements of what has elements.
+/// The elements of an aggregate.
 #[inline]
 fn elements(view: View<'_>) -> Option<Items<'_>> {
     match view {
@@ -17,7 +17,7 @@ fn elements(view: View<'_>) -> Option<Items<'_>> {
     }
 }
 
-/// The elements of what has them in an order.
+/// The elements of an aggregate that has an order.
 #[inline]
 fn ordered(view: View<'_>) -> Option<Items<'_>> {
     match view {
@@ -26,7 +26,8 @@ fn ordered(view: View<'_>) -> Option<Items<'_>> {
     }
 }
 
-/// All elements, one by one. There are as many as the reply says, so their room is too.
+/// Converts all elements one by one. An aggregate has as many elements as it says, so it may reserve
+/// room for all.
 pub(super) fn list<T: FromReply>(
     view: View<'_>,
     wanted: &'static str,
@@ -117,15 +118,15 @@ fn next<T: FromReply>(row: &mut Items<'_>) -> Result<T, WrongType> {
     T::from_reply(row.next().expect("the length of a row was checked"))
 }
 
-/// Rows of a known width: each in an array of its own, as RESP3 often sends them, or all in one,
-/// one after another, as RESP2 does.
+/// Rows of a known width: each in an array of its own, as RESP3 often sends them, or one behind the
+/// other in one array, as RESP2 does.
 struct Rows<'a> {
     view: View<'a>,
     wanted: &'static str,
     width: usize,
     left: usize,
     items: Items<'a>,
-    /// The row that is being read, if rows are arrays of their own.
+    /// The current row, if rows are arrays of their own.
     nested: Option<Items<'a>>,
 }
 
@@ -153,7 +154,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// What begins with the next row. All of its elements must be taken, and no more.
+    /// Begins the next row. The caller must take all of its elements, and no more.
     fn next(&mut self) -> Result<Option<&mut Items<'a>>, WrongType> {
         if self.left == 0 {
             return Ok(None);

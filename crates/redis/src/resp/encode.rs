@@ -1,4 +1,4 @@
-//! What is sent: arrays of bulk strings, written in place.
+//! Commands: arrays of bulk strings, written in place.
 
 use std::{borrow::Cow, fmt};
 
@@ -43,7 +43,7 @@ impl Arg for [u8] {
     }
 }
 
-/// Types that are bytes in themselves.
+/// Types that have their bytes in memory.
 macro_rules! bytes {
     ($([$($generic:tt)*] $type:ty: $this:ident => $bytes:expr;)*) => {$(
         impl<$($generic)*> Arg for $type {
@@ -139,7 +139,7 @@ impl Float {
     /// `-2.2250738585072014e-308` has 24 bytes.
     const LONGEST: usize = 32;
 
-    /// The `Debug` form is the shortest one, and has exponents where they are shorter.
+    /// Formats a number. Its `Debug` form is the shortest one, with an exponent where that is shorter.
     fn of(number: &impl fmt::Debug) -> Self {
         let mut float = Self {
             text: [0; Self::LONGEST],
@@ -185,7 +185,7 @@ fn decimal(mut number: u64, out: &mut [u8]) {
     assert!(number == 0, "a number needs more digits than it said");
 }
 
-/// The bytes of a bulk string with so many bytes of content: `$`, the length, CRLF, the content,
+/// How many bytes a bulk string with so many bytes of content has: `$`, the length, CRLF, the content,
 /// CRLF.
 #[inline]
 #[must_use]
@@ -193,7 +193,7 @@ pub fn bulk_len(content: usize) -> usize {
     1 + digits(content as u64) + 2 + content + 2
 }
 
-/// The bytes of the first line of an array of so many elements: `*`, the count, CRLF.
+/// How many bytes the first line of an array of so many elements has: `*`, the count, CRLF.
 #[inline]
 #[must_use]
 pub fn header_len(count: usize) -> usize {
@@ -203,10 +203,10 @@ pub fn header_len(count: usize) -> usize {
 /// Writes a command into memory that was reserved for it.
 ///
 /// # Panics
-/// All methods panic when there is no room: who reserved has counted wrongly, with [`header_len`]
-/// and [`bulk_len`].
+/// All methods panic when there is no room: the caller has miscounted, with [`header_len`] and
+/// [`bulk_len`], when it reserved.
 #[derive(Debug)]
-#[must_use = "what is written is only checked by `finish`"]
+#[must_use = "only `finish` checks what was written"]
 pub struct Out<'a> {
     rest: &'a mut [u8],
 }
@@ -237,16 +237,16 @@ impl<'a> Out<'a> {
         end.copy_from_slice(b"\r\n");
     }
 
-    /// Writes bytes that are encoded already.
+    /// Writes encoded bytes.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.take(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Nothing more follows.
+    /// Ends the command.
     ///
     /// # Panics
-    /// When something of the reservation was left: what stands there would be sent.
+    /// When it does not fill the reservation: the connection would send the rest, whatever it is.
     #[inline]
     pub fn finish(self) {
         let left = self.rest.len();

@@ -1,21 +1,21 @@
-//! Errors that a server answers with.
+//! Errors of a server.
 
 use std::{borrow::Cow, fmt};
 
 use thiserror::Error;
 
-/// A server's answer that it did not do what it was asked to do.
+/// A server's answer that it did not execute a command.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the server answered: {text}")]
 pub struct ServerError {
-    /// What it means for who sent the command.
+    /// What the error means for the client.
     pub kind: ErrorKind,
-    /// All of what the server said, the word that tells the kind included. What is not UTF-8 in it
-    /// is replaced.
+    /// The server's whole text, including the word that gives the kind, with replacement characters for
+    /// bytes that are not UTF-8.
     pub text: String,
 }
 
-/// What an error of a server means, told by the first word of its text.
+/// What an error of a server means, by the first word of its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -26,23 +26,23 @@ pub enum ErrorKind {
         /// The node that serves it.
         address: Address,
     },
-    /// `ASK`: the slot is on its way to another node, and this key is there already. The command,
-    /// and no other, is to be sent there behind an `ASKING`.
+    /// `ASK`: the slot is moving to another node, which has this key already. The client sends this
+    /// command, and no other, there behind an `ASKING`.
     Ask {
         /// The slot of the command's keys.
         slot: u16,
         /// The node to which it goes.
         address: Address,
     },
-    /// `TRYAGAIN`: the slot is on its way, and the command's keys are on both sides.
+    /// `TRYAGAIN`: the slot is moving, and both nodes have some of the command's keys.
     TryAgain,
     /// `CLUSTERDOWN`: slots have no node, or the node is cut off from the others.
     ClusterDown,
     /// `CROSSSLOT`: the command's keys have different slots.
     CrossSlot,
-    /// `LOADING`: the server has started and still reads its data.
+    /// `LOADING`: the server has started and is reading its data.
     Loading,
-    /// `READONLY`: a write was sent to a replica.
+    /// `READONLY`: the node is a replica and takes no writes.
     ReadOnly,
     /// `MASTERDOWN`: the replica has lost its primary and may not answer with old data.
     MasterDown,
@@ -50,7 +50,7 @@ pub enum ErrorKind {
     NoReplicas,
     /// `BUSYGROUP`: a consumer group of this name exists.
     BusyGroup,
-    /// `BUSY`: a script runs that does not end.
+    /// `BUSY`: a script is running that does not end.
     Busy,
     /// `NOAUTH`: the connection has not authenticated.
     NoAuth,
@@ -64,17 +64,34 @@ pub enum ErrorKind {
     NoScript,
     /// `WRONGTYPE`: the key holds another type of value.
     WrongType,
-    /// `EXECABORT`: a transaction was given up because one of its commands was refused.
+    /// `EXECABORT`: the server refused a command of the transaction, and executed none.
     ExecAbort,
     /// `ERR unknown command`: the server is older than the command, or it was renamed.
     UnknownCommand,
-    /// `OOM`: the server has used all memory that it may use.
+    /// `OOM`: the server has reached its limit of memory.
     OutOfMemory,
-    /// `UNBLOCKED`: what the command waited for is over, for example since the server became a
-    /// replica.
+    /// `UNBLOCKED`: the server stopped waiting, for example because it became a replica.
     Unblocked,
     /// Everything else.
     Other,
+}
+
+impl ErrorKind {
+    /// Whether the server certainly did not execute the command, and another node or a later attempt
+    /// may: a client sends the command again.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Moved { .. }
+                | Self::Ask { .. }
+                | Self::TryAgain
+                | Self::ClusterDown
+                | Self::Loading
+                | Self::MasterDown
+                | Self::ReadOnly
+        )
+    }
 }
 
 /// Where a redirect leads.
@@ -92,12 +109,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// A server's error where it was received.
+/// A server's error, borrowed from the bytes that were received.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ErrorView<'a>(pub(super) &'a [u8]);
 
 impl<'a> ErrorView<'a> {
-    /// What it means. Nothing is allocated for it, except for a redirect's host.
+    /// What it means. Allocates only for a redirect's host.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         let (word, rest) = split_word(self.0);
@@ -132,13 +149,13 @@ impl<'a> ErrorView<'a> {
         }
     }
 
-    /// All of what the server said. What is not UTF-8 in it is replaced.
+    /// The server's whole text, with replacement characters for bytes that are not UTF-8.
     #[must_use]
     pub fn text(&self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.0)
     }
 
-    /// All of what the server said, as it was sent.
+    /// The server's whole text, as it sent it.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.0

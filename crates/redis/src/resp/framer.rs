@@ -1,4 +1,4 @@
-//! Finds where replies end.
+//! The framer: finds where replies end.
 
 use embar_mux::{BadReply, FrameKind, Framing, Part};
 use memchr::memchr;
@@ -8,16 +8,16 @@ use super::{
     view::MAX_DEPTH,
 };
 
-/// What one reply may be at most. A server that exceeds it loses its connection.
+/// Limits of one reply. The client closes the connection of a server that exceeds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyLimits {
-    /// Bytes of a reply, its framing included. A string that is announced as longer is refused
-    /// before its bytes come. By default 512 MiB, the longest string of Redis, and a MiB more.
+    /// Bytes of a reply, its framing included. The framer refuses a longer string when its length
+    /// comes, before its bytes do. By default 512 MiB, the longest string of Redis, and a MiB more.
     pub max_reply_bytes: usize,
     /// Aggregates within each other, by default 64. Never more than [`MAX_DEPTH`].
     pub max_depth: usize,
-    /// Bytes of a line without a length before it: of a simple string, an error, a number. By
-    /// default 64 KiB.
+    /// Bytes of a line that has no length before it: of a simple string, an error, a number. By default
+    /// 64 KiB.
     pub max_line_bytes: usize,
     /// Elements of one aggregate, by default 2^32 - 1, the most that Redis itself accepts. A pair
     /// of a map counts as two.
@@ -37,18 +37,18 @@ impl Default for ReplyLimits {
 
 /// Finds the ends of replies and pushes of RESP2 and RESP3 in a stream that may be cut anywhere.
 ///
-/// It looks at every byte once, skips the contents of strings, and keeps nothing of what it saw but
-/// a first line that was cut. Attributes (`|`) are part of the reply that they precede.
+/// It looks at every byte once, skips the contents of strings, and keeps no bytes but those of a first
+/// line that was cut. Attributes (`|`) are part of the reply that they precede.
 #[derive(Debug)]
 pub struct Framer {
     limits: ReplyLimits,
-    /// What the frame that is being received is.
+    /// The kind of the current frame.
     kind: FrameKind,
-    /// Bytes of it that were taken by earlier calls.
+    /// Bytes of the frame that earlier calls took.
     before: usize,
     /// What the next byte belongs to.
     state: State,
-    /// How many of its bytes there were when attributes ended last: an element must follow there.
+    /// The place in the frame where attributes ended last: an element must follow there.
     attributes_end: usize,
     /// Aggregates that have begun, outermost first.
     open: Vec<Level>,
@@ -61,16 +61,16 @@ pub struct Framer {
 enum State {
     /// The first line of a type.
     Head,
-    /// A line whose end is not known: how much of it there was, and whether that ended with CR.
+    /// A line whose end is to come: bytes of it so far, and whether they end with CR.
     Line { taken: usize, cr: bool },
-    /// A string: so many bytes to come, with its CRLF.
+    /// A string: bytes to come, its CRLF included.
     Blob { left: usize },
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Level {
     what: Open,
-    /// Elements to come, or those that came when nobody knows how many will.
+    /// Elements to come; of an aggregate of unknown length, those that came.
     elements: u64,
 }
 
@@ -148,7 +148,7 @@ impl Framer {
         }
     }
 
-    /// Takes a first line, or as much as there is of it. True when the element ends with it.
+    /// Takes a first line, or the part of it that is there. True when the element ends with it.
     #[inline]
     fn head(&mut self, bytes: &[u8], at: &mut usize) -> Result<bool, BadReply> {
         if self.head_len > 0 {
@@ -183,7 +183,7 @@ impl Framer {
                 return Ok(false);
             };
             *at += 1;
-            // What is as long as the longest first line, and none, was refused before.
+            // The scan refuses bytes that are as long as the longest first line and are none.
             self.head[self.head_len] = byte;
             self.head_len += 1;
             let known = &self.head[..self.head_len];
@@ -194,8 +194,8 @@ impl Framer {
         }
     }
 
-    /// Begins what a first line announces, which began at `start` of the frame; `at` is behind it.
-    /// True when that is already its end.
+    /// Begins the element that a first line announces. The line began at `start` of the frame and ends
+    /// before `at`. True when the element ends with it.
     #[inline]
     fn begin(&mut self, kind: u8, head: Head, start: usize, at: usize) -> Result<bool, BadReply> {
         self.check_place(kind, start)?;
@@ -231,7 +231,8 @@ impl Framer {
         }
     }
 
-    /// Chunks are only where chunks are awaited, and pushes only at the beginning of a frame.
+    /// Checks that chunks come only within a string in chunks, and pushes only at the beginning of a
+    /// frame.
     #[inline]
     fn check_place(&self, kind: u8, start: usize) -> Result<(), BadReply> {
         if start == 0 {
@@ -265,7 +266,8 @@ impl Framer {
         Ok(false)
     }
 
-    /// True when an element ends here, too: attributes are only the beginning of one.
+    /// Ends an aggregate of unknown length. True when an element ends with it: attributes are only the
+    /// beginning of an element.
     fn end_of_streamed(&mut self, at: usize) -> Result<bool, BadReply> {
         match self.open.pop() {
             Some(Level {
@@ -286,7 +288,7 @@ impl Framer {
         }
     }
 
-    /// Takes a line up to its end, or as much as there is of it.
+    /// Takes a line up to its end, or the part of it that is there.
     #[inline]
     fn line(
         &mut self,
@@ -321,7 +323,7 @@ impl Framer {
         Ok(true)
     }
 
-    /// Takes what there is of a string; its last two bytes are CRLF.
+    /// Takes the part of a string that is there; its last two bytes are CRLF.
     #[inline]
     fn blob(&mut self, bytes: &[u8], at: &mut usize, left: usize) -> Result<bool, BadReply> {
         let rest = &bytes[*at..];
@@ -339,7 +341,7 @@ impl Framer {
     #[cold]
     fn part_of_blob(&mut self, rest: &[u8], at: &mut usize, left: usize) -> Result<bool, BadReply> {
         let taken = rest.len().min(left);
-        // Of the string's end there is one byte at most, or all was there but its CR.
+        // Checks the byte of the string's CRLF that is here, if any: the CR, or the LF after the CR came.
         for (byte, left) in rest[..taken].iter().rev().zip(left - taken + 1..=2) {
             let wanted = match left {
                 1 => b'\n',
@@ -362,7 +364,7 @@ impl Framer {
         }
     }
 
-    /// Accounts for an element. True when it was the last one of the frame.
+    /// Counts an element that ended. True when the frame ends with it.
     #[inline]
     fn element_ended(&mut self, at: usize) -> Result<bool, BadReply> {
         while let Some(level) = self.open.last_mut() {
@@ -392,7 +394,7 @@ impl Framer {
         Ok(true)
     }
 
-    /// The bytes of the frame with `at` more.
+    /// The bytes of the frame so far, with `at` more; checks the limit.
     #[inline]
     fn count(&self, at: usize) -> Result<usize, BadReply> {
         match self.before.checked_add(at) {

@@ -1,21 +1,21 @@
-//! Replies as the types that a caller wants.
+//! Converts replies to the types that a caller wants.
 
 use thiserror::Error;
 
 use super::{Arg, ServerError, Value, View, scan};
 
-/// A reply is not of the type that was asked for.
+/// A reply has another type than the caller asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("wanted {wanted}, the server sent {got}")]
 pub struct WrongType {
-    /// What was asked for, in a few words.
+    /// The type that the caller asked for, in a few words.
     pub wanted: &'static str,
-    /// What came: its type, and the beginning of what is in it.
+    /// The reply: its type, and the beginning of its content.
     pub got: String,
 }
 
 impl WrongType {
-    /// Describes what came.
+    /// Describes the reply.
     #[cold]
     #[must_use]
     pub fn new(wanted: &'static str, view: View<'_>) -> Self {
@@ -38,7 +38,7 @@ impl WrongType {
     }
 }
 
-/// The beginning of a text, for messages: at most 40 bytes of it.
+/// The beginning of a text, at most 40 bytes, for messages.
 fn short(text: &[u8]) -> String {
     const MOST: usize = 40;
     match text.get(..MOST) {
@@ -47,10 +47,10 @@ fn short(text: &[u8]) -> String {
     }
 }
 
-/// A type that a reply can be turned into.
+/// A type to which a reply can be converted.
 ///
 /// The same type works with RESP2 and RESP3, which send maps, doubles and booleans in different
-/// ways: numbers are also read from strings, maps also from flat arrays.
+/// forms: numbers also come as strings, and maps as flat arrays.
 ///
 /// | type | takes |
 /// | --- | --- |
@@ -59,26 +59,26 @@ fn short(text: &[u8]) -> String {
 /// | integers, floats | numbers that they can hold, also as text |
 /// | `String`, `Vec<u8>`, ... | strings of all kinds, numbers |
 /// | `Option<T>` | null, or what `T` takes |
-/// | `Vec<T>`, `[T; N]`, sets | arrays, sets, pushes; maps as keys and values in turn |
+/// | `Vec<T>`, `[T; N]`, sets | arrays, sets, pushes; maps as alternating keys and values |
 /// | tuples | arrays and pushes of that length |
-/// | maps | maps, arrays of keys and values in turn, arrays of pairs |
+/// | maps | maps, arrays of alternating keys and values, arrays of pairs |
 /// | `Vec` of tuples | as maps, with tuples of any length |
 /// | `Result<T, ServerError>` | errors, or what `T` takes |
 /// | [`Value`] | everything |
 ///
-/// For maps and for `Vec`s of tuples, an array that begins with an array is one of rows.
+/// For maps and for `Vec`s of tuples, an array that begins with an array consists of rows.
 pub trait FromReply: Sized {
-    /// Takes what it wants from a reply.
+    /// Converts a reply.
     ///
     /// # Errors
-    /// When the reply is of another type.
+    /// When the reply has another type.
     fn from_reply(view: View<'_>) -> Result<Self, WrongType>;
 
-    /// Takes many from one reply; what `Vec<Self>` does. Only types whose vectors are more than
-    /// their elements in a row provide it: of bytes, of tuples.
+    /// Converts a reply to a `Vec<Self>`. Only types whose vectors are not simply their elements in a
+    /// row implement it: bytes and tuples.
     ///
     /// # Errors
-    /// When the reply is of another type.
+    /// When the reply has another type.
     fn many_from_reply(view: View<'_>) -> Result<Vec<Self>, WrongType> {
         super::collections::list(view, "an array")
     }
@@ -112,7 +112,7 @@ impl FromReply for bool {
     }
 }
 
-/// What of a reply may hold a number as text.
+/// The text of a reply that may be a number.
 #[inline]
 fn number_text(view: View<'_>) -> Option<&[u8]> {
     match view {
@@ -133,7 +133,7 @@ macro_rules! integers {
                     View::Integer(number) => Self::try_from(number).ok(),
                     _ => number_text(view).and_then(|text| match scan::integer(text) {
                         Some(number) => Self::try_from(number).ok(),
-                        // Beyond what 64 bits with a sign hold, or none.
+                        // It exceeds a signed 64-bit number, or is none.
                         None => std::str::from_utf8(text).ok()?.parse().ok(),
                     }),
                 };
@@ -175,7 +175,7 @@ impl FromReply for u8 {
     }
 }
 
-/// The bytes of what is one text: strings and numbers.
+/// The bytes of a reply that is one text: strings and numbers.
 fn bytes(view: View<'_>) -> Option<Vec<u8>> {
     match view {
         View::Simple(bytes)
@@ -207,7 +207,7 @@ impl FromReply for f64 {
     }
 }
 
-/// The nearest one: what the server holds may have more digits.
+/// The nearest `f32`: the server's number may have more digits.
 impl FromReply for f32 {
     #[inline]
     fn from_reply(view: View<'_>) -> Result<Self, WrongType> {

@@ -1,28 +1,28 @@
-//! The first lines of RESP's types. The framer and the parser read them by the same rules here.
+//! The first lines of RESP's types, by the same rules for the framer and the parser.
 
 use memchr::memchr;
 
 /// The longest first line of a type that has a length: type byte, 18 digits, CRLF.
 pub(super) const MAX_HEAD: usize = 1 + MAX_DIGITS + 2;
 
-/// Lengths of more digits are none that any peer means, and 18 digits cannot overflow.
+/// No peer means a length of more digits, and 18 digits cannot overflow.
 const MAX_DIGITS: usize = 18;
 
 /// What a first line announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
-    /// Text up to the end of the line. Only the type byte was looked at.
+    /// Text up to the end of the line. The scan looked only at the type byte.
     Line,
-    /// `$-1` or `*-1`, what RESP2 has for null.
+    /// `$-1` or `*-1`, the null of RESP2.
     Null,
     /// So many bytes and CRLF.
     Blob(u64),
     /// `$?`: a string in chunks.
     StreamedBlob,
-    /// `;n`: a chunk of such a string. The one of no bytes ends it.
+    /// `;n`: a chunk of such a string. A chunk of no bytes ends it.
     Chunk(u64),
-    /// An aggregate of so many elements, or of those that come before an [`Head::End`]. A pair of
-    /// a map or of attributes counts as two.
+    /// An aggregate of so many elements, or of unknown length, up to an [`Head::End`]. A pair of a map
+    /// or of attributes counts as two.
     Many(Option<u64>),
     /// `.`: the end of an aggregate of unknown length.
     End,

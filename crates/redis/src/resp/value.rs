@@ -2,15 +2,15 @@
 
 use super::{ServerError, View};
 
-/// Any reply, for when its type is not known beforehand. Typed replies
+/// Any reply, for a caller that does not know its type. Typed replies
 /// ([`FromReply`](super::FromReply)) cost less.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Nothing.
     Null,
-    /// A short text such as `OK`. What is not UTF-8 in it is replaced.
+    /// A short text such as `OK`, with replacement characters for bytes that are not UTF-8.
     Simple(String),
-    /// The server refused.
+    /// An error of the server.
     Error(ServerError),
     /// A whole number.
     Integer(i64),
@@ -20,7 +20,7 @@ pub enum Value {
     Boolean(bool),
     /// A whole number of any size: decimal digits, perhaps with a sign before them.
     BigNumber(String),
-    /// A string of bytes, also one that came in chunks.
+    /// A string of bytes, in one piece or in chunks.
     Bulk(Vec<u8>),
     /// A text and what it is.
     Verbatim {
@@ -35,7 +35,7 @@ pub enum Value {
     Set(Vec<Value>),
     /// Keys and values in the order in which they came.
     Map(Vec<(Value, Value)>),
-    /// Something that nobody asked for.
+    /// A message that answers no command.
     Push(Vec<Value>),
 }
 

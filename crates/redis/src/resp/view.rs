@@ -9,18 +9,18 @@ use super::{
     scan::{self, Head},
 };
 
-/// How deep aggregates may be within each other at most, so that no reply can overflow a stack.
+/// The deepest nesting of aggregates, so that no reply can overflow a stack.
 pub const MAX_DEPTH: usize = 128;
 
-/// One value of a reply, where it was received. Elements of aggregates are read when they are asked
-/// for. Attributes are skipped; [`View::with_attributes`] gives them.
+/// One value of a reply, borrowed from the bytes that were received. Iterating over an aggregate reads
+/// its elements. A view skips attributes; [`View::with_attributes`] has them.
 #[derive(Debug, Clone, Copy)]
 pub enum View<'a> {
     /// Nothing: `_`, and in RESP2 `$-1` and `*-1`.
     Null,
     /// A short text such as `OK`.
     Simple(&'a [u8]),
-    /// The server refused.
+    /// An error of the server.
     Error(ErrorView<'a>),
     /// A whole number.
     Integer(i64),
@@ -47,11 +47,11 @@ pub enum View<'a> {
     Set(Items<'a>),
     /// Keys and values.
     Map(Pairs<'a>),
-    /// Something that nobody asked for: a kind and what belongs to it. Only as a whole frame.
+    /// A message that answers no command: its kind and its content. Only as a whole frame.
     Push(Items<'a>),
 }
 
-/// These bytes are no complete value of RESP.
+/// Bytes that are no complete value of RESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the server's reply is not RESP: {what}")]
 pub struct Malformed {
@@ -65,18 +65,18 @@ const fn bad(what: &'static str) -> Malformed {
     Malformed { what }
 }
 
-/// Reads the first value in `bytes`, which a [`Framer`](super::Framer) found complete, and says how
-/// many bytes it is. Everything within it is checked here.
+/// Reads the first value in `bytes`, which a [`Framer`](super::Framer) found complete, and returns its
+/// length in bytes. It checks everything within the value.
 ///
 /// # Errors
-/// When it is no value of RESP or is not complete. Never panics, whatever comes.
+/// When the bytes are no complete value of RESP. No bytes make it panic.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<(View<'_>, usize), Malformed> {
     element(bytes, 0).map(|element| (element.view, element.len))
 }
 
 impl<'a> View<'a> {
-    /// As [`parse`], with the attributes that stand before the value. Of several, the last.
+    /// As [`parse`], with the attributes before the value; of several, the last ones.
     ///
     /// # Errors
     /// As [`parse`].
@@ -86,7 +86,7 @@ impl<'a> View<'a> {
         element(bytes, 0).map(|element| (element.attributes, element.view, element.len))
     }
 
-    /// What it is, in a few words, for messages.
+    /// Names its type in a few words, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
 struct Element<'a> {
     attributes: Option<Pairs<'a>>,
     view: View<'a>,
-    /// Bytes, with those of attributes.
+    /// Bytes, those of attributes included.
     len: usize,
 }
 

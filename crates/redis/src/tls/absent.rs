@@ -1,17 +1,17 @@
 //! Stands for `rules.rs` where the feature `tls` is off.
 
-use embar_transport::tls::{TlsError, TlsTarget};
+use embar_mux::{TlsError, TlsTarget};
 
-use super::Tls;
-use crate::config::{ConfigError, Endpoint};
+use super::{Tls, TlsConfigError};
+use crate::endpoint::Endpoint;
 
-/// Nothing is encrypted.
+/// Without the feature there is no encryption, and no value of this type.
 #[derive(Debug)]
 pub(crate) enum Encryption {}
 
 impl Encryption {
     pub fn new(_: &Tls) -> Result<Self, String> {
-        Err(ConfigError::TlsFeature.to_string())
+        Err(TlsConfigError::FeatureOff.to_string())
     }
 
     pub fn target(&self, _: &Endpoint) -> Result<TlsTarget, TlsError> {

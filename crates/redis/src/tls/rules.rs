@@ -1,10 +1,10 @@
-//! Rules of rustls, made of a configuration.
+//! Makes a configuration of rustls from this crate's.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use embar_transport::tls::{TlsError, TlsFault, TlsTarget};
+use embar_mux::{TlsError, TlsFault, TlsTarget};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -13,9 +13,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::Tls;
-use crate::config::Endpoint;
+use crate::endpoint::Endpoint;
 
-/// Rules that the caller made. Two are equal if they are the same one.
+/// A configuration of rustls that the program made. Two are equal if they are the same object.
 #[derive(Clone)]
 pub struct Rules(Arc<ClientConfig>);
 
@@ -39,14 +39,14 @@ impl fmt::Debug for Rules {
     }
 }
 
-/// How to encrypt connections to any of the servers.
+/// Encrypts connections to any server of a client.
 pub(crate) struct Encryption {
     config: Arc<ClientConfig>,
     name: Option<String>,
 }
 
 impl Encryption {
-    /// Reads the files.
+    /// Reads the files that `tls` names.
     pub fn new(tls: &Tls) -> Result<Self, String> {
         let config = match &tls.rules {
             Some(Rules(config)) => Arc::clone(config),
@@ -64,11 +64,11 @@ impl Encryption {
         Ok(encryption)
     }
 
-    /// A server there.
+    /// How to encrypt a connection to this server.
     pub fn target(&self, endpoint: &Endpoint) -> Result<TlsTarget, TlsError> {
         let host = match endpoint {
             Endpoint::Tcp { host, .. } => host,
-            // `Config::check` lets none through, and nodes never announce one.
+            // `Config::check` refuses Unix sockets, and nodes never announce one.
             Endpoint::Unix(_) => "localhost",
         };
         let name = self.name.as_deref().unwrap_or(host);
@@ -76,13 +76,13 @@ impl Encryption {
             .map_err(|error| TlsError::new(TlsFault::WrongName, error))
     }
 
-    fn to(&self, name: &str) -> Result<TlsTarget, embar_transport::tls::ServerNameError> {
+    fn to(&self, name: &str) -> Result<TlsTarget, impl fmt::Display> {
         TlsTarget::new(Arc::clone(&self.config), name)
     }
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig, String> {
-    // Not simply the default, which panics when the program has several libraries of cryptography.
+    // The builder's own default panics when the program has several libraries of cryptography.
     let provider = CryptoProvider::get_default()
         .cloned()
         .unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
@@ -91,7 +91,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, String> {
         .with_safe_default_protocol_versions()
         .map_err(cannot)?;
     let verifier: Arc<dyn ServerCertVerifier> = if tls.danger_accept_any_certificate {
-        Arc::new(Anybody(provider))
+        Arc::new(AcceptAny(provider))
     } else {
         let roots = Arc::new(roots(&tls.ca_files)?);
         let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
@@ -118,7 +118,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, String> {
         })
 }
 
-/// The authorities to trust.
+/// The trusted authorities.
 fn roots(files: &[PathBuf]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for file in files {
@@ -129,7 +129,7 @@ fn roots(files: &[PathBuf]) -> Result<RootCertStore, String> {
     }
     if files.is_empty() {
         let found = rustls_native_certs::load_native_certs();
-        // Systems have some that cannot be read.
+        // Some certificates of the system may not be readable.
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             let why = found.errors.first().map(ToString::to_string);
@@ -156,11 +156,11 @@ fn unreadable(what: &str, file: &Path, error: &dyn fmt::Display) -> String {
     format!("cannot read a {what} from {}: {error}", file.display())
 }
 
-/// Believes everybody, but not that keys need not fit.
+/// Accepts every certificate, but checks that the server has its key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAny(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tls::TlsConfigError;
 
 fn config(url: &str) -> Config {
     Config::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
@@ -89,7 +90,7 @@ fn an_encrypted_connection_has_options_of_its_own() {
         UrlError::Config(error) => error,
         error => panic!("{url}: {error}"),
     };
-    let one = ConfigError::CertificateWithoutKey;
+    let one = ConfigError::Tls(TlsConfigError::CertificateWithoutKey);
     assert_eq!(refused("rediss://a?tls_cert_file=x"), one);
     assert_eq!(refused("rediss://a?tls_key_file=x"), one);
 }
@@ -99,7 +100,11 @@ fn an_encrypted_connection_has_options_of_its_own() {
 fn without_encryption_it_says_how_to_get_it() {
     for url in ["rediss://a", "rediss-cluster://a", "rediss://a#insecure"] {
         let error = refused(url);
-        assert_eq!(error, UrlError::Config(ConfigError::TlsFeature), "{url}");
+        assert_eq!(
+            error,
+            UrlError::Config(ConfigError::Tls(TlsConfigError::FeatureOff)),
+            "{url}"
+        );
         assert!(error.to_string().contains("feature `tls`"), "{error}");
     }
 }

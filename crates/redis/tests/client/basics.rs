@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use embar_redis::command::{Class, Fixed, Route};
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::config::{Endpoint, OnFull, ProtocolVersion, RetryPolicy, Secret};
+use embar_redis::config::{Endpoint, OnFull, ProtocolVersion, Secret};
 use embar_redis::pubsub::Kind;
 use embar_redis::resp::{ErrorKind, ServerError};
 use embar_redis::{Client, Config, Error, prefix};
@@ -66,12 +66,10 @@ fn both_versions_of_the_protocol_and_unix_sockets_work() {
                 endpoint(server.address()),
                 Endpoint::Unix(server.unix_socket()),
             ] {
-                let config = Config {
-                    protocol,
-                    client_name: Some("me".to_owned()),
-                    database: 3,
-                    ..Config::standalone(place)
-                };
+                let mut config = Config::standalone(place);
+                config.protocol = protocol;
+                config.client_name = Some("me".to_owned());
+                config.database = 3;
                 let client = Client::with(config).await.expect("it connects");
                 client.set("key", 7).await.expect("it is set");
                 assert_eq!(client.get::<u8, _>("key").await, Ok(7));
@@ -97,23 +95,20 @@ fn passwords_are_checked_and_a_wrong_one_is_said_to_be_wrong() {
         ..Options::default()
     };
     let server = Server::start(&options).expect("redis-server runs");
-    let with = |password: Option<&str>| Config {
-        password: password.map(Secret::new),
-        timeout: Duration::from_millis(500),
-        ..to(&server)
+    let with = |password: Option<&str>| {
+        let mut config = to(&server);
+        config.password = password.map(Secret::new);
+        config.timeout = Duration::from_millis(500);
+        config
     };
     run(async {
         for protocol in [ProtocolVersion::Resp2, ProtocolVersion::Resp3] {
-            let right = Config {
-                protocol,
-                ..with(Some("secret"))
-            };
+            let mut right = with(Some("secret"));
+            right.protocol = protocol;
             let client = Client::with(right).await.expect("it connects");
             client.set("key", 1).await.expect("it is set");
-            let wrong = Config {
-                protocol,
-                ..with(Some("guess"))
-            };
+            let mut wrong = with(Some("guess"));
+            wrong.protocol = protocol;
             let error = Client::with(wrong).await.expect_err("it is wrong");
             assert!(error.to_string().contains("WRONGPASS"), "{error}");
         }
@@ -127,10 +122,8 @@ fn without_a_server_the_error_comes_in_time_and_says_why() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("it has one");
     drop(free);
-    let config = Config {
-        timeout: Duration::from_millis(300),
-        ..Config::standalone(endpoint(address))
-    };
+    let mut config = Config::standalone(endpoint(address));
+    config.timeout = Duration::from_millis(300);
     run(async {
         let client = tokio::time::timeout(LONG, Client::with(config)).await;
         let error = client.expect("it is told").expect_err("nobody is there");
@@ -178,11 +171,9 @@ fn large_values_come_back_whole() {
 #[test]
 fn a_full_client_refuses_if_it_is_told_to() {
     let server = server();
-    let config = Config {
-        max_in_flight: 2,
-        on_full: OnFull::Refuse,
-        ..to(&server)
-    };
+    let mut config = to(&server);
+    config.max_in_flight = 2;
+    config.on_full = OnFull::Refuse;
     run(async {
         let client = Client::with(config).await.expect("it connects");
         server.pause();
@@ -220,17 +211,12 @@ fn a_reply_that_does_not_come_is_given_up_and_the_connection_goes_on() {
 #[test]
 fn whoever_has_all_the_time_in_the_world_may_say_so() {
     let mut server = server();
-    let config = Config {
-        timeout: Duration::MAX,
-        connect_timeout: Duration::MAX,
-        dead_after: Duration::MAX,
-        refresh_interval: Duration::MAX,
-        retries: RetryPolicy {
-            backoff_max: Duration::MAX,
-            ..RetryPolicy::default()
-        },
-        ..to(&server)
-    };
+    let mut config = to(&server);
+    config.timeout = Duration::MAX;
+    config.connect_timeout = Duration::MAX;
+    config.dead_after = Duration::MAX;
+    config.refresh_interval = Duration::MAX;
+    config.retries.backoff_max = Duration::MAX;
     run(async {
         let client = Client::with(config).await.expect("it connects");
         let subscriber = client.subscriber(1);

@@ -2,7 +2,7 @@
 
 use embar_redis::command::{Class, Command, Fixed, Route};
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::config::{Config, ReadFrom};
+use embar_redis::config::ReadFrom;
 use embar_redis::slot::slot;
 use embar_redis::{Client, prefix};
 use embar_redis_servers::{MoveState, Options, Server};
@@ -116,10 +116,8 @@ fn keys_of_all_nodes_are_found_read_set_and_deleted_together() {
 fn replicas_are_read_if_the_policy_says_so() {
     let cluster = cluster(3, 1);
     run(async {
-        let config = Config {
-            read_from: ReadFrom::Replica,
-            ..to_cluster(&cluster)
-        };
+        let mut config = to_cluster(&cluster);
+        config.read_from = ReadFrom::Replica;
         let client = Client::with(config).await.expect("it connects");
         for turn in 0..60 {
             let key = format!("key{turn}");

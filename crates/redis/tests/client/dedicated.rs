@@ -5,18 +5,16 @@ use std::time::Duration;
 use embar_redis::cmd;
 use embar_redis::command::Route;
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::{Client, Config, Error};
+use embar_redis::{Client, Error};
 
 use crate::support::{cluster, run, server, to, to_cluster, until};
 
 #[test]
 fn a_command_that_blocks_holds_up_nobody_else() {
     let server = server();
-    let config = Config {
-        timeout: Duration::from_secs(1),
-        dead_after: Duration::from_secs(1),
-        ..to(&server)
-    };
+    let mut config = to(&server);
+    config.timeout = Duration::from_secs(1);
+    config.dead_after = Duration::from_secs(1);
     run(async {
         let client = Client::with(config).await.expect("it connects");
         let refused = client.send::<_, ()>(cmd("BLPOP").key("list").arg(0)).await;
@@ -53,9 +51,9 @@ fn a_command_that_blocks_holds_up_nobody_else() {
 
 fn pipeline_send(
     pipeline: &mut embar_redis::pipeline::Pipeline<'_>,
-) -> embar_redis::pipeline::Place<()> {
+) -> embar_redis::pipeline::ResultKey<()> {
     use embar_redis::commands::Commands;
-    pipeline.give(cmd("BLPOP").key("list").arg(0))
+    pipeline.execute(cmd("BLPOP").key("list").arg(0))
 }
 
 #[test]

@@ -107,12 +107,10 @@ fn a_killed_primary_is_replaced_and_the_others_are_not_held_up() {
 fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
     let cluster = cluster(3, 0);
     run(async {
-        let config = Config {
-            timeout: Duration::from_millis(300),
-            // Longer than the test: whoever waits for that waits too long.
-            dead_after: 2 * LONG,
-            ..to_cluster(&cluster)
-        };
+        let mut config = to_cluster(&cluster);
+        config.timeout = Duration::from_millis(300);
+        // Longer than the test: whoever waits for that waits too long.
+        config.dead_after = 2 * LONG;
         let client = Client::with(config).await.expect("it connects");
         let load = Load::start(&client, 16);
         load.goes_on(300).await;
@@ -143,10 +141,8 @@ fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
 fn a_server_that_comes_back_is_used_again_and_reads_never_fail_meanwhile() {
     let mut server = server();
     run(async {
-        let config = Config {
-            timeout: LONG,
-            ..to(&server)
-        };
+        let mut config = to(&server);
+        config.timeout = LONG;
         let client = Client::with(config).await.expect("it connects");
         client.set("key", 1).await.expect("it is set");
         server.kill();
@@ -189,12 +185,10 @@ fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
     let mut cluster = cluster(3, 0);
     run(async {
         // Who waits for the answer, or for the end of the connection, waits longer than the test.
-        let config = Config {
-            timeout: 2 * LONG,
-            connect_timeout: 2 * LONG,
-            dead_after: 2 * LONG,
-            ..to_cluster(&cluster)
-        };
+        let mut config = to_cluster(&cluster);
+        config.timeout = 2 * LONG;
+        config.connect_timeout = 2 * LONG;
+        config.dead_after = 2 * LONG;
         let client = Client::with(config).await.expect("it connects");
         let dead = (0..100)
             .map(|number| format!("key-{number}"))
@@ -228,10 +222,8 @@ fn a_server_of_something_else_is_told_apart_and_not_connected_without_a_pause() 
         }
     });
     run(async {
-        let config = Config {
-            timeout: Duration::from_secs(1),
-            ..Config::standalone(endpoint(address))
-        };
+        let mut config = Config::standalone(endpoint(address));
+        config.timeout = Duration::from_secs(1);
         let error = Client::with(config).await.expect_err("it is no Redis");
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     });

@@ -7,6 +7,8 @@ mod faults;
 mod metrics;
 mod network;
 mod pipelines;
+#[cfg(feature = "prometheus")]
+mod prometheus;
 mod pubsub;
 mod replicas;
 mod support;

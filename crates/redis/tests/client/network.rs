@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use embar_redis::command::Route;
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::config::RetryPolicy;
 use embar_redis::pubsub::{Event, Kind, Message};
 use embar_redis::slot::slot;
 use embar_redis::{Client, Config, Error, cmd};
@@ -44,26 +43,20 @@ fn cluster(net: &Net, masters: usize, replicas: usize) -> Cluster {
 
 /// Gives up dead connections sooner than by default, and commands never: so whoever is told that a
 /// connection is dead is not told so by chance.
-fn hasty(config: Config) -> Config {
-    Config {
-        timeout: LONGEST,
-        dead_after: DEAD_AFTER,
-        connect_timeout: Duration::from_millis(300),
-        retries: RetryPolicy {
-            backoff_max: Duration::from_millis(100),
-            ..RetryPolicy::default()
-        },
-        ..config
-    }
+fn hasty(mut config: Config) -> Config {
+    config.timeout = LONGEST;
+    config.dead_after = DEAD_AFTER;
+    config.connect_timeout = Duration::from_millis(300);
+    config.retries.backoff_max = Duration::from_millis(100);
+    config
 }
 
 /// Gives up neither connections nor attempts to make them in the time of a test.
 fn patient(config: Config) -> Config {
-    Config {
-        dead_after: LONGEST,
-        connect_timeout: LONGEST,
-        ..hasty(config)
-    }
+    let mut config = hasty(config);
+    config.dead_after = LONGEST;
+    config.connect_timeout = LONGEST;
+    config
 }
 
 /// Keys of shards that nothing is wrong with are read.
@@ -226,10 +219,8 @@ fn connections_to_other_nodes_are_made_anew_while_one_is_cut_off() {
         net.inside(|| {
             run(async {
                 // An attempt to connect to the one that is cut off lasts as long as the test.
-                let config = Config {
-                    connect_timeout: LONGEST,
-                    ..hasty(to_cluster(&cluster))
-                };
+                let mut config = hasty(to_cluster(&cluster));
+                config.connect_timeout = LONGEST;
                 let client = Client::with(config).await.expect("it connects");
                 let dead = key_of(&cluster, 0);
                 let key = key_of(&cluster, 1);

@@ -79,7 +79,7 @@ fn a_command_that_cannot_be_sent_keeps_none_of_the_others_from_it() {
             .await
             .expect("it connects");
         let mut pipeline = client.pipeline();
-        let across = pipeline.give::<_, Vec<Option<String>>>(cmd("MGET").key("a").key("b"));
+        let across = pipeline.execute::<_, Vec<Option<String>>>(cmd("MGET").key("a").key("b"));
         let sets: Vec<_> = ["a", "b", "c", "d", "e"]
             .map(|key| pipeline.set(key, key))
             .into();
@@ -207,9 +207,9 @@ fn commands_that_are_several_shift_no_other_result() {
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
         let mut transaction = client.transaction();
-        let twice = transaction.give::<_, u32>(Twice("a"));
+        let twice = transaction.execute::<_, u32>(Twice("a"));
         let text = transaction.set("text", "abc");
-        let again = transaction.give::<_, u32>(Twice("a"));
+        let again = transaction.execute::<_, u32>(Twice("a"));
         let found = transaction.get::<String, _>("text");
         let results = transaction.run().await.expect("it is executed");
         assert_eq!(results.len(), 4);
@@ -224,7 +224,7 @@ fn commands_that_are_several_shift_no_other_result() {
         assert_eq!(results.read::<u32>(2), Ok(7));
         assert_eq!(results.read::<String>(3).as_deref(), Ok("abc"));
         let mut pipeline = client.pipeline();
-        let twice = pipeline.give::<_, u32>(Twice("b"));
+        let twice = pipeline.execute::<_, u32>(Twice("b"));
         let found = pipeline.get::<String, _>("text");
         let results = pipeline.run().await;
         assert_eq!(results.take(twice), Ok(1));
@@ -269,9 +269,9 @@ fn commands_without_a_key_go_along_with_the_others_of_a_pipeline() {
             .expect("it connects");
         for _ in 0..10 {
             let mut pipeline = client.pipeline();
-            let ping = pipeline.give::<_, String>(cmd("PING"));
+            let ping = pipeline.execute::<_, String>(cmd("PING"));
             let sets = ["a", "b", "c", "d", "e"].map(|key| pipeline.set(key, key));
-            let pong = pipeline.give::<_, String>(cmd("PING"));
+            let pong = pipeline.execute::<_, String>(cmd("PING"));
             let results = pipeline.run().await;
             assert_eq!(results.take(ping).as_deref(), Ok("PONG"));
             assert_eq!(results.take(pong).as_deref(), Ok("PONG"));

@@ -7,7 +7,7 @@ use embar_redis::config::ProtocolVersion;
 use embar_redis::pubsub::{Event, Kind, Message, Subscriber};
 use embar_redis::resp::ErrorKind;
 use embar_redis::slot::slot;
-use embar_redis::{Client, Config, Error, cmd, prefix};
+use embar_redis::{Client, Error, cmd, prefix};
 use embar_redis_servers::{MoveState, Server};
 
 use crate::support::{cluster, run, server, to, to_cluster, until};
@@ -36,10 +36,8 @@ fn what_is_published_is_heard_in_both_versions_of_the_protocol() {
     let server = server();
     run(async {
         for protocol in [ProtocolVersion::Resp2, ProtocolVersion::Resp3] {
-            let config = Config {
-                protocol,
-                ..to(&server)
-            };
+            let mut config = to(&server);
+            config.protocol = protocol;
             let client = Client::with(config).await.expect("it connects");
             let mut subscriber = client.subscriber(100);
             subscriber
@@ -333,10 +331,8 @@ fn what_is_told_beside_messages_is_not_lost_with_them() {
 #[test]
 fn subscriptions_that_end_all_at_once_all_end() {
     let server = server();
-    let config = Config {
-        ring_bytes: 4096,
-        ..to(&server)
-    };
+    let mut config = to(&server);
+    config.ring_bytes = 4096;
     // One thread, which cannot write anything while it says all of it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use embar_redis::commands::strings::StringCommands;
-use embar_redis::config::{Config, ReadFrom};
+use embar_redis::config::ReadFrom;
 use embar_redis::{Client, Error};
 use embar_redis_servers::{Cluster, Server};
 
@@ -24,11 +24,9 @@ fn gets(server: &Server) -> u64 {
 }
 
 async fn client(cluster: &Cluster, read_from: ReadFrom) -> Client {
-    let config = Config {
-        read_from,
-        timeout: LONG,
-        ..to_cluster(cluster)
-    };
+    let mut config = to_cluster(cluster);
+    config.read_from = read_from;
+    config.timeout = LONG;
     Client::with(config).await.expect("it connects")
 }
 
@@ -137,11 +135,9 @@ fn a_shard_without_replicas_says_so() {
 fn a_command_takes_no_longer_than_it_may_however_often_it_is_sent() {
     let server = server();
     run(async {
-        let config = Config {
-            timeout: Duration::from_millis(1000),
-            dead_after: Duration::from_millis(700),
-            ..to(&server)
-        };
+        let mut config = to(&server);
+        config.timeout = Duration::from_millis(1000);
+        config.dead_after = Duration::from_millis(700);
         let client = Client::with(config).await.expect("it connects");
         client.set("key", 1).await.expect("it is set");
         // The connection is given up after a while, and another one is made, which says nothing
@@ -173,10 +169,8 @@ fn a_command_takes_no_longer_than_it_may_however_often_it_is_sent() {
 fn a_repeated_write_that_may_have_been_executed_is_not_called_undone() {
     let mut server = server();
     run(async {
-        let config = Config {
-            timeout: Duration::from_secs(2),
-            ..to(&server)
-        };
+        let mut config = to(&server);
+        config.timeout = Duration::from_secs(2);
         let client = Client::with(config).await.expect("it connects");
         server.pause();
         let writing = {

@@ -43,26 +43,21 @@ fn cluster_with(files: TlsFiles) -> Cluster {
 
 /// Trusts this authority, and nobody else.
 fn trusting(authority: &Authority) -> Tls {
-    Tls {
-        ca_files: vec![authority.file()],
-        ..Tls::default()
-    }
+    let mut tls = Tls::default();
+    tls.ca_files = vec![authority.file()];
+    tls
 }
 
-fn encrypted(tls: Tls, config: Config) -> Config {
-    Config {
-        tls: Some(tls),
-        ..config
-    }
+fn encrypted(tls: Tls, mut config: Config) -> Config {
+    config.tls = Some(tls);
+    config
 }
 
 /// Nothing ends because its time is over.
-fn patient(config: Config) -> Config {
-    Config {
-        timeout: 2 * LONG,
-        connect_timeout: 2 * LONG,
-        ..config
-    }
+fn patient(mut config: Config) -> Config {
+    config.timeout = 2 * LONG;
+    config.connect_timeout = 2 * LONG;
+    config
 }
 
 /// What a client says that does not connect.
@@ -252,10 +247,8 @@ fn a_server_that_nobody_trusted_vouches_for_is_refused_at_once() {
             .set("key", 1)
             .await
             .expect("it is set");
-        let anybody = Tls {
-            danger_accept_any_certificate: true,
-            ..trusting(&known)
-        };
+        let mut anybody = trusting(&known);
+        anybody.danger_accept_any_certificate = true;
         let client = Client::with(encrypted(anybody, to(&server))).await;
         client
             .expect("all are trusted")
@@ -308,9 +301,10 @@ fn a_server_must_have_the_name_it_is_reached_by_or_the_one_that_is_set() {
     let authority = Authority::new();
     let server = server_with(authority.certify(&["redis.test"]), &[]);
     let cluster = cluster_with(authority.certify(&["redis.test"]));
-    let named = |name: &str| Tls {
-        server_name: Some(name.to_owned()),
-        ..trusting(&authority)
+    let named = |name: &str| {
+        let mut tls = trusting(&authority);
+        tls.server_name = Some(name.to_owned());
+        tls
     };
     run(async {
         for tls in [trusting(&authority), named("other.test")] {
@@ -346,10 +340,11 @@ fn a_server_that_wants_certificates_is_shown_one() {
     let mine = authority.certify(&["client"]);
     let nobody = Authority::new();
     let stranger = nobody.certify(&["client"]);
-    let showing = |files: &TlsFiles| Tls {
-        cert_file: Some(files.cert.clone()),
-        key_file: Some(files.key.clone()),
-        ..trusting(&authority)
+    let showing = |files: &TlsFiles| {
+        let mut tls = trusting(&authority);
+        tls.cert_file = Some(files.cert.clone());
+        tls.key_file = Some(files.key.clone());
+        tls
     };
     // Of the older version the client hears about it within the handshake, of the newer one later.
     for version in ["TLSv1.2", "TLSv1.3"] {
@@ -363,10 +358,8 @@ fn a_server_that_wants_certificates_is_shown_one() {
             let client = client.expect("it is accepted");
             client.set("key", 1).await.expect("it is set");
             for tls in [trusting(&authority), showing(&stranger)] {
-                let config = Config {
-                    timeout: Duration::from_secs(1),
-                    ..encrypted(tls, to(&server))
-                };
+                let mut config = encrypted(tls, to(&server));
+                config.timeout = Duration::from_secs(1);
                 let error = refused(config).await;
                 assert!(error.contains("tls_cert_file"), "{version}: {error}");
             }
@@ -379,10 +372,10 @@ fn a_port_that_speaks_another_language_is_named() {
     let authority = Authority::new();
     let secret = server_with(authority.certify(&HERE), &[]);
     let plain = server();
-    let hasty = |config| Config {
-        timeout: Duration::from_millis(1500),
-        connect_timeout: Duration::from_secs(1),
-        ..config
+    let hasty = |mut config: Config| {
+        config.timeout = Duration::from_millis(1500);
+        config.connect_timeout = Duration::from_secs(1);
+        config
     };
     run(async {
         let error = refused(hasty(to(&secret))).await;
@@ -438,9 +431,10 @@ fn rules_of_the_callers_own_are_kept() {
         let rules = ClientConfig::builder()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Tls {
-            rules: Some(Arc::new(rules).into()),
-            ..Tls::default()
+        {
+            let mut tls = Tls::default();
+            tls.rules = Some(Arc::new(rules).into());
+            tls
         }
     };
     run(async {
@@ -487,11 +481,9 @@ fn what_was_not_encrypted_is_sent_again_and_what_was_is_of_unknown_outcome() {
     let extra = ["--appendonly yes", "--appendfsync always"];
     let mut server = server_with(authority.certify(&HERE), &extra);
     run(async {
-        let config = Config {
-            timeout: LONG,
-            dead_after: LONG,
-            ..encrypted(trusting(&authority), to(&server))
-        };
+        let mut config = encrypted(trusting(&authority), to(&server));
+        config.timeout = LONG;
+        config.dead_after = LONG;
         let client = Client::with(config).await.expect("it connects");
         client.set("sum", 0).await.expect("it is set");
         server.pause();

@@ -1,5 +1,5 @@
 use crate::both;
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 
 #[tokio::test]
 async fn bits_are_set_and_counted() {

@@ -18,9 +18,9 @@ impl Deref for Checked<'_> {
 }
 
 impl<'c> Commands for Checked<'c> {
-    type Given<C: Command, R: FromReply> = Request<'c, C, R>;
+    type Output<C: Command, R: FromReply> = Request<'c, C, R>;
 
-    fn give<C: Command, R: FromReply>(self, command: C) -> Self::Given<C, R> {
+    fn execute<C: Command, R: FromReply>(self, command: C) -> Self::Output<C, R> {
         let known = built_from_words(&command);
         assert_eq!(command.route(), known.route(), "{known:?}");
         // Redis calls commands without a key readers only if they look at keys.

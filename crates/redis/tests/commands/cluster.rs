@@ -1,5 +1,5 @@
 use embar_redis::command::{Command, Route};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use embar_redis::resp::Value;
 use embar_redis::slot::slot;
 use embar_redis::{Client, Error, cmd};

@@ -1,5 +1,5 @@
 use crate::{both, text, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 
 /// From the documentation of `GEOADD`.
 const SICILY: [(f64, f64, &str); 2] = [

@@ -1,5 +1,5 @@
 use crate::{both, pairs, sorted, text, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use std::collections::HashMap;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 use crate::{both, said, sorted, text, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 
 const FAR: u64 = 9_999_999_999;
 

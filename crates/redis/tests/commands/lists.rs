@@ -1,5 +1,5 @@
 use crate::{both, text, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 
 #[tokio::test]
 async fn elements_go_in_and_out() {

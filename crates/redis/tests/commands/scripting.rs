@@ -1,5 +1,5 @@
 use crate::{both, said, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use embar_redis::resp::Value;
 use std::collections::HashMap;
 

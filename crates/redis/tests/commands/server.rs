@@ -1,5 +1,5 @@
 use crate::{both, pairs, said};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use embar_redis::resp::Value;
 use embar_redis::{Client, cmd};
 use embar_redis_servers::{Options, Server};

@@ -1,5 +1,5 @@
 use crate::{both, sorted, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use std::collections::BTreeSet;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 use crate::{both, pairs, text, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 
 const ABC: [(f64, &str); 3] = [(1.0, "a"), (2.0, "b"), (3.5, "c")];
 

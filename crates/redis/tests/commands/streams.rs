@@ -1,6 +1,6 @@
 use crate::checked::Checked;
 use crate::{both, pairs, text, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use embar_redis::resp::Value;
 use std::collections::HashMap;
 use std::time::Duration;

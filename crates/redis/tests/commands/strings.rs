@@ -1,5 +1,5 @@
 use crate::{both, said, text, texts};
-use embar_redis::commands::prelude::*;
+use embar_redis::prelude::*;
 use embar_redis_servers::{Options, Server};
 
 #[tokio::test]

@@ -159,9 +159,9 @@ impl RedisArgs {
 
     fn plan(&self, config: &Config) -> Result<Plan> {
         let processors = || available_parallelism().map_or(1, usize::from);
-        let mode = match config.mode {
-            Mode::Cluster => "cluster",
-            Mode::Standalone => "server",
+        let mode = match config.mode == Mode::Cluster {
+            true => "cluster",
+            false => "server",
         };
         let seeds: Vec<String> = config.seeds.iter().map(ToString::to_string).collect();
         Ok(Plan {

@@ -1,4 +1,4 @@
-//! For strings, lists, and keys of any type.
+//! Options of commands for strings, lists, and keys of any type.
 
 use super::words;
 use crate::cmd::Cmd;
@@ -52,7 +52,7 @@ words! {
     }
 }
 
-/// For `SET`.
+/// Options of `SET`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetOptions {
     expiry: Option<Expiry>,
@@ -62,7 +62,7 @@ pub struct SetOptions {
 }
 
 impl SetOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -113,7 +113,7 @@ impl SetOptions {
     }
 }
 
-/// For `LPOS`.
+/// Options of `LPOS`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LPosOptions {
     rank: Option<i64>,
@@ -122,7 +122,7 @@ pub struct LPosOptions {
 }
 
 impl LPosOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -155,7 +155,7 @@ impl LPosOptions {
     }
 }
 
-/// For `HSCAN`, `SSCAN`, `ZSCAN`.
+/// Options of `HSCAN`, `SSCAN`, `ZSCAN`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScanOptions<'a> {
     pattern: Option<&'a str>,
@@ -163,7 +163,7 @@ pub struct ScanOptions<'a> {
 }
 
 impl<'a> ScanOptions<'a> {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -189,7 +189,7 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// For `COPY`.
+/// Options of `COPY`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CopyOptions {
     database: Option<u32>,
@@ -197,7 +197,7 @@ pub struct CopyOptions {
 }
 
 impl CopyOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -223,7 +223,7 @@ impl CopyOptions {
     }
 }
 
-/// For `RESTORE`.
+/// Options of `RESTORE`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RestoreOptions {
     replace: bool,
@@ -233,7 +233,7 @@ pub struct RestoreOptions {
 }
 
 impl RestoreOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -275,7 +275,7 @@ impl RestoreOptions {
     }
 }
 
-/// For `SORT`.
+/// Options of `SORT`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SortOptions<'a> {
     by: Option<&'a str>,
@@ -286,7 +286,7 @@ pub struct SortOptions<'a> {
 }
 
 impl<'a> SortOptions<'a> {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

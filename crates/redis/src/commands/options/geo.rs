@@ -1,4 +1,4 @@
-//! For places on earth.
+//! Options of commands for places on earth.
 
 use super::words;
 use crate::cmd::Cmd;
@@ -17,7 +17,7 @@ words! {
     }
 }
 
-/// For `GEOADD`.
+/// Options of `GEOADD`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GeoAddOptions {
     presence: Option<&'static str>,
@@ -25,7 +25,7 @@ pub struct GeoAddOptions {
 }
 
 impl GeoAddOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -97,7 +97,7 @@ impl GeoShape {
     }
 }
 
-/// For `GEOSEARCH`.
+/// Options of `GEOSEARCH`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GeoSearchOptions {
     order: Option<&'static str>,
@@ -108,7 +108,7 @@ pub struct GeoSearchOptions {
 }
 
 impl GeoSearchOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -142,21 +142,21 @@ impl GeoSearchOptions {
         self
     }
 
-    /// `WITHCOORD`: where they are. Not where the result is kept.
+    /// `WITHCOORD`: where they are. Not where the result is stored.
     #[must_use]
     pub fn positions(mut self) -> Self {
         self.positions = true;
         self
     }
 
-    /// `WITHDIST`: how far they are, in the unit of the search. Not where the result is kept.
+    /// `WITHDIST`: how far they are, in the unit of the search. Not where the result is stored.
     #[must_use]
     pub fn distances(mut self) -> Self {
         self.distances = true;
         self
     }
 
-    /// `STOREDIST`: distances are kept as scores. Only where the result is kept.
+    /// `STOREDIST`: the server stores distances as scores. Only where the result is stored.
     #[must_use]
     pub fn store_distances(mut self) -> Self {
         self.store_distances = true;

@@ -1,4 +1,4 @@
-//! For bits, and numbers within a string.
+//! Options of commands for bits, and numbers within a string.
 
 use super::words;
 use crate::cmd::Cmd;

@@ -1,4 +1,4 @@
-//! For sorted sets.
+//! Options of commands for sorted sets.
 
 use super::words;
 use crate::cmd::Cmd;
@@ -34,7 +34,7 @@ pub struct Limit {
     pub count: i64,
 }
 
-/// For `ZADD`.
+/// Options of `ZADD`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ZAddOptions {
     presence: Option<&'static str>,
@@ -43,7 +43,7 @@ pub struct ZAddOptions {
 }
 
 impl ZAddOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -90,7 +90,7 @@ impl ZAddOptions {
     }
 }
 
-/// For `ZRANGE`.
+/// Options of `ZRANGE`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ZRangeOptions {
     by: Option<&'static str>,
@@ -100,7 +100,7 @@ pub struct ZRangeOptions {
 }
 
 impl ZRangeOptions {
-    /// None of them: by rank.
+    /// No options: by rank.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -150,7 +150,7 @@ impl ZRangeOptions {
     }
 }
 
-/// For `ZUNION` and `ZINTER`.
+/// Options of `ZUNION` and `ZINTER`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ZCombine<'a> {
     weights: &'a [f64],
@@ -159,7 +159,7 @@ pub struct ZCombine<'a> {
 }
 
 impl<'a> ZCombine<'a> {
-    /// None of them: the scores are added.
+    /// No options: the scores are added.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -179,7 +179,7 @@ impl<'a> ZCombine<'a> {
         self
     }
 
-    /// `WITHSCORES`: members with their scores. Not where the result is kept.
+    /// `WITHSCORES`: members with their scores. Not where the result is stored.
     #[must_use]
     pub fn scores(mut self) -> Self {
         self.scores = true;

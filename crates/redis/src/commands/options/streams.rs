@@ -1,4 +1,4 @@
-//! For streams and groups of their consumers.
+//! Options of commands for streams and their consumer groups.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl<'a> Trim<'a> {
     }
 }
 
-/// For `XADD`.
+/// Options of `XADD`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XAddOptions<'a> {
     existing: bool,
@@ -76,7 +76,7 @@ pub struct XAddOptions<'a> {
 }
 
 impl<'a> XAddOptions<'a> {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -102,7 +102,7 @@ impl<'a> XAddOptions<'a> {
     }
 }
 
-/// For `XREADGROUP`.
+/// Options of `XREADGROUP`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XReadGroupOptions {
     count: Option<u64>,
@@ -110,7 +110,7 @@ pub struct XReadGroupOptions {
 }
 
 impl XReadGroupOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -136,7 +136,7 @@ impl XReadGroupOptions {
     }
 }
 
-/// For `XPENDING`.
+/// Options of `XPENDING`.
 #[derive(Debug, Clone, Copy)]
 pub struct XPendingOptions<'a> {
     count: u64,
@@ -178,7 +178,7 @@ impl<'a> XPendingOptions<'a> {
     }
 }
 
-/// For `XCLAIM`.
+/// Options of `XCLAIM`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XClaimOptions {
     idle: Option<Duration>,
@@ -189,7 +189,7 @@ pub struct XClaimOptions {
 }
 
 impl XClaimOptions {
-    /// None of them.
+    /// No options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -216,7 +216,7 @@ impl XClaimOptions {
         self
     }
 
-    /// `FORCE`: also those that nobody was given.
+    /// `FORCE`: also entries that no consumer was given.
     #[must_use]
     pub fn force(mut self) -> Self {
         self.force = true;

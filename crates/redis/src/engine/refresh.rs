@@ -1,7 +1,7 @@
-//! Asks nodes who serves which slot, one after the other until one knows it all.
+//! Reads the topology: asks nodes one after the other which serves which slot, until one knows all.
 //!
-//! On the keeper's thread, and without ever blocking it: a node that says nothing holds up nobody
-//! but those who wait for the answer.
+//! The manager's thread polls it and never blocks in it: a silent node delays only what waits for the
+//! answer.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,49 +9,50 @@ use std::time::{Duration, Instant};
 
 use embar_mux::Call;
 
-use super::Inner;
-use super::keeper::Keeper;
 use super::node::Node;
-use super::sleepers::{Nap, after};
+use super::router::Router;
+use super::schedule::{Schedule, Timer};
+use super::timers::after;
 use crate::command::Class;
-use crate::config::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::resp::{ServerError, View, parse};
 use crate::topology::Topology;
 
-/// How long a node may take to answer before the next one is asked.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a node may take to answer before the refresh asks the next one.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-const QUESTION: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
+const CLUSTER_SLOTS: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 
-/// See the module.
+/// One reading of the topology.
 pub(super) struct Refresh {
+    /// The nodes to ask.
     left: std::vec::IntoIter<Arc<Node>>,
     question: Option<Question>,
-    /// What the node said that knows more than the others asked so far.
+    /// The answer so far that covers most slots.
     best: Option<Topology>,
 }
 
-/// A node that was asked.
+/// A question to one node.
 struct Question {
     node: Arc<Node>,
-    until: Instant,
-    nap: Option<Nap>,
-    /// As many attempts to connect had failed before.
+    deadline: Instant,
+    timer: Option<Timer>,
+    /// How many attempts to connect had failed when it began.
     failures: u32,
     call: Option<Call>,
 }
 
 impl Refresh {
-    pub fn new(client: &Inner) -> Self {
-        let mut nodes: Vec<Arc<Node>> = client.routes.load().nodes.clone();
-        // Seeds last: they may have left, or be the only ones that are still there.
-        for seed in &client.config.seeds {
+    pub fn new(router: &Router) -> Self {
+        let mut nodes: Vec<Arc<Node>> = router.routes().nodes.clone();
+        // Seeds last: they may have left the cluster, or be the only nodes that are still there.
+        for seed in &router.shared.config.seeds {
             if !nodes.iter().any(|node| node.endpoint == *seed) {
-                nodes.push(client.make(seed.clone()));
+                nodes.push(Node::new(seed.clone(), &router.shared));
             }
         }
-        // Those that could not be reached just now have their turn another time.
-        nodes.retain(|node| !node.link(0).is_backing_off());
+        // Nodes that could not be reached just now have their turn in another refresh.
+        nodes.retain(|node| !node.connection(0).is_backing_off());
         Self {
             left: nodes.into_iter(),
             question: None,
@@ -59,24 +60,24 @@ impl Refresh {
         }
     }
 
-    /// Whether the client knows more than before, once that is clear.
-    pub fn poll(&mut self, client: &Inner, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Ready when the refresh is over: whether it found a topology.
+    pub fn poll(&mut self, router: &Router, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             if self.question.is_none() {
                 self.question = self.left.next().map(Question::to);
             }
             let Some(question) = &mut self.question else {
-                return Poll::Ready(self.make_do(client));
+                return Poll::Ready(self.use_best(router));
             };
-            let Poll::Ready(answer) = question.poll(&client.keeper, cx) else {
+            let Poll::Ready(answer) = question.poll(&router.shared.schedule, cx) else {
                 return Poll::Pending;
             };
             match answer {
                 Ok(topology) if topology.uncovered() == 0 => {
-                    client.adopt(&topology);
+                    router.adopt(&topology);
                     return Poll::Ready(true);
                 }
-                // A node that was reset, or is cut off, knows little.
+                // A node that was reset, or is cut off from the others, knows little.
                 Ok(topology) => {
                     let known = self.best.as_ref().map_or(usize::MAX, Topology::uncovered);
                     if topology.uncovered() < known {
@@ -89,11 +90,11 @@ impl Refresh {
         }
     }
 
-    /// No node knows all.
-    fn make_do(&mut self, client: &Inner) -> bool {
+    /// No node knows all slots: takes the best answer.
+    fn use_best(&mut self, router: &Router) -> bool {
         match self.best.take() {
             Some(topology) if !topology.shards().is_empty() => {
-                client.adopt(&topology);
+                router.adopt(&topology);
                 true
             }
             _ => {
@@ -107,9 +108,9 @@ impl Refresh {
 impl Question {
     fn to(node: Arc<Node>) -> Self {
         Self {
-            until: after(PATIENCE),
-            nap: None,
-            failures: node.link(0).failures(),
+            deadline: after(ANSWER_TIMEOUT),
+            timer: None,
+            failures: node.connection(0).failures(),
             call: None,
             node,
         }
@@ -117,12 +118,12 @@ impl Question {
 
     fn poll(
         &mut self,
-        keeper: &Arc<Keeper>,
+        schedule: &Arc<Schedule>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Topology, String>> {
         let call = match &mut self.call {
             Some(call) => call,
-            None => match self.poll_call(keeper, cx) {
+            None => match self.poll_call(schedule, cx) {
                 Poll::Ready(Ok(call)) => self.call.insert(call),
                 Poll::Ready(Err(why)) => return Poll::Ready(Err(why)),
                 Poll::Pending => return Poll::Pending,
@@ -135,29 +136,29 @@ impl Question {
 
     fn poll_call(
         &mut self,
-        keeper: &Arc<Keeper>,
+        schedule: &Arc<Schedule>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Call, String>> {
-        let link = self.node.link(0);
-        if let Poll::Ready(conn) = link.poll_conn(cx) {
-            let fill = |out: &mut [u8]| out.copy_from_slice(QUESTION);
+        let connection = self.node.connection(0);
+        if let Poll::Ready(conn) = connection.poll_conn(cx) {
+            let fill = |out: &mut [u8]| out.copy_from_slice(CLUSTER_SLOTS);
             let call = conn.submit(
-                QUESTION.len(),
+                CLUSTER_SLOTS.len(),
                 1,
                 Class::Read as u8,
-                Some(PATIENCE),
+                Some(ANSWER_TIMEOUT),
                 None,
                 fill,
             );
             return Poll::Ready(call.map_err(|error| error.to_string()));
         }
-        let failed = link.failures() != self.failures;
-        if failed || Instant::now() >= self.until {
-            let why = link.last_failure();
+        let failed = connection.failures() != self.failures;
+        if failed || Instant::now() >= self.deadline {
+            let why = connection.last_failure();
             let why = why.map_or_else(|| "no connection in time".to_owned(), |why| why.to_string());
             return Poll::Ready(Err(why));
         }
-        keeper.wake_at(&mut self.nap, self.until, cx.waker());
+        schedule.wake_at(&mut self.timer, self.deadline, cx.waker());
         Poll::Pending
     }
 }

@@ -1,12 +1,12 @@
-//! What is different after the topology was read again, for the log.
+//! Logs and counts what a refresh changed in the topology.
 
-use super::metrics::Tally;
 use super::routes::Routes;
-use crate::config::Endpoint;
+use crate::endpoint::Endpoint;
+use crate::metrics::ClientCounters;
 use crate::slot::SLOTS;
 
-/// Tells what changed from `old` to `new`, and counts replicas that have taken over.
-pub(super) fn tell(old: &Routes, new: &Routes, tally: &Tally) {
+/// Logs what changed from `old` to `new`, and counts replicas that have taken over.
+pub(super) fn log_changes(old: &Routes, new: &Routes, counters: &ClientCounters) {
     let missing = |there: &Routes, here: &Routes| -> Vec<String> {
         let nodes = there.nodes.iter();
         let gone = nodes.filter(|node| here.find(&node.endpoint).is_none());
@@ -41,7 +41,7 @@ pub(super) fn tell(old: &Routes, new: &Routes, tally: &Tally) {
         tracing::debug!("the topology was read, and is as it was");
     }
     for (from, to) in failovers {
-        tally.failovers.add(1);
+        counters.failovers.add(1);
         tracing::warn!(%from, %to, "a replica has taken over from its primary");
     }
 }

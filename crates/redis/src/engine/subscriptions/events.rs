@@ -1,18 +1,18 @@
-//! What a subscriber has yet to hear, in bounded memory.
+//! Events that wait for the subscriber to take them, in bounded memory.
 
 use std::collections::VecDeque;
 
-use crate::pubsub::Event;
+use crate::pubsub_event::Event;
 
-/// Holds so many events as they came. What comes beyond that, and until those are taken, is only
-/// summed up: messages are counted, and whatever else happened is told once.
+/// A queue of at most `capacity` events. When it is full, it sums up further events until the
+/// subscriber has taken the queue: it counts messages, and keeps each other event once.
 #[derive(Debug)]
 pub(super) struct Events {
     capacity: usize,
     queue: VecDeque<Event>,
     lost: u64,
     interrupted: bool,
-    /// At most one for each subscription, as it is over then.
+    /// At most one for each subscription, which is over then.
     refused: VecDeque<Event>,
 }
 
@@ -57,7 +57,7 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pubsub::{Kind, Message};
+    use crate::pubsub_event::{Kind, Message};
     use crate::resp::{ErrorKind, ServerError};
 
     fn message(number: u8) -> Event {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_summed_up_and_told_when_the_rest_was_taken() {
+    fn a_full_queue_sums_up_and_gives_the_sum_when_it_is_empty() {
         let mut events = Events::new(2);
         for number in 0..4 {
             events.push(message(number));
@@ -91,7 +91,7 @@ mod tests {
         }
         events.push(refused("a"));
         assert_eq!(events.pop(), Some(message(0)));
-        // There is room, but what was summed up comes first.
+        // There is room, but the sum comes first.
         events.push(message(4));
         events.push(refused("b"));
         assert_eq!(events.pop(), Some(message(1)));
@@ -111,7 +111,7 @@ mod tests {
         for _ in 0..1_000 {
             events.push(Event::Interrupted);
         }
-        let told = std::iter::from_fn(|| events.pop()).count();
-        assert_eq!(told, 3);
+        let events = std::iter::from_fn(|| events.pop()).count();
+        assert_eq!(events, 3);
     }
 }

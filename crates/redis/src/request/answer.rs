@@ -1,50 +1,50 @@
-//! What a reply comes to: a result, or that the command was not executed here and now.
+//! Reads replies: a reply is a result, or says that the server did not execute the command.
 
 use crate::error::Error;
-use crate::resp::{ErrorKind, FromReply, ServerError, View, WrongType, parse};
+use crate::resp::{FromReply, ServerError, View, WrongType, parse};
 
-/// What a reply comes to.
+/// What a reply says.
 #[derive(Debug)]
 #[doc(hidden)]
 pub enum Answer<R> {
-    /// The command was executed, or never will be.
+    /// The server executed the command, or never will.
     Result(Result<R, Error>),
-    /// The command was not executed, and another node, or another time, may do.
-    Elsewhere(ServerError),
+    /// The server did not execute the command, and another node or a later attempt may.
+    NotExecuted(ServerError),
 }
 
-/// What can be made of all frames of a reply, which may be one more than the command's own when
-/// they begin with the answer to ASKING.
+/// A result that is made of all frames of a reply. The frames may be one more than the command's own:
+/// then they begin with the answer to ASKING.
 #[doc(hidden)]
-pub trait Outcome: Sized {
-    /// Takes what it wants of them.
+pub trait FromFrames: Sized {
+    /// Reads the frames; it may take their memory.
     fn read(reply: &mut Vec<u8>, replies: u32) -> Answer<Self>;
 }
 
-/// Reads a reply, perhaps to somewhere.
+/// Reads replies of a request, into the result or into memory of the caller's.
 #[doc(hidden)]
-pub trait Reader<R> {
-    /// As [`Outcome::read`].
+pub trait ReadReply<R> {
+    /// As [`FromFrames::read`].
     fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<R>;
 }
 
-/// Reads a reply as the type of the result.
+/// Reads a reply as the type of the result says.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct ByType;
 
-impl<R: Outcome> Reader<R> for ByType {
+impl<R: FromFrames> ReadReply<R> for ByType {
     #[inline]
     fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<R> {
         R::read(reply, replies)
     }
 }
 
-/// Copies a string to a buffer of the caller's; the result is its length.
+/// Copies a string into a buffer of the caller's; the result is its length.
 #[derive(Debug)]
 pub struct IntoBuffer<'b>(pub(crate) &'b mut Vec<u8>);
 
-impl Reader<Option<usize>> for IntoBuffer<'_> {
+impl ReadReply<Option<usize>> for IntoBuffer<'_> {
     fn read(&mut self, reply: &mut Vec<u8>, replies: u32) -> Answer<Option<usize>> {
         let buffer = &mut *self.0;
         buffer.clear();
@@ -60,7 +60,7 @@ impl Reader<Option<usize>> for IntoBuffer<'_> {
     }
 }
 
-impl<R: FromReply> Outcome for R {
+impl<R: FromReply> FromFrames for R {
     #[inline]
     fn read(reply: &mut Vec<u8>, replies: u32) -> Answer<Self> {
         read_with(reply, replies, R::from_reply).unwrap_or_else(|error| Answer::Result(Err(error)))
@@ -83,8 +83,8 @@ fn read_with<R>(
     }
     if let View::Error(error) = view {
         let error = ServerError::from(error);
-        if is_elsewhere(&error.kind) {
-            return Ok(Answer::Elsewhere(error));
+        if error.kind.is_retryable() {
+            return Ok(Answer::NotExecuted(error));
         }
         let result = read(view);
         return Ok(Answer::Result(result.map_err(|_| error.into())));
@@ -92,7 +92,7 @@ fn read_with<R>(
     Ok(Answer::Result(read(view).map_err(Error::from)))
 }
 
-/// Whether behind a first frame there are as many as the command alone is answered by.
+/// Whether there are as many frames behind the first one as the command's own reply has.
 #[cold]
 fn is_one_more(mut rest: &[u8], replies: u32) -> Result<bool, Error> {
     let mut count = 0;
@@ -101,18 +101,4 @@ fn is_one_more(mut rest: &[u8], replies: u32) -> Result<bool, Error> {
         count += 1;
     }
     Ok(count == replies)
-}
-
-/// Errors after which a command is sent again, as it was certainly not executed.
-pub(crate) fn is_elsewhere(kind: &ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Moved { .. }
-            | ErrorKind::Ask { .. }
-            | ErrorKind::TryAgain
-            | ErrorKind::ClusterDown
-            | ErrorKind::Loading
-            | ErrorKind::MasterDown
-            | ErrorKind::ReadOnly
-    )
 }

@@ -1,7 +1,6 @@
-//! Commands that others on the same connection would feel.
+//! Commands that a shared connection must not carry, as they would affect other callers.
 
-use super::Words;
-use super::keys::is;
+use super::words::{Words, is};
 use crate::error::Error;
 
 const BLOCKING: &str =
@@ -15,8 +14,8 @@ const DROP: &str = "`drop`: connections end with the last clone of the client";
 const READ_FROM: &str = "`read_from` of the configuration";
 const REPLICATION: &str = "a program that speaks the protocol of replicas";
 
-/// What is felt, and what to use instead.
-const ALONE: &[(&str, &str)] = &[
+/// Each command, and what to use instead.
+const UNSHAREABLE: &[(&str, &str)] = &[
     ("ASKING", ITSELF),
     ("AUTH", CONFIG),
     ("BLMOVE", BLOCKING),
@@ -62,13 +61,15 @@ const ALONE: &[(&str, &str)] = &[
     ("XREADGROUP BLOCK", BLOCKING),
 ];
 
-/// Why a command must not go over a connection that others use too.
+/// Why a command must not go over a shared connection; `None` when it may.
 pub(super) fn refused(words: &Words<'_>) -> Option<Error> {
-    let (command, instead) = *ALONE.iter().find(|(command, _)| matches(words, command))?;
+    let (command, instead) = *UNSHAREABLE
+        .iter()
+        .find(|(command, _)| matches(words, command))?;
     Some(Error::NotShared { command, instead })
 }
 
-/// Whether these words are that command: its name, and the subcommand or option that matters.
+/// Whether these words are that command: its name, and its subcommand or option.
 fn matches(words: &Words<'_>, command: &str) -> bool {
     let (name, second) = command.split_once(' ').unwrap_or((command, ""));
     let mut given = words.from(0);
@@ -77,7 +78,7 @@ fn matches(words: &Words<'_>, command: &str) -> bool {
     }
     match second {
         "" => true,
-        // It is among the options, behind the group and before the keys, which may have any name.
+        // Among the options, which are behind the group and before the keys: keys may have any name.
         "BLOCK" => given
             .skip(if name == "XREADGROUP" { 3 } else { 0 })
             .take_while(|word| !is(word, "STREAMS"))

@@ -1,4 +1,5 @@
-//! Metrics for a registry of `prometheus-client`.
+//! Exports metrics to Prometheus, by a registry of the crate `prometheus-client`. Takes the feature
+//! `prometheus`.
 
 use std::fmt;
 use std::sync::Weak;
@@ -11,52 +12,55 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{Cause, Metrics, NodeMetrics};
-use crate::client::{Client, Inner};
+use crate::client::Client;
 use crate::command::Class;
+use crate::engine::Router;
+use crate::metrics::{Metrics, NodeMetrics, RetryCause};
 
-/// log2 of the nanoseconds that latency is compared with, each twice the one before: from 16 µs to
-/// 4 s.
+pub use prometheus_client;
+
+/// log2 of the bounds of latency in nanoseconds, each twice the one before: from 16 µs to 4 s.
 const LATENCY_LOG2: std::ops::RangeInclusive<u32> = 14..=32;
-/// Likewise of commands or replies: from 1 to 4096.
+/// log2 of the bounds of how many commands or replies: from 1 to 4096.
 const SIZE_LOG2: std::ops::RangeInclusive<u32> = 0..=12;
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// Gives the figures of clients to a registry, under names that begin with `embar_redis_`, each time
-/// the registry is encoded. Clients are told apart by the label `client`; one that is gone is left
-/// out. Figures of nodes have the label `node`: there are as many as the cluster has nodes, and
-/// `departed` for all together that it had.
+/// Exports the metrics of clients each time a registry is encoded, under names that begin with
+/// `embar_redis_`. The label `client` names the client; a client that has ended is left out. Metrics of
+/// nodes have the label `node`: one value for each node of the cluster, and `departed` for all nodes
+/// together that have left.
 ///
 /// ```
-/// use embar_redis::client::metrics::Exporter;
+/// use embar_redis::prometheus::{Exporter, prometheus_client::registry::Registry};
+///
 /// # fn example(client: &embar_redis::Client) {
-/// let mut registry = prometheus_client::registry::Registry::default();
+/// let mut registry = Registry::default();
 /// Exporter::new().watch("cache", client).register(&mut registry);
 /// # }
 /// ```
 #[derive(Debug, Default)]
 pub struct Exporter {
-    clients: Vec<(String, Weak<Inner>)>,
+    clients: Vec<(String, Weak<Router>)>,
 }
 
 impl Exporter {
-    /// Of no client yet.
+    /// An exporter without clients.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Also of this client, under a name of the caller's. It may end; it is not kept alive.
+    /// Adds a client under a name of the caller's. The exporter does not keep it alive.
     #[must_use]
     pub fn watch(mut self, name: impl Into<String>, client: &Client) -> Self {
-        let client = std::sync::Arc::downgrade(&client.inner);
+        let client = std::sync::Arc::downgrade(&client.router);
         self.clients.push((name.into(), client));
         self
     }
 
-    /// Adds the figures to a registry. Once: give all clients to one exporter, as a registry does
-    /// not notice that two have the same names.
+    /// Adds the metrics to a registry. Give all clients to one exporter: a registry does not notice
+    /// when two exporters have the same names.
     pub fn register(self, registry: &mut Registry) {
         registry.register_collector(Box::new(self));
     }
@@ -64,7 +68,7 @@ impl Exporter {
 
 impl Collector for Exporter {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let read = |(name, client): &(String, Weak<Inner>)| {
+        let read = |(name, client): &(String, Weak<Router>)| {
             let metrics = client.upgrade()?.metrics();
             Some((name.clone(), metrics))
         };
@@ -75,7 +79,7 @@ impl Collector for Exporter {
     }
 }
 
-/// Writes families, each of one kind.
+/// Writes families of metrics.
 struct Families<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl Families<'_, '_> {
@@ -94,7 +98,7 @@ impl Families<'_, '_> {
         Ok(())
     }
 
-    /// A number that only grows; `_total` is appended to its name.
+    /// A number that only grows; the encoder appends `_total` to its name.
     fn counter<const N: usize>(
         &mut self,
         about: (&str, &str, Option<&Unit>),
@@ -115,7 +119,7 @@ impl Families<'_, '_> {
         })
     }
 
-    /// With bounds that are powers of two, in units of `scale`.
+    /// A histogram whose bounds are powers of two, divided by `scale`.
     fn histogram<'d, const N: usize>(
         &mut self,
         about: (&str, &str, Option<&Unit>),
@@ -135,7 +139,7 @@ impl Families<'_, '_> {
                 };
                 let mut buckets: Vec<_> = bounds.clone().map(&mut bucket).collect();
                 let count = value.count();
-                // The encoder's name for no bound.
+                // The encoder takes this for "no bound".
                 buckets.push((f64::MAX, count - below));
                 let sum = value.sum() as f64 / scale;
                 encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
@@ -144,8 +148,8 @@ impl Families<'_, '_> {
     }
 }
 
-/// A label's value as the text format wants it, which the encoder writes as it is: names come from
-/// users and servers, and must not be taken for other series.
+/// Escapes a label's value for the text format, as the encoder does not: names come from users and
+/// servers, and must not look like other series.
 fn escaped(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {
@@ -194,7 +198,7 @@ fn of_clients(clients: &[(String, Metrics)], families: &mut Families<'_, '_>) ->
     let help = "Commands that were sent to another node";
     families.counter(("redirects", help, None), redirects)?;
     let retries = clients.iter().flat_map(|(name, m)| {
-        Cause::ALL.map(|cause| {
+        RetryCause::ALL.map(|cause| {
             let labels = [label(name), ("cause", cause.name().to_owned())];
             (labels, m.retries(cause))
         })

@@ -1,20 +1,17 @@
-//! A script that a server is taught when it does not know it.
+//! Scripts that the client sends to a server only once.
 
-use super::Key;
 use crate::client::Client;
 use crate::cmd::Cmd;
+use crate::command::Key;
 use crate::error::Error;
 use crate::resp::{Arg, ErrorKind, FromReply};
-use sha1::sha1;
 
-mod sha1;
-
-/// A script in Lua. It is called by its SHA1, and sent as a whole to a server that does not know it
-/// yet: <https://redis.io/docs/latest/develop/interact/programmability/eval-intro/>.
+/// A script in Lua. The client calls it by its SHA-1, and sends the whole script to a server that does
+/// not know it yet: <https://redis.io/docs/latest/develop/interact/programmability/eval-intro/>.
 ///
 /// ```no_run
 /// # async fn example(client: embar_redis::Client) -> Result<(), embar_redis::Error> {
-/// use embar_redis::commands::script::Script;
+/// use embar_redis::script::Script;
 ///
 /// let add = Script::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
 /// let sum: i64 = add.key("visits").arg(5).run(&client).await?;
@@ -32,18 +29,17 @@ impl Script {
     #[must_use]
     pub fn new(code: impl Into<String>) -> Self {
         let code = code.into();
-        let digits = sha1(code.as_bytes());
-        let sha1 = digits.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha1 = sha1_smol::Sha1::from(&code).hexdigest();
         Self { code, sha1 }
     }
 
-    /// Its code.
+    /// The code.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// What servers know it by: 40 hexadecimal digits.
+    /// The SHA-1 of the code, by which servers know it: 40 hexadecimal digits.
     #[must_use]
     pub fn sha1(&self) -> &str {
         &self.sha1
@@ -69,9 +65,9 @@ impl Script {
 #[must_use = "a call does nothing until it is run"]
 pub struct ScriptCall<'s> {
     script: &'s Script,
-    /// After a name that is not used.
+    /// Behind a name that is not used.
     keys: Cmd,
-    /// After a name that is not used.
+    /// Behind a name that is not used.
     args: Cmd,
 }
 
@@ -88,7 +84,7 @@ impl ScriptCall<'_> {
         self
     }
 
-    /// Runs it: the result is what the script returns.
+    /// Runs the script: the result is what it returns.
     ///
     /// # Errors
     /// As any command has, and those of the script, [`Error::Server`].
@@ -99,7 +95,7 @@ impl ScriptCall<'_> {
         }
     }
 
-    /// The same, blocking the thread.
+    /// As [`ScriptCall::run`], but blocks the thread.
     ///
     /// # Errors
     /// As [`ScriptCall::run`].
@@ -128,4 +124,22 @@ impl ScriptCall<'_> {
 
 fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::Server(error) if error.kind == ErrorKind::NoScript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the examples that NIST published with the standard.
+    #[test]
+    fn a_script_has_the_sha1_of_its_code() {
+        let two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+        for (code, wanted) in [
+            ("", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+            ("abc", "a9993e364706816aba3e25717850c26c9cd0d89d"),
+            (two_blocks, "84983e441c3bd26ebaae4aa1f95129e5e54670f1"),
+        ] {
+            assert_eq!(Script::new(code).sha1(), wanted);
+        }
+    }
 }

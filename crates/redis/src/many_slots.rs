@@ -1,18 +1,18 @@
-//! Commands whose keys are on several nodes.
+//! Commands for keys of many slots, and so of several nodes.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use crate::client::Client;
 use crate::cmd::cmd;
-use crate::command::{Command, Route};
-use crate::commands::Key;
-use crate::commands::prelude::{KeyCommands, StringCommands};
+use crate::command::{Command, Key, Route};
+use crate::commands::keys::KeyCommands;
+use crate::commands::strings::StringCommands;
 use crate::error::Error;
 use crate::resp::{Arg, FromReply};
 
 impl Client {
-    /// All keys of all primaries, those that fit `pattern` if there is one. See [`Scan`].
+    /// Finds all keys of all primaries, or those that match `pattern`. See [`Scan`].
     pub fn scan(&self, pattern: Option<&str>) -> Scan<'_> {
         Scan {
             client: self,
@@ -34,14 +34,14 @@ impl Client {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<R>, Error> {
         let mut pipeline = self.pipeline();
-        let places: Vec<_> = keys
+        let result_keys: Vec<_> = keys
             .into_iter()
             .map(|key| pipeline.get::<R, K>(key))
             .collect();
         let results = pipeline.run().await;
-        places
+        result_keys
             .into_iter()
-            .map(|place| results.take(place))
+            .map(|key| results.take(key))
             .collect()
     }
 
@@ -56,9 +56,11 @@ impl Client {
     ) -> Result<(), Error> {
         let mut pipeline = self.pipeline();
         let pairs = pairs.into_iter();
-        let places: Vec<_> = pairs.map(|(key, value)| pipeline.set(key, value)).collect();
+        let result_keys: Vec<_> = pairs.map(|(key, value)| pipeline.set(key, value)).collect();
         let results = pipeline.run().await;
-        places.into_iter().try_for_each(|place| results.take(place))
+        result_keys
+            .into_iter()
+            .try_for_each(|key| results.take(key))
     }
 
     /// Deletes keys of any slots: a `DEL` for each, sent together. How many there were.
@@ -67,43 +69,44 @@ impl Client {
     /// The first one of any of them; others may have been deleted.
     pub async fn del_all<K: Key>(&self, keys: impl IntoIterator<Item = K>) -> Result<u64, Error> {
         let mut pipeline = self.pipeline();
-        let places: Vec<_> = keys.into_iter().map(|key| pipeline.del(key)).collect();
+        let result_keys: Vec<_> = keys.into_iter().map(|key| pipeline.del(key)).collect();
         let results = pipeline.run().await;
         let mut count = 0;
-        for place in places {
-            count += results.take(place)?;
+        for key in result_keys {
+            count += results.take(key)?;
         }
         Ok(count)
     }
 }
 
-/// Goes through the keys of all primaries, one node after the other.
+/// Iterates over the keys of all primaries, one node after the other.
 ///
-/// As with `SCAN` on one server: keys that are there all the time are found, some perhaps more than
-/// once; of those that come or go meanwhile nobody knows. Keys of slots that move to another node
-/// meanwhile may be missed.
-#[must_use = "nothing is looked for before it is asked for"]
+/// As `SCAN` on one server, it finds every key that exists all the time, some perhaps more than once,
+/// and may find keys that come or go meanwhile. It may miss keys of slots that move to another node
+/// meanwhile.
+#[must_use = "only `next` and `collect` scan"]
 pub struct Scan<'c> {
     client: &'c Client,
     pattern: Option<String>,
     count: Option<u32>,
-    /// A slot of each node that is still to be looked at.
+    /// One slot of each node that is still to be scanned.
     nodes: Option<Vec<u16>>,
     cursor: u64,
     found: VecDeque<Vec<u8>>,
 }
 
 impl Scan<'_> {
-    /// About how many keys a server looks at in one go. More is faster and holds up others longer.
+    /// About how many keys a server looks at in one step. More is faster, and delays other clients
+    /// longer.
     pub fn count(mut self, count: u32) -> Self {
         self.count = Some(count);
         self
     }
 
-    /// The next key; `None` when there are no more.
+    /// The next key; `None` at the end.
     ///
     /// # Errors
-    /// When a node cannot be asked.
+    /// When a node does not answer.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
             if let Some(key) = self.found.pop_front() {
@@ -112,7 +115,7 @@ impl Scan<'_> {
             let client = self.client;
             let nodes = self
                 .nodes
-                .get_or_insert_with(|| client.inner.slot_of_each_primary());
+                .get_or_insert_with(|| client.router.slot_of_each_primary());
             let Some(&slot) = nodes.last() else {
                 return Ok(None);
             };
@@ -134,10 +137,10 @@ impl Scan<'_> {
         }
     }
 
-    /// All that are left.
+    /// All keys that are left.
     ///
     /// # Errors
-    /// When a node cannot be asked.
+    /// When a node does not answer.
     pub async fn collect(mut self) -> Result<Vec<Vec<u8>>, Error> {
         let mut keys = Vec::new();
         while let Some(key) = self.next().await? {

@@ -1,20 +1,20 @@
-//! Which node serves which slot.
+//! The table from slots to nodes.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::keeper::{Keeper, random};
 use super::node::Node;
+use super::schedule::Schedule;
 use crate::command::Class;
-use crate::config::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::slot::SLOTS;
 use crate::topology::Topology;
 
-/// No node is known.
-const NOBODY: u16 = u16::MAX;
+/// Stands for "no node" in the table.
+const NO_NODE: u16 = u16::MAX;
 
-/// A table from slots to nodes. Its nodes never change, but a slot may move between them.
+/// Which node serves which slot. The set of nodes never changes, but a slot may move between them.
 pub(crate) struct Routes {
     pub nodes: Vec<Arc<Node>>,
     slots: Box<[AtomicU16]>,
@@ -23,13 +23,13 @@ pub(crate) struct Routes {
 }
 
 thread_local! {
-    /// Whose turn it is among nodes that can all execute a command. Each thread has its own, and
-    /// begins anywhere.
-    static TURN: Cell<usize> = Cell::new((random() * f64::from(u16::MAX)) as usize);
+    /// The node whose turn it is for commands that any node can execute. Each thread counts by itself,
+    /// from a random number on.
+    static TURN: Cell<usize> = Cell::new(fastrand::u16(..).into());
 }
 
 impl Routes {
-    /// All slots at one node.
+    /// One node serves all slots.
     pub fn single(node: Arc<Node>) -> Self {
         Self {
             nodes: vec![node],
@@ -38,17 +38,17 @@ impl Routes {
         }
     }
 
-    /// Nodes to ask, before anything is known.
+    /// Nodes to ask, before the client knows which slots they serve.
     pub fn unknown(nodes: Vec<Arc<Node>>) -> Self {
         let replicas = nodes.iter().map(|_| Vec::new()).collect();
         Self {
             nodes,
-            slots: (0..SLOTS).map(|_| AtomicU16::new(NOBODY)).collect(),
+            slots: (0..SLOTS).map(|_| AtomicU16::new(NO_NODE)).collect(),
             replicas,
         }
     }
 
-    /// As a node of the cluster told. Nodes that `old` knows stay what they are.
+    /// The routes of a topology. Nodes that `old` has keep their connections; `make` makes the others.
     pub fn of(topology: &Topology, old: &Self, make: &dyn Fn(Endpoint) -> Arc<Node>) -> Self {
         let mut new = Self::unknown(Vec::new());
         for shard in topology.shards() {
@@ -66,7 +66,7 @@ impl Routes {
         new
     }
 
-    /// The same, with one more node.
+    /// The same routes with one more node, which serves no slot yet.
     pub fn with(&self, node: Arc<Node>) -> Self {
         let mut nodes = self.nodes.clone();
         nodes.push(node);
@@ -82,6 +82,7 @@ impl Routes {
         }
     }
 
+    /// The place of a node, which it adds if it is new.
     fn place(
         &mut self,
         endpoint: &Endpoint,
@@ -100,6 +101,7 @@ impl Routes {
         (self.nodes.len() - 1) as u16
     }
 
+    /// The place of a node in `nodes`.
     pub fn find(&self, endpoint: &Endpoint) -> Option<u16> {
         let place = self
             .nodes
@@ -115,8 +117,8 @@ impl Routes {
         self.nodes.get(usize::from(place))
     }
 
-    /// A node for a command that any of them can execute. All have their turns, but one that is
-    /// connected is preferred to one that may be dead.
+    /// A node for a command that any node can execute: the nodes take turns, and connected ones come
+    /// before those that may be dead.
     pub fn any(&self, class: Class) -> Option<&Arc<Node>> {
         match &*self.nodes {
             [only] => Some(only),
@@ -124,7 +126,7 @@ impl Routes {
         }
     }
 
-    /// As [`Routes::any`]; of nodes that are equally good the first one from this number on.
+    /// As [`Routes::any`]; of equally good nodes it takes the first one from this number on.
     pub fn nearest(&self, number: usize, class: Class) -> Option<&Arc<Node>> {
         let count = self.nodes.len();
         let all = (0..count).map(|place| (number % count + place) % count);
@@ -133,11 +135,11 @@ impl Routes {
             let is_replica = u8::from(self.is_replica(*place));
             match class {
                 Class::Read => (distance, is_replica),
-                // A replica would refuse what changes data.
+                // A replica would refuse to change data.
                 Class::Write => (is_replica, distance),
             }
         };
-        // Mostly the first one is as good as it gets.
+        // Mostly the first one is the best there can be.
         let best = all.clone().find(|place| rank(place) == (0, 0));
         let best = best.or_else(|| all.min_by_key(rank));
         best.map(|place| &self.nodes[place])
@@ -148,7 +150,7 @@ impl Routes {
         replicas.any(|replica| usize::from(*replica) == place)
     }
 
-    /// A slot of each primary that has any.
+    /// One slot of each primary that serves any.
     pub fn slot_of_each_primary(&self) -> Vec<u16> {
         let mut seen = vec![false; self.nodes.len()];
         let mut first = |slot: &u16| {
@@ -166,22 +168,22 @@ impl Routes {
         replicas.map(|place| &self.nodes[usize::from(*place)])
     }
 
-    /// The slot has moved to a node that is known.
+    /// The slot has moved to the node at this place.
     pub fn move_slot(&self, slot: u16, place: u16) {
         self.slots[usize::from(slot)].store(place, Ordering::Relaxed);
     }
 
-    /// Slots of which nobody knows who serves them.
+    /// How many slots have no known node.
     pub fn uncovered(&self) -> usize {
-        let nobody = |slot: &&AtomicU16| slot.load(Ordering::Relaxed) == NOBODY;
-        self.slots.iter().filter(nobody).count()
+        let has_no_node = |slot: &&AtomicU16| slot.load(Ordering::Relaxed) == NO_NODE;
+        self.slots.iter().filter(has_no_node).count()
     }
 
-    /// Lets go of nodes that `new` does not have.
-    pub fn retire_those_not_in(&self, new: &Self, keeper: &Keeper) {
+    /// Retires the nodes that `new` does not have.
+    pub fn retire_nodes_not_in(&self, new: &Self, schedule: &Schedule) {
         for node in &self.nodes {
             if new.find(&node.endpoint).is_none() {
-                node.retire(keeper);
+                node.retire(schedule);
             }
         }
     }

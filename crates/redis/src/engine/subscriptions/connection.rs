@@ -1,41 +1,50 @@
-//! A connection of a subscriber to one node.
+//! A subscriber's connection to one node, and the requests that wait for an answer there.
 
 use std::collections::VecDeque;
 
 use embar_mux::Connection;
 
-use crate::config::Endpoint;
-use crate::pubsub::Kind;
+use crate::endpoint::Endpoint;
+use crate::pubsub_event::Kind;
 use crate::resp::{Out, bulk_len, header_len};
 
-/// See the module.
-pub(super) struct Line {
+/// A connection that a subscriber needs.
+pub(super) struct ConnectRequest {
+    pub endpoint: Endpoint,
+    /// Names the connection; never used twice.
+    pub number: u64,
+    /// How many attempts to connect failed before.
+    pub attempt: u32,
+}
+
+/// A subscriber's connection to one node.
+pub(super) struct NodeSubscriptions {
     pub endpoint: Endpoint,
     pub number: u64,
-    /// `None` while it is being opened.
+    /// `None` until it is opened.
     conn: Option<Connection>,
-    /// What it was asked, in order.
-    asked: VecDeque<Request>,
-    /// Subscriptions that are to be ended there as soon as there is room to say so.
+    /// Requests without an answer, oldest first.
+    requests: VecDeque<Request>,
+    /// Subscriptions to end there as soon as there is room for the request.
     unwanted: Vec<(Kind, Vec<u8>)>,
 }
 
-/// What a node was asked.
+/// A request to a node.
 #[derive(PartialEq)]
 pub(super) struct Request {
-    /// A subscription is to begin; otherwise, to end.
+    /// It begins a subscription; otherwise it ends one.
     pub begin: bool,
     pub kind: Kind,
     pub name: Vec<u8>,
 }
 
-impl Line {
+impl NodeSubscriptions {
     pub fn new(endpoint: Endpoint, number: u64) -> Self {
         Self {
             endpoint,
             number,
             conn: None,
-            asked: VecDeque::new(),
+            requests: VecDeque::new(),
             unwanted: Vec::new(),
         }
     }
@@ -54,16 +63,17 @@ impl Line {
         }
     }
 
-    /// Asks for a subscription. False: there is no room for that at the moment, or the connection
+    /// Requests a subscription. False when there is no room for that at the moment, or the connection
     /// is over.
     pub fn subscribe(&mut self, kind: Kind, name: &[u8]) -> bool {
-        // What is to be ended and was not yet is wanted again.
+        // A subscription that is wanted again need not end.
         self.unwanted
             .retain(|(other, unwanted)| *other != kind || unwanted != name);
         self.post(true, kind, name)
     }
 
-    /// Ends a subscription. False: that is for later, when there is room; see [`Line::tidy`].
+    /// Requests the end of a subscription. False when that has to wait until there is room; see
+    /// [`NodeSubscriptions::end_unwanted`].
     pub fn unsubscribe(&mut self, kind: Kind, name: &[u8]) -> bool {
         let posted = self.post(false, kind, name);
         if !posted {
@@ -72,8 +82,8 @@ impl Line {
         posted
     }
 
-    /// Ends subscriptions that could not be ended when that was asked for. False: some are left.
-    pub fn tidy(&mut self) -> bool {
+    /// Requests the end of subscriptions for which there was no room before. False when some are left.
+    pub fn end_unwanted(&mut self) -> bool {
         while let Some((kind, name)) = self.unwanted.pop() {
             if !self.post(false, kind, &name) {
                 self.unwanted.push((kind, name));
@@ -104,7 +114,7 @@ impl Line {
             out.finish();
         });
         if posted.is_ok() {
-            self.asked.push_back(Request {
+            self.requests.push_back(Request {
                 begin,
                 kind,
                 name: name.to_vec(),
@@ -113,25 +123,25 @@ impl Line {
         posted.is_ok()
     }
 
-    /// Whether this answers the request that has waited longest.
+    /// Takes an answer. True when it answers the oldest request.
     pub fn answered(&mut self, begin: bool, kind: Kind, name: &[u8]) -> bool {
-        let is_it = self.asked.front().is_some_and(|asked| {
-            (asked.begin, asked.kind, asked.name.as_slice()) == (begin, kind, name)
+        let is_it = self.requests.front().is_some_and(|request| {
+            (request.begin, request.kind, request.name.as_slice()) == (begin, kind, name)
         });
         if is_it {
-            self.asked.pop_front();
+            self.requests.pop_front();
         }
         is_it
     }
 
-    /// The request that has waited longest was refused.
+    /// Takes an error: the oldest request, which the server refused.
     pub fn refused(&mut self) -> Option<Request> {
-        self.asked.pop_front()
+        self.requests.pop_front()
     }
 
-    /// Whether it was asked something about this that is not answered yet.
-    pub fn is_asked(&self, kind: Kind, name: &[u8]) -> bool {
-        let mut asked = self.asked.iter();
-        asked.any(|asked| asked.kind == kind && asked.name == name)
+    /// Whether a request about this subscription waits for an answer.
+    pub fn has_request(&self, kind: Kind, name: &[u8]) -> bool {
+        let mut requests = self.requests.iter();
+        requests.any(|request| request.kind == kind && request.name == name)
     }
 }

@@ -1,5 +1,5 @@
-//! What is counted as it happens, beside what connections count themselves: only what is rare, so
-//! that a command that goes well counts nothing here.
+//! Counters of rare events, beside the meters of connections. A command that goes well counts nothing
+//! here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use embar_mux::{CloseReason, Meters};
 
-use super::{Cause, NodeMetrics};
-use crate::config::Endpoint;
+use super::{NodeMetrics, RetryCause};
+use crate::endpoint::Endpoint;
 
-/// A number that grows; any thread may add to it.
+/// A number to which any thread may add.
 #[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -24,32 +24,32 @@ impl Count {
     }
 }
 
-/// Of a client.
+/// The counters of a client.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub moved: Count,
-    pub asked: Count,
-    retries: [Count; Cause::ALL.len()],
-    pub unknown_outcomes: Count,
-    pub unavailable: Count,
-    pub refreshes: Count,
-    pub refreshes_failed: Count,
-    pub failovers: Count,
-    /// What was counted of nodes that are gone, if any are.
+pub(crate) struct ClientCounters {
+    pub moved: Counter,
+    pub asked: Counter,
+    retries: [Counter; RetryCause::ALL.len()],
+    pub unknown_outcomes: Counter,
+    pub unavailable: Counter,
+    pub refreshes: Counter,
+    pub refreshes_failed: Counter,
+    pub failovers: Counter,
+    /// The counters of nodes that have left, together, if there are any.
     departed: Mutex<Option<NodeMetrics>>,
 }
 
-impl Tally {
-    pub fn retried(&self, cause: Cause) {
+impl ClientCounters {
+    pub fn retried(&self, cause: RetryCause) {
         self.retries[cause as usize].add(1);
     }
 
-    pub fn retries(&self) -> [u64; Cause::ALL.len()] {
-        Cause::ALL.map(|cause| self.retries[cause as usize].value())
+    pub fn retries(&self) -> [u64; RetryCause::ALL.len()] {
+        RetryCause::ALL.map(|cause| self.retries[cause as usize].value())
     }
 
-    pub fn refreshed(&self, went_well: bool) {
-        match went_well {
+    pub fn refreshed(&self, succeeded: bool) {
+        match succeeded {
             true => self.refreshes.add(1),
             false => self.refreshes_failed.add(1),
         }
@@ -61,24 +61,24 @@ impl Tally {
     }
 }
 
-/// Of all connections to a node, one after the other and at the same time.
+/// The counters of a node: of all connections to it, one after the other and at the same time.
 #[derive(Debug, Default)]
-pub(crate) struct NodeTally {
+pub(crate) struct NodeCounters {
     pub meters: Arc<Meters>,
-    pub connects: Count,
-    pub reconnects: Count,
-    pub connects_failed: Count,
+    pub connects: Counter,
+    pub reconnects: Counter,
+    pub connects_failed: Counter,
 }
 
-/// Keeps a node's tally for the client's when the node is gone.
+/// The counters of a node, which the client's counters take over when the node leaves.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    pub node: Arc<NodeTally>,
-    client: Arc<Tally>,
+pub(crate) struct CountedNode {
+    pub node: Arc<NodeCounters>,
+    client: Arc<ClientCounters>,
 }
 
-impl Counted {
-    pub fn new(client: &Arc<Tally>) -> Self {
+impl CountedNode {
+    pub fn new(client: &Arc<ClientCounters>) -> Self {
         Self {
             node: Arc::default(),
             client: Arc::clone(client),
@@ -86,30 +86,30 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedNode {
     fn drop(&mut self) {
-        let last = NodeMetrics::of("departed".to_owned(), &self.node, 0);
+        let last = NodeMetrics::new("departed".to_owned(), &self.node, 0);
         let departed = self.client.departed.lock();
         let mut departed = departed.unwrap_or_else(PoisonError::into_inner);
         match &mut *departed {
             Some(departed) => departed.merge(&last),
-            // One that was only looked at.
+            // The client never connected to it.
             None if last.connects + last.connects_failed == 0 => {}
             None => *departed = Some(last),
         }
     }
 }
 
-/// Tells of a link's connections: counts them, and writes to the log.
+/// Counts and logs the connections of one [`NodeConnection`](crate::engine::NodeConnection).
 #[derive(Debug, Default)]
-pub(crate) struct Journal {
-    node: Arc<NodeTally>,
+pub(crate) struct ConnectionLog {
+    node: Arc<NodeCounters>,
     began: Mutex<Option<Instant>>,
     was_up: AtomicBool,
 }
 
-impl Journal {
-    pub fn new(node: &Arc<NodeTally>) -> Self {
+impl ConnectionLog {
+    pub fn new(node: &Arc<NodeCounters>) -> Self {
         Self {
             node: Arc::clone(node),
             ..Self::default()
@@ -120,13 +120,13 @@ impl Journal {
         Arc::clone(&self.node.meters)
     }
 
-    /// A connection is about to be made.
-    pub fn begin(&self) {
+    /// An attempt to connect begins.
+    pub fn connecting(&self) {
         *self.began() = Some(Instant::now());
     }
 
-    /// It stands.
-    pub fn up(&self, node: &Endpoint) {
+    /// The connection is open.
+    pub fn opened(&self, node: &Endpoint) {
         self.node.connects.add(1);
         let took = self.took();
         if self.was_up.swap(true, Ordering::Relaxed) {
@@ -137,11 +137,11 @@ impl Journal {
         }
     }
 
-    /// It could not be made, after so many others in a row that could not.
+    /// The attempt failed, after `before` others in a row.
     pub fn failed(&self, node: &Endpoint, reason: &CloseReason, before: u32) {
         self.node.connects_failed.add(1);
         let took = self.took();
-        // Said once, as it is tried again and again.
+        // One warning is enough for all further attempts.
         if before == 0 {
             tracing::warn!(%node, ?took, %reason, "not connected");
         } else {
@@ -149,8 +149,8 @@ impl Journal {
         }
     }
 
-    /// It stood, and is over.
-    pub fn down(&self, node: &Endpoint, reason: &CloseReason) {
+    /// The connection was open, and is over.
+    pub fn lost(&self, node: &Endpoint, reason: &CloseReason) {
         match reason {
             CloseReason::Closed => tracing::debug!(%node, "connection closed"),
             _ => tracing::warn!(%node, %reason, "connection lost"),
@@ -172,17 +172,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_counted_outlives_it() {
-        let tally = Arc::new(Tally::default());
-        // Nodes that are only made to be asked something, and never were.
-        drop(Counted::new(&tally));
-        assert!(tally.departed().is_none());
+    fn the_counters_of_a_node_outlive_it() {
+        let counters = Arc::new(ClientCounters::default());
+        // A node to which the client never connected.
+        drop(CountedNode::new(&counters));
+        assert!(counters.departed().is_none());
         for connects in [1, 2] {
-            let counted = Counted::new(&tally);
+            let counted = CountedNode::new(&counters);
             counted.node.connects.add(connects);
             counted.node.connects_failed.add(1);
         }
-        let departed = tally.departed().expect("two nodes were connected");
+        let departed = counters.departed().expect("two nodes were connected");
         assert_eq!((departed.connects, departed.connects_failed), (3, 2));
         assert_eq!(departed.node, "departed");
     }

@@ -1,6 +1,5 @@
-//! Names become addresses. The system's functions for that block, for many seconds when a name
-//! server is silent, so they run on threads that do nothing else and last as long as there are names
-//! to look up.
+//! Resolves host names. The system's functions for that block, for many seconds when a name server is
+//! silent, so they run on threads that do nothing else and end when there is nothing to resolve.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,55 +8,59 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::config::Endpoint;
+use crate::endpoint::Endpoint;
 
-/// What needs a name's address: to make one connection.
+#[cfg(test)]
+pub(crate) mod slow_names;
+
+/// Resolves a name and opens a connection there.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// So many names may be slow at the same time before they hold up others.
-const MOST_THREADS: usize = 8;
+/// So many names may resolve slowly at the same time before they delay others.
+const MAX_THREADS: usize = 8;
 
-/// See the module. Each place for a connection, and each subscriber's line, has one job in it at most.
+/// Runs jobs that resolve names. Each node connection, and each connection of a subscriber, has at
+/// most one job here.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct Resolver {
     queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// Threads that there are.
+    /// How many threads are running.
     threads: usize,
 }
 
-impl Names {
-    /// Does the job, here if that cannot take long, or on a thread.
-    pub fn look_up_for(self: &Arc<Self>, endpoint: &Endpoint, job: impl FnOnce() + Send + 'static) {
+impl Resolver {
+    /// Runs a job that resolves this endpoint: here if that cannot take long, or on a thread.
+    pub fn run(self: &Arc<Self>, endpoint: &Endpoint, job: impl FnOnce() + Send + 'static) {
         if !is_name(endpoint) {
             return job();
         }
         let mut queue = self.queue();
         queue.jobs.push_back(Box::new(job));
-        if queue.threads == MOST_THREADS {
+        if queue.threads == MAX_THREADS {
             return;
         }
-        let names = Arc::clone(self);
+        let resolver = Arc::clone(self);
         let thread = thread::Builder::new().name("redis-names".into());
-        match thread.spawn(move || names.run()) {
+        match thread.spawn(move || resolver.work()) {
             Ok(_) => queue.threads += 1,
             Err(error) => {
                 // Late is better than never.
                 tracing::warn!("names are looked up on a thread that has other work: {error}");
                 queue.threads += 1;
                 drop(queue);
-                self.run();
+                self.work();
             }
         }
     }
 
-    fn run(&self) {
+    fn work(&self) {
         while let Some(job) = self.next() {
-            // One that panics, by a waker that does, takes nothing from the others.
+            // A job that panics, by a waker that does, must not take the others with it.
             let _panicked = catch_unwind(AssertUnwindSafe(job));
         }
     }
@@ -82,8 +85,8 @@ fn is_name(endpoint: &Endpoint) -> bool {
 }
 
 /// All addresses of a host. Blocks.
-pub(super) fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+pub(super) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     #[cfg(test)]
-    let host = super::tests::look_up(host).unwrap_or(host);
+    let host = slow_names::resolve(host).unwrap_or(host);
     Ok((host, port).to_socket_addrs()?.collect())
 }

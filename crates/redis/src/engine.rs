@@ -1,0 +1,38 @@
+//! What a client runs on: connections to nodes, the routes to them, and the thread that looks after
+//! both.
+//!
+//! Reading order: `timers` and `schedule` (the work of the manager's thread), `resolver`, `protocol`,
+//! `drivers` and `dialer` (how a connection opens), `shared` (what all parts of a client use),
+//! `node_connection` and `node` (a server, and the connections to it), `routes` and `router` (which
+//! node serves which slot), `refresh` (reads that from the cluster), `manager` (the thread), and
+//! `subscriptions`.
+
+mod dialer;
+mod drivers;
+mod manager;
+mod node;
+mod node_connection;
+mod protocol;
+mod refresh;
+mod resolver;
+mod router;
+mod routes;
+mod schedule;
+mod shared;
+mod subscriptions;
+mod timers;
+mod topology_changes;
+
+pub(crate) use dialer::Dialer;
+pub(crate) use drivers::Drivers;
+pub(crate) use manager::start;
+#[cfg(test)]
+pub(crate) use node::Node;
+pub(crate) use node_connection::NodeConnection;
+#[cfg(test)]
+pub(crate) use resolver::slow_names;
+pub(crate) use router::Router;
+pub(crate) use schedule::Timer;
+pub(crate) use shared::Shared;
+pub(crate) use subscriptions::SubscriptionSet;
+pub(crate) use timers::after;

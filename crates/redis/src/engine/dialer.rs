@@ -1,0 +1,78 @@
+//! Opens connections: resolves the name, picks the driver, and encrypts.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use embar_mux::{Address, CloseReason, Connection, ConnectionLimits, TlsError, TlsFault};
+
+use super::drivers::Drivers;
+use super::protocol::RedisProtocol;
+use super::resolver::{Resolver, resolve};
+use crate::endpoint::Endpoint;
+use crate::tls::Encryption;
+
+/// Opens connections to any server.
+pub(crate) struct Dialer {
+    drivers: Drivers,
+    encryption: Option<Encryption>,
+    resolver: Arc<Resolver>,
+}
+
+impl Dialer {
+    pub fn new(drivers: Drivers, encryption: Option<Encryption>) -> Self {
+        Self {
+            drivers,
+            encryption,
+            resolver: Arc::default(),
+        }
+    }
+
+    /// Runs a job that calls [`Dialer::open`] for this endpoint: here if that does not block, or else
+    /// on a thread.
+    pub fn run(&self, endpoint: &Endpoint, job: impl FnOnce() + Send + 'static) {
+        self.resolver.run(endpoint, job);
+    }
+
+    /// Begins to connect. A host with several addresses gets another one at each attempt. Blocks while
+    /// it resolves the host's name.
+    pub fn open(
+        &self,
+        endpoint: &Endpoint,
+        attempt: u32,
+        limits: ConnectionLimits,
+        protocol: RedisProtocol,
+    ) -> Result<Connection, CloseReason> {
+        let address = address(endpoint, attempt)?;
+        let mux = self.drivers.of(endpoint);
+        let opened = match &self.encryption {
+            None => mux.open(address, limits, protocol),
+            Some(encryption) => {
+                let target = encryption.target(endpoint).map_err(CloseReason::Tls)?;
+                mux.open_tls(address, &target, limits, protocol)
+            }
+        };
+        opened.map_err(|error| match error.kind() {
+            ErrorKind::Other => CloseReason::Tls(TlsError::new(TlsFault::Other, error)),
+            kind => CloseReason::Unreachable(kind),
+        })
+    }
+
+    /// Closes all connections.
+    pub fn close(&self) {
+        self.drivers.close();
+    }
+}
+
+fn address(endpoint: &Endpoint, attempt: u32) -> Result<Address, CloseReason> {
+    match endpoint {
+        Endpoint::Unix(path) => Ok(Address::Unix(path.clone())),
+        Endpoint::Tcp { host, port } => {
+            let found = resolve(host, *port);
+            let found = found.map_err(|error| CloseReason::Unreachable(error.kind()))?;
+            let chosen = found.get(attempt as usize % found.len().max(1));
+            chosen
+                .map(|address| Address::from(*address))
+                .ok_or(CloseReason::Unreachable(ErrorKind::NotFound))
+        }
+    }
+}

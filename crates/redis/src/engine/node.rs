@@ -1,0 +1,67 @@
+//! A server, and the client's connections to it.
+
+use std::sync::Arc;
+
+use embar_mux::ConnectionState;
+
+use super::node_connection::NodeConnection;
+use super::schedule::Schedule;
+use super::shared::Shared;
+use crate::endpoint::Endpoint;
+use crate::metrics::CountedNode;
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub endpoint: Endpoint,
+    pub counted: CountedNode,
+    connections: Box<[Arc<NodeConnection>]>,
+}
+
+impl Node {
+    pub fn new(endpoint: Endpoint, shared: &Arc<Shared>) -> Arc<Self> {
+        let counted = CountedNode::new(&shared.counters);
+        let connect = |_| NodeConnection::shared(endpoint.clone(), shared, &counted.node);
+        let count = shared.config.mux_per_node.max(1);
+        let connections = (0..count).map(connect).collect();
+        Arc::new(Self {
+            endpoint,
+            counted,
+            connections,
+        })
+    }
+
+    /// One of its connections, always the same for the same `hint`: so a caller's commands for one key
+    /// stay in order, without a counter of turns.
+    #[inline]
+    pub fn connection(&self, hint: u16) -> &Arc<NodeConnection> {
+        match &*self.connections {
+            [only] => only,
+            several => &several[usize::from(hint) % several.len()],
+        }
+    }
+
+    pub fn connections(&self) -> &[Arc<NodeConnection>] {
+        &self.connections
+    }
+
+    /// The node has left the cluster. Commands that are in flight there get their replies.
+    pub fn retire(&self, schedule: &Schedule) {
+        for connection in &*self.connections {
+            if let Some(conn) = connection.retire() {
+                schedule.close_when_idle(conn);
+            }
+        }
+    }
+
+    /// How good a choice the node is for a command that any node can execute: the lower, the better.
+    pub fn distance(&self) -> u8 {
+        let connection = self.connection(0);
+        match connection.current().map(|conn| conn.state()) {
+            Some(ConnectionState::Open) => 0,
+            Some(ConnectionState::Connecting) => 1,
+            _ if connection.is_backing_off() => 3,
+            _ => 2,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! A connection to a node that reconnects.
+//!
+//! A [`NodeConnection`] outlives the connection that it holds: when that breaks, the next caller has
+//! the manager's thread connect again, after growing pauses while connecting fails.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use embar_mux::{CloseReason, Connection, ConnectionLimits, ConnectionState, Meters};
+
+use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
+use super::schedule::Task;
+use super::shared::Shared;
+use super::timers::after;
+use crate::config::{Mode, ReadFrom};
+use crate::endpoint::Endpoint;
+use crate::metrics::{ConnectionLog, NodeCounters};
+
+/// A connection to a node, now and again after it breaks.
+pub(crate) struct NodeConnection {
+    pub endpoint: Endpoint,
+    log: ConnectionLog,
+    conn: ArcSwapOption<Connection>,
+    shared: Arc<Shared>,
+    /// One caller uses it alone, whose commands may take as long as they like.
+    is_dedicated: bool,
+    /// How many attempts to connect failed one after the other.
+    failures: AtomicU32,
+    /// As the field of the same name in `state`, to look at without the lock.
+    retired: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The manager's thread is going to connect.
+    connecting: bool,
+    /// The node is not part of the cluster any more: this never connects again.
+    retired: bool,
+    /// The earliest time of the next attempt.
+    not_before: Option<Instant>,
+    /// Tasks that wait for a connection.
+    waiting: Vec<Waker>,
+    last_failure: Option<CloseReason>,
+}
+
+impl State {
+    /// Has the next change wake the task: the connection is open or over, or there is another one.
+    fn wait(&mut self, cx: &Context<'_>) {
+        let known = self.waiting.iter().any(|waker| waker.will_wake(cx.waker()));
+        if !known {
+            self.waiting.push(cx.waker().clone());
+        }
+    }
+}
+
+impl NodeConnection {
+    /// A connection for one caller alone.
+    pub fn dedicated(endpoint: Endpoint, shared: &Arc<Shared>) -> Arc<Self> {
+        Self::new(endpoint, shared, true, &Arc::default())
+    }
+
+    /// A connection that callers share.
+    pub(super) fn shared(
+        endpoint: Endpoint,
+        shared: &Arc<Shared>,
+        counters: &Arc<NodeCounters>,
+    ) -> Arc<Self> {
+        Self::new(endpoint, shared, false, counters)
+    }
+
+    fn new(
+        endpoint: Endpoint,
+        shared: &Arc<Shared>,
+        is_dedicated: bool,
+        counters: &Arc<NodeCounters>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            endpoint,
+            log: ConnectionLog::new(counters),
+            conn: ArcSwapOption::empty(),
+            shared: Arc::clone(shared),
+            is_dedicated,
+            failures: AtomicU32::new(0),
+            retired: AtomicBool::new(false),
+            state: Mutex::default(),
+        })
+    }
+
+    /// A connection that takes commands, and sends them now or as soon as it is open. Otherwise the
+    /// next change wakes the task.
+    #[inline]
+    pub fn poll_conn(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
+        match &*self.conn.load() {
+            Some(conn) if conn.state() != ConnectionState::Closed => Poll::Ready(Arc::clone(conn)),
+            _ => self.poll_new(cx),
+        }
+    }
+
+    /// As [`NodeConnection::poll_conn`], but one that is open. A connection that is not open yet may
+    /// send a command at any time, also after its caller gave up; a command that no connection has
+    /// certainly does not go out.
+    #[cold]
+    pub fn poll_open(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
+        loop {
+            let Poll::Ready(conn) = self.poll_conn(cx) else {
+                return Poll::Pending;
+            };
+            let mut state = self.state();
+            match conn.state() {
+                ConnectionState::Open => return Poll::Ready(conn),
+                ConnectionState::Connecting => {
+                    state.wait(cx);
+                    return Poll::Pending;
+                }
+                ConnectionState::Closed => {}
+            }
+        }
+    }
+
+    #[cold]
+    fn poll_new(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Arc<Connection>> {
+        let mut state = self.state();
+        if let Some(conn) = &*self.conn.load()
+            && conn.state() != ConnectionState::Closed
+        {
+            return Poll::Ready(Arc::clone(conn));
+        }
+        if state.retired {
+            // The caller chose this node just before it left: now another node serves the slot, or
+            // none does.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        state.wait(cx);
+        self.request(state);
+        Poll::Pending
+    }
+
+    /// Has the manager's thread connect, unless it is going to.
+    fn request(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.connecting || state.retired {
+            return;
+        }
+        state.connecting = true;
+        let at = state.not_before;
+        drop(state);
+        let task: Arc<dyn Task> = Arc::clone(self) as Arc<dyn Task>;
+        self.shared.schedule.run_at(Arc::downgrade(&task), at);
+    }
+
+    /// Whether the node would probably answer a command: there is a connection, or no sign against
+    /// one. If not, it connects, to find out.
+    pub fn seems_alive(self: &Arc<Self>) -> bool {
+        let state = self.conn.load().as_ref().map(|conn| conn.state());
+        match state {
+            Some(ConnectionState::Open) => true,
+            Some(ConnectionState::Connecting) => self.failures() == 0,
+            None if self.failures() == 0 => !self.is_retired(),
+            Some(ConnectionState::Closed) | None => {
+                self.request(self.state());
+                false
+            }
+        }
+    }
+
+    /// Connects, unless there is a connection. Blocks while it resolves the host's name.
+    fn connect(self: &Arc<Self>) {
+        if self.is_up() {
+            return;
+        }
+        self.log.connecting();
+        let config = &*self.shared.config;
+        let limit = |usual| match self.is_dedicated {
+            true => Duration::MAX,
+            false => usual,
+        };
+        let limits = ConnectionLimits {
+            in_flight: config.max_in_flight,
+            timeout: limit(config.timeout),
+            dead_after: limit(config.dead_after),
+            connect_timeout: config.connect_timeout,
+            max_reply_bytes: config.max_reply_bytes,
+            ..ConnectionLimits::default()
+        };
+        let read_replica = config.mode == Mode::Cluster && config.read_from != ReadFrom::Primary;
+        let purpose = Purpose::Commands { read_replica };
+        let owner = Box::new(Owner(Arc::downgrade(self)));
+        let protocol = RedisProtocol::new(config, purpose, owner);
+        let dialer = &self.shared.dialer;
+        let opened = dialer.open(&self.endpoint, self.failures(), limits, protocol);
+        self.connected(opened);
+    }
+
+    /// There is a connection, which may still fail to open, or a reason why there is none.
+    fn connected(&self, outcome: Result<Connection, CloseReason>) {
+        if let Err(reason) = &outcome {
+            self.log.failed(&self.endpoint, reason, self.failures());
+        }
+        let mut state = self.state();
+        state.connecting = false;
+        match outcome {
+            Ok(conn) if state.retired => conn.close(),
+            Ok(conn) => self.conn.store(Some(Arc::new(conn))),
+            Err(reason) => self.note_failure(&mut state, reason),
+        }
+        wake(state);
+    }
+
+    /// The connection is open: the server has accepted the greeting.
+    fn came_up(&self) {
+        self.log.opened(&self.endpoint);
+        self.failures.store(0, Ordering::Relaxed);
+        let mut state = self.state();
+        state.not_before = None;
+        wake(state);
+    }
+
+    /// The connection is over; it was open, or never came to that.
+    fn went_down(&self, reason: &CloseReason, was_open: bool) {
+        if was_open {
+            self.log.lost(&self.endpoint, reason);
+        } else {
+            self.log.failed(&self.endpoint, reason, self.failures());
+        }
+        let mut state = self.state();
+        match was_open {
+            true => state.last_failure = Some(reason.clone()),
+            false => self.note_failure(&mut state, reason.clone()),
+        }
+        wake(state);
+        // Perhaps another node has taken over.
+        self.shared.schedule.request_refresh();
+    }
+
+    fn note_failure(&self, state: &mut State, reason: CloseReason) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed);
+        state.last_failure = Some(reason);
+        let backoff = self.shared.config.retries.backoff(failures);
+        state.not_before = Some(after(backoff));
+    }
+
+    /// Whether its node has left the cluster: it will never connect again.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a connection that is not over. If so, wakes the tasks that wait for one.
+    fn is_up(&self) -> bool {
+        let conn = self.current();
+        let up = conn.is_some_and(|conn| conn.state() != ConnectionState::Closed);
+        if up {
+            let mut state = self.state();
+            state.connecting = false;
+            wake(state);
+        }
+        up
+    }
+
+    /// How many attempts to connect failed one after the other.
+    pub fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Whether connecting failed just now, so that the next attempt is to come later.
+    pub fn is_backing_off(&self) -> bool {
+        let not_before = self.state().not_before;
+        not_before.is_some_and(|at| at > Instant::now())
+    }
+
+    /// Gives up its connection without closing it.
+    pub fn release(&self) {
+        self.conn.store(None);
+    }
+
+    /// What went wrong last.
+    pub fn last_failure(&self) -> Option<CloseReason> {
+        self.state().last_failure.clone()
+    }
+
+    /// Never connects again, and gives up its connection: callers that hold it may go on using it.
+    pub(super) fn retire(&self) -> Option<Arc<Connection>> {
+        self.retired.store(true, Ordering::Release);
+        let mut state = self.state();
+        state.retired = true;
+        let conn = self.conn.swap(None);
+        wake(state);
+        conn
+    }
+
+    /// The connection, in whatever state.
+    pub fn current(&self) -> Option<Arc<Connection>> {
+        self.conn.load_full()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Task for NodeConnection {
+    fn run(self: Arc<Self>) {
+        let connection = Arc::clone(&self);
+        self.shared
+            .dialer
+            .run(&self.endpoint, move || connection.connect());
+    }
+}
+
+/// What the protocol reports goes to the node connection, if that still exists.
+struct Owner(Weak<NodeConnection>);
+
+impl ConnectionOwner for Owner {
+    fn opened(&self) {
+        if let Some(connection) = self.0.upgrade() {
+            connection.came_up();
+        }
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        let connection = self.0.upgrade();
+        connection.map_or_else(Arc::default, |connection| connection.log.meters())
+    }
+
+    fn closed(&self, reason: &CloseReason, was_open: bool) {
+        if let Some(connection) = self.0.upgrade() {
+            connection.went_down(reason, was_open);
+        }
+    }
+}
+
+impl Drop for NodeConnection {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.swap(None) {
+            conn.close();
+        }
+    }
+}
+
+impl fmt::Debug for NodeConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeConnection({})", self.endpoint)
+    }
+}
+
+/// Wakes the tasks that wait, without the lock.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waiting = std::mem::take(&mut state.waiting);
+    drop(state);
+    for waker in waiting {
+        waker.wake();
+    }
+}

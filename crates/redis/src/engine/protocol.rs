@@ -1,0 +1,228 @@
+//! The Redis protocol on one connection: the greeting, and what to do with frames that answer no
+//! command.
+
+use std::sync::Arc;
+
+use embar_mux::{
+    BadReply, CloseReason, FrameKind, Framing, Greeting, Meters, Part, Protocol, TlsError,
+};
+
+use crate::config::{Config, ProtocolVersion};
+use crate::resp::{
+    ErrorKind, ErrorView, Framer, Out, ReplyLimits, View, bulk_len, header_len, parse,
+};
+use crate::tls::explain;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Commands of callers.
+    Commands {
+        /// The node may be a replica, and is to answer reads.
+        read_replica: bool,
+    },
+    /// Subscriptions: every frame behind the greeting is a push.
+    Subscriptions,
+}
+
+/// Whom a connection reports to. The driver calls it, so it must not block.
+pub(crate) trait ConnectionOwner: Send + 'static {
+    /// The server has accepted the greeting.
+    fn opened(&self) {}
+
+    /// Where to count what happens on the connection.
+    fn meters(&self) -> Arc<Meters> {
+        Arc::default()
+    }
+
+    /// A frame came that answers no command.
+    fn push(&self, _frame: &[u8]) {}
+
+    /// The connection is over; `was_open` says whether the server had accepted the greeting.
+    fn closed(&self, reason: &CloseReason, was_open: bool);
+}
+
+/// A command of the greeting: its words.
+type Words = Vec<Vec<u8>>;
+
+fn words(words: &[&[u8]]) -> Words {
+    words.iter().map(|word| word.to_vec()).collect()
+}
+
+/// The Redis protocol on one connection.
+pub(crate) struct RedisProtocol {
+    framer: Framer,
+    /// The commands of the greeting that are to be sent.
+    greeting: Vec<Words>,
+    /// The greeting for a server that does not know RESP3.
+    fallback: Option<Vec<Words>>,
+    purpose: Purpose,
+    owner: Box<dyn ConnectionOwner>,
+    /// Every frame is a push from now on.
+    only_pushes: bool,
+    encrypted: bool,
+    /// The server has accepted the greeting.
+    was_open: bool,
+}
+
+impl RedisProtocol {
+    pub fn new(config: &Config, purpose: Purpose, owner: Box<dyn ConnectionOwner>) -> Self {
+        let (greeting, fallback) = greetings(config, purpose);
+        let limits = ReplyLimits {
+            max_reply_bytes: config.max_reply_bytes,
+            ..ReplyLimits::default()
+        };
+        Self {
+            framer: Framer::new(limits),
+            greeting,
+            fallback,
+            purpose,
+            owner,
+            only_pushes: false,
+            encrypted: config.tls.is_some(),
+            was_open: false,
+        }
+    }
+
+    fn next_step(&mut self) -> Greeting {
+        if self.greeting.is_empty() {
+            self.only_pushes = self.purpose == Purpose::Subscriptions;
+            return Greeting::Done;
+        }
+        let mut bytes = Vec::new();
+        for command in &self.greeting {
+            let words = command.iter().map(|word| bulk_len(word.len()));
+            let at = bytes.len();
+            bytes.resize(at + header_len(command.len()) + words.sum::<usize>(), 0);
+            let mut out = Out::new(&mut bytes[at..]);
+            out.header(command.len());
+            for word in command {
+                out.bulk(word);
+            }
+            out.finish();
+        }
+        Greeting::Send {
+            bytes,
+            replies: self.greeting.len() as u32,
+        }
+    }
+
+    /// Whether the server answered that it does not know RESP3, and there is a greeting in RESP2.
+    fn needs_fallback(&self, answer: &View<'_>) -> bool {
+        let View::Error(error) = answer else {
+            return false;
+        };
+        let unknown = matches!(error.kind(), ErrorKind::UnknownCommand | ErrorKind::NoProto);
+        unknown && self.fallback.is_some()
+    }
+}
+
+/// The commands to begin with, and those for a server that does not know RESP3.
+fn greetings(config: &Config, purpose: Purpose) -> (Vec<Words>, Option<Vec<Words>>) {
+    let password = config
+        .password
+        .as_ref()
+        .map(|secret| secret.reveal().as_bytes());
+    let user = config.username.as_deref().map(str::as_bytes);
+    let name = config.client_name.as_deref().map(str::as_bytes);
+    // Behind the words of either version.
+    let mut both = Vec::new();
+    if config.database != 0 {
+        both.push(words(&[b"SELECT", config.database.to_string().as_bytes()]));
+    }
+    if purpose == (Purpose::Commands { read_replica: true }) {
+        both.push(words(&[b"READONLY"]));
+    }
+    let mut resp2 = Vec::new();
+    match (user, password) {
+        (Some(user), Some(password)) => resp2.push(words(&[b"AUTH", user, password])),
+        (None, Some(password)) => resp2.push(words(&[b"AUTH", password])),
+        _ => {}
+    }
+    if let Some(name) = name {
+        resp2.push(words(&[b"CLIENT", b"SETNAME", name]));
+    }
+    resp2.extend(both.iter().cloned());
+    let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
+    if let Some(password) = password {
+        hello.extend([b"AUTH".as_slice(), user.unwrap_or(b"default"), password]);
+    }
+    if let Some(name) = name {
+        hello.extend([b"SETNAME".as_slice(), name]);
+    }
+    let mut resp3 = vec![words(&hello)];
+    resp3.append(&mut both);
+    match config.protocol {
+        ProtocolVersion::Resp2 => (resp2, None),
+        ProtocolVersion::Resp3 => (resp3, Some(resp2)),
+    }
+}
+
+/// A server's answer to the greeting, without the words of the greeting: a server that does not know
+/// AUTH repeats the password.
+fn without_arguments(error: &ErrorView<'_>) -> String {
+    let text = error.text();
+    match error.kind() {
+        ErrorKind::UnknownCommand => {
+            let known = text
+                .split_once(", with args")
+                .map_or(&*text, |(before, _)| before);
+            known.to_owned()
+        }
+        _ => text.into_owned(),
+    }
+}
+
+impl Framing for RedisProtocol {
+    #[inline]
+    fn advance(&mut self, bytes: &[u8]) -> Result<Part, BadReply> {
+        let mut part = self.framer.advance(bytes)?;
+        if self.only_pushes {
+            // In RESP2 messages look like replies, and in both versions errors do.
+            part.kind = FrameKind::Push;
+        }
+        Ok(part)
+    }
+}
+
+impl Protocol for RedisProtocol {
+    fn greet(&mut self, reply: Option<&[u8]>) -> Result<Greeting, String> {
+        let Some(mut reply) = reply else {
+            return Ok(self.next_step());
+        };
+        while !reply.is_empty() {
+            let (answer, len) = parse(reply).map_err(|malformed| malformed.to_string())?;
+            if self.needs_fallback(&answer) {
+                self.greeting = self.fallback.take().unwrap_or_default();
+                return Ok(self.next_step());
+            }
+            if let View::Error(error) = answer {
+                return Err(without_arguments(&error));
+            }
+            reply = &reply[len..];
+        }
+        self.greeting.clear();
+        Ok(self.next_step())
+    }
+
+    fn opened(&mut self) {
+        self.was_open = true;
+        self.owner.opened();
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        self.owner.meters()
+    }
+
+    fn explain(&self, error: &TlsError) -> String {
+        explain(error, self.encrypted)
+    }
+
+    fn push(&mut self, frame: &[u8]) {
+        self.owner.push(frame);
+    }
+
+    fn closed(&mut self, reason: &CloseReason) {
+        self.owner.closed(reason, self.was_open);
+    }
+}

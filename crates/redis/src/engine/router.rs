@@ -1,0 +1,258 @@
+//! Which node a command goes to: follows redirects, and takes over topologies.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+use embar_mux::{CloseReason, ConnectionState, Stats};
+
+use super::node::Node;
+use super::node_connection::NodeConnection;
+use super::routes::Routes;
+use super::shared::Shared;
+use super::topology_changes::log_changes;
+use crate::command::{Class, Route};
+use crate::config::{Mode, ReadFrom};
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::metrics::{Metrics, NodeMetrics};
+use crate::resp::Address;
+use crate::tls::is_lasting;
+use crate::topology::Topology;
+
+/// The most nodes of a client: clusters are made for a thousand. Redirects to more are not followed.
+const MAX_NODES: usize = 4096;
+
+/// A client's routes, and what all parts of the client share.
+pub(crate) struct Router {
+    pub shared: Arc<Shared>,
+    routes: ArcSwap<Routes>,
+    /// Held while routes are replaced.
+    replacing: Mutex<()>,
+}
+
+impl Router {
+    /// Begins with the seeds of the configuration, of which there is at least one.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let seeds = shared.config.seeds.iter();
+        let mut nodes: Vec<_> = seeds.map(|seed| Node::new(seed.clone(), &shared)).collect();
+        let routes = match shared.config.mode {
+            Mode::Standalone => Routes::single(nodes.swap_remove(0)),
+            Mode::Cluster => Routes::unknown(nodes),
+        };
+        Self {
+            shared,
+            routes: ArcSwap::from_pointee(routes),
+            replacing: Mutex::new(()),
+        }
+    }
+
+    /// The routes of this moment.
+    pub fn routes(&self) -> Guard<Arc<Routes>> {
+        self.routes.load()
+    }
+
+    /// The connection for a command; `None` when no known node serves its slot.
+    #[inline]
+    pub fn connection(&self, route: Route, class: Class) -> Option<Arc<NodeConnection>> {
+        self.connection_in(&self.routes.load(), route, class)
+            .cloned()
+    }
+
+    /// As [`Router::connection`], by routes that the caller loaded once for many commands.
+    #[inline]
+    pub fn connection_in<'r>(
+        &self,
+        routes: &'r Routes,
+        route: Route,
+        class: Class,
+    ) -> Option<&'r Arc<NodeConnection>> {
+        let node = match route {
+            // Commands with several slots go out only where there is one node.
+            Route::Any | Route::CrossSlot => routes.any(class)?,
+            Route::Slot(slot) => match (self.shared.config.read_from, class) {
+                (ReadFrom::Primary, _) | (_, Class::Write) => routes.primary(slot)?,
+                _ => self.reader(routes, slot)?,
+            },
+        };
+        let hint = match route {
+            Route::Slot(slot) => slot,
+            Route::Any | Route::CrossSlot => 0,
+        };
+        Some(node.connection(hint))
+    }
+
+    /// The node that answers reads of a slot, by the policy `read_from`: of the nodes that it allows
+    /// one that seems alive, or any if none does.
+    #[cold]
+    fn reader<'r>(&self, routes: &'r Routes, slot: u16) -> Option<&'r Arc<Node>> {
+        let primary = routes.primary(slot);
+        let count = routes.replicas(slot).count();
+        // Neighbouring slots have different readers; a key has the same one as long as that lives.
+        let nth = |number: usize, count: usize| {
+            let number = (usize::from(slot) + number) % count;
+            routes.replicas(slot).nth(number).or(primary)
+        };
+        let alive = |count: usize| {
+            let mut nodes = (0..count).filter_map(|number| nth(number, count));
+            nodes.find(|node| node.connection(slot).seems_alive())
+        };
+        match self.shared.config.read_from {
+            ReadFrom::Primary => primary,
+            ReadFrom::Replica if count == 0 => None,
+            ReadFrom::Replica => alive(count).or_else(|| nth(0, count)),
+            ReadFrom::PreferReplica => alive(count).or(primary),
+            ReadFrom::Any => alive(count + 1).or(primary),
+        }
+    }
+
+    /// Follows `MOVED`: changes the slot's route at once, and requests a refresh for what else has
+    /// moved. `None` when the node that answered does not know where the slot is.
+    pub fn moved(
+        &self,
+        slot: u16,
+        address: &Address,
+        answered_by: &NodeConnection,
+    ) -> Option<Arc<NodeConnection>> {
+        self.shared.counters.moved.add(1);
+        tracing::debug!(node = %answered_by.endpoint, slot, to = %address, "MOVED");
+        self.shared.schedule.request_refresh();
+        let endpoint = Endpoint::announced(&address.host, address.port, &answered_by.endpoint)?;
+        let node = self.node(&endpoint)?;
+        let routes = self.routes.load();
+        if let Some(place) = routes.find(&endpoint) {
+            routes.move_slot(slot, place);
+        }
+        Some(Arc::clone(node.connection(slot)))
+    }
+
+    /// Follows `ASK`: the node to which a slot is moving.
+    pub fn asked(
+        &self,
+        slot: u16,
+        address: &Address,
+        answered_by: &NodeConnection,
+    ) -> Option<Arc<NodeConnection>> {
+        self.shared.counters.asked.add(1);
+        tracing::debug!(node = %answered_by.endpoint, slot, to = %address, "ASK");
+        let endpoint = Endpoint::announced(&address.host, address.port, &answered_by.endpoint)?;
+        Some(Arc::clone(self.node(&endpoint)?.connection(slot)))
+    }
+
+    /// The node that serves a slot.
+    pub fn primary_of(&self, slot: u16) -> Option<Endpoint> {
+        let routes = self.routes.load();
+        Some(routes.primary(slot)?.endpoint.clone())
+    }
+
+    /// One slot of each primary that serves any.
+    pub fn slot_of_each_primary(&self) -> Vec<u16> {
+        self.routes.load().slot_of_each_primary()
+    }
+
+    /// One of the nodes, a connected one if there is any; another number gives another node.
+    pub fn some_node(&self, number: usize) -> Option<Endpoint> {
+        let routes = self.routes.load();
+        Some(routes.nearest(number, Class::Read)?.endpoint.clone())
+    }
+
+    /// Whether there is a node at this endpoint.
+    pub fn has_node(&self, endpoint: &Endpoint) -> bool {
+        self.routes.load().find(endpoint).is_some()
+    }
+
+    /// The node at this endpoint, which it adds if it is new. `None` when there are so many already
+    /// that a server seems to make them up.
+    fn node(&self, endpoint: &Endpoint) -> Option<Arc<Node>> {
+        let find = |routes: &Routes| {
+            let place = routes.find(endpoint)?;
+            Some(Arc::clone(&routes.nodes[usize::from(place)]))
+        };
+        if let Some(node) = find(&self.routes.load()) {
+            return Some(node);
+        }
+        let _replacing = self.replacing();
+        let routes = self.routes.load();
+        let known = find(&routes);
+        if known.is_some() || routes.nodes.len() >= MAX_NODES {
+            return known;
+        }
+        let node = Node::new(endpoint.clone(), &self.shared);
+        self.routes.store(Arc::new(routes.with(Arc::clone(&node))));
+        Some(node)
+    }
+
+    /// Takes over a topology that a node told.
+    pub fn adopt(&self, topology: &Topology) {
+        let _replacing = self.replacing();
+        let old = self.routes.load_full();
+        let new = Routes::of(topology, &old, &|endpoint| {
+            Node::new(endpoint, &self.shared)
+        });
+        let uncovered = new.uncovered();
+        if uncovered > 0 {
+            tracing::warn!("{uncovered} slots of the cluster have no node");
+        }
+        let new = Arc::new(new);
+        log_changes(&old, &new, &self.shared.counters);
+        self.routes.store(Arc::clone(&new));
+        old.retire_nodes_not_in(&new, &self.shared.schedule);
+    }
+
+    fn replacing(&self) -> MutexGuard<'_, ()> {
+        self.replacing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why there is no open connection to the first node, if there is none.
+    pub fn unreachable(&self) -> Option<Error> {
+        let routes = self.routes.load();
+        let connection = routes.nodes.first()?.connection(0);
+        let state = connection.current().map(|conn| conn.state());
+        let why = connection
+            .last_failure()
+            .filter(|_| state != Some(ConnectionState::Open))?;
+        let why = why.to_string();
+        Some(Error::Unavailable { why })
+    }
+
+    /// Why TLS fails with every node, for a reason that lasts; `None` if it may yet succeed.
+    pub fn lasting_tls_failure(&self) -> Option<String> {
+        self.shared.config.tls.as_ref()?;
+        let mut why = None;
+        for node in &*self.routes.load().nodes {
+            match node.connection(0).last_failure()? {
+                CloseReason::Tls(error) if is_lasting(&error) => {
+                    why = Some(CloseReason::Tls(error).to_string());
+                }
+                _ => return None,
+            }
+        }
+        why
+    }
+
+    /// What happened so far on the connections to each node that has any.
+    pub fn stats(&self) -> Vec<(String, Stats)> {
+        let routes = self.routes.load();
+        let of_node = |node: &Arc<Node>| {
+            let mut conns = node.connections().iter().filter_map(|one| one.current());
+            // The meters are the node's; commands in flight are each connection's own.
+            let mut stats = conns.next()?.stats();
+            stats.in_flight += conns.map(|conn| conn.in_flight() as u64).sum::<u64>();
+            Some((node.endpoint.to_string(), stats))
+        };
+        routes.nodes.iter().filter_map(of_node).collect()
+    }
+
+    /// What the client did so far.
+    pub fn metrics(&self) -> Metrics {
+        let of_node = |node: &Arc<Node>| {
+            let conns = node.connections().iter().filter_map(|one| one.current());
+            let in_flight: usize = conns.map(|conn| conn.in_flight()).sum();
+            let name = node.endpoint.to_string();
+            NodeMetrics::new(name, &node.counted.node, in_flight as u64)
+        };
+        let nodes = self.routes.load().nodes.iter().map(of_node).collect();
+        Metrics::new(nodes, &self.shared.counters)
+    }
+}

@@ -1,0 +1,28 @@
+//! What all parts of a client use.
+
+use std::sync::Arc;
+
+use super::dialer::Dialer;
+use super::schedule::Schedule;
+use crate::config::Config;
+use crate::metrics::ClientCounters;
+
+/// What connections, subscriptions and requests of one client share.
+pub(crate) struct Shared {
+    pub config: Arc<Config>,
+    pub dialer: Dialer,
+    pub schedule: Arc<Schedule>,
+    pub counters: Arc<ClientCounters>,
+}
+
+impl Shared {
+    pub fn new(config: Config, dialer: Dialer) -> Arc<Self> {
+        let config = Arc::new(config);
+        Arc::new(Self {
+            schedule: Arc::new(Schedule::new(Arc::clone(&config))),
+            dialer,
+            counters: Arc::default(),
+            config,
+        })
+    }
+}

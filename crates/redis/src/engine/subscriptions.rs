@@ -1,0 +1,304 @@
+//! The subscriptions of one subscriber: which there are, on which connection each one is, and the
+//! messages that came.
+//!
+//! A [`SubscriptionSet`] records what its subscriber wants. The manager's thread then connects, and
+//! subscribes to what is wanted and not requested yet; it does so again whenever a connection breaks, a
+//! slot moves, or the topology changes. Servers answer requests in order, so an error belongs to the
+//! oldest request.
+//!
+//! Nothing slow happens while the state is locked: names resolve, connections open and tasks wake
+//! without the lock.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use embar_mux::{CloseReason, Connection, ConnectionLimits};
+
+use super::protocol::{ConnectionOwner, Purpose, RedisProtocol};
+use super::router::Router;
+use super::schedule::{Task, Timer};
+use super::shared::Shared;
+use super::timers::after;
+use crate::error::Error;
+use crate::pubsub_event::{Event, Kind};
+use crate::resp::{ServerError, View, parse};
+use connection::ConnectRequest;
+use state::{State, StateGuard, SubscriptionState};
+
+mod connection;
+mod events;
+mod state;
+
+/// How long to wait before subscribing again, after a node answered that another one has the slot.
+const MOVED_PAUSE: Duration = Duration::from_millis(20);
+
+/// The subscriptions of one subscriber.
+pub(crate) struct SubscriptionSet {
+    me: Weak<SubscriptionSet>,
+    shared: Arc<Shared>,
+    router: Weak<Router>,
+    state: Mutex<State>,
+}
+
+/// Waits until the server confirms a subscription. Dropped before that, it ends the subscription
+/// unless others want it.
+pub(crate) struct Confirmation<'s> {
+    set: &'s SubscriptionSet,
+    /// The subscription's number.
+    number: u64,
+    deadline: Instant,
+    timer: Option<Timer>,
+}
+
+impl SubscriptionSet {
+    /// Without subscriptions, and with room for so many events.
+    pub fn new(router: &Arc<Router>, capacity: usize) -> Arc<Self> {
+        assert!(capacity > 0, "a subscriber holds at least one message");
+        let set = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            shared: Arc::clone(&router.shared),
+            router: Arc::downgrade(router),
+            state: Mutex::new(State::new(capacity)),
+        });
+        set.shared.schedule.run_after_refreshes(set.task());
+        set
+    }
+
+    fn state(&self) -> StateGuard<'_> {
+        StateGuard::new(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn task(&self) -> Weak<dyn Task> {
+        Weak::clone(&self.me) as Weak<dyn Task>
+    }
+
+    fn update_at(&self, at: Instant) {
+        self.shared.schedule.run_at(self.task(), Some(at));
+    }
+
+    fn update_after_failure(&self, failures: u32) {
+        self.update_at(after(self.shared.config.retries.backoff(failures)));
+    }
+
+    /// Subscribes.
+    pub fn subscribe(&self, kind: Kind, name: &[u8]) -> Confirmation<'_> {
+        let (number, is_new) = self.state().subscribe(kind, name);
+        if is_new {
+            self.update_at(Instant::now());
+        }
+        Confirmation {
+            set: self,
+            number,
+            deadline: after(self.shared.config.timeout),
+            timer: None,
+        }
+    }
+
+    /// Ends a subscription.
+    pub fn unsubscribe(&self, kind: Kind, name: &[u8]) {
+        let requested = self.state().unsubscribe(kind, name);
+        self.update_later_unless(requested);
+    }
+
+    fn update_later_unless(&self, requested: bool) {
+        if !requested {
+            self.update_after_failure(0);
+        }
+    }
+
+    /// The next event.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Event, Error>> {
+        let mut state = self.state();
+        if let Some(event) = state.events.pop() {
+            return Poll::Ready(Ok(event));
+        }
+        if self.shared.schedule.is_over() {
+            return Poll::Ready(Err(Error::Closed));
+        }
+        let before = state.reader.replace(cx.waker().clone());
+        drop(state);
+        // Without the lock: a waker's drop may run any code.
+        drop(before);
+        Poll::Pending
+    }
+
+    /// Closes all connections, for good.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        for connection in std::mem::take(&mut state.connections) {
+            connection.close();
+        }
+    }
+
+    /// Connects and subscribes as far as that is missing.
+    fn update(&self, router: &Router) {
+        let mut state = self.state();
+        if state.ended {
+            return;
+        }
+        let mut complete = state.assign_nodes(router);
+        let requests = state.update_connections();
+        complete &= state.request_new();
+        state.failures = state.failures.saturating_add(u32::from(!complete));
+        let failures = state.failures;
+        drop(state);
+        if let Some(me) = self.me.upgrade() {
+            for request in requests {
+                me.connect(request);
+            }
+        }
+        if !complete {
+            self.update_after_failure(failures);
+        }
+    }
+
+    /// Opens a connection, here if that does not block, or else on a thread.
+    fn connect(self: &Arc<Self>, request: ConnectRequest) {
+        let (set, endpoint) = (Arc::clone(self), request.endpoint.clone());
+        let open = move || {
+            let opened = set.open(&request);
+            set.connected(request.number, opened);
+        };
+        self.shared.dialer.run(&endpoint, open);
+    }
+
+    fn open(self: &Arc<Self>, request: &ConnectRequest) -> Result<Connection, CloseReason> {
+        let config = &*self.shared.config;
+        let limits = ConnectionLimits {
+            connect_timeout: config.connect_timeout,
+            max_reply_bytes: config.max_reply_bytes,
+            ..ConnectionLimits::default()
+        };
+        let owner = Box::new(Owner {
+            set: Arc::downgrade(self),
+            number: request.number,
+        });
+        let protocol = RedisProtocol::new(config, Purpose::Subscriptions, owner);
+        let dialer = &self.shared.dialer;
+        dialer.open(&request.endpoint, request.attempt, limits, protocol)
+    }
+
+    /// There is a connection, which may still fail to open, or a reason why there is none.
+    fn connected(&self, number: u64, opened: Result<Connection, CloseReason>) {
+        let mut state = self.state();
+        let index = state.connection(number);
+        match (opened, index) {
+            (Ok(conn), Some(index)) => {
+                state.connections[index].opened(conn);
+                drop(state);
+                self.update_at(Instant::now());
+            }
+            // No subscription needs it any more, or it is over already.
+            (Ok(conn), None) => conn.close(),
+            (Err(reason), _) => {
+                drop(state);
+                self.went_down(number, &reason);
+            }
+        }
+    }
+
+    /// A connection is over.
+    fn went_down(&self, number: u64, reason: &CloseReason) {
+        let mut state = self.state();
+        let Some(index) = state.connection(number) else {
+            return;
+        };
+        let endpoint = &state.connections[index].endpoint;
+        tracing::debug!(node = %endpoint, "a subscriber's connection is over: {reason}");
+        state.went_down(index);
+        let failures = state.failures;
+        drop(state);
+        self.update_after_failure(failures);
+    }
+
+    /// A frame came on a connection.
+    fn received(&self, number: u64, frame: &[u8]) {
+        let mut state = self.state();
+        let Some(index) = state.connection(number) else {
+            return;
+        };
+        match parse(frame) {
+            Ok((View::Push(items) | View::Array(items), _))
+                if state.received(index, items).is_none() =>
+            {
+                tracing::debug!("a server pushed something that is no message");
+            }
+            Ok((View::Error(error), _)) => state.refused(index, ServerError::from(error)),
+            _ => {}
+        }
+        if std::mem::take(&mut state.has_moved) {
+            drop(state);
+            self.shared.schedule.request_refresh();
+            self.update_at(Instant::now() + MOVED_PAUSE);
+        }
+    }
+}
+
+impl Task for SubscriptionSet {
+    fn run(self: Arc<Self>) {
+        if let Some(router) = self.router.upgrade() {
+            self.update(&router);
+        }
+    }
+}
+
+/// What the protocol reports of one connection goes to the set, if that still exists.
+struct Owner {
+    set: Weak<SubscriptionSet>,
+    /// The connection's number.
+    number: u64,
+}
+
+impl ConnectionOwner for Owner {
+    fn push(&self, frame: &[u8]) {
+        if let Some(set) = self.set.upgrade() {
+            set.received(self.number, frame);
+        }
+    }
+
+    fn closed(&self, reason: &CloseReason, _: bool) {
+        if let Some(set) = self.set.upgrade() {
+            set.went_down(self.number, reason);
+        }
+    }
+}
+
+impl Confirmation<'_> {
+    /// Ready when the server has confirmed the subscription, or refused it, or time is over.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let unavailable = |why: &str| {
+            let why = why.to_owned();
+            Poll::Ready(Err(Error::Unavailable { why }))
+        };
+        let mut state = self.set.state();
+        let mut subscriptions = state.subscriptions.iter_mut();
+        let Some(subscription) = subscriptions.find(|one| one.number == self.number) else {
+            return unavailable("the subscription was ended meanwhile");
+        };
+        match &subscription.state {
+            SubscriptionState::Confirmed => return Poll::Ready(Ok(())),
+            SubscriptionState::Refused(error) => return Poll::Ready(Err(error.clone().into())),
+            SubscriptionState::New | SubscriptionState::Requested => {}
+        }
+        if Instant::now() >= self.deadline {
+            return unavailable("no server has confirmed the subscription in time");
+        }
+        let mut known = subscription.waiting.iter();
+        if !known.any(|known| known.will_wake(cx.waker())) {
+            subscription.waiting.push(cx.waker().clone());
+        }
+        drop(state);
+        let schedule = &self.set.shared.schedule;
+        schedule.wake_at(&mut self.timer, self.deadline, cx.waker());
+        Poll::Pending
+    }
+}
+
+impl Drop for Confirmation<'_> {
+    fn drop(&mut self) {
+        let requested = self.set.state().stop_waiting(self.number);
+        self.set.update_later_unless(requested);
+    }
+}
