@@ -14,7 +14,7 @@ use std::time::Duration;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_memory::Memory;
-use embar_order::{Candidate, Limits, Sequencer, Step, TakeoverError};
+use embar_order::{LeaderWatch, Limits, Sequencer, Step, TakeoverError};
 use embar_wire::time::Now;
 
 use crate::config::BrokerConfig;
@@ -121,7 +121,7 @@ enum State<M: Memory> {
 }
 
 struct Watch {
-    candidate: Candidate,
+    leader_watch: LeaderWatch,
     /// A takeover failed: it is not tried again before.
     not_before: Now,
 }
@@ -138,7 +138,7 @@ impl<M: Memory> Candidacy<M> {
     pub fn new(region: &Region<M>, claim: &Arc<Claim>, config: &BrokerConfig, now: Now) -> Self {
         let lease = config.sequencer_lease;
         let watch = Watch::new(lease, now);
-        let look_every = Duration::from_nanos(watch.candidate.look_every_ns());
+        let look_every = Duration::from_nanos(watch.leader_watch.look_every_ns());
         Self {
             region: region.clone(),
             claim: Arc::clone(claim),
@@ -177,7 +177,9 @@ impl<M: Memory> Candidacy<M> {
                 // A row of our own that shows the highest epoch is that of an incarnation before us.
                 let others = |row| row != self.claim.row() && alive(row);
                 let due = now >= watch.not_before
-                    && (watch.candidate).should_take_over(&self.region, now.0, &others);
+                    && watch
+                        .leader_watch
+                        .should_take_over(&self.region, now.0, &others);
                 if due {
                     self.take_over(now, alive)
                 } else {
@@ -245,7 +247,7 @@ impl<M: Memory> Candidacy<M> {
 impl Watch {
     fn new(lease: Duration, now: Now) -> Self {
         Self {
-            candidate: Candidate::new(nanos(lease), now.0),
+            leader_watch: LeaderWatch::new(nanos(lease), now.0),
             not_before: now,
         }
     }

@@ -16,7 +16,7 @@ use embar_fabric::region::Region;
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_meter::profile::Profile;
-use embar_order::{Candidate, Leadership, Term};
+use embar_order::{LeaderWatch, Leadership, Term};
 use embar_wire::time::{Now, WallNs};
 
 use crate::broker_row::BrokerRowPublisher;
@@ -66,7 +66,7 @@ pub struct Node<M: Memory> {
     inboxes: Vec<Inbox>,
     leave_state: AtomicU8,
     /// The watch over the one that sequences...
-    watch: Mutex<Candidate>,
+    watch: Mutex<LeaderWatch>,
     /// ...and its epoch, if it was gone at the last look.
     gone_epoch: AtomicU32,
 }
@@ -97,7 +97,7 @@ impl<M: Memory> Node<M> {
             log: log.map(Mutex::new),
             connections: Mutex::new(Connections::new(config.max_connections)),
             paused: AtomicUsize::new(0),
-            watch: Mutex::new(Candidate::new(nanos(config.sequencer_lease), 0)),
+            watch: Mutex::new(LeaderWatch::new(nanos(config.sequencer_lease), 0)),
             gone_epoch: AtomicU32::new(0),
             inboxes: (0..config.network_threads)
                 .map(|_| Inbox::default())

@@ -1,4 +1,4 @@
-//! Chains that a sequencer told of, so that nobody has to look at all of them.
+//! The chains that a sequencer announced, so that no reader has to look at all of them.
 
 use embar_fabric::news::News;
 use embar_fabric::{NewsReader, Region};
@@ -6,16 +6,16 @@ use embar_memory::Memory;
 
 use crate::leadership::Term;
 
-/// Listens to the news of whoever leads.
+/// Reads the news of the candidate that leads.
 #[derive(Debug)]
 pub struct ChangedChains<M> {
-    /// Which of an area's news.
+    /// Which of an area's news it reads.
     news: fn(u16) -> News,
     reader: Option<(Term, NewsReader<M>)>,
 }
 
 impl<M: Memory> ChangedChains<M> {
-    /// Of chains that have grown.
+    /// The chains that have grown.
     pub fn of_order() -> Self {
         Self {
             news: News::Order,
@@ -23,7 +23,7 @@ impl<M: Memory> ChangedChains<M> {
         }
     }
 
-    /// Of chains of which something was given up.
+    /// The chains of which the sequencer gave something up.
     pub fn of_given_up() -> Self {
         Self {
             news: News::GivenUp,
@@ -31,8 +31,8 @@ impl<M: Memory> ChangedChains<M> {
         }
     }
 
-    /// Appends the chains that were told of since the last call. False when any may have changed: so
-    /// it is with a term that is new here, and the caller looks at all of them, after this call.
+    /// Appends the chains that were announced since the last call. False when any chain may have changed, as in a
+    /// term that is new here: then the caller looks at all of them, after this call.
     #[must_use = "when it is false, everything is to be looked at"]
     pub fn take(&mut self, region: &Region<M>, term: Term, chains: &mut Vec<u32>) -> bool {
         match &mut self.reader {

@@ -1,12 +1,12 @@
-//! The clock that leases are measured with.
+//! The clock that measures leases.
 
 use embar_memory::canary::{Canary, injected};
 
 /// The sum of the steps of another clock, none of them longer than a quarter of the lease.
 ///
-/// Whoever sleeps, is paused or has its clock set cannot tell whether a publisher was silent
-/// meanwhile, or only its batches were not looked at. Here that is at most a quarter of the lease:
-/// a lease ends only after its batches were looked at at least three times more.
+/// A sequencer that sleeps, is paused or has its clock set cannot tell whether a publisher was silent meanwhile, or
+/// whether nothing looked at its batches. Here that time counts for at most a quarter of the lease: a lease ends
+/// only after its batches were looked at at least three times more.
 #[derive(Debug)]
 pub(crate) struct LeaseClock {
     last: Option<u64>,

@@ -1,4 +1,4 @@
-//! The core: what becomes of each record.
+//! The core: decides the outcome of each record.
 
 mod batch;
 mod identity;
@@ -19,7 +19,7 @@ use crate::sessions::Sessions;
 
 pub use rebuild::RestoreError;
 
-/// Decides what becomes of records; see the [crate's documentation](crate).
+/// Decides the outcome of records; see the [crate's documentation](crate).
 ///
 /// ```
 /// use embar_fabric::{PbrKind, PbrRecord, Secret};
@@ -58,7 +58,7 @@ pub struct Core {
     figures: Figures,
 }
 
-/// Records whose sessions are brought into the cache together.
+/// Records whose sessions are loaded into the cache together.
 const RUN: usize = 64;
 
 impl Core {
@@ -77,10 +77,9 @@ impl Core {
         })
     }
 
-    /// Decides on records, in their order, and appends what is to be done to `out`. `now` is in
-    /// nanoseconds of any clock.
+    /// Decides on records, in their order, and appends the actions to `out`. `now` is in nanoseconds of any clock.
     ///
-    /// Many records at once are faster than one by one when they are of many sessions.
+    /// Records of many sessions are faster together than one by one.
     pub fn arrive(&mut self, arrivals: &[Arrival], now: u64, out: &mut Vec<Action>) {
         self.clock.advance(now);
         for run in arrivals.chunks(RUN) {
@@ -95,8 +94,8 @@ impl Core {
         }
     }
 
-    /// Ends the epochs whose missing batch did not come in time. To be called in each round, also
-    /// when there is much to do, and after what arrived: what came in time then counts.
+    /// Ends the epochs whose missing batch did not come in time. The driver calls it in each round, also when there
+    /// is much to do, and after what arrived: what came in time then counts.
     pub fn elapse(&mut self, now: u64, out: &mut Vec<Action>) {
         self.clock.advance(now);
         while let Some((session, since)) = self.gaps.longest() {
@@ -108,8 +107,8 @@ impl Core {
         }
     }
 
-    /// In how many nanoseconds [`Core::elapse`] is to be called at the latest, or `None` while nobody
-    /// waits for a missing batch. At most a quarter of the lease, as longer steps do not count.
+    /// Within how many nanoseconds the driver calls [`Core::elapse`], or `None` while no session waits for a
+    /// missing batch. At most a quarter of the lease, as longer steps do not count.
     pub fn next_deadline(&self) -> Option<u64> {
         let (_, since) = self.gaps.longest()?;
         let left =
@@ -127,10 +126,10 @@ impl Core {
         self.chains.iter().map(|it| (it.id, it.order, it.next))
     }
 
-    /// The row that says what is at a place of the session table now, also when nothing is.
+    /// The row of a place of the session table as it is now, also when no session is there.
     ///
-    /// It counts all batches placed so far: it may be written back only when their records are
-    /// visible, that is when all actions were carried out.
+    /// It counts all batches placed so far: the driver may write it back only when their records are visible, that
+    /// is after it did all actions.
     ///
     /// # Panics
     /// When there is no such place.
@@ -142,7 +141,7 @@ impl Core {
         }
     }
 
-    /// Whose the session at a place is; `None` when there is none.
+    /// The owner of the session at a place; `None` when there is no session.
     ///
     /// # Panics
     /// When there is no such place.
@@ -152,14 +151,13 @@ impl Core {
             .then(|| it.owner_row(self.sessions.owner(session)))
     }
 
-    /// Whether so few places are free that sessions may soon have to give up theirs: then brokers are
-    /// to be looked at ([`Core::set_attached`]) before sessions open.
+    /// Whether so few places are free that sessions may soon have to give up theirs: then the driver looks at
+    /// brokers ([`Core::set_attached`]) before sessions open.
     pub fn is_crowded(&self) -> bool {
         self.sessions.is_crowded()
     }
 
-    /// Brokers hold the session at a place, as it has a connection there or batches under way; or
-    /// they do not any more.
+    /// Whether brokers hold the session at a place: it has a connection there, or batches under way.
     ///
     /// # Panics
     /// When there is no such place.
@@ -168,20 +166,20 @@ impl Core {
         self.sessions.set_attached(session, attached, now);
     }
 
-    /// A broker that lives cannot say yet what it holds, or began to a moment ago: nobody counts as idle
+    /// A broker that lives cannot say yet what it holds, or could not a moment ago: no session counts as idle
     /// before now.
     pub fn await_holders(&mut self) {
         self.sessions.await_holders(self.clock.now());
     }
 
-    /// All brokers are looked at now: what they hold is told next. Only who was found to be held by nobody
-    /// gives up its place.
+    /// The driver looks at all brokers now, and says what they hold with the next calls. Only a session that no
+    /// broker was found to hold gives up its place.
     pub fn looked(&mut self, now: u64) {
         self.clock.advance(now);
         self.sessions.looked(self.clock.now());
     }
 
-    /// What the core has and did.
+    /// What the core holds and has counted.
     pub fn figures(&self) -> Figures {
         Figures {
             sessions: self.sessions.len(),
@@ -191,8 +189,7 @@ impl Core {
         }
     }
 
-    /// Loads what is at the sessions' places before any of it is used, so that the memory is asked
-    /// for all of them at the same time.
+    /// Loads what is at the sessions' places before any of it is used, so that the memory accesses overlap.
     #[inline]
     fn look_ahead(&self, run: &[Arrival]) {
         let sessions = run

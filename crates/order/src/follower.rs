@@ -1,12 +1,12 @@
 //! Follows the order of one chain through pages, areas and epochs.
 //!
-//! A follower only ever takes the next position: its records are dense, whatever it finds. Of an
-//! epoch that is over it takes what lies below the start of the one that follows in the order of the
-//! present term; what a deposed sequencer wrote beyond that is not there for it. All that lies below
-//! was seen by the successor: if it is not there, memory is damaged.
+//! A follower takes nothing but the next position, so its records are dense, whatever it finds. Of an epoch that is
+//! over it takes what lies below the start of the following epoch, as the present term's order has it. What a
+//! deposed sequencer wrote beyond that start does not exist for a follower. The successor has seen all that lies
+//! below: what is missing there is damage.
 //!
-//! What it read counts only after [`Term::lasts`]; until then [`Follower::mark`] and
-//! [`Follower::back_to`] undo it.
+//! What a follower read counts only after [`Term::lasts`]; until then [`Follower::mark`] and [`Follower::back_to`]
+//! undo it.
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
@@ -16,7 +16,7 @@ use embar_memory::canary::{Canary, injected};
 
 use crate::leadership::Term;
 
-/// A place in the order. See [`Follower::mark`].
+/// A place in the order, made by [`Follower::mark`].
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
     next: u64,
@@ -34,11 +34,11 @@ struct Place {
     slot: u32,
     /// Where the next epoch starts, if the page's is over.
     until: Option<u64>,
-    /// If it is full and has no link, that may be lost: its end was not seen before, or somebody has told since
-    /// that there is more.
+    /// The page is full and has no link, which may be lost: the follower did not see its end before, or an
+    /// announcement since says that there is more.
     misses_link: bool,
-    /// Its link is damaged, and no page was found that it may have led to: a link is stored after its page,
-    /// so there will be none.
+    /// The page's link is damaged, and no page was found that it may have led to. A writer stores a link after the
+    /// page that it names, so there will be none.
     leads_nowhere: bool,
 }
 
@@ -47,20 +47,20 @@ struct Place {
 pub enum Found {
     /// All there is, for now.
     End,
-    /// As many records as were wanted; there may be more.
+    /// As many records as the caller wanted; there may be more.
     More,
-    /// The next position is no longer kept: go on at this one, the first that is.
+    /// The next position is no longer kept: go on at this one, the first that is kept.
     Gone {
         /// First position that is kept.
         first: u64,
     },
 }
 
-/// See the module.
+/// Reads the records of one chain, in their order, from a position on.
 #[derive(Debug)]
 pub struct Follower<M> {
     region: Region<M>,
-    /// By area.
+    /// The pages of each area.
     pages: Vec<GoiReader<M>>,
     chain: u32,
     next: u64,
@@ -82,8 +82,8 @@ impl<M: Memory> Follower<M> {
         }
     }
 
-    /// Whether the last read found something at the next position that no sequencer writes there:
-    /// memory is damaged, and the order ends here, at least in this term.
+    /// Whether the last read found something at the next position that no sequencer writes there. Then memory is
+    /// damaged, and the order ends here, at least in this term.
     pub fn is_damaged(&self) -> bool {
         self.damaged
     }
@@ -99,7 +99,7 @@ impl<M: Memory> Follower<M> {
         self.place = None;
     }
 
-    /// Where it is, to come back to.
+    /// Where the follower is, to come back to.
     pub fn mark(&self) -> Mark {
         Mark {
             next: self.next,
@@ -107,14 +107,14 @@ impl<M: Memory> Follower<M> {
         }
     }
 
-    /// Forgets what was read since.
+    /// Forgets what was read since the mark.
     pub fn back_to(&mut self, mark: Mark) {
         self.next = mark.next;
         self.place = mark.place;
     }
 
-    /// The first position of this term, where the cut through the one before was made; `None`
-    /// while the term does not know the chain.
+    /// The first position of this term, where its sequencer cut the order of the term before; `None` while the
+    /// sequencer does not know the chain.
     pub fn start_of(&self, term: Term) -> Option<u64> {
         self.root(term).found().map(|root| root.start)
     }
@@ -167,38 +167,7 @@ impl<M: Memory> Follower<M> {
 
     /// Reads on in a page.
     fn read_page(&mut self, mut place: Place, end: usize, out: &mut Vec<GoiRecord>) -> Step {
-        let pages = &self.pages[usize::from(place.area)];
-        let from = place.slot;
-        while place.slot < PAGE_RECORDS && out.len() < end && place.until != Some(self.next) {
-            let record = match pages.record(place.page, place.generation, place.slot) {
-                Seen::Found(record) => record,
-                Seen::Nothing => break,
-                Seen::Damaged => {
-                    self.damaged = true;
-                    break;
-                }
-            };
-            place.slot += 1;
-            if record.end() <= self.next && self.next > record.base {
-                continue;
-            }
-            if record.base < self.next && self.next < record.end() {
-                // Whoever began inside of a batch gets all of it.
-                self.next = record.base;
-            }
-            let fits = record.count > 0 && place.until.is_none_or(|until| record.end() <= until);
-            if record.base != self.next || !fits {
-                place.slot -= 1;
-                self.damaged = true;
-                break;
-            }
-            self.next = record.end();
-            out.push(record);
-        }
-        self.place = Some(place);
-        if place.slot > from {
-            pages.keep(place.page, from..place.slot);
-        }
+        self.read_records(&mut place, end, out);
         if self.damaged {
             return Step::End;
         }
@@ -233,20 +202,53 @@ impl<M: Memory> Follower<M> {
                 }
             }
         } else {
-            // It will be told of what comes, the link included.
+            // An announcement will follow whatever comes next, the link included.
             self.place = Some(Place {
                 misses_link: false,
                 ..place
             });
         }
-        if place.until.is_some() {
-            return Step::Lost;
-        }
         // Nothing yet, or the page was given back while we were elsewhere.
-        if self.is_still(&place) {
+        if place.until.is_none() && self.is_still(&place) {
             Step::End
         } else {
             Step::Lost
+        }
+    }
+
+    /// Reads on in the records of a page, up to the first that is missing, damaged or not wanted.
+    fn read_records(&mut self, place: &mut Place, end: usize, out: &mut Vec<GoiRecord>) {
+        let pages = &self.pages[usize::from(place.area)];
+        let from = place.slot;
+        while place.slot < PAGE_RECORDS && out.len() < end && place.until != Some(self.next) {
+            let record = match pages.record(place.page, place.generation, place.slot) {
+                Seen::Found(record) => record,
+                Seen::Nothing => break,
+                Seen::Damaged => {
+                    self.damaged = true;
+                    break;
+                }
+            };
+            place.slot += 1;
+            if record.end() <= self.next && self.next > record.base {
+                continue;
+            }
+            if record.base < self.next && self.next < record.end() {
+                // A reader that began inside of a batch gets all of it.
+                self.next = record.base;
+            }
+            let fits = record.count > 0 && place.until.is_none_or(|until| record.end() <= until);
+            if record.base != self.next || !fits {
+                place.slot -= 1;
+                self.damaged = true;
+                break;
+            }
+            self.next = record.end();
+            out.push(record);
+        }
+        self.place = Some(*place);
+        if place.slot > from {
+            pages.keep(place.page, from..place.slot);
         }
     }
 
@@ -329,7 +331,7 @@ impl<M: Memory> Follower<M> {
                 Seen::Found((generation, header)) => {
                     return self.locate_from(term, (head, generation), &header);
                 }
-                // It was given back since: the root says so by now. Nobody tells of that.
+                // The sequencer gave the page back since, which it does not announce: the root says so by now.
                 Seen::Nothing if stale != Some(root) => stale = Some(root),
                 Seen::Nothing | Seen::Damaged => return Located::Damaged,
             }

@@ -2,9 +2,8 @@
 
 const NONE: u32 = u32::MAX;
 
-/// A list through an array with one element for each session, so that nothing is allocated and a
-/// session is found, moved and removed in constant time. All leases are equally long: the order in
-/// which gaps began is the order in which they end.
+/// A list through an array with one element for each session: it allocates nothing, and finds, moves and removes a
+/// session in constant time. All leases are equally long, so gaps end in the order in which they began.
 #[derive(Debug)]
 pub(crate) struct Gaps {
     links: Vec<Link>,

@@ -4,13 +4,12 @@ use crate::action::Arrival;
 
 const NONE: u32 = u32::MAX;
 
-/// A bounded table, by session and number. A number may be there several times, as a publisher sends
-/// it again by another broker when it does not hear of it: the others wait behind the first.
+/// A bounded table, by session and number. A number may be there several times, as a publisher that gets no answer
+/// sends a batch again by another broker: the others wait behind the first.
 ///
-/// The table is a slab of entries, with a hash table of chains and each session's list through it.
-/// Whatever somebody puts in, inserting and taking look only at entries of other numbers that share a
-/// bucket; a session's numbers lie in its window, and multiplication spreads numbers that lie
-/// together.
+/// The table is a slab of entries, with a hash table of chains and each session's list through it. Whatever a
+/// client puts in, inserting and taking look only at entries of other numbers that share a bucket: a session's
+/// numbers lie in its window, and multiplication spreads numbers that lie together.
 #[derive(Debug)]
 pub(crate) struct Held {
     entries: Vec<Entry>,

@@ -1,22 +1,22 @@
-//! The sessions that nobody holds, by the peer that opened them.
+//! The sessions that no broker holds, by the peer that opened them.
 //!
-//! When room is needed, the peer with most of them pays: the one of its sessions goes that was silent for
-//! longest. So whoever opens sessions without end takes places of its own, and never those of somebody
-//! with fewer.
+//! When the sequencer needs room, the peer with most of these sessions pays: its session that was silent for
+//! longest goes. So a peer that opens sessions without end takes its own places, and never those of a peer with
+//! fewer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use embar_memory::canary::{Canary, injected};
 
-/// See the module. Nothing here looks at more than one session.
+/// The idle sessions. Nothing here looks at more than one session.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    /// By place.
+    /// The idle session at each place.
     entries: Vec<Option<Entry>>,
-    /// Of each peer, by when they were last active.
+    /// Each peer's sessions, by when they were last active.
     peers: HashMap<u32, BTreeSet<(u64, u32)>>,
-    /// How many sessions a peer has, since when the longest idle one is, and the peer.
+    /// For each peer: how many sessions it has, since when the longest idle one is idle, and the peer.
     ranks: BTreeSet<(usize, Reverse<u64>, u32)>,
 }
 
@@ -35,21 +35,21 @@ impl Idle {
         }
     }
 
-    /// The session is held by nobody; it was last active at `since`, as far as is known.
+    /// No broker holds the session; it was last active at `since`, as far as is known.
     pub fn insert(&mut self, place: u32, peer: u32, since: u64) {
         self.remove(place);
         self.entries[place as usize] = Some(Entry { peer, since });
         self.change(peer, |sessions| sessions.insert((since, place)));
     }
 
-    /// The session is held, or there is none.
+    /// A broker holds the session, or there is no session.
     pub fn remove(&mut self, place: u32) {
         if let Some(Entry { peer, since }) = self.entries[place as usize].take() {
             self.change(peer, |sessions| sessions.remove(&(since, place)));
         }
     }
 
-    /// It turned out to be active until later.
+    /// The session was active until `since`, later than was known.
     pub fn postpone(&mut self, place: u32, since: u64) {
         if let Some(entry) = self.entries[place as usize] {
             self.insert(place, entry.peer, since);
@@ -67,7 +67,7 @@ impl Idle {
         let sessions = self.peers.entry(peer).or_default();
         let rank = |sessions: &BTreeSet<(u64, u32)>| {
             let (since, _) = sessions.first()?;
-            // Without the count whoever is idle for longest pays.
+            // Without the count the peer that is idle for longest pays.
             let count = match injected(Canary::IdlePeer) {
                 true => 0,
                 false => sessions.len(),

@@ -7,22 +7,22 @@ pub const HELD_MAX: u32 = 1 << 20;
 /// Most batches that a session may be ahead.
 pub const WINDOW_MAX: u32 = 1 << 16;
 
-/// What bounds a core. All its tables are made for that much at the start.
+/// What bounds a core. It makes all its tables that large at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Sessions at the same time: 1 to 1,048,576.
     pub sessions: u32,
     /// Chains at the same time: 1 to 16,384.
     pub chains: u32,
-    /// Batches of all sessions that wait for a predecessor: 1 to 1,048,576. No session may hold more
-    /// than what it leaves free, so that one alone takes half and there is room for others.
+    /// Batches of all sessions that wait for a predecessor: 1 to 1,048,576. No session may hold more places than it
+    /// leaves free: one session alone takes half, and room for others stays.
     pub held: u32,
-    /// Numbers at and above a session's mark that are taken: 1 to 65,536. A protocol may take fewer.
+    /// How many numbers at and above a session's mark a core takes: 1 to 65,536. A protocol may take fewer.
     pub window: u32,
     /// How long a session waits for a missing batch, in nanoseconds: at least 4.
     pub gap_lease_ns: u64,
-    /// How long a session that nobody holds must have been silent before another may have its place,
-    /// in nanoseconds: at least 1.
+    /// How long a session that no broker holds must have been silent before another may have its place, in
+    /// nanoseconds: at least 1.
     pub session_idle_ns: u64,
 }
 
@@ -39,7 +39,7 @@ impl Default for Limits {
     }
 }
 
-/// A limit that cannot be.
+/// A limit that is out of range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value}: choose one from {least} to {most}")]
 pub struct LimitsError {

@@ -1,17 +1,17 @@
-//! A data broker's part in ordering: it submits batches to the sequencer, follows what was ordered,
-//! and comes to know what became of each of its own.
+//! A data broker's part in ordering: it submits batches to the sequencer, follows what the sequencer ordered, and
+//! learns the outcome of each submission.
 //!
-//! Call order: [`Participant::open_chain`] for every ordered chain, [`Participant::submit`] as
-//! batches complete, [`Participant::poll`] whenever there may be news. Nothing here waits.
+//! Call order: [`Participant::open_chain`] for every ordered chain, [`Participant::submit`] as batches complete,
+//! [`Participant::poll`] whenever there may be news. Nothing here waits.
 //!
 //! Invariants
-//! - Each submission is settled exactly once: by its GOI record ([`Event::Ordered`] with its tag) or by
+//! - A participant settles each submission exactly once: by its GOI record ([`Event::Ordered`] with its tag) or by
 //!   a notice ([`Event::Answered`]).
 //! - The sequencer finds every session held that has a batch which is not settled.
-//! - Records of a chain are reported dense and in order, and only those that count (see
+//! - A participant reports the records of a chain dense and in order, and only those that count (see
 //!   [`leadership`](mod@crate::leadership)).
-//! - Before anything is submitted to a new sequencer, everything that its predecessor ordered was
-//!   reported: what is still unsettled then was not ordered.
+//! - Before it submits anything to a new sequencer, it has reported everything that the predecessor ordered: what
+//!   is still unsettled then was not ordered.
 
 mod attached;
 mod lane;
@@ -30,10 +30,10 @@ use crate::leadership::{self, Leadership, Term};
 use attached::Holds;
 use lane::{Lane, session_of};
 
-/// Most records that one chain gives in one poll.
+/// Most records that one poll takes of one chain.
 const RECORDS_PER_POLL: usize = 1024;
 
-/// What came of a poll.
+/// What a poll found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<T> {
     /// The next batch of a chain.
@@ -42,24 +42,24 @@ pub enum Event<T> {
         chain: u32,
         /// The batch: where it is, and where its bytes are.
         record: GoiRecord,
-        /// Lane and tag, if it was submitted here.
+        /// Lane and tag, if this broker submitted it.
         mine: Option<(u16, T)>,
     },
     /// A submission was not ordered.
     Answered {
-        /// The lane that it was submitted to.
+        /// The lane of the submission.
         lane: u16,
         /// Its tag.
         tag: T,
-        /// What it was.
+        /// The record.
         record: PbrRecord,
-        /// Why, or what instead.
+        /// Why, or what happened instead.
         outcome: Outcome,
     },
-    /// Positions of a chain were released before they were read here; it goes on at `first`.
+    /// The sequencer released positions of a chain before they were read here; the chain goes on at `first`.
     ///
-    /// What was submitted to the chain and is not settled may be among them, or may not: nobody here
-    /// will ever know. A broker that has such batches ends, and its next incarnation goes on.
+    /// What this broker submitted to the chain and is not settled may be among them, or may not: the broker can no
+    /// longer find out. A broker that has such batches ends, and its next incarnation goes on.
     Skipped {
         /// The chain.
         chain: u32,
@@ -79,12 +79,12 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Batches that were submitted to a lane.
+    /// Batches that this broker submitted to a lane.
     pub fn in_lane(&self, lane: u16) -> usize {
         self.by_lane[usize::from(lane)]
     }
 
-    /// Whether a batch of this epoch with a lower number waits: then this one will, too.
+    /// Whether a batch of this epoch with a lower number waits: then the batch `number` will wait, too.
     pub fn waits_below(&self, epoch: u32, number: u64) -> bool {
         let lowest = self.lowest.filter(|(newest, _)| *newest == epoch);
         lowest.is_some_and(|(_, lowest)| lowest < number)
@@ -101,12 +101,12 @@ impl Holding {
     }
 }
 
-/// The lane's ring is full of what is not settled: submit again after a poll.
+/// The lane's ring is full of unsettled submissions: submit again after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the lane is full of batches that wait for their place in the order")]
 pub struct LaneFull;
 
-/// See the module. `T` is whatever the broker wants back with a settled submission.
+/// Submits a broker's batches and reports what became of them. `T` comes back with a settled submission.
 #[derive(Debug)]
 pub struct Participant<M, T> {
     region: Region<M>,
@@ -118,25 +118,25 @@ pub struct Participant<M, T> {
     lanes: Vec<Lane<M, T>>,
     holds: Holds<M>,
     chains: BTreeMap<u32, Follower<M>>,
-    /// Chains that were closed, until nothing of them takes slots of lanes any more.
+    /// Closed chains that may still take slots of lanes.
     closed: BTreeSet<u32>,
     changed: ChangedChains<M>,
     /// Chains that may have more than was read.
     due: Vec<u32>,
     /// Chains that cannot be followed any further; they stay due.
     damaged: BTreeSet<u32>,
-    /// The highest epoch that anybody here has seen active.
+    /// The highest epoch that any broker of the region has seen active.
     seen: u32,
     /// Of the chain being read; kept for its memory.
     read: Vec<GoiRecord>,
 }
 
-/// How far an incarnation is on its way in.
+/// How far an incarnation is in joining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    /// What older ones left may still be ordered.
+    /// The sequencer may still order what older incarnations left.
     Asked,
-    /// It will not be, but what was is not reported yet.
+    /// It orders nothing of that any more, but not all that it ordered is reported.
     Admitted,
     /// All of it is reported.
     Done,
@@ -145,7 +145,7 @@ enum Entry {
 impl<M: Memory, T> Participant<M, T> {
     /// The part of the claimed row.
     pub fn new(region: &Region<M>, claim: &Claim) -> Self {
-        // All lanes, as older incarnations may have used more than this one will.
+        // All lanes: older incarnations may have used more than this one will.
         let lanes =
             (0..region.geometry().lanes).map(|lane| Lane::new(region.lane_writer(claim, lane)));
         Self {
@@ -174,13 +174,13 @@ impl<M: Memory, T> Participant<M, T> {
         });
     }
 
-    /// There may be something for whoever follows the chain: the next poll looks.
+    /// A chain may have more to read: the next poll looks.
     pub fn look_again(&mut self, chain: u32) {
         self.due.push(chain);
     }
 
-    /// Follows a chain no more, as it was deleted. Gives back what was submitted to it and is not
-    /// settled: it never will be.
+    /// Follows a chain no more, as it was deleted. Gives back the tags of its unsettled submissions, which will
+    /// never be settled.
     pub fn close_chain(&mut self, chain: u32) -> Vec<(u16, T)> {
         self.chains.remove(&chain);
         self.damaged.remove(&chain);
@@ -191,8 +191,8 @@ impl<M: Memory, T> Participant<M, T> {
         tags
     }
 
-    /// Gives back what was submitted to a chain and is not settled, and asks for it no more: what
-    /// becomes of it cannot be known. In lanes it takes its slots until the sequencer has answered it.
+    /// Gives back the tags of a chain's unsettled submissions and asks for them no more, as their outcome cannot be
+    /// known. They keep their slots of lanes until the sequencer has answered them.
     pub fn disown(&mut self, chain: u32) -> Vec<(u16, T)> {
         let mut left = Vec::new();
         for (number, lane) in self.lanes.iter_mut().enumerate() {
@@ -202,14 +202,14 @@ impl<M: Memory, T> Participant<M, T> {
         left
     }
 
-    /// The chains that cannot be followed any further, as the order is damaged where they are. What was
-    /// submitted to them is to be disowned: no new sequencer is submitted to before.
+    /// The chains that cannot be followed any further, as their order is damaged. The caller disowns what it
+    /// submitted to them; until then the participant submits nothing to a new sequencer.
     pub fn damaged(&self) -> impl Iterator<Item = u32> {
         self.damaged.iter().copied()
     }
 
-    /// Whether the sequencer said something of a submission and nobody can tell what: memory is damaged.
-    /// Whoever has such a submission ends, and its next incarnation goes on.
+    /// Whether the sequencer published an answer to a submission that cannot be read, as memory is damaged. A
+    /// broker with such a submission ends, and its next incarnation goes on.
     pub fn is_in_doubt(&self) -> bool {
         self.lanes.iter().any(Lane::is_unreadable)
     }
@@ -219,15 +219,14 @@ impl<M: Memory, T> Participant<M, T> {
         self.chains.get(&chain).map(Follower::next)
     }
 
-    /// The sequencer that submissions go to; none before the first was met.
+    /// The term whose sequencer gets the submissions; none before the first was met.
     pub fn term(&self) -> Option<Term> {
         self.term
     }
 
-    /// Asks to be admitted, to be called between polls until it is true: then nothing of this broker's
-    /// older incarnations will be ordered any more, under this or any later sequencer, and all that
-    /// was has been reported. Memory that no record points to is free then. Nothing is submitted
-    /// before.
+    /// Asks to be admitted. The caller calls this between polls until it is true: then no sequencer will order
+    /// anything of this broker's older incarnations any more, and the participant has reported all that was
+    /// ordered. Memory that no record points to is free then. The broker submits nothing before.
     pub fn enter(&mut self) -> bool {
         if self.entry == Entry::Asked && self.is_admitted() {
             self.entry = Entry::Admitted;
@@ -247,33 +246,33 @@ impl<M: Memory, T> Participant<M, T> {
         if !(0..self.lanes.len() as u16).all(admitted) {
             return false;
         }
-        // Whoever sequences when this incarnation next begins its lanes reads there that it takes nothing of
-        // what was left; and a poll of the same term, which lasts, is to follow before anything is used.
+        // A sequencer that finds this on its lanes takes nothing of what was left. A poll of the same term, which
+        // lasts, follows before the broker uses any memory.
         if !injected(Canary::AdmittedFlag) {
             self.lanes.iter_mut().for_each(Lane::set_admitted);
         }
         true
     }
 
-    /// Submissions of a lane that are not settled, or not even taken yet; at [`Participant::capacity`]
-    /// the lane is full.
+    /// Unsettled submissions of a lane, and those that the sequencer has not even taken; at
+    /// [`Participant::capacity`] the lane is full.
     pub fn in_use(&self, lane: u16) -> usize {
         self.lanes[usize::from(lane)].in_use()
     }
 
-    /// Submissions of a lane that the sequencer holds: batches that wait for a predecessor.
+    /// Submissions of a lane that the sequencer holds, as they wait for a predecessor.
     pub fn held(&self, lane: u16) -> usize {
         self.lanes[usize::from(lane)].held()
     }
 
-    /// Calls `each` with the tags of batches that the sequencer was found to hold since the last call.
+    /// Calls `each` with the tags of batches that the participant found held since the last call.
     pub fn each_newly_held(&mut self, mut each: impl FnMut(&T)) {
         for lane in &mut self.lanes {
             lane.newly_held().for_each(&mut each);
         }
     }
 
-    /// What the sequencer holds of a session. Looks at all that is not settled.
+    /// What the sequencer holds of a session. Looks at all unsettled submissions.
     pub fn held_of(&self, chain: u32, session: u32) -> Holding {
         let mut holding = Holding::default();
         for lane in &self.lanes {
@@ -287,7 +286,7 @@ impl<M: Memory, T> Participant<M, T> {
         holding
     }
 
-    /// Whether this batch of a session was submitted and is not settled. Looks at all that is not.
+    /// Whether this batch of a session was submitted and is not settled. Looks at all unsettled submissions.
     pub fn awaits(&self, chain: u32, session: u32, number: u64) -> bool {
         let mut lanes = self.lanes.iter();
         lanes.any(|lane| lane.awaits(chain, session, number))
@@ -303,10 +302,10 @@ impl<M: Memory, T> Participant<M, T> {
         self.region.geometry().lane_slots as usize
     }
 
-    /// Submits a record to the sequencer; what becomes of it comes with a later poll.
+    /// Submits a record to the sequencer; a later poll reports its outcome.
     ///
     /// # Errors
-    /// [`LaneFull`]; the tag is given back.
+    /// [`LaneFull`], with the tag.
     pub fn submit(&mut self, lane: u16, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {
         let session = session_of(&record);
         session.inspect(|session| self.holds.hold(*session));
@@ -317,7 +316,7 @@ impl<M: Memory, T> Participant<M, T> {
         submitted
     }
 
-    /// A connection has a session: the sequencer does not give it up for others. Once for each
+    /// A connection has a session: the sequencer does not give it up for others. To be called once for each
     /// connection.
     pub fn hold(&mut self, session: u32) {
         self.holds.hold(session);
@@ -334,9 +333,9 @@ impl<M: Memory, T> Participant<M, T> {
         }
     }
 
-    /// Stores again what was submitted and lost before the sequencer could know of it, so that it does not
-    /// hold up its lane. To be called every so often, as it reads the submission back that has waited since
-    /// the call before for the sequencer to take it. Whether it was lost.
+    /// Stores a submission again that memory lost before the sequencer could read it, so that it does not hold up
+    /// its lane. The caller calls this at intervals: it reads the submission back that has waited since the call
+    /// before. Returns whether the submission was lost.
     pub fn restore_lost(&mut self, lane: u16) -> bool {
         self.lanes[usize::from(lane)].restore_lost()
     }
@@ -350,7 +349,7 @@ impl<M: Memory, T> Participant<M, T> {
 
     fn take_in(&mut self, events: &mut Vec<Event<T>>) -> bool {
         let leadership = Leadership::observe(&self.region);
-        // An older one shows where the row of the one that is active is lost.
+        // An older term shows where the row of the active candidate is lost.
         let Some(next) = leadership.term.filter(|next| next.epoch >= self.seen) else {
             return false;
         };
@@ -367,7 +366,7 @@ impl<M: Memory, T> Participant<M, T> {
         let Some(more) = self.follow(next, events) else {
             return true;
         };
-        // Whatever a notice speaks of was ordered before it: it must have been seen first.
+        // The sequencer orders what a notice follows from before it publishes the notice: it must be read first.
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             if more {
                 lane.forget_look();
@@ -392,9 +391,9 @@ impl<M: Memory, T> Participant<M, T> {
         more
     }
 
-    /// Closed chains that the sequencer does not know any more, or not yet. It makes a chain's root
-    /// before it takes the first record that makes the chain known, and answers all that it holds
-    /// before the root goes: whatever it had taken before is answered, or was ordered.
+    /// Closed chains that the sequencer does not know any more, or not yet. It makes a chain's root before it takes
+    /// the first record of the chain, and answers all that it holds before the root goes: it has answered or
+    /// ordered whatever it had taken before.
     fn unknown(&self, term: Term) -> Vec<u32> {
         let is_unknown = |chain: &u32| match self.region.goi_root(term.area, cell_of(*chain)) {
             Seen::Found(it) => (it.chain, it.epoch) != (*chain, term.epoch),
@@ -404,7 +403,7 @@ impl<M: Memory, T> Participant<M, T> {
         self.closed.iter().copied().filter(is_unknown).collect()
     }
 
-    /// Finds out which chains may have more: all of them when that cannot be known, as in a new term.
+    /// Finds out which chains may have more: all of them when the announcements do not say, as in a new term.
     fn listen(&mut self, term: Term) {
         if !self.changed.take(&self.region, term, &mut self.due) {
             self.due.clear();
@@ -420,7 +419,7 @@ impl<M: Memory, T> Participant<M, T> {
         let mut due = std::mem::take(&mut self.due);
         let more = self.follow_these(term, &due, events);
         if more.is_some() {
-            // The others were read to their ends: it is told when they grow.
+            // The others were read to their ends: the sequencer announces when they grow.
             due.clear();
             due.append(&mut self.due);
             due.extend(&self.damaged);
@@ -459,24 +458,22 @@ impl<M: Memory, T> Participant<M, T> {
             } else {
                 self.damaged.remove(chain);
             }
+            let chain = *chain;
             for record in self.read.drain(..) {
                 let mine = settle(&mut self.lanes, self.row, self.incarnation, &record);
                 events.push(Event::Ordered {
-                    chain: *chain,
+                    chain,
                     record,
                     mine,
                 });
             }
             match found {
                 Found::End => {}
-                Found::More => self.due.push(*chain),
+                Found::More => self.due.push(chain),
                 Found::Gone { first } => {
-                    self.due.push(*chain);
+                    self.due.push(chain);
                     follower.seek(first);
-                    events.push(Event::Skipped {
-                        chain: *chain,
-                        first,
-                    });
+                    events.push(Event::Skipped { chain, first });
                 }
             }
         }
@@ -488,7 +485,7 @@ impl<M: Memory, T> Participant<M, T> {
         Some(!self.due.is_empty())
     }
 
-    /// Takes in what was ordered before this term, then submits to it all that was not.
+    /// Takes in what was ordered before this term, then submits to its sequencer all that was not.
     fn adopt(&mut self, term: Term, events: &mut Vec<Event<T>>) -> bool {
         if !injected(Canary::FollowToStart) && !self.follow_to_start(term, events) {
             return true;
@@ -502,8 +499,8 @@ impl<M: Memory, T> Participant<M, T> {
         true
     }
 
-    /// Whether all that was ordered before this term is taken in, or never will be, as it is damaged,
-    /// and nothing that was submitted waits for it any more.
+    /// Whether all that was ordered before this term is taken in, or never will be, as it is damaged, and no
+    /// submission waits for it any more.
     fn follow_to_start(&mut self, term: Term, events: &mut Vec<Event<T>>) -> bool {
         if self.follow(term, events) != Some(false) {
             return false;

@@ -1,9 +1,8 @@
 //! How the batches of a chain come to their places.
 //!
-//! A protocol decides on one batch of one session's current epoch at a time, from the batch's number
-//! and the session's [`Progress`]. It never sees other sessions: what one publisher does cannot
-//! change what becomes of another's batches. Positions are given by the chain, densely, in the order
-//! in which batches are placed.
+//! A protocol decides on one batch of one session's current epoch at a time, from the batch's number and the
+//! session's [`Progress`]. It never sees other sessions: what one publisher does cannot change the outcome of
+//! another's batches. The chain gives positions densely, in the order in which batches are placed.
 //!
 //! Here are [`Arrive`] (order 2: as they arrive) and [`Follow`] (order 5: each behind its
 //! predecessor). Others would fit as follows.
@@ -34,14 +33,14 @@ pub struct Progress {
     pub detail: [u64; 2],
 }
 
-/// What becomes of a batch of the current epoch.
+/// What to do with a batch of the current epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It gets the next position.
+    /// Give it the next position.
     Place,
-    /// It waits until a predecessor has one.
+    /// Hold it until a predecessor has its position.
     Hold,
-    /// It has one already.
+    /// It has a position already.
     Duplicate,
     /// It is too far ahead.
     BeyondWindow,

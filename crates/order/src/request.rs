@@ -1,31 +1,31 @@
-//! What a session asks of the sequencer besides places, and how a lane's record says it.
+//! What a session asks of the sequencer besides places, and how a lane's record encodes it.
 //!
-//! Whoever opens a session gives it a *secret*, which goes to the brokers and the sequencer and no
-//! further. Who asks for anything in its name later must know it. An identity is used by one *instance*
-//! of its client after another. One that has not been answered before takes the session over only by
-//! naming the epoch that it takes it over from: whatever asked before that, and comes late, names an
-//! older one, and changes nothing.
+//! The client that opens a session gives it a *secret*, which goes to the brokers and the sequencer and no further.
+//! A request in the session's name must name the secret. One *instance* of the client after another uses an
+//! identity. An instance that the sequencer has not answered before takes the session over only by naming the epoch
+//! that it takes over from. So a request that was made earlier and comes late names an older epoch, and changes
+//! nothing.
 
 use embar_fabric::{PbrKind, PbrRecord, Secret};
 
-/// What is asked for.
+/// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// The session: its first opening, or another one of the same instance.
+    /// Open the session: the first opening, or another one of the same instance.
     Open {
-        /// The epoch in which another instance has the session; 0 to take it over from nobody.
+        /// The epoch in which another instance has the session; 0 to take it over from no instance.
         takes_over: u32,
     },
-    /// The session of this instance, which was answered before.
+    /// Open the session of this instance, which the sequencer answered before.
     Resume,
-    /// The epoch after this one.
+    /// Begin the next epoch.
     Renew {
         /// The session's place.
         session: u32,
         /// The epoch that is over.
         gives_up: u32,
     },
-    /// The end of the session.
+    /// End the session.
     Close {
         /// The session's place.
         session: u32,
@@ -34,7 +34,7 @@ pub enum Operation {
     },
 }
 
-/// See the module.
+/// A request in the name of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// Identity of the publisher.
@@ -43,7 +43,7 @@ pub struct Request {
     pub instance: u64,
     /// The secret of the session.
     pub secret: Secret,
-    /// Where it is asked from; sessions that nobody holds are given up peer by peer.
+    /// The peer that asks; idle sessions are given up peer by peer.
     pub peer: u32,
     /// What is asked for.
     pub operation: Operation,
@@ -54,7 +54,7 @@ const RESUME: u16 = 1;
 const RENEW: u16 = 2;
 
 impl Request {
-    /// The record that says it, but for chain, order level and broker.
+    /// The record that encodes the request. The caller adds chain, order level and broker.
     pub fn record(&self) -> PbrRecord {
         let (kind, flags, session, session_epoch) = match self.operation {
             Operation::Open { takes_over } => (PbrKind::Open, OPEN, 0, takes_over),
@@ -78,7 +78,7 @@ impl Request {
         }
     }
 
-    /// What a record asks for; `None` of a batch, and of what no broker writes.
+    /// The request that a record encodes; `None` for a batch, and for what no broker writes.
     pub fn of(record: &PbrRecord) -> Option<Self> {
         let (session, epoch) = (record.session, record.session_epoch);
         let operation = match (PbrKind::from_number(record.kind)?, record.flags) {

@@ -1,20 +1,21 @@
-//! The active sequencer: takes records from all lanes, lets the core decide, and publishes what it
-//! decided, in the area of its candidate.
+//! The active sequencer: takes records from all lanes, lets the core decide, and publishes the decisions in the
+//! area of its candidate.
 //!
 //! Call order: [`Sequencer::take_over`] once, then [`Sequencer::step`] as often as there may be work, and
-//! [`Sequencer::beat`] every so often. It never waits for anybody, and nothing that it does depends on
-//! another process doing anything.
+//! [`Sequencer::beat`] at intervals. It never waits, and nothing that it does depends on an action of another
+//! process.
 //!
 //! Invariants
-//! - A GOI record is visible before any notice, grant or session row that follows from it, and told of
-//!   in the news before any notice.
-//! - The row of a session is stored before a notice that speaks of it, and before the last GOI record
-//!   that shows it otherwise is released; whose it is, before the row with which it begins.
-//! - A session gives up its place only after all brokers were looked at and none held it.
+//! - A GOI record is visible before any notice, grant or session row that follows from it, and announced in the
+//!   news before any notice.
+//! - The row of a session is stored before a notice that follows from it, and before the last GOI record is
+//!   released that shows the session differently. The session's owner is stored before the row with which it
+//!   begins.
+//! - A session gives up its place only after the sequencer looked at all brokers and found none that holds it.
 //! - It writes nothing outside of its candidate's area.
-//! - Pages that brokers still keep are given up only after the root said so and then no higher epoch
-//!   was seen: a successor leads readers to our pages, and knows which of them are gone.
-//! - What is held of a chain is answered before the chain's root goes.
+//! - It gives up pages that brokers still keep only after the root says so and no higher epoch was seen since: a
+//!   successor leads readers to our pages, and knows which of them are gone.
+//! - It answers all that it holds of a chain before the chain's root goes.
 
 mod attached;
 mod lanes;
@@ -46,36 +47,35 @@ const RECORDS_PER_STEP: usize = 4096;
 /// Most records taken of one lane in one step.
 const RECORDS_PER_LANE: usize = 256;
 
-/// Most sessions and chains that go in one step, as their topics were deleted: so however many were, the
-/// sequencer says in between that it lives. One whose cell a newer topic takes goes at once, as the roots of
-/// both have the same place.
+/// Most sessions and chains that one step drops, as their topics were deleted: the sequencer beats in between,
+/// however many there are. A chain whose cell a newer topic takes goes at once, as the roots of both have the same
+/// place.
 const CLOSED_PER_STEP: usize = 256;
 
-/// Chains whose newest record is read back in one beat: as many lines from memory as no step waits for long.
+/// Chains whose newest record one beat reads back: so few lines of memory that no step takes long.
 const CHAINS_PER_BEAT: usize = 128;
 
-/// What a step came to.
+/// What one step did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Step {
     /// Records taken from lanes.
     pub taken: usize,
-    /// Batches that got their place.
+    /// Batches that were placed.
     pub ordered: usize,
-    /// Rows (bit by bit) whose brokers were told something of their lanes; all of them where a record of the
-    /// order was stored again.
+    /// Rows (bit by bit) whose brokers have notices to read; all rows where a record of the order was stored again.
     pub notified: u128,
 }
 
-/// See the module.
+/// The sequencer of one term.
 #[derive(Debug)]
 pub struct Sequencer<M> {
     region: Region<M>,
     claim: Arc<Claim>,
     row: RowWriter<M, SequencerRow>,
     said: SequencerRow,
-    /// Of each cell the newest chain that was ordered, unless it was deleted.
+    /// The newest chain of each cell that was ordered, unless it was deleted.
     newest: Vec<Option<u32>>,
-    /// By cell, chains that were deleted, until nothing of them is left.
+    /// By cell: deleted chains of which something is left.
     closing: BTreeMap<u16, u32>,
     /// Chains whose order ended for good.
     damaged: Vec<u32>,
@@ -88,13 +88,13 @@ pub struct Sequencer<M> {
     actions: Vec<Action>,
     notices: Vec<(Source, Outcome)>,
     attachments: Attachments,
-    /// Rows that were told something since the last step.
+    /// Rows whose brokers were notified since the last step.
     notified: u128,
-    /// Chains that have grown, or of which something was given up, until it is told.
+    /// Chains that have grown, or of which something was given up, and that are not announced yet.
     grown: Vec<u32>,
     order_news: NewsWriter<M>,
     given_up: NewsWriter<M>,
-    /// What brokers tell of the windows that they raise.
+    /// The windows that brokers announce to have raised.
     windows: Windows<M>,
 }
 
@@ -114,13 +114,13 @@ impl<M: Memory> Sequencer<M> {
         self.lost_sessions
     }
 
-    /// What decides, and what it has counted.
+    /// The core, with its counters.
     pub fn core(&self) -> &Core {
         &self.core
     }
 
-    /// Takes what is in the lanes, orders it and tells whose it was. `now` is in nanoseconds of any
-    /// clock; `exists` says whether a chain does, and is asked of chains that were not heard of before.
+    /// Takes what is in the lanes, orders it and notifies brokers of the rest. `now` is in nanoseconds of any
+    /// clock; `exists` says whether a chain exists, and is asked of chains that this sequencer has not met before.
     pub fn step(&mut self, now: u64, exists: &dyn Fn(u32) -> bool) -> Step {
         self.arrivals.clear();
         self.close_some();
@@ -150,19 +150,19 @@ impl<M: Memory> Sequencer<M> {
         step
     }
 
-    /// A chain that has a newer one in its cell was deleted: what is still under way to it must not
-    /// take the cell's root from the newer one. Nor must one that never was, where memory is damaged.
+    /// A chain that has a newer one in its cell was deleted: records that are still under way to it must not take
+    /// the cell's root from the newer one. Nor must a chain that never existed, where memory is damaged.
     fn refuse_other_chains(&mut self, exists: &dyn Fn(u32) -> bool) {
         let mut other = None;
         for i in 0..self.arrivals.len() {
             let chain = self.arrivals[i].record.chain;
-            // To ask whether it exists takes long, and whoever sends to a deleted one sends much.
+            // `exists` takes long, and a client that sends to a deleted chain sends much.
             if !self.is_newest(chain) && other.replace(chain) != Some(chain) {
                 self.meet_chain(chain, exists);
             }
         }
         if other.is_some() {
-            // Also those that came before the newer one was met.
+            // Also those that came before the newer chain was met.
             let mut arrivals = std::mem::take(&mut self.arrivals);
             arrivals.retain(|arrival| {
                 let stays = self.is_newest(arrival.record.chain);
@@ -188,7 +188,7 @@ impl<M: Memory> Sequencer<M> {
         let ended = self.damaged.contains(&chain);
         if newest.is_none_or(|newest| newest < chain) && !ended && exists(chain) {
             let older = newest.replace(chain);
-            // Its root is in the same place.
+            // The roots of both have the same place.
             let closing = self.closing.remove(&cell_of(chain));
             for older in older.into_iter().chain(closing) {
                 self.drop_chain(older);
@@ -196,13 +196,13 @@ impl<M: Memory> Sequencer<M> {
         }
     }
 
-    /// A chain goes.
+    /// Drops a chain.
     fn drop_chain(&mut self, chain: u32) {
         self.shrink_chain(chain, usize::MAX);
     }
 
-    /// At most so many sessions of a chain go, and the chain with the last of them; returns how many went.
-    /// What is held of it is answered before its root goes: brokers rely on that.
+    /// Drops at most `most` sessions of a chain, and the chain with the last of them; returns how many it dropped.
+    /// It answers what it holds of the chain before the root goes: brokers rely on that.
     fn shrink_chain(&mut self, chain: u32, most: usize) -> usize {
         let gone = self.core.shrink_chain(chain, most, &mut self.actions);
         self.carry_out();
@@ -213,7 +213,7 @@ impl<M: Memory> Sequencer<M> {
         gone
     }
 
-    /// Does what the core decided, but for its notices; returns how many batches were ordered.
+    /// Does the core's actions, but for the notices; returns how many batches it placed.
     fn carry_out(&mut self) -> usize {
         let (mut ordered, mut fenced) = (0, 0);
         let mut actions = std::mem::take(&mut self.actions);
@@ -242,7 +242,7 @@ impl<M: Memory> Sequencer<M> {
         ordered
     }
 
-    /// Tells of the chains that have grown: brokers look at these alone.
+    /// Announces the chains that have grown: brokers look at these alone.
     fn announce_grown(&mut self) {
         self.grown.sort_unstable();
         self.grown.dedup();
@@ -254,7 +254,7 @@ impl<M: Memory> Sequencer<M> {
 
     fn save(&mut self, session: u32, row: &SessionRow) {
         if row.in_use == 1 {
-            // A chain is known from its first session on, and brokers see that it is.
+            // Brokers know a chain by its root, so the root comes before the first session's row.
             self.begin(row.chain, row.order);
         }
         if !injected(Canary::SessionRowFirst) {
@@ -325,9 +325,9 @@ impl<M: Memory> Sequencer<M> {
         }
     }
 
-    /// Says that it lives, looks after brokers that came or went, gives back what nobody reads any more,
-    /// and stores the newest records again where memory has lost them. False when a successor has raised a higher epoch: then nothing that this sequencer
-    /// does is seen by anybody, and it should end.
+    /// Beats, looks for brokers that came or went, gives back pages that no broker reads any more, and stores the
+    /// newest records again where memory has lost them. False when a successor has raised a higher epoch: then
+    /// nothing that this sequencer does counts any more, and it should end.
     pub fn beat(&mut self, alive: &dyn Fn(u16) -> bool) -> bool {
         if self.is_deposed() {
             return false;
@@ -343,7 +343,8 @@ impl<M: Memory> Sequencer<M> {
         true
     }
 
-    /// Puts right what brokers would wait for, as nothing shows them that memory has lost it.
+    /// Stores the newest records again that memory has lost: nothing shows brokers, which wait for them, that they
+    /// are.
     fn restore_newest(&mut self) {
         let restored = self.goi.restore_newest(CHAINS_PER_BEAT);
         if !restored.is_empty() {
@@ -356,10 +357,10 @@ impl<M: Memory> Sequencer<M> {
         leadership::rows(&self.region).any(|(_, row)| row.epoch > self.said.epoch)
     }
 
-    /// A chain does not exist any more: with the next steps it is forgotten, and its pages are given back.
+    /// A chain does not exist any more: the next steps forget it, and give its pages back.
     pub fn close_chain(&mut self, chain: u32) {
         let cell = cell_of(chain);
-        // What is still under way to it does not open it again.
+        // Records that are still under way to it do not open it again.
         if let Some(newest) = self.newest.get_mut(usize::from(cell)) {
             newest.take_if(|newest| *newest == chain);
         }
@@ -372,7 +373,7 @@ impl<M: Memory> Sequencer<M> {
         }
     }
 
-    /// Whether chains that were closed are still to go: the next step goes on.
+    /// Whether chains that were closed still have to go: the next step goes on.
     pub fn is_closing(&self) -> bool {
         !self.closing.is_empty()
     }
@@ -383,13 +384,13 @@ impl<M: Memory> Sequencer<M> {
             newest.take_if(|chain| !exists(*chain));
         }
         let known = self.core.chains().map(|(chain, ..)| chain);
-        // Some have old pages only, as nobody opened them in this epoch.
+        // Of some there are only old pages, as no session opened them in this epoch.
         let gone = known.chain(self.goi.chains());
         let gone: Vec<u32> = gone.filter(|chain| !exists(*chain)).collect();
         gone.into_iter().for_each(|chain| self.close_chain(chain));
     }
 
-    /// Lets go of as much of the chains that were deleted as one step may.
+    /// Drops as much of the deleted chains as one step may.
     fn close_some(&mut self) {
         let mut most = CLOSED_PER_STEP;
         while most > 0

@@ -32,10 +32,10 @@ pub(crate) struct Session {
 
 const _: () = assert!(size_of::<Session>() == 64);
 
-/// Whose a session is: what batches do not need.
+/// The owner of a session: what the core does not need for batches.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Owner {
-    /// Who knows it may ask in the session's name.
+    /// Whoever knows it may ask in the session's name.
     pub secret: Secret,
     /// The client's instance.
     pub instance: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Owner {
 }
 
 impl Session {
-    /// The row that says this, given the chain's number and order level.
+    /// The session's row, given the chain's number and order level.
     pub fn row(&self, owner: &Owner, chain: u32, order: u8) -> SessionRow {
         let [low, high] = self.progress.detail.map(u64::to_le_bytes);
         let mut ordered = [0; 16];
@@ -64,7 +64,7 @@ impl Session {
         }
     }
 
-    /// What is stored beside the rows of this session.
+    /// The owner's row, which is stored beside the session's.
     pub fn owner_row(&self, owner: &Owner) -> SessionOwner {
         SessionOwner {
             secret: owner.secret,

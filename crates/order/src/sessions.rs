@@ -13,19 +13,19 @@ use crate::session::{Owner, Session};
 pub(crate) struct Sessions {
     places: Vec<Session>,
     owners: Vec<Owner>,
-    /// The row of each place that was last written back.
+    /// The row of each place as it was last written back.
     saved: Vec<SessionRow>,
-    /// By chain and producer: a chain's are found without a look at any other.
+    /// By chain and producer, so that a chain's sessions are found without a look at any other.
     names: BTreeMap<(u32, u64), u32>,
-    /// All free places, and perhaps some that are not: whoever takes one looks.
+    /// All free places, and perhaps some that are not: whoever takes one checks.
     free: BinaryHeap<Reverse<u32>>,
-    /// All in use that no broker was seen to hold.
+    /// All sessions that no broker was seen to hold.
     idle: Idle,
     /// Places that brokers were seen to hold when they were last looked at.
     attached: Vec<bool>,
     /// When that was.
     looked_at: u64,
-    /// Nobody is idle for longer: before that, a broker may have held any session without having said so.
+    /// No session counts as idle for longer: before that, a broker may have held any without having said so.
     idle_from: u64,
 }
 
@@ -75,12 +75,12 @@ impl Sessions {
         &mut self.places[place as usize]
     }
 
-    /// Whose a session is that was found before.
+    /// The owner of a session that was found before.
     pub fn owner(&self, place: u32) -> &Owner {
         &self.owners[place as usize]
     }
 
-    /// Another instance has a session that was found before.
+    /// Another instance takes over a session that was found before.
     pub fn hand_over(&mut self, place: u32, instance: u64) {
         self.owners[place as usize].instance = instance;
     }
@@ -130,8 +130,8 @@ impl Sessions {
         None
     }
 
-    /// Brokers hold the session at a place, or, as was found `now`, do not any more: then it is idle
-    /// from now on, however long it was silent.
+    /// Brokers hold the session at a place, or, as was found `now`, hold it no more: then it is idle from now on,
+    /// however long it was silent.
     pub fn set_attached(&mut self, place: u32, attached: bool, now: u64) {
         let at = place as usize;
         if std::mem::replace(&mut self.attached[at], attached) == attached {
@@ -148,7 +148,7 @@ impl Sessions {
         }
     }
 
-    /// All brokers were looked at.
+    /// The sequencer has looked at all brokers.
     pub fn looked(&mut self, now: u64) {
         self.looked_at = now;
     }
@@ -158,17 +158,17 @@ impl Sessions {
         self.idle_from = now;
     }
 
-    /// The session that gives up its place first, if any may. Nobody held it when the brokers were last
-    /// looked at; before that it was silent for `idle_ns`, so that a broker which had just been told of
-    /// it had time to say that it holds it; and it was silent since.
+    /// The session that gives up its place first, if any may. No broker held it at the last look. It was silent for
+    /// `idle_ns` before that look, so a broker that had just learned of it had time to say that it holds it, and it
+    /// has been silent since.
     pub fn longest_idle(&mut self, now: u64, idle_ns: u64) -> Option<u32> {
         loop {
             let (place, since) = self.idle.first()?;
             let session = &self.places[place as usize];
-            // Those that hold something become active when they do not any more.
+            // Sessions that hold something become active when they hold nothing any more.
             let is_bound = session.held > 0 || session.epoch == u32::MAX;
             let active = if is_bound { now } else { session.active };
-            // Batches say nothing here: each pays for one turn of this loop at most.
+            // Batches do not update this list: each costs at most one turn of this loop.
             if active > since {
                 self.idle.postpone(place, active);
                 continue;

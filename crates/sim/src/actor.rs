@@ -1,10 +1,10 @@
-//! The clients of a run: the real cores, driven by the simulation.
+//! The clients of a run: the real client cores, driven by the simulation.
 
-mod flood;
-mod miser;
+mod byzantine;
+mod flooding;
 mod publisher;
+mod slowloris;
 mod subscriber;
-mod vandal;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,20 +14,20 @@ use embar_client::sim_api::{Lane, LinkAction};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::time::Now;
 
-pub use flood::{Flood, Flooder};
-pub use miser::Miser;
+pub use byzantine::ByzantineClient;
+pub use flooding::FloodingClient;
 pub use publisher::PublisherActor;
+pub use slowloris::SlowlorisClient;
 pub use subscriber::SubscriberActor;
-pub use vandal::Vandal;
 
-use crate::books::Books;
 use crate::figures::Figures;
+use crate::oracle::Oracle;
 use crate::trace::Trace;
 use crate::violation::Check;
 
 /// What a core wants of one of its connections.
 #[derive(Debug)]
-pub enum Wish {
+pub enum SocketOp {
     /// Connect it to this address.
     Connect(SocketAddr),
     /// Send these bytes.
@@ -40,7 +40,7 @@ pub enum Wish {
     Close,
 }
 
-impl From<LinkAction> for Wish {
+impl From<LinkAction> for SocketOp {
     fn from(action: LinkAction) -> Self {
         match action {
             LinkAction::Connect(address) => Self::Connect(address),
@@ -53,11 +53,11 @@ impl From<LinkAction> for Wish {
 }
 
 /// What all actors share.
-pub struct Scene<'a> {
+pub struct ActorContext<'a> {
     /// The time.
     pub now: Now,
     /// What the checkers know.
-    pub books: &'a mut Books,
+    pub oracle: &'a mut Oracle,
     /// What happened.
     pub trace: &'a mut Trace,
     /// How often.
@@ -68,8 +68,8 @@ pub struct Scene<'a> {
     pub served: BTreeSet<u16>,
     /// Sessions may be forgotten while their publishers live.
     pub forgets_sessions: bool,
-    /// Acknowledgements come in time, whoever claims room.
-    pub is_patient: bool,
+    /// Acknowledgements come in time, although some clients claim room.
+    pub acks_in_time: bool,
 }
 
 /// A client.
@@ -80,18 +80,18 @@ pub trait Actor {
     fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now);
     /// A send is over.
     fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now);
-    /// A connection is gone, and none of its buffers is outstanding.
+    /// A connection is over, and the network holds none of its buffers.
     fn disconnected(&mut self, lane: Lane, cause: &str, now: Now);
     /// When it wants to be called at the latest.
     fn next_at(&self) -> Option<Now>;
-    /// Time has passed: does its own work, and takes in what its core tells.
-    fn work(&mut self, scene: &mut Scene<'_>) -> Check;
+    /// Does what is due by now, and takes the events of its core.
+    fn work(&mut self, context: &mut ActorContext<'_>) -> Check;
     /// What it wants of its connections.
-    fn wish(&mut self, now: Now) -> Option<(Lane, Wish)>;
+    fn next_op(&mut self, now: Now) -> Option<(Lane, SocketOp)>;
     /// From now on nothing goes wrong, and nothing new is begun.
     fn heal(&mut self, now: Now);
     /// Whether everything it began has ended.
-    fn is_done(&self, books: &Books) -> bool;
+    fn is_done(&self, oracle: &Oracle) -> bool;
     /// Whether it has nothing to finish when everything heals.
     fn leaves_when_healed(&self) -> bool {
         false
@@ -104,7 +104,7 @@ pub trait Actor {
     fn has_moved(&mut self) -> bool {
         false
     }
-    /// For whoever looks at a run that does not end.
+    /// What it waits for, to explain a run that does not end.
     fn describe(&self) -> String;
     /// The publisher, if it is one.
     fn as_publisher(&mut self) -> Option<&mut PublisherActor> {

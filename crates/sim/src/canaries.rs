@@ -1,12 +1,11 @@
-//! Checkers that never find anything prove nothing: each rule is broken on purpose, and some seed must
-//! notice.
+//! Checkers that never find anything prove nothing: a canary breaks one rule on purpose, and some seed must notice.
 //!
-//! Each was noticed by some seed. A rule that hardly any run could show to be missing has a test of its
-//! own instead, as the order of a row's versions where they begin again has (`embar_fabric::slot`).
+//! Some seed notices each of them. A rule whose absence hardly any run could show has a test of its own instead, as
+//! the order of a row's versions where they begin again (`embar_fabric::slot`).
 
 use embar_memory::canary::Canary;
 
-use crate::run::Part;
+use crate::options::Part;
 use crate::search::{Failure, Search};
 
 /// Seeds within which each broken rule is noticed.

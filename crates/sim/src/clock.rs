@@ -1,6 +1,7 @@
-//! The clocks of one host, which nobody else reads.
+//! The clocks of one host, which no other host reads.
 //!
-//! Bounds: a clock runs at 4/5 to 5/4 of the true rate. What counts time never goes back; it may jump ahead, by up to 10 s
+//! Bounds: a clock runs at 4/5 to 5/4 of the true rate. The monotonic clock never goes back; it may jump ahead, by
+//! up to 10 s at a time, as it does on a host that was suspended. The wall clock jumps anywhere, by up to a day.
 //! at a time, as it does on a host that was suspended. What tells the date jumps anywhere, by up to a day.
 
 use embar_broker::clock::Timestamp;
@@ -18,7 +19,7 @@ const AHEAD_NS: u64 = 10_000_000_000;
 /// How far its date jumps, in nanoseconds, at most.
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// See the module.
+/// A host's monotonic clock and wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     rate: u64,
@@ -27,7 +28,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// One that tells the true time.
+    /// A clock that shows the true time.
     pub fn exact() -> Self {
         Self {
             rate: MILLION,
@@ -45,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// What it tells at the true time `now`.
+    /// What it shows at the true time `now`.
     pub fn at(&self, now: u64) -> Timestamp {
         let counted = scale(now, self.rate, MILLION) + self.ahead_ns;
         Timestamp {
@@ -54,7 +55,7 @@ impl Clock {
         }
     }
 
-    /// The true time at which it tells `time`, or a moment later; at once if that has passed at `now`.
+    /// The true time at which it shows `time`, or a moment later; at once if that has passed at `now`.
     pub fn when(&self, time: u64, now: u64) -> u64 {
         let left = time.saturating_sub(self.at(now).now.0);
         now.saturating_add(scale(left, MILLION, self.rate))

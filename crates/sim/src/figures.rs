@@ -75,7 +75,7 @@ figures! {
     ended,
     /// Topics that were deleted.
     deleted,
-    /// Clients that were told that their topic was deleted, or is another one now.
+    /// Clients that learned that their topic was deleted, or is another one now.
     bereaved,
     /// Times a host stood still.
     pauses,
@@ -91,14 +91,14 @@ figures! {
     takeovers_failed,
     /// Connections cut.
     cuts,
-    /// Connections of which one end never heard that they were cut.
+    /// Connections of which one end never learned that they were cut.
     half_open,
     /// Connections that stood still.
     stalls,
     /// Times a sequencer was late.
     late_sequencers,
-    /// Bells that nobody heard.
-    lost_bells,
+    /// Wake-ups that were lost.
+    lost_wakeups,
     /// Publishers whose process died, and was followed by another with their identity.
     reborn,
     /// Clients that stood still.
@@ -109,27 +109,27 @@ figures! {
     flipped,
     /// Lines of memory that were lost.
     lost,
-    /// Lines of memory that were lost before anybody read them.
+    /// Lines of memory that were lost before any host read them.
     lost_unread,
     /// Topics, or what a broker had of one, of which records were lost.
     hurt,
-    /// Clients that were told that memory is damaged.
+    /// Clients that learned that memory is damaged.
     told_of_damage,
     /// Runs in which numbers of lanes reach beyond 32 bits.
     wrapped,
     /// Turns of brokers whose log is full.
     full,
-    /// Batches of which somebody claimed the room, and sent hardly anything.
+    /// Batches whose room a slowloris client claimed.
     claimed,
-    /// Connections that somebody made who made many.
+    /// Connections of clients that make many.
     flooded,
-    /// Sessions that somebody asked for who asked for many.
+    /// Sessions that clients asked for which ask for many.
     openings,
-    /// Series of questions by somebody who did not wait for answers.
+    /// Series of questions by clients that do not wait for answers.
     asked,
     /// Turns of brokers at which one host had all the connections that it may.
     crowded,
-    /// Publishers that were told that their name is somebody else's.
+    /// Publishers that learned that another client has their identity.
     names_taken,
     /// Hosts, or clients, that had no descriptor for a while.
     shortages,
@@ -137,11 +137,11 @@ figures! {
     unaccepted,
     /// Connections that could not be begun.
     unconnected,
-    /// Looks at a lock that told nothing.
+    /// Looks at a lock that failed.
     unlooked,
     /// Brokers whose start failed.
     starts_failed,
-    /// Batches that were acknowledged in time while somebody claimed room.
+    /// Batches that were acknowledged in time while slowloris clients claimed room.
     patient,
     /// Batches damaged by the network.
     damaged,
@@ -155,7 +155,7 @@ figures! {
     failed,
     /// Batches that were delivered to subscribers.
     delivered,
-    /// Times a subscriber was told that it came too late.
+    /// Times a subscriber learned that it came too late.
     overtaken,
     /// Sessions whose epoch ended for want of a batch.
     gaps,

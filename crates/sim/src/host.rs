@@ -1,5 +1,5 @@
-//! The hosts and what outlives them: memory of all, and on each host the real log, shard and
-//! sequencer over a private cache.
+//! The hosts, and the memory that outlives them. On each host run the real log, shard and sequencer, over a private
+//! cache.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use embar_memory::{Device, Faults, Outage, Power, Simulated};
 use embar_wire::control::CreateTopic;
 use embar_wire::time::{Now, WallNs};
 
+use crate::candidate_host::CandidateHost;
 use crate::network::Id;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::seat::Seat;
 
 const NONCE: u32 = 0x51ED_270B;
 
@@ -84,8 +84,8 @@ impl Devices {
     }
 }
 
-/// Lanes that were used for long: numbers of 32 bits do not reach much further, nor do the versions of
-/// the rows that say where they begin.
+/// Makes lanes look as if they were in use for long: their numbers, and the versions of the rows that say where
+/// they begin, soon leave 32 bits.
 fn begin_lanes(control: &Simulated, geometry: &Geometry, start: u64) {
     let layout = Layout::new(geometry);
     let table = layout.tables()[TableId::LaneStarts as usize];
@@ -101,8 +101,8 @@ fn begin_lanes(control: &Simulated, geometry: &Geometry, start: u64) {
     }
 }
 
-/// A new control file. Where it says who sequences, and for whom lanes are begun, what
-/// others do between two accesses matters most.
+/// A new control file. Where it says which candidate leads, and for which epoch lanes are begun, it matters most
+/// what others do between two accesses.
 pub fn control_file(geometry: &Geometry) -> Device {
     let layout = Layout::new(geometry);
     let mut control = Device::blank(layout.control_bytes());
@@ -178,8 +178,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Recovers what the incarnation before left; it may serve when [`Broker::take_up`] says so. The
-    /// power may fail meanwhile: look at that before anything else.
+    /// Recovers what the incarnation before left. The broker may serve when [`Broker::take_up`] says so. The power
+    /// may fail meanwhile: the caller checks that before anything else.
     pub fn start(
         region: Region<Simulated>,
         claim: &Arc<Claim>,
@@ -243,7 +243,7 @@ impl Broker {
         !self.node.takes_data() || self.node.log().rejoin() == Rejoin::Done
     }
 
-    /// Listens from now on, and says so.
+    /// Listens from now on, and shows that in its row.
     pub fn serve(&mut self) {
         self.node.set_state(BrokerState::Ready);
         self.serves = true;
@@ -261,13 +261,13 @@ impl Broker {
         others.for_each(|(_, thread)| thread.is_due = true);
     }
 
-    /// Whether nobody is connected, and nobody waits for the sequencer.
+    /// Whether it has no connection, and nothing of it waits for the sequencer.
     pub fn is_idle(&self) -> bool {
         let mut threads = self.threads.iter();
         threads.all(|thread| thread.shard.is_empty() && !thread.shard.waits_for_order())
     }
 
-    /// For whoever looks at a run that does not end.
+    /// What it waits for, to explain a run that does not end.
     pub fn describe(&self) -> String {
         let waits = self.threads.iter().map(|it| it.shard.waits_for_order());
         format!(
@@ -278,7 +278,7 @@ impl Broker {
         )
     }
 
-    /// Whether nobody is connected.
+    /// Whether it has no connection.
     pub fn is_alone(&self) -> bool {
         self.threads.iter().all(|thread| thread.shard.is_empty())
     }
@@ -317,7 +317,7 @@ pub struct Host {
     /// None while it is in the middle of a turn.
     pub broker: Option<Box<Broker>>,
     /// Of a candidate; none while it is in the middle of a turn.
-    pub seat: Option<Box<Seat>>,
+    pub candidate: Option<Box<CandidateHost>>,
     /// Parts that are in the middle of a turn.
     pub busy: u32,
     /// It does nothing before.
@@ -325,9 +325,9 @@ pub struct Host {
     /// When its broker does something by itself.
     pub broker_at: u64,
     /// When its sequencer does.
-    pub seat_at: u64,
-    /// Nobody wakes it before.
-    pub seat_hears_at: u64,
+    pub candidate_at: u64,
+    /// No wake-up reaches its candidate before.
+    pub candidate_wakes_after: u64,
     /// Its broker will find that it lacks something when it has joined.
     pub fails_to_serve: bool,
     /// What its broker said of its log.
@@ -344,12 +344,12 @@ impl Host {
             machine,
             memories,
             broker: None,
-            seat: None,
+            candidate: None,
             busy: 0,
             paused_until: 0,
             broker_at: 0,
-            seat_at: 0,
-            seat_hears_at: 0,
+            candidate_at: 0,
+            candidate_wakes_after: 0,
             fails_to_serve: false,
             claimed: Vec::new(),
             log_is_full: false,

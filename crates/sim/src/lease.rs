@@ -1,4 +1,4 @@
-//! What is asked of a sequencer at each of its steps, and of whoever watches it, however their time passes.
+//! What a sequencer, and a candidate that watches it, must respect at each step, however their time passes.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ use crate::violation::{Check, Invariant, ensure};
 const LOOKS_PER_LEASE: u32 = 4;
 
 /// What the devices show a watcher of the one that sequences.
-pub struct Vigil {
+pub struct WatchCheck {
     raw: Region<Simulated>,
     /// Row of the watcher.
     row: u16,
@@ -24,7 +24,7 @@ pub struct Vigil {
     found_ended: Cell<bool>,
 }
 
-/// Who sequences, and when it last said so.
+/// The epoch of the active candidate, and when it last showed that it lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Beat {
     epoch: u32,
@@ -32,7 +32,7 @@ struct Beat {
     row: u16,
 }
 
-impl Vigil {
+impl WatchCheck {
     /// That of a candidate's row. `raw` is the region on the devices.
     pub fn new(raw: Region<Simulated>, row: u16) -> Self {
         Self {
@@ -55,17 +55,17 @@ impl Vigil {
         self.found_ended.set(false);
     }
 
-    /// The watcher asked whether the process of a row lives, and is told.
-    pub fn hears(&self, row: u16, lives: bool) -> bool {
+    /// The watcher asked whether the process of a row lives, and gets this answer.
+    pub fn note_alive(&self, row: u16, lives: bool) -> bool {
         let is_candidate = self.raw.geometry().area_of(row).is_some();
         self.found_ended
             .set(self.found_ended.get() || is_candidate && !lives);
         lives
     }
 
-    /// The watcher takes the other one for gone. If its process lives its beat must have stood still at several
-    /// looks: a clock that jumped says nothing of another host. What the watcher's own row shows is of an
-    /// incarnation before it.
+    /// The watcher takes the active candidate for gone. If that one's process lives, its beat must have stood still
+    /// at several looks: a clock that jumped says nothing of another host. The watcher's own row shows an older
+    /// incarnation.
     pub fn judge(&self) -> Check {
         let others = self.seen.filter(|seen| seen.row != self.row);
         let may_be = others.is_none() || self.found_ended.get() || self.looks >= LOOKS_PER_LEASE;
@@ -91,12 +91,12 @@ impl Vigil {
 
 /// Watches one sequencer.
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct SequencerCheck {
     /// Steps in a row after which batches waited for others.
     looks: u32,
 }
 
-impl Patience {
+impl SequencerCheck {
     /// A lease ends only after batches were looked for again and again. And one session alone never
     /// takes more than half of the room, of `held_max` places, for those that wait.
     pub fn judge(&mut self, before: Figures, after: Figures, held_max: u32) -> Check {

@@ -1,9 +1,9 @@
-//! Runs seeds until one fails, and says how to run that one again; or breaks rules on purpose, and says
-//! which seed noticed.
+//! Runs seeds until one fails, and prints the command that runs that one again; or breaks rules on purpose, and
+//! prints which seed noticed.
 #![forbid(unsafe_code)]
 
+mod output;
 mod progress;
-mod tell;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -89,7 +89,7 @@ fn canary(name: &str) -> Result<Canary, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // What a run panics with is told with its seed.
+    // The report of a seed says what it panicked with.
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = io::stdout().lock();
     let done = if arguments.canaries {
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        // Nobody reads on: nobody needs to be told.
+        // The reader of the output has closed it.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -123,14 +123,14 @@ fn one(arguments: &Arguments, seed: u64, out: &mut impl Write) -> io::Result<boo
             writeln!(out, "{line}")?;
         }
         if let Err(violation) = &report.result {
-            tell::failure(out, &options, violation)?;
+            output::failure(out, &options, violation)?;
             return Ok(false);
         }
         let mut sums = Sums::default();
         sums += &report;
         let (part, hash) = (part.name(), report.hash);
         writeln!(out, "seed {seed}, {part}: ok, trace {hash:016x}")?;
-        tell::sums(out, &sums)?;
+        output::sums(out, &sums)?;
     }
     Ok(true)
 }
@@ -142,13 +142,13 @@ fn many(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     let (sums, failures) = search.run(|sums, failure| {
         progress.show(sums);
         if let Some(failure) = failure {
-            progress.tell(failure);
+            progress.report(failure);
         }
     });
     progress.end();
     for failure in &failures {
-        tell::story(out, &failure.options)?;
-        tell::failure(out, &failure.options, &failure.violation)?;
+        output::end_of_trace(out, &failure.options)?;
+        output::failure(out, &failure.options, &failure.violation)?;
     }
     let seconds = begin.elapsed().as_secs_f32();
     let (runs, from, seeds) = (sums.runs, search.from, search.seeds);
@@ -156,7 +156,7 @@ fn many(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         out,
         "\n{runs} runs of {seeds} seeds from {from} on, in {seconds:.1} s"
     )?;
-    tell::sums(out, &sums)?;
+    output::sums(out, &sums)?;
     if !failures.is_empty() {
         writeln!(out, "{} runs broke a rule: see above", failures.len())?;
         return Ok(false);
@@ -181,7 +181,7 @@ fn all_canaries(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool>
         match failures.first() {
             Some(failure) => {
                 let Options { seed, part, .. } = failure.options;
-                let what = tell::first_line(&failure.violation);
+                let what = output::first_line(&failure.violation);
                 let part = part.name();
                 writeln!(out, "{name:<20}{seconds:>6.1} s  {part} {seed}: {what}")?;
             }

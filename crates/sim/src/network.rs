@@ -4,9 +4,9 @@
 //! most one receive or send of a connection at a time. Within a direction bytes keep their order;
 //! nothing else keeps any.
 
+mod broker_end;
+mod client_end;
 mod connection;
-mod far;
-mod near;
 mod pipe;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use embar_client::sim_api::Lane;
 use embar_memory::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
-pub use connection::Whence;
+pub use connection::Origin;
 use connection::{Connection, Deaf};
 
 use crate::random::Random;
@@ -25,9 +25,9 @@ use crate::random::Random;
 /// Names a connection for good.
 pub type Id = u32;
 
-/// What the network does to those who use it.
+/// What the network does to its users.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct NetworkConditions {
     /// Longest usual delay of a piece, in nanoseconds.
     pub delay_ns: u64,
     /// Pieces have at most this many bytes.
@@ -40,7 +40,7 @@ pub struct Weather {
 
 /// What happened to a client's connection.
 #[derive(Debug)]
-pub enum NearEvent {
+pub enum ClientEvent {
     /// It stands.
     Connected,
     /// A receive is over.
@@ -53,7 +53,7 @@ pub enum NearEvent {
 
 /// What happened to the broker's end of a connection.
 #[derive(Debug)]
-pub enum FarEvent {
+pub enum BrokerEvent {
     /// A client came, from this address unless it is on the broker's machine.
     Accepted(Token, Option<SocketAddr>),
     /// A receive is over.
@@ -62,7 +62,7 @@ pub enum FarEvent {
     Sent(Token, SendBuf<Simulated>, io::Result<()>),
 }
 
-/// See the module.
+/// All connections, and what is on its way in them.
 #[derive(Debug)]
 pub struct Network {
     connections: BTreeMap<Id, Connection>,
@@ -71,11 +71,11 @@ pub struct Network {
     listening: BTreeMap<u16, u32>,
     /// Rows of brokers that have no descriptor for one more connection.
     short: BTreeSet<u16>,
-    weather: Weather,
+    conditions: NetworkConditions,
     random: Random,
     /// What was damaged so far.
     pub damaged: Damaged,
-    /// Clients that nobody accepted for a while, or that were let go at once, for want of a descriptor.
+    /// Clients that a broker did not accept for a while, or let go at once, for want of a descriptor.
     pub unaccepted: u64,
 }
 
@@ -97,13 +97,13 @@ impl Damaged {
 
 impl Network {
     /// Without connections.
-    pub fn new(weather: Weather, random: Random) -> Self {
+    pub fn new(conditions: NetworkConditions, random: Random) -> Self {
         Self {
             connections: BTreeMap::new(),
             next: 0,
             listening: BTreeMap::new(),
             short: BTreeSet::new(),
-            weather,
+            conditions,
             random,
             damaged: Damaged::default(),
             unaccepted: 0,
@@ -112,11 +112,11 @@ impl Network {
 
     fn soon(&mut self, now: u64) -> u64 {
         let long = if self.random.one_in(50) { 20 } else { 1 };
-        now + 1_000 + self.random.below(long * self.weather.delay_ns + 1)
+        now + 1_000 + self.random.below(long * self.conditions.delay_ns + 1)
     }
 
     fn piece(&mut self, max: usize) -> usize {
-        let most = (max as u64).min(self.weather.piece_bytes).max(1);
+        let most = (max as u64).min(self.conditions.piece_bytes).max(1);
         // Whole pieces are common, splinters at any place happen.
         let piece = if self.random.one_in(3) {
             self.random.size(most)
@@ -137,17 +137,17 @@ impl Network {
     }
 
     /// Connections of a client that have something for it.
-    pub fn near_ready(&self, client: usize, now: u64) -> Vec<Id> {
+    pub fn client_ready(&self, client: usize, now: u64) -> Vec<Id> {
         let ready = self.connections.iter();
-        let ready = ready.filter(|(_, c)| c.client == client && c.near_ready(now));
+        let ready = ready.filter(|(_, c)| c.owner == client && c.client_ready(now));
         ready.map(|(id, _)| *id).collect()
     }
 
     /// Connections that have something for the broker of a row.
-    pub fn far_ready(&self, row: u16, now: u64) -> Vec<Id> {
+    pub fn broker_ready(&self, row: u16, now: u64) -> Vec<Id> {
         let ready = self.connections.iter();
-        let waits = |c: &Connection| c.is_knocking() && self.short.contains(&row);
-        let ready = ready.filter(|(_, c)| c.row == row && c.far_ready(now) && !waits(c));
+        let waits = |c: &Connection| c.is_queued() && self.short.contains(&row);
+        let ready = ready.filter(|(_, c)| c.row == row && c.broker_ready(now) && !waits(c));
         ready.map(|(id, _)| *id).collect()
     }
 
@@ -157,9 +157,9 @@ impl Network {
         times.filter(|at| *at > now).min()
     }
 
-    /// Whose connection it is.
+    /// The client whose connection it is, and its lane.
     pub fn owner(&self, id: Id) -> Option<(usize, Lane)> {
-        self.connections.get(&id).map(|c| (c.client, c.lane))
+        self.connections.get(&id).map(|c| (c.owner, c.lane))
     }
 
     fn sweep(&mut self, id: Id) {
@@ -177,7 +177,7 @@ impl Network {
         }
     }
 
-    /// Breaks a connection, and one of its ends never hears of it.
+    /// Breaks a connection, and one of its ends never learns of it.
     pub fn half_open(&mut self, id: Id, now: u64) {
         let at = self.soon(now);
         let near = self.random.one_in(2);
@@ -185,10 +185,10 @@ impl Network {
         let stands = |c: &&mut Connection| c.deaf.is_none() && !c.is_ending();
         if let Some(c) = self.connections.get_mut(&id).filter(stands) {
             let (heard, unheard) = if near {
-                c.deaf = Some(Deaf::Near);
+                c.deaf = Some(Deaf::Client);
                 (&mut c.up, &mut c.down)
             } else {
-                c.deaf = Some(Deaf::Far);
+                c.deaf = Some(Deaf::Broker);
                 (&mut c.down, &mut c.up)
             };
             heard.sever(at, &mut self.random);
@@ -200,7 +200,7 @@ impl Network {
     /// happened.
     pub fn served(&self, client: usize) -> impl Iterator<Item = u16> {
         let all = self.connections.values();
-        let served = all.filter(move |c| c.client == client && c.is_served());
+        let served = all.filter(move |c| c.owner == client && c.is_served());
         served.map(|c| c.row)
     }
 
@@ -216,7 +216,7 @@ impl Network {
     /// Connections of a broker that come from an address, as far as both ends know.
     pub fn open_from(&self, row: u16, from: Option<SocketAddr>) -> usize {
         let all = self.connections.values();
-        all.filter(|c| c.row == row && c.from == from && c.is_open_far())
+        all.filter(|c| c.row == row && c.from == from && c.is_open_at_broker())
             .count()
     }
 
@@ -230,11 +230,11 @@ impl Network {
 
     /// No stalls, no damage, and no splinters from now on.
     pub fn calm(&mut self) {
-        self.weather = Weather {
+        self.conditions = NetworkConditions {
             damage_one_in: 0,
             piece_bytes: 64 << 10,
             window_bytes: 96 << 10,
-            ..self.weather
+            ..self.conditions
         };
         for c in self.connections.values_mut() {
             c.up.stall(0);

@@ -3,7 +3,7 @@
 //! Each seed has a mix of its own (some faults often, some never), because a run in which
 //! everything fails all the time never gets into interesting states.
 
-mod theme;
+mod scenario;
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use embar_broker::BrokerConfig;
 use embar_client::{Acks, OnBrokerLoss, OnEvicted};
 use embar_fabric::Geometry;
 
-use crate::actor::Flood;
-use crate::network::Weather;
+use crate::network::NetworkConditions;
 use crate::random::Random;
 
 /// One topic.
@@ -64,6 +63,17 @@ pub struct SubscriberPlan {
     pub buffers: usize,
 }
 
+/// What there is too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloodKind {
+    /// Sessions are opened, each by a connection of its own.
+    Sessions,
+    /// Connections are made, and stay.
+    Connections,
+    /// Small questions are asked, without waiting for answers.
+    Questions,
+}
+
 /// How often faults happen: one in so many steps; 0 = never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
@@ -71,7 +81,7 @@ pub struct Faults {
     pub crash: u64,
     /// A connection breaks.
     pub cut: u64,
-    /// A connection breaks, and one of its ends never hears of it.
+    /// A connection breaks, and one of its ends never learns of it.
     pub half_open: u64,
     /// One direction of a connection stands still.
     pub stall: u64,
@@ -84,13 +94,13 @@ pub struct Faults {
     /// A turn stops before what it decided is carried out: one in so many turns.
     pub pause_midway: u64,
     /// A standby takes over from a sequencer that lives.
-    pub usurp: u64,
+    pub challenge: u64,
     /// Accesses to memory between two at which other hosts run in the middle of a turn.
     pub interrupt: u64,
-    /// How many of them one counts for where it is said who sequences.
+    /// How many of them one counts for that concerns which candidate leads.
     pub watched: u64,
-    /// Nobody hears a bell: one in so many.
-    pub lost_bell: u64,
+    /// A wake-up is lost: one in so many.
+    pub lost_wakeup: u64,
     /// The sequencer is late by up to the lease of a gap: one turn in so many.
     pub late_sequencer: u64,
     /// A subscriber goes away and another takes its place, from anywhere.
@@ -115,7 +125,7 @@ pub struct Faults {
     pub failed_start: u64,
 }
 
-/// See the module.
+/// Everything that a seed decides before its run begins.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The region.
@@ -124,21 +134,21 @@ pub struct Plan {
     pub config: BrokerConfig,
     /// What there is to publish to.
     pub topics: Vec<TopicPlan>,
-    /// Who publishes.
+    /// The publishers.
     pub publishers: Vec<PublisherPlan>,
-    /// Who reads.
+    /// The subscribers.
     pub subscribers: Vec<SubscriberPlan>,
     /// Clients that send garbage, and break rules.
-    pub vandals: usize,
+    pub byzantine_clients: usize,
     /// Clients that claim room and hardly use it.
-    pub misers: usize,
+    pub slowloris_clients: usize,
     /// Clients that ask for too much of something.
-    pub floods: Vec<Flood>,
+    pub floods: Vec<FloodKind>,
     /// Each client is on a host of its own, and those that take what others need share one; else all are
     /// where the brokers are, but for floods.
     pub apart: bool,
-    /// An acknowledgement takes no longer than this, in nanoseconds, although somebody claims room.
-    pub patience_ns: Option<u64>,
+    /// An acknowledgement takes no longer than this, in nanoseconds, although slowloris clients claim room.
+    pub longest_wait_ns: Option<u64>,
     /// Each host's clock has a rate of its own.
     pub clocks_drift: bool,
     /// So much comes that the log is full from then on.
@@ -148,14 +158,14 @@ pub struct Plan {
     /// How many times the usual steps it takes.
     pub endurance: u64,
     /// What the network is like.
-    pub weather: Weather,
+    pub network: NetworkConditions,
     /// What goes wrong.
     pub faults: Faults,
 }
 
 const MS: u64 = 1_000_000;
-/// One in so many seeds is about who waits for whom.
-const PATIENCE_ONE_IN: u64 = 24;
+/// One in so many seeds checks how long publishers wait.
+const BOUNDED_WAIT_ONE_IN: u64 = 24;
 /// One in so many others has floods.
 const FLOODS_ONE_IN: u64 = 8;
 /// So few sessions have room where they are forgotten...
@@ -177,7 +187,7 @@ impl Plan {
             .map(|_| subscriber(random, topics.len()))
             .collect();
         let config = config(random, max_batch_bytes);
-        // Where nobody is forgotten there is room for all.
+        // Where no session is given up there is room for all.
         let sessions = match is_forgetful(&config) {
             true => FEW_SESSIONS,
             false => 32,
@@ -191,19 +201,19 @@ impl Plan {
             topics,
             publishers,
             subscribers,
-            vandals: random.below(3) as usize,
-            misers: 0,
+            byzantine_clients: random.below(3) as usize,
+            slowloris_clients: 0,
             floods: Vec::new(),
             apart: false,
-            patience_ns: None,
+            longest_wait_ns: None,
             clocks_drift: false,
             keeps_full: false,
             lanes_begin_at: 0,
             endurance: 1,
-            weather: weather(random),
+            network: network(random),
             faults: faults(random),
         };
-        let plan = theme::bend(plan, random);
+        let plan = scenario::apply(plan, random);
         // Drawn aside, so that the rest of a run is what it is without.
         let mut crowds = Random::new(!random.clone().bits());
         let plan = plan.with_more(&mut random.clone().fork());
@@ -217,17 +227,17 @@ impl Plan {
         self.apart = random.one_in(2);
         self.faults.shortage = *random.pick(&[0, 0, 100, 400]);
         self.faults.failed_start = *random.pick(&[0, 0, 2, 6]);
-        if random.one_in(PATIENCE_ONE_IN) {
-            return theme::patience(self, random);
+        if random.one_in(BOUNDED_WAIT_ONE_IN) {
+            return scenario::bounded_wait(self, random);
         }
         if random.one_in(FLOODS_ONE_IN) {
-            return theme::floods(self, random);
+            return scenario::floods(self, random);
         }
         self
     }
 
     fn with_more(mut self, random: &mut Random) -> Self {
-        self.misers = *random.pick(&[0, 0, 1, 3]);
+        self.slowloris_clients = *random.pick(&[0, 0, 1, 3]);
         self.clocks_drift = random.one_in(2);
         self.faults.rebirth = *random.pick(&[0, 0, 200, 800]);
         self.faults.freeze = *random.pick(&[0, 150, 600]);
@@ -236,7 +246,7 @@ impl Plan {
         self.faults.lose = *random.pick(&[0, 0, 0, 300]);
         self.lanes_begin_at = *random.pick(&[0, 0, 0, (1 << 32) - 20]);
         if random.one_in(FULL_ONE_IN) {
-            return theme::full_log(self, random);
+            return scenario::full_log(self, random);
         }
         if random.one_in(12) {
             // What the dead have asked for arrives when others live in their name.
@@ -368,8 +378,8 @@ fn subscriber(random: &mut Random, topics: usize) -> SubscriberPlan {
     }
 }
 
-fn weather(random: &mut Random) -> Weather {
-    Weather {
+fn network(random: &mut Random) -> NetworkConditions {
+    NetworkConditions {
         delay_ns: *random.pick(&[MS / 20, MS / 2, 5 * MS]),
         piece_bytes: *random.pick(&[1 << 10, 16 << 10, 616 << 10]),
         window_bytes: *random.pick(&[96 << 10, 96 << 10, 16 << 10]),
@@ -387,10 +397,10 @@ fn faults(random: &mut Random) -> Faults {
         delete: *random.pick(&[0, 0, 0, 700]),
         pause: *random.pick(&[0, 400, 1500]),
         pause_midway: *random.pick(&[0, 100, 500]),
-        usurp: *random.pick(&[0, 0, 300, 1000]),
+        challenge: *random.pick(&[0, 0, 300, 1000]),
         interrupt: *random.pick(&[0, 20_000, 3000, 500]),
         watched: *random.pick(&[1, 5, 20]),
-        lost_bell: *random.pick(&[0, 0, 5, 50]),
+        lost_wakeup: *random.pick(&[0, 0, 5, 50]),
         late_sequencer: *random.pick(&[0, 0, 100]),
         resubscribe: *random.pick(&[0, 200, 800]),
         ..Faults::default()

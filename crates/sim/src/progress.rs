@@ -1,11 +1,11 @@
-//! How far a search is, for whoever watches it.
+//! How far a search is, on the terminal.
 
 use std::io::{self, Write};
 
 use embar_sim::search::{Failure, Sums};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::tell;
+use crate::output;
 
 /// A bar on a terminal, none elsewhere; and failures, everywhere.
 pub struct Progress(ProgressBar);
@@ -24,10 +24,10 @@ impl Progress {
     }
 
     /// One has failed: at once, as a long search may be watched, or cut short.
-    pub fn tell(&self, failure: &Failure) {
+    pub fn report(&self, failure: &Failure) {
         let (seed, part) = (failure.options.seed, failure.options.part.name());
-        let what = tell::first_line(&failure.violation);
-        // Who cannot read it now finds it at the end.
+        let what = output::first_line(&failure.violation);
+        // What cannot be written now is in the report at the end.
         let _told = self
             .0
             .suspend(|| writeln!(io::stderr(), "seed {seed}, {part}: {what}"));

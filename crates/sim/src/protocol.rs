@@ -1,28 +1,29 @@
 //! The protocol of ordering alone: participants, sequencers that replace each other, publishers and
 //! readers on simulated memory, without connections and without the broker around it.
 //!
-//! A run takes little time, and nothing stands between a fault and the protocol: so it is here that
-//! moments are found which a few accesses to memory decide. Whatever dies, pauses or is taken for
-//! dead, there is one order, and nothing that was acknowledged leaves it.
+//! A run takes little time, and nothing stands between a fault and the protocol: so this world finds moments that a
+//! few accesses to memory decide. Whatever dies, pauses or is taken for dead, there is one order, and nothing that
+//! was acknowledged leaves it.
 //!
-//! Read in this order: `world` (who is there, and who steps next), `plan` and `chance` (what a
-//! seed does), `broker`, `candidate`, `publisher` and `reader` (who takes part), then
-//! `books` (what is known) and `check` (what must hold).
+//! Reading order: `world` (who is there), `schedule` (who steps next), `plan` and `chance` (what a seed does),
+//! `broker`, `candidate`, `publisher` and `reader` (who takes part, each by what `env` offers), then `oracle` (what
+//! is known) and `check` (what must hold).
 
-mod ask;
-mod books;
 mod broker;
 mod bytes;
 mod candidate;
 mod chance;
 mod check;
+mod env;
+mod oracle;
 mod plan;
+mod process;
 mod publisher;
 mod reader;
-mod slot;
+mod schedule;
 mod world;
 
-pub use world::run;
+pub use schedule::run;
 
 /// What has to happen in a few hundred seeds: what does not happen is not tested.
 pub const EXPECTED: &[&str] = &[

@@ -1,6 +1,6 @@
-//! All chance of a run, from its seed.
+//! The random numbers of a run, all from its seed.
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// SplitMix64 (Steele, Lea, FloodKind: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -11,8 +11,10 @@ use embar_fabric::layout::TableId;
 use embar_memory::canary::Canary;
 
 use crate::figures::{Damaged, Figures};
+use crate::options::{Options, Part};
 use crate::protocol;
-use crate::run::{Options, Part, Report, run};
+use crate::report::Report;
+use crate::run::run;
 use crate::violation::Violation;
 
 /// Turns happen in the middle of turns.
@@ -77,8 +79,8 @@ impl AddAssign<&Report> for Sums {
 }
 
 impl Search {
-    /// Runs all, or up to the first that fails; after each run `progress` is told of all until then, and of
-    /// this one's failure. The failures that are returned come in an order that is always the same.
+    /// Runs all seeds, or up to the first that fails. After each run it calls `progress` with the sums until then,
+    /// and with this run's failure. The failures that it returns come in an order that is always the same.
     pub fn run(&self, mut progress: impl FnMut(&Sums, Option<&Failure>)) -> (Sums, Vec<Failure>) {
         let (next, end) = (AtomicU64::new(0), AtomicU64::new(self.runs()));
         let (told, tells) = mpsc::channel();

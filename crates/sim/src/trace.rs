@@ -1,4 +1,4 @@
-//! What happened in a run, as one number, and in words for whoever reruns a seed.
+//! What happened in a run: as one number, and in words when a seed is run again.
 
 use std::fmt::{self, Write};
 

@@ -18,15 +18,15 @@ pub enum Invariant {
     I5,
     /// What was acknowledged survives.
     I6,
-    /// Nothing is used again while somebody may still read it without being told.
+    /// Nothing is used again while a reader may still read it without finding out.
     I7,
     /// Nothing unfinished of a dead incarnation is seen.
     I8,
     /// Everything has a bound, and all that was taken is given back.
     I9,
-    /// Nobody is taken for gone for time that only passed for who watches.
+    /// No candidate is taken for gone only because time passed for the one that watches it.
     Lease,
-    /// Nobody is held up by others who are slow.
+    /// No client is held up by others that are slow.
     I10,
     /// Each batch is resolved once, as what became of it; it appears twice only if flagged.
     Delivery,
@@ -53,7 +53,7 @@ impl fmt::Display for Invariant {
 }
 
 impl Violation {
-    /// What a panic of the code under test, or of what watches it, says.
+    /// The message of a panic in the code under test, or in a checker.
     pub fn of_panic(panic: Box<dyn Any + Send>) -> Self {
         let panic = match panic.downcast::<Self>() {
             Ok(violation) => return *violation,

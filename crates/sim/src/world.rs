@@ -1,7 +1,7 @@
 //! One run: the hosts, their clients, the network between them, and everything that goes wrong.
 //!
-//! There is one for each thread. It is never borrowed while a host does something: there, others
-//! may be let in, which do what they do while the first one is in the middle of a turn.
+//! There is one for each thread. It is never borrowed while a host does something: there, other hosts may run while
+//! the first one is in the middle of a turn.
 
 mod clients;
 mod damage;
@@ -25,13 +25,13 @@ use embar_memory::interrupt_after;
 use embar_wire::time::Now;
 
 use crate::actor::Actor;
-use crate::books::Books;
 use crate::check::device::Inspector;
 use crate::check::order::OrderInspector;
 use crate::clock::Clock;
 use crate::figures::{Damaged, Figures};
 use crate::host::{Devices, Host, Memories};
 use crate::network::{Id, Network};
+use crate::oracle::Oracle;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -43,7 +43,7 @@ thread_local! {
     static ALIVE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// See the module.
+/// Everything in a run.
 pub struct World {
     plan: Plan,
     random: Random,
@@ -81,7 +81,7 @@ pub struct World {
     short_until: Vec<u64>,
     /// Clients that have none, and until when.
     short_clients: BTreeMap<usize, u64>,
-    books: Books,
+    oracle: Oracle,
     healed: bool,
     /// What of the control file was damaged, by where it begins: nothing is damaged twice.
     spoiled: BTreeSet<u64>,
@@ -91,7 +91,7 @@ pub struct World {
 }
 
 /// What a run left.
-pub struct Remains {
+pub struct Finished {
     /// What happened.
     pub trace: Trace,
     /// How often.
@@ -127,7 +127,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
     let world = World {
         inspectors: inspectors.collect(),
         orders: OrderInspector::new(&devices),
-        network: Network::new(plan.weather, random.fork()),
+        network: Network::new(plan.network, random.fork()),
         plan,
         random,
         now: 0,
@@ -148,7 +148,7 @@ pub fn begin(seed: u64, broken: Option<Canary>, verbose: bool) -> Check {
         frozen: BTreeMap::new(),
         short_until: vec![0; rows],
         short_clients: BTreeMap::new(),
-        books: Books::default(),
+        oracle: Oracle::default(),
         healed: false,
         spoiled: BTreeSet::new(),
         damaged: Damaged::new(),
@@ -170,7 +170,7 @@ pub fn endurance() -> u64 {
 }
 
 /// Ends a run, wherever it is.
-pub fn end() -> Option<Remains> {
+pub fn end() -> Option<Finished> {
     interrupt_after(0, 0, || {});
     inject(None);
     // One that panicked in the middle may have left it borrowed, but then it was unwound.
@@ -181,23 +181,23 @@ pub fn end() -> Option<Remains> {
         damaged,
         ..
     } = world;
-    Some(Remains {
+    Some(Finished {
         trace,
         figures,
         damaged,
     })
 }
 
-/// Who does something next.
+/// What can happen next.
 #[derive(Clone, Copy, Debug)]
-enum Able {
-    Birth(u16),
+enum Runnable {
+    Start(u16),
     Broker(u16),
-    Seat(u16),
+    Candidate(u16),
     Client(usize),
 }
 
-/// Lets somebody do something, or time pass.
+/// Lets one of all that can happen happen, or time pass.
 pub fn step() -> Check {
     with(|world| {
         world.figures.steps += 1;
@@ -208,16 +208,16 @@ pub fn step() -> Check {
         if world.healed {
             return Ok(());
         }
-        world.look_at_patience()?;
+        world.check_waits()?;
         world.inject()
     })?;
-    hosts::bury_the_dead()?;
+    hosts::reap_hosts()?;
     match with(World::choose) {
         None => Ok(()),
-        Some(Able::Birth(row)) => hosts::start(row),
-        Some(Able::Broker(row)) => turns::broker(row),
-        Some(Able::Seat(row)) => turns::seat(row),
-        Some(Able::Client(actor)) => with(|world| world.actor_turn(actor)),
+        Some(Runnable::Start(row)) => hosts::start(row),
+        Some(Runnable::Broker(row)) => turns::broker(row),
+        Some(Runnable::Candidate(row)) => turns::candidate(row),
+        Some(Runnable::Client(actor)) => with(|world| world.actor_turn(actor)),
     }
 }
 
@@ -249,33 +249,37 @@ impl World {
         self.host(row).is_some_and(|host| {
             let here = host.broker.is_some() && host.paused_until <= self.now && host.lives();
             here && (host.broker_at <= self.now
-                || !self.network.far_ready(row, self.now).is_empty())
+                || !self.network.broker_ready(row, self.now).is_empty())
         })
     }
 
-    fn seat_is_able(&self, row: u16) -> bool {
+    fn candidate_is_able(&self, row: u16) -> bool {
         self.host(row).is_some_and(|host| {
-            let here = host.seat.is_some() && host.paused_until <= self.now && host.lives();
-            here && host.seat_at <= self.now
+            let here = host.candidate.is_some() && host.paused_until <= self.now && host.lives();
+            here && host.candidate_at <= self.now
         })
     }
 
-    /// Somebody who has something to do; else time passes.
-    fn choose(&mut self) -> Option<Able> {
-        let mut able: Vec<Able> = Vec::new();
+    /// One of all that can happen; else time passes.
+    fn choose(&mut self) -> Option<Runnable> {
+        let mut able: Vec<Runnable> = Vec::new();
         for row in self.rows() {
             if self.host(row).is_none() && self.restart_at[usize::from(row)] <= self.now {
-                able.push(Able::Birth(row));
+                able.push(Runnable::Start(row));
             }
             if self.broker_is_able(row) {
-                able.push(Able::Broker(row));
+                able.push(Runnable::Broker(row));
             }
-            if self.seat_is_able(row) {
-                able.push(Able::Seat(row));
+            if self.candidate_is_able(row) {
+                able.push(Runnable::Candidate(row));
             }
         }
         let actors = 0..self.actors.len();
-        able.extend(actors.filter(|i| self.actor_is_able(*i)).map(Able::Client));
+        able.extend(
+            actors
+                .filter(|i| self.actor_is_able(*i))
+                .map(Runnable::Client),
+        );
         if able.is_empty() {
             self.pass_time();
             return None;
@@ -284,7 +288,7 @@ impl World {
         Some(*self.random.pick(&able))
     }
 
-    /// Nobody can do anything: on to when somebody may.
+    /// Nothing can happen: goes on to the time when something may.
     fn pass_time(&mut self) {
         let mut times: Vec<u64> = self
             .actors
@@ -297,8 +301,8 @@ impl World {
                 None => times.push(self.restart_at[usize::from(row)]),
                 Some(host) => {
                     times.push(host.broker_at.max(host.paused_until));
-                    if host.seat.is_some() {
-                        times.push(host.seat_at.max(host.paused_until));
+                    if host.candidate.is_some() {
+                        times.push(host.candidate_at.max(host.paused_until));
                     }
                 }
             }
@@ -310,7 +314,7 @@ impl World {
     }
 }
 
-/// Time between two who do something, in nanoseconds: at times all are busy with something else.
+/// Time between two turns, in nanoseconds: at times all are busy with something else.
 fn any_moment(random: &mut Random) -> u64 {
     if random.one_in(10) {
         random.below(20_000_000)

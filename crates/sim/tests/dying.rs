@@ -6,9 +6,9 @@
 mod life;
 
 use embar_memory::Outage;
-use embar_sim::books::Books;
 use embar_sim::check::device::{Inspector, Moment};
 use embar_sim::host::Devices;
+use embar_sim::oracle::Oracle;
 use embar_sim::random::Random;
 use embar_sim::violation::Violation;
 use life::{Life, ROW, alone};
@@ -20,27 +20,27 @@ fn live_and_die(fuse: u64, outage: Outage) -> Result<bool, Violation> {
     let plan = alone(&mut random);
     let devices = Devices::format(&plan, &mut random);
     let mut inspector = Inspector::new(&devices, ROW);
-    let mut books = Books::default();
+    let mut oracle = Oracle::default();
 
     let mut life = Life::begin(&devices, random.bits());
-    inspector.look(&[], &mut books, Moment::Birth)?;
+    inspector.look(&[], &mut oracle, Moment::Birth)?;
     let topics = [life.create_topic()];
-    life.append(&topics[0], 0, &mut books);
-    inspector.look(&topics, &mut books, Moment::Turn)?;
+    life.append(&topics[0], 0, &mut oracle);
+    inspector.look(&topics, &mut oracle, Moment::Turn)?;
     life.power.fail_after(fuse, outage);
-    life.append(&topics[0], 1, &mut books);
+    life.append(&topics[0], 1, &mut oracle);
     let died = life.power.failed().is_some();
     life.end(outage);
-    inspector.look(&topics, &mut books, Moment::Death)?;
+    inspector.look(&topics, &mut oracle, Moment::Death)?;
 
     let mut life = Life::begin(&devices, random.bits());
-    inspector.look(&topics, &mut books, Moment::Birth)?;
+    inspector.look(&topics, &mut oracle, Moment::Birth)?;
     for sequence in 2..5 {
-        life.append(&topics[0], sequence, &mut books);
-        inspector.look(&topics, &mut books, Moment::Turn)?;
+        life.append(&topics[0], sequence, &mut oracle);
+        inspector.look(&topics, &mut oracle, Moment::Turn)?;
     }
-    inspector.reread(&topics, &books)?;
-    let history = &books.histories[&(topics[0].id, Some(ROW))];
+    inspector.reread(&topics, &oracle)?;
+    let history = &oracle.histories[&(topics[0].id, Some(ROW))];
     let names: Vec<u64> = history.batches.values().map(|v| v.numbered.1).collect();
     let with_second = [0, 1, 2, 3, 4];
     assert!(

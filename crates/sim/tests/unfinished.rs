@@ -3,8 +3,8 @@
 mod life;
 
 use embar_broker::log::NoRoom;
-use embar_sim::books::Books;
 use embar_sim::host::Devices;
+use embar_sim::oracle::Oracle;
 use embar_sim::random::Random;
 use life::{Life, alone};
 
@@ -17,7 +17,7 @@ fn more_unfinished_batches_than_index_pages_evict_nothing() {
     let devices = Devices::format(&plan, &mut random);
     let mut life = Life::begin(&devices, random.bits());
     let topic = life.create_topic();
-    life.append(&topic, 0, &mut Books::default());
+    life.append(&topic, 0, &mut Oracle::default());
     let mut begun = Vec::new();
     let refused = loop {
         match life.log.place(topic.id, 128) {

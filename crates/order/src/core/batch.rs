@@ -20,7 +20,7 @@ impl Core {
     #[inline]
     fn admit(&mut self, arrival: &Arrival, out: &mut Vec<Action>) -> Result<(), Outcome> {
         let record = &arrival.record;
-        // Above the last number there is none to expect.
+        // No number comes after the last one.
         if record.count == 0 || record.sequence == u64::MAX {
             return Err(Outcome::only(NoticeKind::Malformed));
         }
@@ -54,7 +54,7 @@ impl Core {
                 Ok(())
             }
             Admission::Hold => {
-                // Nobody takes the last room from the others.
+                // No session takes the last room from the others.
                 let kept = session.held >= self.held.room() && !injected(Canary::HeldReserve);
                 if kept || self.held.room() == 0 {
                     return Err(Outcome::only(NoticeKind::HeldFull));
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// Number `placed` of a session that holds batches was placed: what waited for that is, too.
+    /// Number `placed` of a session that holds batches was placed: the batches that waited for it are, too.
     fn place_held(&mut self, place: u32, mut placed: u64, out: &mut Vec<Action>) {
         loop {
             while let Some(other) = self.take_held(place, placed) {
@@ -93,7 +93,7 @@ impl Core {
             out.push(Action::Place { arrival, base });
             placed = expected;
         }
-        // What is missing now is another batch, and it has a lease of its own.
+        // Another batch is missing now, and it has a lease of its own.
         self.gaps.end(place);
         if self.sessions.at(place).held > 0 {
             self.gaps.begin(place, self.clock.now());
@@ -119,7 +119,7 @@ impl Core {
         self.notify_held(place, outcome, out);
     }
 
-    /// Tells all that a session holds the same, in no order.
+    /// Gives all batches that a session holds the same outcome, in no order.
     pub(super) fn notify_held(&mut self, place: u32, outcome: Outcome, out: &mut Vec<Action>) {
         let session = self.sessions.at(place);
         if session.held == 0 {
@@ -136,8 +136,8 @@ impl Core {
 }
 
 impl Core {
-    /// Whether the batch of a record may still get a place: one that has it already, or is of an epoch
-    /// that is over, never will.
+    /// Whether the batch of a record may still get a place: one that has its place already, or is of an epoch that
+    /// is over, never will.
     pub fn may_place(&self, record: &PbrRecord) -> bool {
         let session = self.sessions.get(record.session);
         let known = session.and_then(|it| Some((it, self.chains.at(it.chain)?)));
@@ -150,7 +150,7 @@ impl Core {
     }
 }
 
-/// Whether the record belongs to the session that it names, which is in a chain if it is one.
+/// Whether the record belongs to the session that it names, and is of the session's chain.
 #[inline]
 pub(super) fn owns(
     session: &Session,
@@ -172,13 +172,13 @@ pub(super) fn owns(
     Ok(())
 }
 
-/// Whether the epoch that the record names was ever one of this place.
+/// Whether the epoch that the record names ever was an epoch of this place.
 pub(super) fn was_granted(session: &Session, record: &PbrRecord) -> bool {
     (1..=session.epoch).contains(&record.session_epoch)
 }
 
-/// What becomes of a record of a session that is not at its place. The epochs of a place only grow: if
-/// this one was granted, it was to a session that is over.
+/// The outcome of a record whose session is not at its place. The epochs of a place only grow: if the record's was
+/// granted, it was granted to a session that is over.
 #[cold]
 fn gone(session: &Session, record: &PbrRecord) -> Outcome {
     Outcome::only(match was_granted(session, record) {
@@ -187,7 +187,7 @@ fn gone(session: &Session, record: &PbrRecord) -> Outcome {
     })
 }
 
-/// What becomes of a batch of an epoch that is not current, or is fenced.
+/// The outcome of a batch of an epoch that is not current, or is fenced.
 #[cold]
 fn over(session: &Session, chain: &Chain, record: &PbrRecord) -> Outcome {
     if !was_granted(session, record) {

@@ -1,4 +1,4 @@
-//! Sessions open and close.
+//! Opening, taking over and closing sessions.
 
 use embar_fabric::{NoticeKind, PbrRecord};
 use embar_memory::canary::{Canary, injected};
@@ -12,7 +12,7 @@ use crate::request::{Operation, Request};
 use crate::session::{Owner, Session};
 
 impl Core {
-    /// Somebody asks for a session. A record that comes again, as it does after a takeover, changes
+    /// Answers a request in a session's name. A record that comes again, as it does after a takeover, changes
     /// nothing.
     pub(super) fn request(&mut self, arrival: &Arrival, out: &mut Vec<Action>) {
         let record = &arrival.record;
@@ -54,8 +54,8 @@ impl Core {
     ) -> Result<u32, NoticeKind> {
         let order = record.order_level();
         self.chains.check(record.chain, order).map_err(refusal)?;
-        // Whoever had a session before may not go on as if none of its batches were placed: nobody
-        // knows any more which are.
+        // A publisher that had a session before may not go on as if none of its batches were placed: which ones are
+        // is no longer known.
         let Operation::Open { .. } = request.operation else {
             return Err(NoticeKind::GivenUp);
         };
@@ -159,9 +159,8 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the place of the session that was idle for longest, if that is long enough. A row that
-    /// says so is not stored: the owner of the next session here is, before its row, and then the row
-    /// that is there is nobody's.
+    /// Frees the place of the session that was idle for longest, if that is long enough. No row records that: the
+    /// owner of the next session here is stored before its row, and from then on the old row belongs to no session.
     fn give_up_idle(&mut self) -> Option<()> {
         let idle_ns = self.limits.session_idle_ns;
         let place = self.sessions.longest_idle(self.clock.now(), idle_ns)?;
@@ -172,8 +171,7 @@ impl Core {
     }
 }
 
-/// Whether the next epoch of a session begins with a request of somebody who knows its secret, or why
-/// the request changes nothing.
+/// Whether a request that knows the session's secret begins the next epoch, or why it changes nothing.
 fn begins_epoch(
     place: u32,
     session: &Session,
@@ -191,7 +189,7 @@ fn begins_epoch(
             ..Outcome::only(NoticeKind::InUse)
         }),
         _ if !is_same => only(NoticeKind::TakenOver),
-        // It was opened anew, by an old request of its own.
+        // An old request of its own opened it anew.
         Operation::Renew {
             session: its,
             gives_up,

@@ -1,4 +1,4 @@
-//! A successor rebuilds what its predecessor knew; brokers and chains go.
+//! What a successor rebuilds of its predecessor's state, and what goes with brokers and chains.
 
 use embar_fabric::{GoiRecord, NoticeKind, SessionOwner, SessionRow};
 
@@ -8,7 +8,7 @@ use crate::chains::NoChain;
 use crate::protocol;
 use crate::session::{self, Owner, Session};
 
-/// Why a row or a chain that a predecessor left cannot be.
+/// Why a row or a chain that a predecessor left cannot be restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// There is no such place in the session table.
@@ -48,10 +48,10 @@ pub enum RestoreError {
 }
 
 impl Core {
-    /// The place `session` of the table was as `row` says, and the session in it was `owner`'s; when
-    /// that is of another session, the row's was given up, and its place is free. Once for each place,
-    /// by place, before anything is replayed or arrives. No row counts as saved by that: the successor has a table of
-    /// its own, and stores all rows there, those of free places with an epoch, too.
+    /// The place `session` of the table was as `row` says, and `owner` owned the session in it. An owner of another
+    /// session means that the row's session was given up, and its place is free. To be called once for each place,
+    /// by place, before anything is replayed or arrives. No row counts as saved by that: the successor stores all
+    /// rows in a table of its own, also those of free places with an epoch.
     ///
     /// # Panics
     /// When there is a session at the place.
@@ -74,8 +74,8 @@ impl Core {
         if row.first_epoch != owner.first_epoch {
             return Ok(());
         }
-        // A deposed predecessor that goes on while its rows are read may close a session whose row was
-        // read already and open it at another place. Nobody was told of that.
+        // A deposed predecessor that goes on while its rows are read may close a session whose row was read
+        // already, and open it at another place. It could notify no broker of that.
         if self.sessions.find(row.chain, row.producer).is_some() {
             return Ok(());
         }
@@ -116,9 +116,9 @@ impl Core {
         })
     }
 
-    /// The predecessor placed a batch of a chain that was restored. To be called for all records of
-    /// the chain that are there, by position, when all sessions were restored; what the sessions'
-    /// rows count already changes nothing.
+    /// The predecessor placed a batch of a chain that was restored. To be called for all records of the chain that
+    /// are there, by position, after all sessions were restored. A record that a session's row counts already
+    /// changes nothing.
     pub fn replay(&mut self, chain: u32, record: &GoiRecord) {
         let place = self.chains.find(chain);
         let chain = place.and_then(|place| self.chains.at_mut(place));
@@ -129,7 +129,7 @@ impl Core {
         let Some(session) = self.sessions.get_mut(record.session) else {
             return;
         };
-        // Rows are saved before anybody hears of their epoch: a batch of another one is an older one.
+        // A row is saved before its epoch is announced: a batch of another epoch is of an older one.
         let same = session.in_use
             && session.chain == place
             && session.producer == record.producer
@@ -139,13 +139,13 @@ impl Core {
         }
     }
 
-    /// A row was written back: one of [`Core::session_row`] or of a [`Action::SaveSession`].
+    /// The driver wrote a row back: one of [`Core::session_row`] or of a [`Action::SaveSession`].
     pub fn saved(&mut self, session: u32, row: &SessionRow) {
         self.sessions.set_saved(session, row);
     }
 
-    /// Whether a successor that never sees this record, but the row that was last saved of its
-    /// session, knows all that it needs of it.
+    /// Whether a successor that sees the last saved row of this record's session, but not the record, knows all
+    /// that it needs of it.
     pub fn is_covered(&self, record: &GoiRecord) -> bool {
         let Some(row) = self.sessions.saved(record.session) else {
             return true;
@@ -157,8 +157,8 @@ impl Core {
         protocol.is_none_or(|it| it.is_placed(&session::progress(row), record.sequence))
     }
 
-    /// A broker came back: batches of its incarnations below `older_than` that wait for a predecessor
-    /// are forgotten, unanswered. They were never acknowledged, and their publishers send them again.
+    /// A broker came back: the core forgets the batches of its incarnations below `older_than` that wait for a
+    /// predecessor, and answers none. They were never acknowledged, and their publishers send them again.
     pub fn drop_incarnation(&mut self, row: u16, older_than: u32) {
         let (sessions, gaps, now) = (&mut self.sessions, &mut self.gaps, self.clock.now());
         self.held.retain(|arrival| {
@@ -176,13 +176,13 @@ impl Core {
         });
     }
 
-    /// A chain was deleted: it goes with its sessions, and what they hold is refused.
+    /// A chain was deleted: the core drops it with its sessions, and refuses what they hold.
     pub fn drop_chain(&mut self, chain: u32, out: &mut Vec<Action>) {
         self.shrink_chain(chain, usize::MAX, out);
     }
 
-    /// As [`Core::drop_chain`], but at most so many sessions go, and the chain with the last of them.
-    /// Returns how many went.
+    /// As [`Core::drop_chain`], but drops at most `most` sessions, and the chain with the last of them. Returns how
+    /// many it dropped.
     pub fn shrink_chain(&mut self, chain: u32, most: usize, out: &mut Vec<Action>) -> usize {
         let going = self.sessions.of_chain(chain, most);
         for session in &going {

@@ -4,7 +4,7 @@ use embar_fabric::geometry::SESSIONS_PER_ROW;
 use embar_fabric::{Attached, Claim, Region, RowWriter};
 use embar_memory::Memory;
 
-/// Counts who holds each session, and says in the broker's rows which of them anybody does.
+/// Counts the holders of each session, and shows in the broker's rows which sessions have any.
 #[derive(Debug)]
 pub(super) struct Holds<M> {
     rows: Vec<(RowWriter<M, Attached>, Attached)>,
@@ -13,7 +13,7 @@ pub(super) struct Holds<M> {
 }
 
 impl<M: Memory> Holds<M> {
-    /// None. What older incarnations said counts for nobody.
+    /// None. What older incarnations held does not count.
     pub fn new(region: &Region<M>, claim: &Claim) -> Self {
         let nothing = Attached {
             incarnation: claim.incarnation(),

@@ -1,4 +1,4 @@
-//! One lane: what was submitted and not settled, in order.
+//! One lane: the broker's unsettled submissions, in order.
 
 use embar_memory::canary::{Canary, injected};
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +13,7 @@ use super::{Event, LaneFull};
 use crate::action::Outcome;
 use crate::leadership::Term;
 
-/// See the module.
+/// The submissions of a lane, from their record in the ring to their answer.
 #[derive(Debug)]
 pub(super) struct Lane<M, T> {
     writer: LaneWriter<M>,
@@ -25,9 +25,9 @@ pub(super) struct Lane<M, T> {
     /// Unsettled ones that so many others were submitted behind: they wait for a predecessor.
     waiting: BTreeMap<u64, Submission<T>>,
     unsettled: usize,
-    /// Those of them that nobody asks for.
+    /// Those of them whose chain was closed.
     closed: usize,
-    /// What the sequencer has taken and not answered, as of its last grant that counts.
+    /// What the sequencer has taken and not answered, by its last grant that counts.
     held: usize,
     /// The oldest number that was not taken at the last [`Lane::restore_lost`].
     stood: Option<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Lane<M, T> {
     /// Places of the sessions whose batches were settled since [`Lane::take_released`].
     released: Vec<u32>,
     notices: Option<NoticeReader<M>>,
-    /// Read and not yet known to count.
+    /// What the last look read, and may not count.
     looked: Looked,
 }
 
@@ -50,8 +50,8 @@ struct Submission<T> {
 #[derive(Debug)]
 enum State<T> {
     Open(T),
-    /// Its chain was closed: nobody asks for it. It takes a slot until it is answered, which is not always
-    /// seen here.
+    /// Its chain was closed: the broker asks for it no more. It takes a slot until the sequencer has answered it,
+    /// which the broker does not always see.
     Closed,
     Settled,
 }
@@ -69,7 +69,7 @@ struct Looked {
     /// What was known to be consumed before.
     before: u64,
     notices: Vec<Notice>,
-    /// One of those that were read cannot be made out.
+    /// One of the notices that were read is damaged.
     unreadable: bool,
 }
 
@@ -92,7 +92,7 @@ impl<M: Memory, T> Lane<M, T> {
         }
     }
 
-    /// Submissions that are not settled, or not answered yet by the sequencer: as many answers may come.
+    /// Submissions that are not settled, or that the sequencer has not answered yet: as many answers may come.
     pub fn in_use(&self) -> usize {
         let asked_for = self.unsettled - self.closed;
         let unanswered = self.untaken().saturating_add(self.held);
@@ -105,7 +105,7 @@ impl<M: Memory, T> Lane<M, T> {
         self.writer.next().saturating_sub(self.consumed) as usize
     }
 
-    /// Submissions that the sequencer has taken and not answered: it holds them, but for a moment.
+    /// Submissions that the sequencer has taken and not answered: it holds them, or has them for a moment.
     pub fn held(&self) -> usize {
         self.in_use() - self.untaken()
     }
@@ -148,7 +148,7 @@ impl<M: Memory, T> Lane<M, T> {
     }
 
     pub fn submit(&mut self, record: PbrRecord, tag: T) -> Result<(), (LaneFull, T)> {
-        // As many answers as the ring of notices has slots may be outstanding, and no more.
+        // At most as many answers may be outstanding as the ring of notices has slots.
         let slots = self.writer.slots() as usize;
         if self.in_use() >= slots || !self.writer.has_room(self.consumed) {
             return Err((LaneFull, tag));
@@ -161,7 +161,7 @@ impl<M: Memory, T> Lane<M, T> {
             }
         }
         let number = if self.epoch == 0 {
-            // No sequencer was met yet: it is published when one is.
+            // No sequencer was met yet: the record is published when one is.
             self.submissions
                 .back()
                 .map_or(self.writer.next(), |last| last.number + 1)
@@ -204,8 +204,8 @@ impl<M: Memory, T> Lane<M, T> {
         }
     }
 
-    /// Reads back the oldest submission that was not taken, if it was the oldest at the last call, too, and
-    /// stores it again where memory has lost it. Whether it had.
+    /// Reads back the oldest submission that was not taken, if it was the oldest at the last call, too, and stores
+    /// it again where memory has lost it. Returns whether it was lost.
     pub fn restore_lost(&mut self) -> bool {
         let oldest = (self.untaken() > 0).then_some(self.consumed);
         let before = mem::replace(&mut self.stood, oldest);
@@ -226,12 +226,12 @@ impl<M: Memory, T> Lane<M, T> {
         self.released.drain(..)
     }
 
-    /// Says that this incarnation was admitted.
+    /// Shows the sequencer that this incarnation was admitted.
     pub fn set_admitted(&mut self) {
         self.writer.set_admitted(true);
     }
 
-    /// Takes the tags of what was submitted to a chain.
+    /// Takes the tags of a chain's submissions.
     pub fn close_chain(&mut self, chain: u32) -> Vec<T> {
         let mut tags = Vec::new();
         for submission in self.of_chain(chain) {
@@ -244,8 +244,8 @@ impl<M: Memory, T> Lane<M, T> {
         tags
     }
 
-    /// The sequencer does not know a chain that was closed: what it had taken before the last look is
-    /// answered, or was ordered. Whether there is more of it.
+    /// The sequencer does not know a closed chain: it has answered or ordered what it had taken before the last
+    /// look. Returns whether there is more of the chain.
     pub fn give_up(&mut self, chain: u32) -> bool {
         let consumed = self.looked.before;
         self.settle_closed(|closed| closed.record.chain == chain && closed.number < consumed);
@@ -324,7 +324,7 @@ impl<M: Memory, T> Lane<M, T> {
         }
     }
 
-    /// What was looked at does not count, or not yet: it is looked at again.
+    /// What was read does not count, or not yet: the next look reads it again.
     pub fn forget_look(&mut self) {
         if let Some(notices) = &mut self.notices {
             notices.back(self.looked.notices.len() as u64);
@@ -334,12 +334,12 @@ impl<M: Memory, T> Lane<M, T> {
         self.looked.unreadable = false;
     }
 
-    /// Whether what was looked at last says something of a submission, and nobody can tell what.
+    /// Whether the last look found an answer to a submission that cannot be read.
     pub fn is_unreadable(&self) -> bool {
         self.looked.unreadable
     }
 
-    /// What was looked at counts.
+    /// What the last look read counts.
     pub fn accept(&mut self, lane: u16, events: &mut Vec<Event<T>>) {
         self.consumed = self.looked.consumed.max(self.consumed);
         self.held = self.looked.held;
@@ -387,7 +387,7 @@ impl<M: Memory, T> Lane<M, T> {
         self.take(number).map(|(_, tag)| tag)
     }
 
-    /// Settles a submission; its tag, if it is still asked for.
+    /// Settles a submission; returns its tag, unless its chain was closed.
     fn take(&mut self, number: u64) -> Option<(PbrRecord, T)> {
         let (record, state) = match self.waiting.remove(&number) {
             Some(waited) => (waited.record, waited.state),

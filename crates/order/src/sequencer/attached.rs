@@ -1,18 +1,18 @@
-//! Which sessions brokers hold: those keep their places.
+//! Which sessions brokers hold: these keep their places.
 
 use embar_fabric::{PbrKind, Region};
 use embar_memory::Memory;
 
 use super::Sequencer;
 
-/// Between two looks at all brokers, in nanoseconds for each: a look reads a row for 384 sessions of each.
+/// Between two looks at all brokers, in nanoseconds for each broker: a look reads a row for 384 sessions of each.
 const LOOK_EVERY_NS: u64 = 4_000_000;
-/// Between two looks while nobody opens a session: then it is known how long those were idle that go first.
+/// Between two looks while no session opens: they show how long the sessions were idle that go first.
 const LOOK_ANYWAY_NS: u64 = 100_000_000;
 /// Words in a row.
 const WORDS: usize = 6;
 
-/// What brokers said when they were last looked at.
+/// What brokers held at the last look.
 #[derive(Debug)]
 pub(super) struct Attachments {
     /// Bit by bit, by place.
@@ -20,7 +20,7 @@ pub(super) struct Attachments {
     looked_at: Option<u64>,
     /// Rows (bit by bit) whose processes are gone.
     gone: u128,
-    /// By row, the incarnation that was seen to be up last: it says what it holds.
+    /// By row, the newest incarnation that was seen up: it says what it holds.
     up: Vec<u32>,
 }
 
@@ -34,8 +34,8 @@ impl Attachments {
         }
     }
 
-    /// What brokers hold that died counts no more. False while one that lives cannot say what it holds, as
-    /// it takes up what its row's owner before left, and when such a one was found to be done.
+    /// Sessions that a dead broker held count as held no more. False while a living broker cannot say what it
+    /// holds, as it takes up its predecessor's work, and once more when such a broker is found to be done.
     pub fn look_after<M: Memory>(
         &mut self,
         region: &Region<M>,
@@ -60,7 +60,7 @@ impl Attachments {
         is_known
     }
 
-    /// The words of a row, as all brokers say them together.
+    /// The words of a row, with the bits of all brokers.
     fn read<M: Memory>(&self, region: &Region<M>, number: u32) -> [u64; WORDS] {
         let mut together = [0; WORDS];
         for row in region.geometry().data_rows() {
@@ -68,7 +68,7 @@ impl Attachments {
             let Some(found) = found.filter(|_| self.gone & 1 << row == 0) else {
                 continue;
             };
-            // What an older incarnation held is nobody's.
+            // What an older incarnation held counts no more.
             if found.incarnation == region.incarnation(row) {
                 let words = together.iter_mut().zip(found.sessions);
                 words.for_each(|(sum, word)| *sum |= word);
@@ -79,7 +79,7 @@ impl Attachments {
 }
 
 impl<M: Memory> Sequencer<M> {
-    /// Looks at all brokers, if places of others may be needed for sessions that open.
+    /// Looks at all brokers, if sessions that open may need the places of others.
     pub(super) fn look_at_brokers(&mut self, now: u64) {
         if !self.core.is_crowded() {
             return;

@@ -1,4 +1,4 @@
-//! The lanes as the sequencer sees them: who writes them, and how far they were taken.
+//! The lanes as the sequencer sees them: which incarnation writes each, and how far it was taken.
 
 use embar_memory::canary::{Canary, injected};
 use std::fmt;
@@ -19,17 +19,17 @@ pub(super) struct Lanes<M> {
     first_row: u16,
     per_row: u16,
     lanes: Vec<Lane<M>>,
-    /// The lane that is looked at first: no lane is always the last one.
+    /// The lane that the next step looks at first, so that no lane is always the last one.
     turn: usize,
     intact: Intact,
     /// Records that were taken and cannot be read.
     unreadable: Vec<Source>,
 }
 
-/// Bytes of dead brokers that are checked in one step: a few hundredths of a second, which no lease notices.
+/// Bytes of dead brokers that one step checks: a few hundredths of a second, which no lease notices.
 const CHECKED_PER_STEP: u64 = 64 << 20;
 
-/// What one step takes.
+/// What one step may take.
 struct Taking<'a> {
     core: &'a Core,
     intact: &'a Intact,
@@ -41,7 +41,7 @@ struct Taking<'a> {
     unreadable: &'a mut Vec<Source>,
 }
 
-/// Whether a record's bytes, in the payload file of this row, are still those that it speaks of.
+/// Whether a record's bytes, in the payload file of this row, are still those that the record describes.
 pub type Intact = Box<dyn Fn(u16, &PbrRecord) -> bool + Send>;
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl<M> fmt::Debug for Lanes<M> {
 }
 
 impl<M: Memory> Lanes<M> {
-    /// All lanes, none of them begun: says so to their brokers.
+    /// All lanes, none of them begun: the grants say so to their brokers.
     pub fn new(region: &Region<M>, claim: &Claim, epoch: u32, intact: Intact) -> Self {
         let geometry = region.geometry();
         let rows = geometry.data_rows();
@@ -99,8 +99,8 @@ impl<M: Memory> Lanes<M> {
         }
     }
 
-    /// Takes up to `most` records, no more than a share of any lane. Returns how many; those of before this epoch that
-    /// are not to be ordered are no arrivals.
+    /// Takes up to `most` records, no more than a share of any lane. Returns how many; records of before this epoch
+    /// that are not to be ordered are no arrivals.
     pub fn take(
         &mut self,
         region: &Region<M>,
@@ -119,7 +119,7 @@ impl<M: Memory> Lanes<M> {
             arrivals,
             unreadable: &mut self.unreadable,
         };
-        // Lanes are begun seldom: one of them is asked in each step, and all when there is nothing else to do.
+        // Brokers begin lanes seldom: each step checks one of them, and all when there is nothing else to do.
         for i in 0..count {
             let lane = &mut self.lanes[(self.turn + i) % count];
             let drained = lane.take(&mut taking);
@@ -139,13 +139,13 @@ impl<M: Memory> Lanes<M> {
         taking.taken
     }
 
-    /// The records that were taken and cannot be read: whoever wrote them is to be told.
+    /// The records that were taken and cannot be read: their brokers get a notice.
     pub fn take_unreadable(&mut self) -> Vec<Source> {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Lets the writers of the lanes use what was taken, says how many notices they were told and how many
-    /// are still to be answered, and admits new incarnations once all that older ones left was taken.
+    /// Grants the writers of the lanes what was taken, publishes how many notices they have and how many answers
+    /// are still to come, and admits new incarnations once all that older ones left was taken.
     pub fn grant(&mut self, core: &mut Core) {
         for lane in &mut self.lanes {
             let taken = lane.reader.position();
@@ -191,7 +191,7 @@ impl<M: Memory> Lanes<M> {
         &mut self.lanes[row * usize::from(self.per_row) + usize::from(source.lane)]
     }
 
-    /// Notices brokers that died before they began their lanes.
+    /// Finds brokers that died before they began their lanes.
     pub fn look_after(&mut self, region: &Region<M>, alive: &dyn Fn(u16) -> bool) {
         let waiting = |lane: &&mut Lane<M>| lane.stage == Stage::Waiting;
         let mut known: Option<(u16, bool)> = None;
@@ -241,16 +241,16 @@ impl<M: Memory> Lane<M> {
         self.stage == Stage::Begun && incarnation == self.start.incarnation
     }
 
-    /// A record that an incarnation wrote is answered. Whether it still reads that.
+    /// The sequencer answers a record that an incarnation wrote. Returns whether that incarnation still reads.
     fn answer(&mut self, incarnation: u32) -> bool {
         let reads = self.is_read_by(incarnation);
-        // Which incarnation wrote a record comes from shared memory.
+        // The incarnation comes from shared memory.
         self.held = self.held.saturating_sub(reads.into());
         reads
     }
 
-    /// Takes its share; true when nothing is left. What its broker left is taken before it is asked whether it has
-    /// begun.
+    /// Takes the lane's share; true when nothing is left. The sequencer takes what a broker left before it checks
+    /// whether the broker has begun the lane.
     fn take(&mut self, taking: &mut Taking<'_>) -> bool {
         if self.stage == Stage::Waiting {
             return true;
@@ -266,7 +266,7 @@ impl<M: Memory> Lane<M> {
                 Seen::Nothing => return true,
                 Seen::Damaged => {
                     taking.taken += 1;
-                    // What was left before this epoch is submitted again, or sent again.
+                    // The broker submits again what was left before this epoch, or its publisher sends it again.
                     if position >= self.left_below && !injected(Canary::UnreadableTold) {
                         self.held += 1;
                         taking.unreadable.push(Source {
@@ -296,9 +296,9 @@ impl<M: Memory> Lane<M> {
         false
     }
 
-    /// Whether a record of before this epoch is to be ordered. What a broker that lives wrote it
-    /// submits again itself. What a dead one wrote may have been refused, and its memory used again;
-    /// and whoever wanted to open or close a session asks again.
+    /// Whether to order a record of before this epoch. A living broker submits its records again itself. A dead
+    /// broker's record may have been refused, and its memory used again; and a client that asked to open or close a
+    /// session asks again.
     fn is_left(&self, record: &PbrRecord, taking: &mut Taking<'_>) -> bool {
         let again = self.stage == Stage::Begun && record.incarnation == self.start.incarnation;
         if again
@@ -311,9 +311,9 @@ impl<M: Memory> Lane<M> {
         (taking.intact)(self.row, record) || injected(Canary::LeftIntact)
     }
 
-    /// Looks whether the broker, or another incarnation of it, has begun the lane for this epoch. To be called
-    /// when nothing is left to take; true when there may be something again, also a record that only a close
-    /// look shows.
+    /// Checks whether the broker, or another incarnation of it, has begun the lane for this epoch. To be called
+    /// when nothing is left to take; true when there may be something again, also a record that only a close look
+    /// shows.
     fn look(&mut self, region: &Region<M>, epoch: u32) -> bool {
         if self.stage != Stage::Waiting && self.reader.look_closely() {
             return true;
@@ -335,7 +335,7 @@ impl<M: Memory> Lane<M> {
         if self.stage == Stage::Waiting {
             self.reader.seek_oldest();
             let oldest = self.reader.position().min(start.start);
-            // Of one that was admitted nothing is left but what it submits again.
+            // An admitted incarnation has nothing left but what it submits again.
             let first = if start.admitted == 1 {
                 start.start
             } else {
@@ -344,7 +344,7 @@ impl<M: Memory> Lane<M> {
             self.reader.seek(first);
         }
         if start.incarnation != self.granted.incarnation {
-            // Notices until now were for others, and may be overwritten.
+            // Notices until now were for other incarnations, and may be overwritten.
             self.granted.notices = self.notices.next();
         }
         if start.incarnation != self.start.incarnation {

@@ -1,5 +1,5 @@
-//! Pages of the GOI that are given back: because nobody may read them any more, or because the room
-//! is needed.
+//! Pages of the GOI that the sequencer gives back: because nobody may read them any more, or because it needs the
+//! room.
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
@@ -10,7 +10,7 @@ use embar_memory::canary::{Canary, injected};
 
 use super::{RECORDS_PER_STEP, Sequencer};
 
-/// What all brokers tell of the windows that they raise.
+/// The windows that all brokers announce to have raised.
 #[derive(Debug)]
 pub(super) struct Windows<M> {
     news: Vec<NewsReader<M>>,
@@ -27,7 +27,7 @@ impl<M: Memory> Windows<M> {
         }
     }
 
-    /// Appends the chains whose windows were raised. False when it may be any.
+    /// Appends the chains whose windows were raised. False when it may be any chain.
     fn listen(&mut self, chains: &mut Vec<u32>) -> bool {
         let mut all_told = true;
         for news in &mut self.news {
@@ -38,23 +38,23 @@ impl<M: Memory> Windows<M> {
 }
 
 impl<M: Memory> Sequencer<M> {
-    /// Makes sure that all that one step may order finds room, and says how many records it may
-    /// take for that: none once it is deposed. What is held may be released by any record.
+    /// Makes sure that all that one step may order finds room, and returns how many records the step may take for
+    /// that: none once the sequencer is deposed. Any record may release what is held.
     ///
-    /// It is done between steps only: then the rows of sessions count nothing that is not in the
-    /// GOI, so they may be stored.
+    /// This runs between steps only: then the rows of sessions count nothing that is not in the GOI, so they may be
+    /// stored.
     pub(super) fn make_room(&mut self) -> usize {
         let figures = self.core.figures();
         let (per_page, chains) = (PAGE_RECORDS as usize, figures.chains as usize);
         let fixed = 2 + figures.held as usize / per_page;
-        // Where there are few pages, most of them are to be kept all the same.
+        // Where there are few pages, most of them stay all the same.
         let a_step = RECORDS_PER_STEP / per_page + chains.min(RECORDS_PER_STEP);
         let wanted = fixed + a_step.min(self.goi.space().1 as usize / 8).max(1);
         while (self.goi.space().0 as usize) < wanted
             && let Some((chain, end)) = self.goi.largest()
         {
             self.goi.raise_first(chain, end);
-            // Whoever has not read that far yet is to find out, too.
+            // Brokers that have not read that far yet have to find out, too.
             self.grown.push(chain);
             self.given_up.announce(&[chain]);
             // Successors lead readers to our pages. One that raises its epoch after this look sees
@@ -71,7 +71,7 @@ impl<M: Memory> Sequencer<M> {
         of_all.max(of_each).clamp(1, RECORDS_PER_STEP)
     }
 
-    /// Gives back pages below what brokers keep, of the chains of which they keep less than before.
+    /// Gives back pages below what brokers keep, of the chains whose windows were raised.
     pub(super) fn release(&mut self) {
         let mut chains = std::mem::take(&mut self.windows.chains);
         if !self.windows.listen(&mut chains) {

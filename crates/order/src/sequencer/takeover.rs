@@ -1,36 +1,36 @@
 //! Becoming the sequencer: raise, cut, rebuild, and only then begin.
 //!
-//! 1. *Raise*: the candidate's row shows an epoch above all others. From here on nothing that a
-//!    predecessor writes counts for anybody. Only after that it is settled who the predecessor is: the
-//!    one that was active last. Whoever becomes active later than we raised never counts.
-//! 2. *Cut*: of every chain the dense run of records that the predecessor made visible; the chain goes
-//!    on behind it or, where memory is damaged, ends there for good.
+//! 1. *Raise*: the candidate's row shows an epoch above all others. From here on nothing that a predecessor writes
+//!    counts. Only after that the candidate settles who its predecessor is: the one that was active last. A
+//!    candidate that becomes active after our raise never counts.
+//! 2. *Cut*: of every chain the dense run of records that the predecessor made visible. The chain goes on behind it
+//!    or, where memory is damaged, ends there for good.
 //! 3. *Rebuild*: the predecessor's session rows, and the records since.
-//! 4. *Begin*: everything that a successor will need is stored in our own area, session rows before
-//!    roots; lanes are told of the epoch; then the row says that it is active.
+//! 4. *Begin*: the candidate stores everything that a successor will need in its own area, session rows before
+//!    roots. It grants lanes for the epoch; then its row says that it is active.
 //!
-//! Any number of candidates may be in here at once, and any of them may stand still for as long as it
-//! likes: nobody waits for another. Epochs differ, as each area has its own (those that leave its number
-//! when divided by the number of areas), and the highest one wins.
+//! Any number of candidates may be in here at once, and any of them may stand still for as long as it likes: none
+//! waits for another. Epochs differ, as each area has its own (those that leave its number when divided by the
+//! number of areas), and the highest one wins.
 //!
-//! A candidate that dies on the way leaves a raised row that names the predecessor. If it was the
-//! predecessor's own area that it was writing to (the same candidate, restarted), what is there is
-//! complete at every point: a root that was not rewritten leads to the records, and one that was has
-//! their sum, and the session rows were all stored before it.
+//! A candidate that dies on the way leaves a raised row that names the predecessor. It may have been writing to the
+//! predecessor's own area (the same candidate, restarted). What is there is complete at every point: a root that
+//! was not rewritten leads to the records, a root that was has their sum, and all session rows were stored before
+//! it.
 
 mod cut;
 
-use embar_memory::canary::{Canary, injected};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use embar_fabric::geometry::cell_of;
 use embar_fabric::goi::PAGE_RECORDS;
 use embar_fabric::{
-    ChainStart, Claim, GoiRoot, PageRef, Region, RowWriter, Seen, SequencerRow, SequencerState,
-    SessionOwner, SessionRow,
+    ChainStart, Claim, GoiRoot, GoiWriter, PageRef, Region, RowWriter, Seen, SequencerRow,
+    SequencerState, SessionOwner, SessionRow, SessionTable,
 };
 use embar_memory::Memory;
+use embar_memory::canary::{Canary, injected};
 
 use super::Sequencer;
 use super::attached::Attachments;
@@ -41,7 +41,7 @@ use crate::leadership;
 use crate::limits::{Limits, LimitsError};
 use cut::cut;
 
-/// Why a takeover was given up.
+/// Why a candidate gave up a takeover.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TakeoverError {
     /// Another candidate has raised a higher epoch meanwhile.
@@ -55,22 +55,22 @@ pub enum TakeoverError {
         "no epoch is left above {0}: the rows of the sequencers are damaged; start with a fresh region"
     )]
     NoEpoch(u32),
-    /// The predecessor lives, and gives up pages faster than they are read.
+    /// The predecessor lives, and gives up pages faster than the candidate reads them.
     #[error("the sequencer before goes on giving up what is read: try again")]
     Unsteady,
 }
 
-/// How often what a predecessor left is read when it changes meanwhile.
+/// How often a candidate reads what a predecessor left, when that changes meanwhile.
 const REBUILDS_MAX: u32 = 1000;
-/// Places are given out from the lowest on, so that those that were ever used lie together: behind so many
+/// The sequencer gives out places from the lowest on, so those that were ever used lie together: behind so many
 /// without a row there is none. (One may be missing where memory is damaged.) A takeover reads no more.
 const EMPTY_RUN: u32 = 256;
-/// How often a session is looked at whose row and owner are at odds.
+/// How often a candidate reads a session whose row and owner are at odds.
 const OWNER_LOOKS: u32 = 8;
 /// Pages or rows between two beats: well below a lease.
 const STEPS_PER_BEAT: u32 = 512;
 
-/// Rounds that a candidate whose row cannot be read may have raised and nobody else has seen.
+/// Rounds that a candidate whose row cannot be read may have raised without any other having seen them.
 const HIDDEN_ROUNDS: u32 = 1 << 10;
 
 /// What a predecessor left, as far as it can be read.
@@ -92,11 +92,11 @@ impl Left {
 }
 
 impl<M: Memory> Sequencer<M> {
-    /// Takes over. Chains for which `exists` is false were deleted and are left behind. `intact` says whether the
-    /// bytes of what dead brokers left are whole.
+    /// Takes over. Leaves behind chains for which `exists` is false, as they were deleted. `intact` says whether
+    /// the bytes of what dead brokers left are whole.
     ///
     /// # Errors
-    /// [`TakeoverError`]; the row stays raised, so whoever takes over next goes above it.
+    /// [`TakeoverError`]; the row stays raised, so the next candidate raises above it.
     ///
     /// # Panics
     /// When the claim is not a candidate's.
@@ -107,7 +107,7 @@ impl<M: Memory> Sequencer<M> {
         exists: &dyn Fn(u32) -> bool,
         intact: Intact,
     ) -> Result<Self, TakeoverError> {
-        // What takes long and concerns nobody else comes before others wait for us.
+        // What takes long and concerns no other process comes before others wait for us.
         let mut goi = region.goi_writer(claim, 0);
         let sessions = region.session_table(claim);
         let mut pulse = raise(region, claim)?;
@@ -117,30 +117,44 @@ impl<M: Memory> Sequencer<M> {
             Some(area) => rebuild(region, area, &limits, exists, &mut pulse)?,
             None => Left::nothing(limits)?,
         };
-        let Left {
-            core,
-            cuts,
-            lost_sessions,
-        } = left;
-        let Pulse { row, said, .. } = pulse;
-        let mut sequencer = Self {
+        let (mut sequencer, cuts) =
+            Self::succeed(region, claim, (goi, sessions), left, pulse, intact);
+        sequencer.store_sessions();
+        sequencer.store_roots(&cuts);
+        sequencer.said.state = SequencerState::Active as u32;
+        sequencer.said.beat += 1;
+        if leadership::rows(region).any(|(_, row)| row.epoch > sequencer.said.epoch) {
+            return Err(TakeoverError::Overtaken);
+        }
+        sequencer.row.store(&sequencer.said);
+        Ok(sequencer)
+    }
+
+    /// A sequencer that goes on with what its predecessor left, and where it cuts the chains. Its row does not show
+    /// yet that it is active.
+    fn succeed(
+        region: &Region<M>,
+        claim: &Arc<Claim>,
+        (goi, sessions): (GoiWriter<M>, SessionTable<M>),
+        left: Left,
+        Pulse { row, said, .. }: Pulse<M>,
+        intact: Intact,
+    ) -> (Self, Vec<ChainStart>) {
+        let damaged = left.cuts.iter().filter(|cut| cut.is_damaged);
+        let sequencer = Self {
             region: region.clone(),
             claim: Arc::clone(claim),
             goi,
             sessions,
-            // Lanes learn of the epoch here, and do not believe it before the row is active.
+            // Brokers see the epoch here, and do not count it before the row is active.
             lanes: Lanes::new(region, claim, said.epoch, intact),
             row,
             said,
-            newest: newest(region, &cuts),
+            newest: newest(region, &left.cuts),
             closing: BTreeMap::new(),
-            damaged: cuts
-                .iter()
-                .filter(|cut| cut.is_damaged)
-                .map(|cut| cut.chain)
-                .collect(),
-            lost_sessions,
-            core,
+            damaged: damaged.map(|cut| cut.chain).collect(),
+            lost_sessions: left.lost_sessions,
+            core: left.core,
             arrivals: Vec::new(),
             actions: Vec::new(),
             notices: Vec::new(),
@@ -151,15 +165,7 @@ impl<M: Memory> Sequencer<M> {
             given_up: region.given_up_writer(claim),
             windows: Windows::new(region),
         };
-        sequencer.store_sessions();
-        sequencer.store_roots(&cuts);
-        sequencer.said.state = SequencerState::Active as u32;
-        sequencer.said.beat += 1;
-        if leadership::rows(region).any(|(_, row)| row.epoch > sequencer.said.epoch) {
-            return Err(TakeoverError::Overtaken);
-        }
-        sequencer.row.store(&sequencer.said);
-        Ok(sequencer)
+        (sequencer, left.cuts)
     }
 
     fn say_alive(&mut self) {
@@ -175,7 +181,7 @@ impl<M: Memory> Sequencer<M> {
             if slot % STEPS_PER_BEAT == 0 {
                 self.say_alive();
             }
-            // Also where no session is: the epochs of a place never begin again.
+            // Also places without a session: the epochs of a place never begin again.
             let row = self.core.session_row(slot);
             let seen = self.region.session_row(area, slot);
             let is_empty = seen == Seen::Nothing && row == SessionRow::default();
@@ -209,7 +215,7 @@ impl<M: Memory> Sequencer<M> {
         let begun: HashSet<u16> = cuts.iter().map(|cut| cell_of(cut.chain)).collect();
         let area = self.region.geometry().area_of(self.claim.row());
         for cell in (0..self.region.geometry().topics).filter(|cell| !begun.contains(cell)) {
-            // Of an older term, and deleted since.
+            // The chain is of an older term, and was deleted since.
             let old = area.map_or(Seen::Nothing, |area| self.region.goi_root(area, cell));
             if old != Seen::Nothing && old != Seen::Found(GoiRoot::default()) {
                 let mut row = self.region.goi_root_writer(&self.claim, cell);
@@ -220,8 +226,8 @@ impl<M: Memory> Sequencer<M> {
 }
 
 impl<M: Memory> Sequencer<M> {
-    /// The pages of our own area that the order leads to from before this epoch, each with the
-    /// position at which it leaves it.
+    /// The pages of our own area that the order of earlier epochs leads to, each with the position at which the
+    /// order leaves it.
     fn old_pages(&mut self, cut: &ChainStart) -> Vec<(u32, u64)> {
         let area = self.region.geometry().area_of(self.claim.row());
         let (mut ours, mut walked) = (Vec::new(), 0_u32);
@@ -254,10 +260,10 @@ impl<M: Memory> Sequencer<M> {
     }
 }
 
-/// The limits, made to fit what the region has room for.
+/// The limits, reduced to what the region has room for.
 fn fit<M: Memory>(region: &Region<M>, limits: &Limits) -> Limits {
     let geometry = region.geometry();
-    // What is held may become visible all at once, and must find room in the GOI then.
+    // All that is held may become visible at once, and must find room in the GOI then.
     let held = geometry.goi_pages.saturating_mul(PAGE_RECORDS) / 4;
     Limits {
         sessions: geometry.sessions,
@@ -267,8 +273,8 @@ fn fit<M: Memory>(region: &Region<M>, limits: &Limits) -> Limits {
     }
 }
 
-/// The row of a candidate that takes over, and beats meanwhile: others would take one that is silent
-/// for one that stands still.
+/// The row of a candidate that takes over, and beats meanwhile: others would take a silent candidate for one that
+/// stands still.
 struct Pulse<M> {
     row: RowWriter<M, SequencerRow>,
     said: SequencerRow,
@@ -276,7 +282,7 @@ struct Pulse<M> {
 }
 
 impl<M: Memory> Pulse<M> {
-    /// The area of the term before.
+    /// The area of the predecessor.
     fn predecessor(&self, region: &Region<M>) -> Option<u16> {
         let area = region.geometry().area_of(self.said.predecessor_row);
         area.filter(|_| self.said.predecessor > 0)
@@ -331,7 +337,7 @@ fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, Takeo
     if leadership::rows(region).any(|(_, row)| row.epoch > said.epoch) {
         return Err(TakeoverError::Overtaken);
     }
-    // One that was raised before may have become active since: then it counted.
+    // A candidate that raised before us may have become active since: then it counted.
     let (predecessor, predecessor_row) = latest_term(region);
     if predecessor != said.predecessor {
         pulse.said = SequencerRow {
@@ -344,8 +350,8 @@ fn raise<M: Memory>(region: &Region<M>, claim: &Claim) -> Result<Pulse<M>, Takeo
     Ok(pulse)
 }
 
-/// The term that was active last, and its row. A row that was raised and is not active yet says which
-/// one was before it.
+/// The epoch and row of the candidate that was active last. A row that was raised and is not active yet names the
+/// one before it.
 fn latest_term<M: Memory>(region: &Region<M>) -> (u32, u16) {
     let terms = leadership::rows(region).map(|(area, row)| {
         if leadership::is_active(&row) {
@@ -354,7 +360,7 @@ fn latest_term<M: Memory>(region: &Region<M>) -> (u32, u16) {
             (row.predecessor, row.predecessor_row)
         }
     });
-    // Where a row is lost, brokers still know for whom they began their lanes.
+    // Where a row is lost, brokers still show for which epoch they began their lanes.
     let adopted = leadership::adopted(region);
     let adopted = (
         adopted,
@@ -369,11 +375,11 @@ fn row_of<M: Memory>(region: &Region<M>, area: u16) -> u16 {
     row.expect("an area is a candidate's")
 }
 
-/// Reads what the predecessor left: sessions, then records, as rows of sessions count only records
-/// that are visible.
+/// Reads what the predecessor left: sessions, then records, as rows of sessions count only records that are
+/// visible.
 ///
-/// A predecessor that does not know yet that it is deposed may give up pages between the two: then
-/// neither the rows that were read count their records, nor are they there. So it is all read again.
+/// A predecessor that does not know yet that it is deposed may give up pages between the two. Then neither do the
+/// rows that were read count the records of these pages, nor are the records there. So it is all read again.
 fn rebuild<M: Memory>(
     region: &Region<M>,
     area: u16,
@@ -404,8 +410,8 @@ fn rebuild<M: Memory>(
     Err(TakeoverError::Unsteady)
 }
 
-/// A session and whose it is. A predecessor that does not know yet that it is deposed may change them
-/// meanwhile; where they stay at odds, it died between the two.
+/// A session and its owner. A predecessor that does not know yet that it is deposed may change them meanwhile;
+/// where they stay at odds, it died between the two.
 fn session<M: Memory>(
     region: &Region<M>,
     area: u16,
@@ -419,7 +425,7 @@ fn session<M: Memory>(
             Seen::Damaged => return Seen::Damaged,
         };
         let owner = match region.session_owner(area, slot) {
-            // Nobody could prove that it is theirs.
+            // No client could prove that the session is its own.
             Seen::Damaged if row.in_use == 1 => return Seen::Damaged,
             seen => seen.found().unwrap_or_default(),
         };
@@ -432,8 +438,8 @@ fn session<M: Memory>(
 }
 
 impl Left {
-    /// A session whose row is lost is unknown from now on, and its place is not used again: nobody
-    /// knows which epochs it had.
+    /// A session whose row is lost is unknown from now on, and its place is not used again, as its epochs are
+    /// unknown.
     fn restore_session(
         &mut self,
         slot: u32,

@@ -17,13 +17,13 @@ use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{ErrorCode, Secret};
 use embar_wire::time::{Now, WallNs};
 
-use super::{Actor, Scene, Wish};
-use crate::books::{Books, NAME_BYTES, name_bytes};
+use super::{Actor, ActorContext, SocketOp};
+use crate::oracle::{NAME_BYTES, Oracle, name_bytes};
 use crate::plan::PublisherPlan;
 use crate::random::Random;
 use crate::violation::{Check, Invariant, Violation, ensure};
 
-/// See the module.
+/// The real publisher core, and the batches that it has not resolved yet.
 pub struct PublisherActor {
     plan: PublisherPlan,
     core: PublisherCore,
@@ -42,10 +42,10 @@ pub struct PublisherActor {
     max_batch_bytes: usize,
     next_batch: u64,
     next_at: Now,
-    /// Batches, and since when nobody has told what became of them.
+    /// Batches without an outcome, and since when each waits for it.
     unresolved: BTreeMap<u64, Now>,
     unreleased: u64,
-    /// Its core wants something that nobody has asked for yet.
+    /// Its core has socket operations that the world has not asked for yet.
     fresh: bool,
 }
 
@@ -80,14 +80,14 @@ impl PublisherActor {
         }
     }
 
-    /// Its process dies, and another one goes on in its name: of what the one before had not been told it knows nothing.
-    /// False if there is nothing to begin anew.
-    pub fn begins_anew(&mut self, books: &mut Books, now: Now) -> bool {
-        if self.over || self.is_done(books) {
+    /// Its process dies, and another one goes on with its identity, which knows no outcome that the first did not
+    /// receive. False if there is nothing to begin anew.
+    pub fn begins_anew(&mut self, oracle: &mut Oracle, now: Now) -> bool {
+        if self.over || self.is_done(oracle) {
             return false;
         }
         for number in std::mem::take(&mut self.unresolved).into_keys() {
-            books.abandon((self.producer, number));
+            oracle.abandon((self.producer, number));
         }
         let topic = (&self.name[..], &self.bootstrap[..]);
         self.core = core(&self.plan, self.producer, topic, &mut self.random, now);
@@ -112,7 +112,7 @@ impl PublisherActor {
             && self.unreleased < self.plan.outstanding
     }
 
-    fn publish(&mut self, scene: &mut Scene<'_>) {
+    fn publish(&mut self, context: &mut ActorContext<'_>) {
         let Some(topic) = self.topic_id else { return };
         let number = self.next_batch;
         let (builder, messages) = self.fill(number);
@@ -121,17 +121,17 @@ impl PublisherActor {
             sequence: number,
             topic,
             epoch: 0,
-            append_time: WallNs(scene.now.0),
+            append_time: WallNs(context.now.0),
             flags: BatchFlags::NONE,
         });
         self.next_batch += 1;
         self.unreleased += 1;
-        self.unresolved.insert(number, scene.now);
+        self.unresolved.insert(number, context.now);
         let may_repeat = self.plan.on_broker_loss == OnBrokerLoss::Resend || self.ordered;
         let name = (self.producer, number);
-        scene.books.seal(name, &frame, may_repeat);
-        scene.trace.event(
-            scene.now,
+        context.oracle.seal(name, &frame, may_repeat);
+        context.trace.event(
+            context.now,
             format_args!(
                 "publisher {} submits batch {number}: {messages} messages, {} bytes",
                 self.producer,
@@ -143,11 +143,11 @@ impl PublisherActor {
             messages,
             bytes: Arc::new(frame),
         };
-        self.core.submit(sealed, scene.now);
-        self.next_at = Now(scene.now.0 + self.random.below(self.plan.pace_ns + 1));
+        self.core.submit(sealed, context.now);
+        self.next_at = Now(context.now.0 + self.random.below(self.plan.pace_ns + 1));
     }
 
-    /// Messages until one does not fit any more. The first one tells the batch's name.
+    /// Messages until one does not fit any more. The first one carries the batch's name.
     fn fill(&mut self, number: u64) -> (BatchBuilder, u32) {
         let capacity = self
             .random
@@ -178,7 +178,7 @@ impl PublisherActor {
         (builder, messages)
     }
 
-    fn take_event(&mut self, event: PublisherEvent, scene: &mut Scene<'_>) -> Check {
+    fn take_event(&mut self, event: PublisherEvent, context: &mut ActorContext<'_>) -> Check {
         let me = self.producer;
         match event {
             PublisherEvent::Opened {
@@ -188,28 +188,28 @@ impl PublisherActor {
             } => {
                 self.topic_id = Some(topic_id);
                 self.max_batch_bytes = max_batch_bytes as usize;
-                scene
+                context
                     .trace
-                    .event(scene.now, format_args!("publisher {me} is open"));
+                    .event(context.now, format_args!("publisher {me} is open"));
             }
             PublisherEvent::Resolved { batch, outcome, .. } => {
-                scene.trace.event(
-                    scene.now,
+                context.trace.event(
+                    context.now,
                     format_args!("publisher {me}: batch {batch} is {outcome:?}"),
                 );
                 self.unresolved.remove(&batch);
                 match outcome {
-                    Outcome::Failed(Failure::InDoubt) => scene.figures.in_doubt += 1,
-                    Outcome::Failed(Failure::Closed) if scene.forgets_sessions => {
-                        scene.books.bereft.insert(me);
-                        scene.figures.failed += 1;
+                    Outcome::Failed(Failure::InDoubt) => context.figures.in_doubt += 1,
+                    Outcome::Failed(Failure::Closed) if context.forgets_sessions => {
+                        context.oracle.bereft.insert(me);
+                        context.figures.failed += 1;
                     }
-                    Outcome::Failed(_) => scene.figures.failed += 1,
+                    Outcome::Failed(_) => context.figures.failed += 1,
                     Outcome::Stored(_) | Outcome::StoredSomewhere | Outcome::Sent => {
-                        scene.figures.patient += u64::from(scene.is_patient);
+                        context.figures.patient += u64::from(context.acks_in_time);
                     }
                 }
-                scene.books.resolve((me, batch), outcome)?;
+                context.oracle.resolve((me, batch), outcome)?;
             }
             PublisherEvent::Released { buffer } => {
                 ensure(Invariant::Delivery, Arc::strong_count(&buffer) == 1, || {
@@ -224,28 +224,30 @@ impl PublisherActor {
                 error @ (Error::SessionLost { .. }
                 | Error::SessionGivenUp { .. }
                 | Error::SessionTaken { .. }),
-            ) if scene.forgets_sessions || scene.books.is_hurt(self.topic()) => {
-                scene
+            ) if context.forgets_sessions || context.oracle.is_hurt(self.topic()) => {
+                context
                     .trace
-                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
-                scene.figures.sessions_lost += 1;
+                    .event(context.now, format_args!("publisher {me} ends: {error}"));
+                context.figures.sessions_lost += 1;
                 self.over = true;
             }
-            // Whoever was quicker has its name, and a secret of his own.
-            PublisherEvent::Failed(error @ Error::WrongSecret { .. }) if scene.forgets_sessions => {
-                scene
+            // Another client was quicker, and has its identity, with a secret of its own.
+            PublisherEvent::Failed(error @ Error::WrongSecret { .. })
+                if context.forgets_sessions =>
+            {
+                context
                     .trace
-                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
-                scene.figures.names_taken += 1;
+                    .event(context.now, format_args!("publisher {me} ends: {error}"));
+                context.figures.names_taken += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(
                 error @ (Error::UnknownTopic { .. } | Error::TopicReplaced { .. }),
-            ) if scene.books.may_be_deleted(self.meant) => {
-                scene
+            ) if context.oracle.may_be_deleted(self.meant) => {
+                context
                     .trace
-                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
-                scene.figures.bereaved += 1;
+                    .event(context.now, format_args!("publisher {me} ends: {error}"));
+                context.figures.bereaved += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(
@@ -253,11 +255,11 @@ impl PublisherActor {
                     code: ErrorCode::Damaged,
                     ..
                 },
-            ) if scene.books.is_hurt(self.topic()) => {
-                scene
+            ) if context.oracle.is_hurt(self.topic()) => {
+                context
                     .trace
-                    .event(scene.now, format_args!("publisher {me} ends: {error}"));
-                scene.figures.told_of_damage += 1;
+                    .event(context.now, format_args!("publisher {me} ends: {error}"));
+                context.figures.told_of_damage += 1;
                 self.over = true;
             }
             PublisherEvent::Failed(error) => {
@@ -267,12 +269,12 @@ impl PublisherActor {
                 });
             }
             PublisherEvent::LaneLost { lane, cause, .. } => {
-                scene.trace.event(
-                    scene.now,
+                context.trace.event(
+                    context.now,
                     format_args!("publisher {me} lost lane {}: {cause}", lane.0),
                 );
             }
-            PublisherEvent::Resent => scene.figures.resent += 1,
+            PublisherEvent::Resent => context.figures.resent += 1,
             PublisherEvent::Reconnected(_) => {}
         }
         Ok(())
@@ -335,25 +337,25 @@ impl Actor for PublisherActor {
             .min()
     }
 
-    fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+    fn work(&mut self, context: &mut ActorContext<'_>) -> Check {
         self.fresh = false;
-        self.core.tick(scene.now);
+        self.core.tick(context.now);
         while let Some(event) = self.core.next_event() {
-            self.take_event(event, scene)?;
+            self.take_event(event, context)?;
         }
-        if self.may_publish() && self.next_at <= scene.now {
+        if self.may_publish() && self.next_at <= context.now {
             // At times several at once.
             let burst = if self.random.one_in(8) { 5 } else { 1 };
             for _ in 0..burst {
                 if self.may_publish() {
-                    self.publish(scene);
+                    self.publish(context);
                 }
             }
         }
         Ok(())
     }
 
-    fn wish(&mut self, now: Now) -> Option<(Lane, Wish)> {
+    fn next_op(&mut self, now: Now) -> Option<(Lane, SocketOp)> {
         (0..self.core.lane_count())
             .map(Lane)
             .find_map(|lane| Some((lane, self.core.poll(lane, now)?.into())))
@@ -363,7 +365,7 @@ impl Actor for PublisherActor {
         self.plan.batches = self.next_batch;
     }
 
-    fn is_done(&self, _: &Books) -> bool {
+    fn is_done(&self, _: &Oracle) -> bool {
         let all = self.next_batch == self.plan.batches || self.over;
         self.unresolved.is_empty() && self.unreleased == 0 && all
     }

@@ -13,19 +13,19 @@ use embar_wire::control::ErrorCode;
 use embar_wire::message::Messages;
 use embar_wire::time::Now;
 
-use super::{Actor, Scene, Wish};
-use crate::books::{Books, History, Unseen};
+use super::{Actor, ActorContext, SocketOp};
+use crate::oracle::{History, Oracle, Unseen};
 use crate::plan::SubscriberPlan;
 use crate::random::Random;
 use crate::violation::{Check, Invariant, Violation, ensure};
 
-/// See the module.
+/// The real subscriber core, and what it has to deliver next.
 pub struct SubscriberActor {
     plan: SubscriberPlan,
     number: usize,
     topic: String,
     topic_id: u32,
-    /// It was told that its topic is no more.
+    /// Its topic does not exist any more, and it has learned that.
     over: bool,
     bootstrap: Vec<SocketAddr>,
     core: SubscriberCore,
@@ -40,9 +40,9 @@ pub struct SubscriberActor {
     begins: bool,
     /// It wants all that there is.
     wants_all: bool,
-    /// Whose memory it was told is damaged.
+    /// The rows whose memory is damaged, as it has learned.
     told: BTreeSet<Option<u16>>,
-    /// Its core wants something that nobody has asked for yet.
+    /// Its core has socket operations that the world has not asked for yet.
     fresh: bool,
     delivered: u64,
 }
@@ -83,16 +83,16 @@ impl SubscriberActor {
     }
 
     /// Forgets everything and starts anew from anywhere.
-    pub fn start_over(&mut self, books: &Books, now: Now) {
+    pub fn start_over(&mut self, oracle: &Oracle, now: Now) {
         // By its name another topic may be found now.
-        if books.may_be_deleted(self.topic_id) {
+        if oracle.may_be_deleted(self.topic_id) {
             return;
         }
         let start = match self.random.below(3) {
             0 => Start::Earliest,
             1 => Start::Latest,
             _ => {
-                let kept = books.of_topic(self.topic_id);
+                let kept = oracle.of_topic(self.topic_id);
                 let anywhere = kept.map(|(row, history)| {
                     let at = self.random.between(history.first, history.next);
                     (row, at)
@@ -120,48 +120,48 @@ impl SubscriberActor {
         (self.moved, self.begins, self.fresh) = (true, true, true);
     }
 
-    fn take_event(&mut self, event: SubscriberEvent, scene: &mut Scene<'_>) -> Check {
+    fn take_event(&mut self, event: SubscriberEvent, context: &mut ActorContext<'_>) -> Check {
         let me = self.number;
         match event {
             SubscriberEvent::Started { broker, start } => {
-                scene.trace.event(
-                    scene.now,
+                context.trace.event(
+                    context.now,
                     format_args!("subscriber {me} starts at {start} of {broker:?}"),
                 );
                 self.expected.insert(row(broker), start);
-                self.begins_with_all(row(broker), start, scene.books)?;
+                self.begins_with_all(row(broker), start, context.oracle)?;
             }
             SubscriberEvent::Deliver(delivered) => {
-                self.check(&delivered, scene)?;
+                self.check(&delivered, context)?;
                 self.delivered += 1;
-                scene.figures.delivered += 1;
+                context.figures.delivered += 1;
                 let think = if self.hurry {
                     0
                 } else {
                     self.random.below(self.plan.think_ns + 1)
                 };
-                let until = Now(scene.now.0 + think);
+                let until = Now(context.now.0 + think);
                 self.held.push((until, delivered.lane, delivered.payload));
             }
             SubscriberEvent::Skipped { broker, to, .. } => {
-                self.overtaken(row(broker), to, scene)?;
+                self.overtaken(row(broker), to, context)?;
             }
-            SubscriberEvent::Failed(error) => self.failed(error, scene)?,
+            SubscriberEvent::Failed(error) => self.failed(error, context)?,
             SubscriberEvent::LaneLost { broker, cause } => {
-                scene.trace.event(
-                    scene.now,
+                context.trace.event(
+                    context.now,
                     format_args!("subscriber {me} lost broker {broker}: {cause}"),
                 );
-                self.lost(broker, &cause, scene)?;
+                self.lost(broker, &cause, context)?;
             }
             SubscriberEvent::Opened | SubscriberEvent::LaneLeft { .. } | SubscriberEvent::End => {}
         }
         Ok(())
     }
 
-    /// Nobody is given the rest for all that there is.
-    fn begins_with_all(&self, row: Option<u16>, start: u64, books: &Books) -> Check {
-        let history = books.histories.get(&(self.topic_id, row));
+    /// A subscriber that wants all there is never gets only the rest.
+    fn begins_with_all(&self, row: Option<u16>, start: u64, oracle: &Oracle) -> Check {
+        let history = oracle.histories.get(&(self.topic_id, row));
         let lost_below = history.map_or(0, |history| history.lost_below);
         let is_rest = self.wants_all && lost_below > 0 && start == lost_below;
         ensure(Invariant::I7, !is_rest, || {
@@ -172,44 +172,46 @@ impl SubscriberActor {
         })
     }
 
-    /// It is told that nothing below `to` is kept: that must be true.
-    fn overtaken(&mut self, row: Option<u16>, to: u64, scene: &mut Scene<'_>) -> Check {
+    /// A broker says that nothing below `to` is kept: that must be true.
+    fn overtaken(&mut self, row: Option<u16>, to: u64, context: &mut ActorContext<'_>) -> Check {
         let me = self.number;
-        scene.trace.event(
-            scene.now,
+        context.trace.event(
+            context.now,
             format_args!("subscriber {me} is told to go on at {to} of {row:?}"),
         );
-        let history = scene.books.histories.get(&(self.topic_id, row));
+        let history = context.oracle.histories.get(&(self.topic_id, row));
         let first = history.map_or(0, |h| h.first);
-        let known = !scene.books.may_be_deleted(self.topic_id);
+        let known = !context.oracle.may_be_deleted(self.topic_id);
         ensure(Invariant::I7, to <= first || !known, || {
             format!(
                 "subscriber {me} was told that offsets below {to} are evicted, but {first} is the first one kept"
             )
         })?;
-        scene.figures.overtaken += 1;
+        context.figures.overtaken += 1;
         self.expected.insert(row, to);
         Ok(())
     }
 
     /// Where the network damages nothing, only bytes that were given up while they were sent may
     /// come damaged; and a broker that sent another one's memory has seen that by then.
-    fn lost(&mut self, broker: u32, cause: &str, scene: &mut Scene<'_>) -> Check {
-        let ordered = scene.books.is_ordered(self.topic_id);
+    fn lost(&mut self, broker: u32, cause: &str, context: &mut ActorContext<'_>) -> Check {
+        let ordered = context.oracle.is_ordered(self.topic_id);
         let row = row(Some(broker).filter(|_| !ordered));
-        if scene.books.hurt.contains(&(self.topic_id, row)) && cause.contains("memory is damaged") {
-            scene.figures.told_of_damage += u64::from(self.told.insert(row));
+        if context.oracle.hurt.contains(&(self.topic_id, row))
+            && cause.contains("memory is damaged")
+        {
+            context.figures.told_of_damage += u64::from(self.told.insert(row));
         }
-        let history = scene.books.histories.get(&(self.topic_id, row));
+        let history = context.oracle.histories.get(&(self.topic_id, row));
         let first = history.map_or(0, |history| history.first);
         let kept = self.expected.get(&row).is_some_and(|next| *next >= first);
         let damaged = cause.contains("damaged");
-        let books = &scene.books;
-        let may_be = scene.damages || self.may_miss(books);
-        if may_be || !damaged || books.may_be_deleted(self.topic_id) {
+        let oracle = &context.oracle;
+        let may_be = context.damages || self.may_miss(oracle);
+        if may_be || !damaged || oracle.may_be_deleted(self.topic_id) {
             return Ok(());
         }
-        let told = !u16::try_from(broker).is_ok_and(|row| scene.served.contains(&row));
+        let told = !u16::try_from(broker).is_ok_and(|row| context.served.contains(&row));
         ensure(Invariant::I7, !kept && told, || {
             let cut = if told { "" } else { "not " };
             format!(
@@ -219,16 +221,16 @@ impl SubscriberActor {
         })
     }
 
-    fn failed(&mut self, error: Error, scene: &mut Scene<'_>) -> Check {
+    fn failed(&mut self, error: Error, context: &mut ActorContext<'_>) -> Check {
         let me = self.number;
-        scene
+        context
             .trace
-            .event(scene.now, format_args!("subscriber {me} ends: {error}"));
+            .event(context.now, format_args!("subscriber {me} ends: {error}"));
         match error {
             Error::UnknownTopic { .. } | Error::TopicReplaced { .. }
-                if scene.books.may_be_deleted(self.topic_id) =>
+                if context.oracle.may_be_deleted(self.topic_id) =>
             {
-                scene.figures.bereaved += 1;
+                context.figures.bereaved += 1;
                 self.over = true;
                 Ok(())
             }
@@ -237,32 +239,32 @@ impl SubscriberActor {
                 first_available,
                 ..
             } if self.plan.on_evicted == OnEvicted::Fail => {
-                let ordered = scene.books.is_ordered(self.topic_id);
+                let ordered = context.oracle.is_ordered(self.topic_id);
                 let row = if ordered { None } else { row(Some(broker)) };
-                self.overtaken(row, first_available, scene)?;
-                self.restart(start_at(self.expected.clone()), scene.now);
+                self.overtaken(row, first_available, context)?;
+                self.restart(start_at(self.expected.clone()), context.now);
                 Ok(())
             }
             Error::Corrupt { .. }
             | Error::Refused {
                 code: ErrorCode::Damaged,
                 ..
-            } if self.may_miss(scene.books) => {
-                scene.figures.told_of_damage += 1;
+            } if self.may_miss(context.oracle) => {
+                context.figures.told_of_damage += 1;
                 self.over = true;
                 Ok(())
             }
             // The network damaged the same batch several times.
             Error::Corrupt { .. } => {
-                self.restart(start_at(self.expected.clone()), scene.now);
+                self.restart(start_at(self.expected.clone()), context.now);
                 Ok(())
             }
             // It began again at offsets of the one that had that name before.
             Error::Refused {
                 code: ErrorCode::OffsetOutOfRange,
                 ..
-            } if scene.books.may_be_replaced(&self.topic) => {
-                scene.figures.bereaved += 1;
+            } if context.oracle.may_be_replaced(&self.topic) => {
+                context.figures.bereaved += 1;
                 self.over = true;
                 Ok(())
             }
@@ -270,8 +272,8 @@ impl SubscriberActor {
             Error::Refused {
                 code: ErrorCode::OffsetOutOfRange,
                 ..
-            } if scene.books.is_ordered(self.topic_id) => {
-                self.restart(Start::Earliest, scene.now);
+            } if context.oracle.is_ordered(self.topic_id) => {
+                self.restart(Start::Earliest, context.now);
                 Ok(())
             }
             Error::BrokenOrder { .. } => Err(Violation {
@@ -287,16 +289,16 @@ impl SubscriberActor {
 
     /// Whether records may be lost of the topic that it reads. Before its first batch that may be any one of
     /// its name.
-    fn may_miss(&self, books: &Books) -> bool {
-        books.is_hurt(self.topic_id) || self.begins && books.is_hurt_by_name(&self.topic)
+    fn may_miss(&self, oracle: &Oracle) -> bool {
+        oracle.is_hurt(self.topic_id) || self.begins && oracle.is_hurt_by_name(&self.topic)
     }
 
-    fn check(&mut self, delivered: &Delivered, scene: &mut Scene<'_>) -> Check {
+    fn check(&mut self, delivered: &Delivered, context: &mut ActorContext<'_>) -> Check {
         let (me, header) = (self.number, &delivered.header);
         let base = header.base_offset();
         let end = base + u64::from(header.message_count());
-        scene.trace.event(
-            scene.now,
+        context.trace.event(
+            context.now,
             format_args!("subscriber {me} gets {base}..{end}"),
         );
         let row = row(delivered.owner());
@@ -312,20 +314,20 @@ impl SubscriberActor {
             },
         )?;
         self.expected.insert(row, end);
-        let known = scene.books.names.get(&header.topic());
+        let known = context.oracle.names.get(&header.topic());
         if std::mem::take(&mut self.begins) && known.is_some_and(|name| *name == self.topic) {
             // It began when its name was another one's.
             self.topic_id = header.topic();
         }
-        if scene.books.may_be_deleted(self.topic_id) {
+        if context.oracle.may_be_deleted(self.topic_id) {
             return ensure(Invariant::I4, header.topic() == self.topic_id, || {
                 format!("subscriber {me} got batches of another topic: {header:?}")
             });
         }
         let numbered = (header.producer(), header.sequence());
-        let history = scene.books.histories.get(&(header.topic(), row));
+        let history = context.oracle.histories.get(&(header.topic(), row));
         let seen = history.map_or(Ok(None), |history: &History| history.at(base));
-        let is_hurt = scene.books.hurt.contains(&(header.topic(), row));
+        let is_hurt = context.oracle.hurt.contains(&(header.topic(), row));
         let seen = match seen {
             Ok(None) if is_hurt => Err(Unseen),
             seen => seen,
@@ -348,7 +350,7 @@ impl SubscriberActor {
         )?;
         let payload = &delivered.payload[..header.payload_len() as usize];
         let whole = header.check_payload(payload).is_ok()
-            && scene.books.genuine(header, payload).is_some_and(|name| {
+            && context.oracle.genuine(header, payload).is_some_and(|name| {
                 let seen = seen.ok().flatten().and_then(|visible| visible.name);
                 seen.is_none_or(|seen| seen == name)
             })
@@ -428,21 +430,24 @@ impl Actor for SubscriberActor {
         held.chain(begin).chain(self.core.next_tick()).min()
     }
 
-    fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+    fn work(&mut self, context: &mut ActorContext<'_>) -> Check {
         self.fresh = false;
-        self.core.tick(scene.now);
+        self.core.tick(context.now);
         loop {
             while let Some(event) = self.core.next_event() {
-                self.take_event(event, scene)?;
+                self.take_event(event, context)?;
             }
-            let done = self.held.iter().position(|(until, ..)| *until <= scene.now);
+            let done = self
+                .held
+                .iter()
+                .position(|(until, ..)| *until <= context.now);
             let Some(done) = done else { return Ok(()) };
             let (_, lane, buffer) = self.held.remove(done);
-            self.core.returned(lane, buffer, scene.now);
+            self.core.returned(lane, buffer, context.now);
         }
     }
 
-    fn wish(&mut self, _: Now) -> Option<(Lane, Wish)> {
+    fn next_op(&mut self, _: Now) -> Option<(Lane, SocketOp)> {
         (0..self.core.lane_count())
             .map(Lane)
             .find_map(|lane| Some((lane, self.core.poll(lane)?.into())))
@@ -453,17 +458,17 @@ impl Actor for SubscriberActor {
         self.held.iter_mut().for_each(|(until, ..)| *until = now);
     }
 
-    fn is_done(&self, books: &Books) -> bool {
+    fn is_done(&self, oracle: &Oracle) -> bool {
         if self.over {
             return true;
         }
-        if let Some(surely) = books.deleted.get(&self.topic_id) {
-            return !surely || books.may_exist(&self.topic);
+        if let Some(surely) = oracle.deleted.get(&self.topic_id) {
+            return !surely || oracle.may_exist(&self.topic);
         }
-        let mut counted = books.of_topic(self.topic_id);
+        let mut counted = oracle.of_topic(self.topic_id);
         let all = counted.all(|(row, history)| {
             let expected = self.expected.get(&row).copied();
-            let is_hurt = books.hurt.contains(&(self.topic_id, row));
+            let is_hurt = oracle.hurt.contains(&(self.topic_id, row));
             let all = expected == Some(history.next);
             let may_end = is_hurt && expected >= Some(history.next) || self.told.contains(&row);
             all || may_end || (expected.is_none() && history.next == 0)

@@ -14,7 +14,7 @@ const SEND_BYTES_MAX: usize = (4 << 20) + (64 << 10) + MAX_CONTROL_BYTES as usiz
 /// What the ring for requests and headers holds.
 const RECV_RING_BYTES: u32 = 16 << 10;
 
-/// Connections of one host that are told at the same time why they are not served.
+/// Connections of one host that are being refused at the same time.
 const REFUSED_MAX: usize = 32;
 
 /// Connections that one host may have to a broker, others than the broker's own: half of all, and those
@@ -54,7 +54,7 @@ pub fn send(buf: &SendBuf<Simulated>) -> Check {
     })
 }
 
-/// When every connection is gone.
+/// To be checked when every connection is gone.
 pub fn idle(broker: &Broker) -> Check {
     let log = broker.node.log();
     let left = (log.reserved_bytes(), broker.node.connections());

@@ -4,8 +4,8 @@ use embar_memory::{Device, Memory, Simulated};
 use embar_wire::batch::{Batch, BatchHeader};
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
-use crate::books::{Books, Name};
 use crate::host::Devices;
+use crate::oracle::{Name, Oracle};
 
 /// The payload files, by row of those that take data, without a cache between.
 pub struct Blogs {
@@ -22,13 +22,12 @@ impl Blogs {
         }
     }
 
-    /// The batch at a place of a row's file, if its checksums are right, and its name, if it is one
-    /// that somebody sealed.
+    /// The batch at a place of a row's file, if its checksums are right, and its name, if it is a sealed one.
     pub fn batch(
         &self,
         (row, at): (u16, u64),
         len: u32,
-        books: &Books,
+        oracle: &Oracle,
     ) -> Result<(BatchHeader, Option<Name>), String> {
         let blog = row
             .checked_sub(self.first_row)
@@ -48,6 +47,6 @@ impl Blogs {
             return Err(format!("{} more bytes than the batch has", rest.len()));
         }
         let header = *batch.header();
-        Ok((header, books.genuine(&header, batch.payload())))
+        Ok((header, oracle.genuine(&header, batch.payload())))
     }
 }

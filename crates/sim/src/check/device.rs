@@ -1,15 +1,15 @@
 //! The topics of orders 0 and 1 of one broker, as any other host could read them at this moment: from
 //! the devices alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use embar_broker::topics::Topic;
 use embar_fabric::{IndexRecord, Region, Window};
 use embar_memory::Simulated;
 
 use super::bytes::Blogs;
-use crate::books::{Books, Name, Visible};
 use crate::host::Devices;
+use crate::oracle::{History, Name, Oracle, Visible};
 use crate::violation::{Check, Invariant, Violation, ensure};
 
 /// What the broker was doing when the device is looked at.
@@ -23,7 +23,7 @@ pub enum Moment {
     Birth,
 }
 
-/// See the module.
+/// Reads one broker's topics from the devices, and compares them with all that was visible before.
 pub struct Inspector {
     row: u16,
     raw: Region<Simulated>,
@@ -49,16 +49,16 @@ impl Inspector {
         }
     }
 
-    /// Checks what is visible now, and enters what is new into the books.
-    pub fn look(&mut self, topics: &[Topic], books: &mut Books, moment: Moment) -> Check {
+    /// Checks what is visible now, and enters what is new into the oracle.
+    pub fn look(&mut self, topics: &[Topic], oracle: &mut Oracle, moment: Moment) -> Check {
         self.owner(moment)?;
         let mut found: BTreeMap<u32, Vec<IndexRecord>> =
             self.raw.index_reader(self.row).scan().into_iter().collect();
         for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
             let records = found.remove(&topic.id).unwrap_or_default();
-            let is_hurt = books.hurt.contains(&(topic.id, Some(self.row)));
+            let is_hurt = oracle.hurt.contains(&(topic.id, Some(self.row)));
             let window = self.window(topic, moment, is_hurt)?;
-            self.retained(topic, window, &records, books, moment)?;
+            self.retained(topic, window, &records, oracle, moment)?;
         }
         self.born |= moment == Moment::Birth;
         Ok(())
@@ -116,49 +116,15 @@ impl Inspector {
         topic: &Topic,
         window: Window,
         records: &[IndexRecord],
-        books: &mut Books,
+        oracle: &mut Oracle,
         moment: Moment,
     ) -> Check {
         let name = format!("{} of broker {}", topic.name, self.row);
         let counted = (topic.id, Some(self.row));
-        let is_hurt = books.hurt.contains(&counted);
-        let mut history = books.histories.remove(&counted).unwrap_or_default();
+        let is_hurt = oracle.hurt.contains(&counted);
+        let mut history = oracle.histories.remove(&counted).unwrap_or_default();
         for record in records {
-            let mut visible = self.visible(record);
-            match history.batches.get(&record.base) {
-                Some(known) => ensure(
-                    Invariant::I3,
-                    Visible {
-                        name: None,
-                        ..*known
-                    } == visible,
-                    || {
-                        format!(
-                            "{name}: offset {} changed from {known:?} to {visible:?}",
-                            record.base
-                        )
-                    },
-                )?,
-                None => {
-                    let follows = record.base == history.next;
-                    let behind = is_hurt && record.base > history.next;
-                    ensure(Invariant::I3, follows || behind, || {
-                        format!(
-                            "{name}: {visible:?} appears at offset {}, where {} comes next",
-                            record.base, history.next
-                        )
-                    })?;
-                    ensure(Invariant::I8, moment != Moment::Birth, || {
-                        format!(
-                            "{name}: {visible:?} at offset {} appears by recovery",
-                            record.base
-                        )
-                    })?;
-                    visible.name = self.bytes_of(topic.id, record, books, Invariant::I2)?;
-                    history.next = record.base + u64::from(record.count);
-                    history.batches.insert(record.base, visible);
-                }
-            }
+            self.record(topic, record, &mut history, oracle, moment)?;
         }
         if is_hurt && moment == Moment::Birth && window.first > history.first {
             history.lost_below = window.first;
@@ -166,30 +132,24 @@ impl Inspector {
         history.first = window.first;
         if is_hurt {
             history.next = history.next.max(window.next);
-            books.histories.insert(counted, history);
+            oracle.histories.insert(counted, history);
             return Ok(());
         }
-        let bases: std::collections::BTreeSet<u64> = records.iter().map(|r| r.base).collect();
-        let missing = history
-            .batches
-            .range(window.first..)
-            .find(|(base, _)| !bases.contains(base));
+        let bases: BTreeSet<u64> = records.iter().map(|r| r.base).collect();
+        let promised = history.batches.range(window.first..);
+        let missing = promised.into_iter().find(|(base, _)| !bases.contains(base));
         if let Some((base, visible)) = missing {
+            let is_acknowledged = visible.name.is_some_and(|it| oracle.is_acknowledged(it));
             // Without a recovery between, it was released while the window still promises it.
-            let invariant = match (
-                self.born,
-                visible.name.is_some_and(|name| books.is_acknowledged(name)),
-            ) {
+            let invariant = match (self.born, is_acknowledged) {
                 (false, _) => Invariant::I7,
                 (true, true) => Invariant::I6,
                 (true, false) => Invariant::I3,
             };
-            return Err(Violation {
-                invariant,
-                what: format!(
-                    "{name}: {visible:?} at offset {base} is gone, the window is {window:?} ({moment:?})"
-                ),
-            });
+            let what = format!(
+                "{name}: {visible:?} at offset {base} is gone, the window is {window:?} ({moment:?})"
+            );
+            return Err(Violation { invariant, what });
         }
         let exact = window.next == history.next;
         let cut_short = moment == Moment::Death && window.next < history.next;
@@ -203,17 +163,55 @@ impl Inspector {
         ensure(Invariant::I3, starts, || {
             format!("{name}: {window:?} starts inside of a batch")
         })?;
-        books.histories.insert(counted, history);
+        oracle.histories.insert(counted, history);
+        Ok(())
+    }
+
+    /// A record that is visible now: the same as ever, or the next one.
+    fn record(
+        &self,
+        topic: &Topic,
+        record: &IndexRecord,
+        history: &mut History,
+        oracle: &Oracle,
+        moment: Moment,
+    ) -> Check {
+        let name = || format!("{} of broker {}", topic.name, self.row);
+        let mut visible = self.visible(record);
+        let base = record.base;
+        if let Some(known) = history.batches.get(&base) {
+            let before = Visible {
+                name: None,
+                ..*known
+            };
+            return ensure(Invariant::I3, before == visible, || {
+                let name = name();
+                format!("{name}: offset {base} changed from {known:?} to {visible:?}")
+            });
+        }
+        let is_hurt = oracle.hurt.contains(&(topic.id, Some(self.row)));
+        let behind = is_hurt && base > history.next;
+        ensure(Invariant::I3, base == history.next || behind, || {
+            let (name, next) = (name(), history.next);
+            format!("{name}: {visible:?} appears at offset {base}, where {next} comes next")
+        })?;
+        ensure(Invariant::I8, moment != Moment::Birth, || {
+            let name = name();
+            format!("{name}: {visible:?} at offset {base} appears by recovery")
+        })?;
+        visible.name = self.bytes_of(topic.id, record, oracle, Invariant::I2)?;
+        history.next = base + u64::from(record.count);
+        history.batches.insert(base, visible);
         Ok(())
     }
 
     /// Checks all bytes that are retained: they never change.
-    pub fn reread(&self, topics: &[Topic], books: &Books) -> Check {
+    pub fn reread(&self, topics: &[Topic], oracle: &Oracle) -> Check {
         for (chain, records) in self.raw.index_reader(self.row).scan() {
             let topic = topics.iter().find(|t| t.id == chain);
             let first = topic.map_or(u64::MAX, |topic| self.first_now(topic));
             for record in records.iter().filter(|r| r.base >= first) {
-                self.bytes_of(chain, record, books, Invariant::I7)?;
+                self.bytes_of(chain, record, oracle, Invariant::I7)?;
             }
         }
         Ok(())
@@ -233,12 +231,12 @@ impl Inspector {
         &self,
         chain: u32,
         record: &IndexRecord,
-        books: &Books,
+        oracle: &Oracle,
         invariant: Invariant,
     ) -> Result<Option<Name>, Violation> {
         let found = self
             .blogs
-            .batch((self.row, record.blog_at), record.len, books);
+            .batch((self.row, record.blog_at), record.len, oracle);
         let sound = found.as_ref().is_ok_and(|(h, name)| {
             h.topic() == chain
                 && h.base_offset() == record.base

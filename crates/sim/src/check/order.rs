@@ -13,20 +13,20 @@ use embar_order::follower::Found;
 use embar_order::{Follower, Leadership, Term};
 
 use super::bytes::Blogs;
-use crate::books::{Books, History, Visible};
 use crate::host::Devices;
+use crate::oracle::{History, Oracle, Visible};
 use crate::violation::{Check, Invariant, Violation, ensure};
 
 /// Records read at once.
 const RECORDS: usize = 4096;
 
-/// See the module.
+/// Reads the order from the devices, and compares it with all that was visible before.
 pub struct OrderInspector {
     raw: Region<Simulated>,
     blogs: Blogs,
     /// The highest that was seen.
     epoch: u32,
-    /// An epoch that no row tells any more, as damage took it.
+    /// An epoch that no row shows any more, as damage took it.
     untold: Option<u32>,
     followers: BTreeMap<u32, Follower<Simulated>>,
     /// By topic: where the term of an epoch starts.
@@ -48,42 +48,42 @@ impl OrderInspector {
         }
     }
 
-    /// Checks what is visible now, and enters what is new into the books.
-    pub fn look(&mut self, topics: &[Topic], books: &mut Books) -> Check {
+    /// Checks what is visible now, and enters what is new into the oracle.
+    pub fn look(&mut self, topics: &[Topic], oracle: &mut Oracle) -> Check {
         let term = self.term()?;
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
-            let mut history = books
+            let mut history = oracle
                 .histories
                 .remove(&(topic.id, None))
                 .unwrap_or_default();
             let checked = match term {
-                // What lies behind lost records nobody can tell.
-                Some(_) if books.hurt.contains(&(topic.id, None)) => Ok(()),
-                Some(term) => self.follow(topic, term, &mut history, books),
+                // What lies behind lost records cannot be known.
+                Some(_) if oracle.hurt.contains(&(topic.id, None)) => Ok(()),
+                Some(term) => self.follow(topic, term, &mut history, oracle),
                 None => Ok(()),
             };
             let first = self.first(topic, term);
             history.first = history.first.max(first.unwrap_or(0));
             history.next = history.next.max(history.first);
-            books.histories.insert((topic.id, None), history);
+            oracle.histories.insert((topic.id, None), history);
             checked?;
         }
         Ok(())
     }
 
-    /// A line of a candidate's row was lost just now. Where the candidate died as it stored the row, no
-    /// other line may tell the highest epoch.
+    /// A line of a candidate's row was lost just now. Where the candidate died as it stored the row, no other line
+    /// may show the highest epoch.
     pub fn lose_row(&mut self) {
         if Leadership::observe(&self.raw).highest < self.epoch {
             self.untold = Some(self.epoch);
         }
     }
 
-    /// Who sequences.
+    /// The term of the active sequencer.
     fn term(&mut self) -> Result<Option<Term>, Violation> {
         let leadership = Leadership::observe(&self.raw);
         if leadership.highest < self.epoch && self.untold == Some(self.epoch) {
-            // What shows is over. Nobody orders until a higher epoch is raised.
+            // The term that shows is over. No candidate orders until a higher epoch is raised.
             return Ok(None);
         }
         ensure(Invariant::I1, leadership.highest >= self.epoch, || {
@@ -105,12 +105,18 @@ impl OrderInspector {
         kept.chain(ordered).max()
     }
 
-    fn follow(&mut self, topic: &Topic, term: Term, history: &mut History, books: &Books) -> Check {
+    fn follow(
+        &mut self,
+        topic: &Topic,
+        term: Term,
+        history: &mut History,
+        oracle: &Oracle,
+    ) -> Check {
         let follower = self
             .followers
             .entry(topic.id)
             .or_insert_with(|| Follower::new(&self.raw, topic.id, 0));
-        // A cut below what was seen before takes back what somebody may have been told.
+        // A cut below what was seen before takes back what a client may have been told.
         if let Some(start) = follower.start_of(term)
             && self.starts.insert(topic.id, (term.epoch, start)) != Some((term.epoch, start))
         {
@@ -129,7 +135,7 @@ impl OrderInspector {
             follower.seek(first);
         }
         for record in &records {
-            self.enter(topic, record, history, books)?;
+            self.enter(topic, record, history, oracle)?;
         }
         Ok(())
     }
@@ -139,7 +145,7 @@ impl OrderInspector {
         topic: &Topic,
         record: &GoiRecord,
         history: &mut History,
-        books: &Books,
+        oracle: &Oracle,
     ) -> Check {
         let name = &topic.name;
         ensure(Invariant::I3, record.base == history.next, || {
@@ -161,7 +167,7 @@ impl OrderInspector {
         };
         if self.is_kept(topic, record.base, &visible) {
             let (name, flags) =
-                self.bytes_of(topic, record.base, &visible, books, Invariant::I2)?;
+                self.bytes_of(topic, record.base, &visible, oracle, Invariant::I2)?;
             (visible.name, visible.flags) = (Some(name), flags);
         }
         history.batches.insert(record.base, visible);
@@ -179,10 +185,10 @@ impl OrderInspector {
         topic: &Topic,
         base: u64,
         visible: &Visible,
-        books: &Books,
+        oracle: &Oracle,
         invariant: Invariant,
     ) -> Result<((u64, u64), u16), Violation> {
-        let found = self.blogs.batch(visible.place, visible.len, books);
+        let found = self.blogs.batch(visible.place, visible.len, oracle);
         if let Ok((header, Some(name))) = &found
             && header.topic() == topic.id
             && (header.producer(), header.sequence()) == visible.numbered
@@ -202,16 +208,16 @@ impl OrderInspector {
     }
 
     /// Checks all bytes that are retained: they never change.
-    pub fn reread(&self, topics: &[Topic], books: &Books) -> Check {
-        let is_hurt = |topic: &&Topic| books.hurt.contains(&(topic.id, None));
+    pub fn reread(&self, topics: &[Topic], oracle: &Oracle) -> Check {
+        let is_hurt = |topic: &&Topic| oracle.hurt.contains(&(topic.id, None));
         let ordered = topics.iter().filter(|topic| topic.is_ordered());
         for topic in ordered.filter(|topic| !is_hurt(topic)) {
-            let Some(history) = books.histories.get(&(topic.id, None)) else {
+            let Some(history) = oracle.histories.get(&(topic.id, None)) else {
                 continue;
             };
             for (base, visible) in history.batches.range(history.first..) {
                 if self.is_kept(topic, *base, visible) {
-                    self.bytes_of(topic, *base, visible, books, Invariant::I7)?;
+                    self.bytes_of(topic, *base, visible, oracle, Invariant::I7)?;
                 }
             }
         }

@@ -1,20 +1,20 @@
-//! What becomes of the bytes of a log: what a broker says of them is what can be read on the device, and they add up.
+//! What a log keeps: what a broker says of its bytes is what can be read on the device, and they add up.
 
 use embar_broker::log::Use;
 use embar_broker::topics::Topic;
 use embar_memory::payload::UNIT_BYTES;
 
-use crate::books::Books;
 use crate::host::Broker;
+use crate::oracle::Oracle;
 use crate::violation::{Check, Invariant, ensure};
 
 /// What a broker says of its topics of orders 0 and 1 is what can be read on the device; its bytes add up.
-pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], books: &Books) -> Check {
+pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], oracle: &Oracle) -> Check {
     let log = broker.node.log();
-    let is_hurt = |topic: &&Topic| books.hurt.contains(&(topic.id, Some(row)));
+    let is_hurt = |topic: &&Topic| oracle.hurt.contains(&(topic.id, Some(row)));
     let kept = topics.iter().filter(|topic| !topic.is_ordered());
     for topic in kept.filter(|topic| !is_hurt(topic)) {
-        let Some(history) = books.histories.get(&(topic.id, Some(row))) else {
+        let Some(history) = oracle.histories.get(&(topic.id, Some(row))) else {
             continue;
         };
         let there = history.batches.range(history.first..);

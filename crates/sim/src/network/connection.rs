@@ -17,27 +17,27 @@ pub(super) struct ClientSend {
 
 /// The client's end.
 #[derive(Debug)]
-pub(super) struct Near {
-    pub state: NearState,
+pub(super) struct ClientEnd {
+    pub state: ClientEndState,
     pub recv: Option<RecvBuf>,
     pub send: Option<ClientSend>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NearState {
+pub(super) enum ClientEndState {
     /// The answer comes at this time.
     Connecting(u64),
-    /// It has no descriptor for this one, and is told at this time.
+    /// The client has no descriptor for it, and learns that at this time.
     Hopeless(u64),
     Open,
-    /// The client asked for it; it is told at this time.
+    /// The client asked for it; it learns at this time that it is over.
     Closing(u64),
     Closed,
 }
 
-/// Who connects.
+/// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
-pub struct Whence {
+pub struct Origin {
     /// The client.
     pub client: usize,
     /// Its connection.
@@ -48,8 +48,8 @@ pub struct Whence {
 
 /// The broker's end.
 #[derive(Debug)]
-pub(super) struct Far {
-    pub state: FarState,
+pub(super) struct BrokerEnd {
+    pub state: BrokerEndState,
     pub recv: Option<RecvBuf<Simulated>>,
     pub send: Option<SendBuf<Simulated>>,
     /// The broker wants the buffer back that it receives into.
@@ -58,7 +58,7 @@ pub(super) struct Far {
     pub sent_batches: bool,
 }
 
-impl Far {
+impl BrokerEnd {
     /// The buffer that the broker wants back.
     pub fn take_recalled(&mut self) -> Option<RecvBuf<Simulated>> {
         if std::mem::take(&mut self.recalled) {
@@ -70,27 +70,28 @@ impl Far {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FarState {
+pub(super) enum BrokerEndState {
     /// The client has not got through yet.
     Absent,
     /// In the backlog of the listener.
-    Knocking,
+    Queued,
     Open(Token),
     /// Buffers may be outstanding.
     Closed(Token),
     Gone,
 }
 
-/// An end that hears nothing of the other any more, and is not told.
+/// An end that receives nothing from the other any more, and does not learn that it is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deaf {
-    Near,
-    Far,
+    Client,
+    Broker,
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub client: usize,
+    /// The client whose connection it is.
+    pub owner: usize,
     pub lane: Lane,
     /// Of the broker that it leads to.
     pub row: u16,
@@ -99,27 +100,27 @@ pub(super) struct Connection {
     pub deaf: Option<Deaf>,
     pub up: Pipe,
     pub down: Pipe,
-    pub near: Near,
-    pub far: Far,
+    pub client: ClientEnd,
+    pub broker: BrokerEnd,
 }
 
 impl Connection {
-    pub fn new(from: Whence, row: u16, answered_at: u64, window: usize) -> Self {
+    pub fn new(from: Origin, row: u16, answered_at: u64, window: usize) -> Self {
         Self {
-            client: from.client,
+            owner: from.client,
             lane: from.lane,
             from: from.address,
             row,
             deaf: None,
             up: Pipe::new(window),
             down: Pipe::new(window),
-            near: Near {
-                state: NearState::Connecting(answered_at),
+            client: ClientEnd {
+                state: ClientEndState::Connecting(answered_at),
                 recv: None,
                 send: None,
             },
-            far: Far {
-                state: FarState::Absent,
+            broker: BrokerEnd {
+                state: BrokerEndState::Absent,
                 recv: None,
                 send: None,
                 recalled: false,
@@ -129,13 +130,13 @@ impl Connection {
     }
 
     /// Whether it waits to be accepted.
-    pub fn is_knocking(&self) -> bool {
-        self.far.state == FarState::Knocking
+    pub fn is_queued(&self) -> bool {
+        self.broker.state == BrokerEndState::Queued
     }
 
     /// Whether the broker has accepted it, and not closed it yet.
-    pub fn is_open_far(&self) -> bool {
-        matches!(self.far.state, FarState::Open(_))
+    pub fn is_open_at_broker(&self) -> bool {
+        matches!(self.broker.state, BrokerEndState::Open(_))
     }
 
     /// Whether either end has begun to end it, or it broke.
@@ -145,68 +146,73 @@ impl Connection {
 
     /// Whether the broker, which has sent batches by it, goes on with it.
     pub fn is_served(&self) -> bool {
-        let is_open = matches!(self.far.state, FarState::Open(_)) && !self.down.is_ending();
-        is_open && self.far.sent_batches
+        let is_open =
+            matches!(self.broker.state, BrokerEndState::Open(_)) && !self.down.is_ending();
+        is_open && self.broker.sent_batches
     }
 
     /// Both ends are done with it.
     pub fn is_over(&self) -> bool {
-        let far = match self.far.state {
-            FarState::Absent | FarState::Gone => true,
-            FarState::Closed(_) => self.far.recv.is_none() && self.far.send.is_none(),
-            FarState::Knocking | FarState::Open(_) => false,
+        let far = match self.broker.state {
+            BrokerEndState::Absent | BrokerEndState::Gone => true,
+            BrokerEndState::Closed(_) => self.broker.recv.is_none() && self.broker.send.is_none(),
+            BrokerEndState::Queued | BrokerEndState::Open(_) => false,
         };
-        far && self.near.state == NearState::Closed
+        far && self.client.state == ClientEndState::Closed
     }
 
-    /// Whether [`super::Network::near_event`] has something.
-    pub fn near_ready(&self, now: u64) -> bool {
-        match self.near.state {
-            NearState::Connecting(at) | NearState::Hopeless(at) | NearState::Closing(at) => {
-                at <= now
-            }
-            NearState::Closed => false,
-            NearState::Open => {
+    /// Whether [`super::Network::client_event`] has something.
+    pub fn client_ready(&self, now: u64) -> bool {
+        match self.client.state {
+            ClientEndState::Connecting(at)
+            | ClientEndState::Hopeless(at)
+            | ClientEndState::Closing(at) => at <= now,
+            ClientEndState::Closed => false,
+            ClientEndState::Open => {
                 let incoming = self.down.readable(now) > 0 || self.down.ended(now).is_some();
                 let can_send = self.up.room() > 0 || self.is_dead_for_client(now);
-                (self.near.recv.is_some() && incoming) || (self.near.send.is_some() && can_send)
+                (self.client.recv.is_some() && incoming) || (self.client.send.is_some() && can_send)
             }
         }
     }
 
     /// Whether a send of the client fails.
     pub fn is_dead_for_client(&self, now: u64) -> bool {
-        let gone = matches!(self.far.state, FarState::Closed(_) | FarState::Gone);
-        self.deaf != Some(Deaf::Near) && (gone || self.up.is_reset(now) || self.down.is_reset(now))
+        let gone = matches!(
+            self.broker.state,
+            BrokerEndState::Closed(_) | BrokerEndState::Gone
+        );
+        self.deaf != Some(Deaf::Client)
+            && (gone || self.up.is_reset(now) || self.down.is_reset(now))
     }
 
-    /// Whether [`super::Network::far_event`] has something.
-    pub fn far_ready(&self, now: u64) -> bool {
-        match self.far.state {
-            FarState::Absent | FarState::Gone => false,
-            FarState::Knocking => true,
-            FarState::Closed(_) => self.far.recv.is_some() || self.far.send.is_some(),
-            FarState::Open(_) => {
+    /// Whether [`super::Network::broker_event`] has something.
+    pub fn broker_ready(&self, now: u64) -> bool {
+        match self.broker.state {
+            BrokerEndState::Absent | BrokerEndState::Gone => false,
+            BrokerEndState::Queued => true,
+            BrokerEndState::Closed(_) => self.broker.recv.is_some() || self.broker.send.is_some(),
+            BrokerEndState::Open(_) => {
                 let incoming = self.up.readable(now) > 0 || self.up.ended(now).is_some();
-                let can_receive = self.far.recv.is_some() && (incoming || self.far.recalled);
+                let can_receive = self.broker.recv.is_some() && (incoming || self.broker.recalled);
                 can_receive
-                    || (self.far.send.is_some() && (self.down.room() > 0 || self.is_dead(now)))
+                    || (self.broker.send.is_some() && (self.down.room() > 0 || self.is_dead(now)))
             }
         }
     }
 
     /// Whether a send of the broker fails.
     pub fn is_dead(&self, now: u64) -> bool {
-        let gone = self.near.state == NearState::Closed;
-        self.deaf != Some(Deaf::Far) && (gone || self.up.is_reset(now))
+        let gone = self.client.state == ClientEndState::Closed;
+        self.deaf != Some(Deaf::Broker) && (gone || self.up.is_reset(now))
     }
 
     /// When something may happen next.
     pub fn next_at(&self) -> Option<u64> {
-        let near = match self.near.state {
-            NearState::Connecting(at) | NearState::Hopeless(at) | NearState::Closing(at) => {
-                Some(at)
-            }
+        let near = match self.client.state {
+            ClientEndState::Connecting(at)
+            | ClientEndState::Hopeless(at)
+            | ClientEndState::Closing(at) => Some(at),
             _ => None,
         };
         [near, self.up.next_at(), self.down.next_at()]

@@ -20,7 +20,7 @@ struct Packet {
     taken: usize,
 }
 
-/// See the module. Times are in nanoseconds.
+/// The bytes of one direction, and when they arrive. Times are in nanoseconds.
 #[derive(Debug)]
 pub struct Pipe {
     /// Bytes that it holds at most, like the socket buffers of both ends.

@@ -1,5 +1,5 @@
-//! A data broker: it keeps batches in extents of its payload memory, submits them, follows the order,
-//! and gives memory back when nobody may read it any more.
+//! A data broker: it keeps batches in extents of its payload memory, submits them, follows the order, and gives
+//! memory back when no reader may read it any more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,9 +10,12 @@ use embar_fabric::{
 use embar_memory::{Extent, Outage, PayloadFile, Power, Simulated};
 use embar_order::{Event, Operation, Participant, Term};
 
-use super::ask;
 use super::bytes::{batch, checksum};
-use super::publisher::{Answer, Ask, Request};
+use super::check;
+use super::env;
+use super::oracle::OrderOracle;
+use super::process::Process;
+use super::publisher::{Answer, Request, RequestBody};
 
 /// Batches of one extent: few, so that memory is used again soon.
 const BATCHES_PER_EXTENT: usize = 3;
@@ -42,7 +45,7 @@ enum Phase {
     Ready,
 }
 
-/// See the module.
+/// One incarnation of a data broker.
 pub struct Broker {
     row: u16,
     incarnation: u32,
@@ -82,56 +85,12 @@ impl Broker {
         }
     }
 
-    pub fn step(&mut self) {
-        self.look_at_topics();
-        self.inbox.extend(ask::requests(self.row));
-        match self.phase {
-            Phase::Entering => {
-                self.poll();
-                if self.participant.enter() {
-                    self.phase = Phase::Ready;
-                    ask::note(|| format!("broker {} enters", self.row));
-                    ask::saw("brokers ready");
-                }
-            }
-            Phase::Ready => {
-                for _ in 0..ask::below(4) {
-                    self.take();
-                }
-                if !ask::one_in(3) {
-                    self.poll();
-                }
-                if ask::one_in(ask::plan(|plan| plan.retire)) {
-                    self.retire();
-                }
-            }
-        }
-    }
-
-    /// What is not settled.
-    pub fn busy(&self) -> bool {
-        let unsettled = self.blocks.values().any(|block| !block.pending.is_empty());
-        self.phase != Phase::Ready || unsettled || !self.inbox.is_empty()
-    }
-
-    pub fn state(&self) -> String {
-        let nexts = self.windows.keys().map(|chain| self.next(*chain));
-        let pending = self.blocks.values().map(|block| block.pending.len());
-        format!(
-            "{:?}, {} requests, {} pending, {:?}",
-            self.phase,
-            self.inbox.len(),
-            pending.sum::<usize>(),
-            nexts.collect::<Vec<_>>()
-        )
-    }
-
-    pub fn next(&self, chain: u32) -> u64 {
+    fn next(&self, chain: u32) -> u64 {
         self.participant.next(chain).unwrap_or(0)
     }
 
     fn look_at_topics(&mut self) {
-        let chains = ask::chains();
+        let chains = env::chains();
         for chain in chains.keys() {
             if self.windows.contains_key(chain) {
                 continue;
@@ -154,7 +113,7 @@ impl Broker {
             self.windows.remove(&chain);
             self.participant.close_chain(chain);
             self.inbox.retain(|request| request.chain != chain);
-            // What is in the lanes may still be ordered, for nobody.
+            // What is in the lanes may still be ordered, but no publisher waits for it.
             for block in self.blocks.values_mut() {
                 block.ends.remove(&chain);
                 if block.chain == chain {
@@ -178,23 +137,23 @@ impl Broker {
             orders: PbrRecord::pack_orders(0, request.level),
             ..asked(&request)
         };
-        match request.ask {
-            Ask::Open(_) | Ask::Close => {}
-            Ask::Batch { .. } => {
+        match request.body {
+            RequestBody::Open(_) | RequestBody::Close => {}
+            RequestBody::Batch { .. } => {
                 if !self.store(&request, &mut record) {
                     self.inbox.push_back(request);
                     return;
                 }
             }
         }
-        let lane = ask::below(self.lanes) as u16;
+        let lane = env::below(self.lanes) as u16;
         let tag = Tag {
             request,
             at: record.blog_at,
         };
-        ask::note(|| format!("broker {} submits to lane {lane}: {record:?}", self.row));
+        env::note(|| format!("broker {} submits to lane {lane}: {record:?}", self.row));
         if let Err((_, tag)) = self.participant.submit(lane, record, tag) {
-            ask::saw("lanes full");
+            env::count("lanes full");
             self.settled(&tag);
             self.inbox.push_front(tag.request);
         }
@@ -211,7 +170,7 @@ impl Broker {
             Some((at, _)) => *at,
             None => {
                 if self.blog.free_bytes() == 0 {
-                    ask::saw("payload full");
+                    env::count("payload full");
                     self.retire();
                 }
                 let Some(extent) = self.blog.allocate(64 << 10) else {
@@ -251,7 +210,7 @@ impl Broker {
         let before = self.participant.term();
         let more = self.participant.poll(&mut events);
         if self.power.failed().is_some() {
-            // Nobody hears of what the dead believe to see.
+            // What a dead process believes to see reaches no one.
             return true;
         }
         if let Some(term) = self.participant.term().filter(|it| Some(*it) != before) {
@@ -264,12 +223,12 @@ impl Broker {
                     record,
                     mine,
                 } => {
-                    ask::saw_record("a broker", chain, &record);
+                    env::record_seen("a broker", chain, &record);
                     self.ordered(chain, &record, mine);
                 }
                 Event::Answered { tag, outcome, .. } => {
                     self.settled(&tag);
-                    ask::saw(match outcome.kind {
+                    env::count(match outcome.kind {
                         NoticeKind::Duplicate => "told duplicate",
                         NoticeKind::Fenced => "told fenced",
                         NoticeKind::BeyondWindow => "told beyond the window",
@@ -279,13 +238,18 @@ impl Broker {
                         NoticeKind::InUse => "told of another instance",
                         _ => "told opened or closed",
                     });
-                    ask::answer(&tag.request, Answer::Outcome(outcome));
+                    if let RequestBody::Batch { batch_id, .. } = tag.request.body
+                        && outcome.kind == NoticeKind::Duplicate
+                    {
+                        check::is_placed(tag.request.chain, batch_id);
+                    }
+                    env::answer(&tag.request, Answer::Outcome(outcome));
                 }
                 Event::Skipped { chain, first } => {
-                    ask::saw("positions skipped");
+                    env::count("positions skipped");
                     let in_doubt = |it: &Block| it.chain == chain && !it.pending.is_empty();
                     if self.blocks.values().any(in_doubt) {
-                        ask::saw("brokers ended as they came too late");
+                        env::count("brokers ended as they came too late");
                         self.power.fail_after(0, Outage::Process);
                         return true;
                     }
@@ -299,7 +263,7 @@ impl Broker {
     /// What is submitted again, to another sequencer, was not ordered: all that was is known by then.
     fn begins(&self, term: Term) {
         for chain in self.windows.keys() {
-            let (next, start) = (self.next(*chain), ask::start_of(term, *chain));
+            let (next, start) = (self.next(*chain), env::start_of(term, *chain));
             assert!(
                 start <= next,
                 "broker {} submits to {term:?} again, and knows {chain} up to {next}, not {start}",
@@ -329,7 +293,7 @@ impl Broker {
             let same = tag.at == record.blog_at && tag.request.producer == record.producer;
             assert!(same, "{record:?} settled {tag:?}");
             self.settled(&tag);
-            ask::answer(&tag.request, Answer::Placed { base: record.base });
+            env::answer(&tag.request, Answer::Placed { base: record.base });
         } else {
             assert_ne!(
                 self.phase,
@@ -369,7 +333,7 @@ impl Broker {
     fn settled(&mut self, tag: &Tag) {
         let holds =
             |at: u64, block: &Block| (at..at + u64::from(block.extent.len())).contains(&tag.at);
-        if matches!(tag.request.ask, Ask::Batch { .. })
+        if matches!(tag.request.body, RequestBody::Batch { .. })
             && let Some((at, block)) = self.blocks.range_mut(..=tag.at).next_back()
             && holds(*at, block)
         {
@@ -395,12 +359,12 @@ impl Broker {
                 .map(|it| it.first)
                 .max();
             let mine = window.window();
-            let wanted = mine.first + ask::below(mine.next - mine.first + 1);
+            let wanted = mine.first + env::below(mine.next - mine.first + 1);
             let first = first.unwrap_or(0).max(wanted).min(mine.next);
             if first > mine.first {
-                ask::note(|| format!("broker {} keeps of {chain} from {first} on", self.row));
+                env::note(|| format!("broker {} keeps of {chain} from {first} on", self.row));
                 window.raise_first(first);
-                ask::saw("windows raised");
+                env::count("windows raised");
             }
         }
         let windows = &self.windows;
@@ -409,20 +373,67 @@ impl Broker {
             let kept = block.ends.iter().any(|(chain, end)| *end > first(chain));
             let keep = kept || !block.pending.is_empty();
             if !keep {
-                ask::saw("extents given back");
+                env::count("extents given back");
             }
             keep
         });
     }
 }
 
+impl Process for Broker {
+    fn step(&mut self) {
+        self.look_at_topics();
+        self.inbox.extend(env::requests(self.row));
+        match self.phase {
+            Phase::Entering => {
+                self.poll();
+                if self.participant.enter() {
+                    self.phase = Phase::Ready;
+                    env::note(|| format!("broker {} enters", self.row));
+                    env::count("brokers ready");
+                }
+            }
+            Phase::Ready => {
+                for _ in 0..env::below(4) {
+                    self.take();
+                }
+                if !env::one_in(3) {
+                    self.poll();
+                }
+                if env::one_in(env::plan(|plan| plan.retire)) {
+                    self.retire();
+                }
+            }
+        }
+    }
+
+    fn is_finished(&self, oracle: &OrderOracle) -> bool {
+        let has_pending = self.blocks.values().any(|block| !block.pending.is_empty());
+        let mut chains = oracle.chains.iter();
+        let has_seen_all = chains.all(|(chain, order)| self.next(*chain) >= order.end);
+        self.phase == Phase::Ready && !has_pending && self.inbox.is_empty() && has_seen_all
+    }
+
+    fn state(&self, _: &OrderOracle) -> String {
+        let nexts = self.windows.keys().map(|chain| self.next(*chain));
+        let pending = self.blocks.values().map(|block| block.pending.len());
+        format!(
+            "{:?}, {} requests, {} pending, {:?}",
+            self.phase,
+            self.inbox.len(),
+            pending.sum::<usize>(),
+            nexts.collect::<Vec<_>>()
+        )
+    }
+}
+
 /// The record of what is asked for.
 fn asked(request: &Request) -> PbrRecord {
     let (session, epoch) = (request.place, request.epoch);
-    let operation = match request.ask {
-        Ask::Open(operation) => operation,
-        Ask::Close => Operation::Close { session, epoch },
-        Ask::Batch { number, .. } => {
+    let operation = match request.body {
+        RequestBody::Open(operation) => operation,
+        RequestBody::Close => Operation::Close { session, epoch },
+        RequestBody::Batch { number, .. } => {
             return PbrRecord {
                 producer: request.producer,
                 session,

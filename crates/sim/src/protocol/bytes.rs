@@ -1,4 +1,4 @@
-//! What batches are made of: anybody can tell whose some bytes are.
+//! The bytes of batches, which show whose they are.
 
 use embar_fabric::{GoiRecord, PbrRecord};
 

@@ -4,8 +4,8 @@ use embar_fabric::geometry::TOPICS_MAX;
 use embar_memory::Outage;
 
 use super::plan::STEP_NS;
+use super::process::ProcessKind;
 use super::publisher::Publisher;
-use super::slot::{Actor, Kind};
 use super::world::World;
 
 impl World {
@@ -21,7 +21,7 @@ impl World {
         for _ in 0..2 {
             let chosen = self.random.below(self.publishers.len() as u64) as usize;
             let publisher = &mut self.publishers[chosen];
-            publisher.step(&brokers, &mut self.books, &mut self.random, &mut sends);
+            publisher.step(&brokers, &mut self.oracle, &mut self.random, &mut sends);
         }
         for (to, request) in sends {
             let row = self.slots[to].row().expect("brokers have rows");
@@ -35,7 +35,8 @@ impl World {
     /// Brokers that publishers can reach: place and life.
     fn brokers(&self) -> Vec<(usize, u64)> {
         let slots = self.slots.iter().enumerate();
-        let brokers = slots.filter(|(_, it)| matches!(it.kind, Kind::Broker(_)) && it.lives());
+        let brokers =
+            slots.filter(|(_, it)| matches!(it.kind, ProcessKind::Broker(_)) && it.lives());
         brokers.map(|(place, slot)| (place, slot.life)).collect()
     }
 
@@ -54,22 +55,22 @@ impl World {
         if self.random.one_in(self.plan.pause) {
             let place = self.random.below(count) as usize;
             self.slots[place].paused_until = self.step + self.random.between(5, 150);
-            self.saw("pauses", 1);
+            self.count("pauses", 1);
         }
-        if self.random.one_in(self.plan.usurp) {
+        if self.random.one_in(self.plan.challenge) {
             let place = self.random.below(count) as usize;
-            if let Some(Actor::Seat(seat)) = self.slots[place].actor.as_mut() {
-                seat.usurp = true;
+            if let Some(process) = self.slots[place].process.as_mut() {
+                process.challenge();
             }
         }
         if self.random.one_in(self.plan.restart_client) {
             let chosen = self.random.below(self.publishers.len() as u64) as usize;
             if self.publishers[chosen].restart(&mut self.random) {
-                self.saw("clients restarted", 1);
+                self.count("clients restarted", 1);
                 self.note(|| format!("publisher {chosen} restarts"));
             }
         }
-        if self.random.one_in(self.plan.delete) && self.books.chains.len() > 1 {
+        if self.random.one_in(self.plan.delete) && self.oracle.chains.len() > 1 {
             self.delete_chain();
         }
     }
@@ -77,17 +78,17 @@ impl World {
     /// A chain goes, and another takes its cell.
     fn delete_chain(&mut self) {
         let chains: Vec<(u32, u8)> = self
-            .books
+            .oracle
             .chains
             .iter()
             .map(|(chain, order)| (*chain, order.level))
             .collect();
         let (chain, level) = *self.random.pick(&chains);
-        self.books.chains.remove(&chain);
+        self.oracle.chains.remove(&chain);
         let publishers = self.publishers.iter_mut().filter(|it| it.chain == chain);
         publishers.for_each(Publisher::stop);
         self.make_chain((chain + u32::from(TOPICS_MAX), level));
-        self.saw("chains deleted", 1);
+        self.count("chains deleted", 1);
         self.note(|| format!("chain {chain} is deleted"));
     }
 

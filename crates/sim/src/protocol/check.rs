@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use embar_fabric::Region;
 use embar_fabric::geometry::cell_of;
 use embar_memory::Simulated;
+use embar_memory::canary::without_canary;
 use embar_order::follower::Found;
 use embar_order::leadership::Term;
 use embar_order::{Follower, Leadership};
 
-use super::ask;
 use super::bytes::is_batch;
+use super::env;
+use super::oracle::BatchId;
 
 /// Steps between looks at all of the order, and not only what is new.
 const ALL_EVERY: u64 = 32;
 
-/// See the module.
+/// Reads the order from the devices, and compares it with what the oracle knows.
 pub struct Checker {
     region: Region<Simulated>,
     followers: BTreeMap<u32, Follower<Simulated>>,
@@ -33,7 +35,7 @@ impl Checker {
         let Some(term) = Leadership::observe(&self.region).term else {
             return;
         };
-        let chains = ask::chains();
+        let chains = env::chains();
         self.followers.retain(|chain, _| chains.contains_key(chain));
         for chain in chains.keys() {
             let region = &self.region;
@@ -41,7 +43,7 @@ impl Checker {
             let follower = follower.or_insert_with(|| Follower::new(region, *chain, 0));
             read(*chain, term, follower);
         }
-        if ask::books(|_, step| step.is_multiple_of(ALL_EVERY)) {
+        if env::oracle(|_, step| step.is_multiple_of(ALL_EVERY)) {
             self.all();
         }
     }
@@ -51,7 +53,7 @@ impl Checker {
         let Some(term) = Leadership::observe(&self.region).term else {
             return;
         };
-        for (chain, end) in ask::chains() {
+        for (chain, end) in env::chains() {
             let first = self.first(term, chain);
             let mut follower = Follower::new(&self.region, chain, first);
             read(chain, term, &mut follower);
@@ -62,7 +64,7 @@ impl Checker {
             );
             self.bytes(chain, first);
         }
-        ask::books(|books, _| books.are_in_order());
+        env::oracle(|oracle, _| oracle.are_in_order());
     }
 
     /// The first position of a chain that is kept.
@@ -77,8 +79,8 @@ impl Checker {
     }
 
     fn bytes(&self, chain: u32, first: u64) {
-        ask::books(|books, _| {
-            let Some(order) = books.chains.get(&chain) else {
+        env::oracle(|oracle, _| {
+            let Some(order) = oracle.chains.get(&chain) else {
                 return;
             };
             for record in order.records.range(first..).map(|(_, record)| record) {
@@ -102,19 +104,41 @@ fn term_knows_less(follower: &Follower<Simulated>, term: Term, end: u64) -> bool
     follower.start_of(term).is_none() && end == 0
 }
 
+/// A broker says that a batch is in the order already: the devices must show it.
+pub fn is_placed(chain: u32, batch_id: BatchId) {
+    without_canary(|| {
+        if !env::chains().contains_key(&chain) || may_be_placed(chain, batch_id) {
+            return;
+        }
+        let region = env::raw();
+        let Some(term) = Leadership::observe(&region).term else {
+            return;
+        };
+        read(chain, term, &mut Follower::new(&region, chain, 0));
+        assert!(
+            may_be_placed(chain, batch_id),
+            "{batch_id:?} of {chain} is told to be placed already, and is not there"
+        );
+    });
+}
+
+fn may_be_placed(chain: u32, batch_id: BatchId) -> bool {
+    env::oracle(|oracle, _| oracle.may_be_placed(chain, batch_id))
+}
+
 /// Reads on in a chain, as the devices have it.
-pub fn read(chain: u32, term: Term, follower: &mut Follower<Simulated>) {
+fn read(chain: u32, term: Term, follower: &mut Follower<Simulated>) {
     let mut records = Vec::new();
     loop {
         let found = follower.read(term, usize::MAX >> 1, &mut records);
         for record in records.drain(..) {
-            ask::saw_record("the devices", chain, &record);
+            env::record_seen("the devices", chain, &record);
         }
         match found {
             Found::Gone { first } => {
                 assert!(first > follower.next(), "it goes on where it is: {first}");
                 follower.seek(first);
-                ask::books(|books, _| books.reaches(chain, first));
+                env::oracle(|oracle, _| oracle.reaches(chain, first));
             }
             Found::End | Found::More => return,
         }

@@ -1,4 +1,4 @@
-//! What a seed makes of a run.
+//! What a seed decides before its run begins.
 
 use embar_fabric::Geometry;
 use embar_order::Limits;
@@ -28,13 +28,13 @@ pub struct Plan {
     /// One step in so many is preceded by such a fault; 0 = never.
     pub crash: u64,
     pub pause: u64,
-    pub usurp: u64,
+    pub challenge: u64,
     pub delete: u64,
     pub restart_client: u64,
     pub retire: u64,
     /// Accesses between interruptions, on average; 0 = none.
     pub interrupt: u64,
-    /// How many of them one counts for where it is said who sequences.
+    /// How many of them one counts for that concerns which candidate leads.
     pub watched: u64,
 }
 
@@ -81,7 +81,7 @@ impl Plan {
             steps: if busy { 2000 } else { random.between(150, 500) },
             crash: rate(random, 25),
             pause: rate(random, 15),
-            usurp: rate(random, 30),
+            challenge: rate(random, 30),
             delete: *random.pick(&[0, 0, 100]),
             restart_client: if sessions == 3 {
                 0

@@ -1,25 +1,25 @@
-//! A publisher of one session: opens it, sends batches by any broker, sends again what is not
-//! answered, and gives up its epoch when that is fenced. When it starts anew, it takes the session over
-//! from the instance that it was, and nothing that one asked for may take it back.
+//! A publisher of one session: opens it, sends batches by any broker, sends again what is not answered, and gives
+//! up its epoch when that is fenced. When it starts anew, it takes the session over from its older instance, and no
+//! request of that one may take it back.
 //!
-//! It is no process and has no memory in the region: requests and replies are handed over.
+//! It is no process and has no memory in the region: the world hands over its requests and their answers.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use embar_fabric::NoticeKind;
 use embar_order::{Operation, Outcome};
 
-use super::books::{Books, Logical};
+use super::oracle::{BatchId, OrderOracle};
 use crate::random::Random;
 
-/// Turns of an open publisher between two requests in its name of somebody who does not know its secret.
+/// Turns of an open publisher between two requests in its name by a thief, who does not know its secret.
 const FORGED: u64 = 40;
 
 /// What a publisher asks a broker for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum RequestBody {
     Open(Operation),
-    Batch { number: u64, logical: Logical },
+    Batch { number: u64, batch_id: BatchId },
     Close,
 }
 
@@ -33,8 +33,8 @@ pub struct Request {
     pub instance: u64,
     pub place: u32,
     pub epoch: u32,
-    pub ask: Ask,
-    /// By somebody who does not know the secret.
+    pub body: RequestBody,
+    /// A thief sent it, who does not know the secret.
     pub is_forged: bool,
 }
 
@@ -141,8 +141,8 @@ impl Publisher {
         self.state = State::Done;
     }
 
-    /// The process ends and another takes over its identity, knowing its batches, and not what
-    /// became of them. Order 2 does not say that, so there it never happens.
+    /// The process ends and another takes over its identity, which knows its batches, and not their outcomes. Order
+    /// 2 gives outcomes to no successor, so there it never happens.
     pub fn restart(&mut self, random: &mut Random) -> bool {
         if self.level != 5 || matches!(self.state, State::Done | State::Closing { .. }) {
             return false;
@@ -165,19 +165,19 @@ impl Publisher {
     pub fn step(
         &mut self,
         brokers: &[(usize, u64)],
-        books: &mut Books,
+        oracle: &mut OrderOracle,
         random: &mut Random,
         sends: &mut Vec<(usize, Request)>,
     ) {
         if let Some((request, answer)) = self.inbox.pop_front() {
-            self.answered(&request, &answer, books);
+            self.answered(&request, &answer, oracle);
         }
         self.look_after(brokers, random);
         if brokers.is_empty() {
             return;
         }
         let to = *random.pick(brokers);
-        let ask = match self.state {
+        let body = match self.state {
             State::Opening {
                 operation,
                 asked: false,
@@ -187,21 +187,21 @@ impl Publisher {
                     asked: true,
                 };
                 self.asked_of = Some(to);
-                Some(Ask::Open(operation))
+                Some(RequestBody::Open(operation))
             }
-            State::Open => self.next_batch(to, books, random),
+            State::Open => self.next_batch(to, oracle, random),
             State::Closing { asked: false } => {
                 self.state = State::Closing { asked: true };
                 self.asked_of = Some(to);
-                Some(Ask::Close)
+                Some(RequestBody::Close)
             }
             _ => None,
         };
-        if let Some(ask) = ask {
-            sends.push((to.0, self.request(ask)));
+        if let Some(body) = body {
+            sends.push((to.0, self.request(body)));
         }
         if self.state == State::Open && random.one_in(FORGED) {
-            let forged = self.request(Ask::Open(self.renewal()));
+            let forged = self.request(RequestBody::Open(self.renewal()));
             sends.push((
                 to.0,
                 Request {
@@ -219,7 +219,7 @@ impl Publisher {
         }
     }
 
-    fn request(&self, ask: Ask) -> Request {
+    fn request(&self, body: RequestBody) -> Request {
         Request {
             publisher: self.id,
             chain: self.chain,
@@ -228,7 +228,7 @@ impl Publisher {
             instance: self.instance,
             place: self.place,
             epoch: self.epoch,
-            ask,
+            body,
             is_forged: false,
         }
     }
@@ -254,9 +254,9 @@ impl Publisher {
     fn next_batch(
         &mut self,
         to: (usize, u64),
-        books: &mut Books,
+        oracle: &mut OrderOracle,
         random: &mut Random,
-    ) -> Option<Ask> {
+    ) -> Option<RequestBody> {
         let open: Vec<u64> = self.unacknowledged().collect();
         if open.is_empty() && self.numbered.len() as u64 + self.first_logical() == self.batches() {
             self.state = State::Closing { asked: false };
@@ -271,21 +271,21 @@ impl Publisher {
         let number = match again {
             Some(number) => number,
             None if (open.len() as u64) < self.ahead => {
-                let logical = self.first_logical() + self.numbered.len() as u64;
-                if logical == self.batches() {
+                let batch_id = self.first_logical() + self.numbered.len() as u64;
+                if batch_id == self.batches() {
                     return None;
                 }
-                self.give_number(logical, books)
+                self.give_number(batch_id, oracle)
             }
             None => return None,
         };
         self.flights.entry(number).or_default().push(to);
-        let index = self.logical(number)?;
-        let logical = Logical {
+        let index = self.batch_id(number)?;
+        let batch_id = BatchId {
             publisher: self.id,
             index,
         };
-        Some(Ask::Batch { number, logical })
+        Some(RequestBody::Batch { number, batch_id })
     }
 
     fn batches(&self) -> u64 {
@@ -301,21 +301,21 @@ impl Publisher {
         }
     }
 
-    fn give_number(&mut self, logical: u64, books: &mut Books) -> u64 {
+    fn give_number(&mut self, batch_id: u64, oracle: &mut OrderOracle) -> u64 {
         let number = self.mark + self.numbered.len() as u64;
-        self.numbered.push(logical);
+        self.numbered.push(batch_id);
         let key = (self.chain, self.place, self.epoch, number);
-        books.number(
+        oracle.number(
             key,
-            Logical {
+            BatchId {
                 publisher: self.id,
-                index: logical,
+                index: batch_id,
             },
         );
         number
     }
 
-    fn logical(&self, number: u64) -> Option<u64> {
+    fn batch_id(&self, number: u64) -> Option<u64> {
         let index = number.checked_sub(self.mark)?;
         self.numbered.get(usize::try_from(index).ok()?).copied()
     }
@@ -323,11 +323,11 @@ impl Publisher {
     fn unacknowledged(&self) -> impl Iterator<Item = u64> + '_ {
         let numbers = (self.mark..).zip(&self.numbered);
         numbers
-            .filter(|(_, logical)| !self.acknowledged[**logical as usize])
+            .filter(|(_, batch_id)| !self.acknowledged[**batch_id as usize])
             .map(|(number, _)| number)
     }
 
-    fn answered(&mut self, request: &Request, answer: &Answer, books: &mut Books) {
+    fn answered(&mut self, request: &Request, answer: &Answer, oracle: &mut OrderOracle) {
         if self.is_done() {
             return;
         }
@@ -338,37 +338,37 @@ impl Publisher {
             return;
         }
         let current = request.instance == self.instance;
-        match (request.ask, *answer) {
-            (Ask::Batch { logical, .. }, Answer::Placed { base }) => {
-                books.acknowledge(self.chain, logical, Some(base));
-                self.acknowledged[logical.index as usize] = true;
+        match (request.body, *answer) {
+            (RequestBody::Batch { batch_id, .. }, Answer::Placed { base }) => {
+                oracle.acknowledge(self.chain, batch_id, Some(base));
+                self.acknowledged[batch_id.index as usize] = true;
             }
             (
-                Ask::Batch { logical, .. },
+                RequestBody::Batch { batch_id, .. },
                 Answer::Outcome(Outcome {
                     kind: NoticeKind::Duplicate,
                     ..
                 }),
             ) => {
                 assert!(
-                    books.may_be_placed(self.chain, logical),
-                    "{logical:?} is told to be placed already and nobody saw it: {request:?}"
+                    oracle.may_be_placed(self.chain, batch_id),
+                    "{batch_id:?} is told to be placed already and nobody saw it: {request:?}"
                 );
-                books.acknowledge(self.chain, logical, None);
-                self.acknowledged[logical.index as usize] = true;
+                oracle.acknowledge(self.chain, batch_id, None);
+                self.acknowledged[batch_id.index as usize] = true;
             }
-            (Ask::Batch { number, .. }, Answer::Outcome(Outcome { kind, .. })) => {
+            (RequestBody::Batch { number, .. }, Answer::Outcome(Outcome { kind, .. })) => {
                 let same = current && request.epoch == self.epoch && request.place == self.place;
                 if same && self.state == State::Open {
                     self.refused(number, kind);
                 }
             }
-            (Ask::Open(operation), Answer::Outcome(outcome)) if current => {
+            (RequestBody::Open(operation), Answer::Outcome(outcome)) if current => {
                 if matches!(self.state, State::Opening { operation: now, .. } if now == operation) {
-                    self.opened(operation, &outcome, books);
+                    self.opened(operation, &outcome, oracle);
                 }
             }
-            (Ask::Close, Answer::Outcome(Outcome { kind, .. })) if current => match kind {
+            (RequestBody::Close, Answer::Outcome(Outcome { kind, .. })) if current => match kind {
                 NoticeKind::BeyondWindow => self.state = State::Closing { asked: false },
                 _ => self.stop(),
             },
@@ -393,7 +393,7 @@ impl Publisher {
         self.stop();
     }
 
-    fn opened(&mut self, operation: Operation, outcome: &Outcome, books: &mut Books) {
+    fn opened(&mut self, operation: Operation, outcome: &Outcome, oracle: &mut OrderOracle) {
         let (place, epoch, mark) = (outcome.session, outcome.session_epoch, outcome.mark);
         match outcome.kind {
             NoticeKind::Opened => {}
@@ -409,22 +409,22 @@ impl Publisher {
             return self.forgotten();
         }
         self.first_epoch = outcome.first_epoch;
-        books.begins((self.chain, place, self.producer), epoch, mark);
+        oracle.begins((self.chain, place, self.producer), epoch, mark);
         if self.level == 5 {
-            for (number, logical) in (self.mark..).zip(&self.numbered) {
+            for (number, batch_id) in (self.mark..).zip(&self.numbered) {
                 let placed = number < mark;
-                let known = &mut self.acknowledged[*logical as usize];
+                let known = &mut self.acknowledged[*batch_id as usize];
                 assert!(
                     placed || !*known,
                     "number {number} was acknowledged, and the next epoch begins at {mark}"
                 );
                 if placed && !*known {
                     *known = true;
-                    let logical = Logical {
+                    let batch_id = BatchId {
                         publisher: self.id,
-                        index: *logical,
+                        index: *batch_id,
                     };
-                    books.acknowledge(self.chain, logical, None);
+                    oracle.acknowledge(self.chain, batch_id, None);
                 }
             }
         } else {

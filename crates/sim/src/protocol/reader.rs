@@ -1,4 +1,4 @@
-//! Somebody who reads the order and the bytes, from a host of its own.
+//! A reader of the order and the bytes, on a host of its own.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,15 @@ use embar_memory::{Power, Simulated};
 use embar_order::follower::Found;
 use embar_order::{Follower, Leadership};
 
-use super::ask;
 use super::bytes::is_batch;
+use super::env;
+use super::oracle::OrderOracle;
+use super::process::Process;
 
 /// Records of one read.
 const LIMIT: usize = 16;
 
-/// See the module.
+/// Follows all chains, and checks the bytes that their records point to.
 pub struct Reader {
     region: Region<Simulated>,
     power: Power,
@@ -30,24 +32,36 @@ impl Reader {
         }
     }
 
-    pub fn next(&self, chain: u32) -> u64 {
+    fn next(&self, chain: u32) -> u64 {
         self.followers.get(&chain).map_or(0, Follower::next)
     }
+}
 
-    pub fn step(&mut self) {
-        let chains = ask::chains();
+impl Process for Reader {
+    fn step(&mut self) {
+        let chains = env::chains();
         self.followers.retain(|chain, _| chains.contains_key(chain));
         for (chain, end) in chains {
             let region = &self.region;
             let follower = self.followers.entry(chain).or_insert_with(|| {
                 // It may begin inside of a batch.
-                Follower::new(region, chain, ask::below(end + 1))
+                Follower::new(region, chain, env::below(end + 1))
             });
-            if ask::one_in(50) {
-                follower.seek(ask::below(end + 1));
+            if env::one_in(50) {
+                follower.seek(env::below(end + 1));
             }
             read(region, chain, follower, &self.power);
         }
+    }
+
+    fn is_finished(&self, oracle: &OrderOracle) -> bool {
+        let mut chains = oracle.chains.iter();
+        chains.all(|(chain, order)| self.next(*chain) >= order.end)
+    }
+
+    fn state(&self, oracle: &OrderOracle) -> String {
+        let nexts = oracle.chains.keys().map(|chain| self.next(*chain));
+        format!("{:?}", nexts.collect::<Vec<_>>())
     }
 }
 
@@ -59,16 +73,16 @@ fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulate
     let mut records = Vec::new();
     let found = follower.read(term, LIMIT, &mut records);
     if !term.lasts(region) {
-        ask::saw("reads that did not count");
+        env::count("reads that did not count");
         follower.back_to(mark);
         return;
     }
     for record in &records {
         if power.failed().is_some() {
-            // Nobody hears of what the dead believe to see.
+            // What a dead process believes to see reaches no one.
             return;
         }
-        ask::saw_record("a reader", chain, record);
+        env::record_seen("a reader", chain, record);
         let foreign = region.foreign(record.row.into(), record.blog_at, record.len);
         let foreign = foreign.expect("a batch lies in its broker's file");
         let mut bytes = vec![0; foreign.len()];
@@ -80,7 +94,7 @@ fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulate
         let first = windows.map(|window| window.first).max().unwrap_or(0);
         let root = region.goi_root(term.area, cell_of(chain)).found();
         let first = root.map_or(first, |root| first.max(root.first));
-        let gone = first > record.base || !ask::exists(chain);
+        let gone = first > record.base || !env::exists(chain);
         assert!(
             gone || is_batch(chain, record, &bytes)
                 || !term.lasts(region)
@@ -89,7 +103,7 @@ fn read(region: &Region<Simulated>, chain: u32, follower: &mut Follower<Simulate
         );
     }
     if let Found::Gone { first } = found {
-        ask::saw("readers too late");
+        env::count("readers too late");
         follower.seek(first);
     }
 }

@@ -1,68 +1,67 @@
-//! The world of one run: who is there, what chance does to them, and who steps next.
+//! The world of one run: its processes, their requests, and what is known of them.
 //!
-//! There is one for each thread. It is never borrowed while an actor touches memory: there, others may
-//! be let in (see [`interruption`]), which step while the first one is in the middle of a step.
+//! There is one for each thread. It is never borrowed while a process touches memory: there, the schedule may let
+//! others step while the first one is in the middle of a step.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::hash::{DefaultHasher, Hash};
 
 use embar_fabric::Region;
-use embar_memory::canary::{inject, without_canary};
 use embar_memory::{Device, Outage, Simulated, interrupt_after};
 
-use super::books::{Books, Order};
-use super::broker::Broker;
-use super::candidate::Seat;
-use super::check::Checker;
+use super::oracle::{ChainOrder, OrderOracle};
 use super::plan::Plan;
+use super::process::{Process, ProcessKind, ProcessSlot};
 use super::publisher::{Publisher, Request};
-use super::reader::Reader;
-use super::slot::{Actor, Kind, Slot};
-use crate::figures::{Damaged, Figures};
 use crate::host::control_file;
 use crate::random::Random;
-use crate::run::{Options, Report};
-use crate::violation::Violation;
 
-/// Steps in which everybody must finish once nothing fails any more.
-const STEPS_TO_FINISH: u64 = 40_000;
 /// Times others are let in before a step is over.
 const INTERRUPTIONS_MAX: u32 = 12;
-/// Actors in the middle of a step at once.
-const NESTED_MAX: usize = 3;
 /// A takeover comes in one of so many interruptions, where there are any.
-const COUP_ONE_IN: u64 = 8;
+const FORCED_TAKEOVER_ONE_IN: u64 = 8;
 const NONCE: u32 = 0x51ED_270B;
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// See the module.
+/// Makes this the world of this thread.
+pub fn enter(world: World) {
+    WORLD.set(Some(world));
+}
+
+/// Takes the world of this thread away.
+pub fn leave() -> World {
+    WORLD.take().expect("a run goes on")
+}
+
+/// Everything in a run but the memory of its hosts.
 pub struct World {
     pub plan: Plan,
     pub random: Random,
     pub control: Device,
     pub blogs: Vec<Device>,
-    pub slots: Vec<Slot>,
+    pub slots: Vec<ProcessSlot>,
     /// By row: requests to a broker.
     pub requests: BTreeMap<u16, Vec<Request>>,
     pub publishers: Vec<Publisher>,
-    pub books: Books,
+    pub oracle: OrderOracle,
     pub now: u64,
     pub step: u64,
     /// Faults may happen.
     pub rough: bool,
     /// The row that takes over.
     pub taking_over: Option<u16>,
+    /// Lets others step in the middle of a step.
+    interruption: fn(),
     pub nested: usize,
     /// Times others were let in since the last step began.
     pub interruptions: u32,
     pub trace: DefaultHasher,
     pub seen: BTreeMap<&'static str, u64>,
-    /// What happened, line by line, if somebody wants to know.
+    /// What happened, line by line, if the run keeps it.
     pub story: Option<Vec<String>>,
 }
 
@@ -71,102 +70,9 @@ pub fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a run goes on")))
 }
 
-/// Runs a seed to its end.
-pub fn run(options: Options) -> Report {
-    inject(None);
-    let world = World::new(options.seed, options.verbose);
-    let mut checker = Checker::new(world.raw());
-    WORLD.set(Some(world));
-    inject(options.canary);
-    let played = catch_unwind(AssertUnwindSafe(|| play(&mut checker)));
-    interrupt_after(0, 0, || {});
-    inject(None);
-    let world = WORLD.take().expect("nobody else takes it");
-    Report {
-        hash: world.trace.finish(),
-        figures: Figures::default(),
-        damaged: Damaged::new(),
-        seen: world.seen,
-        result: played.map_err(Violation::of_panic),
-        lines: world.story.unwrap_or_default(),
-    }
-}
-
-fn play(checker: &mut Checker) {
-    let steps = with(|world| world.plan.steps);
-    for _ in 0..steps {
-        turn(checker);
-    }
-    with(World::calm_down);
-    for _ in 0..STEPS_TO_FINISH {
-        turn(checker);
-        if with(|world| world.step.is_multiple_of(16)) && is_finished() {
-            without_canary(|| checker.all());
-            return;
-        }
-    }
-    panic!("not finished: {}", with(|world| world.state()));
-}
-
-fn turn(checker: &mut Checker) {
-    with(|world| {
-        if std::mem::take(&mut world.interruptions) > 0 {
-            world.plan_interruption();
-        }
-        world.tick();
-    });
-    let chosen = with(World::choose);
-    step(chosen);
-    without_canary(|| checker.step());
-}
-
-/// Lets others take steps in the middle of one.
-fn interruption() {
-    let others = with(|world| {
-        world.plan_interruption();
-        if world.nested >= NESTED_MAX {
-            return Vec::new();
-        }
-        world.saw("interruptions", 1);
-        world.interruptions += 1;
-        let mut others = world.coup();
-        let more = world.random.between(1, 6);
-        others.extend((0..more).map(|_| world.choose()));
-        others
-    });
-    others.into_iter().for_each(step);
-}
-
-fn step(chosen: usize) {
-    let taken = with(|world| world.take_actor(chosen));
-    let Some((life, actor)) = taken else {
-        return;
-    };
-    let mut actor = match actor {
-        Some(actor) => actor,
-        None => start(chosen),
-    };
-    actor.step();
-    with(|world| world.put_back(chosen, life, actor));
-}
-
-fn start(chosen: usize) -> Actor {
-    let (kind, host) = with(|world| {
-        let slot = &world.slots[chosen];
-        (
-            slot.kind,
-            slot.host.clone().expect("whoever starts has a host"),
-        )
-    });
-    match kind {
-        Kind::Broker(row) => Actor::Broker(Box::new(Broker::start(host.region(), row, host.power))),
-        Kind::Seat(row) => Actor::Seat(Box::new(Seat::start(host.region(), row))),
-        Kind::Reader => Actor::Reader(Reader::new(host.region(), host.power)),
-    }
-}
-
 impl World {
-    fn new(seed: u64, tell: bool) -> Self {
+    /// The world of a seed. `interruption` lets others step in the middle of a step.
+    pub fn new(seed: u64, verbose: bool, interruption: fn()) -> Self {
         let mut random = Random::new(seed);
         let plan = Plan::of(&mut random);
         let geometry = &plan.geometry;
@@ -184,26 +90,27 @@ impl World {
             1,
         )
         .expect("plans are valid");
-        let mut kinds: Vec<Kind> = geometry.data_rows().map(Kind::Broker).collect();
-        kinds.extend(geometry.candidates().map(Kind::Seat));
-        kinds.extend((0..plan.readers).map(|_| Kind::Reader));
+        let mut kinds: Vec<ProcessKind> = geometry.data_rows().map(ProcessKind::Broker).collect();
+        kinds.extend(geometry.candidates().map(ProcessKind::Candidate));
+        kinds.extend((0..plan.readers).map(|_| ProcessKind::Reader));
         let mut world = Self {
             random,
             control,
             blogs,
-            slots: kinds.into_iter().map(Slot::new).collect(),
+            slots: kinds.into_iter().map(ProcessSlot::new).collect(),
             requests: BTreeMap::new(),
             publishers: Vec::new(),
-            books: Books::default(),
+            oracle: OrderOracle::default(),
             now: 0,
             step: 0,
             rough: true,
             taking_over: None,
+            interruption,
             nested: 0,
             interruptions: 0,
             trace: DefaultHasher::new(),
             seen: BTreeMap::new(),
-            story: tell.then(Vec::new),
+            story: verbose.then(Vec::new),
             plan,
         };
         for chain in world.plan.chains.clone() {
@@ -220,8 +127,8 @@ impl World {
     }
 
     pub fn make_chain(&mut self, chain: (u32, u8)) {
-        let order = Order::new(chain.1);
-        self.books.chains.insert(chain.0, order);
+        let order = ChainOrder::new(chain.1);
+        self.oracle.chains.insert(chain.0, order);
         for _ in 0..self.plan.publishers {
             let (id, plan) = (self.publishers.len(), &self.plan);
             let mut publisher =
@@ -232,7 +139,7 @@ impl World {
     }
 
     pub fn plan_interruption(&mut self) {
-        // Whoever takes over is not left alone: what happens meanwhile matters most.
+        // Takeovers are interrupted more often: what happens meanwhile matters most.
         let every = match (self.plan.interrupt, self.taking_over) {
             (0, _) => 0,
             (every, None) => every,
@@ -244,36 +151,38 @@ impl World {
         } else {
             self.random.between(1, 2 * every)
         };
-        interrupt_after(after, self.plan.watched, interruption);
+        interrupt_after(after, self.plan.watched, self.interruption);
     }
 
     /// At times a candidate takes over in the middle of another's step, and the one that sequenced goes
     /// on as if it had not: those whose turn it is then.
-    fn coup(&mut self) -> Vec<usize> {
-        if !self.rough || !self.random.one_in(self.plan.usurp.min(COUP_ONE_IN)) {
+    pub fn forced_takeover(&mut self) -> Vec<usize> {
+        if !self.rough
+            || !self
+                .random
+                .one_in(self.plan.challenge.min(FORCED_TAKEOVER_ONE_IN))
+        {
             return Vec::new();
         }
-        let watches = |slot: &Slot| match &slot.actor {
-            Some(Actor::Seat(seat)) => seat.watches(),
-            _ => false,
-        };
-        let Some(usurper) = self.slots.iter().position(watches) else {
+        let watches = |slot: &ProcessSlot| slot.process.as_ref().is_some_and(|it| it.watches());
+        let Some(challenger) = self.slots.iter().position(watches) else {
             return Vec::new();
         };
-        if let Some(Actor::Seat(seat)) = &mut self.slots[usurper].actor {
-            seat.usurp = true;
+        if let Some(process) = &mut self.slots[challenger].process {
+            process.challenge();
         }
-        let others = (0..self.slots.len()).filter(|place| *place != usurper);
-        let seats = others.filter(|place| matches!(self.slots[*place].kind, Kind::Seat(_)));
-        std::iter::once(usurper).chain(seats).collect()
+        let others = (0..self.slots.len()).filter(|place| *place != challenger);
+        let candidates =
+            others.filter(|place| matches!(self.slots[*place].kind, ProcessKind::Candidate(_)));
+        std::iter::once(challenger).chain(candidates).collect()
     }
 
-    fn choose(&mut self) -> usize {
+    pub fn choose(&mut self) -> usize {
         self.random.below(self.slots.len() as u64) as usize
     }
 
-    /// The actor, or that one is to be started.
-    fn take_actor(&mut self, chosen: usize) -> Option<(u64, Option<Actor>)> {
+    /// The process, or that one is to be started.
+    pub fn take_process(&mut self, chosen: usize) -> Option<(u64, Option<Box<dyn Process>>)> {
         let slot = &mut self.slots[chosen];
         if slot.busy || slot.paused_until > self.step {
             return None;
@@ -281,16 +190,16 @@ impl World {
         if let Some(host) = &slot.host
             && host.power.failed().is_some()
         {
-            self.bury(chosen);
+            self.reap(chosen);
             return None;
         }
-        if slot.actor.is_none() {
+        if slot.process.is_none() {
             if self.rough && !self.random.one_in(4) {
                 return None;
             }
             slot.begin(&self.control, &self.blogs, &mut self.random);
         }
-        let (kind, life, starts) = (slot.kind, slot.life, slot.actor.is_none());
+        let (kind, life, starts) = (slot.kind, slot.life, slot.process.is_none());
         if starts {
             self.note(|| format!("{kind:?} starts, life {life}"));
         }
@@ -298,49 +207,49 @@ impl World {
         slot.busy = true;
         self.nested += 1;
         (self.step, chosen, slot.life).hash(&mut self.trace);
-        Some((slot.life, slot.actor.take()))
+        Some((slot.life, slot.process.take()))
     }
 
-    fn put_back(&mut self, chosen: usize, life: u64, actor: Actor) {
+    pub fn put_back(&mut self, chosen: usize, life: u64, process: Box<dyn Process>) {
         self.nested -= 1;
         let slot = &mut self.slots[chosen];
         assert_eq!(slot.life, life, "harness: it was started twice");
-        (slot.busy, slot.actor) = (false, Some(actor));
+        (slot.busy, slot.process) = (false, Some(process));
         if !slot.lives() {
-            self.bury(chosen);
+            self.reap(chosen);
         }
     }
 
-    fn bury(&mut self, chosen: usize) {
+    fn reap(&mut self, chosen: usize) {
         let slot = &mut self.slots[chosen];
         let host = slot.host.take().expect("whoever lived had a host");
         let outage = host.power.failed().expect("its power failed");
         // What it still had in its caches settles before anything of it is gone.
         host.end(outage);
         slot.left = Some(host);
-        slot.actor = None;
+        slot.process = None;
         let row = slot.row();
         let kind = slot.kind;
         if self.taking_over == row && row.is_some() {
             self.taking_over = None;
         }
         self.note(|| format!("{kind:?} is gone: {outage:?}"));
-        if let Kind::Broker(row) = kind {
+        if let ProcessKind::Broker(row) = kind {
             self.requests.remove(&row);
         }
-        self.saw(
+        self.count(
             match (kind, outage) {
-                (Kind::Broker(_), Outage::Host) => "brokers' hosts failed",
-                (Kind::Broker(_), Outage::Process) => "brokers' processes ended",
-                (Kind::Seat(_), Outage::Host) => "candidates' hosts failed",
-                (Kind::Seat(_), Outage::Process) => "candidates' processes ended",
-                (Kind::Reader, _) => "readers ended",
+                (ProcessKind::Broker(_), Outage::Host) => "brokers' hosts failed",
+                (ProcessKind::Broker(_), Outage::Process) => "brokers' processes ended",
+                (ProcessKind::Candidate(_), Outage::Host) => "candidates' hosts failed",
+                (ProcessKind::Candidate(_), Outage::Process) => "candidates' processes ended",
+                (ProcessKind::Reader, _) => "readers ended",
             },
             1,
         );
     }
 
-    pub fn saw(&mut self, what: &'static str, count: u64) {
+    pub fn count(&mut self, what: &'static str, count: u64) {
         *self.seen.entry(what).or_default() += count;
     }
 
@@ -356,45 +265,28 @@ impl World {
         }
     }
 
-    /// Who is not finished.
-    fn state(&self) -> String {
+    /// Whether everybody has what he wanted, and everybody has seen all of it.
+    pub fn is_finished(&self) -> bool {
+        let is_finished = |slot: &ProcessSlot| {
+            let process = slot.process.as_ref();
+            process.is_some_and(|it| it.is_finished(&self.oracle))
+        };
+        self.publishers.iter().all(Publisher::is_done) && self.slots.iter().all(is_finished)
+    }
+
+    /// The processes that are not finished.
+    pub fn state(&self) -> String {
         let publishers = self.publishers.iter().filter(|it| !it.is_done());
         let mut lines: Vec<String> = publishers.map(|it| it.state()).collect();
         for slot in &self.slots {
-            lines.push(match slot.actor.as_ref() {
-                Some(Actor::Broker(broker)) => format!("{:?}: {}", slot.kind, broker.state()),
-                Some(Actor::Reader(reader)) => {
-                    let nexts = self.books.chains.keys().map(|it| reader.next(*it));
-                    format!("reader: {:?}", nexts.collect::<Vec<_>>())
-                }
-                Some(Actor::Seat(_)) => format!("{:?}", slot.kind),
+            lines.push(match slot.process.as_ref() {
+                Some(process) => format!("{:?}: {}", slot.kind, process.state(&self.oracle)),
                 None => format!("{:?} is gone", slot.kind),
             });
         }
-        let ends = self.books.chains.iter().map(|(chain, it)| (*chain, it.end));
-        lines.push(format!("{:?}\n{:?}", ends.collect::<Vec<_>>(), self.plan));
+        let chains = self.oracle.chains.iter();
+        let ends: Vec<_> = chains.map(|(chain, it)| (*chain, it.end)).collect();
+        lines.push(format!("{ends:?}\n{:?}", self.plan));
         lines.join("\n")
     }
-}
-
-/// Whether everybody has what he wanted, and everybody has seen all of it.
-fn is_finished() -> bool {
-    with(|world| {
-        let books = &world.books;
-        let up_to_date = |next: &dyn Fn(u32) -> u64| {
-            books
-                .chains
-                .iter()
-                .all(|(chain, order)| next(*chain) >= order.end)
-        };
-        world.publishers.iter().all(Publisher::is_done)
-            && world.slots.iter().all(|slot| match slot.actor.as_ref() {
-                Some(Actor::Broker(broker)) => {
-                    !broker.busy() && up_to_date(&|chain| broker.next(chain))
-                }
-                Some(Actor::Reader(reader)) => up_to_date(&|chain| reader.next(chain)),
-                Some(Actor::Seat(_)) => true,
-                None => false,
-            })
-    })
 }

@@ -9,16 +9,19 @@ use embar_client::sim_api::Lane;
 use embar_wire::time::Now;
 
 use super::World;
-use crate::actor::{Flood, Flooder, Miser, PublisherActor, Scene, SubscriberActor, Vandal, Wish};
+use crate::actor::{
+    ActorContext, ByzantineClient, FloodingClient, PublisherActor, SlowlorisClient, SocketOp,
+    SubscriberActor,
+};
 use crate::host::{address, row_at};
-use crate::network::{NearEvent, Whence};
-use crate::plan::{PublisherPlan, SubscriberPlan};
+use crate::network::{ClientEvent, Origin};
+use crate::plan::{FloodKind, PublisherPlan, SubscriberPlan};
 use crate::random::Random;
 use crate::violation::Check;
 
 /// What a client's end of a connection is called does not matter.
 const PORT: u16 = 40_000;
-/// All who take what others need are here.
+/// All clients that take what others need are here.
 pub(super) const GREEDY: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9)), PORT);
 /// The others are here and above.
@@ -42,37 +45,37 @@ impl World {
             let topic = self.topics[plan.topic].clone();
             self.enter_subscriber(plan, &topic);
         }
-        for i in 0..self.plan.vandals {
+        for i in 0..self.plan.byzantine_clients {
             let (addresses, random) = (self.bootstrap(), self.random.fork());
             let topic = &self.topics[i % self.topics.len()];
-            let vandal = Vandal::new(i as u64, topic, addresses, random, now);
-            self.actors.push(Box::new(vandal));
+            let byzantine = ByzantineClient::new(i as u64, topic, addresses, random, now);
+            self.actors.push(Box::new(byzantine));
         }
-        for i in 0..self.plan.misers {
+        for i in 0..self.plan.slowloris_clients {
             // Of a generator of its own: the others are what they are without.
             let mut random = Random::new(self.producers << 32 | i as u64);
             let mut addresses: Vec<_> = self.rows().map(address).collect();
             random.shuffle(&mut addresses);
             let topic = &self.topics[i % self.topics.len()];
             let claims = self.plan.config.max_batch_bytes;
-            let miser = Miser::new(i as u64, topic, claims, addresses, random, now);
-            self.actors.push(Box::new(miser));
+            let slowloris = SlowlorisClient::new(i as u64, topic, claims, addresses, random, now);
+            self.actors.push(Box::new(slowloris));
         }
         self.enter_floods();
     }
 
     fn enter_floods(&mut self) {
         for (i, flood) in self.plan.floods.clone().into_iter().enumerate() {
-            // As with misers.
+            // As with slowloris clients.
             let mut random = Random::new(!(self.producers << 32 | i as u64));
             let address = address(random.below(self.plan.geometry.brokers.into()) as u16);
             let mut topics = self.topics.iter();
             let topic = match flood {
-                Flood::Sessions => topics.find(|topic| topic.is_ordered()),
+                FloodKind::Sessions => topics.find(|topic| topic.is_ordered()),
                 _ => topics.next(),
             };
             let topic = topic.unwrap_or(&self.topics[0]);
-            let flooder = Flooder::new(flood, topic, address, random, Now(self.now));
+            let flooder = FloodingClient::new(flood, topic, address, random, Now(self.now));
             self.actors.push(Box::new(flooder));
         }
     }
@@ -118,12 +121,12 @@ impl World {
         let due = self.actors[actor]
             .next_at()
             .is_some_and(|at| at.0 <= self.now);
-        due || !self.network.near_ready(actor, self.now).is_empty()
+        due || !self.network.client_ready(actor, self.now).is_empty()
     }
 
     pub(super) fn actor_turn(&mut self, i: usize) -> Check {
         let now = Now(self.now);
-        let mut ready = self.network.near_ready(i, self.now);
+        let mut ready = self.network.client_ready(i, self.now);
         self.random.shuffle(&mut ready);
         ready.truncate(self.random.between(1, 3) as usize);
         for id in ready {
@@ -131,34 +134,34 @@ impl World {
                 continue;
             };
             let actor = &mut self.actors[i];
-            match self.network.near_event(id, self.now) {
+            match self.network.client_event(id, self.now) {
                 None => {}
-                Some(NearEvent::Connected) => actor.connected(lane, now),
-                Some(NearEvent::Received(buf, result)) => {
+                Some(ClientEvent::Connected) => actor.connected(lane, now),
+                Some(ClientEvent::Received(buf, result)) => {
                     actor.received(lane, buf, &result, now);
                 }
-                Some(NearEvent::Sent(buf, result)) => actor.sent(lane, buf, &result, now),
-                Some(NearEvent::Ended(cause)) => {
+                Some(ClientEvent::Sent(buf, result)) => actor.sent(lane, buf, &result, now),
+                Some(ClientEvent::Ended(cause)) => {
                     self.connections.remove(&(i, lane));
                     actor.disconnected(lane, &cause, now);
                 }
             }
         }
         let served = self.served(i);
-        let mut scene = Scene {
+        let mut context = ActorContext {
             served,
             now,
-            books: &mut self.books,
+            oracle: &mut self.oracle,
             trace: &mut self.trace,
             figures: &mut self.figures,
-            damages: self.plan.weather.damage_one_in > 0,
+            damages: self.plan.network.damage_one_in > 0,
             forgets_sessions: self.plan.forgets_sessions(),
-            is_patient: self.plan.patience_ns.is_some() && !self.healed,
+            acks_in_time: self.plan.longest_wait_ns.is_some() && !self.healed,
         };
-        self.actors[i].work(&mut scene)?;
+        self.actors[i].work(&mut context)?;
         self.dismiss_if_moved(i);
-        while let Some((lane, wish)) = self.actors[i].wish(now) {
-            self.grant(i, lane, wish);
+        while let Some((lane, op)) = self.actors[i].next_op(now) {
+            self.perform(i, lane, op);
         }
         Ok(())
     }
@@ -173,9 +176,9 @@ impl World {
         rows.filter(settled).collect()
     }
 
-    fn grant(&mut self, actor: usize, lane: Lane, wish: Wish) {
-        if let Wish::Connect(address) = wish {
-            let from = Whence {
+    fn perform(&mut self, actor: usize, lane: Lane, op: SocketOp) {
+        if let SocketOp::Connect(address) = op {
+            let from = Origin {
                 client: actor,
                 lane,
                 address: self.home(actor),
@@ -188,16 +191,16 @@ impl World {
             self.connections.insert((actor, lane), id);
             return;
         }
-        // Without a connection the actor was told so already.
+        // Without a connection the actor has learned that already.
         let Some(id) = self.connections.get(&(actor, lane)).copied() else {
             return;
         };
-        match wish {
-            Wish::Connect(_) => {}
-            Wish::Send(buf) => self.network.client_send(id, buf),
-            Wish::Receive(buf) => self.network.client_recv(id, buf),
-            Wish::ShutdownWrite => self.network.client_shutdown(id, self.now),
-            Wish::Close => self.network.client_close(id, self.now),
+        match op {
+            SocketOp::Connect(_) => {}
+            SocketOp::Send(buf) => self.network.client_send(id, buf),
+            SocketOp::Receive(buf) => self.network.client_recv(id, buf),
+            SocketOp::ShutdownWrite => self.network.client_shutdown(id, self.now),
+            SocketOp::Close => self.network.client_close(id, self.now),
         }
     }
 
@@ -208,7 +211,7 @@ impl World {
         }
     }
 
-    /// The connections of an actor are no more, without its being told.
+    /// The connections of an actor are no more, and it does not learn that.
     pub(super) fn dismiss(&mut self, actor: usize) {
         self.network.client_died(actor, self.now);
         self.connections.retain(|(owner, _), _| *owner != actor);

@@ -1,14 +1,15 @@
-//! Memory that goes bad, while it is used: wrong bits, and lines that are lost.
+//! Memory that goes bad while it is in use: wrong bits, and lines that are lost.
 //!
-//! What is kept twice loses one copy at most, and whatever is put right by itself is wrong once: then
-//! nothing is missing, and no rule is suspended. Only where a candidate died as it stored its row, the copy
-//! that is lost may be the last one that told the highest epoch, and lower ones are seen until the next
-//! takeover. A page of an index or of the order that loses a record costs its topic, which the books note:
-//! nothing else may be missing, and whoever misses it is told.
-//! What was just written to a lane, or said of one, is lost now and then before anybody reads it: chance
-//! alone hits such lines hardly ever while they matter. Half of them lose their laps, too, so that no reader
-//! knows that there was a line: nobody may wait for it all the same. The newest record of the order is lost
-//! in both of these ways, too.
+//! What is kept twice loses one copy at most, and what repairs itself is wrong once: then nothing is missing, and
+//! no rule is suspended. Only where a candidate died as it stored its row, the lost copy may be the last one that
+//! showed the highest epoch; then lower ones show until the next takeover. A page of an index or of the order that
+//! loses a record costs its topic, which the oracle notes: nothing else may be missing, and every client that
+//! misses it must learn that.
+//!
+//! A line that was just written to a lane, or to its notices, is lost now and then before any host reads it: chance
+//! alone hardly ever hits such lines while they matter. Half of them lose their laps, too, so that no reader knows
+//! that there was a line: no client may wait for it all the same. The newest record of the order is lost in both of
+//! these ways, too.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,11 +25,11 @@ use embar_memory::{LINE_BYTES, Memory};
 use embar_order::Leadership;
 
 use super::World;
-use crate::books::Counted;
 use crate::check::device::Moment;
+use crate::oracle::Counted;
 use crate::violation::Check;
 
-/// What a lost line says.
+/// The content of a lost line.
 const GARBAGE: u8 = 0xC3;
 /// Bytes of one of the two places in the line of a row's incarnation.
 const INCARNATION_BYTES: usize = 8;
@@ -53,7 +54,7 @@ enum Cost {
     Nothing,
     /// Records of a topic, of one broker or of all.
     Topic(Counted),
-    /// Whose it was cannot be told any more.
+    /// The chain that it belonged to cannot be found any more.
     Unknown,
 }
 
@@ -94,7 +95,7 @@ impl Kind {
 }
 
 impl World {
-    /// One bit of a line in use is wrong from now on, until somebody stores to it.
+    /// One bit of a line in use is wrong from now on, until a host stores to it.
     pub(super) fn flip(&mut self) {
         let Some((kind, at)) = self.any_line() else {
             return;
@@ -154,7 +155,7 @@ impl World {
             return;
         };
         let bytes = self.bytes_lost();
-        // Of what is kept twice, now and then both copies: nobody then knows what it said.
+        // Of what is kept twice, now and then both copies: then its content is lost for good.
         let first = self.random.below(lines.end);
         let lines = if self.random.one_in(2) {
             lines
@@ -174,7 +175,7 @@ impl World {
         ));
     }
 
-    /// Of a line: all of it, or its body, so that its lap still tells that it was there.
+    /// Loses a line: all of it, or its body, so that its lap still shows that it was there.
     fn bytes_lost(&mut self) -> usize {
         match self.random.one_in(2) {
             true => LINE_BYTES as usize,
@@ -265,7 +266,7 @@ impl World {
             Some(row) if self.host(row).is_some() => self.look(row, Moment::Turn)?,
             Some(row) => self.look(row, Moment::Death)?,
         }
-        self.figures.hurt += u64::from(self.books.hurt.insert(counted));
+        self.figures.hurt += u64::from(self.oracle.hurt.insert(counted));
         Ok(())
     }
 

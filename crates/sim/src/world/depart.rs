@@ -81,7 +81,7 @@ pub(super) fn end_if_over(row: u16, broker: &Broker) {
 }
 
 impl World {
-    /// Whoever leaves by itself leaves another one that takes data, or one that will come back.
+    /// A broker that leaves on request leaves another one that takes data, or one that will come back.
     fn others_stay(&self, row: u16) -> Check {
         let raw = self.devices.raw();
         let mut rows = raw.geometry().data_rows();
@@ -104,10 +104,10 @@ impl World {
         if !broker.node.leaves_empty() {
             return Ok(());
         }
-        let is_hurt = |topic: &&Topic| self.books.hurt.contains(&(topic.id, Some(row)));
+        let is_hurt = |topic: &&Topic| self.oracle.hurt.contains(&(topic.id, Some(row)));
         let kept = self.topics.iter().filter(|topic| !topic.is_ordered());
         for topic in kept.filter(|topic| !is_hurt(topic)) {
-            let history = self.books.histories.get(&(topic.id, Some(row)));
+            let history = self.oracle.histories.get(&(topic.id, Some(row)));
             let only_there = history.map_or(0..0, |it| it.first..it.next);
             ensure(Invariant::I6, only_there.is_empty(), || {
                 format!(

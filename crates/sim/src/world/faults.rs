@@ -13,10 +13,43 @@ const SECOND_NS: u64 = 1_000_000_000;
 impl World {
     pub(super) fn inject(&mut self) -> Check {
         let faults = self.plan.faults;
-        let now = self.now;
         if self.random.one_in(faults.crash) {
             self.crash();
         }
+        self.disturb_connections();
+        if self.random.one_in(faults.leave) {
+            self.leave();
+        }
+        if self.random.one_in(faults.delete) {
+            self.replace_topic();
+        }
+        if self.random.one_in(faults.pause) {
+            self.pause();
+        }
+        if self.random.one_in(faults.challenge) {
+            self.challenge();
+        }
+        self.disturb_clients();
+        if self.random.one_in(faults.jump) {
+            let row = self.any_row();
+            self.clocks[usize::from(row)].jump(&mut self.random);
+            self.note(format_args!("the clocks of broker {row} jump"));
+            self.figures.jumps += 1;
+        }
+        if self.random.one_in(faults.shortage) {
+            self.run_short();
+        }
+        if self.random.one_in(faults.flip) {
+            self.flip();
+        }
+        if self.random.one_in(faults.lose) {
+            self.lose()?;
+        }
+        Ok(())
+    }
+
+    fn disturb_connections(&mut self) {
+        let (faults, now) = (self.plan.faults, self.now);
         if self.random.one_in(faults.cut)
             && let Some(id) = self.any_connection()
         {
@@ -41,18 +74,10 @@ impl World {
             self.figures.stalls += 1;
             self.network.stall(id, until);
         }
-        if self.random.one_in(faults.leave) {
-            self.leave();
-        }
-        if self.random.one_in(faults.delete) {
-            self.replace_topic();
-        }
-        if self.random.one_in(faults.pause) {
-            self.pause();
-        }
-        if self.random.one_in(faults.usurp) {
-            self.usurp();
-        }
+    }
+
+    fn disturb_clients(&mut self) {
+        let (faults, now) = (self.plan.faults, self.now);
         if self.random.one_in(faults.resubscribe) {
             let actor = self.random.below(self.actors.len() as u64) as usize;
             self.resubscribe(actor);
@@ -68,22 +93,6 @@ impl World {
             self.frozen.insert(actor, until);
             self.figures.frozen += 1;
         }
-        if self.random.one_in(faults.jump) {
-            let row = self.any_row();
-            self.clocks[usize::from(row)].jump(&mut self.random);
-            self.note(format_args!("the clocks of broker {row} jump"));
-            self.figures.jumps += 1;
-        }
-        if self.random.one_in(faults.shortage) {
-            self.run_short();
-        }
-        if self.random.one_in(faults.flip) {
-            self.flip();
-        }
-        if self.random.one_in(faults.lose) {
-            self.lose()?;
-        }
-        Ok(())
     }
 
     pub(super) fn any_row(&mut self) -> u16 {
@@ -143,12 +152,12 @@ impl World {
         }
     }
 
-    fn usurp(&mut self) {
+    fn challenge(&mut self) {
         let row = self.any_row();
-        if let Some(seat) = self.host_mut(row).and_then(|host| host.seat.as_mut())
-            && seat.sequencer().is_none()
+        if let Some(candidate) = self.host_mut(row).and_then(|host| host.candidate.as_mut())
+            && candidate.sequencer().is_none()
         {
-            seat.usurps = true;
+            candidate.challenges = true;
             self.note(format_args!("broker {row} is about to take over"));
         }
     }
@@ -158,13 +167,13 @@ impl World {
         (!ids.is_empty()).then(|| *self.random.pick(&ids))
     }
 
-    /// What the process before has said still arrives; what becomes of it nobody is told.
+    /// What the process sent before still arrives; it learns of no answer.
     fn rebirth(&mut self, actor: usize) {
         let now = Now(self.now);
         let Some(publisher) = self.actors[actor].as_publisher() else {
             return;
         };
-        if !publisher.begins_anew(&mut self.books, now) {
+        if !publisher.begins_anew(&mut self.oracle, now) {
             return;
         }
         self.trace
@@ -178,7 +187,7 @@ impl World {
         if let Some(subscriber) = self.actors[actor].as_subscriber() {
             self.trace
                 .event(now, format_args!("actor {actor} starts over"));
-            subscriber.start_over(&self.books, now);
+            subscriber.start_over(&self.oracle, now);
         }
         self.dismiss_if_moved(actor);
     }

@@ -17,9 +17,9 @@ use crate::violation::{Check, Invariant, Violation};
 /// Steps after which a healthy world must be at rest.
 const HEAL_STEPS_MAX: u64 = 60_000;
 
-/// Ends all faults, lets everything end, and checks the books.
+/// Ends all faults, lets everything end, and checks the oracle.
 pub fn finish() -> Check {
-    hosts::bury_the_dead()?;
+    hosts::reap_hosts()?;
     with(World::heal);
     run_until("publishers and subscribers end", World::actors_are_done)?;
     all_leave()?;
@@ -31,7 +31,7 @@ pub fn finish() -> Check {
     with(|world| {
         world.reread()?;
         world.count();
-        world.books.settle()
+        world.oracle.settle()
     })
 }
 
@@ -43,7 +43,7 @@ fn run_until(what: &str, done: impl Fn(&World) -> bool) -> Check {
         step()?;
     }
     let (left, now): (Vec<String>, _) = with(|world| {
-        let left = world.actors.iter().filter(|a| !a.is_done(&world.books));
+        let left = world.actors.iter().filter(|a| !a.is_done(&world.oracle));
         let brokers = world
             .hosts
             .iter()
@@ -97,7 +97,7 @@ impl World {
         let at = self.now;
         for host in self.hosts.iter_mut().flatten() {
             host.paused_until = 0;
-            host.seat_at = host.seat_at.min(at);
+            host.candidate_at = host.candidate_at.min(at);
             host.power.fail_after(u64::MAX, Outage::Host);
         }
         for i in 0..self.actors.len() {
@@ -113,7 +113,7 @@ impl World {
             let broker = host.as_ref().and_then(|host| host.broker.as_ref());
             broker.is_some_and(|broker| broker.serves)
         });
-        all_serve && self.actors.iter().all(|actor| actor.is_done(&self.books))
+        all_serve && self.actors.iter().all(|actor| actor.is_done(&self.oracle))
     }
 
     /// Whether brokers keep nothing of an ordered topic that one of them has evicted.
@@ -122,7 +122,7 @@ impl World {
         let hosts = self.hosts.iter().flatten();
         let nodes = hosts.filter_map(|host| Some(&host.broker.as_ref()?.node));
         let nodes: Vec<_> = nodes.filter(|node| node.takes_data()).collect();
-        let is_hurt = |topic: &&Topic| self.books.hurt.contains(&(topic.id, None));
+        let is_hurt = |topic: &&Topic| self.oracle.hurt.contains(&(topic.id, None));
         let ordered = self.topics.iter().filter(|topic| topic.is_ordered());
         ordered.filter(|topic| !is_hurt(topic)).all(|topic| {
             let rows = raw.geometry().data_rows();
@@ -162,7 +162,7 @@ impl World {
     }
 
     fn count(&mut self) {
-        for (counted, history) in &self.books.histories {
+        for (counted, history) in &self.oracle.histories {
             let batches = history.batches.len() as u64;
             self.figures.batches += batches;
             let evicted = history.batches.range(..history.first).count() as u64;

@@ -1,4 +1,4 @@
-//! Births and deaths of hosts.
+//! Starts and deaths of hosts.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use embar_memory::{Outage, Power};
 
 use super::looks::claims;
 use super::{World, set_alive, shortage, with};
+use crate::candidate_host::CandidateHost;
 use crate::check::device::Moment;
 use crate::host::{Broker, Host, Memories};
-use crate::seat::Seat;
 use crate::violation::{Check, Invariant, ensure};
 
 /// Accesses to memory after which an outage strikes at the latest.
@@ -40,7 +40,7 @@ pub(super) fn begin() -> Check {
     }
     with(|world| {
         for topic in &topics {
-            world.books.enter(topic);
+            world.oracle.enter(topic);
         }
         world.topics = topics;
         if let Some(host) = world.host_mut(HEAD) {
@@ -78,10 +78,10 @@ pub(super) fn start(row: u16) -> Check {
         world.hosts[usize::from(row)] = Some(host);
     });
     let claim = Arc::new(region.claim_unlocked(row));
-    let seat = region
+    let candidate = region
         .geometry()
         .area_of(row)
-        .map(|_| Seat::new(&region, raw, &claim, &plan.config, at.now));
+        .map(|_| CandidateHost::new(&region, raw, &claim, &plan.config, at.now));
     let alive = move |other| shortage::is_alive(row, other);
     let broker = Broker::start(region, &claim, &plan, alive, at);
     with(|world| {
@@ -92,7 +92,7 @@ pub(super) fn start(row: u16) -> Check {
         };
         host.busy -= 1;
         host.broker = Some(Box::new(broker));
-        host.seat = seat.map(Box::new);
+        host.candidate = candidate.map(Box::new);
         host.claimed = claimed;
         if !host.lives() {
             return Ok(());
@@ -101,18 +101,23 @@ pub(super) fn start(row: u16) -> Check {
             "incarnation {} of broker {row} starts: {recovered:?}",
             claim.incarnation()
         ));
-        let is_whole = recovered.damaged == 0 || !world.books.hurt.is_empty();
+        let is_whole = recovered.damaged == 0 || !world.oracle.hurt.is_empty();
         ensure(Invariant::I6, is_whole, || {
             format!("recovery of broker {row} finds damage: {recovered:?}")
         })?;
         world.look(row, Moment::Birth)?;
         world.agree(row, false)
     })?;
-    bury_the_dead()
+    reap_hosts()
+}
+
+/// Whether the host of a row is dead, or about to be reaped.
+pub(super) fn has_died(row: u16) -> bool {
+    with(|world| world.host(row).is_none_or(|host| !host.lives()))
 }
 
 /// Hosts whose power has failed, and that are in the middle of nothing any more, go.
-pub(super) fn bury_the_dead() -> Check {
+pub(super) fn reap_hosts() -> Check {
     for row in with(|world| world.rows()) {
         let dead = with(|world| {
             let host = world.host(row)?;
@@ -120,23 +125,23 @@ pub(super) fn bury_the_dead() -> Check {
             over.then(|| world.hosts[usize::from(row)].take())?
         });
         if let Some(host) = dead {
-            bury(row, host)?;
+            reap(row, host)?;
         }
     }
     Ok(())
 }
 
-fn bury(row: u16, mut host: Host) -> Check {
-    let (broker, seat) = (host.broker.take(), host.seat.take());
+fn reap(row: u16, mut host: Host) -> Check {
+    let (broker, candidate) = (host.broker.take(), host.candidate.take());
     with(|world| {
         // The buffers that the network holds point into its memory.
         let now = world.now;
         world.network.broker_died(row, now);
     });
-    // What it cached settles before anybody can know that it is gone.
+    // Its caches settle before any host can know that it is gone.
     let machine = host.machine;
     let (outage, memories) = host.end();
-    drop((broker, seat));
+    drop((broker, candidate));
     set_alive(row, false);
     with(|world| {
         world.machines[usize::from(row)][machine] = Some(memories);

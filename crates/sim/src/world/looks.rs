@@ -1,4 +1,4 @@
-//! What is looked at, and when.
+//! What the checkers look at, and when.
 
 use embar_memory::canary::without_canary;
 
@@ -17,7 +17,7 @@ const LOOK_EVERY: u64 = 16;
 /// All retained bytes are looked at every so many turns.
 const REREAD_EVERY: u64 = 256;
 
-/// What a broker says of each topic: by its id, first and next offset.
+/// A broker's first and next offset of each topic, by the topic's id.
 pub(super) fn claims(broker: &Broker, topics: &[Topic]) -> Vec<(u32, u64, u64)> {
     if !broker.node.takes_data() {
         return Vec::new();
@@ -34,7 +34,7 @@ impl World {
     pub(super) fn look(&mut self, row: u16, moment: Moment) -> Check {
         match self.inspectors.get_mut(&row) {
             Some(inspector) => {
-                without_canary(|| inspector.look(&self.topics, &mut self.books, moment))
+                without_canary(|| inspector.look(&self.topics, &mut self.oracle, moment))
             }
             None => Ok(()),
         }
@@ -42,7 +42,7 @@ impl World {
 
     /// Looks at what is ordered.
     pub(super) fn look_at_order(&mut self) -> Check {
-        without_canary(|| self.orders.look(&self.topics, &mut self.books))
+        without_canary(|| self.orders.look(&self.topics, &mut self.oracle))
     }
 
     /// Looks at a row after something that may have changed it.
@@ -64,7 +64,7 @@ impl World {
         self.look_at_order()?;
         self.look_if_changed(row, claims(broker, &self.topics))?;
         if broker.node.takes_data() && broker.serves {
-            retained::is_so(row, broker, &self.topics, &self.books)?;
+            retained::is_so(row, broker, &self.topics, &self.oracle)?;
             if self.plan.keeps_full {
                 self.look_at_shares(row, broker)?;
             }
@@ -79,9 +79,9 @@ impl World {
         self.agree(row, broker.serves)
     }
 
-    /// Nobody who publishes waits for long, where nothing is wrong.
-    pub(super) fn look_at_patience(&mut self) -> Check {
-        let Some(most) = self.plan.patience_ns else {
+    /// No publisher waits for long, where nothing is wrong.
+    pub(super) fn check_waits(&mut self) -> Check {
+        let Some(most) = self.plan.longest_wait_ns else {
             return Ok(());
         };
         let now = self.now;
@@ -126,9 +126,9 @@ impl World {
     /// All bytes that are kept.
     pub(super) fn reread(&self) -> Check {
         for inspector in self.inspectors.values() {
-            inspector.reread(&self.topics, &self.books)?;
+            inspector.reread(&self.topics, &self.oracle)?;
         }
-        self.orders.reread(&self.topics, &self.books)
+        self.orders.reread(&self.topics, &self.oracle)
     }
 
     /// What a broker serves its own readers is what other hosts find on the device; of what is ordered
@@ -138,11 +138,11 @@ impl World {
             return Ok(());
         };
         for (topic, (_, first, next)) in self.topics.iter().zip(&host.claimed) {
-            let counted = self.books.counted(topic.id, row);
-            if self.books.hurt.contains(&counted) {
+            let counted = self.oracle.counted(topic.id, row);
+            if self.oracle.hurt.contains(&counted) {
                 continue;
             }
-            let seen = self.books.histories.get(&counted);
+            let seen = self.oracle.histories.get(&counted);
             let seen = seen.map_or((0, 0), |h| (h.first, h.next));
             let ordered = counted.1.is_none();
             let agrees = if ordered {

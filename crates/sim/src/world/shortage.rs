@@ -1,9 +1,8 @@
-//! What hosts and clients do without: file descriptors, memory to be mapped, room in the memory's file
-//! system.
+//! Shortages of hosts and clients: file descriptors, memory to be mapped, room in the memory's file system.
 //!
-//! A host without descriptors accepts nobody, and cannot look whether others hold their rows' locks. A
-//! client without any cannot connect. The start of a broker may lack any of them, at any step; whoever
-//! started it tries again.
+//! A host without descriptors accepts no connection, and cannot look whether others hold their rows' locks. A
+//! client without any cannot connect. The start of a broker may lack any of them, at any step; it is tried again
+//! later.
 
 use std::cell::Cell;
 
@@ -16,7 +15,7 @@ use crate::host::Host;
 thread_local! {
     /// Rows whose hosts have no descriptor, bit by bit: asked for while the world is borrowed, too.
     static SHORT: Cell<u32> = const { Cell::new(0) };
-    /// Looks at locks that told nothing.
+    /// Looks at locks that failed.
     static UNLOOKED: Cell<u64> = const { Cell::new(0) };
 }
 

@@ -5,7 +5,7 @@ use embar_broker::topics::{Topic, TopicTable};
 use embar_memory::interrupt_after;
 use embar_wire::control::CreateTopic;
 
-use super::turns::has_died;
+use super::hosts::has_died;
 use super::{World, with};
 use crate::host::Broker;
 
@@ -17,7 +17,7 @@ pub(super) fn replace(row: u16, head: &mut Broker, at: Timestamp) {
     if with(|world| world.healed) {
         return;
     }
-    // Whoever looks between the two would not know which topics there are.
+    // A checker that looks between the two would not know which topics there are.
     interrupt_after(0, 0, || {});
     with(|world| world.forget_topic(&old));
     let spec = CreateTopic {
@@ -35,7 +35,7 @@ pub(super) fn replace(row: u16, head: &mut Broker, at: Timestamp) {
     with(|world| {
         if deleted {
             world.figures.deleted += 1;
-            world.books.deleted.insert(old.id, true);
+            world.oracle.deleted.insert(old.id, true);
         }
         match created {
             Ok(topic) if !died => world.meet_topic(topic, &old),
@@ -52,7 +52,7 @@ impl World {
     fn forget_topic(&mut self, topic: &Topic) {
         self.note(format_args!("{} is to be deleted", topic.name));
         self.topics.retain(|known| known.id != topic.id);
-        self.books.deleted.insert(topic.id, false);
+        self.oracle.deleted.insert(topic.id, false);
     }
 
     /// The head died while it created a topic, which may exist all the same.
@@ -70,7 +70,7 @@ impl World {
     /// A topic came in the place of another, and clients with it.
     fn meet_topic(&mut self, topic: Topic, old: &Topic) {
         self.note(format_args!("{topic:?} comes instead of {}", old.id));
-        self.books.enter(&topic);
+        self.oracle.enter(&topic);
         let orders = self.plan.topics.iter();
         let alike = orders
             .map(|plan| plan.order)

@@ -10,11 +10,11 @@ use embar_wire::time::Now;
 
 use super::looks::claims;
 use super::{WORLD, World, any_moment, depart, hosts, raise, shortage, topics, with};
+use crate::candidate_host::CandidateHost;
 use crate::check::bounds;
 use crate::host::Broker;
-use crate::network::{FarEvent, Id};
+use crate::network::{BrokerEvent, Id};
 use crate::random::Random;
-use crate::seat::Seat;
 use crate::violation::Check;
 
 /// Accesses after which an interruption is tried again that came where there is no turn.
@@ -24,10 +24,10 @@ const INTERRUPTIONS_MAX: u32 = 6;
 /// Turns in the middle of something at once.
 const NESTED_MAX: u32 = 3;
 /// A takeover comes in one of so many interruptions, where there are any.
-const COUP_ONE_IN: u64 = 6;
-/// A rung bell is heard within this, in nanoseconds.
+const FORCED_TAKEOVER_ONE_IN: u64 = 6;
+/// A wake-up arrives within this, in nanoseconds.
 const HEARD_WITHIN_NS: u64 = 100_000;
-/// Between two looks of a broker that nobody rings, in nanoseconds.
+/// Between two looks of a broker that nothing wakes, in nanoseconds.
 const LOOK_EVERY_NS: u64 = TICK.as_nanos() as u64;
 
 /// Lets other hosts take turns in the middle of one.
@@ -46,8 +46,8 @@ fn interruption() {
         world.random.size(24)
     });
     let others = || {
-        for row in with(World::coup) {
-            seat(row)?;
+        for row in with(World::forced_takeover) {
+            candidate(row)?;
         }
         (0..turns).try_for_each(|_| any_host())
     };
@@ -59,12 +59,16 @@ fn interruption() {
 }
 
 fn any_host() -> Check {
-    let (row, is_seat) = with(|world| {
+    let (row, is_candidate) = with(|world| {
         world.now += any_moment(&mut world.random);
         let row = world.random.below(world.plan.geometry.brokers.into()) as u16;
         (row, world.random.one_in(2))
     });
-    if is_seat { seat(row) } else { broker(row) }
+    if is_candidate {
+        candidate(row)
+    } else {
+        broker(row)
+    }
 }
 
 /// A turn of a broker, if it can have one.
@@ -102,11 +106,7 @@ pub(super) fn broker(row: u16) -> Check {
         checked
     });
     checked?;
-    hosts::bury_the_dead()
-}
-
-pub(super) fn has_died(row: u16) -> bool {
-    with(|world| world.host(row).is_none_or(|host| !host.lives()))
+    hosts::reap_hosts()
 }
 
 fn broker_turn(row: u16, broker: &mut Broker) -> Check {
@@ -114,31 +114,17 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     carry_out(row, undone)?;
     let at = with(|world| world.at(row));
     if !broker.serves {
-        let is_ready = broker.take_up() && !with(|world| world.cannot_serve(row));
-        if is_ready {
-            broker.serve();
-        }
-        let serves = is_ready && !has_died(row);
-        with(|world| {
-            let now = world.now;
-            if serves {
-                let incarnation = broker.node.incarnation;
-                world.network.broker_up(row, incarnation);
-                world.note(format_args!("broker {row} serves"));
-            } else if let Some(host) = world.host_mut(row) {
-                host.broker_at = now + 1_000_000;
-            }
-        });
+        join(row, broker);
         return Ok(());
     }
     let (thread, ready) = with(|world| world.any_thread(row, broker));
     let mut actions = Vec::new();
     for id in ready {
-        let event = with(|world| world.network.far_event(id, world.now));
+        let event = with(|world| world.network.broker_event(id, world.now));
         if let Some(event) = event {
-            hears(&mut broker.threads[thread].shard, event, at, &mut actions);
+            handle(&mut broker.threads[thread].shard, event, at, &mut actions);
         }
-        if has_died(row) {
+        if hosts::has_died(row) {
             break;
         }
         // Right away: the next event may evict what this one appended.
@@ -165,8 +151,8 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     {
         broker.wake_others(thread);
     }
-    if has_died(row) {
-        // Whatever it still did, nobody saw.
+    if hosts::has_died(row) {
+        // No one saw what it still did.
         drop(actions);
         with(|world| world.figures.crashes_midway += 1);
         return Ok(());
@@ -188,18 +174,37 @@ fn broker_turn(row: u16, broker: &mut Broker) -> Check {
     Ok(())
 }
 
-fn hears(
+/// A broker that has not joined yet takes up what its predecessor left, and serves when that is done.
+fn join(row: u16, broker: &mut Broker) {
+    let is_ready = broker.take_up() && !with(|world| world.cannot_serve(row));
+    if is_ready {
+        broker.serve();
+    }
+    let serves = is_ready && !hosts::has_died(row);
+    with(|world| {
+        let now = world.now;
+        if serves {
+            let incarnation = broker.node.incarnation;
+            world.network.broker_up(row, incarnation);
+            world.note(format_args!("broker {row} serves"));
+        } else if let Some(host) = world.host_mut(row) {
+            host.broker_at = now + 1_000_000;
+        }
+    });
+}
+
+fn handle(
     shard: &mut Shard<Simulated>,
-    event: FarEvent,
+    event: BrokerEvent,
     at: Timestamp,
     actions: &mut Vec<Action<Simulated>>,
 ) {
     match event {
-        FarEvent::Accepted(token, from) => shard.opened(token, from, at, actions),
-        FarEvent::Received(token, buf, result) => {
+        BrokerEvent::Accepted(token, from) => shard.opened(token, from, at, actions),
+        BrokerEvent::Received(token, buf, result) => {
             shard.received(token, buf, &result, 0, at, actions);
         }
-        FarEvent::Sent(token, buf, result) => shard.sent(token, buf, &result, at),
+        BrokerEvent::Sent(token, buf, result) => shard.sent(token, buf, &result, at),
     }
 }
 
@@ -211,48 +216,48 @@ fn carry_out(row: u16, actions: Vec<Action<Simulated>>) -> Check {
 }
 
 /// A turn of a candidate, if it can have one.
-pub(super) fn seat(row: u16) -> Check {
+pub(super) fn candidate(row: u16) -> Check {
     let taken = with(|world| {
         let now = world.now;
         let host = world.host_mut(row)?;
         if host.paused_until > now || !host.lives() {
             return None;
         }
-        let seat = host.seat.take()?;
+        let candidate = host.candidate.take()?;
         host.busy += 1;
         world.nested += 1;
-        Some((seat, now))
+        Some((candidate, now))
     });
-    let Some((mut seat, now)) = taken else {
+    let Some((mut candidate, now)) = taken else {
         return Ok(());
     };
-    let before = seat.figures();
+    let before = candidate.figures();
     let told = with(|world| world.at(row)).now;
-    let (turn, judged) = seat.turn(told, &|other| shortage::is_alive(row, other));
+    let (turn, judged) = candidate.turn(told, &|other| shortage::is_alive(row, other));
     with(|world| {
         world.nested -= 1;
         let lives = world.host(row).is_some_and(crate::host::Host::lives);
         if lives {
             judged?;
         }
-        world.told_by(row, lives, &turn, &seat)?;
-        world.count_orders(before, &seat);
-        let late = world.is_late(&seat);
+        world.told_by(row, lives, &turn, &candidate)?;
+        world.count_orders(before, &candidate);
+        let late = world.is_late(&candidate);
         let told = world.at(row).now;
-        let (next, hears) = seat.next_at(turn.due, told);
+        let (next, hears) = candidate.next_at(turn.due, told);
         let when = |at: Now| world.clocks[usize::from(row)].when(at.0, world.now);
         let (next, hears) = (when(next).max(late), when(hears).max(late));
         if let Some(host) = world.host_mut(row) {
             host.busy -= 1;
-            host.seat_hears_at = hears;
-            // Somebody may have rung meanwhile.
-            let rung = (host.seat_at > now).then_some(host.seat_at.max(hears));
-            host.seat_at = rung.map_or(next, |rung| next.min(rung));
-            host.seat = Some(seat);
+            host.candidate_wakes_after = hears;
+            // Something may have woken it meanwhile.
+            let rung = (host.candidate_at > now).then_some(host.candidate_at.max(hears));
+            host.candidate_at = rung.map_or(next, |rung| next.min(rung));
+            host.candidate = Some(candidate);
         }
         world.look_at_order()
     })?;
-    hosts::bury_the_dead()
+    hosts::reap_hosts()
 }
 
 impl World {
@@ -270,23 +275,29 @@ impl World {
 
     /// At times a candidate takes over in the middle of another's turn, and the one that sequenced goes
     /// on as if it had not: those whose turn it is then.
-    fn coup(&mut self) -> Vec<u16> {
-        if self.healed || !self.random.one_in(self.plan.faults.usurp.min(COUP_ONE_IN)) {
+    fn forced_takeover(&mut self) -> Vec<u16> {
+        if self.healed
+            || !self
+                .random
+                .one_in(self.plan.faults.challenge.min(FORCED_TAKEOVER_ONE_IN))
+        {
             return Vec::new();
         }
         let mut rows: Vec<u16> = self.plan.geometry.candidates().collect();
         self.random.shuffle(&mut rows);
-        let usurper = rows.iter().position(|row| {
-            let seat = self.host(*row).and_then(|host| host.seat.as_ref());
-            seat.is_some_and(|seat| seat.sequencer().is_none())
+        let challenger = rows.iter().position(|row| {
+            let candidate = self.host(*row).and_then(|host| host.candidate.as_ref());
+            candidate.is_some_and(|candidate| candidate.sequencer().is_none())
         });
-        let Some(usurper) = usurper else {
+        let Some(challenger) = challenger else {
             return Vec::new();
         };
-        rows.swap(0, usurper);
-        let seat = self.host_mut(rows[0]).and_then(|host| host.seat.as_mut());
-        if let Some(seat) = seat {
-            seat.usurps = true;
+        rows.swap(0, challenger);
+        let candidate = self
+            .host_mut(rows[0])
+            .and_then(|host| host.candidate.as_mut());
+        if let Some(candidate) = candidate {
+            candidate.challenges = true;
         }
         rows
     }
@@ -294,7 +305,7 @@ impl World {
     /// A thread of a broker that has something to do, and those of its connections that have something
     /// for it.
     fn any_thread(&mut self, row: u16, broker: &Broker) -> (usize, Vec<Id>) {
-        let mut ready = self.network.far_ready(row, self.now);
+        let mut ready = self.network.broker_ready(row, self.now);
         self.random.shuffle(&mut ready);
         let threads = broker.threads.iter().enumerate();
         let mut able: Vec<usize> = threads
@@ -327,22 +338,22 @@ impl World {
             Action::WakeOthers => {}
             Action::Submitted => {
                 self.lose_unread(TableId::LaneSlots, row);
-                self.ring_seats();
+                self.wake_candidates();
             }
         }
         Ok(())
     }
 
-    /// Nobody hears it: whoever it was for looks by itself, later.
-    fn is_bell_lost(&mut self) -> bool {
-        let lost = !self.healed && self.random.one_in(self.plan.faults.lost_bell);
-        self.figures.lost_bells += u64::from(lost);
+    /// A wake-up is lost: its receiver looks by itself, later.
+    fn is_wakeup_lost(&mut self) -> bool {
+        let lost = !self.healed && self.random.one_in(self.plan.faults.lost_wakeup);
+        self.figures.lost_wakeups += u64::from(lost);
         lost
     }
 
     /// Until when a sequencer does nothing, as its host has something else to do.
-    fn is_late(&mut self, seat: &Seat) -> u64 {
-        let sequences = seat.sequencer().is_some() && !self.healed;
+    fn is_late(&mut self, candidate: &CandidateHost) -> u64 {
+        let sequences = candidate.sequencer().is_some() && !self.healed;
         if !sequences || !self.random.one_in(self.plan.faults.late_sequencer) {
             return 0;
         }
@@ -351,18 +362,18 @@ impl World {
         self.now + self.random.size(lease)
     }
 
-    fn ring_seats(&mut self) {
-        if self.is_bell_lost() {
+    fn wake_candidates(&mut self) {
+        if self.is_wakeup_lost() {
             return;
         }
         let at = self.now + self.random.below(HEARD_WITHIN_NS);
         for host in self.hosts.iter_mut().flatten() {
-            host.seat_at = host.seat_at.min(at.max(host.seat_hears_at));
+            host.candidate_at = host.candidate_at.min(at.max(host.candidate_wakes_after));
         }
     }
 
-    fn ring_brokers(&mut self, rows: u128) {
-        if rows == 0 || self.is_bell_lost() {
+    fn wake_brokers(&mut self, rows: u128) {
+        if rows == 0 || self.is_wakeup_lost() {
             return;
         }
         let at = self.now + self.random.below(HEARD_WITHIN_NS);
@@ -375,7 +386,7 @@ impl World {
         }
     }
 
-    fn told_by(&mut self, row: u16, lives: bool, turn: &Turn, seat: &Seat) -> Check {
+    fn told_by(&mut self, row: u16, lives: bool, turn: &Turn, candidate: &CandidateHost) -> Check {
         match &turn.outcome {
             Outcome::Watched => {}
             Outcome::TookOver { .. } | Outcome::Failed(_) if !lives => {
@@ -383,7 +394,7 @@ impl World {
                 return Ok(());
             }
             Outcome::TookOver { .. } => {
-                let epoch = seat.sequencer().map(Sequencer::epoch);
+                let epoch = candidate.sequencer().map(Sequencer::epoch);
                 self.note(format_args!("broker {row} sequences: {epoch:?}"));
                 self.figures.takeovers += 1;
             }
@@ -407,12 +418,12 @@ impl World {
                 }
             }
         }
-        self.ring_brokers(turn.rings());
+        self.wake_brokers(turn.rings());
         Ok(())
     }
 
-    fn count_orders(&mut self, before: Option<Figures>, seat: &Seat) {
-        let (Some(sequencer), Some(before)) = (seat.sequencer(), before) else {
+    fn count_orders(&mut self, before: Option<Figures>, candidate: &CandidateHost) {
+        let (Some(sequencer), Some(before)) = (candidate.sequencer(), before) else {
             return;
         };
         let now = sequencer.core().figures();

@@ -7,8 +7,8 @@ use embar_broker::log::{Claimed, Log, Watermarks};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::{Claim, Geometry};
 use embar_memory::{Outage, Power, Simulated};
-use embar_sim::books::{Books, name_bytes};
 use embar_sim::host::{Devices, Memories};
+use embar_sim::oracle::{Oracle, name_bytes};
 use embar_sim::plan::Plan;
 use embar_sim::random::Random;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
@@ -79,7 +79,7 @@ impl Life {
         topic
     }
 
-    pub fn append(&mut self, topic: &Topic, number: u64, books: &mut Books) {
+    pub fn append(&mut self, topic: &Topic, number: u64, oracle: &mut Oracle) {
         let mut builder = BatchBuilder::new(Vec::new(), 512);
         let mut value = [number as u8; 100];
         value[..16].copy_from_slice(&name_bytes((MAKER, number)));
@@ -93,7 +93,7 @@ impl Life {
             append_time: WallNs(0),
             flags: BatchFlags::NONE,
         });
-        books.seal((MAKER, number), &frame, false);
+        oracle.seal((MAKER, number), &frame, false);
         let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("just sealed");
         let admitted = self.log.place(topic.id, header.frame_len()).ok();
         let mut claimed: Claimed<Simulated> = admitted.expect("there is room");

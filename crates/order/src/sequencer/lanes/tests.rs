@@ -108,7 +108,7 @@ fn what_a_broker_left_while_the_sequencer_stood_still_is_taken() {
     let (first, mut writer) = world.incarnation();
     assert!(world.look());
     assert!(world.take().is_empty());
-    // It stands still behind this. Meanwhile the broker submits, dies, and comes back.
+    // The sequencer stands still behind this. Meanwhile the broker submits, dies, and comes back.
     let left = writer.next();
     for sequence in 0..3 {
         writer.publish(left, &batch(&first, sequence));
@@ -125,7 +125,7 @@ fn a_record_that_is_missing_holds_up_nobody() {
     let mut world = World::begin();
     let (first, mut writer) = world.incarnation();
     assert!(world.look());
-    // As if it had been granted: the oldest ones are overwritten.
+    // As if it had been granted: the broker overwrites the oldest ones.
     for sequence in 0..=u64::from(SLOTS) {
         writer.publish(writer.next(), &batch(&first, sequence));
     }
@@ -149,7 +149,7 @@ fn who_begins_a_lane_is_owed_no_answers_of_the_one_before() {
     assert_eq!(world.take().len(), 3);
     assert!(world.lane.answer(first.incarnation()));
     assert_eq!(world.lane.held, 2);
-    // It says that it was admitted.
+    // The grant says that it was admitted.
     writer.set_admitted(true);
     assert!(world.look());
     assert_eq!(world.lane.held, 2);

@@ -11,7 +11,7 @@ use embar_memory::canary::{Canary, injected};
 use super::Pulse;
 use crate::core::Core;
 
-/// The pages in use, by chain, epoch and first position. They are looked at when one is first looked for.
+/// The pages in use, by chain, epoch and first position. They are read when the first of them is looked for.
 #[derive(Default)]
 struct Opened(Option<HashMap<(u32, u32, u64), u32>>);
 
@@ -53,9 +53,8 @@ impl Opened {
     }
 }
 
-/// Finds where every chain of the predecessor ends, and tells the core of it and of the records. One
-/// whose memory is damaged is unknown to the core: nothing is ever ordered behind what is lost, as
-/// positions never change.
+/// Finds where every chain of the predecessor ends, and replays the records to the core. A chain whose memory is
+/// damaged stays unknown to the core: nothing is ever ordered behind what is lost, as positions never change.
 pub(super) fn cut<M: Memory>(
     region: &Region<M>,
     area: u16,
@@ -111,14 +110,9 @@ fn lost(chain: u32) -> ChainStart {
     }
 }
 
-fn cut_chain<M: Memory>(
-    (pages, area): (&GoiReader<M>, u16),
-    root: &GoiRoot,
-    opened: &mut Opened,
-    core: &mut Core,
-    pulse: &mut Pulse<M>,
-) -> ChainStart {
-    let mut cut = ChainStart {
+/// The cut at the start of the term.
+fn at_root(root: &GoiRoot) -> ChainStart {
+    ChainStart {
         chain: root.chain,
         order: root.order,
         start: root.start,
@@ -129,7 +123,18 @@ fn cut_chain<M: Memory>(
             generation: root.before_generation,
         }),
         is_damaged: root.damaged != 0,
-    };
+    }
+}
+
+/// The cut behind the last record of a chain that the predecessor made visible.
+fn cut_chain<M: Memory>(
+    (pages, area): (&GoiReader<M>, u16),
+    root: &GoiRoot,
+    opened: &mut Opened,
+    core: &mut Core,
+    pulse: &mut Pulse<M>,
+) -> ChainStart {
+    let mut cut = at_root(root);
     let mut at = root.head.checked_sub(1);
     if let Some(page) = at {
         match page_of(pages, root.chain, page) {
@@ -144,7 +149,7 @@ fn cut_chain<M: Memory>(
         && !cut.is_damaged
     {
         pulse.step();
-        // What names a page is stored after its header, and names another before the page goes.
+        // A header is stored before anything names its page, and what names the page changes before it goes.
         let found = page_of(pages, root.chain, page);
         let Some((generation, _)) = found.filter(|(_, header)| header.start == cut.start) else {
             cut.is_damaged = true;
@@ -199,7 +204,7 @@ fn cut_page<M: Memory>(
         }
         core.replay(cut.chain, &record);
         cut.start = record.end();
-        // Only now: nobody would find an older page behind one that holds nothing.
+        // Only now: no reader would find an older page behind one that holds nothing.
         cut.before = Some(this);
         taken += 1;
     }

@@ -1,4 +1,4 @@
-//! A candidate's row that tells the highest epoch no more.
+//! A candidate's row that shows the highest epoch no more.
 
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ fn an_epoch_that_is_seen_no_more_is_told_unless_damage_took_it() {
     let region = devices.host(2, &Power::default()).region();
     let mut head = region.sequencer_row_writer(&region.claim_unlocked(0));
     let mut inspector = OrderInspector::new(&devices);
-    let mut books = Books::default();
-    let mut look = |inspector: &mut OrderInspector| inspector.look(&[], &mut books);
+    let mut oracle = Oracle::default();
+    let mut look = |inspector: &mut OrderInspector| inspector.look(&[], &mut oracle);
 
     head.raise(&row(1));
     assert_eq!(look(&mut inspector), Ok(()));

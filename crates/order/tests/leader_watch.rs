@@ -4,7 +4,7 @@ mod support;
 
 use embar_fabric::{Claim, Geometry, Region, SequencerRow, SequencerState};
 use embar_memory::Simulated;
-use embar_order::Candidate;
+use embar_order::LeaderWatch;
 
 const LEASE: u64 = 800;
 /// The longest step that counts.
@@ -16,7 +16,7 @@ struct Watch {
     region: Region<Simulated>,
     claim: Claim,
     said: SequencerRow,
-    candidate: Candidate,
+    leader_watch: LeaderWatch,
     now: u64,
 }
 
@@ -35,7 +35,7 @@ impl Watch {
             ..SequencerRow::default()
         };
         let mut watch = Self {
-            candidate: Candidate::new(LEASE, 0),
+            leader_watch: LeaderWatch::new(LEASE, 0),
             region,
             claim,
             said,
@@ -54,7 +54,7 @@ impl Watch {
 
     fn looks_at(&mut self, now: u64) -> bool {
         self.now = now;
-        self.candidate
+        self.leader_watch
             .should_take_over(&self.region, now, &|row| row == 0)
     }
 
@@ -96,5 +96,5 @@ fn a_jump_back_of_the_clock_neither_ends_a_lease_nor_prolongs_it() {
 fn a_dead_process_needs_no_lease() {
     let mut watch = Watch::begin();
     let dead = |_| false;
-    assert!(watch.candidate.should_take_over(&watch.region, 0, &dead));
+    assert!(watch.leader_watch.should_take_over(&watch.region, 0, &dead));
 }

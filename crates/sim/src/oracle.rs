@@ -1,4 +1,4 @@
-//! What the checkers know: what publishers sealed, and what was ever visible in the log.
+//! The oracle: what publishers sealed, and what was ever visible in the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use embar_wire::message::Messages;
 
 use crate::violation::{Check, Invariant, ensure};
 
-/// A batch's name, which its first message tells: whoever made it, and its number there. Sessions
-/// number batches anew, so headers do not tell it.
+/// A batch's name, which its first message carries: its maker, and its number there. Sessions number batches anew,
+/// so headers do not carry it.
 pub type Name = (u64, u64);
 
-/// Bytes of a first message that tell the name.
+/// Bytes of a first message that carry the name.
 pub const NAME_BYTES: usize = 16;
-/// Names of makers from here on are vandals'.
-pub const VANDALS: u64 = 1 << 32;
+/// Names of makers from here on are byzantine clients'.
+pub const FIRST_BYZANTINE: u64 = 1 << 32;
 
 /// The first message of a batch begins with this.
 pub fn name_bytes((maker, number): Name) -> [u8; NAME_BYTES] {
@@ -26,7 +26,7 @@ pub fn name_bytes((maker, number): Name) -> [u8; NAME_BYTES] {
     bytes
 }
 
-/// The name that a batch's payload tells.
+/// The name that a batch's payload carries.
 pub fn name_of(header: &BatchHeader, payload: &[u8]) -> Option<Name> {
     let first = Messages::new(payload, header.message_count())
         .next()?
@@ -49,9 +49,9 @@ pub struct Sealed {
     pub payload_crc: u32,
     /// Whether the publisher may send it twice.
     pub may_repeat: bool,
-    /// What the publisher was told.
+    /// The outcome that the publisher received.
     pub outcome: Option<Outcome>,
-    /// Its process died before it was told.
+    /// Its process died before it received one.
     pub abandoned: bool,
     /// Ordered topics: no append that had ended when this one began lies at or above.
     pub above: u64,
@@ -62,11 +62,11 @@ pub struct Sealed {
 pub struct Visible {
     /// Which batch; none if its bytes were gone when it was first looked at.
     pub name: Option<Name>,
-    /// What its record says: producer and sequence.
+    /// What its record shows: producer and sequence.
     pub numbered: (u64, u64),
     /// Messages.
     pub count: u32,
-    /// Whose payload file it lies in, and where.
+    /// The row of its payload file, and where it lies there.
     pub place: (u16, u64),
     /// Frame length in bytes.
     pub len: u32,
@@ -102,11 +102,11 @@ pub struct History {
     pub next: u64,
     /// First offset that is still kept.
     pub first: u64,
-    /// Positions that were given up before anybody here saw them.
+    /// Positions that were given up before any checker saw them.
     pub unseen: Vec<(u64, u64)>,
     /// Ordered: one above the highest position that was acknowledged.
     pub acknowledged: u64,
-    /// Whose position each is that a publisher was told.
+    /// Positions that publishers received, and the batch of each.
     pub told: BTreeMap<u64, Name>,
     /// What lies below was lost with damaged memory, if nothing above was evicted since.
     pub lost_below: u64,
@@ -117,7 +117,7 @@ pub struct History {
 pub struct Unseen;
 
 impl History {
-    /// What lies at an offset, unless it is one of those that nobody saw.
+    /// What lies at an offset, unless no checker saw it.
     pub fn at(&self, base: u64) -> Result<Option<Visible>, Unseen> {
         let mut unseen = self.unseen.iter();
         if unseen.any(|(from, to)| (*from..*to).contains(&base)) {
@@ -127,9 +127,9 @@ impl History {
     }
 }
 
-/// See the module.
+/// All that the checkers know of a run.
 #[derive(Debug, Default)]
-pub struct Books {
+pub struct Oracle {
     /// Everything that was ever handed to a publisher.
     pub sealed: BTreeMap<Name, Sealed>,
     /// By what counts.
@@ -138,8 +138,8 @@ pub struct Books {
     pub orders: BTreeMap<u32, u8>,
     /// Names of all topics that there ever were, by id.
     pub names: BTreeMap<u32, String>,
-    /// Topics that were deleted, or may have been: true if they surely were. What becomes of what they
-    /// held is nobody's business any more.
+    /// Topics that were deleted, or may have been: true if they surely were. No rule holds any more for what they
+    /// held.
     pub deleted: BTreeMap<u32, bool>,
     /// Publishers whose session was lost or taken: what they have is in doubt.
     pub bereft: BTreeSet<u64>,
@@ -147,7 +147,7 @@ pub struct Books {
     pub hurt: BTreeSet<Counted>,
 }
 
-impl Books {
+impl Oracle {
     /// Whether a topic has one order over all brokers.
     pub fn is_ordered(&self, topic: u32) -> bool {
         self.orders.get(&topic).is_some_and(|order| *order > 1)
@@ -176,7 +176,7 @@ impl Books {
         self.deleted.contains_key(&topic)
     }
 
-    /// Whether records of some topic of this name were lost: whoever asks by name may meet that one.
+    /// Whether records of some topic of this name were lost: a client that asks by name may meet that one.
     pub fn is_hurt_by_name(&self, name: &str) -> bool {
         let mut names = self.names.iter();
         names.any(|(id, its)| its == name && self.is_hurt(*id))
@@ -219,14 +219,14 @@ impl Books {
         self.sealed.insert(name, sealed);
     }
 
-    /// Whoever published a batch died, and is told nothing any more.
+    /// The publisher of a batch died, and receives no outcome any more.
     pub fn abandon(&mut self, name: Name) {
         if let Some(sealed) = self.sealed.get_mut(&name) {
             sealed.abandoned = true;
         }
     }
 
-    /// A publisher was told what became of a batch.
+    /// A publisher received the outcome of a batch.
     pub fn resolve(&mut self, name: Name, outcome: Outcome) -> Check {
         let sealed = self.sealed.get_mut(&name);
         let first = sealed.as_ref().is_some_and(|s| s.outcome.is_none());
@@ -262,8 +262,8 @@ impl Books {
             format!("batch {name:?} is acknowledged at {position:?}, where {found:?} is")
         })?;
         if let Some(visible) = history.batches.get_mut(&position.offset) {
-            // Its bytes may have been gone when it was looked at: this tells what it was, and none
-            // other may be told the same.
+            // Its bytes may have been gone when a checker looked: this says which batch it was, and no other may
+            // get the same.
             visible.name = Some(name);
         }
         if row.is_some() {
@@ -281,11 +281,11 @@ impl Books {
         })
     }
 
-    /// Publishers of a topic that were told that something is stored.
+    /// Publishers of a topic that received the outcome that something is stored.
     pub fn stored_by(&self, topic: u32) -> Vec<u64> {
         let stored = self.sealed.iter().filter(|((maker, _), sealed)| {
             let is_stored = matches!(sealed.outcome, Some(Outcome::Stored(_)));
-            *maker < VANDALS && sealed.topic == topic && is_stored
+            *maker < FIRST_BYZANTINE && sealed.topic == topic && is_stored
         });
         let mut makers: Vec<u64> = stored.map(|((maker, _), _)| *maker).collect();
         makers.dedup();
@@ -310,7 +310,7 @@ impl Books {
         same.then_some(name)
     }
 
-    /// When all is over: what became of each batch is what its publisher was told.
+    /// When all is over: the outcome that each publisher received is what became of the batch.
     pub fn settle(&self) -> Check {
         let mut seen: BTreeMap<Name, (u32, u32)> = BTreeMap::new();
         let all = self.histories.values().flat_map(|t| t.batches.values());
@@ -321,7 +321,11 @@ impl Books {
             *unflagged += u32::from(!visible.is_flagged());
         }
         let all_seen = |topic| self.of_topic(topic).all(|(_, h)| h.unseen.is_empty());
-        for (name, sealed) in self.sealed.iter().filter(|(name, _)| name.0 < VANDALS) {
+        for (name, sealed) in self
+            .sealed
+            .iter()
+            .filter(|(name, _)| name.0 < FIRST_BYZANTINE)
+        {
             let (times, unflagged) = seen.get(name).copied().unwrap_or_default();
             let delivery = |holds: bool, what: &str| {
                 ensure(Invariant::Delivery, holds, || {
@@ -375,7 +379,8 @@ impl Books {
             let follows = self.orders.get(topic) == Some(&5);
             let mut last: BTreeMap<u64, u64> = BTreeMap::new();
             for (base, visible) in &history.batches {
-                let Some((maker, number)) = visible.name.filter(|name| name.0 < VANDALS) else {
+                let Some((maker, number)) = visible.name.filter(|name| name.0 < FIRST_BYZANTINE)
+                else {
                     continue;
                 };
                 let before = last.insert(maker, number);

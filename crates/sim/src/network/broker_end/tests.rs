@@ -7,14 +7,14 @@ use embar_fabric::{Geometry, Region};
 use embar_memory::{Device, Reservation, Simulated};
 use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Token};
 
-use super::super::{FarEvent, Id, NearEvent, Network, Weather, Whence};
+use super::super::{BrokerEvent, ClientEvent, Id, Network, NetworkConditions, Origin};
 use crate::random::Random;
 
 const BLOG_BYTES: u64 = 64 << 10;
 const OWN: u16 = 1;
 const OTHER: u16 = 2;
 const LEN: usize = 20_000;
-const HERE: Whence = Whence {
+const HERE: Origin = Origin {
     client: 0,
     lane: Lane(0),
     address: None,
@@ -56,19 +56,19 @@ struct Line {
 
 impl Line {
     fn new(seed: u64) -> Self {
-        let weather = Weather {
+        let network = NetworkConditions {
             delay_ns: 1,
             piece_bytes: 700,
             window_bytes: 96 << 10,
             damage_one_in: 0,
         };
-        let mut network = Network::new(weather, Random::new(seed));
+        let mut network = Network::new(network, Random::new(seed));
         network.broker_up(0, 1);
         let id = network.connect(HERE, 0, 0);
         let now = 1_000_000;
-        let connected = network.near_event(id, now);
-        assert!(matches!(connected, Some(NearEvent::Connected)));
-        let Some(FarEvent::Accepted(token, None)) = network.far_event(id, now) else {
+        let connected = network.client_event(id, now);
+        assert!(matches!(connected, Some(ClientEvent::Connected)));
+        let Some(BrokerEvent::Accepted(token, None)) = network.broker_event(id, now) else {
             panic!("the broker hears of nobody");
         };
         let mut line = Self {
@@ -90,13 +90,15 @@ impl Line {
     /// Time passes; the broker's send, if it or a step of it is over.
     fn step(&mut self) -> Option<SendBuf<Simulated>> {
         self.now += 1_000_000;
-        if let Some(NearEvent::Received(buf, result)) = self.network.near_event(self.id, self.now) {
+        if let Some(ClientEvent::Received(buf, result)) =
+            self.network.client_event(self.id, self.now)
+        {
             result.expect("it stands");
             buf.with_filled(buf.filled(), |bytes| self.got.extend(bytes));
             self.listen();
         }
-        match self.network.far_event(self.id, self.now)? {
-            FarEvent::Sent(_, buf, result) => {
+        match self.network.broker_event(self.id, self.now)? {
+            BrokerEvent::Sent(_, buf, result) => {
                 result.expect("it stands");
                 Some(buf)
             }

@@ -1,4 +1,5 @@
-//! What was sent, and what anybody has seen of the order: what was seen once stays so.
+//! The oracle of the protocol: which batches were sent, and all that was ever seen of the order, which never
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use embar_fabric::GoiRecord;
 
 /// Names a batch as its publisher counts it, whatever its number is in which epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Logical {
+pub struct BatchId {
     pub publisher: usize,
     pub index: u64,
 }
@@ -15,43 +16,43 @@ pub struct Logical {
 pub type Number = (u32, u32, u32, u64);
 
 #[derive(Debug, Default)]
-pub struct Books {
-    pub chains: BTreeMap<u32, Order>,
+pub struct OrderOracle {
+    pub chains: BTreeMap<u32, ChainOrder>,
     /// Where each epoch went on with the chains that it knew.
     pub starts: BTreeMap<u32, BTreeMap<u32, u64>>,
     /// Which batch each number was given to.
-    sent: BTreeMap<Number, Logical>,
+    sent: BTreeMap<Number, BatchId>,
     /// Where epochs began: by chain, place and producer, the epoch and its mark.
     marks: BTreeMap<(u32, u32, u64), BTreeMap<u32, u64>>,
 }
 
 /// The order of one chain, as it was seen.
 #[derive(Debug, Default)]
-pub struct Order {
+pub struct ChainOrder {
     pub level: u8,
     /// By position.
     pub records: BTreeMap<u64, GoiRecord>,
     /// One above the last position that was seen.
     pub end: u64,
-    placed: BTreeMap<Logical, u64>,
-    /// Batches that somebody was told are in the order.
-    pub acknowledged: BTreeSet<Logical>,
+    placed: BTreeMap<BatchId, u64>,
+    /// Batches that a publisher received as placed.
+    pub acknowledged: BTreeSet<BatchId>,
 }
 
-impl Books {
+impl OrderOracle {
     /// A number is given to a batch.
-    pub fn number(&mut self, number: Number, logical: Logical) {
-        let before = self.sent.insert(number, logical);
+    pub fn number(&mut self, number: Number, batch_id: BatchId) {
+        let before = self.sent.insert(number, batch_id);
         assert!(
-            before.is_none_or(|before| before == logical),
-            "harness: number {number:?} is given to {before:?} and {logical:?}"
+            before.is_none_or(|before| before == batch_id),
+            "harness: number {number:?} is given to {before:?} and {batch_id:?}"
         );
     }
 
-    /// Somebody saw this record in the order of a chain.
+    /// A process, or a checker, saw this record in the order of a chain.
     pub fn see(&mut self, who: &str, chain: u32, record: &GoiRecord) {
         let key = (chain, record.session, record.session_epoch, record.sequence);
-        let Some(logical) = self.sent.get(&key).copied() else {
+        let Some(batch_id) = self.sent.get(&key).copied() else {
             panic!("{who} saw a batch that nobody sent: {record:?}");
         };
         self.keeps_to_epochs(who, chain, record);
@@ -67,10 +68,10 @@ impl Books {
                 && after.is_none_or(|(base, _)| record.end() <= *base),
             "{who} saw {record:?} where others saw {before:?} and {after:?}"
         );
-        let twice = order.placed.insert(logical, record.base);
+        let twice = order.placed.insert(batch_id, record.base);
         assert_eq!(
             twice, None,
-            "{who} saw {logical:?} twice, now as {record:?}"
+            "{who} saw {batch_id:?} twice, now as {record:?}"
         );
         order.records.insert(record.base, *record);
         order.end = order.end.max(record.end());
@@ -83,7 +84,7 @@ impl Books {
         }
     }
 
-    /// Whoever opened the epoch was told where it begins.
+    /// The publisher that opened the epoch learned where it begins.
     pub fn begins(&mut self, session: (u32, u32, u64), epoch: u32, mark: u64) {
         let of_place = self.marks.entry(session).or_default();
         of_place.entry(epoch).or_insert(mark);
@@ -108,51 +109,51 @@ impl Books {
         );
     }
 
-    /// Somebody was told that this batch is in the order, at a position or somewhere.
-    pub fn acknowledge(&mut self, chain: u32, logical: Logical, base: Option<u64>) {
+    /// A publisher learned that this batch is in the order, at a position or somewhere.
+    pub fn acknowledge(&mut self, chain: u32, batch_id: BatchId, base: Option<u64>) {
         let order = self.chains.get_mut(&chain).expect("a chain that was made");
         if let Some(base) = base {
-            let at = order.placed.get(&logical);
-            assert_eq!(at, Some(&base), "{logical:?} was acknowledged at {base}");
+            let at = order.placed.get(&batch_id);
+            assert_eq!(at, Some(&base), "{batch_id:?} was acknowledged at {base}");
         }
-        order.acknowledged.insert(logical);
+        order.acknowledged.insert(batch_id);
     }
 
-    /// All that was acknowledged is in the order, and every publisher's batches follow each other in
-    /// it where they are to; of chains all of whose positions somebody saw.
+    /// All that was acknowledged is in the order, and every publisher's batches follow each other in it where they
+    /// have to. Holds for chains all of whose positions were seen.
     pub fn are_in_order(&self) {
         for (chain, order) in self.chains.iter().filter(|(_, order)| order.is_whole()) {
-            for logical in &order.acknowledged {
+            for batch_id in &order.acknowledged {
                 assert!(
-                    order.placed.contains_key(logical),
-                    "chain {chain}: {logical:?} was acknowledged and is not in the order"
+                    order.placed.contains_key(batch_id),
+                    "chain {chain}: {batch_id:?} was acknowledged and is not in the order"
                 );
             }
-            let mut before: Option<(Logical, u64)> = None;
-            for (logical, base) in order.placed.iter().filter(|_| order.level == 5) {
+            let mut before: Option<(BatchId, u64)> = None;
+            for (batch_id, base) in order.placed.iter().filter(|_| order.level == 5) {
                 let (index, above) = match before {
-                    Some((last, base)) if last.publisher == logical.publisher => {
+                    Some((last, base)) if last.publisher == batch_id.publisher => {
                         (last.index + 1, base)
                     }
                     _ => (0, 0),
                 };
                 assert!(
-                    logical.index == index && *base >= above,
-                    "chain {chain}: {logical:?} is at {base}, behind {before:?}"
+                    batch_id.index == index && *base >= above,
+                    "chain {chain}: {batch_id:?} is at {base}, behind {before:?}"
                 );
-                before = Some((*logical, *base));
+                before = Some((*batch_id, *base));
             }
         }
     }
 
     /// Whether a batch was seen in the order, or may be without having been seen.
-    pub fn may_be_placed(&self, chain: u32, logical: Logical) -> bool {
+    pub fn may_be_placed(&self, chain: u32, batch_id: BatchId) -> bool {
         let order = self.chains.get(&chain);
-        order.is_some_and(|order| order.placed.contains_key(&logical) || !order.is_whole())
+        order.is_some_and(|order| order.placed.contains_key(&batch_id) || !order.is_whole())
     }
 }
 
-impl Order {
+impl ChainOrder {
     pub fn new(level: u8) -> Self {
         Self {
             level,
@@ -160,7 +161,7 @@ impl Order {
         }
     }
 
-    /// Whether somebody saw every position below the end.
+    /// Whether every position below the end was seen.
     fn is_whole(&self) -> bool {
         let seen: u64 = self.records.values().map(|it| u64::from(it.count)).sum();
         seen == self.end

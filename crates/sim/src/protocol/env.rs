@@ -1,26 +1,25 @@
-//! What actors ask of the world. It is borrowed only for the answer.
+//! What the world offers to processes. Each call borrows it only for the answer.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::mem;
 
 use embar_fabric::geometry::cell_of;
-use embar_fabric::{GoiRecord, NoticeKind, Region};
+use embar_fabric::{GoiRecord, Region};
 use embar_memory::canary::without_canary;
 use embar_memory::{Outage, Simulated};
-use embar_order::{Follower, Leadership, Term};
+use embar_order::Term;
 
-use super::books::{Books, Logical};
-use super::check;
+use super::oracle::OrderOracle;
 use super::plan::Plan;
-use super::publisher::{Answer, Ask, Request};
+use super::publisher::{Answer, Request};
 use super::world::with;
 
 pub fn plan<R>(f: impl FnOnce(&Plan) -> R) -> R {
     with(|world| f(&world.plan))
 }
 
-/// Tells what happens, if somebody wants to know.
+/// Adds a line to the trace, if the run keeps one.
 pub fn note(line: impl FnOnce() -> String) {
     with(|world| world.note(line));
 }
@@ -43,19 +42,19 @@ pub fn one_in(n: u64) -> bool {
     with(|world| world.random.one_in(n))
 }
 
-pub fn saw(what: &'static str) {
-    saw_many(what, 1);
+pub fn count(what: &'static str) {
+    count_many(what, 1);
 }
 
-pub fn saw_many(what: &'static str, count: u64) {
-    with(|world| world.saw(what, count));
+pub fn count_many(what: &'static str, count: u64) {
+    with(|world| world.count(what, count));
 }
 
 /// The chains that exist, and how long they are.
 pub fn chains() -> BTreeMap<u32, u64> {
     with(|world| {
         world
-            .books
+            .oracle
             .chains
             .iter()
             .map(|(chain, order)| (*chain, order.end))
@@ -64,7 +63,7 @@ pub fn chains() -> BTreeMap<u32, u64> {
 }
 
 pub fn exists(chain: u32) -> bool {
-    with(|world| world.books.chains.contains_key(&chain))
+    with(|world| world.oracle.chains.contains_key(&chain))
 }
 
 /// Whether the process of a row lives.
@@ -77,7 +76,7 @@ pub fn alive(row: u16) -> bool {
     })
 }
 
-/// Others step more often while somebody takes over.
+/// Others step more often while a candidate takes over.
 pub fn begins_takeover(row: u16) {
     with(|world| {
         world.taking_over = Some(row);
@@ -85,7 +84,7 @@ pub fn begins_takeover(row: u16) {
     });
 }
 
-/// Plans, now and then, that the one who takes over does not live to lead.
+/// Plans, now and then, that the candidate which takes over does not live to lead.
 pub fn perhaps_fail(row: u16) {
     with(|world| {
         let place = world.slots.iter().position(|slot| slot.row() == Some(row));
@@ -115,13 +114,8 @@ pub fn requests(row: u16) -> Vec<Request> {
     with(|world| world.requests.get_mut(&row).map_or(Vec::new(), mem::take))
 }
 
-/// A broker answers. Of what is said to be in the order already the devices show it.
+/// A broker answers a request.
 pub fn answer(request: &Request, answer: Answer) {
-    if let (Ask::Batch { logical, .. }, Answer::Outcome(outcome)) = (request.ask, answer)
-        && outcome.kind == NoticeKind::Duplicate
-    {
-        without_canary(|| must_be_placed(request.chain, logical));
-    }
     with(|world| {
         world.note(|| format!("{answer:?} to {request:?}"));
         let publisher = &mut world.publishers[request.publisher];
@@ -129,52 +123,32 @@ pub fn answer(request: &Request, answer: Answer) {
     });
 }
 
-fn must_be_placed(chain: u32, logical: Logical) {
-    let region = with(|world| {
-        let books = &world.books;
-        let known = !books.chains.contains_key(&chain) || books.may_be_placed(chain, logical);
-        (!known).then(|| world.raw())
-    });
-    let Some(region) = region else {
-        return;
-    };
-    let Some(term) = Leadership::observe(&region).term else {
-        return;
-    };
-    check::read(chain, term, &mut Follower::new(&region, chain, 0));
-    let placed = with(|world| world.books.may_be_placed(chain, logical));
-    assert!(
-        placed,
-        "{logical:?} of {chain} is told to be placed already, and is not there"
-    );
-}
-
-/// Somebody saw a record of the order.
-pub fn saw_record(who: &str, chain: u32, record: &GoiRecord) {
+/// A process, or a checker, saw a record of the order.
+pub fn record_seen(who: &str, chain: u32, record: &GoiRecord) {
     with(|world| {
         (chain, record.base, record.producer, record.sequence).hash(&mut world.trace);
         world.note(|| format!("{who} sees of {chain}: {record:?}"));
-        if world.books.chains.contains_key(&chain) {
-            world.books.see(who, chain, record);
+        if world.oracle.chains.contains_key(&chain) {
+            world.oracle.see(who, chain, record);
         }
     });
 }
 
-/// A candidate of this row leads: where it goes on with each chain is noted, as the devices say. Later a
-/// root of which no page is left says where the order goes on, and not where the term began.
+/// A candidate of this row leads: notes where it goes on with each chain, as the devices show. Later a root of
+/// which no page is left shows where the order goes on, and not where the term began.
 pub fn begins_term(row: u16, epoch: u32) {
     let region = with(|world| world.raw());
     let area = region.geometry().area_of(row).expect("a candidate's row");
     let starts = chains().into_keys();
     let starts = starts.map(|chain| (chain, root_start(&region, Term { epoch, area }, chain)));
     let starts = starts.collect();
-    with(|world| world.books.starts.insert(epoch, starts));
+    with(|world| world.oracle.starts.insert(epoch, starts));
 }
 
 /// Where a term went on with a chain when it began; 0 where it did not know it.
 pub fn start_of(term: Term, chain: u32) -> u64 {
     let noted = with(|world| {
-        let starts = world.books.starts.get(&term.epoch);
+        let starts = world.oracle.starts.get(&term.epoch);
         starts.map(|starts| starts.get(&chain).copied().unwrap_or(0))
     });
     // It has done nothing else yet.
@@ -188,6 +162,6 @@ fn root_start(region: &Region<Simulated>, term: Term, chain: u32) -> u64 {
 }
 
 /// For the checker.
-pub fn books<R>(f: impl FnOnce(&mut Books, u64) -> R) -> R {
-    with(|world| f(&mut world.books, world.step))
+pub fn oracle<R>(f: impl FnOnce(&mut OrderOracle, u64) -> R) -> R {
+    with(|world| f(&mut world.oracle, world.step))
 }

@@ -1,9 +1,9 @@
-//! When to take over: a candidate's watch over the one that is active.
+//! A candidate's watch over the active one: when to take over.
 //!
-//! Two things tell that it is gone: its process has ended, which the membership knows at once, or its
-//! beat stands still for the length of a lease. The second is only a guess. A wrong guess costs a
-//! takeover and never an order, so the lease may be short; time in which the watcher itself did not
-//! run does not count, so that a busy machine is not taken for a dead sequencer.
+//! Two things show that the active candidate is gone: its process has ended, which the membership knows at once, or
+//! its beat stands still for the length of a lease. The second is only a guess. A wrong guess costs a takeover and
+//! never the order, so the lease may be short. Time in which the watcher itself did not run does not count, so that
+//! a watcher on a busy machine does not take a sequencer for dead.
 
 use embar_fabric::Region;
 use embar_memory::Memory;
@@ -11,9 +11,9 @@ use embar_memory::canary::{Canary, injected};
 
 use crate::leadership;
 
-/// See the module.
+/// Measures how long the beat of the candidate with the highest epoch has stood still.
 #[derive(Debug)]
-pub struct Candidate {
+pub struct LeaderWatch {
     lease_ns: u64,
     /// Epoch and beat as last seen.
     seen: (u32, u64),
@@ -25,7 +25,7 @@ pub struct Candidate {
 /// Looks in one lease: time between two looks counts up to such a part of it.
 const LOOKS_PER_LEASE: u64 = 8;
 
-impl Candidate {
+impl LeaderWatch {
     /// A watch that begins now.
     pub fn new(lease_ns: u64, now: u64) -> Self {
         Self {
@@ -36,13 +36,12 @@ impl Candidate {
         }
     }
 
-    /// How often to call [`Candidate::should_take_over`], in nanoseconds, for its time to count.
+    /// How often to call [`LeaderWatch::should_take_over`], in nanoseconds, for its time to count.
     pub fn look_every_ns(&self) -> u64 {
         self.lease_ns / LOOKS_PER_LEASE
     }
 
-    /// Looks at the one that has the highest epoch. `alive` tells of a row whether its process
-    /// lives.
+    /// Looks at the candidate with the highest epoch. `alive` says of a row whether its process lives.
     pub fn should_take_over<M: Memory>(
         &mut self,
         region: &Region<M>,

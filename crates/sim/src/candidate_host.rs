@@ -1,4 +1,4 @@
-//! A candidate of a host: the broker's own, and what the simulator asks of it.
+//! The candidate of a simulated host: the broker's own code, and the checks of what it does.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use embar_memory::Simulated;
 use embar_order::{Figures, Sequencer};
 use embar_wire::time::Now;
 
-use crate::lease::{Patience, Vigil};
+use crate::lease::{SequencerCheck, WatchCheck};
 use crate::violation::Check;
 
-/// See the module.
-pub struct Seat {
+/// A candidate for sequencer, as it runs on a host.
+pub struct CandidateHost {
     candidacy: Candidacy<Simulated>,
     /// Batches that the sequencer holds back at most.
     held_max: u32,
-    patience: Patience,
-    vigil: Vigil,
+    sequencer_check: SequencerCheck,
+    watch_check: WatchCheck,
     /// It takes over at its next turn, whoever leads.
-    pub usurps: bool,
+    pub challenges: bool,
 }
 
-impl Seat {
-    /// A seat that watches from now on. `raw` is the region on the devices.
+impl CandidateHost {
+    /// A candidate that watches from now on. `raw` is the region on the devices.
     pub fn new(
         region: &Region<Simulated>,
         raw: Region<Simulated>,
@@ -35,9 +35,9 @@ impl Seat {
         Self {
             candidacy: Candidacy::new(region, claim, config, now),
             held_max: config.held_batches,
-            patience: Patience::default(),
-            vigil: Vigil::new(raw, claim.row()),
-            usurps: false,
+            sequencer_check: SequencerCheck::default(),
+            watch_check: WatchCheck::new(raw, claim.row()),
+            challenges: false,
         }
     }
 
@@ -54,34 +54,34 @@ impl Seat {
     /// Does what is due, and judges it.
     pub fn turn(&mut self, now: Now, alive: &dyn Fn(u16) -> bool) -> (Turn, Check) {
         let before = self.figures();
-        let usurps = before.is_none() && self.usurps;
+        let challenges = before.is_none() && self.challenges;
         if before.is_none() {
-            self.vigil.look();
+            self.watch_check.look();
         }
-        let alive = |row| self.vigil.hears(row, alive(row));
-        let turn = if usurps {
+        let alive = |row| self.watch_check.note_alive(row, alive(row));
+        let turn = if challenges {
             self.candidacy.take_over(now, &alive)
         } else {
             self.candidacy.turn(now, &alive)
         };
         let judged = match (&turn.outcome, before, self.figures()) {
             (Outcome::Stepped { .. }, Some(before), Some(after)) => {
-                self.patience.judge(before, after, self.held_max)
+                self.sequencer_check.judge(before, after, self.held_max)
             }
-            (Outcome::TookOver { .. } | Outcome::Failed(_), ..) if !usurps => {
-                self.patience = Patience::default();
-                self.vigil.judge()
+            (Outcome::TookOver { .. } | Outcome::Failed(_), ..) if !challenges => {
+                self.sequencer_check = SequencerCheck::default();
+                self.watch_check.judge()
             }
             _ => {
-                self.patience = Patience::default();
+                self.sequencer_check = SequencerCheck::default();
                 Ok(())
             }
         };
-        self.usurps &= self.sequencer().is_none();
+        self.challenges &= self.sequencer().is_none();
         (turn, judged)
     }
 
-    /// When its next turn is due if nobody rings, on its own clock; and when it hears who does.
+    /// When its next turn is due, on its own clock: if nothing wakes it, and if something does.
     pub fn next_at(&self, due: Due, now: Now) -> (Now, Now) {
         match due {
             Due::Now => (now, now),

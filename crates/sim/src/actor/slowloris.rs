@@ -1,5 +1,5 @@
-//! A client that claims room for large batches and sends next to nothing of them, just enough not to be silent. It may
-//! hold up nobody.
+//! A slowloris client: it claims room for large batches and sends next to nothing of them, just enough not to be
+//! silent. It may hold up no other client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,9 +13,9 @@ use embar_wire::control::{Control, OpenPublisher, Secret};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::{Now, WallNs};
 
-use super::vandal::{hello, say};
-use super::{Actor, Scene, Wish};
-use crate::books::{Books, VANDALS};
+use super::byzantine::{hello, say};
+use super::{Actor, ActorContext, SocketOp};
+use crate::oracle::{FIRST_BYZANTINE, Oracle};
 use crate::random::Random;
 use crate::violation::Check;
 
@@ -25,8 +25,8 @@ const DRIBBLE_BYTES: u64 = 40;
 const PAUSE_NS: u64 = 900_000_000;
 /// How long it waits before it begins, in nanoseconds, at most.
 const REST_NS: u64 = 300_000_000;
-/// Names of misers, apart from those of vandals.
-const MISERS: u64 = VANDALS << 1;
+/// Names of slowloris clients, apart from those of byzantine clients.
+const FIRST_SLOWLORIS: u64 = FIRST_BYZANTINE << 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -34,14 +34,14 @@ enum State {
     Away(Now),
     /// It is connecting, or closing.
     Waiting,
-    /// It sends a little more then, if what it sent before is gone.
+    /// It sends a little more then, if the send before is over.
     Claiming(Now),
     /// It does nothing more.
     Over,
 }
 
-/// See the module.
-pub struct Miser {
+/// Sends one long batch, a few bytes at a time.
+pub struct SlowlorisClient {
     random: Random,
     topic: String,
     topic_id: u32,
@@ -53,10 +53,10 @@ pub struct Miser {
     sent: usize,
     is_sending: bool,
     state: State,
-    wishes: Vec<Wish>,
+    ops: Vec<SocketOp>,
 }
 
-impl Miser {
+impl SlowlorisClient {
     /// One that knows a topic, and how long a batch may be.
     pub fn new(
         number: u64,
@@ -66,7 +66,7 @@ impl Miser {
         random: Random,
         now: Now,
     ) -> Self {
-        let producer = MISERS + number;
+        let producer = FIRST_SLOWLORIS + number;
         Self {
             random,
             topic: topic.name.clone(),
@@ -77,16 +77,16 @@ impl Miser {
             sent: 0,
             is_sending: false,
             state: State::Away(now),
-            wishes: Vec::new(),
+            ops: Vec::new(),
         }
     }
 
     /// The batch's header goes first, whole; never its last byte.
-    fn dribble(&mut self, scene: &mut Scene<'_>) {
+    fn dribble(&mut self, context: &mut ActorContext<'_>) {
         let left = self.batch.len() - 1 - self.sent;
         let next = match self.sent {
             0 => {
-                scene.figures.claimed += 1;
+                context.figures.claimed += 1;
                 BATCH_HEADER_BYTES
             }
             _ => self.random.size(DRIBBLE_BYTES) as usize,
@@ -97,12 +97,12 @@ impl Miser {
         }
         let bytes = self.batch[self.sent..end].to_vec();
         (self.sent, self.is_sending) = (end, true);
-        self.wishes.push(Wish::Send(SendBuf::heap(bytes)));
-        self.state = State::Claiming(Now(scene.now.0 + self.random.size(PAUSE_NS)));
+        self.ops.push(SocketOp::Send(SendBuf::heap(bytes)));
+        self.state = State::Claiming(Now(context.now.0 + self.random.size(PAUSE_NS)));
     }
 
     fn hang_up(&mut self) {
-        self.wishes.push(Wish::Close);
+        self.ops.push(SocketOp::Close);
         self.state = State::Waiting;
     }
 }
@@ -120,7 +120,7 @@ fn batch(topic: u32, producer: u64, claims: u32) -> Vec<u8> {
     })
 }
 
-impl Actor for Miser {
+impl Actor for SlowlorisClient {
     fn connected(&mut self, _: Lane, now: Now) {
         let mut bytes = hello();
         say(
@@ -136,14 +136,14 @@ impl Actor for Miser {
             }),
         );
         (self.sent, self.is_sending) = (0, true);
-        self.wishes.push(Wish::Send(SendBuf::heap(bytes)));
-        self.wishes.push(receive());
+        self.ops.push(SocketOp::Send(SendBuf::heap(bytes)));
+        self.ops.push(receive());
         self.state = State::Claiming(Now(now.0 + self.random.size(REST_NS)));
     }
 
     fn received(&mut self, _: Lane, _: RecvBuf, result: &io::Result<usize>, _: Now) {
         match result {
-            Ok(bytes) if *bytes > 0 => self.wishes.push(receive()),
+            Ok(bytes) if *bytes > 0 => self.ops.push(receive()),
             _ => self.hang_up(),
         }
     }
@@ -156,7 +156,7 @@ impl Actor for Miser {
     }
 
     fn disconnected(&mut self, _: Lane, _: &str, now: Now) {
-        self.wishes.clear();
+        self.ops.clear();
         if self.state != State::Over {
             self.state = State::Away(Now(now.0 + self.random.size(REST_NS)));
         }
@@ -170,26 +170,26 @@ impl Actor for Miser {
         }
     }
 
-    fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+    fn work(&mut self, context: &mut ActorContext<'_>) -> Check {
         match self.state {
-            State::Away(at) if at <= scene.now => {
+            State::Away(at) if at <= context.now => {
                 let address = *self.random.pick(&self.addresses);
-                self.wishes.push(Wish::Connect(address));
+                self.ops.push(SocketOp::Connect(address));
                 self.state = State::Waiting;
             }
-            State::Claiming(at) if at <= scene.now && !self.is_sending => self.dribble(scene),
+            State::Claiming(at) if at <= context.now && !self.is_sending => self.dribble(context),
             _ => {}
         }
         Ok(())
     }
 
-    fn wish(&mut self, _: Now) -> Option<(Lane, Wish)> {
-        (!self.wishes.is_empty()).then(|| (Lane::CONTROL, self.wishes.remove(0)))
+    fn next_op(&mut self, _: Now) -> Option<(Lane, SocketOp)> {
+        (!self.ops.is_empty()).then(|| (Lane::CONTROL, self.ops.remove(0)))
     }
 
     fn heal(&mut self, _: Now) {
         self.state = State::Over;
-        self.wishes.clear();
+        self.ops.clear();
     }
 
     fn leaves_when_healed(&self) -> bool {
@@ -200,15 +200,15 @@ impl Actor for Miser {
         true
     }
 
-    fn is_done(&self, _: &Books) -> bool {
+    fn is_done(&self, _: &Oracle) -> bool {
         true
     }
 
     fn describe(&self) -> String {
-        format!("miser: {:?}", self.state)
+        format!("slowloris client: {:?}", self.state)
     }
 }
 
-fn receive() -> Wish {
-    Wish::Receive(RecvBuf::heap(vec![0; 512], 0..512))
+fn receive() -> SocketOp {
+    SocketOp::Receive(RecvBuf::heap(vec![0; 512], 0..512))
 }

@@ -1,4 +1,4 @@
-//! What is said of runs.
+//! What the program prints of runs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ const LAST_LINES: usize = 60;
 const SHORT_CHARS: usize = 120;
 
 /// What led to a failure.
-pub fn story(out: &mut impl Write, options: &Options) -> io::Result<()> {
+pub fn end_of_trace(out: &mut impl Write, options: &Options) -> io::Result<()> {
     let again = run(Options {
         verbose: true,
         ..*options

@@ -1,4 +1,4 @@
-//! A client that breaks the rules, again and again. It may hurt nobody but itself.
+//! A byzantine client: it breaks the rules, again and again. It may hurt no other client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, LogProtocol};
 use embar_wire::limits::CHECKSUM_BYTES;
 use embar_wire::time::{Now, WallNs};
 
-use super::{Actor, Scene, Wish};
-use crate::books::{Books, Name, VANDALS, name_bytes};
+use super::{Actor, ActorContext, SocketOp};
+use crate::oracle::{FIRST_BYZANTINE, Name, Oracle, name_bytes};
 use crate::random::Random;
 use crate::violation::Check;
 
@@ -35,8 +35,8 @@ const FIRST_FORGERY: u64 = 11;
 /// How long it waits for one, in nanoseconds, at most.
 const OPENS_WITHIN_NS: u64 = 300_000_000;
 
-/// See the module.
-pub struct Vandal {
+/// A client that sends garbage and forged requests.
+pub struct ByzantineClient {
     random: Random,
     topic: String,
     topic_id: u32,
@@ -52,13 +52,13 @@ pub struct Vandal {
     /// What a session begins with.
     hello: Vec<u8>,
     state: State,
-    wishes: Vec<Wish>,
+    ops: Vec<SocketOp>,
     reads: bool,
     /// Its first words are sent.
     sent: bool,
 }
 
-impl Vandal {
+impl ByzantineClient {
     /// One that knows a topic.
     pub fn new(
         number: u64,
@@ -72,14 +72,14 @@ impl Vandal {
             topic: topic.name.clone(),
             topic_id: topic.id,
             ordered: topic.is_ordered(),
-            maker: VANDALS + number,
+            maker: FIRST_BYZANTINE + number,
             batches: 0,
             addresses,
             forges_at: None,
             known: Vec::new(),
             hello: hello(),
             state: State::Idle(now),
-            wishes: Vec::new(),
+            ops: Vec::new(),
             reads: false,
             sent: false,
         }
@@ -93,40 +93,16 @@ impl Vandal {
             bytes.extend(&self.hello);
         }
         if matches!(kind, 5..=7) {
-            say(
-                &mut bytes,
-                &Control::OpenPublisher(OpenPublisher {
-                    topic: self.topic.clone(),
-                    acks: 1,
-                    secret: Secret([1; 16]),
-                    ..OpenPublisher::default()
-                }),
-            );
+            let opening = OpenPublisher {
+                topic: self.topic.clone(),
+                acks: 1,
+                secret: Secret([1; 16]),
+                ..OpenPublisher::default()
+            };
+            say(&mut bytes, &Control::OpenPublisher(opening));
         }
         if kind >= FIRST_FORGERY {
-            // It knows everybody's name and nobody's secret.
-            let others = !self.known.is_empty() && self.random.one_in(3);
-            let producer = match others {
-                true => *self.random.pick(&self.known),
-                false => self.maker,
-            };
-            say(
-                &mut bytes,
-                &Control::OpenPublisher(OpenPublisher {
-                    topic: self.topic.clone(),
-                    producer,
-                    acks: 1,
-                    instance: self.random.between(1, 3),
-                    resumes: self.random.one_in(2),
-                    topic_id: 0,
-                    secret: Secret([self.random.between(1, 2) as u8; 16]),
-                    takes_over: self.random.below(4) as u32,
-                }),
-            );
-            if others {
-                return bytes;
-            }
-            self.forges_at = Some(Now(now.0 + self.random.below(OPENS_WITHIN_NS)));
+            self.open_any_session(&mut bytes, now);
             return bytes;
         }
         let len = self.random.size(4096) as usize;
@@ -164,6 +140,30 @@ impl Vandal {
         bytes
     }
 
+    /// Asks for a session of its own, to forge batches in, or for another publisher's.
+    fn open_any_session(&mut self, bytes: &mut Vec<u8>, now: Now) {
+        // It knows every publisher's identity and no publisher's secret.
+        let others = !self.known.is_empty() && self.random.one_in(3);
+        let producer = match others {
+            true => *self.random.pick(&self.known),
+            false => self.maker,
+        };
+        let opening = OpenPublisher {
+            topic: self.topic.clone(),
+            producer,
+            acks: 1,
+            instance: self.random.between(1, 3),
+            resumes: self.random.one_in(2),
+            topic_id: 0,
+            secret: Secret([self.random.between(1, 2) as u8; 16]),
+            takes_over: self.random.below(4) as u32,
+        };
+        say(bytes, &Control::OpenPublisher(opening));
+        if !others {
+            self.forges_at = Some(Now(now.0 + self.random.below(OPENS_WITHIN_NS)));
+        }
+    }
+
     fn session_frame(&mut self) -> Vec<u8> {
         let len = if self.random.one_in(2) {
             self.random.below(16) as usize
@@ -176,7 +176,7 @@ impl Vandal {
             flags: u16::from(self.random.one_in(8)),
         };
         let content = if self.random.one_in(2) {
-            // Fields that nobody knows, which are valid.
+            // Valid fields that no version knows.
             [0x78, 1].repeat(len / 2)
         } else {
             self.random.bytes(len)
@@ -218,7 +218,7 @@ impl Vandal {
     }
 
     /// Batches whose numbers go back and jump, of epochs that never were, and in others' names.
-    fn forge(&mut self, scene: &mut Scene<'_>) {
+    fn forge(&mut self, context: &mut ActorContext<'_>) {
         let mut bytes = Vec::new();
         let mut sequence = self.random.below(4);
         for _ in 0..self.random.between(1, 12) {
@@ -231,7 +231,7 @@ impl Vandal {
             let name = (self.maker, self.batches);
             self.batches += 1;
             let batch = self.batch(name, self.topic_id, (producer, epoch, sequence));
-            scene.books.seal(name, &batch, false);
+            context.oracle.seal(name, &batch, false);
             bytes.extend(batch);
             sequence = match self.random.below(8) {
                 0 => sequence.saturating_sub(2),
@@ -241,7 +241,7 @@ impl Vandal {
                 _ => sequence.saturating_add(1),
             };
         }
-        self.wishes.push(Wish::Send(SendBuf::heap(bytes)));
+        self.ops.push(SocketOp::Send(SendBuf::heap(bytes)));
     }
 
     fn rest(&mut self, now: Now) {
@@ -251,11 +251,11 @@ impl Vandal {
     }
 }
 
-/// What the link of a good client would say first.
+/// What the link of a good client sends first.
 pub(super) fn hello() -> Vec<u8> {
     let hello = Hello {
         role: Role::Client,
-        name: "vandal".into(),
+        name: "client".into(),
     };
     let rings = Rings::new(4096, 4096, 0).expect("rings can be made here");
     let (log, config) = (LogProtocol::default(), LinkConfig::default());
@@ -274,24 +274,24 @@ pub(super) fn say(bytes: &mut Vec<u8>, message: &Control) {
     encode(message, bytes).expect("small");
 }
 
-fn receive() -> Wish {
-    Wish::Receive(RecvBuf::heap(vec![0; 512], 0..512))
+fn receive() -> SocketOp {
+    SocketOp::Receive(RecvBuf::heap(vec![0; 512], 0..512))
 }
 
-impl Actor for Vandal {
+impl Actor for ByzantineClient {
     fn connected(&mut self, _: Lane, now: Now) {
         let bytes = self.attack(now);
-        self.wishes.push(Wish::Send(SendBuf::heap(bytes)));
+        self.ops.push(SocketOp::Send(SendBuf::heap(bytes)));
         self.reads = self.random.one_in(2);
         if self.reads {
-            self.wishes.push(receive());
+            self.ops.push(receive());
         }
     }
 
     fn received(&mut self, _: Lane, _: RecvBuf, result: &io::Result<usize>, _: Now) {
         let alive = matches!(result, Ok(bytes) if *bytes > 0);
-        self.wishes
-            .push(if alive { receive() } else { Wish::Close });
+        self.ops
+            .push(if alive { receive() } else { SocketOp::Close });
     }
 
     fn sent(&mut self, _: Lane, _: SendBuf, result: &io::Result<()>, _: Now) {
@@ -302,7 +302,7 @@ impl Actor for Vandal {
     }
 
     fn disconnected(&mut self, _: Lane, _: &str, now: Now) {
-        self.wishes.clear();
+        self.ops.clear();
         self.forges_at = None;
         self.rest(now);
     }
@@ -315,25 +315,25 @@ impl Actor for Vandal {
         own.into_iter().chain(self.forges_at).min()
     }
 
-    fn work(&mut self, scene: &mut Scene<'_>) -> Check {
+    fn work(&mut self, context: &mut ActorContext<'_>) -> Check {
         // What it said first is still on its way if it could not be sent.
-        if self.forges_at.is_some_and(|at| at <= scene.now) && self.sent {
+        if self.forges_at.is_some_and(|at| at <= context.now) && self.sent {
             self.forges_at = None;
-            self.forge(scene);
+            self.forge(context);
         }
         match self.state {
-            State::Idle(at) if at <= scene.now => {
+            State::Idle(at) if at <= context.now => {
                 self.sent = false;
-                // Whose session is gone has none that it could not open.
-                if !scene.forgets_sessions {
-                    self.known = scene.books.stored_by(self.topic_id);
+                // A publisher without a session has none that this client could not open.
+                if !context.forgets_sessions {
+                    self.known = context.oracle.stored_by(self.topic_id);
                 }
                 let address = *self.random.pick(&self.addresses);
-                self.wishes.push(Wish::Connect(address));
-                self.state = State::Busy(Now(scene.now.0 + self.random.below(PATIENCE_NS)));
+                self.ops.push(SocketOp::Connect(address));
+                self.state = State::Busy(Now(context.now.0 + self.random.below(PATIENCE_NS)));
             }
-            State::Busy(at) if at <= scene.now => {
-                self.wishes.push(Wish::Close);
+            State::Busy(at) if at <= context.now => {
+                self.ops.push(SocketOp::Close);
                 self.state = State::Busy(Now(u64::MAX));
             }
             _ => {}
@@ -341,14 +341,14 @@ impl Actor for Vandal {
         Ok(())
     }
 
-    fn wish(&mut self, _: Now) -> Option<(Lane, Wish)> {
-        (!self.wishes.is_empty()).then(|| (Lane::CONTROL, self.wishes.remove(0)))
+    fn next_op(&mut self, _: Now) -> Option<(Lane, SocketOp)> {
+        (!self.ops.is_empty()).then(|| (Lane::CONTROL, self.ops.remove(0)))
     }
 
     fn heal(&mut self, _: Now) {
         self.state = State::Over;
         self.forges_at = None;
-        self.wishes.clear();
+        self.ops.clear();
     }
 
     fn leaves_when_healed(&self) -> bool {
@@ -359,11 +359,11 @@ impl Actor for Vandal {
         true
     }
 
-    fn is_done(&self, _: &Books) -> bool {
+    fn is_done(&self, _: &Oracle) -> bool {
         true
     }
 
     fn describe(&self) -> String {
-        format!("vandal: {:?}", self.state)
+        format!("byzantine: {:?}", self.state)
     }
 }

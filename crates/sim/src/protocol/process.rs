@@ -1,45 +1,46 @@
-//! A process on a host of its own, or the place where one was and will be.
+//! A process on a host of its own, and the slot in which one runs after the other.
 
 use std::sync::Arc;
 
 use embar_fabric::Region;
 use embar_memory::{Device, Faults, Outage, Power, Simulated};
 
-use super::broker::Broker;
-use super::candidate::Seat;
-use super::reader::Reader;
+use super::oracle::OrderOracle;
 use crate::random::Random;
 
 /// What runs in a process.
-pub enum Actor {
-    Broker(Box<Broker>),
-    Seat(Box<Seat>),
-    Reader(Reader),
-}
+pub trait Process {
+    /// Does a little of its work. Others may step in the middle of it.
+    fn step(&mut self);
 
-impl Actor {
-    pub fn step(&mut self) {
-        match self {
-            Self::Broker(broker) => broker.step(),
-            Self::Seat(seat) => seat.step(),
-            Self::Reader(reader) => reader.step(),
-        }
+    /// Whether it has nothing left to do.
+    fn is_finished(&self, oracle: &OrderOracle) -> bool;
+
+    /// How far it is, to explain a run that does not end.
+    fn state(&self, oracle: &OrderOracle) -> String;
+
+    /// Whether it is a candidate that does not sequence.
+    fn watches(&self) -> bool {
+        false
     }
+
+    /// A candidate takes over at its next step, even from one that lives. Other processes do nothing.
+    fn challenge(&mut self) {}
 }
 
 /// What kind of process it is, and its row, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProcessKind {
     Broker(u16),
-    Seat(u16),
+    Candidate(u16),
     Reader,
 }
 
-/// See the module.
-pub struct Slot {
-    pub kind: Kind,
+/// The processes of one kind and row, one after the other.
+pub struct ProcessSlot {
+    pub kind: ProcessKind,
     /// Not here while it takes a step.
-    pub actor: Option<Actor>,
+    pub process: Option<Box<dyn Process>>,
     /// It takes a step somewhere below on the stack, or starts.
     pub busy: bool,
     /// Grows with each process.
@@ -51,11 +52,11 @@ pub struct Slot {
     pub paused_until: u64,
 }
 
-impl Slot {
-    pub fn new(kind: Kind) -> Self {
+impl ProcessSlot {
+    pub fn new(kind: ProcessKind) -> Self {
         Self {
             kind,
-            actor: None,
+            process: None,
             busy: false,
             life: 0,
             host: None,
@@ -77,13 +78,13 @@ impl Slot {
     /// Whether its process lives.
     pub fn lives(&self) -> bool {
         let on = self.host.as_ref();
-        (self.busy || self.actor.is_some()) && on.is_some_and(|on| on.power.failed().is_none())
+        (self.busy || self.process.is_some()) && on.is_some_and(|on| on.power.failed().is_none())
     }
 
     pub fn row(&self) -> Option<u16> {
         match self.kind {
-            Kind::Broker(row) | Kind::Seat(row) => Some(row),
-            Kind::Reader => None,
+            ProcessKind::Broker(row) | ProcessKind::Candidate(row) => Some(row),
+            ProcessKind::Reader => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What some seeds are about: plans of chance alone get into some states too seldom.
+//! Scenarios that some seeds play: plans of chance alone get into some states too seldom.
 
 use std::time::Duration;
 
@@ -6,21 +6,20 @@ use embar_broker::BrokerConfig;
 use embar_broker::shard::TICK;
 use embar_fabric::Geometry;
 
-use super::{CROWD_SESSIONS, FEW_SESSIONS, Faults, MS, Plan};
-use crate::actor::Flood;
-use crate::network::Weather;
+use super::{CROWD_SESSIONS, FEW_SESSIONS, Faults, FloodKind, MS, Plan};
+use crate::network::NetworkConditions;
 use crate::random::Random;
 
 /// One in so many seeds has a theme.
 const ONE_IN: u64 = 4;
 
-/// Whoever is refused is told why within this, and then its connection is closed.
+/// A refused client gets the reason within this, and then its connection is closed.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// What turns and connections take, which are late by chance, in nanoseconds.
 const BUSY_NS: u64 = 1000 * MS;
 
 /// Bends a plan towards a theme, now and then.
-pub fn bend(plan: Plan, random: &mut Random) -> Plan {
+pub fn apply(plan: Plan, random: &mut Random) -> Plan {
     if !random.one_in(ONE_IN) {
         return plan;
     }
@@ -60,11 +59,11 @@ fn slow_readers(mut plan: Plan, random: &mut Random) -> Plan {
             blog_bytes: 5 * (64 << 10),
             ..plan.geometry
         },
-        weather: Weather {
+        network: NetworkConditions {
             window_bytes: 16 << 10,
             piece_bytes: 16 << 10,
             damage_one_in: 0,
-            ..plan.weather
+            ..plan.network
         },
         faults: Faults {
             stall: 50,
@@ -74,7 +73,7 @@ fn slow_readers(mut plan: Plan, random: &mut Random) -> Plan {
     }
 }
 
-/// Whoever sequences is taken for dead again and again, at the worst moments.
+/// Candidates take the sequencer for dead again and again, at the worst moments.
 fn takeovers(plan: Plan, random: &mut Random) -> Plan {
     let standbys = random.between(1, 2) as u16;
     Plan {
@@ -84,7 +83,7 @@ fn takeovers(plan: Plan, random: &mut Random) -> Plan {
             ..plan.geometry
         },
         faults: Faults {
-            usurp: 150,
+            challenge: 150,
             interrupt: 1000,
             watched: 20,
             ..plan.faults
@@ -97,7 +96,7 @@ fn takeovers(plan: Plan, random: &mut Random) -> Plan {
 fn slow_sequencer(plan: Plan, random: &mut Random) -> Plan {
     Plan {
         faults: Faults {
-            lost_bell: 2,
+            lost_wakeup: 2,
             late_sequencer: *random.pick(&[2, 5]),
             interrupt: 1000,
             ..plan.faults
@@ -106,21 +105,21 @@ fn slow_sequencer(plan: Plan, random: &mut Random) -> Plan {
     }
 }
 
-/// Somebody asks for too much: of one thing, or of all.
+/// Some clients ask for too much: of one thing, or of all.
 pub fn floods(mut plan: Plan, random: &mut Random) -> Plan {
     let is_ordered = plan.topics.iter().any(|topic| topic.order > 1);
     plan.floods = match random.below(5) {
-        0 => vec![Flood::Connections],
-        1 => vec![Flood::Questions],
-        2 => vec![Flood::Connections, Flood::Questions],
-        _ if !is_ordered => vec![Flood::Connections],
-        3 => vec![Flood::Sessions],
-        _ => vec![Flood::Sessions, Flood::Questions],
+        0 => vec![FloodKind::Connections],
+        1 => vec![FloodKind::Questions],
+        2 => vec![FloodKind::Connections, FloodKind::Questions],
+        _ if !is_ordered => vec![FloodKind::Connections],
+        3 => vec![FloodKind::Sessions],
+        _ => vec![FloodKind::Sessions, FloodKind::Questions],
     };
-    if plan.floods.contains(&Flood::Connections) {
+    if plan.floods.contains(&FloodKind::Connections) {
         plan.config.max_connections = *random.pick(&[32, 64]);
     }
-    if plan.floods.contains(&Flood::Sessions) {
+    if plan.floods.contains(&FloodKind::Sessions) {
         plan.config.session_idle = Duration::from_millis(300);
         plan.geometry.sessions = *random.pick(&[FEW_SESSIONS, CROWD_SESSIONS]);
         plan.endurance = 2;
@@ -128,9 +127,8 @@ pub fn floods(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
-/// Nothing is wrong but that some claim room and hardly use it: whoever publishes waits for them, and not
-/// for long.
-pub fn patience(mut plan: Plan, random: &mut Random) -> Plan {
+/// Nothing is wrong but that some clients claim room and hardly use it: publishers wait for them, and not for long.
+pub fn bounded_wait(mut plan: Plan, random: &mut Random) -> Plan {
     let order = *random.pick(&[0, 1, 2, 5]);
     plan.topics.truncate(1);
     plan.topics[0].order = order;
@@ -139,7 +137,7 @@ pub fn patience(mut plan: Plan, random: &mut Random) -> Plan {
     // Two claims leave no room.
     plan.config.high_watermark_percent = 30;
     plan.config.low_watermark_percent = 10;
-    // Whoever claims room is not given up for this.
+    // A client that claims room is not given up for this.
     plan.config.frame_timeout = Duration::from_secs(60);
     for publisher in &mut plan.publishers {
         publisher.topic = 0;
@@ -151,7 +149,7 @@ pub fn patience(mut plan: Plan, random: &mut Random) -> Plan {
     }
     plan.subscribers.truncate(1);
     (plan.subscribers[0].topic, plan.subscribers[0].think_ns) = (0, MS / 10);
-    let misers = 3;
+    let slowloris_clients = 3;
     Plan {
         geometry: Geometry {
             brokers: 1,
@@ -161,33 +159,33 @@ pub fn patience(mut plan: Plan, random: &mut Random) -> Plan {
             blog_bytes: 5 * (64 << 10),
             ..plan.geometry
         },
-        weather: Weather {
+        network: NetworkConditions {
             delay_ns: MS / 20,
             piece_bytes: 16 << 10,
             window_bytes: 96 << 10,
             damage_one_in: 0,
         },
         faults: Faults::default(),
-        patience_ns: Some(longest_wait_ns(&plan.config, misers as u64)),
-        misers,
-        vandals: 0,
+        longest_wait_ns: Some(longest_wait_ns(&plan.config, slowloris_clients as u64)),
+        slowloris_clients,
+        byzantine_clients: 0,
         clocks_drift: false,
         endurance: 5,
         ..plan
     }
 }
 
-/// Until a batch of one publisher that sends one at a time is acknowledged, where nothing is wrong but so
-/// many misers.
+/// How long it may take until a batch of one publisher that sends one at a time is acknowledged, where nothing is
+/// wrong but so many slowloris clients.
 ///
-/// A batch waits while they hold more than the high watermark leaves. Of whom a batch hardly comes while
-/// others wait is given up after half of the time for which those may wait; the tick finds that, and its
-/// room comes back when it was told why, for which it has a moment. Whoever waited is tried in turn, so
-/// each miser comes before a batch once at most. A turn may come late here, as all are busy by chance, and
-/// a publisher that was refused meanwhile makes another connection.
-fn longest_wait_ns(config: &BrokerConfig, misers: u64) -> u64 {
+/// A batch waits while they hold more than the high watermark leaves. A broker gives up a slow batch, while others
+/// wait, after half of the time for which those may wait. Its tick finds that, and the room comes back when the
+/// slow client got the reason, for which it has a moment. Those that wait are tried in turn, so each slowloris
+/// client comes before a batch once at most. A turn may come late here, as all are busy by chance, and a publisher
+/// that was refused meanwhile makes another connection.
+fn longest_wait_ns(config: &BrokerConfig, slowloris_clients: u64) -> u64 {
     let given_up = config.backpressure_timeout / 2 + 2 * TICK + TOLD_WITHIN;
-    (misers + 1) * given_up.as_nanos() as u64 + BUSY_NS
+    (slowloris_clients + 1) * given_up.as_nanos() as u64 + BUSY_NS
 }
 
 /// Much comes, in small batches and out of turn, and everything is kept for as long as there is room.
@@ -218,18 +216,18 @@ pub fn full_log(mut plan: Plan, random: &mut Random) -> Plan {
             blog_bytes: 16 * (64 << 10),
             ..plan.geometry
         },
-        weather: Weather {
+        network: NetworkConditions {
             delay_ns: MS / 20,
             piece_bytes: 1 << 10,
             damage_one_in: 0,
-            ..plan.weather
+            ..plan.network
         },
         faults: Faults {
             cut: 400,
             stall: 20,
             ..Faults::default()
         },
-        misers: *random.pick(&[0, 3]),
+        slowloris_clients: *random.pick(&[0, 3]),
         keeps_full: true,
         endurance: 5,
         ..plan
