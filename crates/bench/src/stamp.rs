@@ -4,8 +4,8 @@
 //! bytes xor that of the filler, so that a publisher, whose filler never changes, checksums 16 bytes a message, while a
 //! reader checks all of them.
 
+use embar_frame::crc32c;
 use embar_meter::random::filler;
-use embar_wire::crc::crc32c;
 
 /// Smallest message that has room for a stamp.
 pub const STAMP_BYTES: usize = 24;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
+use embar_frame::Now;
 use embar_memory::Memory;
 use embar_order::{LeaderWatch, Limits, Sequencer, Step, TakeoverError};
-use embar_wire::time::Now;
 
 use crate::config::BrokerConfig;
 use crate::log::is_intact;

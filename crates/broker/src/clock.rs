@@ -2,7 +2,8 @@
 
 use std::time::{Instant, SystemTime};
 
-use embar_wire::time::{Now, WallNs};
+use embar_frame::Now;
+use embar_wire::time::WallNs;
 
 /// When an event came, on both clocks. The driver reads them; state machines are handed the result.
 #[derive(Clone, Copy, Debug)]

@@ -6,17 +6,15 @@ pub(crate) use answers::Answers;
 
 use std::net::SocketAddr;
 
+use embar_frame::{CHECKSUM_BYTES, Crc, FRAME_HEADER_BYTES, Now};
 use embar_memory::Memory;
 use embar_session::{CloseReason, Link, SendError};
 use embar_transport::Body;
 use embar_wire::ack::{ack_len, write_ack};
 use embar_wire::batch::BatchHeader;
+use embar_wire::control::EncodeError;
 use embar_wire::control::{self, Control, ErrorReply, Secret};
-use embar_wire::crc::Crc;
-use embar_wire::error::EncodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
-use embar_wire::time::Now;
 
 use crate::connections::Counted;
 use crate::log::Place;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use embar_fabric::records::BrokerState;
+use embar_frame::Now;
 use embar_memory::Memory;
-use embar_wire::time::Now;
 
 use crate::node::Node;
 

@@ -89,7 +89,8 @@ impl<M: Memory> Heartbeat<M> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use embar_wire::time::{Now, WallNs};
+    use embar_frame::Now;
+    use embar_wire::time::WallNs;
 
     use super::*;
     use crate::test_region;

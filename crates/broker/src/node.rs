@@ -13,11 +13,12 @@ use std::time::Duration;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
+use embar_frame::Now;
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_meter::profile::Profile;
 use embar_order::{LeaderWatch, Leadership, Term};
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 use crate::broker_row::BrokerRowPublisher;
 use crate::config::BrokerConfig;

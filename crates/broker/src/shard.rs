@@ -34,15 +34,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_memory::Memory;
 use embar_meter::profile::Recorder;
 use embar_session::{Link, LinkConfig, Rings};
 use embar_transport::{RecvBuf, SendBuf, Token};
 use embar_wire::control::ErrorCode;
 use embar_wire::frame::LogProtocol;
-use embar_wire::limits::{
-    BATCH_HEADER_BYTES, CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits, MAX_REQUEST_BYTES,
-};
+use embar_wire::limits::{BATCH_HEADER_BYTES, Limits, MAX_REQUEST_BYTES};
 
 use crate::clock::Timestamp;
 use crate::config::BrokerConfig;

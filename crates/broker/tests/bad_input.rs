@@ -6,9 +6,9 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
-use embar_wire::checked::write_checksum;
+use embar_frame::{FrameHeader, write_checksum};
 use embar_wire::control::{Control, CreateTopic, DescribeTopic, ErrorCode, ListTopics, Metadata};
-use embar_wire::frame::{FrameHeader, FrameId, LogProtocol};
+use embar_wire::frame::{FrameId, LogProtocol};
 use support::{Frame, Future, Peer, batch, create_topic, data, eventually, hello_of, start};
 
 /// A publisher and a subscriber that must not notice what others do.

@@ -3,11 +3,10 @@
 mod support;
 
 use embar_broker::BrokerConfig;
-use embar_wire::checked::write_checksum;
+use embar_frame::{FrameHeader, write_checksum};
 use embar_wire::control::{
     Control, DescribeTopic, ErrorCode, Metadata, OpenPublisher, StartAt, Subscribe,
 };
-use embar_wire::frame::FrameHeader;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 
 #[test]

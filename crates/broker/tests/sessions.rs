@@ -8,10 +8,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster};
+use embar_frame::{FrameHeader, write_checksum};
 use embar_session::CloseReason;
-use embar_wire::checked::write_checksum;
 use embar_wire::control::{Control, CreateTopic, ListTopics, Metadata, StartAt};
-use embar_wire::frame::FrameHeader;
 use embar_wire::limits::MAX_TOPIC_NAME_BYTES;
 use support::{Frame, Peer, batch, create_topic, data, eventually, start};
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use embar_frame::Now;
 use embar_meter::Scale;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 /// Monotonic time since the client was made.
 #[derive(Debug, Clone, Copy)]

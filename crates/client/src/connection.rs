@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
 use embar_session::{CloseReason, Closed, LinkConfig, MIN_IDLE_TIMEOUT, Rings, Step};
 use embar_transport::ring::RecvSpace;
 use embar_transport::{Body, RecvBuf, SendBuf};
@@ -24,11 +25,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::control::{self, Control, Hello, Role, Welcome};
 use embar_wire::error::DecodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::limits::{
-    BATCH_HEADER_BYTES, CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAX_ACK_BYTES, MAX_BATCH_BYTES,
-    MAX_CONTROL_BYTES,
-};
-use embar_wire::time::Now;
+use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_ACK_BYTES, MAX_BATCH_BYTES, MAX_CONTROL_BYTES};
 
 /// Longest name of a client: it travels in the handshake.
 pub(crate) const MAX_NAME_BYTES: usize = 1024;
@@ -391,7 +388,8 @@ impl Link {
         let read = match incoming {
             embar_session::Incoming::Opened { greeting } => {
                 self.welcomed = true;
-                Welcome::from_greeting(greeting).map(Incoming::Welcome)
+                let welcome = Welcome::from_greeting(greeting);
+                welcome.map(Incoming::Welcome).map_err(DecodeError::from)
             }
             embar_session::Incoming::Message(message) => read_message(message),
             embar_session::Incoming::Head(head) => read_head(head),

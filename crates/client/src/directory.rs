@@ -8,13 +8,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_session::Closed;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
     BrokerState, ClusterMetadata, Control, CreateTopic, DescribeTopic, ErrorCode, ErrorReply,
     Metadata,
 };
-use embar_wire::time::Now;
 use embar_wire::topic::Order;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};

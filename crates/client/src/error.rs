@@ -4,7 +4,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use embar_wire::control::ErrorCode;
-use embar_wire::error::PushError;
+use embar_wire::message::PushError;
 
 /// Every error of this crate. Cheap to clone, so that all who wait for the same thing can be told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -54,7 +54,7 @@ pub use waiting::{Lookout, Waits};
 /// What a deterministic simulator drives: the cores, their settings, events and actions.
 ///
 /// Call orders are documented on the modules [`publisher::core`] and
-/// [`subscriber::core`]. Time comes in as [`embar_wire::time::Now`], randomness as a seed.
+/// [`subscriber::core`]. Time comes in as [`embar_frame::Now`], randomness as a seed.
 pub mod sim_api {
     pub use crate::connection::{Lane, LinkAction};
     pub use crate::publisher::core::{

@@ -5,12 +5,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_session::{CloseReason, Closed, Side};
 use embar_wire::control::{
     BrokerInfo, BrokerState, ClusterMetadata, ErrorCode, ErrorReply, Welcome,
 };
 use embar_wire::limits::MAX_BROKERS;
-use embar_wire::time::Now;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
 use crate::connection::{Link, LinkSettings};

@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use embar_frame::{
+    CHECKSUM_BYTES, FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, Now, verify_checksum,
+};
 use embar_session::{Incoming, LinkConfig, Rings, Step};
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::checked::verify_checksum;
 use embar_wire::control::{
     self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
     Hello, Role, Welcome,
 };
-use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, FrameId, LogProtocol};
-use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits};
-use embar_wire::time::Now;
+use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::limits::Limits;
 use embar_wire::topic::Order;
 
 use crate::connection::Lane;

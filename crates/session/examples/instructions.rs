@@ -12,9 +12,9 @@
 
 #![allow(clippy::print_stdout, reason = "an example")]
 
+use embar_frame::Now;
 use embar_session::{Incoming, Link, LinkConfig, Plain, Rings, Step};
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::time::Now;
 
 #[allow(missing_docs, unused_imports, clippy::all, reason = "generated")]
 mod proto {

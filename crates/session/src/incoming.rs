@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use buffa::{DecodeError, DecodeOptions, MessageView};
+use embar_frame::FrameHeader;
 use embar_transport::ring::{Kept, RecvRing};
-use embar_wire::frame::FrameHeader;
 use thiserror::Error;
 
 use crate::reason::Closed;

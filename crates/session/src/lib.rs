@@ -63,7 +63,7 @@
 //! - To leave a message until later: [`Flow::Pause`]. To hold one without copying it:
 //!   [`Message::keep`].
 //! - Async code: [`ServerBuilder::start_async`], [`Client::connect_async`].
-//! - Frames and ids of your own rules: [`Protocol`](embar_wire::frame::Protocol); else [`Plain`].
+//! - Frames and ids of your own rules: [`Protocol`](embar_frame::Protocol); else [`Plain`].
 //! - Encryption: the feature `tls`, with `ServerBuilder::tls` and `Client::connect_tls`; see
 //!   `runtime::tls`.
 //! - Figures for Prometheus or a look: [`Admin`]. Figures for the peer: [`StatusPolicy`] and

@@ -35,10 +35,9 @@ use std::io;
 use std::mem;
 use std::task::Waker;
 
+use embar_frame::{Now, Protocol};
 use embar_transport::ring::{Commit, RecvRing, RecvSpace, SendRing};
 use embar_transport::{Mapped, Memory, RecvBuf, SendBuf, Store};
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 pub(crate) use self::config::{FRAME_BYTES, longest_frame};
 pub use self::config::{

@@ -1,7 +1,6 @@
 //! The protocol for those who bring none of their own.
 
-use embar_wire::error::FrameError;
-use embar_wire::frame::{FrameHeader, Protocol, Shape};
+use embar_frame::{FrameError, FrameHeader, Protocol, Shape};
 
 /// Any id below 0xFF00 is a message. With the flag [`Plain::BODY`] its payload begins with the
 /// length of a head (`u32` LE), then come the head and the body.
@@ -22,7 +21,7 @@ impl Protocol for Plain {
         match header.flags {
             0 => Ok(Shape::Whole),
             Self::BODY => Ok(Shape::HeadThenBody),
-            flags => Err(FrameError::FlagsNotKnown {
+            flags => Err(FrameError::UnknownFlags {
                 id: header.id,
                 flags,
             }),
@@ -46,7 +45,7 @@ mod tests {
         };
         assert_eq!(shape(0), Ok(Shape::Whole));
         assert_eq!(shape(Plain::BODY), Ok(Shape::HeadThenBody));
-        let error = FrameError::FlagsNotKnown { id: 7, flags: 3 };
+        let error = FrameError::UnknownFlags { id: 7, flags: 3 };
         assert_eq!(shape(3), Err(error));
     }
 }

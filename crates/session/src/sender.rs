@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use buffa::{EncodeSink, Message, SizeCache, ViewEncode};
+use embar_frame::{
+    CHECKSUM_BYTES, FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, write_checksum,
+};
 use embar_transport::ring::{Commit, Reservation, ReserveError, SendRing};
-use embar_wire::checked::write_checksum;
-use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader};
-use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use thiserror::Error;
 
 use crate::link::{Limits, longest_frame};

@@ -5,10 +5,10 @@ mod common;
 
 use common::foreign::{Logs, piece};
 use common::proto;
+use embar_frame::Now;
 use embar_session::{Incoming, Link, LinkConfig, Plain, Step};
 use embar_transport::alloc::{Counting, of_thread, set_counting};
 use embar_transport::{Body, Payload, RecvBuf, SendBuf};
-use embar_wire::time::Now;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -6,9 +6,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use common::{End, Told, accepted, config, frame, rings, seconds};
+use embar_frame::{Now, Protocol};
 use embar_session::{Link, LinkConfig, MIN_IDLE_TIMEOUT, Plain, SESSION_VERSION, SendError};
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 const HELLO: u16 = 0xFF00;
 const PING: u16 = 0xFF02;

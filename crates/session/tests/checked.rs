@@ -6,14 +6,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use common::{End, Told, config, first_bytes, frame, rings, seconds};
+use embar_frame::{FrameHeader, Now, write_checksum};
 use embar_session::{CloseReason, Link, LinkConfig, Plain, Side};
 use embar_wire::ack::encode_ack;
-use embar_wire::checked::write_checksum;
 use embar_wire::control::{
     Control, ErrorCode, ErrorReply, ListTopics, PublisherOpened, SessionOpened, encode,
 };
-use embar_wire::frame::{FrameHeader, LogProtocol};
-use embar_wire::time::Now;
+use embar_wire::frame::LogProtocol;
 
 const HEADER: usize = 8;
 const CHECKSUM: usize = 4;
@@ -100,7 +99,7 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-fn has_ended<P: embar_wire::frame::Protocol>(end: &End<P>) -> bool {
+fn has_ended<P: embar_frame::Protocol>(end: &End<P>) -> bool {
     end.link.is_ending()
 }
 

@@ -7,11 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{End, Pair, Told, accepted, at, config, first_bytes, frame, hello, rings, seconds};
+use embar_frame::{FrameError, FrameHeader, Now, Protocol, Shape};
 use embar_session::{CloseReason, Link, LinkConfig, Plain, SendError, Side};
 use embar_transport::Body;
-use embar_wire::error::FrameError;
-use embar_wire::frame::{FrameHeader, Protocol, Shape};
-use embar_wire::time::Now;
 
 /// Another protocol, or another version of `Plain`.
 #[derive(Clone, Copy)]

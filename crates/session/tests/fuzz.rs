@@ -8,8 +8,8 @@ mod common;
 use std::collections::VecDeque;
 
 use common::{End, RING, Told, config, frame, hello, proto, rings};
+use embar_frame::Now;
 use embar_session::{CloseReason, Link, LinkConfig, Plain};
-use embar_wire::time::Now;
 
 fn small() -> LinkConfig {
     LinkConfig {

@@ -3,9 +3,9 @@
 mod common;
 
 use common::{Pair, RING, Told, accepted, config, frame, proto};
+use embar_frame::Now;
 use embar_session::{CloseReason, Incoming, SendError, Side};
 use embar_transport::Body;
-use embar_wire::time::Now;
 use std::sync::Arc;
 
 #[test]
@@ -249,8 +249,9 @@ fn a_body_without_a_head_of_its_own_leaves_with_what_is_committed() {
 
 #[test]
 fn a_read_ahead_of_64_never_takes_a_byte_of_a_body() {
+    use embar_frame::FrameHeader;
     use embar_session::{Link, LinkConfig};
-    use embar_wire::frame::{FrameHeader, FrameId, LogProtocol};
+    use embar_wire::frame::{FrameId, LogProtocol};
     let log = LogProtocol::default();
     let config = LinkConfig {
         read_ahead: 64,
@@ -261,7 +262,7 @@ fn a_read_ahead_of_64_never_takes_a_byte_of_a_body() {
     let hello = common::first_bytes(hello);
     let control = FrameHeader::new(FrameId::ListTopics, 3).with_checksum();
     let mut control = [&control.to_bytes()[..], &[0; 7]].concat();
-    embar_wire::checked::write_checksum(&mut control);
+    embar_frame::write_checksum(&mut control);
     let batch = FrameHeader::new(FrameId::Batch, 56 + 640).to_bytes();
     let batch = [&batch[..], &[7; 56 + 640]].concat();
     for piece in [1, 13, usize::MAX] {

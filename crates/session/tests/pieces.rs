@@ -6,9 +6,9 @@ use std::io;
 
 use common::foreign::{HEAD_BYTES, Logs, piece};
 use common::{Pair, Told, at};
+use embar_frame::Now;
 use embar_session::{CloseReason, SendError};
 use embar_transport::{Body, Payload};
-use embar_wire::time::Now;
 
 const LENS: [usize; 4] = [64, 5, 3000, 1];
 

@@ -11,8 +11,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use embar_client::sim_api::{Lane, LinkAction};
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
-use embar_wire::time::Now;
 
 pub use byzantine::ByzantineClient;
 pub use flooding::FloodingClient;

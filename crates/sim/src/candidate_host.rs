@@ -5,9 +5,9 @@ use std::sync::Arc;
 use embar_broker::BrokerConfig;
 use embar_broker::candidacy::{Candidacy, Due, Outcome, Turn};
 use embar_fabric::{Claim, Region};
+use embar_frame::Now;
 use embar_memory::Simulated;
 use embar_order::{Figures, Sequencer};
-use embar_wire::time::Now;
 
 use crate::lease::{SequencerCheck, WatchCheck};
 use crate::violation::Check;

@@ -5,7 +5,8 @@
 //! at a time, as it does on a host that was suspended. What tells the date jumps anywhere, by up to a day.
 
 use embar_broker::clock::Timestamp;
-use embar_wire::time::{Now, WallNs};
+use embar_frame::Now;
+use embar_wire::time::WallNs;
 
 use crate::random::Random;
 

@@ -16,9 +16,10 @@ use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::layout::TableId;
 use embar_fabric::records::Record;
 use embar_fabric::{BrokerRow, BrokerState, Claim, Geometry, LaneStart, Layout, Region, slot};
+use embar_frame::Now;
 use embar_memory::{Device, Faults, Outage, Power, Simulated};
 use embar_wire::control::CreateTopic;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 use crate::candidate_host::CandidateHost;
 use crate::network::Id;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 /// Hashes every event (FNV-1a), and keeps their text if asked to.
 #[derive(Debug)]

@@ -20,9 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use embar_broker::clock::Timestamp;
 use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
+use embar_frame::Now;
 use embar_memory::canary::{Canary, inject};
 use embar_memory::interrupt_after;
-use embar_wire::time::Now;
 
 use crate::actor::Actor;
 use crate::check::device::Inspector;

@@ -8,11 +8,12 @@ use embar_broker::clock::Timestamp;
 use embar_broker::node::LeaveRefused;
 use embar_fabric::Geometry;
 use embar_fabric::records::BrokerState;
+use embar_frame::Now;
 use embar_memory::{Power, interrupt_after};
 use embar_sim::host::{Broker, Devices};
 use embar_sim::plan::Plan;
 use embar_sim::random::Random;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 type Answer = Result<(), LeaveRefused>;
 

@@ -8,13 +8,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use embar_frame::Now;
 use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{self, Control, Hello, OpenPublisher, PublisherOpened, Role, Secret};
 use embar_wire::frame::LogProtocol;
 use embar_wire::limits::MAX_CONTROL_BYTES;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 /// How long a broker may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
+use embar_frame::crc32c;
 use embar_meter::random::filler;
-use embar_wire::crc::crc32c;
 
 /// Smallest message that has room for a stamp.
 pub const STAMP_BYTES: usize = 24;

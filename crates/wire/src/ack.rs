@@ -6,18 +6,18 @@
 //! 16 u32 count    batches acknowledged by this frame
 //! 20 u32 status   0, or the [`ErrorCode`] with which all of them were refused
 //! 24 count x u64  base offsets
-//!    u32 checksum  [`crate::checked`]
+//!    u32 checksum  [`write_checksum`]
 //! ```
 //! With [`ErrorCode::Fenced`] each offset is the session's mark, with other refusals 0.
 
+use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, write_checksum};
+use thiserror::Error;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-use crate::checked::write_checksum;
 use crate::control::ErrorCode;
-use crate::error::AckError;
-use crate::frame::{FrameHeader, FrameId};
-use crate::limits::{FRAME_HEADER_BYTES, MAX_ACK_BATCHES};
+use crate::frame::FrameId;
+use crate::limits::MAX_ACK_BATCHES;
 
 /// In place of a base offset: the batch is stored, once, and where is not known any more.
 pub const POSITION_UNKNOWN: u64 = u64::MAX;
@@ -142,4 +142,17 @@ pub fn encode_ack(first: u64, refused: Option<ErrorCode>, base_offsets: &[u64], 
     let content = &mut frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length];
     write_ack(first, refused, base_offsets, content);
     write_checksum(frame);
+}
+
+/// An ack frame that cannot be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AckError {
+    /// The length does not match the count, or is beyond the limit.
+    #[error("an ack of {bytes} bytes does not hold {count} batches")]
+    Length {
+        /// Bytes of the body.
+        bytes: usize,
+        /// Batches it claims to acknowledge.
+        count: u32,
+    },
 }

@@ -15,15 +15,13 @@
 
 use std::mem::{offset_of, size_of};
 
+use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, crc32c};
+use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::crc::crc32c;
-use crate::error::BatchError;
-use crate::frame::{FrameHeader, FrameId};
-use crate::limits::{
-    BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES, MESSAGE_HEADER_BYTES,
-};
+use crate::frame::FrameId;
+use crate::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES, MESSAGE_HEADER_BYTES};
 use crate::message::Messages;
 use crate::time::WallNs;
 
@@ -380,4 +378,66 @@ impl<'a> Batch<'a> {
     pub fn messages(&self) -> Messages<'a> {
         Messages::new(self.payload, self.header.message_count())
     }
+}
+
+/// A batch header or its payload that cannot be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BatchError {
+    /// Fewer bytes than the batch needs.
+    #[error("a batch needs {need} bytes, {have} are there")]
+    Truncated {
+        /// Bytes at hand.
+        have: usize,
+        /// Bytes of the header, or of the whole batch.
+        need: usize,
+    },
+    /// The frame is not a batch.
+    #[error("frame id {id} where a batch was expected")]
+    NotABatch {
+        /// The id found.
+        id: u16,
+    },
+    /// The header's checksum does not match.
+    #[error(
+        "batch header checksum is {found:#010x}, its bytes give {computed:#010x}: damaged on its way or in memory"
+    )]
+    HeaderChecksum {
+        /// As stored.
+        found: u32,
+        /// Of the bytes at hand.
+        computed: u32,
+    },
+    /// The payload's checksum does not match.
+    #[error(
+        "batch payload checksum is {found:#010x}, its bytes give {computed:#010x}: damaged on its way or in memory"
+    )]
+    PayloadChecksum {
+        /// As stored in the header.
+        found: u32,
+        /// Of the bytes at hand.
+        computed: u32,
+    },
+    /// The payload's length is not a positive multiple of 64 within the limit.
+    #[error("a payload of {bytes} bytes is not a positive multiple of 64 within the limit")]
+    PayloadLength {
+        /// The length found.
+        bytes: usize,
+    },
+    /// No message, or more than the payload can hold.
+    #[error("{count} messages cannot be in {payload_bytes} bytes of payload")]
+    MessageCount {
+        /// The count found.
+        count: u32,
+        /// The payload's length.
+        payload_bytes: u32,
+    },
+    /// A flag, compression codec or foreign format that this version does not know.
+    #[error("batch flags {flags:#06x} are unknown to this version: publish without them")]
+    UnknownFlags {
+        /// All flags found.
+        flags: u16,
+    },
+    /// A field that must be 0 is not.
+    #[error("a reserved field of the batch header is not 0")]
+    Reserved,
 }

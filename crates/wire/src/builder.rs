@@ -6,14 +6,15 @@
 
 use std::ops::{Deref, DerefMut};
 
+use embar_frame::Now;
+
 use crate::batch::{BatchHeader, SealFields};
-use crate::error::PushError;
 use crate::limits::{
     BATCH_HEADER_BYTES, LINE_BYTES, MAX_BATCH_BYTES, MESSAGE_ALIGN_BYTES, MESSAGE_HEADER_BYTES,
     MIN_BATCH_BYTES,
 };
+use crate::message::PushError;
 use crate::message::{Header, Lengths, headers_len, key_len, write_headers};
-use crate::time::Now;
 
 /// Collects messages until the batch is sealed.
 #[derive(Debug)]

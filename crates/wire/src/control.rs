@@ -6,17 +6,20 @@
 //! once. Where absence has no meaning a missing field is an error.
 
 mod cluster;
+mod error;
 mod field;
 mod handshake;
 mod publishing;
 mod topics;
 
 use buffa::{DecodeOptions, MessageView, SizeCache, ViewEncode};
+use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, FrameHeader, write_checksum};
 
 pub use self::cluster::{
     BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, Join, Joined, Metadata,
     ProfileReply, RemoveBroker, SetMetering, StatusReply,
 };
+pub use self::error::{ControlError, EncodeError};
 pub use self::handshake::{ErrorCode, ErrorReply, Hello, Role, Welcome};
 pub use self::publishing::{
     OpenPublisher, OpenSession, PublisherOpened, Secret, SessionHeld, SessionOpened,
@@ -27,10 +30,8 @@ pub use self::topics::{
 };
 
 use self::field::Body;
-use crate::checked::write_checksum;
-use crate::error::{ControlError, DecodeError, EncodeError};
-use crate::frame::{FrameHeader, FrameId};
-use crate::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAX_CONTROL_BYTES};
+use crate::frame::FrameId;
+use crate::limits::MAX_CONTROL_BYTES;
 use crate::proto;
 
 /// Memory that the repeated fields of one message may take while it is decoded: an element of two
@@ -110,9 +111,9 @@ macro_rules! control {
         /// Reads the body of a control frame.
         ///
         /// # Errors
-        /// [`DecodeError::Control`] if the id is not that of a control message, the body is not
+        /// [`ControlError`] if the id is not that of a control message, the body is not
         /// valid Protobuf of that message, or a field is missing or unknown.
-        pub fn decode(id: FrameId, body: &[u8]) -> Result<Control, DecodeError> {
+        pub fn decode(id: FrameId, body: &[u8]) -> Result<Control, ControlError> {
             match id {
                 $(FrameId::$message => {
                     let view = view(FrameId::$message, body)?;
@@ -122,7 +123,7 @@ macro_rules! control {
                     view::<proto::$view>(FrameId::$signal, body)?;
                     Ok(Control::$signal)
                 })*
-                FrameId::Batch | FrameId::Ack => Err(ControlError::NotControl { id }.into()),
+                FrameId::Batch | FrameId::Ack => Err(ControlError::NotControl { id }),
             }
         }
     };

@@ -1,26 +1,15 @@
-//! The header of every frame, and the ids that say what follows it.
-//!
-//! ```text
-//! 0  u32  length   bytes that follow these 8
-//! 4  u16  id       [`FrameId`]
-//! 6  u16  flags    [`crate::checked::CHECKED`], else 0
-//! ```
+//! The log's own frames: the ids that say what follows a frame's header, and which frames may come.
 
-use crate::error::FrameError;
+use embar_frame::{
+    FRAME_HEADER_BYTES, FrameError, FrameHeader, MAX_PROTOCOL_NAME_BYTES, Protocol, Shape,
+};
+
 use crate::limits::{
-    BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, Limits, MAX_ACK_BYTES, MAX_BATCH_BYTES,
-    MAX_CONTROL_BYTES,
+    BATCH_HEADER_BYTES, Limits, MAX_ACK_BYTES, MAX_BATCH_BYTES, MAX_CONTROL_BYTES,
 };
 
 /// Version of the protocol, exchanged in the session's handshake.
 pub const PROTOCOL_VERSION: u32 = 4;
-
-/// Ids from here to `u16::MAX` belong to the layer that carries a protocol's frames (handshake,
-/// heartbeats, endings); no [`Protocol`] is ever asked about them.
-pub const FIRST_RESERVED_ID: u16 = 0xFF00;
-
-/// Longest [`Protocol::NAME`].
-pub const MAX_PROTOCOL_NAME_BYTES: usize = 32;
 
 macro_rules! frame_ids {
     ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
@@ -124,116 +113,10 @@ impl FrameId {
     }
 }
 
-/// The first 8 bytes of every frame, as they are: not checked yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameHeader {
-    /// Bytes of the frame after this header.
-    pub length: u32,
-    /// What it carries, as a raw number.
-    pub id: u16,
-    /// What else the frame says of itself.
-    pub flags: u16,
-}
-
-impl FrameHeader {
-    /// The header of a frame with `length` bytes of body.
-    #[must_use]
-    pub fn new(id: FrameId, length: u32) -> Self {
-        Self {
-            length,
-            id: id as u16,
-            flags: 0,
-        }
+impl From<FrameId> for u16 {
+    fn from(id: FrameId) -> Self {
+        id as Self
     }
-
-    /// Reads the fields; any 8 bytes are a header, [`FrameHeader::check`] says whether a good one.
-    #[inline]
-    #[must_use]
-    pub fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Self {
-        let [l0, l1, l2, l3, i0, i1, f0, f1] = *bytes;
-        Self {
-            length: u32::from_le_bytes([l0, l1, l2, l3]),
-            id: u16::from_le_bytes([i0, i1]),
-            flags: u16::from_le_bytes([f0, f1]),
-        }
-    }
-
-    /// The 8 bytes on the wire.
-    #[must_use]
-    pub fn to_bytes(self) -> [u8; FRAME_HEADER_BYTES] {
-        let word = u64::from(self.length) | u64::from(self.id) << 32 | u64::from(self.flags) << 48;
-        word.to_le_bytes()
-    }
-
-    /// Bytes of the whole frame, this header included.
-    #[inline]
-    #[must_use]
-    pub fn frame_bytes(self) -> usize {
-        (self.length as usize).saturating_add(FRAME_HEADER_BYTES)
-    }
-
-    /// Checks id, flags and length, before anything of the body is read.
-    ///
-    /// # Errors
-    /// [`FrameError`] for an id or flag that this version does not know and for a length outside
-    /// of what that kind of frame may have.
-    #[inline]
-    pub fn check(self, limits: &Limits) -> Result<FrameId, FrameError> {
-        let id = FrameId::try_from(self.id)?;
-        if self.flags != 0 {
-            let flags = self.flags;
-            return Err(FrameError::UnknownFlags { id, flags });
-        }
-        let limit = match id {
-            FrameId::Batch => limits.max_batch_bytes.min(MAX_BATCH_BYTES),
-            FrameId::Ack => MAX_ACK_BYTES + FRAME_HEADER_BYTES as u32,
-            _ => limits.max_control_bytes.min(MAX_CONTROL_BYTES) + FRAME_HEADER_BYTES as u32,
-        };
-        let bytes = self.frame_bytes();
-        if bytes > limit as usize {
-            return Err(FrameError::TooLarge { id, bytes, limit });
-        }
-        if id == FrameId::Batch && bytes < BATCH_HEADER_BYTES {
-            return Err(FrameError::TooShort { id, bytes });
-        }
-        Ok(id)
-    }
-}
-
-/// How a frame is received, told from its header alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// All of it is shown to the receiver at once, as one slice.
-    Whole,
-    /// The first `head` bytes after the frame header are shown; the receiver says where the rest,
-    /// the body, is to go.
-    Body {
-        /// Bytes after the frame header, never more than its length.
-        head: u32,
-    },
-    /// As [`Shape::Body`], but the frame says itself how long the head is: `u32` LE in its first 4
-    /// bytes after the frame header, which do not count as head.
-    HeadThenBody,
-}
-
-/// What speakers of a protocol agree on about their frames, before anything of a frame but its
-/// header is read. What the frames mean is not said here.
-pub trait Protocol {
-    /// Both ends must have the same; at most [`MAX_PROTOCOL_NAME_BYTES`].
-    const NAME: &'static str;
-    /// Both ends must have the same.
-    const VERSION: u32;
-    /// Whether frames that are shown whole, and those of the layer that carries them, end with a
-    /// checksum, which is verified before anybody sees them: [`crate::checked`]. A frame with a body
-    /// has none; its protocol knows how to check it. Both ends must have the same.
-    const CHECKED: bool = false;
-
-    /// Checks a header whose id is below [`FIRST_RESERVED_ID`]. Limits that do not depend on the
-    /// kind of frame are checked by the caller.
-    ///
-    /// # Errors
-    /// [`FrameError`] if no such frame may come: the stream cannot be followed any further.
-    fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError>;
 }
 
 /// The log's own frames as a [`Protocol`].
@@ -246,6 +129,33 @@ pub struct LogProtocol {
 impl LogProtocol {
     /// Bytes of a batch after its frame header that are shown; the payload follows.
     pub const BATCH_HEAD_BYTES: u32 = (BATCH_HEADER_BYTES - FRAME_HEADER_BYTES) as u32;
+
+    /// Checks id, flags and length of a header, before anything of the body is read.
+    ///
+    /// # Errors
+    /// [`FrameError`] for an id or flag that this version does not know and for a length outside
+    /// of what that kind of frame may have.
+    #[inline]
+    pub fn check(&self, header: FrameHeader) -> Result<FrameId, FrameError> {
+        let kind = FrameId::try_from(header.id)?;
+        let FrameHeader { id, flags, .. } = header;
+        if flags != 0 {
+            return Err(FrameError::UnknownFlags { id, flags });
+        }
+        let limit = match kind {
+            FrameId::Batch => self.limits.max_batch_bytes.min(MAX_BATCH_BYTES),
+            FrameId::Ack => MAX_ACK_BYTES + FRAME_HEADER_BYTES as u32,
+            _ => self.limits.max_control_bytes.min(MAX_CONTROL_BYTES) + FRAME_HEADER_BYTES as u32,
+        };
+        let bytes = header.frame_bytes();
+        if bytes > limit as usize {
+            return Err(FrameError::TooLarge { id, bytes, limit });
+        }
+        if kind == FrameId::Batch && bytes < BATCH_HEADER_BYTES {
+            return Err(FrameError::TooShort { id, bytes });
+        }
+        Ok(kind)
+    }
 }
 
 impl Protocol for LogProtocol {
@@ -256,7 +166,7 @@ impl Protocol for LogProtocol {
 
     #[inline]
     fn shape(&self, header: FrameHeader) -> Result<Shape, FrameError> {
-        Ok(match header.check(&self.limits)? {
+        Ok(match self.check(header)? {
             FrameId::Batch => Shape::Body {
                 head: Self::BATCH_HEAD_BYTES,
             },
@@ -269,6 +179,8 @@ const _: () = assert!(LogProtocol::NAME.len() <= MAX_PROTOCOL_NAME_BYTES);
 
 #[cfg(test)]
 mod tests {
+    use embar_frame::FIRST_RESERVED_ID;
+
     use super::*;
 
     #[test]
@@ -302,7 +214,7 @@ mod tests {
         let mut unknown = FrameHeader::new(FrameId::Done, 0);
         unknown.id = 999;
         for header in [too_long, too_short, unknown] {
-            assert_eq!(log.shape(header).err(), header.check(&log.limits).err());
+            assert_eq!(log.shape(header).err(), log.check(header).err());
             assert!(log.shape(header).is_err());
         }
     }

@@ -7,8 +7,9 @@
 //! never allocates what a length field says. Bytes of a peer give typed errors, never a panic.
 //!
 //! Read it in this order: [`limits`], [`frame`], [`batch`], [`message`], [`builder`], [`ack`],
-//! [`control`], [`checked`]; then the small ones: [`error`], [`topic`], [`time`], [`crc`]. Frames are cut from a
-//! stream, and greetings exchanged, by the session layer that carries this protocol.
+//! [`control`]; then the small ones: [`error`], [`topic`], [`time`]. [`embar_frame`] has what all protocols'
+//! frames have in common. The session layer that carries this protocol cuts frames from a stream and
+//! exchanges greetings.
 //!
 //! ```
 //! use embar_wire::batch::{Batch, SealFields};
@@ -33,9 +34,7 @@
 pub mod ack;
 pub mod batch;
 pub mod builder;
-pub mod checked;
 pub mod control;
-pub mod crc;
 pub mod error;
 pub mod frame;
 pub mod limits;

@@ -4,10 +4,6 @@
 
 /// One cache line: batches start and end on line boundaries.
 pub const LINE_BYTES: usize = 64;
-/// Size of the header that every frame starts with.
-pub const FRAME_HEADER_BYTES: usize = 8;
-/// Size of the checksum that frames without a body end with: [`crate::checked`].
-pub const CHECKSUM_BYTES: usize = 4;
 /// Size of a batch's header, its frame header included.
 pub const BATCH_HEADER_BYTES: usize = LINE_BYTES;
 /// Size of the header of one message in a batch.

@@ -6,7 +6,8 @@
 //! ```
 //! A headers block is a sequence of `u8 name_len | name | u16 value_len | value`.
 
-use crate::error::{MessageError, PushError};
+use thiserror::Error;
+
 use crate::limits::{
     LINE_BYTES, MAX_HEADER_NAME_BYTES, MAX_HEADERS_BYTES, MAX_KEY_BYTES, MESSAGE_ALIGN_BYTES,
     MESSAGE_HEADER_BYTES,
@@ -251,4 +252,67 @@ impl<'a> Iterator for Messages<'a> {
             headers,
         }))
     }
+}
+
+/// A message record that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MessageError {
+    /// The record says it is longer than the payload.
+    #[error("message {index} needs {need} bytes, {have} are left in its batch")]
+    Truncated {
+        /// Position of the message in its batch, from 0.
+        index: u32,
+        /// Bytes the record claims, padding included.
+        need: u64,
+        /// Bytes left.
+        have: usize,
+    },
+    /// The headers block is malformed.
+    #[error("message {index} has malformed headers")]
+    Headers {
+        /// Position of the message in its batch, from 0.
+        index: u32,
+    },
+    /// More than padding follows the last message.
+    #[error("{bytes} bytes after the last message are not padding")]
+    Trailing {
+        /// Bytes after the last message.
+        bytes: usize,
+    },
+}
+
+/// A message that a batch does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PushError {
+    /// Not enough room left: seal this batch and push to the next.
+    #[error("the batch is full: seal it and push to the next")]
+    Full,
+    /// It would not fit an empty batch either.
+    #[error(
+        "a message of {bytes} bytes does not fit a batch of {limit}: raise the batch size or split the message"
+    )]
+    TooLarge {
+        /// Bytes of the record with header and padding.
+        bytes: usize,
+        /// Bytes that an empty batch has for records.
+        limit: usize,
+    },
+    /// The key is too long.
+    #[error("a key of {bytes} bytes exceeds {max}", max = MAX_KEY_BYTES)]
+    KeyTooLong {
+        /// Bytes of the key.
+        bytes: usize,
+    },
+    /// A header name is too long.
+    #[error("a header name of {bytes} bytes exceeds {max}", max = MAX_HEADER_NAME_BYTES)]
+    HeaderNameTooLong {
+        /// Bytes of the name.
+        bytes: usize,
+    },
+    /// The headers together are too long.
+    #[error("headers of {bytes} bytes exceed {max}", max = MAX_HEADERS_BYTES)]
+    HeadersTooLong {
+        /// Bytes of all headers with their length fields.
+        bytes: usize,
+    },
 }

@@ -1,24 +1,6 @@
-//! Times as plain numbers. Nothing here reads a clock: drivers do, and hand the result in.
+//! Wall time as a plain number. Nothing here reads a clock: drivers do, and hand the result in.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Monotonic time in nanoseconds since a start of the caller's choice. Never leaves the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Now(pub u64);
-
-impl Now {
-    /// This time plus `wait`; a wait beyond the end of time is the end of time.
-    #[must_use]
-    pub fn after(self, wait: Duration) -> Self {
-        Self(self.0.saturating_add(nanoseconds(wait)))
-    }
-
-    /// How long ago `earlier` was; zero if it lies ahead.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
 
 /// Wall time in nanoseconds since the Unix epoch (good until the year 2554). May step backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,14 +26,6 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn arithmetic_saturates() {
-        assert_eq!(Now(5).after(Duration::from_nanos(7)), Now(12));
-        assert_eq!(Now(5).after(Duration::MAX), Now(u64::MAX));
-        assert_eq!(Now(5).since(Now(9)), Duration::ZERO);
-        assert_eq!(Now(9).since(Now(5)), Duration::from_nanos(4));
-    }
 
     #[test]
     fn wall_time_converts_both_ways() {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::NameError;
+use thiserror::Error;
+
 use crate::limits::MAX_TOPIC_NAME_BYTES;
 
 /// The order in which subscribers read the messages of a topic. A topic keeps it for life.
@@ -106,6 +107,29 @@ pub fn check_topic_name(name: &str) -> Result<(), NameError> {
         Some(found) => Err(NameError::Character { found }),
         None => Ok(()),
     }
+}
+
+/// A topic name that is not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// No characters.
+    #[error("a topic name must not be empty")]
+    Empty,
+    /// Too many characters.
+    #[error("a topic name of {bytes} bytes exceeds {max}", max = MAX_TOPIC_NAME_BYTES)]
+    TooLong {
+        /// Bytes of the name.
+        bytes: usize,
+    },
+    /// `.` or `..`.
+    #[error("a topic must not be named `.` or `..`")]
+    Dots,
+    /// A character outside of the allowed set.
+    #[error("a topic name must not contain {found:?}: use letters, digits, `.`, `_` and `-`")]
+    Character {
+        /// The first such character.
+        found: char,
+    },
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Batches: what goes into a builder comes out of the views, and damage is found.
 
+use embar_frame::{Now, crc32c};
+use embar_wire::batch::BatchError;
 use embar_wire::batch::{Batch, BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::crc::crc32c;
-use embar_wire::error::{BatchError, MessageError, PushError};
 use embar_wire::limits::{DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES, MAX_HEADERS_BYTES, MAX_KEY_BYTES};
 use embar_wire::message::{Header, Messages};
-use embar_wire::time::{Now, WallNs};
+use embar_wire::message::{MessageError, PushError};
+use embar_wire::time::WallNs;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug, PartialEq)]

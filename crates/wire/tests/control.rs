@@ -1,12 +1,10 @@
 //! Every control message survives the wire; what is malformed is refused with a reason.
 
-use embar_wire::checked::verify_checksum;
+use embar_frame::{CHECKSUM_BYTES, FrameHeader, verify_checksum};
 use embar_wire::control::*;
-use embar_wire::error::{ControlError, DecodeError};
-use embar_wire::frame::{FrameHeader, FrameId};
-use embar_wire::limits::{
-    CHECKSUM_BYTES, Limits, MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES,
-};
+use embar_wire::error::DecodeError;
+use embar_wire::frame::{FrameId, LogProtocol};
+use embar_wire::limits::{MAX_CONTROL_BYTES, MAX_LISTED_TOPICS, MAX_TOPIC_NAME_BYTES};
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
@@ -178,7 +176,7 @@ fn every_message_survives_the_wire() {
         assert_eq!(verify_checksum(&frame), Ok(()));
         let header = FrameHeader::parse(header).without_checksum().unwrap();
         let body = &body[..body.len() - CHECKSUM_BYTES];
-        let id = header.check(&Limits::default()).unwrap();
+        let id = LogProtocol::default().check(header).unwrap();
         assert_eq!(id, message.id());
         assert_eq!(header.length as usize, body.len());
         assert_eq!(decode(id, body).as_ref(), Ok(&message));
@@ -253,25 +251,19 @@ fn greetings_survive_the_handshake_and_no_part_of_one_is_taken_for_another() {
 
 #[test]
 fn a_greeting_that_says_nothing_is_refused_with_a_reason() {
-    let nameless = DecodeError::Control(ControlError::Field { field: "role" });
+    let nameless = ControlError::Field { field: "role" };
     assert_eq!(Hello::from_greeting(&[]), Err(nameless));
     let error = Hello::from_greeting(&[0xFF; 20]).unwrap_err();
-    assert!(
-        matches!(error, DecodeError::Control(ControlError::Greeting { .. })),
-        "{error:?}"
-    );
-    assert_eq!(error.code(), ErrorCode::BadFrame);
+    assert!(matches!(error, ControlError::Greeting { .. }), "{error:?}");
+    assert_eq!(DecodeError::from(error).code(), ErrorCode::BadFrame);
 }
 
 #[test]
 fn unknown_values_are_refused_and_unknown_reasons_understood() {
     // Field 2 (start) = 9.
     let error = decode(FrameId::Subscribe, &[0x10, 9]).unwrap_err();
-    assert_eq!(
-        error,
-        DecodeError::Control(ControlError::Field { field: "start" })
-    );
-    assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    assert_eq!(error, ControlError::Field { field: "start" });
+    assert_eq!(DecodeError::from(error).code(), ErrorCode::InvalidArgument);
     assert!(decode(FrameId::TopicCreated, &[]).is_err());
 
     // Field 1 (code) = 99, as a newer broker might say.
@@ -293,7 +285,7 @@ fn fields_of_a_newer_version_are_skipped() {
 #[test]
 fn batch_and_ack_are_not_control() {
     for id in [FrameId::Batch, FrameId::Ack] {
-        assert_eq!(decode(id, &[]), Err(ControlError::NotControl { id }.into()));
+        assert_eq!(decode(id, &[]), Err(ControlError::NotControl { id }));
     }
 }
 

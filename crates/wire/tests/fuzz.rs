@@ -2,11 +2,11 @@
 //!
 //! Under plain `cargo test` each target runs a second or less; `cargo xtask fuzz` runs them on.
 
+use embar_frame::{FrameHeader, Protocol, Shape, crc32c};
 use embar_wire::ack::{Ack, encode_ack};
 use embar_wire::batch::{Batch, BatchHeader};
 use embar_wire::control::{Hello, Welcome, decode, encode};
-use embar_wire::crc::crc32c;
-use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol, Shape};
+use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{Limits, MAX_ACK_BYTES, MAX_BATCH_BYTES};
 use embar_wire::message::Messages;
 use embar_wire::topic::check_topic_name;

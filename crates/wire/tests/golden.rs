@@ -1,11 +1,11 @@
 //! The bytes themselves: a change here is a change of the protocol.
 
+use embar_frame::{FrameHeader, Protocol, crc32c};
 use embar_wire::ack::{Ack, ack_len, encode_ack, write_ack};
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{Control, DeleteTopic, ErrorCode, Hello, Role, Welcome, encode};
-use embar_wire::crc::crc32c;
-use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol};
+use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::message::Header;
 use embar_wire::time::WallNs;
 

@@ -1,7 +1,7 @@
 //! What a frame's header may say is known before anything else of the frame is read.
 
-use embar_wire::error::FrameError;
-use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol};
+use embar_frame::{FrameError, FrameHeader, Protocol};
+use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{Limits, MAX_ACK_BYTES, MAX_BATCH_BYTES, MAX_CONTROL_BYTES};
 
 fn first_error(header: FrameHeader, limits: Limits) -> Option<FrameError> {

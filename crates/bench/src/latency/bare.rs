@@ -6,10 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result};
+use embar_frame::FRAME_HEADER_BYTES;
 use embar_wire::ack::ack_len;
-use embar_wire::limits::{
-    BATCH_HEADER_BYTES, FRAME_HEADER_BYTES, LINE_BYTES, MESSAGE_HEADER_BYTES,
-};
+use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_HEADER_BYTES};
 
 /// Bytes of an acknowledgement of one batch.
 const ACK_BYTES: usize = FRAME_HEADER_BYTES + ack_len(1);

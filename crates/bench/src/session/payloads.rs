@@ -126,7 +126,7 @@ impl Payloads {
             payload: &self.bytes[..self.sizes.max as usize],
         };
         let body = echo.compute_size(&mut buffa::SizeCache::new());
-        embar_wire::limits::FRAME_HEADER_BYTES + body as usize
+        embar_frame::FRAME_HEADER_BYTES + body as usize
     }
 }
 

@@ -4,7 +4,7 @@
 //! sender shuts its side, then the receiver answers with the number of bytes it took. [`Kind::Give`]: the receiver
 //! sends so many bytes and closes.
 
-use embar_wire::crc::Crc;
+use embar_frame::Crc;
 
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 24;
@@ -78,7 +78,7 @@ impl Hello {
 /// Writes the checksum of a batch into its head.
 pub fn seal(batch: &mut [u8]) {
     let (head, body) = batch.split_at_mut(BATCH_HEAD_BYTES);
-    head[..4].copy_from_slice(&embar_wire::crc::crc32c(body).to_le_bytes());
+    head[..4].copy_from_slice(&embar_frame::crc32c(body).to_le_bytes());
 }
 
 /// Checks a batch part by part, each while it is in the cache, as a good receiver would.

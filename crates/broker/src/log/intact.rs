@@ -5,9 +5,9 @@
 
 use embar_fabric::PbrRecord;
 use embar_fabric::region::Region;
+use embar_frame::Crc;
 use embar_memory::{Foreign, Memory};
 use embar_wire::batch::BatchHeader;
-use embar_wire::crc::Crc;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 /// Bytes copied at once.

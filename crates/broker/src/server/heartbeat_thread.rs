@@ -8,9 +8,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_memory::{Damage, Mapped};
 use embar_meter::snapshot::Snapshot;
-use embar_wire::time::Now;
 
 use super::network_threads::NetworkThreads;
 use super::stop::ThreadGuard;

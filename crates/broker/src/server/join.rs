@@ -6,12 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use embar_frame::Now;
 use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
 use embar_transport::socket::{self, SocketOptions};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::control::{self, Control, Hello, Join, Role};
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::time::Now;
 
 use super::start_error::StartError;
 

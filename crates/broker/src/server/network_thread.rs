@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_memory::Mapped;
 use embar_transport::socket::SocketOptions;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Stream, Token, Waker};
-use embar_wire::time::Now;
 
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};

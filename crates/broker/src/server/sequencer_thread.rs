@@ -12,10 +12,10 @@ use std::time::Duration;
 use embar_fabric::Sleeper;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
+use embar_frame::Now;
 use embar_memory::Mapped;
 use embar_order::{Sequencer, TakeoverError};
 use embar_transport::{Epoll, Reactor, Waker};
-use embar_wire::time::Now;
 
 use super::start_error::StartError;
 use super::stop::{Stop, StopSignal};

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_memory::Memory;
 use embar_transport::{RecvBuf, Store, Token};
 use embar_wire::limits::BATCH_HEADER_BYTES;
-use embar_wire::time::Now;
 
 use super::refusals::never_stored;
 use super::{Action, Shard};

@@ -1,11 +1,11 @@
 //! How connections end: politely where that is possible, in time in any case.
 
+use embar_frame::Now;
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_session::CloseReason;
 use embar_transport::Token;
 use embar_wire::control::{ErrorCode, ErrorReply};
-use embar_wire::time::Now;
 
 use super::aside::LEAST_BYTES_PER_SECOND;
 use super::order::SEQUENCER_PATIENCE;

@@ -1,6 +1,7 @@
 //! Between a connection's link and the rules of the log: what the link tells is handled, what it
 //! wants is asked of the driver.
 
+use embar_frame::FRAME_HEADER_BYTES;
 use embar_memory::Memory;
 use embar_session::{CloseReason, Closed, Head, Incoming, Message, Side, Step};
 use embar_transport::Token;
@@ -8,7 +9,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, Hello, Welcome, decode};
 use embar_wire::error::DecodeError;
 use embar_wire::frame::FrameId;
-use embar_wire::limits::{BATCH_HEADER_BYTES, FRAME_HEADER_BYTES};
+use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::refusals::refusal;
 use super::{Action, Shard};
@@ -30,7 +31,9 @@ enum Told {
 impl Told {
     fn of(incoming: Incoming<'_>, max_batch_bytes: u32) -> Self {
         match incoming {
-            Incoming::Opened { greeting } => Self::Hello(Hello::from_greeting(greeting)),
+            Incoming::Opened { greeting } => {
+                Self::Hello(Hello::from_greeting(greeting).map_err(DecodeError::from))
+            }
             Incoming::Message(message) => Self::Request(request(&message)),
             Incoming::Head(head) => Self::Batch(batch(&head, max_batch_bytes)),
             Incoming::Goodbye { .. } => Self::Goodbye,
@@ -41,7 +44,8 @@ impl Told {
 }
 
 fn request(message: &Message<'_>) -> Result<Control, DecodeError> {
-    decode(FrameId::try_from(message.id())?, message.payload())
+    let id = FrameId::try_from(message.id())?;
+    Ok(decode(id, message.payload())?)
 }
 
 /// The link's head and its frame header are the batch's header.

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use embar_frame::Crc;
 use embar_memory::Memory;
 use embar_transport::{RecvBuf, Store, Token};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{ErrorCode, ErrorReply};
-use embar_wire::crc::Crc;
 use embar_wire::error::DecodeError;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::message::Messages;

@@ -1,7 +1,7 @@
 //! What can be wrong with a request for a topic.
 
 use embar_wire::control::ErrorCode;
-use embar_wire::error::NameError;
+use embar_wire::topic::NameError;
 
 /// Why a topic could not be created, found or deleted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

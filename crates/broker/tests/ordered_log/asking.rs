@@ -1,7 +1,7 @@
 //! Publishers that ask the sequencer when there is none, or none that answers.
 
 use embar_broker::BrokerConfig;
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 use super::crowd::Crowd;
 use super::world::World;

@@ -3,9 +3,10 @@
 use embar_broker::BrokerConfig;
 use embar_broker::clock::Timestamp;
 use embar_broker::shard::{Action, Shard};
+use embar_frame::Now;
 use embar_memory::Simulated;
 use embar_transport::Token;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 use super::world::World;
 

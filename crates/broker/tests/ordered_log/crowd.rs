@@ -7,10 +7,11 @@ use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
 use embar_broker::profile::Stage;
 use embar_broker::shard::{Action, Shard};
+use embar_frame::Now;
 use embar_memory::Simulated;
 use embar_transport::{RecvBuf, Token};
 use embar_wire::control::{Control, OpenPublisher, Secret, encode};
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 use super::thread::hello;
 use super::world::{Session, sealed};

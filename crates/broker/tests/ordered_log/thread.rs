@@ -6,12 +6,13 @@ use std::time::Duration;
 use embar_broker::clock::Timestamp;
 use embar_broker::node::Node;
 use embar_broker::shard::{Action, Shard};
+use embar_frame::{FrameHeader, Now};
 use embar_memory::Simulated;
 use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{RecvBuf, SendBuf, Token};
 use embar_wire::control::{Control, Hello, Role, encode};
-use embar_wire::frame::{FrameHeader, LogProtocol};
-use embar_wire::time::{Now, WallNs};
+use embar_wire::frame::LogProtocol;
+use embar_wire::time::WallNs;
 
 const PEER: Token = Token::new(1, 1);
 const START: Timestamp = Timestamp {

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, ClusterBuilder};
+use embar_frame::{FrameError, FrameHeader, Now, Protocol, Shape};
 use embar_session::{CloseReason, Closed, Incoming, Link, LinkConfig, Rings, Side, Step};
 use embar_transport::{Mapped, SendBuf};
 use embar_wire::ack::Ack;
@@ -16,11 +17,10 @@ use embar_wire::control::{
     self, Control, CreateTopic, ErrorCode, ErrorReply, Hello, OpenPublisher, PublisherOpened, Role,
     Secret, StartAt, Subscribe, Subscribed, Welcome,
 };
-use embar_wire::error::FrameError;
-use embar_wire::frame::{FrameHeader, FrameId, LogProtocol, Protocol, Shape};
+use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_CONTROL_BYTES};
 use embar_wire::message::Messages;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -490,11 +490,11 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// The same batch over another payload, with right checksums.
 pub fn reseal(batch: &[u8], payload: &[u8]) -> Vec<u8> {
-    let crc = embar_wire::crc::crc32c(payload);
+    let crc = embar_frame::crc32c(payload);
     let mut header = batch[..BATCH_HEADER_BYTES].to_vec();
     header[12..16].copy_from_slice(&crc.to_le_bytes());
     header[8..12].fill(0);
-    let crc = embar_wire::crc::crc32c(&header);
+    let crc = embar_frame::crc32c(&header);
     header[8..12].copy_from_slice(&crc.to_le_bytes());
     [&header, payload].concat()
 }

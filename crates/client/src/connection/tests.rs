@@ -1,5 +1,5 @@
+use embar_frame::write_checksum;
 use embar_session::Side;
-use embar_wire::checked::write_checksum;
 use embar_wire::control::{ErrorCode, ErrorReply, ListTopics, Metadata};
 
 use super::*;

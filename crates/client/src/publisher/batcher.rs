@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use embar_frame::Now;
 use embar_meter::Recorder;
 use embar_wire::batch::SealFields;
 use embar_wire::builder::BatchBuilder;
-use embar_wire::time::Now;
 
 use super::core::SealedBatch;
 use crate::profile::publisher::{BATCHES, BUFFER_WRITE, MESSAGES};

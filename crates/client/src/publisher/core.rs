@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
-use embar_wire::time::Now;
 
 pub use self::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 

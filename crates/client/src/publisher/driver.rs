@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_meter::Recorder;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
-use embar_wire::time::Now;
 
 use super::core::{Event, PublisherCore};
 use super::shared::{Shared, lock};

@@ -10,11 +10,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use embar_frame::Now;
 use embar_wire::ack::POSITION_UNKNOWN;
 use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::control::ErrorCode;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
-use embar_wire::time::Now;
 
 use super::core::{Acks, Event};
 use super::receipt::{Failure, Outcome, Position};

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use embar_meter::Snapshot;
-use embar_wire::error::PushError;
 use embar_wire::message::Header;
+use embar_wire::message::PushError;
 
 use super::batcher::{Current, Filling};
 use super::receipt::{Flush, Receipt, Ticket};

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
     Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionHeld, SessionOpened,
 };
-use embar_wire::time::Now;
 
 use super::core::{Acks, Event, PublisherConfig};
 use super::flight::{Batch, Flight};

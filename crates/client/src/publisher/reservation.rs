@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::MutexGuard;
 
-use embar_wire::error::PushError;
+use embar_wire::message::PushError;
 
 use super::batcher::Current;
 use super::handle::PublisherHandle;

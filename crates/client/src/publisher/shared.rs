@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockEr
 use std::task::Poll;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_meter::{Profile, Recorder};
 use embar_transport::Waker;
 use embar_wire::batch::{BatchFlags, SealFields};
-use embar_wire::time::Now;
 
 use super::batcher::Current;
 use super::core::{Event, PublisherCore, SealedBatch};

@@ -11,10 +11,10 @@ mod waits;
 
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_wire::ack::encode_ack;
 use embar_wire::control::{Control, ErrorCode};
 use embar_wire::frame::FrameId;
-use embar_wire::time::Now;
 
 use super::core::{Acks, Event, OnBrokerLoss, PublisherConfig};
 use super::receipt::{Failure, Outcome};

@@ -22,9 +22,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, ErrorCode, ErrorReply};
-use embar_wire::time::Now;
 
 pub use self::model::{Delivered, Event, OnEvicted, Start, SubscriberConfig};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_meter::{Profile, Recorder};
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
-use embar_wire::time::Now;
 
 use super::core::{Event, SubscriberCore};
 use super::queue::{Item, Moved, Queue};

@@ -8,11 +8,10 @@
 use std::collections::VecDeque;
 use std::io;
 
+use embar_frame::{Crc, Now};
 use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
-use embar_wire::crc::Crc;
-use embar_wire::time::Now;
 
 use super::core::{Delivered, Event, SubscriberConfig};
 use crate::backoff::Random;

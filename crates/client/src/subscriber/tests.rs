@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
-use embar_wire::time::Now;
 use embar_wire::topic::Order;
 
 use super::core::{Delivered, Event, OnEvicted, Start, SubscriberConfig, SubscriberCore};

@@ -4,13 +4,13 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
+use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
 use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
 use embar_transport::RecvBuf;
 use embar_wire::ack;
 use embar_wire::control::{self, Control, ErrorCode, Hello, Welcome};
 use embar_wire::frame::{FrameId, LogProtocol};
-use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Limits, MAX_BATCH_BYTES};
-use embar_wire::time::Now;
+use embar_wire::limits::{Limits, MAX_BATCH_BYTES};
 
 /// What a client said.
 pub enum Heard {

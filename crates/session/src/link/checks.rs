@@ -1,11 +1,10 @@
 //! What a frame's header must keep to, before anything else of the frame is asked for.
 
+use embar_frame::{
+    CHECKSUM_BYTES, FRAME_HEADER_BYTES, FrameError, FrameHeader, Protocol, Shape, verify_checksum,
+};
 use embar_memory::canary::{Canary, injected};
 use embar_transport::Memory;
-use embar_wire::checked::verify_checksum;
-use embar_wire::error::FrameError;
-use embar_wire::frame::{FrameHeader, Protocol, Shape};
-use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 
 use super::Link;
 use super::config::MAX_OWN_FRAME_BYTES;
@@ -73,7 +72,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             }
             _ if P::CHECKED && plain.is_some() => {
                 let (id, flags) = (header.id, header.flags);
-                return Err(frame_fault(FrameError::FlagsNotKnown { id, flags }));
+                return Err(frame_fault(FrameError::UnknownFlags { id, flags }));
             }
             Shape::Body { head } => (0, Some(head)),
             Shape::HeadThenBody => {

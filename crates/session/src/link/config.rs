@@ -3,9 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAX_PROTOCOL_NAME_BYTES};
 use embar_transport::ring::RingPool;
-use embar_wire::frame::MAX_PROTOCOL_NAME_BYTES;
-use embar_wire::limits::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 
 /// Smallest ring of a link, in bytes: every frame of the session layer fits into it.
 pub const MIN_RING_BYTES: usize = 4096;

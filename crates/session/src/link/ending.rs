@@ -1,8 +1,7 @@
 //! How sessions end: politely where that is possible, in time in any case.
 
+use embar_frame::{Now, Protocol};
 use embar_transport::Memory;
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 use super::frames::{close_frame, cut};
 use super::inbound::NOBODY;

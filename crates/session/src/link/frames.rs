@@ -1,9 +1,7 @@
 //! The session layer's own frames.
 
 use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
-use embar_wire::checked::write_checksum;
-use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader};
-use embar_wire::limits::CHECKSUM_BYTES;
+use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, write_checksum};
 
 use super::config::{MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
 use crate::reason::{CloseReason, Closed, Side};
@@ -113,8 +111,7 @@ pub(super) fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use embar_wire::checked::verify_checksum;
-    use embar_wire::limits::FRAME_HEADER_BYTES;
+    use embar_frame::{FRAME_HEADER_BYTES, verify_checksum};
 
     #[test]
     fn ids_are_numbered_without_gaps_from_the_first_reserved_one() {

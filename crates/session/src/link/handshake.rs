@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
+use embar_frame::{Now, Protocol};
 use embar_transport::Memory;
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 use super::frames::{MAGIC, OwnId, put, read};
 use super::inbound::frame_room;

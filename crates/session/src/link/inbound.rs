@@ -11,10 +11,8 @@
 use std::io;
 use std::mem;
 
+use embar_frame::{FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, Now, Protocol, Shape};
 use embar_transport::{Memory, RecvBuf};
-use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, Protocol, Shape};
-use embar_wire::limits::FRAME_HEADER_BYTES;
-use embar_wire::time::Now;
 
 use super::checks::{checksum_bytes, content_of};
 use super::frames::{OwnId, read, read_close};

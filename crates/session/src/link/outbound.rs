@@ -10,10 +10,10 @@
 use std::io;
 use std::mem;
 
+use embar_frame::Protocol;
 use embar_transport::buffer::Head;
 use embar_transport::ring::SendSpan;
 use embar_transport::{Body, Memory, Pieces, SendBuf};
-use embar_wire::frame::Protocol;
 
 use super::ending::Ending;
 use super::frames::{OwnId, cut, put};

@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
+use embar_frame::{Now, Protocol};
 use embar_transport::Memory;
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 use super::config::{LinkConfig, MIN_IDLE_TIMEOUT};
 use super::ending::LOOKS_PER_LINGER;

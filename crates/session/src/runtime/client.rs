@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use embar_frame::Protocol;
 use embar_transport::Address;
 use embar_transport::tls::TlsTarget;
-use embar_wire::frame::Protocol;
 
 use super::admin::Monitor;
 use super::conn::perish::contained;

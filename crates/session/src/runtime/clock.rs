@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
+use embar_frame::{Now, Protocol};
 use embar_transport::ring::Reservation;
 use embar_transport::tls::Channel;
 use embar_transport::{Body, Epoll, Head, Reactor, RecvBuf, SendBuf};
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 use super::client::Latch;
 use super::handler::{BodyStore, Flow, Handler};

@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use embar_frame::{FrameError, FrameHeader, Protocol, Shape};
 use embar_transport::tls::Acceptor;
 use embar_transport::{Epoll, Listener, Peer, Reactor, SocketOptions};
-use embar_wire::error::FrameError;
-use embar_wire::frame::{FrameHeader, Protocol, Shape};
 
 use super::handler::Handler;
 use super::hub::{Command, Hub};

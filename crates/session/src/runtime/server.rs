@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_frame::Protocol;
 use embar_transport::tls::Acceptor;
 use embar_transport::{Address, Listener, Peer, SocketError, socket};
-use embar_wire::frame::Protocol;
 
 use super::admin::Monitor;
 use super::group::{Crew, Plan, Settings};

@@ -206,8 +206,8 @@ impl Session {
     /// The session's protocol must give frames with this id a body ([`Shape::Body`] with the
     /// length of `head`, or [`Shape::HeadThenBody`]).
     ///
-    /// [`Shape::Body`]: embar_wire::frame::Shape::Body
-    /// [`Shape::HeadThenBody`]: embar_wire::frame::Shape::HeadThenBody
+    /// [`Shape::Body`]: embar_frame::Shape::Body
+    /// [`Shape::HeadThenBody`]: embar_frame::Shape::HeadThenBody
     ///
     /// # Errors
     /// [`SendError`]; [`SendError::Encoding`] if the protocol gives such frames no body.

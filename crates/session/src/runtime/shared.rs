@@ -13,11 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use embar_frame::{FRAME_HEADER_BYTES, FrameHeader, Now, Shape};
 use embar_transport::ring::{Commit, Reservation, ReserveError};
 use embar_transport::{DirectSend, Peer, Token};
-use embar_wire::frame::{FrameHeader, Shape};
-use embar_wire::limits::FRAME_HEADER_BYTES;
-use embar_wire::time::Now;
 
 use super::clock;
 use super::group::Group;

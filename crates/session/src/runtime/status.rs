@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use buffa::{DecodeOptions, Message as _};
+use embar_frame::Now;
 use embar_transport::Peer;
-use embar_wire::time::Now;
 
 use super::group::Group;
 use super::session::Session;

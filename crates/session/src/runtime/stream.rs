@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use buffa::{DecodeError, DecodeOptions, Message as Protobuf, MessageView};
+use embar_frame::Protocol;
 use embar_transport::{Address, Peer};
-use embar_wire::frame::Protocol;
 use futures_core::Stream;
 
 use super::client::Client;

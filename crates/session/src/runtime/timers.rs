@@ -8,8 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use embar_frame::Now;
 use embar_transport::Token;
-use embar_wire::time::Now;
 
 /// The entry of a session in [`Timers`], kept by the session.
 #[derive(Default)]

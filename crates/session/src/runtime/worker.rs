@@ -10,10 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_frame::{Now, Protocol};
 use embar_transport::tls::Acceptor;
 use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token, marks};
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 use super::client::Promise;
 use super::clock;

@@ -11,10 +11,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use embar_frame::{FrameHeader, Now, Protocol};
 use embar_session::{Closed, Incoming, Link, LinkConfig, Plain, Rings, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf, Store};
-use embar_wire::frame::{FrameHeader, Protocol};
-use embar_wire::time::Now;
 
 #[allow(missing_docs, unused_imports, clippy::all, reason = "generated")]
 pub mod proto {

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
+use embar_frame::{FrameError, FrameHeader, Protocol, Shape};
 use embar_session::{
     Client, CloseReason, Closed, Connecting, Flow, Handler, Message, Plain, Server, Session,
     Settings,
 };
 use embar_transport::Address;
-use embar_wire::error::FrameError;
-use embar_wire::frame::{FrameHeader, Protocol, Shape};
 
 use crate::support::{
     Echo, Event, LONG, Recorder, closed, echo_server, loopback, message, recorder, until,

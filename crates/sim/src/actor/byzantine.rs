@@ -5,15 +5,14 @@ use std::net::SocketAddr;
 
 use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
+use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, Now, write_checksum};
 use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
-use embar_wire::checked::write_checksum;
 use embar_wire::control::{Control, Hello, Metadata, OpenPublisher, Role, Secret, encode};
-use embar_wire::frame::{FIRST_RESERVED_ID, FrameHeader, LogProtocol};
-use embar_wire::limits::CHECKSUM_BYTES;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::frame::LogProtocol;
+use embar_wire::time::WallNs;
 
 use super::{Actor, ActorContext, SocketOp};
 use crate::oracle::{FIRST_BYZANTINE, Name, Oracle, name_bytes};

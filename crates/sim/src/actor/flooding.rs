@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 
 use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{Control, DescribeTopic, ListTopics, Metadata, OpenPublisher, Secret};
-use embar_wire::time::Now;
 
 use super::byzantine::{hello, say};
 use super::{Actor, ActorContext, SocketOp};

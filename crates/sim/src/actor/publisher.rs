@@ -11,11 +11,12 @@ use embar_client::sim_api::{
     Failure, Lane, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
 };
 use embar_client::{Error, OnBrokerLoss};
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{ErrorCode, Secret};
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 use super::{Actor, ActorContext, SocketOp};
 use crate::oracle::{NAME_BYTES, Oracle, name_bytes};

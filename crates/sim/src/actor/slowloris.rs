@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 
 use embar_broker::topics::Topic;
 use embar_client::sim_api::Lane;
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{Control, OpenPublisher, Secret};
 use embar_wire::limits::BATCH_HEADER_BYTES;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 use super::byzantine::{hello, say};
 use super::{Actor, ActorContext, SocketOp};

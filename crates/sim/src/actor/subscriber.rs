@@ -8,10 +8,10 @@ use std::time::Duration;
 use embar_broker::topics::Topic;
 use embar_client::sim_api::{Delivered, Lane, SubscriberConfig, SubscriberCore, SubscriberEvent};
 use embar_client::{Error, OnEvicted, Positions, Start};
+use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::ErrorCode;
 use embar_wire::message::Messages;
-use embar_wire::time::Now;
 
 use super::{Actor, ActorContext, SocketOp};
 use crate::oracle::{History, Oracle, Unseen};

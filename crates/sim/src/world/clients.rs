@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use embar_broker::topics::Topic;
 use embar_client::Start;
 use embar_client::sim_api::Lane;
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 use super::World;
 use crate::actor::{

@@ -1,7 +1,7 @@
 //! What goes wrong, by chance.
 
 use embar_broker::places::HEAD;
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 use super::World;
 use super::hosts::FUSE_MAX;

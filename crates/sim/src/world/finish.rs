@@ -5,8 +5,8 @@ use std::sync::Arc;
 use embar_broker::node::Node;
 use embar_broker::topics::Topic;
 use embar_client::{OnEvicted, Start};
+use embar_frame::Now;
 use embar_memory::{Outage, Simulated};
-use embar_wire::time::Now;
 
 use super::{World, hosts, step, with};
 use crate::actor::SubscriberActor;

@@ -4,9 +4,9 @@ use embar_broker::candidacy::{Outcome, Turn};
 use embar_broker::clock::Timestamp;
 use embar_broker::shard::{Action, Shard, TICK};
 use embar_fabric::layout::TableId;
+use embar_frame::Now;
 use embar_memory::{Simulated, interrupt_after};
 use embar_order::{Figures, Sequencer, Step};
-use embar_wire::time::Now;
 
 use super::looks::claims;
 use super::{WORLD, World, any_moment, depart, hosts, raise, shortage, topics, with};

@@ -1,7 +1,7 @@
 //! Messages about brokers: who is there, how they are, who joins.
 
+use super::error::ControlError;
 use super::field::{Body, Field, Nested, choice, message};
-use crate::error::ControlError;
 use crate::proto::BrokerView;
 use crate::topic::Order;
 

@@ -2,7 +2,7 @@
 
 use buffa::{MessageFieldView, MessageView, RepeatedView, ViewEncode};
 
-use crate::error::ControlError;
+use super::error::ControlError;
 use crate::topic::Order;
 
 /// A message with its own Protobuf type.
@@ -168,7 +168,7 @@ macro_rules! message {
                 }
             }
 
-            fn from_view(view: Self::View<'_>) -> Result<Self, $crate::error::ControlError> {
+            fn from_view(view: Self::View<'_>) -> Result<Self, $crate::control::ControlError> {
                 use $crate::control::field::Field;
                 Ok(Self {
                     $($field: <$type>::from_wire(view.$field, stringify!($field))?,)*
@@ -208,10 +208,10 @@ macro_rules! choice {
             fn from_wire(
                 wire: Self::Wire<'_>,
                 name: &'static str,
-            ) -> Result<Self, $crate::error::ControlError> {
+            ) -> Result<Self, $crate::control::ControlError> {
                 match wire.to_i32() {
                     $($number => Ok(Self::$variant),)*
-                    _ => Err($crate::error::ControlError::Field { field: name }),
+                    _ => Err($crate::control::ControlError::Field { field: name }),
                 }
             }
         }

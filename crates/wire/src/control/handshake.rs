@@ -4,9 +4,9 @@ use std::fmt;
 
 use buffa::ViewEncode;
 
+use super::error::ControlError;
 use super::field::{Body, Field, choice, message};
 use super::options;
-use crate::error::{ControlError, DecodeError};
 use crate::proto::{ErrorView, HelloView};
 
 choice! {
@@ -74,12 +74,12 @@ macro_rules! greetings {
             /// Reads the bytes that came with the session's handshake.
             ///
             /// # Errors
-            /// [`DecodeError::Control`] if they are not valid Protobuf of this message, or a field
+            /// [`ControlError`] if they are not valid Protobuf of this message, or a field
             /// is missing or unknown.
-            pub fn from_greeting(greeting: &[u8]) -> Result<Self, DecodeError> {
+            pub fn from_greeting(greeting: &[u8]) -> Result<Self, ControlError> {
                 let view = options().decode_view(greeting);
                 let view = view.map_err(|reason| ControlError::Greeting { reason })?;
-                Ok(Self::from_view(view)?)
+                Self::from_view(view)
             }
         }
     )*};

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
+use super::error::ControlError;
 use super::field::{Field, message};
-use crate::error::ControlError;
 use crate::topic::Order;
 
 /// Proves that a session is the sender's. It goes to brokers and never to subscribers, and nothing

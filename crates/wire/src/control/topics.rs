@@ -2,8 +2,8 @@
 
 use buffa::{EnumValue, MessageFieldView};
 
+use super::error::ControlError;
 use super::field::{Body, Field, Nested, message, required};
-use crate::error::ControlError;
 use crate::proto::{StartKind, SubscribeView, TopicCreatedView, TopicDescriptionView};
 use crate::time::WallNs;
 use crate::topic::Order;

@@ -1,7 +1,7 @@
 //! What a lost connection means for its batches, and what ends the publisher.
 
+use embar_frame::Now;
 use embar_wire::control::{ErrorCode, ErrorReply};
-use embar_wire::time::Now;
 
 use super::super::flight::Batch;
 use super::super::lane::Remains;

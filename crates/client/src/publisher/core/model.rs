@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_wire::control::Secret;
-use embar_wire::time::Now;
 
 use super::super::flight::Batch;
 use super::super::receipt::Outcome;

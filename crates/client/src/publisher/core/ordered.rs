@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_wire::control::{ErrorCode, PublisherOpened, SessionHeld, SessionOpened};
-use embar_wire::time::Now;
 
 use super::super::flight::{Answered, Batch};
 use super::super::receipt::{Failure, Outcome, Position};

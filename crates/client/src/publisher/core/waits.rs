@@ -1,6 +1,6 @@
 //! What the publisher waits for, looked up when somebody asks.
 
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 use super::super::lane::PublishLane;
 use super::PublisherCore;

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use embar_frame::Now;
 use embar_transport::SendBuf;
 use embar_wire::ack::encode_ack;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{Control, ErrorCode, OpenPublisher, PublisherOpened, Secret};
 use embar_wire::limits::MAX_BATCH_BYTES;
-use embar_wire::time::{Now, WallNs};
+use embar_wire::time::WallNs;
 
 use super::super::core::{Acks, Event, OnBrokerLoss, PublisherConfig, PublisherCore, SealedBatch};
 use super::super::receipt::{Outcome, Position};

@@ -1,7 +1,7 @@
 //! Topics with one order over all brokers: each broker has all of it, so one serves this subscriber, and another one goes
 //! on when the connection ends.
 
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 use super::{Start, SubscriberCore};
 use crate::error::Error;

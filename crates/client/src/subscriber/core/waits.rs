@@ -1,6 +1,6 @@
 //! What the subscriber waits for, looked up when somebody asks.
 
-use embar_wire::time::Now;
+use embar_frame::Now;
 
 use super::super::lane::SubscribeLane;
 use super::SubscriberCore;

@@ -2,10 +2,9 @@
 
 use std::io;
 
+use embar_frame::{Now, Protocol};
 use embar_transport::tls::{TlsError, TlsFault, Turn};
 use embar_transport::{Epoll, Reactor};
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
 
 use super::{Conn, Standing};
 use crate::{CloseReason, Closed, Side};

@@ -9,8 +9,7 @@
 use std::mem;
 use std::sync::atomic::Ordering;
 
-use embar_wire::frame::Protocol;
-use embar_wire::time::Now;
+use embar_frame::{Now, Protocol};
 
 use super::Conn;
 use crate::runtime::shared::HANDOVER_NS;

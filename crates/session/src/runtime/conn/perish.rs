@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use embar_wire::frame::Protocol;
+use embar_frame::Protocol;
 
 use super::Conn;
 use crate::Closed;

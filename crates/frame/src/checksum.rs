@@ -5,15 +5,18 @@
 //! 8      content
 //! n - 4  u32 CRC-32C of all before it, the header included
 //! ```
-//! A batch has checksums of its own, in its header.
+//! A frame with a body has none: its protocol knows how to check it.
+
+use thiserror::Error;
 
 use crate::crc::crc32c;
-use crate::error::ChecksumError;
-use crate::frame::FrameHeader;
-use crate::limits::CHECKSUM_BYTES;
+use crate::header::FrameHeader;
 
-/// The flag of a frame that ends with a checksum. It belongs to the layer that carries frames: no
-/// [`Protocol`](crate::frame::Protocol) is ever asked about it that [has it](crate::frame::Protocol::CHECKED).
+/// Size of the checksum that frames without a body end with.
+pub const CHECKSUM_BYTES: usize = 4;
+
+/// The flag of a frame that ends with a checksum. It belongs to the layer that carries frames, which
+/// does not show it to a [`Protocol`](crate::Protocol) that [has checksums](crate::Protocol::CHECKED).
 pub const CHECKED: u16 = 0x8000;
 
 impl FrameHeader {
@@ -72,15 +75,26 @@ pub fn verify_checksum(frame: &[u8]) -> Result<(), ChecksumError> {
     }
 }
 
+/// A frame that is not as it was sent. Nothing of it can be trusted, not even where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "a frame's checksum is {found:#010x}, that of its bytes {computed:#010x}: it was damaged on its way"
+)]
+pub struct ChecksumError {
+    /// What the frame says.
+    pub found: u32,
+    /// What its bytes give.
+    pub computed: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::FrameId;
-    use crate::limits::FRAME_HEADER_BYTES;
+    use crate::header::FRAME_HEADER_BYTES;
 
     #[test]
     fn a_flipped_bit_anywhere_is_noticed() {
-        let header = FrameHeader::new(FrameId::Ack, 24).with_checksum();
+        let header = FrameHeader::new(7u16, 24).with_checksum();
         assert_eq!((header.length, header.flags), (28, CHECKED));
         let mut frame = vec![7; FRAME_HEADER_BYTES + 28];
         frame[..FRAME_HEADER_BYTES].copy_from_slice(&header.to_bytes());
@@ -96,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_without_its_checksum() {
-        let header = FrameHeader::new(FrameId::Done, 0);
+        let header = FrameHeader::new(8u16, 0);
         assert_eq!(header.without_checksum(), None);
         assert_eq!(header.with_checksum().without_checksum(), Some(header));
         let short = FrameHeader {

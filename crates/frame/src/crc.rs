@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), the one checksum on the wire and in the log.
+//! CRC-32C (Castagnoli), the checksum of frames and of what they carry.
 //!
 //! The crate behind it is an implementation detail: of the two candidates the carry-less-multiply
 //! one was about twice as fast from 64 bytes up to 2 MiB.
