@@ -3,9 +3,12 @@
 //! - A source file has at most [`LINES_MAX`] lines: it fits in the head.
 //! - `unsafe` is in the crates [`MAY_BE_UNSAFE`] only: all others forbid it in each of their roots.
 //! - Nothing is left for later in the sources: it is done, or it is an issue.
+//! - A crate uses only those before it in [`layers::LAYERS`], which the documents at the top list in this
+//!   order; the crates of sessions and of the Redis client need nothing of the log.
 //! - A link in a document leads to a file.
 //! - The tables and pictures of measurements show what was recorded.
 
+mod layers;
 mod links;
 mod sources;
 
@@ -28,9 +31,12 @@ const WITH_DOCUMENTS: [&str; 4] = ["", "docs", "benches", "benches/peers"];
 pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let root = workspace.root();
     let mut found = Vec::new();
-    for member in workspace.members()? {
-        check_member(&member, &mut found)?;
+    let members = workspace.members()?;
+    for member in &members {
+        check_member(member, &mut found)?;
     }
+    println!("layers: {}", layers::LAYERS.join(", "));
+    found.extend(layers::check(workspace, &members)?);
     for folder in WITH_DOCUMENTS {
         for path in files(&root.join(folder), false)? {
             check_links(&path, &read(&path)?, &mut found);
