@@ -25,7 +25,7 @@ pub const LINES_MAX: usize = 600;
 pub const MAY_BE_UNSAFE: [&str; 3] = ["memory", "fabric", "transport"];
 
 /// Folders with documents, beside those of the members.
-const WITH_DOCUMENTS: [&str; 4] = ["", "docs", "benches", "benches/peers"];
+const WITH_DOCUMENTS: [&str; 5] = ["", "docs", "docs/architecture", "benches", "benches/peers"];
 
 /// Checks all rules; what breaks one is printed as `file:line: what`.
 pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
