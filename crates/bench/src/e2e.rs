@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use embar_client::publisher::PublisherHandle;
+use embar_client::PublisherHandle;
 use embar_client::{Start, Subscriber};
 use embar_console::connect::Connector;
 use embar_console::interrupt::Interrupted;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bare::Bare;
-use embar_client::publisher::PublisherBuilder;
-use embar_client::{Lookout, Publisher};
+use embar_client::PublisherBuilder;
+use embar_client::{Publisher, WaitProbe};
 use embar_console::context::Context;
 use embar_console::setting::BadSetting;
 use embar_console::size::as_seconds;
@@ -261,15 +261,15 @@ impl Turns {
         plan: &BenchPlan,
         also: impl FnOnce(PublisherBuilder) -> PublisherBuilder,
     ) -> Result<(Publisher, WaitReporter)> {
-        let (lookout, admin) = (Lookout::new(), self.cluster.connector.admin()?);
+        let (probe, admin) = (WaitProbe::new(), self.cluster.connector.admin()?);
         create_topic(&admin, plan)?;
         let builder = Publisher::builder(self.cluster.connector.bootstrap())
             .topic(TOPIC)
             .batch_bytes(plan.batch_bytes as usize)
             .threads_per_broker(plan.threads_per_broker)
-            .lookout(&lookout)
+            .wait_probe(&probe)
             .auto_create(false);
-        let reporter = self.cluster.connector.report_waits(&lookout, None);
+        let reporter = self.cluster.connector.report_waits(&probe, None);
         Ok((also(builder).open()?, reporter))
     }
 }

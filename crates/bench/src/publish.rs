@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use embar_client::{Acks, Admin, Lookout, Publisher, PublisherHandle, TopicSpec};
+use embar_client::{Acks, Admin, Publisher, PublisherHandle, TopicSpec, WaitProbe};
 use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_console::progress::Bar;
@@ -155,10 +155,7 @@ impl Job {
 
 /// A new topic as the plan wants it.
 pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
-    let spec = TopicSpec {
-        order: plan.order.try_into()?,
-        ..TopicSpec::new(TOPIC)
-    };
+    let spec = TopicSpec::new(TOPIC).order(plan.order.try_into()?);
     admin
         .create_topic(spec)
         .wait()
@@ -172,8 +169,8 @@ pub fn open(
     connector: &Connector,
     metering: bool,
 ) -> Result<(Publisher, WaitReporter)> {
-    let lookout = Lookout::new();
-    let reporter = connector.report_waits(&lookout, None);
+    let probe = WaitProbe::new();
+    let reporter = connector.report_waits(&probe, None);
     let publisher = Publisher::builder(connector.bootstrap())
         .topic(TOPIC)
         .acks(if plan.acks == 0 {
@@ -185,7 +182,7 @@ pub fn open(
         .threads_per_broker(plan.threads_per_broker)
         .auto_create(false)
         .metering(metering)
-        .lookout(&lookout)
+        .wait_probe(&probe)
         .open()?;
     Ok((publisher, reporter))
 }

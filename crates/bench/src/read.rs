@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use embar_client::{Lookout, Message, Start, Subscriber};
+use embar_client::{Message, Start, Subscriber, WaitProbe};
 use embar_console::connect::Connector;
 use embar_console::progress::Bar;
 use embar_meter::Snapshot;
@@ -55,14 +55,14 @@ impl Job {
     pub fn run(&self, abort: &Abort) -> Result<ReadTrial> {
         let meters = Meters::start(&self.pids)?;
         let started = Instant::now();
-        let lookout = Lookout::new();
-        let _reporter = self.connector.report_waits(&lookout, Some(SILENCE_MAX));
+        let probe = WaitProbe::new();
+        let _reporter = self.connector.report_waits(&probe, Some(SILENCE_MAX));
         let mut subscriber = Subscriber::builder(self.connector.bootstrap())
             .topic(TOPIC)
             .from(Start::Earliest)
             .until_end(true)
             .metering(self.metering)
-            .lookout(&lookout)
+            .wait_probe(&probe)
             .open()?;
         let mut verifier = Verifier::new(self.message_bytes as usize, self.messages);
         let mut arrived = 0u64;

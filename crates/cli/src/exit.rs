@@ -14,6 +14,8 @@ use embar_supervise::protocol::{EXIT_OVERTAKEN, EXIT_USAGE};
 use embar_supervise::tenure::InUse;
 use embar_verify::findings::NotKept;
 
+use crate::log_client;
+
 /// All went well.
 pub const OK: u8 = 0;
 /// Anything that has no code of its own.
@@ -111,7 +113,10 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if cause.is::<InUse>() {
         return Some("--region names another".into());
     }
-    cause.is::<ProbeLost>().then(|| "give --rate".into())
+    if cause.is::<ProbeLost>() {
+        return Some("give --rate".into());
+    }
+    log_client::hint(cause)
 }
 
 /// The option that sets a field of a plan.
@@ -158,25 +163,7 @@ fn cause_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if cause.is::<NotVerified>() || cause.is::<ProbeLost>() {
         return Some(DATA);
     }
-    let client = cause.downcast_ref().and_then(client_code);
-    client.or_else(|| cause.downcast_ref().and_then(redis_code))
-}
-
-fn client_code(error: &embar_client::Error) -> Option<u8> {
-    use embar_client::Error;
-    match error {
-        Error::Unreachable { .. }
-        | Error::NoDataBrokers
-        | Error::BrokerLost { .. }
-        | Error::AllBrokersLost { .. } => Some(CANNOT_CONNECT),
-        Error::BadAddress { .. } | Error::BadSetting { .. } => Some(USAGE),
-        Error::InDoubt
-        | Error::Lost { .. }
-        | Error::BrokenOrder { .. }
-        | Error::Corrupt { .. }
-        | Error::Evicted { .. } => Some(DATA),
-        _ => None,
-    }
+    log_client::code(cause).or_else(|| cause.downcast_ref().and_then(redis_code))
 }
 
 fn redis_code(error: &embar_redis::Error) -> Option<u8> {
@@ -206,42 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_clients_are_sorted() {
-        let lost = embar_client::Error::Lost {
-            messages: 1,
-            first: Box::new(embar_client::Error::InDoubt),
-        };
-        assert_eq!(code(&lost.into()), DATA);
-        let nobody = embar_client::Error::Unreachable {
-            addresses: "x".into(),
-            cause: "y".into(),
-        };
-        assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
-        let (limit, cause) = (std::time::Duration::ZERO, "y".to_string());
-        for lost in [
-            embar_client::Error::BrokerLost {
-                broker: 1,
-                limit,
-                cause: cause.clone(),
-            },
-            embar_client::Error::AllBrokersLost { limit, cause },
-        ] {
-            assert_eq!(code(&lost.into()), CANNOT_CONNECT);
-        }
+    fn errors_of_the_redis_client_are_sorted() {
         let why = "connection refused".into();
         let nobody = embar_redis::Error::Unavailable { why };
         assert_eq!(code(&nobody.into()), CANNOT_CONNECT);
         assert_eq!(code(&embar_redis::Error::TimedOut.into()), FAILURE);
-    }
-
-    #[test]
-    fn a_batch_that_is_damaged_is_data_that_was_changed() {
-        let corrupt = embar_client::Error::Corrupt {
-            broker: 1,
-            offset: 2,
-            cause: "x".into(),
-        };
-        assert_eq!(code(&corrupt.into()), DATA);
     }
 
     #[test]

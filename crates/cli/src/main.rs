@@ -13,6 +13,7 @@ mod commands;
 mod connect;
 mod context;
 mod exit;
+mod log_client;
 mod output;
 mod settings;
 

@@ -7,7 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, Entry, RemoveError, Role, Server};
-use embar_client::{Admin, Error, OnBrokerLoss, Order, Publisher, Start, Subscriber, TopicSpec};
+use embar_client::{
+    Admin, AdminError, ClientError, OnBrokerLoss, Order, Publisher, ReadError, Start, Subscriber,
+    TopicSpec,
+};
 use embar_memory::Coherence;
 use embar_wire::control::{BrokerState, ErrorCode};
 
@@ -32,10 +35,7 @@ fn admin(cluster: &Cluster) -> Admin {
 }
 
 fn create(cluster: &Cluster, name: &str, order: Order) {
-    let spec = TopicSpec {
-        order,
-        ..TopicSpec::new(name)
-    };
+    let spec = TopicSpec::new(name).order(order);
     admin(cluster).create_topic(spec).wait().expect("created");
 }
 
@@ -118,7 +118,7 @@ fn read_in_order(subscriber: &mut Subscriber, sent: &[u64]) {
         next[usize::from(number)] += 1;
     }
     let more = subscriber.next_timeout(A_WHILE);
-    assert!(matches!(more, Err(Error::TimedOut { .. })), "{more:?}");
+    assert!(matches!(more, Err(ReadError::TimedOut { .. })), "{more:?}");
 }
 
 /// Reads `sent` of one publisher, each message once, and nothing else.
@@ -131,7 +131,7 @@ fn read_all(subscriber: &mut Subscriber, sent: u64) {
     }
     assert!(seen.values().all(|times| *times == 1) && seen.len() as u64 == sent);
     let more = subscriber.next_timeout(A_WHILE);
-    assert!(matches!(more, Err(Error::TimedOut { .. })), "{more:?}");
+    assert!(matches!(more, Err(ReadError::TimedOut { .. })), "{more:?}");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_broker_leaves_with_messages_that_only_it_has_if_it_is_forced_to() {
     let described = admin(&cluster).describe_topic("t").wait().expect("there");
     let of_1 = described.partitions[0].next;
     let refused = admin(&cluster).remove_broker(1, false).wait();
-    let Err(Error::Refused { code, message }) = refused else {
+    let Err(AdminError::Client(ClientError::Refused { code, message })) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(code, ErrorCode::RetainsData);
@@ -306,7 +306,7 @@ fn read_all_again(subscriber: &mut Subscriber, all: u64) {
         assert!(message.is_some());
     }
     let more = subscriber.next_timeout(A_WHILE);
-    assert!(matches!(more, Err(Error::TimedOut { .. })), "{more:?}");
+    assert!(matches!(more, Err(ReadError::TimedOut { .. })), "{more:?}");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn the_last_broker_that_takes_data_stays_and_the_head_always_does() {
     cluster.remove_broker(2, false).expect("it is empty");
     let refused = |id| admin(&cluster).remove_broker(id, false).wait();
     for (id, why) in [(1, "last one"), (0, "takes no data")] {
-        let Err(Error::Refused { message, .. }) = refused(id) else {
+        let Err(AdminError::Client(ClientError::Refused { message, .. })) = refused(id) else {
             panic!("broker {id} was not refused");
         };
         assert!(message.contains(why), "{why} is not in: {message}");

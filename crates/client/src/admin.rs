@@ -3,8 +3,8 @@
 //! Not a data path, so it is kept simple: one worker thread with blocking sockets (`worker`), which answers requests in
 //! their order. Requests are futures that can also be waited for.
 
-mod asking;
-mod conversation;
+mod blocking;
+mod request_state;
 mod worker;
 
 use std::fmt;
@@ -20,15 +20,23 @@ use embar_meter::Snapshot;
 use embar_wire::control::{BrokerStatus, ClusterMetadata, Topic, TopicDescription};
 use embar_wire::topic::Order;
 
-use self::asking::Asking;
+use self::request_state::RequestState;
 use self::worker::Worker;
 use crate::bootstrap;
-use crate::error::Error;
-use crate::waiting::Lookout;
+use crate::error::{AdminError, ClientError};
+use crate::wait::WaitProbe;
 use crate::wake::{WakeList, block_on};
 
 /// What a new topic shall be.
+///
+/// ```
+/// use embar_client::{Order, TopicSpec};
+///
+/// let spec = TopicSpec::new("orders").order(Order::Total).retention_bytes(1 << 30);
+/// assert_eq!(spec.max_message_bytes, 0, "the cluster's default");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TopicSpec {
     /// 1 to 249 of the characters `A-Z a-z 0-9 . _ -`.
     pub name: String,
@@ -50,6 +58,27 @@ impl TopicSpec {
             max_message_bytes: 0,
         }
     }
+
+    /// Sets [`order`](TopicSpec::order).
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets [`retention_bytes`](TopicSpec::retention_bytes).
+    #[must_use]
+    pub fn retention_bytes(mut self, bytes: u64) -> Self {
+        self.retention_bytes = bytes;
+        self
+    }
+
+    /// Sets [`max_message_bytes`](TopicSpec::max_message_bytes).
+    #[must_use]
+    pub fn max_message_bytes(mut self, bytes: u32) -> Self {
+        self.max_message_bytes = bytes;
+        self
+    }
 }
 
 type Job = Box<dyn FnOnce(&mut Worker) + Send>;
@@ -58,7 +87,7 @@ type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 pub struct Admin {
     jobs: Option<Sender<Job>>,
     timeout: Duration,
-    asking: Arc<Asking>,
+    request_state: Arc<RequestState>,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -67,10 +96,10 @@ impl Admin {
     /// something is asked.
     ///
     /// # Errors
-    /// [`Error::BadAddress`], or [`Error::System`] if no thread can be had.
-    pub fn connect(bootstrap: &str) -> Result<Self, Error> {
-        let asking = Arc::new(Asking::default());
-        let mut worker = Worker::new(bootstrap::resolve(bootstrap)?, asking.clone());
+    /// [`AdminError::Address`], or [`ClientError::System`] if the system gives no thread.
+    pub fn connect(bootstrap: &str) -> Result<Self, AdminError> {
+        let request_state = Arc::new(RequestState::default());
+        let mut worker = Worker::new(bootstrap::resolve(bootstrap)?, request_state.clone());
         let (jobs, queue) = channel::<Job>();
         let thread = thread::Builder::new()
             .name("embar-admin".into())
@@ -79,11 +108,11 @@ impl Admin {
                     job(&mut worker);
                 }
             })
-            .map_err(|error| Error::system("a thread for an admin client", &error))?;
+            .map_err(|error| ClientError::system("a thread for an admin client", error))?;
         Ok(Self {
             jobs: Some(jobs),
             timeout: Duration::from_secs(5),
-            asking,
+            request_state,
             worker: Some(thread),
         })
     }
@@ -96,10 +125,10 @@ impl Admin {
     }
 
     /// Tells what the request that is being answered waits for.
-    pub fn lookout(&self) -> Lookout {
-        let (lookout, asking) = (Lookout::new(), Arc::downgrade(&self.asking));
-        lookout.ask_by(move || asking.upgrade()?.waits());
-        lookout
+    pub fn wait_probe(&self) -> WaitProbe {
+        let (wait_probe, request_state) = (WaitProbe::new(), Arc::downgrade(&self.request_state));
+        wait_probe.ask_by(move || request_state.upgrade()?.waiting_for());
+        wait_probe
     }
 
     /// Who is in the cluster.
@@ -107,7 +136,7 @@ impl Admin {
         self.ask(Worker::metadata)
     }
 
-    /// Creates a topic. Fails with [`Error::Refused`] if it exists.
+    /// Creates a topic. Fails with [`ClientError::Refused`] if it exists.
     pub fn create_topic(&self, spec: TopicSpec) -> Request<Topic> {
         self.ask(move |worker| worker.create_topic(spec))
     }
@@ -147,7 +176,7 @@ impl Admin {
     /// Lets one broker that takes data leave the cluster for good, and resolves when it has left: it takes nothing new,
     /// its clients go elsewhere, and what it was given is settled. Other brokers can send what it has of orders 2 and 5.
     /// What it has of orders 0 and 1 they cannot, so it leaves with that only if `force` is set; it can be read again
-    /// once a broker takes its place. So does the last one that takes data. Fails with [`Error::Refused`] otherwise, and
+    /// once a broker takes its place. So does the last one that takes data. Fails with [`ClientError::Refused`] otherwise, and
     /// says what would be missing.
     pub fn remove_broker(&self, broker: u32, force: bool) -> Request<()> {
         self.ask(move |worker| worker.remove_broker(broker, force))
@@ -155,7 +184,7 @@ impl Admin {
 
     fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Worker) -> Result<T, Error> + Send + 'static,
+        question: impl FnOnce(&mut Worker) -> Result<T, AdminError> + Send + 'static,
     ) -> Request<T> {
         let slot = Arc::new(Slot::default());
         // Dropped unanswered, for instance by a panic, it tells the asker that nobody is there any more.
@@ -176,7 +205,7 @@ impl Admin {
 }
 
 impl Drop for Admin {
-    /// Waits for the request that is being answered; the others are answered with [`Error::Closed`].
+    /// Waits for the request that is being answered; the others are answered with [`ClientError::Closed`].
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(worker) = self.worker.take() {
@@ -195,7 +224,7 @@ impl fmt::Debug for Admin {
 }
 
 struct State<T> {
-    answer: Option<Result<T, Error>>,
+    answer: Option<Result<T, AdminError>>,
     answered: bool,
     waiting: WakeList,
 }
@@ -214,7 +243,7 @@ impl<T> Default for Slot<T> {
 
 impl<T> Slot<T> {
     /// The first answer counts.
-    fn fill(&self, answer: Result<T, Error>) {
+    fn fill(&self, answer: Result<T, AdminError>) {
         let waiting = {
             let mut state = self.state();
             if std::mem::replace(&mut state.answered, true) {
@@ -236,7 +265,7 @@ struct Answer<T>(Arc<Slot<T>>);
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
-        self.0.fill(Err(Error::Closed));
+        self.0.fill(Err(ClientError::Closed.into()));
     }
 }
 
@@ -250,15 +279,15 @@ impl<T> Request<T> {
     /// Blocks until the answer is there. The time limit is [`Admin::timeout`].
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::TimedOut`], [`Error::Refused`] and [`Error::UnknownTopic`] from the broker, and
-    /// [`Error::Protocol`].
-    pub fn wait(self) -> Result<T, Error> {
-        block_on(self, None).unwrap_or(Err(Error::Closed))
+    /// [`AdminError::TimedOut`], [`AdminError::UnknownBroker`], [`AdminError::StillLeaving`], or [`AdminError::Client`]: for
+    /// instance [`ClientError::Unreachable`], [`ClientError::Refused`] and [`ClientError::UnknownTopic`].
+    pub fn wait(self) -> Result<T, AdminError> {
+        block_on(self, None).unwrap_or(Err(ClientError::Closed.into()))
     }
 }
 
 impl<T> Future for Request<T> {
-    type Output = Result<T, Error>;
+    type Output = Result<T, AdminError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.slot.state();
@@ -267,7 +296,7 @@ impl<T> Future for Request<T> {
         }
         if state.answered {
             // Polled again after it was ready.
-            return Poll::Ready(Err(Error::Closed));
+            return Poll::Ready(Err(ClientError::Closed.into()));
         }
         state.waiting.register(context);
         Poll::Pending
@@ -300,7 +329,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("embar up") && text.contains("--bootstrap"),
+            text.contains("start one") && text.contains("bootstrap"),
             "{text}"
         );
     }
@@ -309,6 +338,6 @@ mod tests {
     fn an_answer_that_never_comes_is_an_error() {
         let slot = Arc::new(Slot::<()>::default());
         drop(Answer(slot.clone()));
-        assert_eq!(Request { slot }.wait(), Err(Error::Closed));
+        assert_eq!(Request { slot }.wait(), Err(ClientError::Closed.into()));
     }
 }

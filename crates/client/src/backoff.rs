@@ -73,11 +73,6 @@ impl Backoff {
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
-
-    /// Failures in a row.
-    pub fn failures(&self) -> u32 {
-        self.failures
-    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! One connection of a core: a session that speaks the log's protocol, from connecting to its end.
 //!
-//! No socket and no clock is in here. The owner of a [`Link`] calls [`Link::connect`]; [`Link::connected`] once the
-//! driver says so; then [`Link::received`], [`Link::sent`] and [`Link::tick`] for what happens, and after each of these
-//! [`Link::next`] until there is nothing more. [`Link::poll`] says what the driver shall do, in order. However a link
-//! ends, its last call is [`Link::disconnected`], which the driver makes when it holds no buffer of the link any more;
-//! before that the link cannot be connected again.
+//! No socket and no clock is in here. The owner of a [`Connection`] calls [`Connection::connect`]; [`Connection::connected`] once the
+//! driver says so; then [`Connection::received`], [`Connection::sent`] and [`Connection::tick`] for what happens, and after each of these
+//! [`Connection::next`] until there is nothing more. [`Connection::poll`] says what the driver shall do, in order. However a connection
+//! ends, its last call is [`Connection::disconnected`], which the driver makes when it holds no buffer of the connection any more;
+//! before that the connection cannot be connected again.
 //!
 //! Invariants:
 //! - At most one receive and one send are with the driver, the payload that an owner receives by itself included.
 //! - A batch is handed over only while no send is with the driver, so the next send that ends carries it.
+
+mod error;
 
 use std::fmt;
 use std::io;
@@ -27,9 +29,14 @@ use embar_wire::error::DecodeError;
 use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_ACK_BYTES, MAX_BATCH_BYTES, MAX_CONTROL_BYTES};
 
+pub(crate) use self::error::refusal_of;
+pub use self::error::{ConnectionError, Violation};
+
+/// How long a broker has to answer before its connection counts as dead.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest name of a client: it travels in the handshake.
 pub(crate) const MAX_NAME_BYTES: usize = 1024;
-/// A link that is idle says so this often within the time after which its peer would be given up.
+/// A connection that is idle says so this often within the time after which its peer would be given up.
 const HEARTBEATS_PER_IDLE_TIMEOUT: u32 = 3;
 /// Rings whose memory a client keeps for connections to come.
 const IDLE_RINGS: usize = 2;
@@ -52,22 +59,33 @@ const _: () = {
     assert!(MAX_NAME_BYTES + 64 <= embar_session::MAX_GREETING_BYTES);
 };
 
-/// Names one connection of a core. 0 is the control connection; each other lane belongs to one data broker, for good.
+/// Names one channel of a core: number 0 to whichever broker answers requests, each other one to one data broker for
+/// good. A channel has one connection at a time, and gets a new one when that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lane(pub u32);
+pub struct ChannelId(pub u32);
 
-impl Lane {
-    /// The connection for metadata and topics.
+impl ChannelId {
+    /// The channel for metadata and topics.
     pub const CONTROL: Self = Self(0);
+
+    /// The channel to a data broker with this index among those of a core.
+    pub(crate) fn of_data(index: usize) -> Self {
+        Self(index as u32 + 1)
+    }
+
+    /// Its index among the channels to data brokers; `None` for the control channel.
+    pub(crate) fn data_index(self) -> Option<usize> {
+        self.index().checked_sub(1)
+    }
 
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What the driver shall do for a link.
+/// What the driver shall do for a connection.
 #[derive(Debug)]
-pub enum LinkAction {
+pub enum ConnectionAction {
     /// Connect to the address, then call `connected` or `disconnected`.
     Connect(SocketAddr),
     /// Receive into the buffer, then hand it to `received`.
@@ -87,7 +105,7 @@ pub enum Incoming<'a> {
     Welcome(Welcome),
     /// Batches were acknowledged.
     Ack(Ack<'a>),
-    /// A batch begins. What is missing of its payload, [`Link::payload_due`] bytes, is received by the owner.
+    /// A batch begins. Its owner receives what is missing of the payload.
     Batch {
         /// Its header, checked.
         header: BatchHeader,
@@ -104,18 +122,15 @@ pub enum Incoming<'a> {
     Closed(Closed),
 }
 
-/// Why a link has to be closed: what the peer did wrong, in words.
-pub type Violation = String;
-
-/// What several links of a client have in common. Cheap to clone.
+/// What several connections of a client have in common. Cheap to clone.
 #[derive(Clone)]
-pub struct LinkSettings {
+pub struct ConnectionSettings {
     hello: Arc<[u8]>,
     config: LinkConfig,
     rings: Rings,
 }
 
-impl LinkSettings {
+impl ConnectionSettings {
     /// For requests and their answers. `name` goes into the broker's log.
     pub fn control(name: &str) -> Self {
         Self::new(name, CONTROL_RECV_BYTES, usize::MAX, Duration::ZERO)
@@ -163,9 +178,9 @@ impl LinkSettings {
     }
 }
 
-impl fmt::Debug for LinkSettings {
+impl fmt::Debug for ConnectionSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkSettings")
+        f.debug_struct("ConnectionSettings")
             .field("rings", &self.rings)
             .finish_non_exhaustive()
     }
@@ -186,20 +201,20 @@ enum State {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct Link {
-    settings: LinkSettings,
+pub struct Connection {
+    settings: ConnectionSettings,
     state: State,
     /// Welcome was seen.
     welcomed: bool,
     /// A send is with the driver.
     sending: bool,
     /// Asked of the session already, and not yet taken by the driver.
-    next: Option<LinkAction>,
+    next: Option<ConnectionAction>,
 }
 
-impl Link {
-    /// A link that is down.
-    pub fn new(settings: LinkSettings) -> Self {
+impl Connection {
+    /// A connection that is down.
+    pub fn new(settings: ConnectionSettings) -> Self {
         Self {
             settings,
             state: State::Down,
@@ -209,17 +224,18 @@ impl Link {
         }
     }
 
-    /// True if [`Link::connect`] may be called.
+    /// True if [`Connection::connect`] may be called.
     pub fn is_down(&self) -> bool {
         matches!(self.state, State::Down)
     }
 
-    /// True once the handshake is over and until the link ends.
+    /// True once the handshake is over and until the connection ends.
+    #[cfg(test)]
     pub fn is_up(&self) -> bool {
         self.welcomed && self.session().is_some_and(Session::is_open)
     }
 
-    /// True if the link ends and is not down yet.
+    /// True if the connection ends and is not down yet.
     pub fn is_closing(&self) -> bool {
         match &self.state {
             State::Session(session) => session.is_ending(),
@@ -244,25 +260,25 @@ impl Link {
     /// Starts to connect.
     ///
     /// # Panics
-    /// If the link is not down.
+    /// If the connection is not down.
     pub fn connect(&mut self, address: SocketAddr) {
         assert!(
             self.is_down(),
-            "a link is connected again only after it is down"
+            "a connection is connected again only after it is down"
         );
         self.state = State::Connecting;
-        self.next = Some(LinkAction::Connect(address));
+        self.next = Some(ConnectionAction::Connect(address));
     }
 
     /// The connection stands: begins the handshake.
     ///
     /// # Errors
-    /// If there is no memory for a session; the link closes.
-    pub fn connected(&mut self, now: Now) -> Result<(), String> {
+    /// [`ConnectionError::Memory`] if there is none for a session; the connection closes.
+    pub fn connected(&mut self, now: Now) -> Result<(), ConnectionError> {
         if !matches!(self.state, State::Connecting) {
             return Ok(());
         }
-        let LinkSettings {
+        let ConnectionSettings {
             hello,
             config,
             rings,
@@ -274,12 +290,12 @@ impl Link {
             }
             Err(error) => {
                 self.cut();
-                Err(format!("no memory for a connection: {error}"))
+                Err(ConnectionError::Memory(error.into()))
             }
         }
     }
 
-    /// Sends a request. Nothing happens if the link is not up: its owner hears of that anyway.
+    /// Sends a request. Nothing happens if the connection is not up: its owner hears of that anyway.
     ///
     /// # Errors
     /// If the peer takes no frame of that size.
@@ -292,19 +308,19 @@ impl Link {
         let sent = session.send_with(request.id() as u16, len, |out| {
             control::encode_body(request, out).expect("its length was computed just now");
         });
-        sent.map_err(|error| error.to_string())
+        sent.map_err(|error| error.to_string().into())
     }
 
-    /// Whether [`Link::send_batch`] may be called.
+    /// Whether [`Connection::send_batch`] may be called.
     pub fn may_send_batch(&self) -> bool {
         !self.sending && self.welcomed && self.session().is_some_and(Session::may_send_body)
     }
 
-    /// Sends a whole batch frame. The next [`Link::sent`] that reports no error says that it was handed over, and that
+    /// Sends a whole batch frame. The next [`Connection::sent`] that reports no error says that it was handed over, and that
     /// no reference to it is left.
     ///
     /// # Panics
-    /// Unless [`Link::may_send_batch`].
+    /// Unless [`Connection::may_send_batch`].
     pub fn send_batch(&mut self, frame: Arc<Vec<u8>>) {
         assert!(self.may_send_batch(), "one send at a time");
         if let Some(session) = self.session_mut() {
@@ -312,14 +328,14 @@ impl Link {
         }
     }
 
-    /// A receive of [`Link::poll`] is over; 0 bytes mean that the peer sends no more.
+    /// A receive of [`Connection::poll`] is over; 0 bytes mean that the peer sends no more.
     pub fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
         if let Some(session) = self.session_mut() {
             session.received(buf, result, now);
         }
     }
 
-    /// A send of [`Link::poll`] is over.
+    /// A send of [`Connection::poll`] is over.
     pub fn sent(&mut self, buf: SendBuf, result: &io::Result<()>, now: Now) {
         self.sending = false;
         if let Some(session) = self.session_mut() {
@@ -327,7 +343,7 @@ impl Link {
         }
     }
 
-    /// Stops or resumes receiving, so that the owner may leave frames unread. Time in which a link is held counts
+    /// Stops or resumes receiving, so that the owner may leave frames unread. Time in which a connection is held counts
     /// against nobody.
     pub fn hold(&mut self, on: bool, now: Now) {
         if let Some(session) = self.session_mut() {
@@ -335,13 +351,8 @@ impl Link {
         }
     }
 
-    /// Payload bytes of the batch at hand that the owner has yet to receive.
-    pub fn payload_due(&self) -> usize {
-        self.session().map_or(0, Session::body_due)
-    }
-
     /// Room for the beginning of what follows the payload at hand, so that one receive takes both; it goes back by
-    /// [`Link::ahead_received`].
+    /// [`Connection::ahead_received`].
     pub fn lend_ahead(&mut self) -> Option<RecvSpace> {
         self.session_mut()?.lend_ahead(BATCH_HEADER_BYTES)
     }
@@ -353,7 +364,7 @@ impl Link {
         }
     }
 
-    /// Takes the room of [`Link::lend_ahead`] back, `bytes` of it filled.
+    /// Takes the room of [`Connection::lend_ahead`] back, `bytes` of it filled.
     pub fn ahead_received(&mut self, space: RecvSpace, bytes: usize, now: Now) {
         if let Some(session) = self.session_mut() {
             session.ahead_received(space, bytes, now);
@@ -377,7 +388,7 @@ impl Link {
     /// What happened next. Call it until there is nothing.
     ///
     /// # Errors
-    /// What the peer did wrong; [`Link::fail`] then.
+    /// What the peer did wrong; [`Connection::fail`] then.
     pub fn next(&mut self, now: Now) -> Result<Option<Incoming<'_>>, Violation> {
         let State::Session(session) = &mut self.state else {
             return Ok(None);
@@ -399,35 +410,36 @@ impl Link {
             }
             embar_session::Incoming::Closed(closed) => Ok(Incoming::Closed(closed)),
         };
-        read.map(Some).map_err(|error| error.to_string())
+        Ok(Some(read?))
     }
 
-    /// Ends the link in good order: what was handed over is sent, the peer is told, and has a second to close.
+    /// Ends the connection in good order: what was handed over is sent, the peer is told, and has a second to close.
     pub fn finish(&mut self, now: Now) {
         self.end(|session| session.finish(now));
     }
 
-    /// As [`Link::finish`], because of what the peer did wrong, which it is told.
-    pub fn fail(&mut self, violation: &str, now: Now) {
-        self.end(|session| session.fail(CloseReason::BadMessage, violation, now));
+    /// As [`Connection::finish`], because of what the peer did wrong, which it is told.
+    pub fn fail(&mut self, violation: &Violation, now: Now) {
+        let text = violation.to_string();
+        self.end(|session| session.fail(CloseReason::BadMessage, &text, now));
     }
 
-    /// Ends the link at once: nothing more is sent.
+    /// Ends the connection at once: nothing more is sent.
     pub fn cut(&mut self) {
         self.end(|session| session.close(CloseReason::Finished, ""));
     }
 
-    /// Nothing happens if the link is down or ends already.
+    /// Nothing happens if the connection is down or ends already.
     fn end(&mut self, end: impl FnOnce(&mut Session)) {
         match &mut self.state {
             State::Down | State::Closing => {}
-            State::Connecting if matches!(self.next, Some(LinkAction::Connect(_))) => {
+            State::Connecting if matches!(self.next, Some(ConnectionAction::Connect(_))) => {
                 // The driver never heard of it.
                 self.disconnected();
             }
             State::Connecting => {
                 self.state = State::Closing;
-                self.next = Some(LinkAction::Close);
+                self.next = Some(ConnectionAction::Close);
             }
             State::Session(session) => end(session),
         }
@@ -448,12 +460,12 @@ impl Link {
         }
     }
 
-    /// When [`Link::tick`] wants to be called.
+    /// When [`Connection::tick`] wants to be called.
     pub fn next_tick(&self) -> Option<Now> {
         self.session()?.next_tick()
     }
 
-    /// Whether [`Link::poll`] would return something.
+    /// Whether [`Connection::poll`] would return something.
     pub fn has_action(&mut self) -> bool {
         if self.next.is_none() {
             self.next = self.poll_session();
@@ -462,19 +474,19 @@ impl Link {
     }
 
     /// What to do next.
-    pub fn poll(&mut self) -> Option<LinkAction> {
+    pub fn poll(&mut self) -> Option<ConnectionAction> {
         self.next.take().or_else(|| self.poll_session())
     }
 
-    fn poll_session(&mut self) -> Option<LinkAction> {
+    fn poll_session(&mut self) -> Option<ConnectionAction> {
         Some(match self.session_mut()?.poll()? {
-            Step::Recv(buf) => LinkAction::Receive(buf),
+            Step::Recv(buf) => ConnectionAction::Receive(buf),
             Step::Send(buf) => {
                 self.sending = true;
-                LinkAction::Send(buf)
+                ConnectionAction::Send(buf)
             }
-            Step::ShutdownWrite => LinkAction::ShutdownWrite,
-            Step::Close => LinkAction::Close,
+            Step::ShutdownWrite => ConnectionAction::ShutdownWrite,
+            Step::Close => ConnectionAction::Close,
         })
     }
 }

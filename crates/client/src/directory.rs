@@ -18,13 +18,12 @@ use embar_wire::control::{
 use embar_wire::topic::Order;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
-use crate::connection::{Incoming, Link, LinkAction, LinkSettings, Violation};
-use crate::error::Error;
-use crate::peer::refusal_of;
-use crate::waiting::{Party, Reason};
-
-/// A peer that does not answer within this time counts as dead.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+use crate::connection::{
+    ANSWER_TIMEOUT, Connection, ConnectionAction, ConnectionError, ConnectionSettings, Incoming,
+    Violation, refusal_of,
+};
+use crate::error::ClientError;
+use crate::wait::{Party, WaitReason};
 
 /// What the directory found out.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(crate) enum Finding {
     /// The head does not know the topic.
     TopicMissing,
     /// The head refused to tell of the topic, or to create it.
-    TopicRefused(Error),
+    TopicRefused(ClientError),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +44,15 @@ enum Step {
     Idle,
     /// After a failure.
     Waiting(Now),
-    /// Asking; give up at the deadline.
+    /// RequestState; give up at the deadline.
     Busy(Now),
-    /// Told the link to close; go on when it is down, elsewhere and after a wait if it failed.
+    /// Told the connection to close; go on when it is down, elsewhere and after a wait if it failed.
     Ending { failed: bool },
 }
 
 #[derive(Debug)]
 pub(crate) struct Directory {
-    link: Link,
+    connection: Connection,
     step: Step,
     bootstrap: Vec<SocketAddr>,
     cluster: Option<ClusterMetadata>,
@@ -62,7 +61,7 @@ pub(crate) struct Directory {
     refresh: bool,
     topic: String,
     /// Ask for the topic; true: create it.
-    topic_wish: Option<bool>,
+    topic_request: Option<bool>,
     /// The broker at the other end, once it said so.
     peer: Option<u32>,
     /// The attempt goes to the address the cluster gives for its head.
@@ -73,7 +72,7 @@ pub(crate) struct Directory {
     turn: usize,
     backoff: Backoff,
     random: Random,
-    last_error: Option<String>,
+    last_error: Option<ConnectionError>,
     /// The last attempt ended with this answer.
     refused: Option<ErrorReply>,
     findings: VecDeque<Finding>,
@@ -88,7 +87,7 @@ impl Directory {
             "a client needs an address to start from"
         );
         Self {
-            link: Link::new(LinkSettings::control(name)),
+            connection: Connection::new(ConnectionSettings::control(name)),
             step: Step::Idle,
             bootstrap,
             cluster: None,
@@ -96,7 +95,7 @@ impl Directory {
             refreshed_at: None,
             refresh: false,
             topic: topic.to_string(),
-            topic_wish: None,
+            topic_request: None,
             peer: None,
             to_head: false,
             head_failed: false,
@@ -129,24 +128,24 @@ impl Directory {
         self.refreshed_at
     }
 
-    /// A broker told of the cluster, unasked.
-    pub(crate) fn told(&mut self, cluster: ClusterMetadata, now: Now) {
+    /// A broker reports a change of the cluster on another channel.
+    pub(crate) fn updated(&mut self, cluster: ClusterMetadata, now: Now) {
         self.cluster = Some(cluster);
         self.refreshed_at = Some(now);
-        if self.topic_wish.is_none() {
+        if self.topic_request.is_none() {
             self.refused = None;
         }
     }
 
     /// Asks for the cluster, soon.
-    pub(crate) fn wish_refresh(&mut self, now: Now) {
+    pub(crate) fn request_refresh(&mut self, now: Now) {
         self.refresh = true;
         self.start(now);
     }
 
     /// Asks the head for the topic, or to create it.
-    pub(crate) fn wish_topic(&mut self, create: bool, now: Now) {
-        self.topic_wish = Some(create);
+    pub(crate) fn request_topic(&mut self, create: bool, now: Now) {
+        self.topic_request = Some(create);
         self.start(now);
     }
 
@@ -155,32 +154,31 @@ impl Directory {
     }
 
     /// What was refused last, if that was the answer.
-    pub(crate) fn refused(&self) -> Option<Error> {
-        let ErrorReply { code, message, .. } = self.refused.clone()?;
-        Some(Error::Refused { code, message })
+    pub(crate) fn refused(&self) -> Option<ClientError> {
+        self.refused.clone().map(ClientError::from)
     }
 
-    /// Why nobody tells of the cluster, for an error message.
-    pub(crate) fn trouble(&self) -> Error {
+    /// Why no broker describes the cluster.
+    pub(crate) fn why_unknown(&self) -> ClientError {
         self.refused().unwrap_or_else(|| self.unreachable())
     }
 
-    fn unreachable(&self) -> Error {
+    fn unreachable(&self) -> ClientError {
         let addresses: Vec<String> = self.addresses().iter().map(SocketAddr::to_string).collect();
-        Error::Unreachable {
+        ClientError::Unreachable {
             addresses: addresses.join(", "),
-            cause: self
+            source: self
                 .last_error
                 .clone()
-                .unwrap_or_else(|| "no answer yet".into()),
+                .unwrap_or(ConnectionError::Unfinished(WaitReason::Answer)),
         }
     }
 
-    /// Those that may know, for whoever waits.
+    /// The brokers that may describe the cluster, as the client waits for them.
     pub(crate) fn parties(&self) -> Vec<Party> {
         let reason = match &self.last_error {
-            Some(cause) => Reason::NoAnswer(cause.clone()),
-            None => Reason::Connecting,
+            Some(cause) => WaitReason::NoAnswer(cause.to_string()),
+            None => WaitReason::Connecting,
         };
         let party = |address| Party {
             broker: None,
@@ -191,30 +189,30 @@ impl Directory {
     }
 
     pub(crate) fn connected(&mut self, now: Now) {
-        if let Err(cause) = self.link.connected(now) {
+        if let Err(cause) = self.connection.connected(now) {
             self.fail(cause, now);
         }
     }
 
     pub(crate) fn sent(&mut self, buf: SendBuf, result: &io::Result<()>, now: Now) {
-        self.link.sent(buf, result, now);
+        self.connection.sent(buf, result, now);
         self.read(now);
     }
 
     pub(crate) fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
-        self.link.received(buf, result, now);
+        self.connection.received(buf, result, now);
         self.read(now);
     }
 
     /// Takes in all that came.
     fn read(&mut self, now: Now) {
         loop {
-            let result = match self.link.next(now) {
+            let result = match self.connection.next(now) {
                 Ok(None) => return,
                 Ok(Some(Incoming::Goodbye | Incoming::Nothing)) => Ok(()),
                 Ok(Some(Incoming::Welcome(welcome))) => {
                     self.peer = Some(welcome.broker_id);
-                    self.link.send(&Control::Metadata(Metadata {
+                    self.connection.send(&Control::Metadata(Metadata {
                         topic: Some(self.topic.clone()),
                     }))
                 }
@@ -226,13 +224,13 @@ impl Directory {
                     Ok(())
                 }
                 Ok(Some(Incoming::Ack(_) | Incoming::Batch { .. })) => {
-                    Err("data on a control connection".to_string())
+                    Err("data on a control connection".into())
                 }
                 Err(violation) => Err(violation),
             };
             if let Err(violation) = result {
-                self.link.fail(&violation, now);
-                self.fail(violation, now);
+                self.connection.fail(&violation, now);
+                self.fail(violation.into(), now);
             }
         }
     }
@@ -240,18 +238,11 @@ impl Directory {
     /// The end of the session in place of an answer.
     fn closed(&mut self, closed: &Closed, now: Now) {
         match refusal_of(closed) {
-            Some(ErrorReply {
-                code:
-                    code @ (ErrorCode::UnsupportedVersion
-                    | ErrorCode::InvalidName
-                    | ErrorCode::InvalidArgument),
-                message,
-                ..
-            }) if self.topic_wish.is_some() => {
-                self.topic_is(Finding::TopicRefused(Error::Refused { code, message }), now);
+            Some(refusal) if self.topic_request.is_some() && is_for_good(refusal.code) => {
+                self.topic_is(Finding::TopicRefused(refusal.into()), now);
             }
             Some(refusal) => self.fail_refused(refusal, now),
-            None => self.fail(closed.to_string(), now),
+            None => self.fail(ConnectionError::Session(closed.clone()), now),
         }
     }
 
@@ -263,19 +254,16 @@ impl Directory {
                 self.topic_order = Some(found.topic.order);
                 self.topic_is(Finding::TopicExists, now);
             }
-            Control::Error(error) if self.topic_wish.is_some() => match error.code {
+            Control::Error(error) if self.topic_request.is_some() => match error.code {
                 ErrorCode::UnknownTopic => self.topic_is(Finding::TopicMissing, now),
                 ErrorCode::TopicExists => self.topic_is(Finding::TopicExists, now),
                 code if error.retryable || code == ErrorCode::NotHead => {
                     self.fail_refused(error, now);
                 }
-                code => {
-                    let message = error.message;
-                    self.topic_is(Finding::TopicRefused(Error::Refused { code, message }), now);
-                }
+                _ => self.topic_is(Finding::TopicRefused(error.into()), now),
             },
             Control::Error(error) => self.fail_refused(error, now),
-            other => return Err(format!("{:?} was not asked for", other.id())),
+            other => return Err(format!("{:?} was not asked for", other.id()).into()),
         }
         Ok(())
     }
@@ -287,9 +275,9 @@ impl Directory {
         self.refreshed_at = Some(now);
         self.refresh = false;
         self.findings.push_back(Finding::Cluster);
-        match self.topic_wish {
+        match self.topic_request {
             Some(true) if at_head => {
-                return self.link.send(&Control::CreateTopic(CreateTopic {
+                return self.connection.send(&Control::CreateTopic(CreateTopic {
                     name: self.topic.clone(),
                     order: Order::None.into(),
                     retention_bytes: 0,
@@ -299,13 +287,13 @@ impl Directory {
             Some(false) if at_head => {
                 let name = self.topic.clone();
                 return self
-                    .link
+                    .connection
                     .send(&Control::DescribeTopic(DescribeTopic { name }));
             }
-            Some(_) if self.to_head => self.fail(
-                "the address of the head leads to another broker".into(),
-                now,
-            ),
+            Some(_) if self.to_head => {
+                let what = "the address of the head leads to another broker";
+                self.fail(ConnectionError::Local(what), now);
+            }
             // Only the head can do it, and was not asked.
             Some(_) => self.end(true, now),
             None => self.end(false, now),
@@ -314,18 +302,18 @@ impl Directory {
     }
 
     fn topic_is(&mut self, finding: Finding, now: Now) {
-        self.topic_wish = None;
+        self.topic_request = None;
         self.refused = None;
         self.findings.push_back(finding);
         self.end(false, now);
     }
 
-    /// The link is down, on purpose or not.
-    pub(crate) fn disconnected(&mut self, cause: &str, now: Now) {
-        self.link.disconnected();
+    /// The connection is down, on purpose or not.
+    pub(crate) fn disconnected(&mut self, cause: ConnectionError, now: Now) {
+        self.connection.disconnected();
         let failed = match self.step {
             Step::Busy(_) => {
-                self.last_error = Some(cause.to_string());
+                self.last_error = Some(cause);
                 self.refused = None;
                 true
             }
@@ -336,7 +324,7 @@ impl Directory {
     }
 
     pub(crate) fn tick(&mut self, now: Now) {
-        self.link.tick(now);
+        self.connection.tick(now);
         self.read(now);
         match self.step {
             Step::Waiting(until) if until <= now => {
@@ -344,8 +332,8 @@ impl Directory {
                 self.start(now);
             }
             Step::Busy(deadline) if deadline <= now => {
-                self.link.cut();
-                self.fail("no answer in time".into(), now);
+                self.connection.cut();
+                self.fail(ConnectionError::NO_ANSWER, now);
             }
             _ => {}
         }
@@ -357,21 +345,21 @@ impl Directory {
             Step::Waiting(at) | Step::Busy(at) => Some(at),
             Step::Idle | Step::Ending { .. } => None,
         };
-        own.into_iter().chain(self.link.next_tick()).min()
+        own.into_iter().chain(self.connection.next_tick()).min()
     }
 
-    pub(crate) fn poll(&mut self) -> Option<LinkAction> {
-        self.link.poll()
+    pub(crate) fn poll(&mut self) -> Option<ConnectionAction> {
+        self.connection.poll()
     }
 
     pub(crate) fn has_action(&mut self) -> bool {
-        self.link.has_action()
+        self.connection.has_action()
     }
 
     /// Ends whatever is going on.
     pub(crate) fn stop(&mut self, now: Now) {
         self.refresh = false;
-        self.topic_wish = None;
+        self.topic_request = None;
         match self.step {
             Step::Busy(_) => self.end(false, now),
             Step::Waiting(_) => self.step = Step::Idle,
@@ -380,7 +368,7 @@ impl Directory {
     }
 
     fn start(&mut self, now: Now) {
-        if self.step != Step::Idle || !(self.refresh || self.topic_wish.is_some()) {
+        if self.step != Step::Idle || !(self.refresh || self.topic_request.is_some()) {
             return;
         }
         let head = self.cluster.as_ref().and_then(|cluster| {
@@ -390,30 +378,30 @@ impl Directory {
                 .find(|broker| broker.id == cluster.head)?;
             head.address.parse().ok()
         });
-        let head = head.filter(|_| self.topic_wish.is_some() && !self.head_failed);
+        let head = head.filter(|_| self.topic_request.is_some() && !self.head_failed);
         let addresses = self.addresses();
         self.to_head = head.is_some();
         let target = head.unwrap_or_else(|| addresses[self.turn % addresses.len()]);
         self.peer = None;
         self.step = Step::Busy(now.after(ANSWER_TIMEOUT));
-        self.link.connect(target);
+        self.connection.connect(target);
     }
 
-    fn fail(&mut self, cause: String, now: Now) {
+    fn fail(&mut self, cause: ConnectionError, now: Now) {
         self.last_error = Some(cause);
         self.refused = None;
         self.end(true, now);
     }
 
     fn fail_refused(&mut self, refusal: ErrorReply, now: Now) {
-        self.fail(refusal.message.clone(), now);
+        self.fail((&refusal).into(), now);
         self.refused = Some(refusal);
     }
 
     fn end(&mut self, failed: bool, now: Now) {
         self.step = Step::Ending { failed };
-        self.link.finish(now);
-        if self.link.is_down() {
+        self.connection.finish(now);
+        if self.connection.is_down() {
             self.settle(failed, now);
         }
     }
@@ -446,4 +434,12 @@ impl Directory {
         }
         addresses
     }
+}
+
+/// Whether the head refuses the topic whenever it is asked.
+fn is_for_good(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
+    )
 }

@@ -12,7 +12,7 @@
 //! while let Some(message) = subscriber.next()? {
 //!     println!("{} {:?}", message.offset, message.value);
 //! }
-//! # Ok::<(), embar_client::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! All three work with and without an async runtime: they have threads of their own and need no executor.
@@ -23,45 +23,70 @@
 //! Publisher and Subscriber are each a core without I/O ([`publisher::core`], [`subscriber::core`]), which simulators
 //! drive as they are, and a thin driver on sockets. Read in this order: [`error`], [`connection`] (a session that speaks
 //! the log's protocol, shared by all), `directory` (who is in the cluster), `peer` (one data broker of it), then
-//! [`publisher`], [`subscriber`], [`admin`]; and the small ones: [`waiting`] (what a client waits for), [`backoff`], [`profile`], `wake`, `clock`, `bootstrap`, `settings`.
+//! [`publisher`], [`subscriber`], [`admin`]; and the small ones: [`wait`] (what a client waits for), [`backoff`], [`profile`], `wake`, `clock`, `bootstrap`, `settings`.
 
 #![forbid(unsafe_code)]
 
-pub mod admin;
-pub mod backoff;
+mod admin;
+mod availability;
+mod backoff;
 mod bootstrap;
 mod clock;
-pub mod connection;
+mod connection;
 mod directory;
-pub mod error;
+mod error;
+mod io_error;
 mod peer;
+#[doc(hidden)]
 pub mod profile;
-pub mod publisher;
+mod publisher;
 mod settings;
-pub mod subscriber;
+mod socket;
+mod subscriber;
 #[cfg(test)]
 mod testing;
-pub mod waiting;
+mod wait;
 mod wake;
 
-pub use admin::{Admin, TopicSpec};
+pub use admin::{Admin, Request, TopicSpec};
+pub use connection::{ConnectionError, Violation};
+pub use error::{
+    AddressError, AdminError, ClientError, OpenError, PublishError, ReadError, SettingError,
+};
+pub use io_error::IoError;
+pub use publisher::{
+    Acks, Delivery, NewMessage, OnBrokerLoss, Position, Publisher, PublisherBuilder,
+    PublisherHandle, Receipt, Reservation, Ticket,
+};
+pub use subscriber::{
+    Message, MessageStream, OnEvicted, OwnedMessage, ParsePositionsError, Positions, Start,
+    Subscriber, SubscriberBuilder,
+};
+pub use wait::{Party, Wait, WaitProbe, WaitReason};
+
+// What the types above have in their signatures.
+pub use embar_meter::{Snapshot, StageRow};
+pub use embar_session::{CloseReason, Closed, Side};
+pub use embar_wire::control::{
+    BrokerInfo, BrokerRole, BrokerState, BrokerStatus, ClusterMetadata, ErrorCode, Partition,
+    Topic, TopicDescription,
+};
+pub use embar_wire::message::PushError;
+pub use embar_wire::message::{Header, Headers};
+pub use embar_wire::time::WallNs;
 pub use embar_wire::topic::{Order, UnknownOrder};
-pub use error::Error;
-pub use publisher::{Acks, NewMessage, OnBrokerLoss, Position, Publisher, PublisherHandle, Ticket};
-pub use subscriber::{Message, OnEvicted, OwnedMessage, Positions, Start, Subscriber};
-pub use waiting::{Lookout, Waits};
+pub use futures_core::Stream;
 
 /// What a deterministic simulator drives: the cores, their settings, events and actions.
 ///
-/// Call orders are documented on the modules [`publisher::core`] and
-/// [`subscriber::core`]. Time comes in as [`embar_frame::Now`], randomness as a seed.
+/// The modules of the two cores document the order of calls. Time comes in as [`embar_frame::Now`], randomness as a
+/// seed.
+#[doc(hidden)]
 pub mod sim_api {
-    pub use crate::connection::{Lane, LinkAction};
-    pub use crate::publisher::core::{
-        Event as PublisherEvent, PublisherConfig, PublisherCore, SealedBatch,
-    };
+    pub use crate::connection::{ChannelId, ConnectionAction};
+    pub use crate::publisher::core::PublisherCore;
+    pub use crate::publisher::model::{Event as PublisherEvent, PublisherConfig, SealedBatch};
     pub use crate::publisher::receipt::{Failure, Outcome};
-    pub use crate::subscriber::core::{
-        Delivered, Event as SubscriberEvent, SubscriberConfig, SubscriberCore,
-    };
+    pub use crate::subscriber::core::SubscriberCore;
+    pub use crate::subscriber::model::{Delivered, Event as SubscriberEvent, SubscriberConfig};
 }

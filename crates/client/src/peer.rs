@@ -1,6 +1,6 @@
 //! One data broker as a core sees it: whether it is there, when to connect to it, and how a connection to it ended.
 //!
-//! Publishers and subscribers have one of these in each lane. What is said on the connection is theirs.
+//! Publishers and subscribers have one of these in each channel. What is said on the connection is theirs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use embar_wire::control::{
 use embar_wire::limits::MAX_BROKERS;
 
 use crate::backoff::{Backoff, BackoffLimits, Random};
-use crate::connection::{Link, LinkSettings};
-use crate::directory::{ANSWER_TIMEOUT, Directory};
-use crate::error::Error;
-use crate::waiting::{Party, Reason};
+use crate::connection::{
+    ANSWER_TIMEOUT, Connection, ConnectionError, ConnectionSettings, Violation, refusal_of,
+};
+use crate::wait::{Party, WaitReason};
 
 /// A broker may not know a new topic yet; after this long it does not know it at all.
 const TOPIC_GRACE: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ pub(crate) enum Absence {
 pub(crate) struct Peer {
     pub(crate) broker: u32,
     pub(crate) phase: Phase,
-    pub(crate) link: Link,
+    pub(crate) connection: Connection,
     /// Opened, or failed to, at least once.
     pub(crate) settled: bool,
     /// The cluster has changed, as the broker says.
@@ -65,10 +65,10 @@ pub(crate) struct Peer {
     refused_with: Option<ErrorCode>,
     /// Why it ended the one before, which is the last thing that is known of it.
     refused: Option<ErrorReply>,
-    last_error: Option<String>,
+    last_error: Option<ConnectionError>,
     absence: Absence,
     /// Not to be chosen before this time.
-    rests_until: Now,
+    not_before: Now,
     state: BrokerState,
     incarnation: u32,
     address: Option<SocketAddr>,
@@ -76,11 +76,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(broker: u32, absence: Absence, settings: LinkSettings) -> Self {
+    pub(crate) fn new(broker: u32, absence: Absence, settings: ConnectionSettings) -> Self {
         Self {
             broker,
             phase: Phase::Parked,
-            link: Link::new(settings),
+            connection: Connection::new(settings),
             settled: false,
             news: None,
             unknown_since: None,
@@ -90,7 +90,7 @@ impl Peer {
             refused: None,
             last_error: None,
             absence,
-            rests_until: Now(0),
+            not_before: Now(0),
             state: BrokerState::Gone,
             incarnation: 0,
             address: None,
@@ -109,7 +109,7 @@ impl Peer {
         }
         self.state = info.map_or(BrokerState::Gone, |info| info.state);
         if renewed {
-            self.rests_until = now;
+            self.not_before = now;
         }
         match self.phase {
             Phase::Parked if self.is_ready() && self.absence != Absence::Choose => {
@@ -145,12 +145,12 @@ impl Peer {
 
     /// Connects as soon as it may after the last failure.
     pub(crate) fn choose(&mut self, now: Now) {
-        self.phase = Phase::Waiting(self.rests_until.max(now));
+        self.phase = Phase::Waiting(self.not_before.max(now));
     }
 
     /// When it may be chosen.
-    pub(crate) fn rests_until(&self) -> Now {
-        self.rests_until
+    pub(crate) fn not_before(&self) -> Now {
+        self.not_before
     }
 
     /// Parked, but the broker may become ready: ask the cluster again.
@@ -175,18 +175,18 @@ impl Peer {
     }
 
     /// Why there is no connection that can be used, for whoever waits.
-    pub(crate) fn reason(&self) -> Reason {
+    pub(crate) fn reason(&self) -> WaitReason {
         match (self.refused_with, &self.last_error) {
-            (Some(code), _) => Reason::of(code),
-            (None, Some(cause)) => Reason::NoAnswer(cause.clone()),
-            (None, None) if !self.is_ready() => Reason::NotReady,
-            (None, None) if self.welcomed => Reason::Answer,
-            (None, None) => Reason::Connecting,
+            (Some(code), _) => WaitReason::of(code),
+            (None, Some(cause)) => WaitReason::NoAnswer(cause.to_string()),
+            (None, None) if !self.is_ready() => WaitReason::NotReady,
+            (None, None) if self.welcomed => WaitReason::Answer,
+            (None, None) => WaitReason::Connecting,
         }
     }
 
     /// It, as one that is waited for.
-    pub(crate) fn party(&self, reason: Reason) -> Party {
+    pub(crate) fn party(&self, reason: WaitReason) -> Party {
         Party {
             broker: Some(self.broker),
             address: self.address,
@@ -195,7 +195,7 @@ impl Peer {
     }
 
     /// Where it is, and which one.
-    fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         match self.address {
             Some(address) => format!("{address} (broker {})", self.broker),
             None => format!("broker {}", self.broker),
@@ -203,26 +203,29 @@ impl Peer {
     }
 
     /// Why there is no connection, as far as is known.
-    pub(crate) fn last_error(&self) -> Option<&str> {
-        self.last_error.as_deref()
+    pub(crate) fn last_error(&self) -> Option<&ConnectionError> {
+        self.last_error.as_ref()
+    }
+
+    /// Why the broker ended the connection before, if that is the last that is known of it.
+    pub(crate) fn last_refusal(&self) -> Option<&ErrorReply> {
+        self.refused.as_ref()
     }
 
     pub(crate) fn connected(&mut self, now: Now) {
-        if let Err(cause) = self.link.connected(now) {
+        if let Err(cause) = self.connection.connected(now) {
             self.ending(cause);
         }
     }
 
     /// Whether the right broker is at the other end.
-    pub(crate) fn check(&mut self, welcome: &Welcome) -> Result<(), String> {
+    pub(crate) fn check(&mut self, welcome: &Welcome) -> Result<(), Violation> {
         self.welcomed = true;
         if welcome.broker_id == self.broker {
             return Ok(());
         }
-        Err(format!(
-            "broker {} answers at the address of {}",
-            welcome.broker_id, self.broker
-        ))
+        let found = welcome.broker_id;
+        Err(format!("broker {found} answers at the address of {}", self.broker).into())
     }
 
     /// The broker does what was asked of it.
@@ -241,7 +244,7 @@ impl Peer {
 
     /// The broker says why it ends the connection.
     pub(crate) fn refused(&mut self, refusal: ErrorReply, now: Now) {
-        self.finish(&refusal.message, now);
+        self.finish((&refusal).into(), now);
         self.refusal = Some(refusal);
     }
 
@@ -250,26 +253,27 @@ impl Peer {
         if self.refusal.is_none() {
             self.refusal = refusal_of(closed);
         }
-        self.ending(closed.to_string());
+        self.ending(ConnectionError::Session(closed.clone()));
         let silent = matches!(closed.reason, CloseReason::Idle | CloseReason::FrameTimeout);
         if silent && closed.by == Side::Local {
             // Nobody is there to be polite to.
-            self.link.cut();
+            self.connection.cut();
         }
     }
 
     /// Ends the connection in good order.
-    pub(crate) fn finish(&mut self, why: &str, now: Now) {
-        self.end(why, |link| link.finish(now));
+    pub(crate) fn finish(&mut self, why: ConnectionError, now: Now) {
+        self.end(why, |connection| connection.finish(now));
     }
 
     /// Ends the connection because of what the broker did wrong, and tells it.
-    pub(crate) fn reject(&mut self, violation: &str, now: Now) {
-        self.end(violation, |link| link.fail(violation, now));
+    pub(crate) fn reject(&mut self, violation: &Violation, now: Now) {
+        let why = ConnectionError::Violation(violation.clone());
+        self.end(why, |connection| connection.fail(violation, now));
     }
 
     /// Ends the connection, in good order if it stands, because this end closes.
-    pub(crate) fn leave(&mut self, why: &str, now: Now) {
+    pub(crate) fn leave(&mut self, why: ConnectionError, now: Now) {
         match self.phase {
             Phase::Waiting(_) => self.phase = Phase::Parked,
             Phase::Opening(_) => self.give_up(why),
@@ -278,17 +282,17 @@ impl Peer {
     }
 
     /// Ends the connection at once: nobody listens at the other end.
-    pub(crate) fn give_up(&mut self, why: &str) {
-        self.end(why, Link::cut);
+    pub(crate) fn give_up(&mut self, why: ConnectionError) {
+        self.end(why, Connection::cut);
     }
 
-    fn end(&mut self, why: &str, end: impl FnOnce(&mut Link)) {
+    fn end(&mut self, why: ConnectionError, end: impl FnOnce(&mut Connection)) {
         if !matches!(self.phase, Phase::Opening(_) | Phase::Open) {
             return;
         }
-        self.ending(why.to_string());
-        end(&mut self.link);
-        if self.link.is_down() {
+        self.ending(why);
+        end(&mut self.connection);
+        if self.connection.is_down() {
             // The driver never heard of the attempt, so it will not report its end.
             self.settled = true;
             self.phase = Phase::Parked;
@@ -296,7 +300,7 @@ impl Peer {
     }
 
     /// The first cause counts.
-    fn ending(&mut self, cause: String) {
+    fn ending(&mut self, cause: ConnectionError) {
         if matches!(self.phase, Phase::Opening(_) | Phase::Open) {
             self.last_error = Some(cause);
             self.phase = Phase::Closing;
@@ -305,16 +309,16 @@ impl Peer {
 
     /// Connects if it is time; closes if time is up.
     pub(crate) fn tick(&mut self, now: Now) {
-        self.link.tick(now);
+        self.connection.tick(now);
         match self.phase {
             Phase::Waiting(at) if at <= now => {
                 if let Some(address) = self.address {
                     self.phase = Phase::Opening(now.after(ANSWER_TIMEOUT));
                     self.welcomed = false;
-                    self.link.connect(address);
+                    self.connection.connect(address);
                 }
             }
-            Phase::Opening(deadline) if deadline <= now => self.give_up("no answer in time"),
+            Phase::Opening(deadline) if deadline <= now => self.give_up(ConnectionError::NO_ANSWER),
             _ => {}
         }
     }
@@ -326,18 +330,18 @@ impl Peer {
             Phase::Opening(at) => Some(at),
             _ => None,
         };
-        own.into_iter().chain(self.link.next_tick()).min()
+        own.into_iter().chain(self.connection.next_tick()).min()
     }
 
     /// The connection is gone, and nothing of it is with the driver; why it was refused, if it was.
     pub(crate) fn disconnected(
         &mut self,
-        cause: &str,
+        cause: ConnectionError,
         random: &mut Random,
         now: Now,
     ) -> Option<ErrorReply> {
-        self.ending(cause.to_string());
-        self.link.disconnected();
+        self.ending(cause);
+        self.connection.disconnected();
         let refusal = self.refusal.take();
         self.refused_with = refusal.as_ref().map(|it| it.code);
         self.refused.clone_from(&refusal);
@@ -348,16 +352,16 @@ impl Peer {
         self.phase = Phase::Parked;
         if !self.has_left() && (self.absence != Absence::Avoid || self.is_ready()) {
             let wait = self.backoff.failed(random);
-            self.rests_until = now.after(Duration::from_nanos(wait));
+            self.not_before = now.after(Duration::from_nanos(wait));
             if self.absence != Absence::Choose {
-                self.phase = Phase::Waiting(self.rests_until);
+                self.phase = Phase::Waiting(self.not_before);
             }
         }
         refusal
     }
 
     /// The broker does not know the topic; false if it had its time to hear of it.
-    pub(crate) fn may_hear_of_topic(&mut self, now: Now) -> bool {
+    pub(crate) fn may_learn_topic(&mut self, now: Now) -> bool {
         let since = *self.unknown_since.get_or_insert(now);
         if since.after(TOPIC_GRACE) <= now {
             return false;
@@ -383,69 +387,4 @@ pub(crate) fn data_brokers(cluster: &ClusterMetadata) -> impl Iterator<Item = &B
 /// Whether every broker that is ready was tried.
 pub(crate) fn all_settled<'a>(mut peers: impl Iterator<Item = &'a Peer>) -> bool {
     peers.all(|peer| peer.settled || !peer.is_ready())
-}
-
-/// Why nothing can be had, as far as is known.
-pub(crate) fn trouble<'a>(
-    directory: &Directory,
-    peers: impl Iterator<Item = &'a Peer> + Clone,
-) -> Error {
-    if directory.cluster().is_none() {
-        return directory.trouble();
-    }
-    // Who answers, and says no, is not one who does not answer.
-    let refused = peers.clone().find_map(|peer| {
-        let ErrorReply { code, message, .. } = peer.refused.clone()?;
-        let message = format!("data broker {}: {message}", peer.broker);
-        Some(Error::Refused { code, message })
-    });
-    // Whoever is not connected to for now is not one who does not answer.
-    let is_asked = |peer: &&Peer| matches!(peer.phase, Phase::Waiting(_) | Phase::Opening(_));
-    let silent = peers.filter(|peer| is_asked(peer) || peer.last_error.is_some());
-    let mut silent: Vec<&Peer> = silent.collect();
-    // It may have several connections.
-    silent.sort_by_key(|peer| peer.broker);
-    silent.dedup_by_key(|peer| peer.broker);
-    let lost = silent.first().map(|first| {
-        let said = silent.iter().find_map(|peer| peer.last_error.clone());
-        let places: Vec<String> = silent.iter().map(|peer| peer.place()).collect();
-        Error::Unreachable {
-            addresses: places.join(", "),
-            cause: said.unwrap_or_else(|| first.reason().to_string()),
-        }
-    });
-    let known = refused.or_else(|| directory.refused()).or(lost);
-    known.unwrap_or(Error::NoDataBrokers)
-}
-
-/// What the end of a session says about what was asked on it, if anything.
-pub(crate) fn refusal_of(closed: &Closed) -> Option<ErrorReply> {
-    let by_peer = closed.by == Side::Peer;
-    let code = match closed.reason {
-        CloseReason::SessionVersion | CloseReason::Protocol => ErrorCode::UnsupportedVersion,
-        CloseReason::Refused if by_peer && closed.code != 0 => ErrorCode::from_number(closed.code),
-        CloseReason::TooLarge if by_peer => ErrorCode::TooLarge,
-        CloseReason::UnknownFrame | CloseReason::BadFrame | CloseReason::BadMessage if by_peer => {
-            ErrorCode::BadFrame
-        }
-        _ => return None,
-    };
-    let retryable = matches!(
-        code,
-        ErrorCode::Backpressure
-            | ErrorCode::ChecksumMismatch
-            | ErrorCode::ClusterFull
-            | ErrorCode::Draining
-            | ErrorCode::Timeout
-            | ErrorCode::BeyondWindow
-            | ErrorCode::HeldFull
-            | ErrorCode::NoSequencer
-    );
-    Some(ErrorReply {
-        code,
-        message: closed.to_string(),
-        retryable,
-        topic: None,
-        first_available: None,
-    })
 }

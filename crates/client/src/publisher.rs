@@ -1,19 +1,20 @@
 //! Publishing: messages into batches, batches to whichever data broker takes them first.
 //!
-//! Read in this order: [`core`] (the rules, without I/O), with its parts `flight`, `lane`, `dispatch` and `session`; [`receipt`]
+//! Read in this order: [`core`] (the rules, without I/O), with its parts `in_flight`, `channel`, `dispatch` and `session`; [`receipt`]
 //! (tickets and what becomes of them); `pool`, `batcher` and `handle` (the way of a message into a batch); `shared` and
 //! `driver` (threads and wake-ups); `builder`.
 
 mod batcher;
 mod builder;
-pub mod core;
+mod channel;
+pub(crate) mod core;
 mod dispatch;
 mod driver;
-mod flight;
 mod handle;
-mod lane;
+mod in_flight;
+pub(crate) mod model;
 mod pool;
-pub mod receipt;
+pub(crate) mod receipt;
 mod reservation;
 mod session;
 mod shared;
@@ -21,23 +22,25 @@ mod shared;
 mod tests;
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use embar_meter::Snapshot;
+
 pub use self::builder::PublisherBuilder;
-pub use self::core::{Acks, OnBrokerLoss};
 pub use self::handle::{NewMessage, PublisherHandle};
+pub use self::model::{Acks, OnBrokerLoss};
 pub use self::receipt::{Position, Receipt, Ticket};
 pub use self::reservation::Reservation;
 pub use self::shared::Delivery;
 
 use self::core::PublisherCore;
 use self::shared::Shared;
-use crate::error::Error;
+use crate::error::{ClientError, PublishError};
+use crate::wait::Wait;
 
-/// Publishes to one topic. It is a [`PublisherHandle`] itself; make more with [`PublisherHandle::handle`].
+/// Publishes to one topic, from any thread. Threads that publish much have a [handle](Publisher::handle) each.
 ///
 /// Close it with [`Publisher::close`]. Dropped without, it ends at once, and what was not acknowledged is lost or in
 /// doubt.
@@ -73,7 +76,7 @@ impl Publisher {
     /// As [`PublisherHandle::flush`]; the publisher is closed all the same.
     ///
     /// On topics of order 2 and 5 the producer's session ends with it: its numbers are forgotten.
-    pub fn close(mut self) -> Result<(), Error> {
+    pub fn close(mut self) -> Result<(), PublishError> {
         let flushed = self.flush();
         self.shared
             .with_core(None, None, PublisherCore::close_session);
@@ -85,7 +88,7 @@ impl Publisher {
     ///
     /// # Errors
     /// As [`Publisher::close`].
-    pub async fn close_async(mut self) -> Result<(), Error> {
+    pub async fn close_async(mut self) -> Result<(), PublishError> {
         let flushed = self.flush_async().await;
         self.shared
             .with_core(None, None, PublisherCore::close_session);
@@ -97,7 +100,7 @@ impl Publisher {
         let Some(control) = self.control.take() else {
             return;
         };
-        self.shared.stop(Error::Closed);
+        self.shared.stop(ClientError::Closed);
         // A thread that panicked has told everyone who waits, and there is nothing more to end.
         let _ = control.join();
         let mut events = Vec::new();
@@ -111,14 +114,111 @@ impl Publisher {
                 "a publisher ended before its batches were resolved"
             );
         }
-        self.shared.receipts.end(Error::Closed);
+        self.shared.receipts.end(ClientError::Closed);
     }
 }
 
-impl Deref for Publisher {
-    type Target = PublisherHandle;
+/// What a [`PublisherHandle`] does, with the batch that belongs to the publisher itself.
+impl Publisher {
+    /// Makes a handle on the same connections, with a current batch of its own: one for each publishing thread.
+    #[must_use]
+    pub fn handle(&self) -> PublisherHandle {
+        self.own().handle()
+    }
 
-    fn deref(&self) -> &PublisherHandle {
+    /// As [`PublisherHandle::publish`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish`].
+    #[inline]
+    pub fn publish(&self, value: &[u8]) -> Result<Ticket, PublishError> {
+        self.own().publish(value)
+    }
+
+    /// As [`PublisherHandle::publish_message`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish`].
+    #[inline]
+    pub fn publish_message(&self, message: &NewMessage<'_>) -> Result<Ticket, PublishError> {
+        self.own().publish_message(message)
+    }
+
+    /// As [`PublisherHandle::try_publish`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::try_publish`].
+    #[inline]
+    pub fn try_publish(&self, message: &NewMessage<'_>) -> Result<Ticket, PublishError> {
+        self.own().try_publish(message)
+    }
+
+    /// As [`PublisherHandle::publish_async`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish_async`].
+    pub async fn publish_async(&self, message: &NewMessage<'_>) -> Result<Ticket, PublishError> {
+        self.own().publish_async(message).await
+    }
+
+    /// As [`PublisherHandle::reserve`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish`].
+    pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, PublishError> {
+        self.own().reserve(len)
+    }
+
+    /// As [`PublisherHandle::acked`].
+    pub fn acked(&self, ticket: Ticket) -> Receipt {
+        self.own().acked(ticket)
+    }
+
+    /// As [`PublisherHandle::flush`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::flush`].
+    pub fn flush(&self) -> Result<(), PublishError> {
+        self.own().flush()
+    }
+
+    /// As [`PublisherHandle::flush_async`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::flush`].
+    pub async fn flush_async(&self) -> Result<(), PublishError> {
+        self.own().flush_async().await
+    }
+
+    /// As [`PublisherHandle::flush_timeout`].
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::flush_timeout`].
+    pub fn flush_timeout(&self, limit: Duration) -> Result<(), PublishError> {
+        self.own().flush_timeout(limit)
+    }
+
+    /// As [`PublisherHandle::waiting_for`].
+    pub fn waiting_for(&self) -> Option<Wait> {
+        self.own().waiting_for()
+    }
+
+    /// As [`PublisherHandle::profile`].
+    pub fn profile(&self) -> Snapshot {
+        self.own().profile()
+    }
+
+    /// As [`PublisherHandle::set_metering`].
+    pub fn set_metering(&self, on: bool) {
+        self.own().set_metering(on);
+    }
+
+    /// As [`PublisherHandle::batch_bytes`].
+    pub fn batch_bytes(&self) -> usize {
+        self.own().batch_bytes()
+    }
+
+    fn own(&self) -> &PublisherHandle {
         self.handle
             .as_ref()
             .expect("a publisher is given out only after it has opened")

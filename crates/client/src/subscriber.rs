@@ -1,13 +1,14 @@
 //! Subscribing: batches from all data brokers, checked, and read message by message without a copy.
 //!
-//! Read in this order: [`core`] (the rules, without I/O) and its part `lane`; `queue` and `driver` (the I/O thread);
+//! Read in this order: [`core`] (the rules, without I/O) and its part `channel`; `queue` and `driver` (the I/O thread);
 //! `reading` (messages of a batch); [`position`]; `builder`; `stream`.
 
 mod builder;
-pub mod core;
+mod channel;
+pub(crate) mod core;
 mod driver;
-mod lane;
-pub mod position;
+pub(crate) mod model;
+mod position;
 mod queue;
 mod reading;
 mod stream;
@@ -24,14 +25,14 @@ use std::time::{Duration, Instant};
 use embar_meter::{Profile, Snapshot};
 
 pub use self::builder::SubscriberBuilder;
-pub use self::core::{OnEvicted, Start};
+pub use self::model::{OnEvicted, Start};
 pub use self::position::{ParsePositionsError, Positions};
 pub use self::reading::{Message, OwnedMessage};
 pub use self::stream::MessageStream;
 
-use self::queue::{Item, Moved, Queue, Taken};
+use self::queue::{Item, PositionChange, Queue, Taken};
 use self::reading::Reading;
-use crate::error::Error;
+use crate::error::ReadError;
 use crate::wake::block_on;
 
 /// Reads one topic from all data brokers. Messages of one broker come in its order; between brokers there is none, unless
@@ -76,15 +77,13 @@ impl Subscriber {
     /// one is asked for; [`Message::to_owned`] copies it.
     ///
     /// # Errors
-    /// Whatever ended the subscription, again at each call: [`Error::BrokerLost`], [`Error::AllBrokersLost`],
-    /// [`Error::Evicted`], [`Error::BrokenOrder`], [`Error::Corrupt`], [`Error::UnknownTopic`], [`Error::TopicReplaced`],
-    /// [`Error::Panicked`]. Everything before it was delivered.
+    /// Whatever ended the subscription, again at each call. Everything before it was delivered.
     #[expect(
         clippy::should_implement_trait,
         reason = "messages borrow from the subscriber"
     )]
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Message<'_>>, Error> {
+    pub fn next(&mut self) -> Result<Option<Message<'_>>, ReadError> {
         if !self.has_more() && !self.load(None)? {
             return Ok(None);
         }
@@ -94,8 +93,8 @@ impl Subscriber {
     /// As [`Subscriber::next`], but waits no longer than `limit`.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if no message came, otherwise as [`Subscriber::next`].
-    pub fn next_timeout(&mut self, limit: Duration) -> Result<Option<Message<'_>>, Error> {
+    /// [`ReadError::TimedOut`] if no message came, otherwise as [`Subscriber::next`].
+    pub fn next_timeout(&mut self, limit: Duration) -> Result<Option<Message<'_>>, ReadError> {
         if !self.has_more() && !self.load(Some(limit))? {
             return Ok(None);
         }
@@ -106,7 +105,7 @@ impl Subscriber {
     ///
     /// # Errors
     /// As [`Subscriber::next`].
-    pub async fn next_async(&mut self) -> Result<Option<Message<'_>>, Error> {
+    pub async fn next_async(&mut self) -> Result<Option<Message<'_>>, ReadError> {
         if !self.has_more() && !poll_fn(|context| self.poll_load(context)).await? {
             return Ok(None);
         }
@@ -157,7 +156,7 @@ impl Subscriber {
 
     /// The next message of the current batch.
     #[inline]
-    fn read(&mut self) -> Result<Message<'_>, Error> {
+    fn read(&mut self) -> Result<Message<'_>, ReadError> {
         let Self { reading, queue, .. } = self;
         let reading = reading
             .as_mut()
@@ -168,33 +167,31 @@ impl Subscriber {
     }
 
     #[cold]
-    fn load(&mut self, limit: Option<Duration>) -> Result<bool, Error> {
+    fn load(&mut self, limit: Option<Duration>) -> Result<bool, ReadError> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         block_on(poll_fn(|context| self.poll_load(context)), deadline).unwrap_or_else(|| {
-            Err(Error::TimedOut {
-                what: "the next message",
+            Err(ReadError::TimedOut {
                 limit: limit.unwrap_or_default(),
-                hint: ": there may be none, ask again".into(),
             })
         })
     }
 
     /// Makes the next message readable; false at the end.
-    fn poll_load(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, Error>> {
+    fn poll_load(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, ReadError>> {
         loop {
             if self.has_more() {
                 return Poll::Ready(Ok(true));
             }
             if let Some(done) = self.reading.take() {
                 self.positions.advance(done.broker, done.next_offset());
-                let (lane, buffer) = done.into_buffer();
-                self.queue.give_back(lane, buffer);
+                let (channel, buffer) = done.into_buffer();
+                self.queue.give_back(channel, buffer);
             }
             match self.queue.poll_next(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Taken::End) => return Poll::Ready(Ok(false)),
                 Poll::Ready(Taken::Failed(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Taken::Item(Item::Moved(moved))) => self.moved(moved),
+                Poll::Ready(Taken::Item(Item::PositionChange(moved))) => self.moved(moved),
                 Poll::Ready(Taken::Item(Item::Batch(delivered))) => match Reading::new(delivered) {
                     Ok(reading) => self.reading = Some(reading),
                     Err(error) => {
@@ -213,7 +210,7 @@ impl Subscriber {
         }
     }
 
-    fn moved(&mut self, moved: Moved) {
+    fn moved(&mut self, moved: PositionChange) {
         self.positions.advance(moved.broker, moved.next);
         self.skipped += moved.skipped;
     }

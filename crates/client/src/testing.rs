@@ -17,7 +17,7 @@ use embar_wire::frame::{FrameId, LogProtocol};
 use embar_wire::limits::Limits;
 use embar_wire::topic::Order;
 
-use crate::connection::Lane;
+use crate::connection::ChannelId;
 
 /// A heartbeat, as the session layer numbers it.
 const PING: u16 = FIRST_RESERVED_ID + 2;
@@ -211,7 +211,7 @@ pub(crate) fn control_frames(bytes: &[u8]) -> Vec<Control> {
     .collect()
 }
 
-/// What a core asked the driver for on one lane, and what it sent.
+/// What a core asked the driver for on one channel, and what it sent.
 #[derive(Default)]
 pub(crate) struct Socket {
     pub(crate) connecting: Option<SocketAddr>,
@@ -246,13 +246,13 @@ impl Socket {
 pub(crate) struct Sockets(HashMap<u32, Socket>);
 
 impl Sockets {
-    pub(crate) fn lane(&mut self, lane: Lane) -> &mut Socket {
-        self.0.entry(lane.0).or_default()
+    pub(crate) fn channel(&mut self, channel: ChannelId) -> &mut Socket {
+        self.0.entry(channel.0).or_default()
     }
 
-    /// Takes the names of the control frames that were sent on a lane.
-    pub(crate) fn taken(&mut self, lane: Lane) -> Vec<FrameId> {
-        self.lane(lane)
+    /// Takes the names of the control frames that were sent on a channel.
+    pub(crate) fn taken(&mut self, channel: ChannelId) -> Vec<FrameId> {
+        self.channel(channel)
             .sent
             .drain(..)
             .map(|message| message.id())

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use embar_client::{Admin, Lookout};
+use embar_client::{Admin, AdminError, WaitProbe};
 
 use crate::progress::Progress;
 use crate::waiting::WaitReporter;
@@ -55,22 +55,22 @@ impl Connector {
     }
 
     /// A client whose requests may take 5 s each.
-    pub fn admin(&self) -> Result<ReportingAdmin, embar_client::Error> {
+    pub fn admin(&self) -> Result<ReportingAdmin, AdminError> {
         self.admin_within(ANSWER_WITHIN)
     }
 
     /// A client whose requests may take `limit` each.
-    pub fn admin_within(&self, limit: Duration) -> Result<ReportingAdmin, embar_client::Error> {
+    pub fn admin_within(&self, limit: Duration) -> Result<ReportingAdmin, AdminError> {
         let admin = Admin::connect(&self.bootstrap)?.timeout(limit);
         Ok(ReportingAdmin {
-            _reporter: self.report_waits(&admin.lookout(), None),
+            _reporter: self.report_waits(&admin.wait_probe(), None),
             admin,
         })
     }
 
-    /// Reports what the client of `lookout` waits for, until the reporter is dropped. Whoever waits gives up once nothing
+    /// Reports what the client of `probe` waits for, until the reporter is dropped. Whoever waits gives up once nothing
     /// has come for `limit`, if not sooner.
-    pub fn report_waits(&self, lookout: &Lookout, limit: Option<Duration>) -> WaitReporter {
-        WaitReporter::start(lookout, limit, &self.progress)
+    pub fn report_waits(&self, probe: &WaitProbe, limit: Option<Duration>) -> WaitReporter {
+        WaitReporter::start(probe, limit, &self.progress)
     }
 }

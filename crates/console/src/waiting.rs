@@ -6,8 +6,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use embar_client::waiting::Party;
-use embar_client::{Lookout, Waits};
+use embar_client::Party;
+use embar_client::{Wait, WaitProbe};
 
 use crate::progress::Progress;
 
@@ -33,11 +33,11 @@ impl WaitRemarks {
     /// The remark to make on a wait, if any. Whoever waits gives up once nothing has come for `limit`, if not sooner.
     pub fn next(
         &mut self,
-        waits: Option<&Waits>,
+        waits: Option<&Wait>,
         limit: Option<Duration>,
         now: Instant,
     ) -> Option<String> {
-        let Some(waits) = waits.filter(|it| it.waited >= SPEAK_AFTER) else {
+        let Some(waits) = waits.filter(|it| it.elapsed >= SPEAK_AFTER) else {
             self.made.clear();
             return None;
         };
@@ -64,9 +64,9 @@ impl WaitRemarks {
     }
 }
 
-fn sentence(waits: &Waits, limit: Option<Duration>) -> String {
-    let left = limit.map(|limit| limit.saturating_sub(waits.waited));
-    let left = left.into_iter().chain(waits.left).min();
+fn sentence(waits: &Wait, limit: Option<Duration>) -> String {
+    let left = limit.map(|limit| limit.saturating_sub(waits.elapsed));
+    let left = left.into_iter().chain(waits.remaining).min();
     let mut text = format!("waiting for {waits}; ");
     // Writing into a string cannot fail.
     let _ = match left {
@@ -84,13 +84,13 @@ pub struct WaitReporter {
 
 impl WaitReporter {
     /// Whoever waits gives up once nothing has come for `limit`, if not sooner.
-    pub fn start(lookout: &Lookout, limit: Option<Duration>, progress: &Arc<dyn Progress>) -> Self {
+    pub fn start(probe: &WaitProbe, limit: Option<Duration>, progress: &Arc<dyn Progress>) -> Self {
         let (stop, stopped) = channel();
-        let (lookout, progress) = (lookout.clone(), progress.clone());
+        let (probe, progress) = (probe.clone(), progress.clone());
         let mut remarks = WaitRemarks::default();
         let watch = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
-                let waits = lookout.waits();
+                let waits = probe.waiting_for();
                 if let Some(text) = remarks.next(waits.as_ref(), limit, Instant::now()) {
                     progress.note(&text);
                 }
@@ -119,21 +119,21 @@ impl Drop for WaitReporter {
 
 #[cfg(test)]
 mod tests {
-    use embar_client::waiting::Reason;
+    use embar_client::WaitReason;
 
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
 
-    fn waits(reason: Reason, waited: Duration, left: Option<Duration>) -> Waits {
-        Waits {
+    fn waits(reason: WaitReason, waited: Duration, left: Option<Duration>) -> Wait {
+        Wait {
             parties: vec![Party {
                 broker: Some(1),
                 address: None,
                 reason,
             }],
-            waited,
-            left,
+            elapsed: waited,
+            remaining: left,
         }
     }
 
@@ -144,26 +144,26 @@ mod tests {
             let at = Duration::from_millis(ms);
             remarks.next(Some(&waits(reason, at, None)), None, start + at)
         };
-        assert_eq!(look(Reason::Connecting, 999), None);
+        assert_eq!(look(WaitReason::Connecting, 999), None);
         assert_eq!(
-            look(Reason::Connecting, 1000).as_deref(),
+            look(WaitReason::Connecting, 1000).as_deref(),
             Some("waiting for broker 1 (it is being connected to); until Ctrl-C ends it")
         );
         for ms in [1250, 2500, 60_000] {
-            assert_eq!(look(Reason::Connecting, ms), None);
+            assert_eq!(look(WaitReason::Connecting, ms), None);
         }
-        assert!(look(Reason::LogFull, 60_250).is_some_and(|it| it.contains("log is full")));
-        assert_eq!(look(Reason::NotReading, 60_500), None, "too soon");
-        assert!(look(Reason::NotReading, 61_500).is_some());
-        assert_eq!(look(Reason::LogFull, 63_000), None, "it comes and goes");
-        assert_eq!(look(Reason::NotReading, 64_000), None);
-        assert!(look(Reason::LogFull, 91_000).is_some());
+        assert!(look(WaitReason::LogFull, 60_250).is_some_and(|it| it.contains("log is full")));
+        assert_eq!(look(WaitReason::NotReading, 60_500), None, "too soon");
+        assert!(look(WaitReason::NotReading, 61_500).is_some());
+        assert_eq!(look(WaitReason::LogFull, 63_000), None, "it comes and goes");
+        assert_eq!(look(WaitReason::NotReading, 64_000), None);
+        assert!(look(WaitReason::LogFull, 91_000).is_some());
     }
 
     #[test]
     fn a_new_wait_is_reported_anew() {
         let (mut remarks, now) = (WaitRemarks::default(), Instant::now());
-        let wait = waits(Reason::Answer, S, None);
+        let wait = waits(WaitReason::Answer, S, None);
         assert!(remarks.next(Some(&wait), None, now).is_some());
         assert_eq!(remarks.next(None, None, now), None);
         assert!(remarks.next(Some(&wait), None, now).is_some());
@@ -177,7 +177,7 @@ mod tests {
             (Some(3 * S), Some(10 * S), "gives up in 3s"),
             (Some(30 * S), Some(S), "gives up in 0s"),
         ] {
-            let text = sentence(&waits(Reason::Answer, 2 * S, left), limit);
+            let text = sentence(&waits(WaitReason::Answer, 2 * S, left), limit);
             assert!(text.ends_with(expected), "{text}");
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     fn remarks_are_bounded() {
         let (mut remarks, now) = (WaitRemarks::default(), Instant::now());
         for n in 0..1000u32 {
-            let reason = Reason::NoAnswer(n.to_string());
+            let reason = WaitReason::NoAnswer(n.to_string());
             let wait = waits(reason, S, None);
             assert!(remarks.next(Some(&wait), None, now + S * n).is_some());
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 
-use embar_client::sim_api::{Lane, LinkAction};
+use embar_client::sim_api::{ChannelId, ConnectionAction};
 use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 
@@ -40,14 +40,14 @@ pub enum SocketOp {
     Close,
 }
 
-impl From<LinkAction> for SocketOp {
-    fn from(action: LinkAction) -> Self {
+impl From<ConnectionAction> for SocketOp {
+    fn from(action: ConnectionAction) -> Self {
         match action {
-            LinkAction::Connect(address) => Self::Connect(address),
-            LinkAction::Send(buf) => Self::Send(buf),
-            LinkAction::Receive(buf) => Self::Receive(buf),
-            LinkAction::ShutdownWrite => Self::ShutdownWrite,
-            LinkAction::Close => Self::Close,
+            ConnectionAction::Connect(address) => Self::Connect(address),
+            ConnectionAction::Send(buf) => Self::Send(buf),
+            ConnectionAction::Receive(buf) => Self::Receive(buf),
+            ConnectionAction::ShutdownWrite => Self::ShutdownWrite,
+            ConnectionAction::Close => Self::Close,
         }
     }
 }
@@ -75,19 +75,19 @@ pub struct ActorContext<'a> {
 /// A client.
 pub trait Actor {
     /// A connection stands.
-    fn connected(&mut self, lane: Lane, now: Now);
+    fn connected(&mut self, lane: ChannelId, now: Now);
     /// A receive is over.
-    fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now);
+    fn received(&mut self, lane: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now);
     /// A send is over.
-    fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now);
+    fn sent(&mut self, lane: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now);
     /// A connection is over, and the network holds none of its buffers.
-    fn disconnected(&mut self, lane: Lane, cause: &str, now: Now);
+    fn disconnected(&mut self, lane: ChannelId, cause: &str, now: Now);
     /// When it wants to be called at the latest.
     fn next_at(&self) -> Option<Now>;
     /// Does what is due by now, and takes the events of its core.
     fn work(&mut self, context: &mut ActorContext<'_>) -> Check;
     /// What it wants of its connections.
-    fn next_op(&mut self, now: Now) -> Option<(Lane, SocketOp)>;
+    fn next_op(&mut self, now: Now) -> Option<(ChannelId, SocketOp)>;
     /// From now on nothing goes wrong, and nothing new is begun.
     fn heal(&mut self, now: Now);
     /// Whether everything it began has ended.

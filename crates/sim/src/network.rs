@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_memory::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
@@ -158,7 +158,7 @@ impl Network {
     }
 
     /// The client whose connection it is, and its lane.
-    pub fn owner(&self, id: Id) -> Option<(usize, Lane)> {
+    pub fn owner(&self, id: Id) -> Option<(usize, ChannelId)> {
         self.connections.get(&id).map(|c| (c.owner, c.lane))
     }
 

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use embar_broker::clock::Timestamp;
 use embar_broker::topics::Topic;
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_frame::Now;
 use embar_memory::canary::{Canary, inject};
 use embar_memory::interrupt_after;
@@ -72,7 +72,7 @@ pub struct World {
     producers: u64,
     network: Network,
     actors: Vec<Box<dyn Actor>>,
-    connections: BTreeMap<(usize, Lane), Id>,
+    connections: BTreeMap<(usize, ChannelId), Id>,
     /// The name of a topic that a head was creating when it died, and the one in whose place it comes.
     last_created: Option<(String, Topic)>,
     /// Clients that stand still, and until when.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use embar_client::{Admin, Error};
+use embar_client::{Admin, AdminError};
 use embar_console::interrupt::Interrupted;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::{Geometry, Region};
@@ -51,7 +51,7 @@ pub struct Brokers {
     /// Those that are not in the cluster: places of spares, and of brokers that left.
     absent: BTreeSet<u16>,
     /// Who was asked to leave, until that is answered.
-    asked: Option<JoinHandle<Result<(), Error>>>,
+    asked: Option<JoinHandle<Result<(), AdminError>>>,
     /// Brokers that left, and have not been told of.
     left: u64,
     failed_starts: u64,

@@ -89,10 +89,7 @@ pub fn run(plan: &ClaimsPlan, context: &Context) -> Result<ClaimsReport> {
     let cluster = cluster.start().context("cannot start a cluster")?;
     let bootstrap = cluster.bootstrap().to_string();
     let admin = Admin::connect(&bootstrap)?;
-    let spec = TopicSpec {
-        order: plan.order.try_into()?,
-        ..TopicSpec::new(TOPIC)
-    };
+    let spec = TopicSpec::new(TOPIC).order(plan.order.try_into()?);
     let created = admin.create_topic(spec).wait();
     created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
     let publisher = Publisher::builder(&bootstrap)

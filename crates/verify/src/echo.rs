@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Result;
-use embar_client::{Error, Positions, Start, Subscriber};
+use embar_client::{OpenError, Positions, ReadError, Start, Subscriber};
 use embar_meter::random::SplitMix64;
 
 use super::ledger::Run;
+use super::log_client_error::LogClientError;
 use super::plan::TOPIC;
-use super::publisher::passes;
 use super::readers::Setting;
 use super::stamp::{self, Stamp};
 use super::trail::Place;
@@ -89,12 +89,12 @@ impl Setting {
         let wrong = match looked {
             Ok(Some(_)) if self.plan.may_be_away() => return,
             Ok(wrong) => wrong,
-            Err(error) if passes(&error) => return,
-            Err(Error::Evicted {
+            Err(error) if error.passes() => return,
+            Err(LogClientError::Read(ReadError::Evicted {
                 broker,
                 position,
                 first_available,
-            }) => {
+            })) => {
                 // It tells what is wrong with that itself.
                 let mut checker = self.books.checker();
                 checker.was_evicted(
@@ -120,15 +120,15 @@ impl Setting {
     }
 
     /// The end that a new subscriber begins at, if its broker is among those that it reached.
-    fn end_of(&self, place: Place) -> Result<Option<u64>, Error> {
+    fn end_of(&self, place: Place) -> Result<Option<u64>, LogClientError> {
         let mut subscriber = self.open_at(Start::Latest, false)?;
         // Where it begins it knows once it has looked for a message.
         match subscriber.next_timeout(LOOK_EVERY) {
             Ok(Some(message)) if message.broker == place.broker => {
                 return Ok(Some(message.offset));
             }
-            Ok(_) | Err(Error::TimedOut { .. }) => {}
-            Err(error) => return Err(error),
+            Ok(_) | Err(ReadError::TimedOut { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
         let position = subscriber.position();
         Ok(match place.broker {
@@ -138,7 +138,7 @@ impl Setting {
     }
 
     /// What of `run` is not at `place`, if anything.
-    fn reread(&self, run: Run, place: Place) -> Result<Option<String>, Error> {
+    fn reread(&self, run: Run, place: Place) -> Result<Option<String>, LogClientError> {
         let start = match place.broker {
             None => Positions::at(place.offset),
             Some(broker) => {
@@ -174,7 +174,7 @@ impl Setting {
         Ok(None)
     }
 
-    fn open_at(&self, start: Start, until_end: bool) -> Result<Subscriber, Error> {
+    fn open_at(&self, start: Start, until_end: bool) -> Result<Subscriber, OpenError> {
         Subscriber::builder(&self.bootstrap)
             .topic(TOPIC)
             .from(start)

@@ -24,6 +24,7 @@ pub mod findings;
 pub mod gaps;
 pub mod ledger;
 pub mod listener;
+pub mod log_client_error;
 pub mod neighbour;
 pub mod patience;
 pub mod plan;

@@ -11,10 +11,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use embar_client::{Admin, Error, Publisher, Start, Subscriber, TopicSpec};
+use embar_client::{
+    Admin, AdminError, ClientError, OpenError, PublishError, Publisher, Start, Subscriber,
+    TopicSpec,
+};
 use embar_wire::control::ErrorCode;
 
-use super::publisher::passes;
+use super::log_client_error::LogClientError;
 use super::readers::Setting;
 use super::stamp::{self, Origin, Stamp, Writer};
 use super::violation::Kind;
@@ -115,9 +118,9 @@ enum Trouble {
     Broken(Kind, String),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self::Broken(Kind::Failure, error.to_string())
+impl<E: Into<LogClientError>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Broken(Kind::Failure, error.into().to_string())
     }
 }
 
@@ -150,24 +153,22 @@ impl Owner {
         self.again("deleted", deadline, |it| {
             match it.admin.delete_topic(NAME).wait() {
                 // There was none, or a request whose answer was lost deleted it.
-                Err(Error::Refused {
+                Err(AdminError::Client(ClientError::Refused {
                     code: ErrorCode::UnknownTopic,
                     ..
-                }) => Ok(()),
+                })) => Ok(()),
                 other => other,
             }
         })?;
         self.again("created", deadline, |it| {
             let order = it.setting.plan.order.try_into();
-            let spec = TopicSpec {
-                order: order.expect("the plan has an order level"),
-                ..TopicSpec::new(NAME)
-            };
+            let order = order.expect("the plan has an order level");
+            let spec = TopicSpec::new(NAME).order(order);
             match it.admin.create_topic(spec).wait() {
-                Err(Error::Refused {
+                Err(AdminError::Client(ClientError::Refused {
                     code: ErrorCode::TopicExists,
                     ..
-                }) => Ok(()),
+                })) => Ok(()),
                 other => other.map(drop),
             }
         })?;
@@ -191,19 +192,19 @@ impl Owner {
     }
 
     /// Does it until it is done: brokers are killed meanwhile.
-    fn again<T>(
+    fn again<T, E: Into<LogClientError>>(
         &mut self,
         what: &str,
         deadline: Instant,
-        mut step: impl FnMut(&mut Self) -> Result<T, Error>,
+        mut step: impl FnMut(&mut Self) -> Result<T, E>,
     ) -> Result<T, Trouble> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Trouble::Stopped);
             }
-            match step(self) {
+            match step(self).map_err(E::into) {
                 Ok(done) => return Ok(done),
-                Err(error) if !passes(&error) => return Err(error.into()),
+                Err(error) if !error.passes() => return Err(error.into()),
                 Err(error) if Instant::now() >= deadline => {
                     let text = format!("it could not be {what} within {TURN_WITHIN:?}: {error}");
                     return Err(Trouble::Broken(Kind::Liveness, text));
@@ -213,7 +214,7 @@ impl Owner {
         }
     }
 
-    fn open(&self) -> Result<(Publisher, Writer), Error> {
+    fn open(&self) -> Result<(Publisher, Writer), OpenError> {
         let publisher = Publisher::builder(&self.setting.bootstrap)
             .topic(NAME)
             .batch_bytes(self.setting.plan.batch_bytes as usize)
@@ -244,14 +245,14 @@ impl Owner {
             tickets.push((number, publisher.publish(writer.stamp(number))?));
         }
         match publisher.flush() {
-            Ok(()) | Err(Error::Lost { .. }) => {}
+            Ok(()) | Err(PublishError::Lost { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         let mut stored = Vec::new();
         for (number, ticket) in tickets {
             match publisher.acked(ticket).wait() {
-                Ok(_) | Err(Error::PositionUnknown) => stored.push(number),
-                Err(Error::InDoubt | Error::TimedOut { .. }) => {}
+                Ok(_) | Err(PublishError::PositionUnknown) => stored.push(number),
+                Err(PublishError::InDoubt | PublishError::Expired { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -259,7 +260,7 @@ impl Owner {
     }
 
     /// Everything that is there; of what is damaged nothing.
-    fn read(&self) -> Result<Vec<Option<Stamp>>, Error> {
+    fn read(&self) -> Result<Vec<Option<Stamp>>, LogClientError> {
         let mut subscriber = Subscriber::builder(&self.setting.bootstrap)
             .topic(NAME)
             .from(Start::Earliest)

@@ -11,11 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use embar_client::publisher::Delivery;
-use embar_client::{Acks, Error, Publisher};
-use embar_wire::control::ErrorCode;
+use embar_client::{Acks, Delivery, PublishError, Publisher};
 use serde::{Deserialize, Serialize};
 
+use super::log_client_error::LogClientError;
 use super::record::Record;
 use super::stamp::{Origin, Writer};
 
@@ -80,7 +79,7 @@ pub fn run(spec: &str) -> Result<()> {
     let published = publish(&spec, &publisher, writer, &teller, &stop)?;
     match publisher.close() {
         // What is missing was told batch by batch.
-        Err(Error::Lost { .. }) if spec.hasty => {}
+        Err(PublishError::Lost { .. }) if spec.hasty => {}
         Ok(()) => {}
         Err(error) => return Err(error).context("cannot close"),
     }
@@ -121,7 +120,7 @@ impl Teller {
                 messages,
                 position: *position,
             },
-            Err(Error::TimedOut { .. }) => Record::NotStored { batch, messages },
+            Err(PublishError::Expired { .. }) => Record::NotStored { batch, messages },
             Err(_) => Record::GivenUp { batch, messages },
         };
         // A verifier that is gone closes the leash, too.
@@ -153,31 +152,13 @@ fn open(spec: &PublisherSpec, teller: &Teller, stop: &AtomicBool) -> Result<Opti
             .open();
         match opened {
             Ok(publisher) => return Ok(Some(publisher)),
-            Err(error) if passes(&error) => thread::sleep(AGAIN_AFTER),
+            Err(error) if LogClientError::from(error.clone()).passes() => {
+                thread::sleep(AGAIN_AFTER)
+            }
             Err(error) => return Err(error).context("cannot open"),
         }
     }
     Ok(None)
-}
-
-/// Whether a client may try again: brokers that are being killed do not answer, or cannot do yet what
-/// they are asked.
-pub fn passes(error: &Error) -> bool {
-    use ErrorCode::{Backpressure, ClusterFull, Draining, NoSequencer, Timeout};
-    if let Error::Refused { code, .. } = error {
-        return matches!(
-            code,
-            Backpressure | ClusterFull | Draining | NoSequencer | Timeout
-        );
-    }
-    matches!(
-        error,
-        Error::Unreachable { .. }
-            | Error::NoDataBrokers
-            | Error::TimedOut { .. }
-            | Error::BrokerLost { .. }
-            | Error::AllBrokersLost { .. }
-    )
 }
 
 /// Publishes at the pace until told to stop; how many messages.
@@ -204,7 +185,9 @@ fn publish(
                 }
                 number += 1;
             }
-            Err(error) if passes(&error) => thread::sleep(AGAIN_AFTER),
+            Err(error) if LogClientError::from(error.clone()).passes() => {
+                thread::sleep(AGAIN_AFTER)
+            }
             Err(error) => return Err(error).context("cannot publish"),
         }
     }

@@ -7,16 +7,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use embar_client::{Error, Positions, Start, Subscriber};
+use embar_client::{Positions, ReadError, Start, Subscriber};
 use embar_console::interrupt::Interrupt;
 use embar_meter::random::SplitMix64;
 
 use super::books::Books;
 use super::checker::CHIEF;
 use super::faults::Span;
+use super::log_client_error::LogClientError;
 use super::patience::Patience;
 use super::plan::{TOPIC, VerifyPlan};
-use super::publisher::passes;
 use super::run::STALL_MAX;
 use super::stamp::{self, Stamp};
 use super::trail::{Begin, Place};
@@ -123,7 +123,7 @@ pub fn read_all(setting: &Setting, within: Duration, interrupt: &Interrupt) -> O
             .and_then(|mut subscriber| reader.read(&mut subscriber, Some(deadline)));
         match read {
             Ok(()) if Instant::now() < deadline => return Some(reader.index),
-            Err(error) if !passes(&error) && reader.judge(&error) != Verdict::Overtaken => {
+            Err(error) if !error.passes() && reader.judge(&error) != Verdict::Overtaken => {
                 return None;
             }
             _ => std::thread::sleep(AGAIN_AFTER),
@@ -184,7 +184,7 @@ impl Reader {
             };
             match ended {
                 Ok(()) => return,
-                Err(error) if passes(&error) => std::thread::sleep(AGAIN_AFTER),
+                Err(error) if error.passes() => std::thread::sleep(AGAIN_AFTER),
                 Err(error) => match self.pass_over(&error, &start) {
                     Some(next) => start = Start::Positions(next),
                     None => return,
@@ -194,12 +194,12 @@ impl Reader {
     }
 
     /// Where the reader that sees everything goes on, if it was too slow for the log and may be.
-    fn pass_over(&mut self, error: &Error, start: &Start) -> Option<Positions> {
-        let &Error::Evicted {
+    fn pass_over(&mut self, error: &LogClientError, start: &Start) -> Option<Positions> {
+        let &LogClientError::Read(ReadError::Evicted {
             broker,
             first_available,
             ..
-        } = error
+        }) = error
         else {
             self.judge(error);
             return None;
@@ -219,7 +219,7 @@ impl Reader {
                 next.set(broker, first_available);
                 next
             }
-            Start::Earliest | Start::Latest => Positions::from_iter([(broker, first_available)]),
+            _ => Positions::from_iter([(broker, first_available)]),
         })
     }
 
@@ -248,7 +248,7 @@ impl Reader {
             };
             match ended {
                 Ok(()) => {}
-                Err(error) if passes(&error) => std::thread::sleep(AGAIN_AFTER),
+                Err(error) if error.passes() => std::thread::sleep(AGAIN_AFTER),
                 Err(error) => match self.judge(&error) {
                     Verdict::Failed => return,
                     Verdict::Overtaken | Verdict::Lost => position = Positions::new(),
@@ -280,17 +280,22 @@ impl Reader {
         }
     }
 
-    fn open(&self, start: Start, until_end: bool) -> Result<Subscriber, Error> {
+    fn open(&self, start: Start, until_end: bool) -> Result<Subscriber, LogClientError> {
         Subscriber::builder(&self.setting.bootstrap)
             .topic(TOPIC)
             .from(start)
             .until_end(until_end)
             .metering(false)
             .open()
+            .map_err(LogClientError::from)
     }
 
     /// Reads until the time is up, or it is stopped, or at the end.
-    fn read(&mut self, subscriber: &mut Subscriber, until: Option<Instant>) -> Result<(), Error> {
+    fn read(
+        &mut self,
+        subscriber: &mut Subscriber,
+        until: Option<Instant>,
+    ) -> Result<(), LogClientError> {
         let (run, bytes) = (self.setting.run, self.setting.plan.message_bytes as usize);
         let mut chunk = Vec::with_capacity(CHUNK);
         loop {
@@ -307,8 +312,8 @@ impl Reader {
                     None
                 }
                 Ok(None) => Some(Ok(())),
-                Err(Error::TimedOut { .. }) => None,
-                Err(error) => Some(Err(error)),
+                Err(ReadError::TimedOut { .. }) => None,
+                Err(error) => Some(Err(error.into())),
             };
             self.enter(&mut chunk);
             if self.patience.unwatched(Instant::now()) >= WATCH_EVERY {
@@ -347,14 +352,14 @@ impl Reader {
     }
 
     /// Says of an error that does not pass what it means, and enters what is a violation.
-    fn judge(&self, error: &Error) -> Verdict {
+    fn judge(&self, error: &LogClientError) -> Verdict {
         let mut checker = self.setting.books.checker();
         match *error {
-            Error::Evicted {
+            LogClientError::Read(ReadError::Evicted {
                 broker,
                 position,
                 first_available,
-            } if checker.evicted(
+            }) if checker.evicted(
                 self.index,
                 self.setting.plan.stream(broker),
                 position,
@@ -363,7 +368,7 @@ impl Reader {
             {
                 Verdict::Overtaken
             }
-            Error::Evicted { .. } => Verdict::Lost,
+            LogClientError::Read(ReadError::Evicted { .. }) => Verdict::Lost,
             _ => {
                 let text = format_args!("subscriber {}: {error}", self.index);
                 checker.fail(Kind::Failure, text);

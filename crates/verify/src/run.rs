@@ -49,11 +49,9 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<Report> {
     let cluster = Cluster::start(cluster_plan(plan, &logs, &context.program), context)?;
     let mut brokers = Brokers::new(cluster, plan)?;
     let bootstrap = brokers.bootstrap();
-    let spec = TopicSpec {
-        order: plan.order.try_into()?,
-        retention_bytes: plan.retention_bytes,
-        ..TopicSpec::new(TOPIC)
-    };
+    let spec = TopicSpec::new(TOPIC)
+        .order(plan.order.try_into()?)
+        .retention_bytes(plan.retention_bytes);
     let admin = Connector::new(&bootstrap, context.progress.clone()).admin()?;
     let created = admin.create_topic(spec).wait();
     let topic = created.with_context(|| format!("cannot create the topic {TOPIC}"))?;

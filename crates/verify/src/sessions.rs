@@ -92,10 +92,7 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
         .config(config);
     let cluster = cluster.start().context("cannot start a cluster")?;
     let bootstrap = cluster.bootstrap().to_string();
-    let spec = TopicSpec {
-        order: Order::TotalPerPublisher,
-        ..TopicSpec::new(TOPIC)
-    };
+    let spec = TopicSpec::new(TOPIC).order(Order::TotalPerPublisher);
     let created = Admin::connect(&bootstrap)?.create_topic(spec).wait();
     created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
     let (alive, _) = publish_first(&bootstrap)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use embar_client::Publisher;
-use embar_client::publisher::{Delivery, Ticket};
+use embar_client::{Delivery, Ticket};
 use embar_meter::random::filler;
 use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;

@@ -20,18 +20,7 @@ pub(super) const NO_ROOM_IN_TIME: &str = "the log had no room for this batch in 
 
 /// A refusal. Its code decides whether the peer may try again.
 pub(super) fn refusal(code: ErrorCode, message: String) -> ErrorReply {
-    use ErrorCode::{Backpressure, ChecksumMismatch, ClusterFull, Draining, NoSequencer, Timeout};
-    let retryable = matches!(
-        code,
-        Backpressure | ChecksumMismatch | ClusterFull | Draining | NoSequencer | Timeout
-    );
-    ErrorReply {
-        code,
-        message,
-        retryable,
-        topic: None,
-        first_available: None,
-    }
+    ErrorReply::new(code, message)
 }
 
 /// Why the connection of a publisher or subscriber cannot be opened as another one.

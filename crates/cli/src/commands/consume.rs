@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use embar_client::waiting::Reason;
-use embar_client::{Lookout, Message, OnEvicted, Positions, Start, Subscriber, Waits};
+use embar_client::WaitReason;
+use embar_client::{Message, OnEvicted, Positions, ReadError, Start, Subscriber, Wait, WaitProbe};
 use embar_console::size::parse_duration;
 use embar_console::waiting::WaitRemarks;
 
@@ -107,8 +107,8 @@ impl std::str::FromStr for From {
 /// Prints until the end, the count, a signal, or the reader of the output is gone.
 pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
     let template = Template::parse(&args.format)?;
-    let lookout = Lookout::new();
-    let mut subscriber = open(args, &lookout, context)?;
+    let probe = WaitProbe::new();
+    let mut subscriber = open(args, &probe, context)?;
     let stdout = io::stdout().lock();
     let eager = stdout.is_terminal();
     let mut printer = Printer {
@@ -117,7 +117,7 @@ pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
         json: context.output.is_json(),
     };
     let mut waiting = Waiting {
-        lookout,
+        probe,
         limit: args.timeout,
         remarks: WaitRemarks::default(),
         heard: Instant::now(),
@@ -135,8 +135,8 @@ pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
     printed.and(flushed)
 }
 
-fn open(args: &ConsumeArgs, lookout: &Lookout, context: &Context) -> Result<Subscriber> {
-    let _reporter = args.connect.connector(context).report_waits(lookout, None);
+fn open(args: &ConsumeArgs, probe: &WaitProbe, context: &Context) -> Result<Subscriber> {
+    let _reporter = args.connect.connector(context).report_waits(probe, None);
     let start = match &args.from {
         Some(From::Start) => Start::Earliest,
         Some(From::End) => Start::Latest,
@@ -151,7 +151,7 @@ fn open(args: &ConsumeArgs, lookout: &Lookout, context: &Context) -> Result<Subs
         .on_evicted(OnEvicted::Fail)
         .loss_timeout(args.loss_timeout)
         .open_timeout(args.open_timeout)
-        .lookout(lookout)
+        .wait_probe(probe)
         .open()?;
     Ok(subscriber)
 }
@@ -173,7 +173,7 @@ fn print_all(
                 left -= 1;
             }
             Ok(None) => return Ok(()),
-            Err(embar_client::Error::TimedOut { .. }) => {
+            Err(ReadError::TimedOut { .. }) => {
                 printer.out.flush().map_err(exit::output)?;
                 waiting.go_on(context)?;
             }
@@ -188,7 +188,7 @@ fn print_all(
 
 /// No message comes.
 struct Waiting {
-    lookout: Lookout,
+    probe: WaitProbe,
     limit: Option<Duration>,
     remarks: WaitRemarks,
     heard: Instant,
@@ -213,11 +213,15 @@ impl Waiting {
         }
         self.asked = Some(now);
         // The consumer's own time may have gone into writing to a slow reader.
-        let waits = self.lookout.waits().map(|it| Waits {
-            waited: it.waited.min(waited),
+        let waits = self.probe.waiting_for().map(|it| Wait {
+            elapsed: it.elapsed.min(waited),
             ..it
         });
-        let is_end = |it: &Waits| it.parties.iter().all(|it| it.reason == Reason::Messages);
+        let is_end = |it: &Wait| {
+            it.parties
+                .iter()
+                .all(|it| it.reason == WaitReason::Messages)
+        };
         let is_end = waits.as_ref().is_some_and(is_end);
         if is_end && self.said_end {
             return Ok(());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
-use embar_client::{Acks, Error, Lookout, NewMessage, OnBrokerLoss, Publisher};
+use embar_client::{Acks, NewMessage, OnBrokerLoss, PublishError, Publisher, WaitProbe};
 use embar_console::size::{Size, mib_per_s, parse_duration, per_s};
 use memchr::memmem;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -106,13 +106,13 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
     if args.key_separator.as_ref().is_some_and(String::is_empty) {
         return Err(exit::usage("--key-separator must not be empty"));
     }
-    let (lookout, tally) = (Lookout::new(), Arc::new(Tally::default()));
+    let (probe, tally) = (WaitProbe::new(), Arc::new(Tally::default()));
     // Another limit ends that, and the client knows it.
     let connector = args.connect.connector(context);
-    let opening = connector.report_waits(&lookout, None);
-    let publisher = open(args, &lookout, &tally)?;
+    let opening = connector.report_waits(&probe, None);
+    let publisher = open(args, &probe, &tally)?;
     drop(opening);
-    let _reporter = connector.report_waits(&lookout, Some(args.timeout));
+    let _reporter = connector.report_waits(&probe, Some(args.timeout));
     let started = Instant::now();
     let mut job = Job {
         publisher: &publisher,
@@ -143,15 +143,19 @@ pub fn run(args: &ProduceArgs, context: &Context) -> Result<()> {
 fn settle(publisher: Publisher, limit: Duration) -> Result<()> {
     let mut is_last_try = false;
     loop {
-        let waited = publisher.waits().map_or(Duration::ZERO, |it| it.waited);
+        let waited = publisher
+            .waiting_for()
+            .map_or(Duration::ZERO, |it| it.elapsed);
         match publisher.flush_timeout(limit.saturating_sub(waited)) {
             Ok(()) => return Ok(publisher.close()?),
-            Err(error @ Error::TimedOut { .. }) if !is_last_try => match publisher.waits() {
-                Some(waits) if waits.waited >= limit => return Err(error.into()),
-                Some(_) => {}
-                // The last answer came while the time ran out, or the publisher ended and says why.
-                None => is_last_try = true,
-            },
+            Err(error @ PublishError::Pending { .. }) if !is_last_try => {
+                match publisher.waiting_for() {
+                    Some(waits) if waits.elapsed >= limit => return Err(error.into()),
+                    Some(_) => {}
+                    // The last answer came while the time ran out, or the publisher ended and says why.
+                    None => is_last_try = true,
+                }
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -168,7 +172,7 @@ fn in_doubt(error: anyhow::Error, outcome: &Outcome) -> anyhow::Error {
     ))
 }
 
-fn open(args: &ProduceArgs, lookout: &Lookout, tally: &Arc<Tally>) -> Result<Publisher> {
+fn open(args: &ProduceArgs, probe: &WaitProbe, tally: &Arc<Tally>) -> Result<Publisher> {
     let tally = tally.clone();
     let publisher = Publisher::builder(&args.connect.bootstrap)
         .acks(if args.acks == 0 {
@@ -186,7 +190,7 @@ fn open(args: &ProduceArgs, lookout: &Lookout, tally: &Arc<Tally>) -> Result<Pub
         .delivery_timeout(args.timeout)
         .open_timeout(args.open_timeout)
         .on_ack(move |delivery| tally.count(delivery))
-        .lookout(lookout)
+        .wait_probe(probe)
         .open()?;
     Ok(publisher)
 }
@@ -331,8 +335,8 @@ impl Job<'_> {
             return Ok(());
         }
         self.looked_at = Instant::now();
-        let waits = self.publisher.waits();
-        match waits.filter(|it| it.waited >= self.timeout) {
+        let waits = self.publisher.waiting_for();
+        match waits.filter(|it| it.elapsed >= self.timeout) {
             Some(waits) => Err(anyhow!(
                 "nothing was acknowledged for {:?}: waiting for {waits}",
                 self.timeout
@@ -346,7 +350,7 @@ impl Job<'_> {
     }
 
     #[inline]
-    fn publish(&mut self, line: &[u8]) -> Result<(), embar_client::Error> {
+    fn publish(&mut self, line: &[u8]) -> Result<(), PublishError> {
         let at = self
             .separator
             .as_ref()
@@ -370,7 +374,7 @@ impl Job<'_> {
     }
 }
 
-fn named(error: embar_client::Error, name: &str, number: u64) -> anyhow::Error {
+fn named(error: PublishError, name: &str, number: u64) -> anyhow::Error {
     anyhow::Error::from(error).context(format!("{name}, line {number}"))
 }
 

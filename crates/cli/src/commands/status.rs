@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use embar_client::Error;
-use embar_client::admin::Request;
+use embar_client::{AdminError, Request};
 use embar_console::size::Size;
 use embar_meter::table::{Table, grouped};
 use embar_wire::control::{BrokerInfo, BrokerRole, BrokerState, BrokerStatus};
@@ -154,7 +153,7 @@ fn role(info: &BrokerInfo) -> &'static str {
     }
 }
 
-fn broker(info: &BrokerInfo, status: Option<Result<BrokerStatus, Error>>) -> Broker {
+fn broker(info: &BrokerInfo, status: Option<Result<BrokerStatus, AdminError>>) -> Broker {
     let status = status.map(|answer| answer.map_err(|error| error.to_string()));
     Broker {
         id: info.id,

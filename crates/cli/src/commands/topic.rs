@@ -157,12 +157,12 @@ pub fn run(args: &TopicArgs, context: &Context) -> Result<()> {
             let largest = largest.transpose()?.unwrap_or(0);
             let admin = ask.admin(context)?;
             for name in names {
-                let topic = admin.create_topic(TopicSpec {
-                    order: *order,
-                    retention_bytes: retention.map_or(0, |size| size.0),
-                    max_message_bytes: largest,
-                    ..TopicSpec::new(name)
-                });
+                let topic = admin.create_topic(
+                    TopicSpec::new(name)
+                        .order(*order)
+                        .retention_bytes(retention.map_or(0, |size| size.0))
+                        .max_message_bytes(largest),
+                );
                 say_created(&topic.wait()?, output)?;
             }
             Ok(())

@@ -13,11 +13,11 @@ use embar_wire::control::{
 };
 
 use super::TopicSpec;
-use super::asking::Asking;
-use super::conversation::{Broken, Conversation};
-use crate::connection::LinkSettings;
-use crate::error::Error;
-use crate::waiting::Reason;
+use super::blocking::{BlockingConnection, Broken};
+use super::request_state::RequestState;
+use crate::connection::{ConnectionError, ConnectionSettings, Violation};
+use crate::error::{AdminError, ClientError};
+use crate::wait::WaitReason;
 
 /// One broker of several that does not let itself be connected must not hide the others.
 const CONNECT_SHARE: Duration = Duration::from_secs(1);
@@ -28,26 +28,29 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Worker {
     bootstrap: Vec<SocketAddr>,
     cluster: Option<ClusterMetadata>,
-    link: LinkSettings,
-    open: HashMap<SocketAddr, Conversation>,
+    connection: ConnectionSettings,
+    open: HashMap<SocketAddr, BlockingConnection>,
     limit: Duration,
     deadline: Instant,
     /// A connection that is made during the request may take so long.
     connect_share: Duration,
-    asking: Arc<Asking>,
+    request_state: Arc<RequestState>,
 }
 
 impl Worker {
-    pub(super) fn new(bootstrap: Vec<SocketAddr>, asking: Arc<Asking>) -> Self {
+    pub(super) fn new(bootstrap: Vec<SocketAddr>, request_state: Arc<RequestState>) -> Self {
         Self {
             bootstrap,
             cluster: None,
-            link: LinkSettings::control(concat!("embar-admin ", env!("CARGO_PKG_VERSION"))),
+            connection: ConnectionSettings::control(concat!(
+                "embar-admin ",
+                env!("CARGO_PKG_VERSION")
+            )),
             open: HashMap::new(),
             limit: Duration::ZERO,
             deadline: Instant::now(),
             connect_share: Duration::ZERO,
-            asking,
+            request_state,
         }
     }
 
@@ -56,16 +59,16 @@ impl Worker {
         self.limit = limit;
         self.deadline = Instant::now() + limit;
         self.connect_share = limit;
-        self.asking.begin(limit);
+        self.request_state.begin(limit);
     }
 
     /// It is over.
     pub(super) fn end(&mut self) {
-        self.asking.end();
+        self.request_state.end();
     }
 
     /// Asks the bootstrap addresses, then every broker heard of, until one answers.
-    pub(super) fn metadata(&mut self) -> Result<ClusterMetadata, Error> {
+    pub(super) fn metadata(&mut self) -> Result<ClusterMetadata, AdminError> {
         let mut addresses = self.bootstrap.clone();
         let brokers = self.cluster.iter().flat_map(|cluster| &cluster.brokers);
         for address in brokers.filter_map(|broker| broker.address.parse().ok()) {
@@ -73,7 +76,7 @@ impl Worker {
                 addresses.push(address);
             }
         }
-        let (mut cause, mut refusal) = (String::new(), None);
+        let (mut source, mut refusal) = (ConnectionError::NO_ANSWER, None);
         let whole_share = self.connect_share;
         for (index, &address) in addresses.iter().enumerate() {
             // A dead address must not use up the time that a living one could use.
@@ -86,11 +89,14 @@ impl Worker {
                     return Ok(cluster);
                 }
                 Ok(Control::Error(why)) => refusal = Some(at(address, why)),
-                Ok(other) => cause = format!("{:?} is no answer to Metadata", other.id()),
+                Ok(other) => {
+                    let what = format!("{:?} is no answer to Metadata", other.id());
+                    source = Violation::from(what).into();
+                }
                 Err(Broken {
                     refusal: Some(why), ..
                 }) => refusal = Some(at(address, why)),
-                Err(why) => cause = why.cause,
+                Err(why) => source = why.cause,
             }
         }
         // Who answers, and says no, is not one who does not answer.
@@ -98,13 +104,13 @@ impl Worker {
             return Err(refused(refusal));
         }
         let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        Err(Error::Unreachable {
+        Err(AdminError::Client(ClientError::Unreachable {
             addresses: addresses.join(", "),
-            cause,
-        })
+            source,
+        }))
     }
 
-    pub(super) fn create_topic(&mut self, spec: TopicSpec) -> Result<Topic, Error> {
+    pub(super) fn create_topic(&mut self, spec: TopicSpec) -> Result<Topic, AdminError> {
         let request = Control::CreateTopic(CreateTopic {
             name: spec.name,
             order: spec.order.into(),
@@ -117,14 +123,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn delete_topic(&mut self, name: String) -> Result<(), Error> {
+    pub(super) fn delete_topic(&mut self, name: String) -> Result<(), AdminError> {
         match self.ask_head(&Control::DeleteTopic(DeleteTopic { name }))? {
             Control::TopicDeleted => Ok(()),
             other => Err(unexpected("the head", &other)),
         }
     }
 
-    pub(super) fn list_topics(&mut self) -> Result<Vec<Topic>, Error> {
+    pub(super) fn list_topics(&mut self) -> Result<Vec<Topic>, AdminError> {
         let (mut topics, mut from) = (Vec::new(), 0);
         loop {
             let list = match self.ask_head(&Control::ListTopics(ListTopics { from }))? {
@@ -142,7 +148,7 @@ impl Worker {
 
     /// Each data broker tells its own part. One that does not know the topic yet has nothing of it; if none knows it,
     /// it does not exist.
-    pub(super) fn describe_topic(&mut self, name: &str) -> Result<TopicDescription, Error> {
+    pub(super) fn describe_topic(&mut self, name: &str) -> Result<TopicDescription, AdminError> {
         let cluster = self.metadata()?;
         let serves = |state| matches!(state, BrokerState::Ready | BrokerState::Draining);
         let request = Control::DescribeTopic(DescribeTopic {
@@ -162,24 +168,20 @@ impl Worker {
                     Some(merged) => merged.partitions.extend(part.partitions),
                 },
                 Ok(other) => return Err(unexpected(&format!("broker {}", broker.id), &other)),
-                Err(Error::UnknownTopic { .. }) => {}
+                Err(AdminError::Client(ClientError::UnknownTopic { .. })) => {}
                 Err(error) => return Err(error),
             }
         }
-        let mut merged = merged.ok_or_else(|| {
-            if asked {
-                Error::UnknownTopic {
-                    topic: name.to_string(),
-                }
-            } else {
-                Error::NoDataBrokers
-            }
+        let topic = name.to_string();
+        let mut merged = merged.ok_or(match asked {
+            true => ClientError::UnknownTopic { topic },
+            false => ClientError::NoDataBrokers,
         })?;
         merged.partitions.sort_by_key(|partition| partition.broker);
         Ok(merged)
     }
 
-    pub(super) fn status(&mut self, broker: u32) -> Result<BrokerStatus, Error> {
+    pub(super) fn status(&mut self, broker: u32) -> Result<BrokerStatus, AdminError> {
         self.connect_share = CONNECT_SHARE;
         match self.ask_one(broker, &Control::Status)? {
             Control::StatusReply(reply) => {
@@ -187,35 +189,33 @@ impl Worker {
                     .brokers
                     .into_iter()
                     .find(|status| status.broker == broker);
-                own.ok_or_else(|| Error::Protocol {
-                    peer: format!("broker {broker}"),
-                    what: "its status says nothing about itself".into(),
+                own.ok_or_else(|| {
+                    let what = "its status says nothing about itself";
+                    misbehaved(&format!("broker {broker}"), what.into())
                 })
             }
             other => Err(unexpected(&format!("broker {broker}"), &other)),
         }
     }
 
-    pub(super) fn profile(&mut self, broker: u32) -> Result<Snapshot, Error> {
+    pub(super) fn profile(&mut self, broker: u32) -> Result<Snapshot, AdminError> {
         match self.ask_one(broker, &Control::Profile)? {
-            Control::ProfileReply(reply) => {
-                serde_json::from_slice(&reply.json).map_err(|error| Error::Protocol {
-                    peer: format!("broker {broker}"),
-                    what: format!("its profile cannot be read: {error}"),
-                })
-            }
+            Control::ProfileReply(reply) => serde_json::from_slice(&reply.json).map_err(|error| {
+                let what = format!("its profile cannot be read: {error}");
+                misbehaved(&format!("broker {broker}"), what)
+            }),
             other => Err(unexpected(&format!("broker {broker}"), &other)),
         }
     }
 
-    pub(super) fn set_metering(&mut self, broker: u32, on: bool) -> Result<(), Error> {
+    pub(super) fn set_metering(&mut self, broker: u32, on: bool) -> Result<(), AdminError> {
         match self.ask_one(broker, &Control::SetMetering(SetMetering { on }))? {
             Control::Done => Ok(()),
             other => Err(unexpected(&format!("broker {broker}"), &other)),
         }
     }
 
-    pub(super) fn remove_broker(&mut self, broker: u32, force: bool) -> Result<(), Error> {
+    pub(super) fn remove_broker(&mut self, broker: u32, force: bool) -> Result<(), AdminError> {
         let request = Control::RemoveBroker(RemoveBroker { broker, force });
         let cluster = self.metadata()?;
         if has_left(&cluster, broker) {
@@ -227,24 +227,23 @@ impl Worker {
         }
         while !has_left(&self.metadata()?, broker) {
             if Instant::now() + LOOK_EVERY >= self.deadline {
-                return Err(Error::TimedOut {
-                    what: "the departure of a broker",
+                return Err(AdminError::StillLeaving {
+                    broker,
                     limit: self.limit,
-                    hint: format!(": broker {broker} still leaves; look at the cluster's status"),
                 });
             }
-            self.asking.departs(broker);
+            self.request_state.departs(broker);
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(())
     }
 
-    fn ask_head(&mut self, request: &Control) -> Result<Control, Error> {
+    fn ask_head(&mut self, request: &Control) -> Result<Control, AdminError> {
         let cluster = self.metadata()?;
         self.ask_broker(&cluster, cluster.head, request)
     }
 
-    fn ask_one(&mut self, broker: u32, request: &Control) -> Result<Control, Error> {
+    fn ask_one(&mut self, broker: u32, request: &Control) -> Result<Control, AdminError> {
         let cluster = self.metadata()?;
         self.ask_broker(&cluster, broker, request)
     }
@@ -254,22 +253,14 @@ impl Worker {
         cluster: &ClusterMetadata,
         broker: u32,
         request: &Control,
-    ) -> Result<Control, Error> {
+    ) -> Result<Control, AdminError> {
         let Some(info) = cluster.brokers.iter().find(|info| info.id == broker) else {
-            let known: Vec<String> = cluster
-                .brokers
-                .iter()
-                .map(|info| info.id.to_string())
-                .collect();
-            return Err(Error::setting(
-                "broker",
-                broker,
-                format!("the cluster has {}", known.join(", ")),
-            ));
+            let known = cluster.brokers.iter().map(|info| info.id).collect();
+            return Err(AdminError::UnknownBroker { broker, known });
         };
-        let address: SocketAddr = info.address.parse().map_err(|_| Error::Protocol {
-            peer: format!("broker {broker}"),
-            what: format!("its address is {:?}", info.address),
+        let address: SocketAddr = info.address.parse().map_err(|_| {
+            let what = format!("its address is {:?}", info.address);
+            misbehaved(&format!("broker {broker}"), what)
         })?;
         match self.ask(Some(broker), address, request) {
             Ok(Control::Error(refusal)) => Err(refused(refusal)),
@@ -278,15 +269,17 @@ impl Worker {
                 refusal: Some(refusal),
                 ..
             }) => Err(refused(at(address, refusal))),
-            Err(Broken { cause, .. }) if Instant::now() >= self.deadline => Err(Error::TimedOut {
-                what: "an answer of a broker",
-                limit: self.limit,
-                hint: format!(": {cause}, broker {broker} at {address}"),
-            }),
-            Err(Broken { cause, .. }) => Err(Error::Unreachable {
+            Err(Broken { cause, .. }) if Instant::now() >= self.deadline => {
+                Err(AdminError::TimedOut {
+                    broker: format!("broker {broker} at {address}"),
+                    limit: self.limit,
+                    source: cause,
+                })
+            }
+            Err(Broken { cause, .. }) => Err(AdminError::Client(ClientError::Unreachable {
                 addresses: format!("{address} (broker {broker})"),
-                cause,
-            }),
+                source: cause,
+            })),
         }
     }
 
@@ -297,10 +290,10 @@ impl Worker {
         address: SocketAddr,
         request: &Control,
     ) -> Result<Control, Broken> {
-        self.asking.of(broker, address, Reason::Answer);
+        self.request_state.of(broker, address, WaitReason::Answer);
         let answer = self.converse(broker, address, request);
         if let Err(broken) = &answer {
-            self.asking.failed(&broken.cause);
+            self.request_state.failed(&broken.cause.to_string());
         }
         answer
     }
@@ -316,17 +309,18 @@ impl Worker {
         {
             match conversation.ask(request, self.deadline) {
                 Ok(answer) => return Ok(self.keep(address, conversation, answer)),
-                // The broker may have gone and come back since. Asking again is safe only if nothing changes by it.
+                // The broker may have gone and come back since. RequestState again is safe only if nothing changes by it.
                 Err(broken) if !is_idempotent(request) || Instant::now() >= self.deadline => {
                     return Err(broken);
                 }
                 Err(_) => {}
             }
         }
-        self.asking.of(broker, address, Reason::Connecting);
+        self.request_state
+            .of(broker, address, WaitReason::Connecting);
         let connect_by = self.deadline.min(Instant::now() + self.connect_share);
-        let mut conversation = Conversation::open(address, &self.link, connect_by)?;
-        self.asking.of(broker, address, Reason::Answer);
+        let mut conversation = BlockingConnection::open(address, &self.connection, connect_by)?;
+        self.request_state.of(broker, address, WaitReason::Answer);
         let answer = conversation.ask(request, self.deadline)?;
         Ok(self.keep(address, conversation, answer))
     }
@@ -335,7 +329,7 @@ impl Worker {
     fn keep(
         &mut self,
         address: SocketAddr,
-        conversation: Conversation,
+        conversation: BlockingConnection,
         answer: Control,
     ) -> Control {
         if !matches!(answer, Control::Error(_)) {
@@ -360,19 +354,22 @@ fn at(address: SocketAddr, refusal: ErrorReply) -> ErrorReply {
     ErrorReply { message, ..refusal }
 }
 
-fn refused(refusal: ErrorReply) -> Error {
-    match (refusal.code, refusal.topic) {
-        (ErrorCode::UnknownTopic, Some(topic)) => Error::UnknownTopic { topic },
-        (code, _) => Error::Refused {
-            code,
-            message: refusal.message,
+fn refused(refusal: ErrorReply) -> AdminError {
+    let error = match (refusal.code, &refusal.topic) {
+        (ErrorCode::UnknownTopic, Some(topic)) => ClientError::UnknownTopic {
+            topic: topic.clone(),
         },
-    }
+        _ => refusal.into(),
+    };
+    error.into()
 }
 
-fn unexpected(peer: &str, answer: &Control) -> Error {
-    Error::Protocol {
-        peer: peer.to_string(),
-        what: format!("{:?} is no answer to what was asked", answer.id()),
-    }
+fn unexpected(peer: &str, answer: &Control) -> AdminError {
+    let what = format!("{:?} is no answer to what was asked", answer.id());
+    misbehaved(peer, what)
+}
+
+fn misbehaved(peer: &str, what: String) -> AdminError {
+    let peer = peer.to_string();
+    ClientError::Protocol { peer, what }.into()
 }

@@ -7,7 +7,7 @@ use embar_meter::Recorder;
 use embar_wire::batch::SealFields;
 use embar_wire::builder::BatchBuilder;
 
-use super::core::SealedBatch;
+use super::model::SealedBatch;
 use crate::profile::publisher::{BATCHES, BUFFER_WRITE, MESSAGES};
 
 /// A batch with room for more.

@@ -8,16 +8,16 @@ use embar_meter::Profile;
 use embar_wire::control::Secret;
 use embar_wire::limits::{DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
-use super::core::{Acks, OnBrokerLoss, PublisherConfig, PublisherCore};
+use super::core::PublisherCore;
+use super::model::{Acks, OnBrokerLoss, PublisherConfig};
 use super::pool::Pool;
 use super::shared::{Delivery, OnAck, Opened, Ready, Shared, SharedSettings};
 use super::{Publisher, driver};
-use crate::bootstrap;
 use crate::clock::{random_secret, random_seed};
-use crate::error::Error;
+use crate::error::{ClientError, OpenError, SettingError};
 use crate::profile::publisher::SCHEMA;
-use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
-use crate::waiting::Lookout;
+use crate::settings::{ClientSettings, client_setters};
+use crate::wait::WaitProbe;
 use crate::wake::block_on;
 
 /// Batches in flight on each connection, at least: one on the wire, one behind it, two on their way back.
@@ -41,9 +41,7 @@ enum Buffers {
 /// Made by [`Publisher::builder`].
 #[must_use = "a builder does nothing until open"]
 pub struct PublisherBuilder {
-    bootstrap: String,
-    name: String,
-    topic: String,
+    client: ClientSettings,
     acks: Acks,
     batch_bytes: usize,
     linger: Duration,
@@ -55,20 +53,14 @@ pub struct PublisherBuilder {
     producer_id: Option<u64>,
     producer_secret: Option<[u8; 16]>,
     on_ack: Option<OnAck>,
-    open_timeout: Duration,
     delivery_timeout: Duration,
     ack_timeout: Duration,
-    idle_timeout: Duration,
-    metering: bool,
-    lookout: Lookout,
 }
 
 impl PublisherBuilder {
     pub(super) fn new(bootstrap: &str) -> Self {
         Self {
-            bootstrap: bootstrap.to_string(),
-            name: settings::default_name(),
-            topic: String::new(),
+            client: ClientSettings::new(bootstrap),
             acks: Acks::Readable,
             batch_bytes: DEFAULT_BATCH_BYTES as usize,
             linger: Duration::from_millis(5),
@@ -80,20 +72,12 @@ impl PublisherBuilder {
             producer_id: None,
             producer_secret: None,
             on_ack: None,
-            open_timeout: DEFAULT_OPEN_TIMEOUT,
             delivery_timeout: Duration::from_secs(30),
             ack_timeout: Duration::from_secs(4),
-            idle_timeout: DEFAULT_IDLE_TIMEOUT,
-            metering: true,
-            lookout: Lookout::new(),
         }
     }
 
-    /// The topic; required.
-    pub fn topic(mut self, name: impl Into<String>) -> Self {
-        self.topic = name.into();
-        self
-    }
+    client_setters!();
 
     /// When a batch counts as published. Default [`Acks::Readable`].
     pub fn acks(mut self, acks: Acks) -> Self {
@@ -167,8 +151,8 @@ impl PublisherBuilder {
     /// else can guess, and that are not all zero. Subscribers never see it. Default: random.
     ///
     /// A publisher that is to succeed another one of its identity needs the secret of that one. The one that opens last
-    /// then ends the one before, with [`Error::SessionTaken`]; whoever has another secret is refused, with
-    /// [`Error::WrongSecret`]. The cluster keeps the secret as long as the session.
+    /// then ends the one before, with [`ClientError::SessionTaken`]; whoever has another secret is refused, with
+    /// [`ClientError::WrongSecret`]. The cluster keeps the secret as long as the session.
     pub fn producer_secret(mut self, secret: [u8; 16]) -> Self {
         self.producer_secret = Some(secret);
         self
@@ -178,12 +162,6 @@ impl PublisherBuilder {
     /// publish only by `try_publish`. If it panics that is logged, the first time, and all goes on.
     pub fn on_ack(mut self, callback: impl Fn(&Delivery) + Send + Sync + 'static) -> Self {
         self.on_ack = Some(Box::new(callback));
-        self
-    }
-
-    /// How long opening may take. Default 5 s. If some brokers answer by then it succeeds, and the others join later.
-    pub fn open_timeout(mut self, limit: Duration) -> Self {
-        self.open_timeout = limit;
         self
     }
 
@@ -204,40 +182,13 @@ impl PublisherBuilder {
         self
     }
 
-    /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, counts as dead, also
-    /// while nothing is published. Default 10 s, at least 1 s; heartbeats go out three times as often, and only where nothing else
-    /// does.
-    pub fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.idle_timeout = limit;
-        self
-    }
-
-    /// Whether stages are timed from the start. Default true.
-    pub fn metering(mut self, on: bool) -> Self {
-        self.metering = on;
-        self
-    }
-
-    /// What is asked by it is this publisher, from the moment it is being opened.
-    pub fn lookout(mut self, lookout: &Lookout) -> Self {
-        self.lookout = lookout.clone();
-        self
-    }
-
-    /// Name for the brokers' logs.
-    pub fn client_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
     /// Finds the cluster, connects to every data broker, creates the topic if need be, and allocates the buffers.
     ///
     /// # Errors
-    /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
-    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::SessionTaken`], [`Error::WrongSecret`],
-    /// [`Error::Refused`] (also for [`Acks::None`] on a topic of order 2 or 5), or [`Error::System`].
-    pub fn open(self) -> Result<Publisher, Error> {
-        block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
+    /// [`OpenError::Setting`], [`OpenError::Address`], or [`OpenError::Client`] if no broker took the publisher: for
+    /// instance [`ClientError::Refused`] for [`Acks::None`] on a topic with a total order.
+    pub fn open(self) -> Result<Publisher, OpenError> {
+        block_on(self.open_async(), None).unwrap_or(Err(ClientError::Closed.into()))
     }
 
     /// As [`PublisherBuilder::open`], without blocking the thread while it waits for brokers. (Names in the bootstrap
@@ -245,28 +196,28 @@ impl PublisherBuilder {
     ///
     /// # Errors
     /// As [`PublisherBuilder::open`].
-    pub async fn open_async(self) -> Result<Publisher, Error> {
+    pub async fn open_async(self) -> Result<Publisher, OpenError> {
         self.check()?;
         let profile = Profile::new(&SCHEMA);
-        profile.set_enabled(self.metering);
+        profile.set_enabled(self.client.metering);
         let producer = self.producer_id.unwrap_or_else(random_seed);
         let config = PublisherConfig {
-            name: self.name.clone(),
-            bootstrap: bootstrap::resolve(&self.bootstrap)?,
-            topic: self.topic.clone(),
+            name: self.client.name.clone(),
+            bootstrap: self.client.addresses()?,
+            topic: self.client.topic.clone(),
             producer,
             secret: Secret(self.producer_secret.unwrap_or_else(random_secret)),
             acks: self.acks,
             // Checked to be small.
             batch_bytes: self.batch_bytes as u32,
-            lanes_per_broker: self.threads_per_broker,
+            channels_per_broker: self.threads_per_broker,
             batches_in_flight: self.in_flight(),
             on_broker_loss: self.on_broker_loss,
             auto_create: self.auto_create,
             delivery_timeout: self.delivery_timeout,
             ack_timeout: self.ack_timeout,
-            idle_timeout: self.idle_timeout,
-            open_timeout: self.open_timeout,
+            idle_timeout: self.client.idle_timeout,
+            open_timeout: self.client.open_timeout,
             seed: random_seed(),
         };
         let (batch_bytes, buffers, delivery_timeout) =
@@ -279,7 +230,9 @@ impl PublisherBuilder {
         };
         let shared = Arc::new(Shared::new(PublisherCore::new(config), profile, settings));
         let asked = Arc::downgrade(&shared);
-        self.lookout.ask_by(move || asked.upgrade()?.waits());
+        self.client
+            .wait_probe
+            .ask_by(move || asked.upgrade()?.waiting_for());
         let start = |core: &mut PublisherCore, now| core.start(now);
         shared.with_core(None, None, start);
         let mut publisher = Publisher::starting(shared.clone(), driver::start(&shared)?);
@@ -294,22 +247,16 @@ impl PublisherBuilder {
         given.unwrap_or_else(|| in_flight(self.batch_bytes))
     }
 
-    fn check(&self) -> Result<(), Error> {
-        settings::check(
-            &self.topic,
-            &self.name,
-            &[
-                ("open_timeout", self.open_timeout),
-                ("delivery_timeout", self.delivery_timeout),
-                ("ack_timeout", self.ack_timeout),
-                ("idle_timeout", self.idle_timeout),
-            ],
-        )?;
+    fn check(&self) -> Result<(), SettingError> {
+        self.client.check(&[
+            ("delivery_timeout", self.delivery_timeout),
+            ("ack_timeout", self.ack_timeout),
+        ])?;
         let in_range = |setting, value: usize, least: usize, most: usize| {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Error::setting(
+            Err(SettingError::new(
                 setting,
                 value,
                 format!("must be from {least} to {most}"),
@@ -329,7 +276,7 @@ impl PublisherBuilder {
         )?;
         if self.producer_secret == Some([0; 16]) {
             let rule = "must not be all zero: choose bytes that nobody guesses";
-            return Err(Error::setting("producer_secret", "16 zeros", rule));
+            return Err(SettingError::new("producer_secret", "16 zeros", rule));
         }
         in_range("batches_in_flight", self.in_flight(), 1, 4096)?;
         if let Buffers::Count(buffers) = self.buffers {
@@ -349,7 +296,7 @@ fn allocate(opened: Opened, batch_bytes: usize, buffers: Buffers) -> Ready {
     let count = match buffers {
         Buffers::PerConnection(each) => {
             let each = each.unwrap_or_else(|| in_flight(batch_bytes));
-            opened.lanes as usize * each + BUFFERS_FILLING
+            opened.channels as usize * each + BUFFERS_FILLING
         }
         Buffers::Count(count) => count,
         Buffers::Bytes(bytes) => (bytes / batch_bytes).max(2),
@@ -365,8 +312,7 @@ fn allocate(opened: Opened, batch_bytes: usize, buffers: Buffers) -> Ready {
 impl fmt::Debug for PublisherBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PublisherBuilder")
-            .field("bootstrap", &self.bootstrap)
-            .field("topic", &self.topic)
+            .field("client", &self.client)
             .finish_non_exhaustive()
     }
 }
@@ -379,7 +325,7 @@ mod tests {
     fn settings_that_cannot_work_are_named() {
         let builder = || Publisher::builder("127.0.0.1:1").topic("t");
         let refused = |builder: PublisherBuilder| match builder.check() {
-            Err(Error::BadSetting { setting, .. }) => setting,
+            Err(SettingError { setting, .. }) => setting,
             other => panic!("{other:?}"),
         };
         assert_eq!(refused(builder().topic("a/b")), "topic");
@@ -427,7 +373,7 @@ mod tests {
             topic_id: 1,
             max_batch_bytes: 4096,
             max_message_bytes: 1024,
-            lanes: 3,
+            channels: 3,
         };
         assert_eq!(
             allocate(opened, 1 << 20, Buffers::PerConnection(None)).batch_bytes,

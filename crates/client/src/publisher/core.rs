@@ -1,25 +1,24 @@
 //! The publisher as a state machine.
 //!
 //! Call order: [`PublisherCore::start`] once. Then, in any order and from whatever drives it, the events `connected`,
-//! `received`, `sent`, `disconnected` (all per lane), `submit` (a sealed batch) and `tick` (at
-//! [`PublisherCore::next_tick`] or later). After each of them take all of [`PublisherCore::poll`] for every lane that
+//! `received`, `sent`, `disconnected` (all per channel), `submit` (a sealed batch) and `tick` (at
+//! [`PublisherCore::next_tick`] or later). After each of them take all of [`PublisherCore::poll`] for every channel that
 //! [`PublisherCore::has_action`], and all of [`PublisherCore::next_event`].
 //!
-//! A driver gives back, or drops, every buffer of a lane *before* it reports the lane as `disconnected`: the core then
+//! A driver gives back, or drops, every buffer of a channel *before* it reports the channel as `disconnected`: the core then
 //! holds the only reference and may change or reuse the bytes.
 //!
 //! Invariants:
 //! - Each submitted batch is resolved exactly once, and its buffer released exactly once, after that.
 //! - A batch that no connection ever carried is never in doubt; one that was carried is sent again only with the
-//!   possible-duplicate flag, or not at all, unless each broker that had it said that it is not stored there: by an Error
+//!   possible-duplicate flag, or not at all, unless each broker that had it said that it is not stored there: by an ClientError
 //!   frame, which comes behind all acknowledgements. Topics of order 2 and 5: it is sent again with the number it has in
 //!   the session, and in doubt only if the publisher ends before it is answered.
 //! - Memory is bounded by the batches submitted and not released.
 
 mod loss;
-mod model;
 mod ordered;
-mod waits;
+mod wait;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -30,17 +29,17 @@ use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
 
-pub use self::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
-
+use super::channel::{Answer, OpenTerms, PublishChannel};
 use super::dispatch;
-use super::flight::Batch;
-use super::lane::{Answer, PublishLane, Terms};
+use super::in_flight::Batch;
+use super::model::{Event, PublisherConfig, SealedBatch};
 use super::receipt::{Failure, Outcome};
 use super::session::Session;
+use crate::availability::why_unavailable;
 use crate::backoff::{Backoff, Random};
-use crate::connection::{Lane, LinkAction, LinkSettings};
+use crate::connection::{ChannelId, ConnectionAction, ConnectionError, ConnectionSettings};
 use crate::directory::{Directory, Finding};
-use crate::error::Error;
+use crate::error::ClientError;
 use crate::peer::{self, Peer, Phase};
 
 /// Between two looks at a cluster that is not complete.
@@ -48,19 +47,19 @@ const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
 /// Between two looks at the cluster while publishing: brokers tell who joins and leaves, but not while a connection opens.
 const REFRESH_ACTIVE: Duration = Duration::from_secs(10);
 
-/// See the [module](self).
+/// A publisher without I/O: which batch goes to which broker, and what becomes of it.
 #[derive(Debug)]
 pub struct PublisherCore {
     config: PublisherConfig,
     directory: Directory,
-    /// Of every lane.
-    link: LinkSettings,
-    lanes: Vec<PublishLane>,
+    /// Of every channel.
+    connection: ConnectionSettings,
+    channels: Vec<PublishChannel>,
     /// Batches that no connection could take yet.
-    waiting: VecDeque<Batch>,
-    /// Batches with a number that no connection has, by number.
-    again: BTreeMap<u64, Batch>,
-    again_backoff: Backoff,
+    queued: VecDeque<Batch>,
+    /// Batches that have a number in the session and no connection, by number.
+    resend: BTreeMap<u64, Batch>,
+    resend_backoff: Backoff,
     /// On topics with one order over all brokers, once a broker has announced this publisher.
     session: Option<Session>,
     /// Tells this publisher from others with the same producer.
@@ -72,7 +71,7 @@ pub struct PublisherCore {
     opened: bool,
     /// Give up opening at this time.
     open_by: Option<Now>,
-    failed: Option<(Error, Failure)>,
+    failed: Option<(ClientError, Failure)>,
     random: Random,
     events: VecDeque<Event>,
 }
@@ -91,13 +90,13 @@ impl PublisherCore {
             random.next_bits(),
         );
         Self {
-            link: LinkSettings::publishing(&config.name, config.idle_timeout),
+            connection: ConnectionSettings::publishing(&config.name, config.idle_timeout),
             config,
             directory,
-            lanes: Vec::new(),
-            waiting: VecDeque::new(),
-            again: BTreeMap::new(),
-            again_backoff: Backoff::new(ordered::AGAIN),
+            channels: Vec::new(),
+            queued: VecDeque::new(),
+            resend: BTreeMap::new(),
+            resend_backoff: Backoff::new(ordered::AGAIN),
             session: None,
             instance: random.next_bits(),
             last_choice: 0,
@@ -115,54 +114,60 @@ impl PublisherCore {
     /// Starts to look for the cluster.
     pub fn start(&mut self, now: Now) {
         self.open_by = Some(now.after(self.config.open_timeout));
-        self.directory.wish_refresh(now);
+        self.directory.request_refresh(now);
     }
 
-    /// Lanes that exist, the control lane included; they are numbered from 0 and only grow in number.
-    pub fn lane_count(&self) -> u32 {
-        1 + self.lanes.len() as u32
+    /// Channels that exist, the control channel included; they are numbered from 0 and only grow in number.
+    pub fn channel_count(&self) -> u32 {
+        1 + self.channels.len() as u32
     }
 
-    /// The driver connected `lane`.
-    pub fn connected(&mut self, lane: Lane, now: Now) {
-        match self.lane(lane) {
+    /// The driver connected `channel`.
+    pub fn connected(&mut self, channel: ChannelId, now: Now) {
+        match self.channel(channel) {
             None => self.directory.connected(now),
-            Some(lane) => lane.peer.connected(now),
+            Some(channel) => channel.peer.connected(now),
         }
     }
 
-    /// The receive of `lane` is over: so many more bytes are in its buffer, 0 at the end of the stream.
-    pub fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
-        let Some(index) = lane.index().checked_sub(1) else {
+    /// The receive of `channel` is over: so many more bytes are in its buffer, 0 at the end of the stream.
+    pub fn received(
+        &mut self,
+        channel: ChannelId,
+        buf: RecvBuf,
+        result: &io::Result<usize>,
+        now: Now,
+    ) {
+        let Some(index) = channel.data_index() else {
             self.directory.received(buf, result, now);
             self.take_findings(now);
             return;
         };
-        self.lanes[index].received(buf, result, now);
+        self.channels[index].received(buf, result, now);
         self.read(index, now);
     }
 
-    /// The send of `lane` is over.
-    pub fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
-        let Some(index) = lane.index().checked_sub(1) else {
+    /// The send of `channel` is over.
+    pub fn sent(&mut self, channel: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        let Some(index) = channel.data_index() else {
             self.directory.sent(buf, result, now);
             self.take_findings(now);
             return;
         };
-        self.lanes[index].sent(buf, result, now, &mut self.events);
+        self.channels[index].sent(buf, result, now, &mut self.events);
         self.read(index, now);
     }
 
     fn read(&mut self, index: usize, now: Now) {
         let terms = self.terms();
-        let answer = self.lanes[index].read(&self.config, terms, now, &mut self.events);
+        let answer = self.channels[index].read(&self.config, terms, now, &mut self.events);
         self.take_answers(index, now);
-        if let Some(cluster) = self.lanes[index].peer.news.take() {
-            self.directory.told(cluster, now);
-            self.heard_of_cluster(now);
+        if let Some(cluster) = self.channels[index].peer.news.take() {
+            self.directory.updated(cluster, now);
+            self.cluster_changed(now);
         }
         match answer {
-            Some(Answer::Publisher(opened)) => self.lane_opened(index, &opened, now),
+            Some(Answer::Publisher(opened)) => self.channel_opened(index, &opened, now),
             Some(Answer::Session(granted)) => self.session_granted(index, granted, now),
             Some(Answer::Held(held)) => self.session_held(index, &held, now),
             None => {}
@@ -170,8 +175,8 @@ impl PublisherCore {
         self.pump(now);
     }
 
-    fn terms(&self) -> Terms {
-        Terms {
+    fn terms(&self) -> OpenTerms {
+        OpenTerms {
             resumes: self.session.is_some(),
             topic_id: self.topic_id.unwrap_or(0),
             batch_bytes: match self.opened {
@@ -181,31 +186,33 @@ impl PublisherCore {
         }
     }
 
-    /// `lane` is closed, or could not be connected, and the driver holds nothing of it.
-    pub fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {
-        let Some(index) = lane.index().checked_sub(1) else {
+    /// `channel` is closed, or could not be connected, and the driver holds nothing of it.
+    pub fn disconnected(&mut self, channel: ChannelId, cause: ConnectionError, now: Now) {
+        let Some(index) = channel.data_index() else {
             self.directory.disconnected(cause, now);
             return;
         };
-        let link = &mut self.lanes[index];
-        let remains = link.disconnected(cause, &mut self.random, now, &mut self.events);
+        let data = &mut self.channels[index];
+        let lost = data.disconnected(cause, &mut self.random, now, &mut self.events);
         self.session_unasked(index);
         self.take_answers(index, now);
-        let link = &self.lanes[index];
-        self.events.push_back(Event::LaneLost {
-            lane,
-            broker: link.peer.broker,
-            cause: link.peer.last_error().unwrap_or_default().to_string(),
+        let peer = &self.channels[index].peer;
+        self.events.push_back(Event::ChannelLost {
+            channel,
+            broker: peer.broker,
+            cause: peer
+                .last_error()
+                .map_or_else(String::new, ConnectionError::to_string),
         });
-        if let Some(refusal) = &remains.refusal {
-            let carried = !remains.carried.is_empty();
+        if let Some(refusal) = &lost.refusal {
+            let carried = !lost.carried.is_empty();
             self.refused(index, refusal, carried, now);
         }
-        self.recover_all(remains, now);
+        self.recover_all(lost, now);
         if self.failed.is_some() {
-            self.lanes[index].peer.phase = Phase::Parked;
+            self.channels[index].peer.phase = Phase::Parked;
         } else {
-            self.directory.wish_refresh(now);
+            self.directory.request_refresh(now);
         }
         self.finish_opening();
         self.pump(now);
@@ -221,20 +228,20 @@ impl PublisherCore {
             sent_at: now,
             written: false,
             sequence: None,
-            again_at: Now(0),
+            resend_at: Now(0),
             refusals: 0,
         };
         if let Some((_, failure)) = self.failed {
             batch.finish(Outcome::Failed(failure), &mut self.events);
             return;
         }
-        self.waiting.push_back(batch);
+        self.queued.push_back(batch);
         if self
             .directory
             .refreshed_at()
             .is_some_and(|at| at.after(REFRESH_ACTIVE) <= now)
         {
-            self.directory.wish_refresh(now);
+            self.directory.request_refresh(now);
         }
         self.pump(now);
     }
@@ -247,15 +254,15 @@ impl PublisherCore {
         self.directory.tick(now);
         self.end_waits(now);
         if self.refresh_at().is_some_and(|at| at <= now) {
-            self.directory.wish_refresh(now);
+            self.directory.request_refresh(now);
         }
-        for index in 0..self.lanes.len() {
-            self.lanes[index].tick(self.config.ack_timeout, now);
+        for index in 0..self.channels.len() {
+            self.channels[index].tick(self.config.ack_timeout, now);
             self.read(index, now);
         }
         while let Some(batch) = self
-            .waiting
-            .pop_front_if(|batch| self.config.expires(batch) <= now)
+            .queued
+            .pop_front_if(|batch| self.config.expires(batch.sealed_at) <= now)
         {
             batch.give_up(Failure::TimedOut, &mut self.events);
         }
@@ -263,12 +270,15 @@ impl PublisherCore {
 
     /// When to call [`PublisherCore::tick`] at the latest; `None` while there is nothing to wait for.
     pub fn next_tick(&self) -> Option<Now> {
-        let lanes = self
-            .lanes
+        let channels = self
+            .channels
             .iter()
-            .filter_map(|lane| lane.next_tick(self.config.ack_timeout));
-        let batch = self.waiting.front().map(|batch| self.config.expires(batch));
-        lanes
+            .filter_map(|channel| channel.next_tick(self.config.ack_timeout));
+        let batch = self
+            .queued
+            .front()
+            .map(|batch| self.config.expires(batch.sealed_at));
+        channels
             .chain(batch)
             .chain(self.waits_end_at())
             .chain(self.directory.next_tick())
@@ -277,19 +287,19 @@ impl PublisherCore {
             .min()
     }
 
-    /// Whether [`PublisherCore::poll`] would return something for `lane`.
-    pub fn has_action(&mut self, lane: Lane) -> bool {
-        match self.lane(lane) {
+    /// Whether [`PublisherCore::poll`] would return something for `channel`.
+    pub fn has_action(&mut self, channel: ChannelId) -> bool {
+        match self.channel(channel) {
             None => self.directory.has_action(),
-            Some(lane) => lane.has_action(),
+            Some(channel) => channel.has_action(),
         }
     }
 
-    /// What to do next on `lane`.
-    pub fn poll(&mut self, lane: Lane, now: Now) -> Option<LinkAction> {
-        match self.lane(lane) {
+    /// What to do next on `channel`.
+    pub fn poll(&mut self, channel: ChannelId, now: Now) -> Option<ConnectionAction> {
+        match self.channel(channel) {
             None => self.directory.poll(),
-            Some(lane) => lane.poll(now),
+            Some(channel) => channel.poll(now),
         }
     }
 
@@ -304,35 +314,38 @@ impl PublisherCore {
     }
 
     /// Closes all connections and gives up what is not acknowledged, because of `why`.
-    pub fn stop(&mut self, why: Error, now: Now) {
+    pub fn stop(&mut self, why: ClientError, now: Now) {
         self.fail(why, Failure::Closed, now);
     }
 
     /// Why nothing will be delivered any more, if so.
-    pub fn failure(&self) -> Option<Error> {
+    pub fn failure(&self) -> Option<ClientError> {
         self.failed.as_ref().map(|(error, _)| error.clone())
     }
 
     /// Why the publisher cannot be opened, or cannot deliver, as far as is known.
-    pub fn trouble(&self) -> Error {
+    pub fn why_unavailable(&self) -> ClientError {
         if let Some((error, _)) = &self.failed {
             return error.clone();
         }
-        peer::trouble(&self.directory, self.lanes.iter().map(|lane| &lane.peer))
+        why_unavailable(
+            &self.directory,
+            self.channels.iter().map(|channel| &channel.peer),
+        )
     }
 
-    fn lane(&mut self, lane: Lane) -> Option<&mut PublishLane> {
-        let index = lane.index().checked_sub(1)?;
-        Some(&mut self.lanes[index])
+    fn channel(&mut self, channel: ChannelId) -> Option<&mut PublishChannel> {
+        let index = channel.data_index()?;
+        Some(&mut self.channels[index])
     }
 
     fn take_findings(&mut self, now: Now) {
         while let Some(finding) = self.directory.next_finding() {
             match finding {
-                Finding::Cluster => self.heard_of_cluster(now),
+                Finding::Cluster => self.cluster_changed(now),
                 Finding::TopicExists => {
-                    for lane in &mut self.lanes {
-                        lane.peer.topic_exists(now);
+                    for channel in &mut self.channels {
+                        channel.peer.topic_exists(now);
                     }
                 }
                 Finding::TopicMissing => self.fail_unknown_topic(now),
@@ -342,31 +355,41 @@ impl PublisherCore {
         self.tick(now);
     }
 
-    fn heard_of_cluster(&mut self, now: Now) {
+    fn cluster_changed(&mut self, now: Now) {
         let Some(cluster) = self.directory.cluster() else {
             return;
         };
         let data = || peer::data_brokers(cluster);
         let is_there = |state| !matches!(state, BrokerState::Gone | BrokerState::Left);
         for info in data().filter(|info| is_there(info.state)) {
-            if !self.lanes.iter().any(|lane| lane.peer.broker == info.id) {
-                let lane =
-                    |_| PublishLane::new(info.id, &self.config, self.instance, self.link.clone());
-                self.lanes
-                    .extend((0..self.config.lanes_per_broker).map(lane));
+            if !self
+                .channels
+                .iter()
+                .any(|channel| channel.peer.broker == info.id)
+            {
+                let channel = |_| {
+                    PublishChannel::new(
+                        info.id,
+                        &self.config,
+                        self.instance,
+                        self.connection.clone(),
+                    )
+                };
+                self.channels
+                    .extend((0..self.config.channels_per_broker).map(channel));
             }
         }
         if self.failed.is_none() {
-            for lane in &mut self.lanes {
-                let info = data().find(|info| info.id == lane.peer.broker);
-                lane.peer.heard_of(info, now);
+            for channel in &mut self.channels {
+                let info = data().find(|info| info.id == channel.peer.broker);
+                channel.peer.heard_of(info, now);
             }
         }
         // It may be gone whom opening waited for.
         self.finish_opening();
     }
 
-    fn lane_opened(&mut self, index: usize, opened: &PublisherOpened, now: Now) {
+    fn channel_opened(&mut self, index: usize, opened: &PublisherOpened, now: Now) {
         if *self.topic_id.get_or_insert(opened.topic_id) != opened.topic_id {
             self.fail_topic_replaced(now);
             return;
@@ -378,9 +401,9 @@ impl PublisherCore {
         if opened.order.is_total() {
             self.session_announced(opened, now);
         }
-        if std::mem::replace(&mut self.lanes[index].opened_before, true) {
+        if std::mem::replace(&mut self.channels[index].opened_before, true) {
             self.events
-                .push_back(Event::Reconnected(Lane(index as u32 + 1)));
+                .push_back(Event::Reconnected(ChannelId::of_data(index)));
         }
         self.finish_opening();
     }
@@ -388,15 +411,15 @@ impl PublisherCore {
     /// Its time is up: whoever has not answered by now joins later.
     fn end_opening(&mut self, now: Now) {
         match self.topic_id {
-            Some(topic_id) if self.lanes.iter().any(PublishLane::takes_requests) => {
+            Some(topic_id) if self.channels.iter().any(PublishChannel::takes_requests) => {
                 self.open_for(topic_id);
             }
-            _ => self.fail(self.trouble(), Failure::Closed, now),
+            _ => self.fail(self.why_unavailable(), Failure::Closed, now),
         }
     }
 
     fn finish_opening(&mut self) {
-        let settled = peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
+        let settled = peer::all_settled(self.channels.iter().map(|channel| &channel.peer));
         if let (Some(topic_id), true, false, None) =
             (self.topic_id, settled, self.opened, &self.failed)
         {
@@ -414,18 +437,18 @@ impl PublisherCore {
         });
     }
 
-    /// Gives waiting batches to lanes that can write them now.
+    /// Gives waiting batches to channels that can write them now.
     fn pump(&mut self, now: Now) {
         self.renew_session(now);
-        while !(self.waiting.is_empty() && self.again.is_empty()) {
+        while !(self.queued.is_empty() && self.resend.is_empty()) {
             // Until what was lost is there, nothing behind it may be stored, and no acknowledgement makes room. There is no
             // more of it than the session's window holds.
-            let limit = match self.again.is_empty() {
+            let limit = match self.resend.is_empty() {
                 true => self.config.batches_in_flight,
                 false => usize::MAX,
             };
-            let able = self.lanes.iter().enumerate();
-            let able = able.filter_map(|(index, lane)| Some((index, lane.load(limit)?)));
+            let able = self.channels.iter().enumerate();
+            let able = able.filter_map(|(index, channel)| Some((index, channel.load(limit)?)));
             let Some(index) = dispatch::choose(able, self.last_choice) else {
                 return;
             };
@@ -433,7 +456,7 @@ impl PublisherCore {
                 return;
             };
             self.last_choice = index;
-            self.lanes[index].assigned = Some(batch);
+            self.channels[index].assigned = Some(batch);
         }
     }
 
@@ -441,9 +464,9 @@ impl PublisherCore {
         if self.failed.is_some() {
             return None;
         }
-        let mut peers = self.lanes.iter().map(|lane| &lane.peer);
+        let mut peers = self.channels.iter().map(|channel| &channel.peer);
         let none_ready = !peers.clone().any(Peer::is_ready);
-        let has_work = !(self.waiting.is_empty() && self.again.is_empty());
+        let has_work = !(self.queued.is_empty() && self.resend.is_empty());
         let incomplete = none_ready && (!self.opened || has_work);
         let wanted = incomplete || peers.any(Peer::may_return);
         let due = wanted && self.directory.is_idle();

@@ -1,4 +1,4 @@
-//! The I/O threads: one for each lane, and the control thread, which also keeps time.
+//! The I/O threads: one for each channel, and the control thread, which also keeps time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,51 +10,58 @@ use embar_frame::Now;
 use embar_meter::Recorder;
 use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
 
-use super::core::{Event, PublisherCore};
+use super::core::PublisherCore;
+use super::model::Event;
 use super::shared::{Shared, lock};
-use crate::connection::{Lane, LinkAction};
-use crate::error::Error;
+use crate::connection::{ChannelId, ConnectionAction};
+use crate::error::ClientError;
+use crate::io_error::IoError;
 use crate::profile::publisher::{SEND_BYTES, SEND_CALLS, SEND_EAGAIN, SEND_PAYLOAD};
+use crate::socket::Socket;
 
-/// Starts the control thread, which starts the others as lanes come up.
-pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Error> {
-    spawn(shared, Lane::CONTROL, control)
+/// Starts the control thread, which starts the others as channels come up.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>, ClientError> {
+    spawn(shared, ChannelId::CONTROL, control)
 }
 
-fn spawn(shared: &Arc<Shared>, lane: Lane, run: fn(LaneDriver)) -> Result<JoinHandle<()>, Error> {
+fn spawn(
+    shared: &Arc<Shared>,
+    channel: ChannelId,
+    run: fn(ChannelDriver),
+) -> Result<JoinHandle<()>, ClientError> {
     let shared = shared.clone();
     // A reactor stays on the thread that makes it.
     let body = move || {
         ending_on_panic(&shared, || match Epoll::new() {
             Ok(reactor) => {
-                shared.set_waker(lane, reactor.waker());
-                run(LaneDriver::new(shared.clone(), lane, reactor));
+                shared.set_waker(channel, reactor.waker());
+                run(ChannelDriver::new(shared.clone(), channel, reactor));
             }
-            Err(error) => shared.stop(Error::system("a reactor for a publisher", &error)),
+            Err(error) => shared.stop(ClientError::system("a reactor for a publisher", error)),
         });
     };
     thread::Builder::new()
-        .name(format!("embar-pub-{}", lane.0))
+        .name(format!("embar-pub-{}", channel.0))
         .spawn(body)
-        .map_err(|error| Error::system("a thread for a publisher", &error))
+        .map_err(|error| ClientError::system("a thread for a publisher", error))
 }
 
 /// Without one of its threads a publisher would wait for ever, so a panic ends all of it.
 fn ending_on_panic(shared: &Shared, run: impl FnOnce()) {
     // Every lock is taken over from a holder that panicked, and nothing of what `run` owns is used again.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        shared.abandon(Error::panicked("publisher", &*payload));
+        shared.abandon(ClientError::panicked("publisher", &*payload));
     }
 }
 
-fn control(mut driver: LaneDriver) {
+fn control(mut driver: ChannelDriver) {
     let shared = driver.shared.clone();
-    let mut lanes: Vec<JoinHandle<()>> = Vec::new();
+    let mut channels: Vec<JoinHandle<()>> = Vec::new();
     while driver.act() {
-        while !driver.stopping() && lanes.len() as u32 + 1 < lock(&shared.core).lane_count() {
-            let lane = Lane(lanes.len() as u32 + 1);
-            match spawn(&shared, lane, lane_thread) {
-                Ok(thread) => lanes.push(thread),
+        while !driver.stopping() && channels.len() as u32 + 1 < lock(&shared.core).channel_count() {
+            let channel = ChannelId(channels.len() as u32 + 1);
+            match spawn(&shared, channel, channel_thread) {
+                Ok(thread) => channels.push(thread),
                 Err(error) => shared.stop(error),
             }
         }
@@ -65,7 +72,7 @@ fn control(mut driver: LaneDriver) {
             let mut core = lock(&shared.core);
             (
                 core.next_tick(),
-                core.has_event() || core.has_action(Lane::CONTROL),
+                core.has_event() || core.has_action(ChannelId::CONTROL),
             )
         };
         let deadline = [linger, tick].into_iter().flatten().min();
@@ -80,13 +87,13 @@ fn control(mut driver: LaneDriver) {
             driver.with_core(PublisherCore::tick);
         }
     }
-    for lane in lanes {
-        // A lane thread that panicked has ended the publisher; the others must still be waited for.
-        let _ = lane.join();
+    for channel in channels {
+        // A channel thread that panicked has ended the publisher; the others must still be waited for.
+        let _ = channel.join();
     }
 }
 
-fn lane_thread(mut driver: LaneDriver) {
+fn channel_thread(mut driver: ChannelDriver) {
     while driver.act() {
         if !driver.stopping() {
             driver.turn(None);
@@ -99,32 +106,28 @@ fn lane_thread(mut driver: LaneDriver) {
     }
 }
 
-struct LaneDriver {
+struct ChannelDriver {
     shared: Arc<Shared>,
-    lane: Lane,
+    channel: ChannelId,
     reactor: Epoll,
-    /// The open connection.
-    token: Option<Token>,
-    /// What is being sent on it is a batch.
-    batch_out: bool,
-    /// The connection is closed, for this reason, and its buffers are awaited.
-    ending: Option<String>,
+    socket: Socket,
+    /// What the reactor sends at the moment holds a batch.
+    sends_batch: bool,
     completions: Vec<Completion>,
     events: Vec<Event>,
     recorder: Recorder,
     counted: IoCounters,
 }
 
-impl LaneDriver {
-    fn new(shared: Arc<Shared>, lane: Lane, reactor: Epoll) -> Self {
+impl ChannelDriver {
+    fn new(shared: Arc<Shared>, channel: ChannelId, reactor: Epoll) -> Self {
         Self {
             recorder: shared.profile.recorder(),
             shared,
-            lane,
+            channel,
             reactor,
-            token: None,
-            batch_out: false,
-            ending: None,
+            socket: Socket::default(),
+            sends_batch: false,
             completions: Vec::new(),
             events: Vec::new(),
             counted: IoCounters::default(),
@@ -140,104 +143,84 @@ impl LaneDriver {
         loop {
             let action = {
                 let mut core = lock(&self.shared.core);
-                core.poll(self.lane, self.shared.clock.now())
+                core.poll(self.channel, self.shared.clock.now())
             };
             let Some(action) = action else { break };
-            self.perform(action);
-        }
-        self.settle();
-        !(self.stopping() && self.token.is_none() && self.ending.is_none())
-    }
-
-    fn perform(&mut self, action: LinkAction) {
-        if let LinkAction::Connect(address) = action {
-            match self.reactor.connect(address) {
-                Ok(token) => self.token = Some(token),
-                Err(error) => self.end(error.to_string()),
+            if let ConnectionAction::Send(buf) = &action {
+                self.sends_batch = buf.with_unsent(|_, batch| !batch.is_empty());
             }
-            return;
+            self.socket.perform(action, &mut self.reactor);
         }
-        // Without a connection the core will be told so; what it asks for meanwhile is void.
-        let Some(token) = self.token else { return };
-        match action {
-            LinkAction::Connect(_) => {}
-            LinkAction::Send(buf) => {
-                self.batch_out = buf.with_unsent(|_, batch| !batch.is_empty());
-                self.reactor.send(token, buf);
-            }
-            LinkAction::Receive(buf) => self.reactor.recv(token, buf),
-            LinkAction::ShutdownWrite => {
-                // It fails if the peer is gone, which the receive that is out tells too.
-                let _ = self.reactor.shutdown_write(token);
-            }
-            LinkAction::Close => self.end("closed".into()),
-        }
+        self.report_end();
+        !(self.stopping() && self.socket.is_unused())
     }
 
     /// Waits, at most for `limit`, and reports what happened.
     fn turn(&mut self, limit: Option<Duration>) {
         let mut completions = std::mem::take(&mut self.completions);
         if let Err(error) = self.reactor.poll(limit, &mut completions) {
+            let error = IoError::from(error);
+            self.socket.end(error.clone().into(), &mut self.reactor);
             self.shared
-                .stop(Error::system("waiting for sockets", &error));
-            self.end(error.to_string());
+                .stop(ClientError::system("waiting for sockets", error));
         }
         for completion in completions.drain(..) {
             self.completed(completion);
         }
         self.completions = completions;
-        self.settle();
+        self.report_end();
         self.count_io();
     }
 
+    /// Reports a completion. What belongs to a connection that has ended is dropped; nothing listens here.
     fn completed(&mut self, completion: Completion) {
-        let lane = self.lane;
+        let channel = self.channel;
         match completion {
-            Completion::Connected { token, result } if Some(token) == self.token => match result {
-                Ok(()) => self.with_core(|core, now| core.connected(lane, now)),
-                Err(error) => self.end(error.to_string()),
+            Completion::Connected { token, result } if self.is_live(token) => match result {
+                Ok(()) => self.with_core(|core, now| core.connected(channel, now)),
+                Err(error) => self.socket.end(error.into(), &mut self.reactor),
             },
             Completion::Received {
                 token, buf, result, ..
-            } if Some(token) == self.token => {
-                self.with_core(|core, now| core.received(lane, buf, &result, now));
+            } if self.socket.has(token) => {
+                self.socket.buffer_returned();
+                if self.socket.is_live() {
+                    self.with_core(|core, now| core.received(channel, buf, &result, now));
+                }
             }
             Completion::Sent {
                 token,
                 buf,
                 result,
                 ticks,
-            } if Some(token) == self.token => {
-                if self.batch_out {
-                    self.recorder.add_ticks(SEND_PAYLOAD, ticks, 1);
+            } if self.socket.has(token) => {
+                self.socket.buffer_returned();
+                if self.socket.is_live() {
+                    if self.sends_batch {
+                        self.recorder.add_ticks(SEND_PAYLOAD, ticks, 1);
+                    }
+                    self.with_core(|core, now| core.sent(channel, buf, &result, now));
                 }
-                self.with_core(|core, now| core.sent(lane, buf, &result, now));
             }
-            // What belongs to a connection that has ended is dropped; nothing listens here.
             _ => {}
         }
     }
 
-    /// The connection is over; the core hears of it when all buffers are back.
-    fn end(&mut self, cause: String) {
-        if let Some(token) = self.token.take() {
-            self.reactor.close(token);
-        }
-        self.ending.get_or_insert(cause);
+    fn is_live(&self, token: Token) -> bool {
+        self.socket.has(token) && self.socket.is_live()
     }
 
-    fn settle(&mut self) {
-        if self.reactor.outstanding() == 0
-            && let Some(cause) = self.ending.take()
-        {
-            let lane = self.lane;
-            self.with_core(|core, now| core.disconnected(lane, &cause, now));
+    /// Tells the core that the connection is gone, when all buffers are back.
+    fn report_end(&mut self) {
+        if let Some(cause) = self.socket.take_end() {
+            let channel = self.channel;
+            self.with_core(|core, now| core.disconnected(channel, cause, now));
         }
     }
 
     fn with_core(&mut self, f: impl FnOnce(&mut PublisherCore, Now)) {
         self.shared
-            .with_core(Some(self.lane), Some(&mut self.events), f);
+            .with_core(Some(self.channel), Some(&mut self.events), f);
         self.shared.handle(&mut self.events, &self.recorder);
     }
 
@@ -260,6 +243,7 @@ mod tests {
     use embar_meter::Profile;
 
     use super::*;
+    use crate::error::PublishError;
     use crate::publisher::core::PublisherCore;
     use crate::publisher::pool::Pool;
     use crate::publisher::receipt::{Flush, Receipt, Ticket};
@@ -319,16 +303,22 @@ mod tests {
                 let _held = shared.core.lock();
                 panic!("a bug");
             });
-            let expected = Error::Panicked {
+            let expected = ClientError::Panicked {
                 what: "publisher",
-                cause: "a bug".into(),
+                message: "a bug".into(),
             };
             assert_eq!(
                 opening.join().expect("no panic"),
                 Some(Some(expected.clone()))
             );
-            assert_eq!(flush.join().expect("no panic"), Some(Err(expected.clone())));
-            assert_eq!(receipt.join().expect("no panic"), Err(expected.clone()));
+            assert_eq!(
+                flush.join().expect("no panic"),
+                Some(Err(PublishError::Ended(expected.clone())))
+            );
+            assert_eq!(
+                receipt.join().expect("no panic"),
+                Err(expected.clone().into())
+            );
             assert_eq!(buffer.join().expect("no panic"), expected);
         });
         assert!(shared.stopping.load(Ordering::SeqCst), "the threads end");
@@ -337,9 +327,9 @@ mod tests {
     #[test]
     fn a_failure_before_the_buffers_are_there_reaches_them() {
         let shared = shared();
-        shared.stop(Error::NoDataBrokers);
+        shared.stop(ClientError::NoDataBrokers);
         shared.set_ready(ready());
         let pool = &shared.ready.get().expect("set above").pool;
-        assert_eq!(pool.try_take(), Err(Error::NoDataBrokers));
+        assert_eq!(pool.try_take(), Err(ClientError::NoDataBrokers));
     }
 }

@@ -9,11 +9,10 @@ use embar_wire::message::PushError;
 
 use super::batcher::{Current, Filling};
 use super::receipt::{Flush, Receipt, Ticket};
-use super::reservation::Reservation;
 use super::shared::{Ready, Shared, lock};
-use crate::error::Error;
+use crate::error::{ClientError, PublishError};
 use crate::profile::publisher::{BUFFER_WRITE, WAIT_FOR_BUFFER};
-use crate::waiting::Waits;
+use crate::wait::Wait;
 use crate::wake::block_on;
 
 /// A message to publish: views of the caller's bytes, which are copied into the current batch.
@@ -63,12 +62,12 @@ impl PublisherHandle {
     /// The ticket says nothing yet: ask [`PublisherHandle::acked`], or [`PublisherHandle::flush`] for all.
     ///
     /// # Errors
-    /// [`Error::BadMessage`] if it fits no batch, [`Error::MessageTooLarge`] if the topic takes no message of that size,
-    /// [`Error::Unreachable`] when earlier batches found no broker within the
-    /// delivery timeout, [`Error::TimedOut`] if no buffer became free within it, [`Error::Closed`], or why the
-    /// publisher ended. The message is not published then.
+    /// [`PublishError::BadMessage`] if it fits no batch, [`PublishError::MessageTooLarge`] if the topic takes no message of
+    /// that size, [`PublishError::NoBuffer`] if no buffer became free within the delivery timeout, or
+    /// [`PublishError::Client`]: why earlier batches found no broker within it, or why the publisher ended. The message is
+    /// not published then.
     #[inline]
-    pub fn publish(&self, value: &[u8]) -> Result<Ticket, Error> {
+    pub fn publish(&self, value: &[u8]) -> Result<Ticket, PublishError> {
         self.publish_message(&NewMessage {
             value,
             ..NewMessage::default()
@@ -80,7 +79,7 @@ impl PublisherHandle {
     /// # Errors
     /// As [`PublisherHandle::publish`].
     #[inline]
-    pub fn publish_message(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
+    pub fn publish_message(&self, message: &NewMessage<'_>) -> Result<Ticket, PublishError> {
         loop {
             if let Some(ticket) = self.attempt(message)? {
                 return Ok(ticket);
@@ -92,38 +91,24 @@ impl PublisherHandle {
     /// As [`PublisherHandle::publish_message`], but never blocks.
     ///
     /// # Errors
-    /// [`Error::Full`] instead of [`Error::TimedOut`] if no batch buffer is free, otherwise as
+    /// [`PublishError::Full`] instead of [`PublishError::NoBuffer`] if no batch buffer is free, otherwise as
     /// [`PublisherHandle::publish`].
     #[inline]
-    pub fn try_publish(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
-        self.attempt(message)?.ok_or(Error::Full)
+    pub fn try_publish(&self, message: &NewMessage<'_>) -> Result<Ticket, PublishError> {
+        self.attempt(message)?.ok_or(PublishError::Full)
     }
 
     /// As [`PublisherHandle::publish_message`], but waits for a buffer without blocking the thread, and without a limit:
     /// put one around it if you need one. Dropped while it waits, nothing was published.
     ///
     /// # Errors
-    /// As [`PublisherHandle::publish`], but never [`Error::TimedOut`].
-    pub async fn publish_async(&self, message: &NewMessage<'_>) -> Result<Ticket, Error> {
+    /// As [`PublisherHandle::publish`], but never [`PublishError::NoBuffer`].
+    pub async fn publish_async(&self, message: &NewMessage<'_>) -> Result<Ticket, PublishError> {
         loop {
             if let Some(ticket) = self.attempt(message)? {
                 return Ok(ticket);
             }
             self.ready().pool.ready().await;
-        }
-    }
-
-    /// Room for a value of `len` bytes to be written in place. Blocks while no batch buffer is free. Nothing is
-    /// published before [`Reservation::commit`]; until then this handle does nothing else, and flushing waits.
-    ///
-    /// # Errors
-    /// As [`PublisherHandle::publish`].
-    pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, Error> {
-        loop {
-            if let Some(reservation) = Reservation::attempt(self, len)? {
-                return Ok(reservation);
-            }
-            self.wait_for_buffer()?;
         }
     }
 
@@ -135,17 +120,17 @@ impl PublisherHandle {
     /// Sends what all handles have and waits until every batch so far is resolved.
     ///
     /// # Errors
-    /// [`Error::Lost`] if messages published since the last flush were not, or may not have been, stored; or why the
-    /// publisher ended.
-    pub fn flush(&self) -> Result<(), Error> {
-        block_on(self.flush_async(), None).unwrap_or(Err(Error::Closed))
+    /// [`PublishError::Lost`] if messages published since the last flush are not, or may not be, stored;
+    /// [`PublishError::Ended`] if the publisher ended first.
+    pub fn flush(&self) -> Result<(), PublishError> {
+        block_on(self.flush_async(), None).unwrap_or(Err(PublishError::Client(ClientError::Closed)))
     }
 
     /// As [`PublisherHandle::flush`], without blocking the thread.
     ///
     /// # Errors
     /// As [`PublisherHandle::flush`].
-    pub async fn flush_async(&self) -> Result<(), Error> {
+    pub async fn flush_async(&self) -> Result<(), PublishError> {
         let flush = Flush::new(&self.shared.receipts);
         self.shared.seal_all();
         flush.await
@@ -154,14 +139,14 @@ impl PublisherHandle {
     /// As [`PublisherHandle::flush`], but waits no longer than `limit`. What is not resolved then stays on its way.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if something is not resolved, otherwise as [`PublisherHandle::flush`].
-    pub fn flush_timeout(&self, limit: Duration) -> Result<(), Error> {
+    /// [`PublishError::Pending`] if something is not resolved, otherwise as [`PublisherHandle::flush`].
+    pub fn flush_timeout(&self, limit: Duration) -> Result<(), PublishError> {
         block_on(self.flush_async(), Some(Instant::now() + limit)).unwrap_or_else(|| {
-            Err(Error::TimedOut {
+            Err(PublishError::Pending {
                 what: "the acknowledgement of what was published",
                 limit,
-                hint: match self.waits() {
-                    Some(waits) => format!(": waiting for {waits}"),
+                hint: match self.waiting_for() {
+                    Some(wait) => format!(": waiting for {wait}"),
                     None => String::new(),
                 },
             })
@@ -169,9 +154,9 @@ impl PublisherHandle {
     }
 
     /// What is waited for so that everything is stored that was sent; `None` if everything is. Looks at the publisher's
-    /// state, under the lock that its threads share. While it is being opened ask a [`Lookout`](crate::Lookout).
-    pub fn waits(&self) -> Option<Waits> {
-        self.shared.waits()
+    /// state, under the lock that its threads share. While it is being opened ask a [`WaitProbe`](crate::WaitProbe).
+    pub fn waiting_for(&self) -> Option<Wait> {
+        self.shared.waiting_for()
     }
 
     /// Where the time went so far.
@@ -198,7 +183,7 @@ impl PublisherHandle {
 
     /// Pushes into the current batch; `None` if a buffer is needed and none is free.
     #[inline]
-    fn attempt(&self, message: &NewMessage<'_>) -> Result<Option<Ticket>, Error> {
+    fn attempt(&self, message: &NewMessage<'_>) -> Result<Option<Ticket>, PublishError> {
         self.check(message)?;
         let mut guard = lock(&self.current);
         let current = &mut *guard;
@@ -213,7 +198,7 @@ impl PublisherHandle {
 
     /// A broker would refuse the whole batch for one message that is too large for the topic.
     #[inline]
-    fn check(&self, message: &NewMessage<'_>) -> Result<(), Error> {
+    fn check(&self, message: &NewMessage<'_>) -> Result<(), PublishError> {
         let headers: usize = message
             .headers
             .iter()
@@ -223,11 +208,11 @@ impl PublisherHandle {
     }
 
     #[inline]
-    pub(super) fn check_len(&self, bytes: usize) -> Result<(), Error> {
+    pub(super) fn check_len(&self, bytes: usize) -> Result<(), PublishError> {
         if bytes <= self.max_message_bytes {
             return Ok(());
         }
-        Err(Error::MessageTooLarge {
+        Err(PublishError::MessageTooLarge {
             bytes,
             limit: self.max_message_bytes,
         })
@@ -238,7 +223,7 @@ impl PublisherHandle {
         &self,
         current: &mut Current,
         message: &NewMessage<'_>,
-    ) -> Result<Option<Ticket>, Error> {
+    ) -> Result<Option<Ticket>, PublishError> {
         if let Some(filling) = &mut current.filling {
             match filling
                 .builder
@@ -264,7 +249,7 @@ impl PublisherHandle {
         &self,
         current: &mut Current,
         message: &NewMessage<'_>,
-    ) -> Result<Option<Ticket>, Error> {
+    ) -> Result<Option<Ticket>, PublishError> {
         let Some(filling) = self.next_filling(current)? else {
             return Ok(None);
         };
@@ -282,7 +267,7 @@ impl PublisherHandle {
     pub(super) fn next_filling<'a>(
         &self,
         current: &'a mut Current,
-    ) -> Result<Option<&'a mut Filling>, Error> {
+    ) -> Result<Option<&'a mut Filling>, PublishError> {
         self.shared.seal(current);
         let ready = self.ready();
         let Some(buffer) = ready.pool.try_take()? else {
@@ -322,17 +307,16 @@ impl PublisherHandle {
     }
 
     #[cold]
-    fn wait_for_buffer(&self) -> Result<(), Error> {
+    pub(super) fn wait_for_buffer(&self) -> Result<(), PublishError> {
         let start = lock(&self.current).recorder.start();
         let waited = block_on(
             self.ready().pool.ready(),
             Some(Instant::now() + self.wait_limit),
         );
         lock(&self.current).recorder.stop(WAIT_FOR_BUFFER, start);
-        waited.ok_or_else(|| Error::TimedOut {
-            what: "waiting for a free batch buffer",
+        waited.ok_or_else(|| PublishError::NoBuffer {
             limit: self.wait_limit,
-            hint: format!(": {}", lock(&self.shared.core).trouble()),
+            source: lock(&self.shared.core).why_unavailable(),
         })
     }
 }

@@ -8,15 +8,15 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::error::Error;
+use crate::error::ClientError;
 use crate::wake::WakeList;
 
 struct Inner {
     free: Vec<Arc<Vec<u8>>>,
     waiting: WakeList,
-    failed: Option<Error>,
+    failed: Option<ClientError>,
     /// Told to the next taker, once.
-    warning: Option<Error>,
+    warning: Option<ClientError>,
 }
 
 /// Buffers of one size, shared by all handles of a publisher.
@@ -39,7 +39,7 @@ impl Pool {
     }
 
     /// A free buffer that nobody else refers to, or `None` if all are in use.
-    pub(crate) fn try_take(&self) -> Result<Option<Arc<Vec<u8>>>, Error> {
+    pub(crate) fn try_take(&self) -> Result<Option<Arc<Vec<u8>>>, ClientError> {
         let mut inner = self.inner();
         match inner.failed.clone().or_else(|| inner.warning.take()) {
             Some(error) => Err(error),
@@ -78,7 +78,7 @@ impl Pool {
     }
 
     /// From now on every taker is told `error`.
-    pub(crate) fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: ClientError) {
         let waiting = {
             let mut inner = self.inner();
             inner.failed.get_or_insert(error);
@@ -88,7 +88,7 @@ impl Pool {
     }
 
     /// The next taker is told `error`, and may try again.
-    pub(crate) fn warn(&self, error: Error) {
+    pub(crate) fn warn(&self, error: ClientError) {
         let waiting = {
             let mut inner = self.inner();
             inner.warning = Some(error);
@@ -106,7 +106,7 @@ impl Pool {
 fn prefaulted(bytes: usize) -> Arc<Vec<u8>> {
     let mut buffer = vec![0; bytes];
     // Fresh zero pages are mapped on the first write only; writing other than zeros keeps this from being optimised
-    // into asking for zeroed memory.
+    // into request_state for zeroed memory.
     buffer.fill(0xE5);
     Arc::new(std::hint::black_box(buffer))
 }
@@ -142,11 +142,11 @@ mod tests {
             pool.put(buffer);
             assert_eq!(waiter.join().expect("no panic"), Some(()));
         });
-        pool.warn(Error::NoDataBrokers);
-        assert_eq!(pool.try_take(), Err(Error::NoDataBrokers));
+        pool.warn(ClientError::NoDataBrokers);
+        assert!(matches!(pool.try_take(), Err(ClientError::NoDataBrokers)));
         assert!(pool.try_take().expect("warned once").is_some());
-        pool.fail(Error::Closed);
+        pool.fail(ClientError::Closed);
         assert_eq!(block_on(pool.ready(), None), Some(()));
-        assert_eq!(pool.try_take(), Err(Error::Closed));
+        assert!(matches!(pool.try_take(), Err(ClientError::Closed)));
     }
 }

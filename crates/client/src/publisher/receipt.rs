@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use embar_wire::control::ErrorCode;
 
-use crate::error::Error;
+use crate::error::{ClientError, PublishError};
 use crate::wake::{WakeList, block_on};
 
 /// Outcomes are kept for this many batches.
@@ -81,7 +81,7 @@ enum State {
     Done(Outcome),
 }
 
-struct Book {
+struct OutcomeTable {
     /// The batch number of `states[0]`.
     first: u64,
     states: VecDeque<State>,
@@ -92,19 +92,19 @@ struct Book {
     lost_messages: u64,
     first_loss: Option<Failure>,
     /// Set once nothing will ever be resolved any more.
-    ended: Option<Error>,
+    ended: Option<ClientError>,
 }
 
 /// The outcomes of one publisher's batches.
 pub(crate) struct Receipts {
-    book: Mutex<Book>,
+    book: Mutex<OutcomeTable>,
     delivery_timeout: Duration,
 }
 
 impl Receipts {
     pub(crate) fn new(delivery_timeout: Duration) -> Self {
         Self {
-            book: Mutex::new(Book {
+            book: Mutex::new(OutcomeTable {
                 first: 0,
                 states: VecDeque::with_capacity(KEPT_BATCHES),
                 resolved_below: 0,
@@ -153,7 +153,7 @@ impl Receipts {
     }
 
     /// Nothing will be resolved any more: everyone who waits, now or later, is told `why`.
-    pub(crate) fn end(&self, why: Error) {
+    pub(crate) fn end(&self, why: ClientError) {
         let (waiting, flushing) = {
             let mut book = self.book();
             book.ended.get_or_insert(why);
@@ -176,29 +176,35 @@ impl Receipts {
             .count()
     }
 
-    fn poll_ticket(&self, ticket: Ticket, context: &Context<'_>) -> Poll<Result<Position, Error>> {
+    fn poll_ticket(
+        &self,
+        ticket: Ticket,
+        context: &Context<'_>,
+    ) -> Poll<Result<Position, PublishError>> {
         let mut book = self.book();
         let state = ticket
             .batch
             .checked_sub(book.first)
             .and_then(|index| book.states.get(usize::try_from(index).ok()?).copied());
         match (state, &book.ended) {
-            (None, _) => Poll::Ready(Err(Error::ForgottenTicket { kept: KEPT_BATCHES })),
+            (None, _) => Poll::Ready(Err(PublishError::ForgottenTicket { kept: KEPT_BATCHES })),
             (Some(State::Done(Outcome::Stored(base))), _) => {
                 // A broker may have said any number.
                 let offset = base.offset.checked_add(ticket.index.into());
                 let broker = base.broker;
                 let position = offset.map(|offset| Position { broker, offset });
-                Poll::Ready(position.ok_or(Error::PositionUnknown))
+                Poll::Ready(position.ok_or(PublishError::PositionUnknown))
             }
             (Some(State::Done(Outcome::StoredSomewhere)), _) => {
-                Poll::Ready(Err(Error::PositionUnknown))
+                Poll::Ready(Err(PublishError::PositionUnknown))
             }
-            (Some(State::Done(Outcome::Sent)), _) => Poll::Ready(Err(Error::NotAcknowledged)),
+            (Some(State::Done(Outcome::Sent)), _) => {
+                Poll::Ready(Err(PublishError::NotAcknowledged))
+            }
             (Some(State::Done(Outcome::Failed(failure))), _) => {
                 Poll::Ready(Err(self.explain(failure)))
             }
-            (Some(State::Pending), Some(why)) => Poll::Ready(Err(why.clone())),
+            (Some(State::Pending), Some(why)) => Poll::Ready(Err(why.clone().into())),
             (Some(State::Pending), None) => {
                 book.waiting
                     .entry(ticket.batch)
@@ -209,11 +215,11 @@ impl Receipts {
         }
     }
 
-    fn poll_flush(&self, up_to: u64, context: &Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_flush(&self, up_to: u64, context: &Context<'_>) -> Poll<Result<(), PublishError>> {
         let mut book = self.book();
         if book.resolved_below < up_to {
             if let Some(why) = &book.ended {
-                return Poll::Ready(Err(why.clone()));
+                return Poll::Ready(Err(PublishError::Ended(why.clone())));
             }
             book.flushing.register(context);
             return Poll::Pending;
@@ -221,36 +227,34 @@ impl Receipts {
         let messages = std::mem::take(&mut book.lost_messages);
         Poll::Ready(match book.first_loss.take() {
             None => Ok(()),
-            Some(failure) => Err(Error::Lost {
+            Some(failure) => Err(PublishError::Lost {
                 messages,
-                first: Box::new(self.explain(failure)),
+                source: Box::new(self.explain(failure)),
             }),
         })
     }
 
-    pub(crate) fn explain(&self, failure: Failure) -> Error {
+    pub(crate) fn explain(&self, failure: Failure) -> PublishError {
         match failure {
-            Failure::InDoubt => Error::InDoubt,
-            Failure::Refused(code) => Error::Refused {
+            Failure::InDoubt => PublishError::InDoubt,
+            Failure::Refused(code) => PublishError::Client(ClientError::Refused {
                 code,
                 message: "the broker closed the connection that carried the batch".into(),
-            },
-            Failure::TimedOut => Error::TimedOut {
-                what: "finding a broker for a batch",
+            }),
+            Failure::TimedOut => PublishError::Expired {
                 limit: self.delivery_timeout,
-                hint: ": it was not stored; check `embar status`".into(),
             },
-            Failure::Closed => Error::Closed,
+            Failure::Closed => PublishError::Client(ClientError::Closed),
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, OutcomeTable> {
         // Every step leaves the book valid, so a panic of another holder spoils nothing.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Book {
+impl OutcomeTable {
     /// Moves `resolved_below` over what is resolved; true if it moved.
     fn advance(&mut self) -> bool {
         let before = self.resolved_below;
@@ -278,20 +282,19 @@ impl Receipt {
     /// Blocks until the outcome is known.
     ///
     /// # Errors
-    /// [`Error::InDoubt`], [`Error::Refused`], [`Error::TimedOut`] (not stored), [`Error::Closed`], or
-    /// [`Error::NotAcknowledged`], [`Error::Panicked`] and [`Error::ForgottenTicket`] if nothing is known.
-    /// [`Error::PositionUnknown`] if it is stored.
-    pub fn wait(self) -> Result<Position, Error> {
-        block_on(self, None).unwrap_or(Err(Error::Closed))
+    /// [`PublishError::Expired`], [`PublishError::InDoubt`], [`PublishError::PositionUnknown`],
+    /// [`PublishError::NotAcknowledged`], [`PublishError::ForgottenTicket`], or why the publisher ended.
+    pub fn wait(self) -> Result<Position, PublishError> {
+        block_on(self, None).unwrap_or(Err(PublishError::Client(ClientError::Closed)))
     }
 
-    /// As [`Receipt::wait`], but not longer than `limit`.
+    /// As [`Receipt::wait`], but it blocks no longer than `limit`.
     ///
     /// # Errors
-    /// As [`Receipt::wait`]; [`Error::TimedOut`] also when the outcome is still open.
-    pub fn wait_timeout(self, limit: Duration) -> Result<Position, Error> {
+    /// As [`Receipt::wait`]; [`PublishError::Pending`] when the outcome is still open.
+    pub fn wait_timeout(self, limit: Duration) -> Result<Position, PublishError> {
         block_on(self, Some(Instant::now() + limit)).unwrap_or_else(|| {
-            Err(Error::TimedOut {
+            Err(PublishError::Pending {
                 what: "the acknowledgement",
                 limit,
                 hint: ": it may still come, ask again with the same ticket".into(),
@@ -301,7 +304,7 @@ impl Receipt {
 }
 
 impl Future for Receipt {
-    type Output = Result<Position, Error>;
+    type Output = Result<Position, PublishError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.receipts.poll_ticket(self.ticket, context)
@@ -329,7 +332,7 @@ impl Flush {
 }
 
 impl Future for Flush {
-    type Output = Result<(), Error>;
+    type Output = Result<(), PublishError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.receipts.poll_flush(self.up_to, context)
@@ -349,7 +352,7 @@ mod tests {
         Outcome::Stored(Position { broker, offset })
     }
 
-    fn ask(receipts: &Arc<Receipts>, batch: u64, index: u32) -> Result<Position, Error> {
+    fn ask(receipts: &Arc<Receipts>, batch: u64, index: u32) -> Result<Position, PublishError> {
         Receipt::new(receipts.clone(), Ticket { batch, index })
             .wait_timeout(Duration::from_millis(1))
     }
@@ -366,10 +369,13 @@ mod tests {
                 offset: 103
             })
         );
-        assert!(matches!(ask(&receipts, 0, 0), Err(Error::TimedOut { .. })));
+        assert!(matches!(
+            ask(&receipts, 0, 0),
+            Err(PublishError::Pending { .. })
+        ));
         assert!(matches!(
             ask(&receipts, 2, 0),
-            Err(Error::ForgottenTicket { .. })
+            Err(PublishError::ForgottenTicket { .. })
         ));
     }
 
@@ -379,7 +385,7 @@ mod tests {
         let batch = receipts.open_batch();
         receipts.resolve(batch, 2, stored(u64::MAX));
         assert!(ask(&receipts, batch, 0).is_ok());
-        assert_eq!(ask(&receipts, batch, 1), Err(Error::PositionUnknown));
+        assert_eq!(ask(&receipts, batch, 1), Err(PublishError::PositionUnknown));
     }
 
     #[test]
@@ -387,7 +393,7 @@ mod tests {
         let receipts = receipts();
         let batch = receipts.open_batch();
         receipts.resolve(batch, 2, Outcome::StoredSomewhere);
-        assert_eq!(ask(&receipts, batch, 1), Err(Error::PositionUnknown));
+        assert_eq!(ask(&receipts, batch, 1), Err(PublishError::PositionUnknown));
         assert_eq!(block_on(Flush::new(&receipts), None), Some(Ok(())));
     }
 
@@ -428,9 +434,9 @@ mod tests {
         receipts.resolve(0, 5, stored(0));
         assert_eq!(
             block_on(early, None),
-            Some(Err(Error::Lost {
+            Some(Err(PublishError::Lost {
                 messages: 5,
-                first: Box::new(Error::InDoubt)
+                source: Box::new(PublishError::InDoubt)
             })),
             "batch 2 came later"
         );
@@ -445,12 +451,12 @@ mod tests {
         receipts.open_batch();
         receipts.resolve(0, 1, stored(1));
         assert_eq!(receipts.unresolved(), 1);
-        receipts.end(Error::Closed);
+        receipts.end(ClientError::Closed);
         assert!(ask(&receipts, 0, 0).is_ok());
-        assert_eq!(ask(&receipts, 1, 0), Err(Error::Closed));
+        assert_eq!(ask(&receipts, 1, 0), Err(ClientError::Closed.into()));
         assert_eq!(
             block_on(Flush::new(&receipts), None),
-            Some(Err(Error::Closed))
+            Some(Err(PublishError::Ended(ClientError::Closed)))
         );
     }
 
@@ -465,17 +471,17 @@ mod tests {
         }
         assert!(matches!(
             ask(&receipts, 4, 0),
-            Err(Error::ForgottenTicket { .. })
+            Err(PublishError::ForgottenTicket { .. })
         ));
         assert!(
-            matches!(ask(&receipts, 5, 0), Err(Error::TimedOut { .. })),
+            matches!(ask(&receipts, 5, 0), Err(PublishError::Pending { .. })),
             "still open"
         );
         receipts.resolve(5, 1, stored(5));
         receipts.open_batch();
         assert!(matches!(
             ask(&receipts, 9, 0),
-            Err(Error::ForgottenTicket { .. })
+            Err(PublishError::ForgottenTicket { .. })
         ));
         assert!(ask(&receipts, KEPT_BATCHES as u64 + 9, 0).is_ok());
     }

@@ -9,7 +9,7 @@ use super::batcher::Current;
 use super::handle::PublisherHandle;
 use super::receipt::Ticket;
 use super::shared::lock;
-use crate::error::Error;
+use crate::error::PublishError;
 
 /// The builder clears the last word of every record it opens, for the padding. The record is opened again for each
 /// write and at the commit, so this much more is asked for, and the cleared word never belongs to the value.
@@ -26,9 +26,25 @@ pub struct Reservation<'a> {
     written: usize,
 }
 
+impl PublisherHandle {
+    /// Room for a value of `len` bytes to be written in place. Blocks while no batch buffer is free. Nothing is
+    /// published before [`Reservation::commit`]; until then this handle does nothing else, and flushing waits.
+    ///
+    /// # Errors
+    /// As [`PublisherHandle::publish`].
+    pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, PublishError> {
+        loop {
+            if let Some(reservation) = Reservation::attempt(self, len)? {
+                return Ok(reservation);
+            }
+            self.wait_for_buffer()?;
+        }
+    }
+}
+
 impl<'a> Reservation<'a> {
     /// `None` if a buffer is needed and none is free.
-    pub(super) fn attempt(handle: &'a PublisherHandle, len: usize) -> Result<Option<Self>, Error> {
+    fn attempt(handle: &'a PublisherHandle, len: usize) -> Result<Option<Self>, PublishError> {
         handle.check_len(len)?;
         let mut current = lock(&handle.current);
         let room = match &mut current.filling {

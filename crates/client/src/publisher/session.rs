@@ -26,7 +26,7 @@ pub(super) struct Sequence {
 /// The change to the next epoch.
 #[derive(Debug, Default)]
 pub(super) struct Renewal {
-    /// The lane, by index, that was asked for the epoch and has not answered.
+    /// The channel, by index, that was asked for the epoch and has not answered.
     pub(super) asked: Option<usize>,
     pub(super) granted: Option<SessionOpened>,
 }

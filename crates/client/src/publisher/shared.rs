@@ -22,14 +22,15 @@ use embar_transport::Waker;
 use embar_wire::batch::{BatchFlags, SealFields};
 
 use super::batcher::Current;
-use super::core::{Event, PublisherCore, SealedBatch};
+use super::core::PublisherCore;
+use super::model::{Event, SealedBatch};
 use super::pool::Pool;
 use super::receipt::{Failure, Outcome, Position, Receipts};
 use crate::clock::{Clock, Ticks, wall};
-use crate::connection::Lane;
-use crate::error::{Error, panic_text};
+use crate::connection::ChannelId;
+use crate::error::{ClientError, PublishError, panic_text};
 use crate::profile::publisher::{BATCHES_RESENT, RECONNECTS, WAIT_FOR_ACK};
-use crate::waiting::Waits;
+use crate::wait::Wait;
 use crate::wake::WakeList;
 
 /// When to look again at a handle whose batch may be due, but which is in use.
@@ -45,7 +46,7 @@ pub struct Delivery {
     /// Where its first message is; the others follow it. `Ok(None)` with [`Acks::None`](super::Acks::None): handed to
     /// the kernel, and nothing more is known. With acknowledgements `Ok(None)` is stored, once, and where is not known
     /// any more.
-    pub result: Result<Option<Position>, Error>,
+    pub result: Result<Option<Position>, PublishError>,
     /// Time from hand-over to acknowledgement, if it was acknowledged.
     pub waited: Option<Duration>,
 }
@@ -58,12 +59,12 @@ pub(super) struct Opened {
     pub(super) topic_id: u32,
     pub(super) max_batch_bytes: u32,
     pub(super) max_message_bytes: u32,
-    pub(super) lanes: u32,
+    pub(super) channels: u32,
 }
 
 #[derive(Default)]
 struct Opening {
-    result: Option<Result<Opened, Error>>,
+    result: Option<Result<Opened, ClientError>>,
     waiting: WakeList,
 }
 
@@ -86,7 +87,7 @@ pub(super) struct Shared {
     pub(super) stopping: AtomicBool,
     handles: Mutex<Vec<Weak<Mutex<Current>>>>,
     opening: Mutex<Opening>,
-    /// By lane; none before its thread runs.
+    /// By channel; none before its thread runs.
     wakers: RwLock<Vec<Option<Waker>>>,
     sleep_until: AtomicU64,
     on_ack: Option<OnAck>,
@@ -130,7 +131,7 @@ impl Shared {
     /// `events` for [`Shared::handle`], or in the core, for the control thread, if `events` is `None`.
     pub(super) fn with_core(
         &self,
-        own: Option<Lane>,
+        own: Option<ChannelId>,
         events: Option<&mut Vec<Event>>,
         f: impl FnOnce(&mut PublisherCore, Now),
     ) {
@@ -140,27 +141,27 @@ impl Shared {
             events.extend(std::iter::from_fn(|| core.next_event()));
         }
         let next_tick = core.next_tick().unwrap_or(Now(u64::MAX));
-        let control_has_work = core.has_event() || core.has_action(Lane::CONTROL);
-        let mut to_wake = (1..core.lane_count())
-            .map(Lane)
-            .filter(|lane| Some(*lane) != own && core.has_action(*lane));
+        let control_has_work = core.has_event() || core.has_action(ChannelId::CONTROL);
+        let mut to_wake = (1..core.channel_count())
+            .map(ChannelId)
+            .filter(|channel| Some(*channel) != own && core.has_action(*channel));
         // One other thread at most has work after nearly every event, so nothing is collected in memory.
         let first = to_wake.next();
-        for lane in to_wake {
-            self.wake(lane);
+        for channel in to_wake {
+            self.wake(channel);
         }
         drop(core);
-        if let Some(lane) = first {
-            self.wake(lane);
+        if let Some(channel) = first {
+            self.wake(channel);
         }
-        if own != Some(Lane::CONTROL) && (control_has_work || self.is_too_late(next_tick)) {
-            self.wake(Lane::CONTROL);
+        if own != Some(ChannelId::CONTROL) && (control_has_work || self.is_too_late(next_tick)) {
+            self.wake(ChannelId::CONTROL);
         }
     }
 
     /// What the core waits for.
-    pub(super) fn waits(&self) -> Option<Waits> {
-        lock(&self.core).waits(self.clock.now())
+    pub(super) fn waiting_for(&self) -> Option<Wait> {
+        lock(&self.core).waiting_for(self.clock.now())
     }
 
     /// Hands a sealed batch to the core.
@@ -177,12 +178,12 @@ impl Shared {
                     max_batch_bytes,
                     max_message_bytes,
                 } => {
-                    let lanes = lock(&self.core).lane_count() - 1;
+                    let channels = lock(&self.core).channel_count() - 1;
                     self.finish_opening(Ok(Opened {
                         topic_id,
                         max_batch_bytes,
                         max_message_bytes,
-                        lanes,
+                        channels,
                     }));
                 }
                 Event::Resolved {
@@ -197,18 +198,18 @@ impl Shared {
                     }
                 }
                 Event::Resent => recorder.count(BATCHES_RESENT, 1),
-                Event::Reconnected(lane) => {
+                Event::Reconnected(channel) => {
                     recorder.count(RECONNECTS, 1);
-                    tracing::info!(lane = lane.0, "connected again");
+                    tracing::info!(channel = channel.0, "connected again");
                 }
-                Event::LaneLost {
-                    lane,
+                Event::ChannelLost {
+                    channel,
                     broker,
                     cause,
                 } => {
                     if !self.stopping.load(Ordering::Relaxed) {
                         tracing::warn!(
-                            lane = lane.0,
+                            channel = channel.0,
                             broker,
                             cause,
                             "lost a connection to a data broker"
@@ -241,8 +242,8 @@ impl Shared {
             && let Some(ready) = self.ready.get()
         {
             // The next call that needs a buffer says so, instead of filling buffers that go nowhere.
-            let trouble = lock(&self.core).trouble();
-            ready.pool.warn(trouble);
+            let why = lock(&self.core).why_unavailable();
+            ready.pool.warn(why);
         }
         self.call_back(&Delivery {
             batch,
@@ -271,7 +272,7 @@ impl Shared {
         }
     }
 
-    fn finish_opening(&self, result: Result<Opened, Error>) {
+    fn finish_opening(&self, result: Result<Opened, ClientError>) {
         let waiting = {
             let mut opening = lock(&self.opening);
             opening.result.get_or_insert(result);
@@ -281,7 +282,7 @@ impl Shared {
     }
 
     /// Resolves when the publisher is open, or cannot be.
-    pub(super) async fn opened(&self) -> Result<Opened, Error> {
+    pub(super) async fn opened(&self) -> Result<Opened, ClientError> {
         poll_fn(|context| {
             let mut opening = lock(&self.opening);
             match &opening.result {
@@ -377,7 +378,7 @@ impl Shared {
     /// A deadline came into being; wakes the control thread if it sleeps for longer.
     pub(super) fn deadline_at(&self, deadline: Now) {
         if self.is_too_late(deadline) {
-            self.wake(Lane::CONTROL);
+            self.wake(ChannelId::CONTROL);
         }
     }
 
@@ -390,23 +391,23 @@ impl Shared {
             .store(at.map_or(u64::MAX, |at| at.0), Ordering::SeqCst);
     }
 
-    /// The thread of `lane` can be woken from now on. It looks at the core after this call and before it sleeps.
-    pub(super) fn set_waker(&self, lane: Lane, waker: Waker) {
+    /// The thread of `channel` can be woken from now on. It looks at the core after this call and before it sleeps.
+    pub(super) fn set_waker(&self, channel: ChannelId, waker: Waker) {
         let mut wakers = self.wakers.write().unwrap_or_else(PoisonError::into_inner);
-        let count = wakers.len().max(lane.index() + 1);
+        let count = wakers.len().max(channel.index() + 1);
         wakers.resize(count, None);
-        wakers[lane.index()] = Some(waker);
+        wakers[channel.index()] = Some(waker);
     }
 
-    fn wake(&self, lane: Lane) {
+    fn wake(&self, channel: ChannelId) {
         let wakers = self.wakers.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Some(waker)) = wakers.get(lane.index()) {
+        if let Some(Some(waker)) = wakers.get(channel.index()) {
             waker.wake();
         }
     }
 
     /// As [`Shared::stop`], when the core can no longer be trusted to tell everyone who waits.
-    pub(super) fn abandon(&self, why: Error) {
+    pub(super) fn abandon(&self, why: ClientError) {
         tracing::error!(%why, "a publisher ends");
         self.receipts.end(why.clone());
         if let Some(ready) = self.ready.get() {
@@ -417,7 +418,7 @@ impl Shared {
     }
 
     /// Ends the connections and lets the threads return.
-    pub(super) fn stop(&self, why: Error) {
+    pub(super) fn stop(&self, why: ClientError) {
         self.stopping.store(true, Ordering::SeqCst);
         let mut events = Vec::new();
         self.with_core(None, Some(&mut events), |core, now| core.stop(why, now));

@@ -1,13 +1,14 @@
 //! The core against a scripted cluster: every step is taken by hand, so every order of events can be.
 
 mod brokers;
+mod hostile;
 mod loss;
 mod members;
 mod ordered;
 mod ordered_faults;
 mod ordered_model;
 pub(super) mod script;
-mod waits;
+mod wait;
 
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use embar_wire::ack::encode_ack;
 use embar_wire::control::{Control, ErrorCode};
 use embar_wire::frame::FrameId;
 
-use super::core::{Acks, Event, OnBrokerLoss, PublisherConfig};
+use super::model::{Acks, Event, OnBrokerLoss, PublisherConfig};
 use super::receipt::{Failure, Outcome};
 use crate::backoff::Random;
-use crate::connection::Lane;
-use crate::error::Error;
+use crate::connection::ChannelId;
+use crate::error::ClientError;
 use crate::testing::{SECOND, cluster, frame, goodbye, pong, refusal, refused, welcome};
 
 use script::{A, B, Script, config, stored};
@@ -29,17 +30,17 @@ use script::{A, B, Script, config, stored};
 fn a_batch_is_acknowledged_with_its_broker_and_offset_and_its_buffer_comes_back() {
     let mut script = Script::open(config());
     script.submit(0);
-    let lane = if script.sending(A).is_some() { A } else { B };
-    script.sent(lane);
+    let channel = if script.sending(A).is_some() { A } else { B };
+    script.sent(channel);
     assert!(script.outcomes().is_empty());
-    script.ack(lane, 0, &[40]);
+    script.ack(channel, 0, &[40]);
     assert!(
         script
             .events
             .iter()
             .any(|event| matches!(event, Event::Released { .. }))
     );
-    assert_eq!(script.outcomes(), [(0, stored(lane.0, 40))]);
+    assert_eq!(script.outcomes(), [(0, stored(channel.0, 40))]);
     assert_eq!(script.core.next_tick(), None, "idle: nothing to wait for");
 }
 
@@ -143,8 +144,8 @@ fn without_acks_sent_is_done() {
         ..config()
     });
     script.submit(0);
-    let lane = if script.sending(A).is_some() { A } else { B };
-    script.sent(lane);
+    let channel = if script.sending(A).is_some() { A } else { B };
+    script.sent(channel);
     assert_eq!(script.outcomes(), [(0, Outcome::Sent)]);
 }
 
@@ -152,15 +153,15 @@ fn without_acks_sent_is_done() {
 fn a_lane_without_progress_counts_as_dead() {
     let mut script = Script::open(config());
     script.submit(0);
-    let lane = if script.sending(A).is_some() { A } else { B };
-    script.sent(lane);
+    let channel = if script.sending(A).is_some() { A } else { B };
+    script.sent(channel);
     assert_eq!(script.core.next_tick(), Some(Now(4 * SECOND)));
     script.tick_at(4 * SECOND - 1);
-    assert!(!script.sockets.lane(lane).closing);
+    assert!(!script.sockets.channel(channel).closing);
     script.tick_at(4 * SECOND);
-    assert!(script.sockets.lane(lane).closing);
-    script.lose(lane);
-    let other = if lane == A { B } else { A };
+    assert!(script.sockets.channel(channel).closing);
+    script.lose(channel);
+    let other = if channel == A { B } else { A };
     assert_eq!(script.sending(other), Some((0, true)));
 }
 
@@ -174,7 +175,10 @@ fn a_batch_that_no_broker_takes_fails_in_time_and_is_surely_not_stored() {
     assert!(script.outcomes().is_empty());
     script.tick_at(30 * SECOND);
     assert_eq!(script.outcomes(), [(0, Outcome::Failed(Failure::TimedOut))]);
-    assert!(matches!(script.core.trouble(), Error::Unreachable { .. }));
+    assert!(matches!(
+        script.core.why_unavailable(),
+        ClientError::Unreachable { .. }
+    ));
 }
 
 #[test]
@@ -190,9 +194,9 @@ fn after_goodbye_nothing_new_goes_there_and_what_went_is_waited_for() {
         (script.sending(A), script.sending(B)),
         (None, Some((2, false)))
     );
-    assert!(!script.sockets.lane(A).closing, "one is unacknowledged");
+    assert!(!script.sockets.channel(A).closing, "one is unacknowledged");
     script.ack(A, 0, &[0]);
-    assert!(script.sockets.lane(A).closing);
+    assert!(script.sockets.channel(A).closing);
     script.lose(A);
     assert_eq!(script.outcomes().len(), 1, "nothing was lost by it");
 }
@@ -201,14 +205,14 @@ fn after_goodbye_nothing_new_goes_there_and_what_went_is_waited_for() {
 fn a_final_refusal_fails_the_batches_and_backpressure_moves_them() {
     let mut script = Script::open(config());
     script.submit(0);
-    let (lane, other) = if script.sending(A).is_some() {
+    let (channel, other) = if script.sending(A).is_some() {
         (A, B)
     } else {
         (B, A)
     };
-    script.sent(lane);
-    script.tell(lane, &refusal(ErrorCode::Backpressure, true, None));
-    script.lose(lane);
+    script.sent(channel);
+    script.tell(channel, &refusal(ErrorCode::Backpressure, true, None));
+    script.lose(channel);
     assert_eq!(script.sending(other), Some((0, false)), "it is not stored");
     script.sent(other);
     script.tell(other, &refusal(ErrorCode::TooLarge, false, None));
@@ -231,10 +235,10 @@ fn a_session_that_is_refused_for_good_keeps_the_publisher_from_opening() {
         script.connect(A);
         script.feed(A, &welcome(1));
         script.feed(A, &refused(code));
-        assert!(script.sockets.lane(A).closing);
+        assert!(script.sockets.channel(A).closing);
         script.lose(A);
         let told = script.events.iter().find_map(|event| match event {
-            Event::Failed(Error::Refused { code, .. }) => Some(*code),
+            Event::Failed(ClientError::Refused { code, .. }) => Some(*code),
             _ => None,
         });
         assert_eq!(told, Some(code), "{:?}", script.events);
@@ -250,10 +254,10 @@ fn an_idle_connection_is_kept_alive_and_given_up_when_nothing_comes_back() {
     script.tick_at(3 * SECOND);
     script.feed(A, &pong());
     script.tick_at(9 * SECOND);
-    assert!(script.sockets.lane(B).closing, "nothing was heard of it");
-    assert!(!script.sockets.lane(A).closing, "this one answered");
+    assert!(script.sockets.channel(B).closing, "nothing was heard of it");
+    assert!(!script.sockets.channel(A).closing, "this one answered");
     script.tick_at(12 * SECOND);
-    assert!(script.sockets.lane(A).closing);
+    assert!(script.sockets.channel(A).closing);
 }
 
 #[test]
@@ -264,14 +268,20 @@ fn an_unknown_topic_is_created_at_the_head_and_the_lane_tries_again() {
     script.feed(A, &welcome(1));
     script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
     script.lose(A);
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.sockets.taken(Lane::CONTROL);
-    script.tell(Lane::CONTROL, &cluster(1));
-    assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::CreateTopic]);
-    script.tell(Lane::CONTROL, &refusal(ErrorCode::TopicExists, false, None));
+    script.connect(ChannelId::CONTROL);
+    script.feed(ChannelId::CONTROL, &welcome(0));
+    script.sockets.taken(ChannelId::CONTROL);
+    script.tell(ChannelId::CONTROL, &cluster(1));
+    assert_eq!(
+        script.sockets.taken(ChannelId::CONTROL),
+        [FrameId::CreateTopic]
+    );
+    script.tell(
+        ChannelId::CONTROL,
+        &refusal(ErrorCode::TopicExists, false, None),
+    );
     assert!(
-        script.sockets.lane(Lane::CONTROL).closing,
+        script.sockets.channel(ChannelId::CONTROL).closing,
         "another was faster, which is just as good"
     );
     script.open_lane(A);
@@ -294,20 +304,20 @@ fn an_unknown_topic_that_may_not_be_created_ends_the_publisher() {
     script.feed(A, &welcome(1));
     script.tell(A, &refusal(ErrorCode::UnknownTopic, false, None));
     script.lose(A);
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.sockets.taken(Lane::CONTROL);
-    script.tell(Lane::CONTROL, &cluster(1));
+    script.connect(ChannelId::CONTROL);
+    script.feed(ChannelId::CONTROL, &welcome(0));
+    script.sockets.taken(ChannelId::CONTROL);
+    script.tell(ChannelId::CONTROL, &cluster(1));
     assert_eq!(
-        script.sockets.taken(Lane::CONTROL),
+        script.sockets.taken(ChannelId::CONTROL),
         [FrameId::DescribeTopic]
     );
     let unknown = refusal(ErrorCode::UnknownTopic, false, None);
-    script.tell(Lane::CONTROL, &unknown);
+    script.tell(ChannelId::CONTROL, &unknown);
     let failed = script
         .events
         .iter()
-        .any(|event| matches!(event, Event::Failed(Error::UnknownTopic { .. })));
+        .any(|event| matches!(event, Event::Failed(ClientError::UnknownTopic { .. })));
     assert!(failed, "{:?}", script.events);
     script.submit(0);
     assert_eq!(
@@ -323,15 +333,15 @@ fn an_unknown_topic_that_may_not_be_created_ends_the_publisher() {
 fn a_topic_deleted_under_the_publisher_ends_it() {
     let mut script = Script::open(config());
     script.submit(0);
-    let lane = if script.sending(A).is_some() { A } else { B };
-    script.sent(lane);
-    script.tell(lane, &refusal(ErrorCode::UnknownTopic, false, None));
-    script.lose(lane);
+    let channel = if script.sending(A).is_some() { A } else { B };
+    script.sent(channel);
+    script.tell(channel, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(channel);
     assert!(
         script
             .events
             .iter()
-            .any(|event| matches!(event, Event::Failed(Error::UnknownTopic { .. })))
+            .any(|event| matches!(event, Event::Failed(ClientError::UnknownTopic { .. })))
     );
     let refused = Outcome::Failed(Failure::Refused(ErrorCode::UnknownTopic));
     assert_eq!(script.outcomes(), [(0, refused)]);
@@ -340,13 +350,13 @@ fn a_topic_deleted_under_the_publisher_ends_it() {
 #[test]
 fn opening_gives_up_in_time_and_says_who_did_not_answer() {
     let mut script = Script::new(config());
-    script.lose(Lane::CONTROL);
+    script.lose(ChannelId::CONTROL);
     script.tick_at(5 * SECOND);
-    let [Event::Failed(Error::Unreachable { addresses, cause })] = &script.events[..] else {
+    let [Event::Failed(ClientError::Unreachable { addresses, source })] = &script.events[..] else {
         panic!("{:?}", script.events);
     };
     assert_eq!(
-        (addresses.as_str(), cause.as_str()),
+        (addresses.as_str(), source.to_string().as_str()),
         ("127.0.0.1:9400", "lost")
     );
 }
@@ -361,10 +371,10 @@ fn opening_that_is_refused_ends_with_what_was_refused() {
     while script.events.is_empty() {
         left -= 1;
         assert!(left > 0, "{:?}", script.events);
-        for lane in [A, B] {
-            if script.sockets.lane(lane).connecting.is_some() {
-                script.announce(lane, &full);
-                script.lose(lane);
+        for channel in [A, B] {
+            if script.sockets.channel(channel).connecting.is_some() {
+                script.announce(channel, &full);
+                script.lose(channel);
             }
         }
         script.events.retain(|it| matches!(it, Event::Failed(_)));
@@ -375,7 +385,7 @@ fn opening_that_is_refused_ends_with_what_was_refused() {
         panic!("{:?}", script.events);
     };
     let text = error.to_string();
-    let Error::Refused { code, message } = error else {
+    let ClientError::Refused { code, message } = error else {
         panic!("{text}");
     };
     assert_eq!(*code, ErrorCode::ClusterFull);
@@ -390,13 +400,19 @@ fn a_broker_that_refused_and_is_gone_does_not_answer() {
     script.tell_cluster(1);
     script.announce(A, &refusal(ErrorCode::ClusterFull, true, None));
     script.lose(A);
-    assert!(matches!(script.core.trouble(), Error::Refused { .. }));
-    while script.sockets.lane(A).connecting.is_none() {
+    assert!(matches!(
+        script.core.why_unavailable(),
+        ClientError::Refused { .. }
+    ));
+    while script.sockets.channel(A).connecting.is_none() {
         let now = script.now.0;
         script.tick_at(now + SECOND / 10);
     }
     script.lose(A);
-    assert!(matches!(script.core.trouble(), Error::Unreachable { .. }));
+    assert!(matches!(
+        script.core.why_unavailable(),
+        ClientError::Unreachable { .. }
+    ));
 }
 
 #[test]
@@ -421,10 +437,15 @@ fn reconnecting_waits_longer_each_time() {
     let mut waits = Vec::new();
     for _ in 0..6 {
         let from = script.now;
-        while script.sockets.lane(A).connecting.is_none() {
-            // The control lane fails too, so that only the clock moves things.
-            if script.sockets.lane(Lane::CONTROL).connecting.is_some() {
-                script.lose(Lane::CONTROL);
+        while script.sockets.channel(A).connecting.is_none() {
+            // The control channel fails too, so that only the clock moves things.
+            if script
+                .sockets
+                .channel(ChannelId::CONTROL)
+                .connecting
+                .is_some()
+            {
+                script.lose(ChannelId::CONTROL);
             }
             let next = script.core.next_tick().expect("something to wait for");
             script.tick_at(next.0.max(script.now.0 + 1));
@@ -446,7 +467,7 @@ fn stopping_resolves_everything() {
         script.submit(number);
     }
     let now = script.now;
-    script.core.stop(Error::Closed, now);
+    script.core.stop(ClientError::Closed, now);
     script.drain();
     script.lose(A);
     script.lose(B);
@@ -475,18 +496,18 @@ fn a_damaged_ack_acknowledges_nothing_and_its_batches_are_sent_again() {
     for bit in 0..ack.len() * 8 {
         let mut script = Script::open(config());
         script.submit(0);
-        let (lane, other) = match script.sending(A) {
+        let (channel, other) = match script.sending(A) {
             Some(_) => (A, B),
             None => (B, A),
         };
-        script.sent(lane);
+        script.sent(channel);
         let mut damaged = ack.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        script.feed(lane, &damaged);
-        script.feed(lane, &more);
-        assert!(script.sockets.lane(lane).closing, "bit {bit}");
+        script.feed(channel, &damaged);
+        script.feed(channel, &more);
+        assert!(script.sockets.channel(channel).closing, "bit {bit}");
         assert_eq!(script.outcomes(), [], "bit {bit}");
-        script.lose(lane);
+        script.lose(channel);
         assert_eq!(script.sending(other), Some((0, true)), "bit {bit}");
         script.sent(other);
         script.ack(other, 0, &[7]);
@@ -508,7 +529,7 @@ fn hostile_bytes_close_the_lane_and_lose_nothing() {
         bytes[at] = random.next_bits() as u8;
         script.feed(A, &bytes);
         let now = script.now;
-        script.core.stop(Error::Closed, now);
+        script.core.stop(ClientError::Closed, now);
         script.drain();
         script.lose(A);
         script.lose(B);

@@ -6,58 +6,42 @@ use std::time::Duration;
 
 use embar_meter::Profile;
 
-use super::core::{OnEvicted, Start, SubscriberConfig, SubscriberCore};
+use super::core::SubscriberCore;
+use super::model::{OnEvicted, Start, SubscriberConfig};
 use super::queue::Queue;
 use super::{Positions, Subscriber, driver};
-use crate::bootstrap;
 use crate::clock::random_seed;
-use crate::error::Error;
+use crate::error::{ClientError, OpenError, SettingError};
 use crate::profile::subscriber::SCHEMA;
-use crate::settings::{self, DEFAULT_IDLE_TIMEOUT, DEFAULT_OPEN_TIMEOUT};
-use crate::waiting::Lookout;
+use crate::settings::{ClientSettings, client_setters};
+use crate::wait::WaitProbe;
 use crate::wake::block_on;
 
 /// Made by [`Subscriber::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until open"]
 pub struct SubscriberBuilder {
-    bootstrap: String,
-    name: String,
-    topic: String,
+    client: ClientSettings,
     start: Start,
     until_end: bool,
     on_evicted: OnEvicted,
     loss_timeout: Duration,
-    idle_timeout: Duration,
-    open_timeout: Duration,
     buffers_per_broker: usize,
-    metering: bool,
-    lookout: Lookout,
 }
 
 impl SubscriberBuilder {
     pub(super) fn new(bootstrap: &str) -> Self {
         Self {
-            bootstrap: bootstrap.to_string(),
-            name: settings::default_name(),
-            topic: String::new(),
+            client: ClientSettings::new(bootstrap),
             start: Start::Earliest,
             until_end: false,
             on_evicted: OnEvicted::Fail,
             loss_timeout: Duration::from_secs(30),
-            idle_timeout: DEFAULT_IDLE_TIMEOUT,
-            open_timeout: DEFAULT_OPEN_TIMEOUT,
             buffers_per_broker: 2,
-            metering: true,
-            lookout: Lookout::new(),
         }
     }
 
-    /// The topic; required.
-    pub fn topic(mut self, name: impl Into<String>) -> Self {
-        self.topic = name.into();
-        self
-    }
+    client_setters!();
 
     /// Where to start. Default [`Start::Earliest`]. Positions must be of the topic's kind: see [`Positions`](super::Positions).
     pub fn from(mut self, start: Start) -> Self {
@@ -77,11 +61,11 @@ impl SubscriberBuilder {
         self
     }
 
-    /// A broker that is away for longer ends the subscription with [`Error::BrokerLost`]. Default 30 s. The others
+    /// A broker that is away for longer ends the subscription with [`ReadError::BrokerLost`](crate::ReadError::BrokerLost). Default 30 s. The others
     /// deliver meanwhile.
     ///
     /// On topics of order 2 and 5 one broker serves all messages and another takes its place, so the time runs only while
-    /// none does, and ends with [`Error::AllBrokersLost`].
+    /// none does, and ends with [`ReadError::AllBrokersLost`](crate::ReadError::AllBrokersLost).
     ///
     /// One that was gone when the subscription began counts as well, from then on, if something of it is certain to be
     /// wanted: with [`SubscriberBuilder::until_end`], or if [`Start::Positions`] names it. Otherwise its messages are
@@ -94,51 +78,19 @@ impl SubscriberBuilder {
         self
     }
 
-    /// A connection on which nothing is heard for this long, not even the answer to a heartbeat, is given up: its broker
-    /// hangs, or the network between lost it without a word. Default 10 s, at least 1 s; heartbeats go out three times as often, and
-    /// only where nothing else does. Time in which the reader is too slow to take more does not count.
-    pub fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.idle_timeout = limit;
-        self
-    }
-
-    /// How long opening may take. Default 5 s. If some brokers answer by then it succeeds, and the others join later.
-    pub fn open_timeout(mut self, limit: Duration) -> Self {
-        self.open_timeout = limit;
-        self
-    }
-
     /// Batches of one broker held in memory, at least 2; at this limit the broker is held back by TCP. Default 2: more would leave the cache.
     pub fn buffers_per_broker(mut self, buffers: usize) -> Self {
         self.buffers_per_broker = buffers;
         self
     }
 
-    /// Whether stages are timed from the start. Default true.
-    pub fn metering(mut self, on: bool) -> Self {
-        self.metering = on;
-        self
-    }
-
-    /// What is asked by it is this subscriber, from the moment it is being opened.
-    pub fn lookout(mut self, lookout: &Lookout) -> Self {
-        self.lookout = lookout.clone();
-        self
-    }
-
-    /// Name for the brokers' logs.
-    pub fn client_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
     /// Finds the cluster and subscribes on every data broker, or on one of them if the topic has one order over all.
     ///
     /// # Errors
-    /// [`Error::BadSetting`], [`Error::BadAddress`], [`Error::Unreachable`], [`Error::NoDataBrokers`],
-    /// [`Error::UnknownTopic`], [`Error::TopicReplaced`], [`Error::Evicted`], [`Error::Refused`], or [`Error::System`].
-    pub fn open(self) -> Result<Subscriber, Error> {
-        block_on(self.open_async(), None).unwrap_or(Err(Error::Closed))
+    /// [`OpenError::Setting`], [`OpenError::Address`], [`OpenError::Client`] if no broker serves the topic, or
+    /// [`OpenError::Read`] if what the subscriber is to begin with cannot be had.
+    pub fn open(self) -> Result<Subscriber, OpenError> {
+        block_on(self.open_async(), None).unwrap_or(Err(ClientError::Closed.into()))
     }
 
     /// As [`SubscriberBuilder::open`], without blocking the thread while it waits for brokers. (Names in the bootstrap
@@ -146,30 +98,32 @@ impl SubscriberBuilder {
     ///
     /// # Errors
     /// As [`SubscriberBuilder::open`].
-    pub async fn open_async(self) -> Result<Subscriber, Error> {
+    pub async fn open_async(self) -> Result<Subscriber, OpenError> {
         self.check()?;
         let profile = Profile::new(&SCHEMA);
-        profile.set_enabled(self.metering);
+        profile.set_enabled(self.client.metering);
         let positions = match &self.start {
             Start::Positions(positions) => positions.clone(),
             Start::Earliest | Start::Latest => Positions::new(),
         };
         let core = SubscriberCore::new(SubscriberConfig {
-            name: self.name,
-            bootstrap: bootstrap::resolve(&self.bootstrap)?,
-            topic: self.topic,
+            bootstrap: self.client.addresses()?,
+            name: self.client.name,
+            topic: self.client.topic,
             start: self.start,
             until_end: self.until_end,
             on_evicted: self.on_evicted,
             loss_timeout: self.loss_timeout,
-            idle_timeout: self.idle_timeout,
-            open_timeout: self.open_timeout,
+            idle_timeout: self.client.idle_timeout,
+            open_timeout: self.client.open_timeout,
             buffers_per_broker: self.buffers_per_broker,
             seed: random_seed(),
         });
         let queue = Arc::new(Queue::default());
         let asked = Arc::downgrade(&queue);
-        self.lookout.ask_by(move || asked.upgrade()?.waits());
+        self.client
+            .wait_probe
+            .ask_by(move || asked.upgrade()?.waiting_for());
         let thread = driver::start(core, &queue, &profile)?;
         let mut subscriber = Subscriber::new(queue, profile, thread, positions);
         poll_fn(|context| subscriber.queue.poll_opened(context)).await?;
@@ -177,18 +131,10 @@ impl SubscriberBuilder {
         Ok(subscriber)
     }
 
-    fn check(&self) -> Result<(), Error> {
-        settings::check(
-            &self.topic,
-            &self.name,
-            &[
-                ("open_timeout", self.open_timeout),
-                ("loss_timeout", self.loss_timeout),
-                ("idle_timeout", self.idle_timeout),
-            ],
-        )?;
+    fn check(&self) -> Result<(), SettingError> {
+        self.client.check(&[("loss_timeout", self.loss_timeout)])?;
         if !(2..=4096).contains(&self.buffers_per_broker) {
-            return Err(Error::setting(
+            return Err(SettingError::new(
                 "buffers_per_broker",
                 self.buffers_per_broker,
                 "must be from 2 to 4096",
@@ -206,7 +152,7 @@ mod tests {
     fn settings_that_cannot_work_are_named() {
         let builder = || Subscriber::builder("127.0.0.1:1").topic("t");
         let refused = |builder: SubscriberBuilder| match builder.check() {
-            Err(Error::BadSetting { setting, .. }) => setting,
+            Err(SettingError { setting, .. }) => setting,
             other => panic!("{other:?}"),
         };
         assert_eq!(refused(builder().topic("")), "topic");

@@ -1,22 +1,21 @@
 //! The subscriber as a state machine.
 //!
 //! Call order: [`SubscriberCore::start`] once. Then, in any order, the events `connected`, `received`, `sent`,
-//! `disconnected` (all per lane), `returned` (a delivered buffer came back) and `tick` (at
-//! [`SubscriberCore::next_tick`] or later). After each of them take all of [`SubscriberCore::poll`] for every lane that
+//! `disconnected` (all per channel), `returned` (a delivered buffer came back) and `tick` (at
+//! [`SubscriberCore::next_tick`] or later). After each of them take all of [`SubscriberCore::poll`] for every channel that
 //! [`SubscriberCore::has_action`], and all of [`SubscriberCore::next_event`]. The driver has given up every buffer of a
-//! lane before it reports it as `disconnected`.
+//! channel before it reports it as `disconnected`.
 //!
 //! Invariants:
-//! - What is delivered of one broker is dense: offsets follow one another from where the lane started. Only an eviction
+//! - What is delivered of one broker is dense: offsets follow one another from where the channel started. Only an eviction
 //!   breaks that, and only if the settings allow it, and it is reported with its size. Topics of order 2 and 5: this holds
 //!   for all brokers together, and one of them at a time serves all.
 //! - Memory is bounded: `buffers_per_broker` batches of each broker.
 //! - A broker that is away or slow holds back no other. One that was removed from the cluster is not waited for; if one
 //!   comes in its place, reading goes on where it stood.
 
-mod model;
 mod ordered;
-mod waits;
+mod wait;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -26,41 +25,42 @@ use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, ErrorCode, ErrorReply};
 
-pub use self::model::{Delivered, Event, OnEvicted, Start, SubscriberConfig};
-
-use super::lane::{SubscribeLane, Trouble};
+use super::channel::{Interruption, SubscribeChannel};
+use super::model::{Event, OnEvicted, SubscriberConfig};
+use crate::availability::why_unavailable;
 use crate::backoff::Random;
-use crate::connection::{Lane, LinkAction, LinkSettings};
+use crate::connection::{ChannelId, ConnectionAction, ConnectionError, ConnectionSettings};
 use crate::directory::{Directory, Finding};
-use crate::error::Error;
+use crate::error::{ClientError, ReadError};
 use crate::peer::{self, Phase};
+use crate::wait::WaitReason;
 
 /// Between two looks at a cluster that is not complete.
 const REFRESH_INCOMPLETE: Duration = Duration::from_millis(250);
 /// Between two looks at the cluster: brokers tell who joins and leaves, but not while a connection opens.
 const REFRESH: Duration = Duration::from_secs(5);
 
-/// See the [module](self).
+/// A subscriber without I/O: which broker it reads what from, and what it delivers.
 #[derive(Debug)]
 pub struct SubscriberCore {
     config: SubscriberConfig,
     directory: Directory,
-    /// Of every lane.
-    link: LinkSettings,
-    lanes: Vec<SubscribeLane>,
+    /// Of every channel.
+    connection: ConnectionSettings,
+    channels: Vec<SubscribeChannel>,
     /// Whether there is one order over all brokers, once it is known.
     ordered: Option<bool>,
     /// The topic's id, once a broker has told it.
     topic_id: Option<u32>,
-    /// If there is one order: the lane that serves, or did last.
+    /// If there is one order: the channel that serves, or did last.
     chosen: Option<usize>,
     /// Data brokers that the cluster had when the subscription began, those that were gone included, those that had left not.
-    founders: BTreeSet<u32>,
+    initial_brokers: BTreeSet<u32>,
     opened: bool,
     open_by: Option<Now>,
     /// What a broker said that has not seen as much of the order as is asked for.
-    behind: Option<Error>,
-    ended: Option<Error>,
+    behind: Option<ClientError>,
+    ended: Option<ReadError>,
     random: Random,
     events: VecDeque<Event>,
 }
@@ -79,14 +79,14 @@ impl SubscriberCore {
             random.next_bits(),
         );
         Self {
-            link: LinkSettings::subscribing(&config.name, config.idle_timeout),
+            connection: ConnectionSettings::subscribing(&config.name, config.idle_timeout),
             config,
             directory,
-            lanes: Vec::new(),
+            channels: Vec::new(),
             ordered: None,
             topic_id: None,
             chosen: None,
-            founders: BTreeSet::new(),
+            initial_brokers: BTreeSet::new(),
             opened: false,
             open_by: None,
             behind: None,
@@ -99,83 +99,92 @@ impl SubscriberCore {
     /// Starts to look for the cluster.
     pub fn start(&mut self, now: Now) {
         self.open_by = Some(now.after(self.config.open_timeout));
-        self.directory.wish_refresh(now);
+        self.directory.request_refresh(now);
     }
 
-    /// Lanes that exist, the control lane included; they are numbered from 0 and only grow in number.
-    pub fn lane_count(&self) -> u32 {
-        1 + self.lanes.len() as u32
+    /// Channels that exist, the control channel included; they are numbered from 0 and only grow in number.
+    pub fn channel_count(&self) -> u32 {
+        1 + self.channels.len() as u32
     }
 
-    /// The driver connected `lane`.
-    pub fn connected(&mut self, lane: Lane, now: Now) {
-        match lane.index().checked_sub(1) {
+    /// The driver connected `channel`.
+    pub fn connected(&mut self, channel: ChannelId, now: Now) {
+        match channel.data_index() {
             None => self.directory.connected(now),
-            Some(index) => self.lanes[index].peer.connected(now),
+            Some(index) => self.channels[index].peer.connected(now),
         }
     }
 
-    /// The receive of `lane` is over: so many more bytes are in its buffer, 0 at the end of the stream.
-    pub fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
-        let Some(index) = lane.index().checked_sub(1) else {
+    /// The receive of `channel` is over: so many more bytes are in its buffer, 0 at the end of the stream.
+    pub fn received(
+        &mut self,
+        channel: ChannelId,
+        buf: RecvBuf,
+        result: &io::Result<usize>,
+        now: Now,
+    ) {
+        let Some(index) = channel.data_index() else {
             self.directory.received(buf, result, now);
             self.take_findings(now);
             return;
         };
-        let lane = &mut self.lanes[index];
-        let result = lane.received(buf, result, &self.config, now, &mut self.events);
+        let channel = &mut self.channels[index];
+        let result = channel.received(buf, result, &self.config, now, &mut self.events);
         self.after(index, result, now);
     }
 
-    /// The send of `lane` is over.
-    pub fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
-        let Some(index) = lane.index().checked_sub(1) else {
+    /// The send of `channel` is over.
+    pub fn sent(&mut self, channel: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
+        let Some(index) = channel.data_index() else {
             self.directory.sent(buf, result, now);
             self.take_findings(now);
             return;
         };
-        self.lanes[index].peer.link.sent(buf, result, now);
+        self.channels[index].peer.connection.sent(buf, result, now);
         self.read(index, now);
     }
 
     fn read(&mut self, index: usize, now: Now) {
-        let result = self.lanes[index].read(&self.config, now, &mut self.events);
+        let result = self.channels[index].read(&self.config, now, &mut self.events);
         self.after(index, result, now);
     }
 
-    /// The consumer is done with a buffer that was delivered from `lane`.
-    pub fn returned(&mut self, lane: Lane, buffer: Vec<u8>, now: Now) {
-        let Some(index) = lane.index().checked_sub(1) else {
+    /// The consumer is done with a buffer that was delivered from `channel`.
+    pub fn returned(&mut self, channel: ChannelId, buffer: Vec<u8>, now: Now) {
+        let Some(index) = channel.data_index() else {
             return;
         };
-        let result = self.lanes[index].returned(buffer, &self.config, now, &mut self.events);
+        let result = self.channels[index].returned(buffer, &self.config, now, &mut self.events);
         self.after(index, result, now);
     }
 
-    /// `lane` is closed, or could not be connected, and the driver holds nothing of it.
-    pub fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {
-        let Some(index) = lane.index().checked_sub(1) else {
+    /// `channel` is closed, or could not be connected, and the driver holds nothing of it.
+    pub fn disconnected(&mut self, channel: ChannelId, cause: ConnectionError, now: Now) {
+        let Some(index) = channel.data_index() else {
             self.directory.disconnected(cause, now);
             return;
         };
-        let lane = &mut self.lanes[index];
-        let refusal = lane.disconnected(cause, &mut self.random, now);
-        if lane.peer.phase == Phase::Done {
+        let channel = &mut self.channels[index];
+        let refusal = channel.disconnected(cause, &mut self.random, now);
+        if channel.peer.phase == Phase::Done {
             return;
         }
         if self.ended.is_some() {
-            lane.peer.phase = Phase::Parked;
+            channel.peer.phase = Phase::Parked;
             return;
         }
-        self.events.push_back(Event::LaneLost {
-            broker: lane.peer.broker,
-            cause: lane.peer.last_error().unwrap_or_default().to_string(),
+        self.events.push_back(Event::ChannelLost {
+            broker: channel.peer.broker,
+            cause: channel
+                .peer
+                .last_error()
+                .map_or_else(String::new, ConnectionError::to_string),
         });
         if let Some(refusal) = refusal {
             self.refused(index, refusal, now);
         }
         if self.ended.is_none() {
-            self.directory.wish_refresh(now);
+            self.directory.request_refresh(now);
             self.finish_opening();
             self.choose_broker(now);
         }
@@ -187,8 +196,8 @@ impl SubscriberCore {
             self.end_opening(now);
         }
         self.directory.tick(now);
-        for index in 0..self.lanes.len() {
-            self.lanes[index].peer.tick(now);
+        for index in 0..self.channels.len() {
+            self.channels[index].peer.tick(now);
             self.read(index, now);
         }
         if self.ended.is_some() {
@@ -196,22 +205,26 @@ impl SubscriberCore {
         }
         self.choose_broker(now);
         if self.refresh_at().is_some_and(|at| at <= now) {
-            self.directory.wish_refresh(now);
+            self.directory.request_refresh(now);
         }
         let lost = self
-            .lanes
+            .channels
             .iter()
-            .find(|lane| self.lost_at(lane).is_some_and(|at| at <= now));
-        if let Some(lane) = lost {
+            .find(|channel| self.lost_at(channel).is_some_and(|at| at <= now));
+        if let Some(channel) = lost {
             let limit = self.config.loss_timeout;
-            let cause = lane.peer.last_error().unwrap_or("it is not ready").into();
-            let error = match lane.owner() {
-                Some(broker) => Error::BrokerLost {
+            let source = channel
+                .peer
+                .last_error()
+                .cloned()
+                .unwrap_or(ConnectionError::Unfinished(WaitReason::NotReady));
+            let error = match channel.owner() {
+                Some(broker) => ReadError::BrokerLost {
                     broker,
                     limit,
-                    cause,
+                    source,
                 },
-                None => Error::AllBrokersLost { limit, cause },
+                None => ReadError::AllBrokersLost { limit, source },
             };
             self.fail(error, now);
         }
@@ -219,9 +232,15 @@ impl SubscriberCore {
 
     /// When to call [`SubscriberCore::tick`] at the latest.
     pub fn next_tick(&self) -> Option<Now> {
-        let lanes = self.lanes.iter().filter_map(|lane| lane.peer.next_tick());
-        let lost = self.lanes.iter().filter_map(|lane| self.lost_at(lane));
-        lanes
+        let channels = self
+            .channels
+            .iter()
+            .filter_map(|channel| channel.peer.next_tick());
+        let lost = self
+            .channels
+            .iter()
+            .filter_map(|channel| self.lost_at(channel));
+        channels
             .chain(lost)
             .chain(self.directory.next_tick())
             .chain(self.refresh_at())
@@ -229,19 +248,19 @@ impl SubscriberCore {
             .min()
     }
 
-    /// Whether [`SubscriberCore::poll`] would return something for `lane`.
-    pub fn has_action(&mut self, lane: Lane) -> bool {
-        match lane.index().checked_sub(1) {
+    /// Whether [`SubscriberCore::poll`] would return something for `channel`.
+    pub fn has_action(&mut self, channel: ChannelId) -> bool {
+        match channel.data_index() {
             None => self.directory.has_action(),
-            Some(index) => self.lanes[index].has_action(),
+            Some(index) => self.channels[index].has_action(),
         }
     }
 
-    /// What to do next on `lane`.
-    pub fn poll(&mut self, lane: Lane) -> Option<LinkAction> {
-        match lane.index().checked_sub(1) {
+    /// What to do next on `channel`.
+    pub fn poll(&mut self, channel: ChannelId) -> Option<ConnectionAction> {
+        match channel.data_index() {
             None => self.directory.poll(),
-            Some(index) => self.lanes[index].poll(),
+            Some(index) => self.channels[index].poll(),
         }
     }
 
@@ -250,21 +269,23 @@ impl SubscriberCore {
         self.events.pop_front()
     }
 
-    /// True if some lane reads nothing before a buffer is returned.
+    /// True if some channel reads nothing before a buffer is returned.
     pub fn is_starved(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.is_starved(&self.config))
+        self.channels
+            .iter()
+            .any(|channel| channel.is_starved(&self.config))
     }
 
     /// Closes all connections.
     pub fn stop(&mut self, now: Now) {
-        self.fail(Error::Closed, now);
+        self.fail(ClientError::Closed, now);
     }
 
-    fn after(&mut self, index: usize, result: Result<(), Trouble>, now: Now) {
+    fn after(&mut self, index: usize, result: Result<(), Interruption>, now: Now) {
         match result {
             Ok(()) => {}
-            Err(Trouble::Close(why)) => self.lanes[index].reject(&why, now),
-            Err(Trouble::Fatal(error)) => {
+            Err(Interruption::Retry(violation)) => self.channels[index].reject(&violation, now),
+            Err(Interruption::Fatal(error)) => {
                 self.fail(error, now);
                 return;
             }
@@ -273,9 +294,9 @@ impl SubscriberCore {
             return;
         }
         self.learn_topic(index);
-        if let Some(cluster) = self.lanes[index].peer.news.take() {
-            self.directory.told(cluster, now);
-            self.heard_of_cluster(now);
+        if let Some(cluster) = self.channels[index].peer.news.take() {
+            self.directory.updated(cluster, now);
+            self.cluster_changed(now);
         }
         self.finish_opening();
         self.finish_reading(index, now);
@@ -285,10 +306,12 @@ impl SubscriberCore {
     /// were the old one, by any broker.
     fn learn_topic(&mut self, index: usize) {
         if self.topic_id.is_none()
-            && let Some(id) = self.lanes[index].topic_id()
+            && let Some(id) = self.channels[index].topic_id()
         {
             self.topic_id = Some(id);
-            self.lanes.iter_mut().for_each(|lane| lane.expect_topic(id));
+            self.channels
+                .iter_mut()
+                .for_each(|channel| channel.expect_topic(id));
         }
     }
 
@@ -296,14 +319,14 @@ impl SubscriberCore {
     fn end_opening(&mut self, now: Now) {
         if !self.is_serving() {
             let behind = self.behind.take();
-            self.fail(behind.unwrap_or_else(|| self.trouble()), now);
+            self.fail(behind.unwrap_or_else(|| self.why_unavailable()), now);
             return;
         }
         self.open();
-        let unsettled = self.lanes.iter().filter(|lane| !lane.peer.settled);
-        for lane in unsettled.filter(|lane| lane.peer.is_ready()) {
-            self.events.push_back(Event::LaneLost {
-                broker: lane.peer.broker,
+        let unsettled = self.channels.iter().filter(|channel| !channel.peer.settled);
+        for channel in unsettled.filter(|channel| channel.peer.is_ready()) {
+            self.events.push_back(Event::ChannelLost {
+                broker: channel.peer.broker,
                 cause: "it did not answer when the subscription began; what it has is missing until it does".into(),
             });
         }
@@ -311,14 +334,16 @@ impl SubscriberCore {
 
     fn finish_opening(&mut self) {
         let settled = self.ordered == Some(true)
-            || peer::all_settled(self.lanes.iter().map(|lane| &lane.peer));
+            || peer::all_settled(self.channels.iter().map(|channel| &channel.peer));
         if settled && self.is_serving() && !self.opened {
             self.open();
         }
     }
 
     fn is_serving(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.position.is_some())
+        self.channels
+            .iter()
+            .any(|channel| channel.position.is_some())
     }
 
     fn open(&mut self) {
@@ -328,39 +353,39 @@ impl SubscriberCore {
     }
 
     fn finish_reading(&mut self, index: usize, now: Now) {
-        if !self.config.until_end || !self.lanes[index].is_at_end() {
+        if !self.config.until_end || !self.channels[index].is_at_end() {
             return;
         }
-        self.lanes[index].finish(now);
+        self.channels[index].finish(now);
         self.end_if_done(now);
     }
 
     /// Of brokers that left nothing more will come.
     fn end_if_done(&mut self, now: Now) {
-        let is_done = |lane: &SubscribeLane| lane.peer.phase == Phase::Done;
+        let is_done = |channel: &SubscribeChannel| channel.peer.phase == Phase::Done;
         let is_over = match self.ordered {
-            Some(true) => self.lanes.iter().any(is_done),
+            Some(true) => self.channels.iter().any(is_done),
             _ => {
-                let mut lanes = self.lanes.iter();
-                lanes.all(|lane| is_done(lane) || lane.peer.has_left())
+                let mut channels = self.channels.iter();
+                channels.all(|channel| is_done(channel) || channel.peer.has_left())
             }
         };
         if self.config.until_end && self.opened && self.ended.is_none() && is_over {
             self.events.push_back(Event::End);
-            self.close_all(Error::Closed, now);
+            self.close_all(ClientError::Closed.into(), now);
         }
     }
 
     fn take_findings(&mut self, now: Now) {
         while let Some(finding) = self.directory.next_finding() {
             match finding {
-                Finding::Cluster => self.heard_of_cluster(now),
+                Finding::Cluster => self.cluster_changed(now),
                 Finding::TopicExists => {
-                    for lane in &mut self.lanes {
-                        lane.peer.topic_exists(now);
+                    for channel in &mut self.channels {
+                        channel.peer.topic_exists(now);
                     }
                     if self.ordered.is_none() {
-                        self.heard_of_cluster(now);
+                        self.cluster_changed(now);
                     }
                 }
                 Finding::TopicMissing => self.fail_unknown_topic(now),
@@ -370,7 +395,7 @@ impl SubscriberCore {
         self.tick(now);
     }
 
-    fn heard_of_cluster(&mut self, now: Now) {
+    fn cluster_changed(&mut self, now: Now) {
         let ordered = self.learn_order(now);
         let (Some(cluster), None, Some(ordered)) = (self.directory.cluster(), &self.ended, ordered)
         else {
@@ -382,41 +407,44 @@ impl SubscriberCore {
             if info.state == BrokerState::Left {
                 continue;
             }
-            let is_new_founder = !ordered && !self.opened && self.founders.insert(info.id);
-            let is_known = self.lanes.iter().any(|lane| lane.peer.broker == info.id);
+            let is_new_initial = !ordered && !self.opened && self.initial_brokers.insert(info.id);
+            let is_known = self
+                .channels
+                .iter()
+                .any(|channel| channel.peer.broker == info.id);
             if is_known {
                 continue;
             }
-            if !gone || (is_new_founder && self.config.needs(info.id)) {
-                let lane = Lane(self.lanes.len() as u32 + 1);
-                let link = self.link.clone();
-                let mut lane = if ordered {
+            if !gone || (is_new_initial && self.config.needs(info.id)) {
+                let channel = ChannelId(self.channels.len() as u32 + 1);
+                let connection = self.connection.clone();
+                let mut channel = if ordered {
                     let (start, rank) = (self.config.start_in_order(), self.random.next_bits());
-                    SubscribeLane::in_order(lane, info.id, start, link, rank)
+                    SubscribeChannel::in_order(channel, info.id, start, connection, rank)
                 } else {
-                    let was_there = self.founders.contains(&info.id);
+                    let was_there = self.initial_brokers.contains(&info.id);
                     let start = self.config.start_of(info.id, was_there);
-                    SubscribeLane::new(lane, info.id, start, link, now)
+                    SubscribeChannel::new(channel, info.id, start, connection, now)
                 };
                 if let Some(id) = self.topic_id {
-                    lane.expect_topic(id);
+                    channel.expect_topic(id);
                 }
-                self.lanes.push(lane);
+                self.channels.push(channel);
             }
-            if gone && is_new_founder {
-                self.events.push_back(Event::LaneLost {
+            if gone && is_new_initial {
+                self.events.push_back(Event::ChannelLost {
                     broker: info.id,
                     cause: "it was gone when the subscription began; what it has is missing until it returns"
                         .into(),
                 });
             }
         }
-        for lane in &mut self.lanes {
-            let info = data().find(|info| info.id == lane.peer.broker);
-            lane.peer.heard_of(info, now);
-            if !ordered && lane.has_left() {
-                let broker = lane.peer.broker;
-                self.events.push_back(Event::LaneLeft { broker });
+        for channel in &mut self.channels {
+            let info = data().find(|info| info.id == channel.peer.broker);
+            channel.peer.heard_of(info, now);
+            if !ordered && channel.has_left() {
+                let broker = channel.peer.broker;
+                self.events.push_back(Event::BrokerLeft { broker });
             }
         }
         self.choose_broker(now);
@@ -425,11 +453,10 @@ impl SubscriberCore {
 
     /// A broker said why it ends the connection.
     fn refused(&mut self, index: usize, refusal: ErrorReply, now: Now) {
-        let ErrorReply { code, message, .. } = refusal;
-        let lane = &mut self.lanes[index];
-        match code {
+        let channel = &mut self.channels[index];
+        match refusal.code {
             ErrorCode::OffsetOutOfRange => {
-                let wanted = lane.position.or_else(|| lane.wanted_offset());
+                let wanted = channel.position.or_else(|| channel.wanted_offset());
                 match (wanted, refusal.first_available) {
                     (Some(position), Some(first_available)) if first_available > position => {
                         self.evicted(index, position, first_available, now);
@@ -437,47 +464,47 @@ impl SubscriberCore {
                     // It has not yet seen as much of the order as whoever the position is from: it may have come back
                     // a moment ago. Whether nobody has is known when the time to open is over.
                     _ if self.ordered == Some(true) => {
-                        self.behind = Some(Error::Refused { code, message });
+                        self.behind = Some(refusal.into());
                     }
                     _ if refusal.retryable => {}
-                    _ => self.fail(Error::Refused { code, message }, now),
+                    _ => self.fail(ClientError::from(refusal), now),
                 }
             }
             // The broker may be slow to hear of the topic. The head knows.
-            ErrorCode::UnknownTopic if lane.peer.may_hear_of_topic(now) => {
-                self.directory.wish_topic(false, now);
+            ErrorCode::UnknownTopic if channel.peer.may_learn_topic(now) => {
+                self.directory.request_topic(false, now);
             }
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
             // The same: it may know only the one that was before.
-            ErrorCode::TopicReplaced if lane.peer.may_hear_of_topic(now) => {
-                self.directory.wish_topic(false, now);
+            ErrorCode::TopicReplaced if channel.peer.may_learn_topic(now) => {
+                self.directory.request_topic(false, now);
             }
             ErrorCode::TopicReplaced => {
                 let topic = self.config.topic.clone();
-                self.fail(Error::TopicReplaced { topic }, now);
+                self.fail(ClientError::TopicReplaced { topic }, now);
             }
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument => {
-                self.fail(Error::Refused { code, message }, now);
+                self.fail(ClientError::from(refusal), now);
             }
-            ErrorCode::OutOfReach => lane.out_of_reach = true,
+            ErrorCode::OutOfReach => channel.out_of_reach = true,
             // What comes next is damaged where the broker has it, or something of what was asked for.
-            ErrorCode::Damaged => match lane.position {
+            ErrorCode::Damaged => match channel.position {
                 Some(position) => {
-                    if let Trouble::Fatal(error) = lane.damaged(position, message) {
+                    if let Interruption::Fatal(error) = channel.damaged(position, refusal.message) {
                         self.fail(error, now);
                     }
                 }
-                None => self.fail(Error::Refused { code, message }, now),
+                None => self.fail(ClientError::from(refusal), now),
             },
             _ => {}
         }
     }
 
     fn evicted(&mut self, index: usize, position: u64, first_available: u64, now: Now) {
-        let lane = &mut self.lanes[index];
-        let broker = lane.peer.broker;
+        let channel = &mut self.channels[index];
+        let broker = channel.peer.broker;
         if self.config.on_evicted == OnEvicted::Fail {
-            let error = Error::Evicted {
+            let error = ReadError::Evicted {
                 broker,
                 position,
                 first_available,
@@ -486,44 +513,48 @@ impl SubscriberCore {
             return;
         }
         self.events.push_back(Event::Skipped {
-            broker: lane.owner(),
+            broker: channel.owner(),
             to: first_available,
             messages: first_available - position,
         });
-        lane.restart_at(first_available, now);
+        channel.restart_at(first_available, now);
         self.tick(now);
     }
 
     fn fail_unknown_topic(&mut self, now: Now) {
         let topic = self.config.topic.clone();
-        self.fail(Error::UnknownTopic { topic }, now);
+        self.fail(ClientError::UnknownTopic { topic }, now);
     }
 
-    fn fail(&mut self, error: Error, now: Now) {
+    fn fail(&mut self, error: impl Into<ReadError>, now: Now) {
         if self.ended.is_none() {
+            let error = error.into();
             self.events.push_back(Event::Failed(error.clone()));
             self.close_all(error, now);
         }
     }
 
-    fn close_all(&mut self, why: Error, now: Now) {
+    fn close_all(&mut self, why: ReadError, now: Now) {
         self.ended = Some(why);
         self.open_by = None;
         self.directory.stop(now);
-        for lane in &mut self.lanes {
-            lane.leave("the subscriber is closed", now);
+        for channel in &mut self.channels {
+            channel.leave(ConnectionError::Local("the subscriber is closed"), now);
         }
     }
 
-    fn trouble(&self) -> Error {
-        if self.lanes.is_empty() && self.ordered.is_none() {
-            return self.directory.trouble();
+    fn why_unavailable(&self) -> ClientError {
+        if self.channels.is_empty() && self.ordered.is_none() {
+            return self.directory.why_unknown();
         }
-        peer::trouble(&self.directory, self.lanes.iter().map(|lane| &lane.peer))
+        why_unavailable(
+            &self.directory,
+            self.channels.iter().map(|channel| &channel.peer),
+        )
     }
 
-    fn lost_at(&self, lane: &SubscribeLane) -> Option<Now> {
-        let at = lane.lost_since?.after(self.config.loss_timeout);
+    fn lost_at(&self, channel: &SubscribeChannel) -> Option<Now> {
+        let at = channel.lost_since?.after(self.config.loss_timeout);
         (self.opened && self.ended.is_none()).then_some(at)
     }
 
@@ -531,11 +562,11 @@ impl SubscriberCore {
         if !self.directory.is_idle() || self.ended.is_some() {
             return None;
         }
-        let is_in = |lane: &SubscribeLane, phase| lane.peer.phase == phase;
-        let mut lanes = self.lanes.iter();
+        let is_in = |channel: &SubscribeChannel, phase| channel.peer.phase == phase;
+        let mut channels = self.channels.iter();
         let served = match self.ordered {
-            Some(true) => lanes.any(|lane| is_in(lane, Phase::Open)),
-            _ => lanes.all(|lane| !is_in(lane, Phase::Parked) || lane.peer.has_left()),
+            Some(true) => channels.any(|channel| is_in(channel, Phase::Open)),
+            _ => channels.all(|channel| !is_in(channel, Phase::Parked) || channel.peer.has_left()),
         };
         let complete = self.opened && served;
         let wait = if complete {

@@ -7,53 +7,47 @@ use std::time::Duration;
 
 use embar_frame::Now;
 use embar_meter::{Profile, Recorder};
-use embar_transport::{Completion, Epoll, IoCounters, Reactor, Token};
+use embar_transport::{Completion, Epoll, IoCounters, Reactor};
 
-use super::core::{Event, SubscriberCore};
-use super::queue::{Item, Moved, Queue};
+use super::core::SubscriberCore;
+use super::model::Event;
+use super::queue::{Item, PositionChange, Queue};
 use crate::clock::Clock;
-use crate::connection::{Lane, LinkAction};
-use crate::error::Error;
+use crate::connection::ChannelId;
+use crate::error::ClientError;
 use crate::profile::subscriber::{
     BATCHES, DELIVER, MESSAGES, RECEIVE, RECV_BYTES, RECV_CALLS, RECV_EAGAIN, VERIFY,
 };
+use crate::socket::Socket;
 
 pub(super) fn start(
     core: SubscriberCore,
     queue: &Arc<Queue>,
     profile: &Arc<Profile>,
-) -> Result<JoinHandle<()>, Error> {
+) -> Result<JoinHandle<()>, ClientError> {
     let (queue, profile) = (queue.clone(), profile.clone());
     thread::Builder::new()
         .name("embar-sub".into())
         .spawn(move || {
             ending_on_panic(&queue, || match Epoll::new() {
                 Ok(reactor) => Driver::new(core, queue.clone(), profile.recorder(), reactor).run(),
-                Err(error) => queue.end(Err(Error::system("a reactor for a subscriber", &error))),
+                Err(error) => {
+                    let error = ClientError::system("a reactor for a subscriber", error);
+                    queue.end(Err(error.into()));
+                }
             });
         })
-        .map_err(|error| Error::system("a thread for a subscriber", &error))
+        .map_err(|error| ClientError::system("a thread for a subscriber", error))
 }
 
 /// Without its thread a subscriber would wait for ever, so a panic ends it, behind what was delivered.
 fn ending_on_panic(queue: &Queue, run: impl FnOnce()) {
     // The queue's lock is taken over from a holder that panicked, and nothing of what `run` owns is used again.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        let error = Error::panicked("subscriber", &*payload);
+        let error = ClientError::panicked("subscriber", &*payload);
         tracing::error!(%error, "a subscriber ends");
-        queue.end(Err(error));
+        queue.end(Err(error.into()));
     }
-}
-
-/// The connection of a lane, as the reactor knows it.
-#[derive(Default)]
-struct Socket {
-    /// Kept until all buffers are back.
-    token: Option<Token>,
-    /// Closed, for this reason.
-    ending: Option<String>,
-    /// Buffers with the reactor.
-    pending: usize,
 }
 
 struct Driver {
@@ -63,7 +57,7 @@ struct Driver {
     reactor: Epoll,
     sockets: Vec<Socket>,
     completions: Vec<Completion>,
-    returned: Vec<(Lane, Vec<u8>)>,
+    returned: Vec<(ChannelId, Vec<u8>)>,
     recorder: Recorder,
     counted: IoCounters,
     /// When the last batch was delivered, or the subscription stood.
@@ -100,12 +94,7 @@ impl Driver {
                 self.core.stop(self.clock.now());
             }
             self.act();
-            if self.stopping
-                && self
-                    .sockets
-                    .iter()
-                    .all(|socket| socket.token.is_none() && socket.ending.is_none())
-            {
+            if self.stopping && self.sockets.iter().all(Socket::is_unused) {
                 return;
             }
             self.turn();
@@ -120,17 +109,21 @@ impl Driver {
             if self.core.next_tick().is_some_and(|at| at <= now) {
                 self.core.tick(now);
             }
-            let lanes = self.core.lane_count() as usize;
-            self.sockets.resize_with(lanes, Socket::default);
-            for index in 0..lanes {
-                let lane = Lane(index as u32);
-                while let Some(action) = self.core.poll(lane) {
-                    self.perform(lane, action);
+            let channels = self.core.channel_count() as usize;
+            self.sockets.resize_with(channels, Socket::default);
+            for index in 0..channels {
+                let channel = ChannelId(index as u32);
+                let socket = &mut self.sockets[index];
+                while let Some(action) = self.core.poll(channel) {
+                    socket.perform(action, &mut self.reactor);
                 }
-                self.settle(lane);
+                if let Some(cause) = socket.take_end() {
+                    self.core.disconnected(channel, cause, self.clock.now());
+                }
             }
             self.report();
-            let asks = (0..self.core.lane_count()).any(|lane| self.core.has_action(Lane(lane)));
+            let asks = (0..self.core.channel_count())
+                .any(|channel| self.core.has_action(ChannelId(channel)));
             // Buffers that came back may have been used up at once, so only a look that finds none may end in sleep.
             if !asks && !took {
                 self.answer_question();
@@ -143,7 +136,7 @@ impl Driver {
         if std::mem::take(&mut self.asked) {
             let now = self.clock.now();
             self.queue
-                .tell_waits(self.core.waits(self.delivered_at, now));
+                .answer_wait(self.core.waiting_for(self.delivered_at, now));
         }
     }
 
@@ -154,42 +147,11 @@ impl Driver {
         self.asked |= self.queue.take_returned(starved, &mut returned);
         let now = self.clock.now();
         let took = !returned.is_empty();
-        for (lane, buffer) in returned.drain(..) {
-            self.core.returned(lane, buffer, now);
+        for (channel, buffer) in returned.drain(..) {
+            self.core.returned(channel, buffer, now);
         }
         self.returned = returned;
         took
-    }
-
-    fn perform(&mut self, lane: Lane, action: LinkAction) {
-        let socket = &mut self.sockets[lane.index()];
-        if let LinkAction::Connect(address) = action {
-            match self.reactor.connect(address) {
-                Ok(token) => socket.token = Some(token),
-                Err(error) => socket.ending = Some(error.to_string()),
-            }
-            return;
-        }
-        // Once a connection has ended the core is told so; what it asks for until then is void.
-        let (Some(token), None) = (socket.token, &socket.ending) else {
-            return;
-        };
-        match action {
-            LinkAction::Connect(_) => {}
-            LinkAction::Send(buf) => {
-                socket.pending += 1;
-                self.reactor.send(token, buf);
-            }
-            LinkAction::Receive(buf) => {
-                socket.pending += 1;
-                self.reactor.recv(token, buf);
-            }
-            LinkAction::ShutdownWrite => {
-                // It fails if the peer is gone, which the receive that is out tells too.
-                let _ = self.reactor.shutdown_write(token);
-            }
-            LinkAction::Close => self.end(lane, "closed".into()),
-        }
     }
 
     /// Waits for the sockets, or for the core's next deadline, and reports what happened.
@@ -197,8 +159,8 @@ impl Driver {
         let limit = self.core.next_tick().map(|at| self.clock.until(at));
         let mut completions = std::mem::take(&mut self.completions);
         if let Err(error) = self.reactor.poll(limit.map(round_up), &mut completions) {
-            self.queue
-                .end(Err(Error::system("waiting for sockets", &error)));
+            let error = ClientError::system("waiting for sockets", error);
+            self.queue.end(Err(error.into()));
             self.stopping = true;
             self.core.stop(self.clock.now());
         }
@@ -216,59 +178,38 @@ impl Driver {
         else {
             return;
         };
-        let known = self
-            .sockets
-            .iter()
-            .position(|socket| socket.token == Some(*token));
+        let known = self.sockets.iter().position(|socket| socket.has(*token));
         let Some(index) = known else { return };
-        let lane = Lane(index as u32);
-        let live = self.sockets[index].ending.is_none();
+        let channel = ChannelId(index as u32);
+        let socket = &mut self.sockets[index];
+        let is_live = socket.is_live();
         let now = self.clock.now();
         match completion {
-            Completion::Connected { result: Ok(()), .. } if live => self.core.connected(lane, now),
+            Completion::Connected { result: Ok(()), .. } if is_live => {
+                self.core.connected(channel, now);
+            }
             Completion::Connected {
                 result: Err(error), ..
-            } => self.end(lane, error.to_string()),
+            } => socket.end(error.into(), &mut self.reactor),
             Completion::Received {
                 buf, result, ticks, ..
             } => {
-                self.sockets[index].pending -= 1;
+                socket.buffer_returned();
                 self.recorder.add_ticks(RECEIVE, ticks, 1);
-                if live {
+                if is_live {
                     let start = self.recorder.start();
-                    self.core.received(lane, buf, &result, now);
+                    self.core.received(channel, buf, &result, now);
                     self.recorder.stop(VERIFY, start);
                     self.report();
                 }
             }
             Completion::Sent { buf, result, .. } => {
-                self.sockets[index].pending -= 1;
-                if live {
-                    self.core.sent(lane, buf, &result, now);
+                socket.buffer_returned();
+                if is_live {
+                    self.core.sent(channel, buf, &result, now);
                 }
             }
             _ => {}
-        }
-    }
-
-    /// The connection is over; the core hears of it when all buffers are back.
-    fn end(&mut self, lane: Lane, cause: String) {
-        let socket = &mut self.sockets[lane.index()];
-        if socket.ending.is_none() {
-            socket.ending = Some(cause);
-            if let Some(token) = socket.token {
-                self.reactor.close(token);
-            }
-        }
-    }
-
-    fn settle(&mut self, lane: Lane) {
-        let socket = &mut self.sockets[lane.index()];
-        if socket.pending == 0
-            && let Some(cause) = socket.ending.take()
-        {
-            socket.token = None;
-            self.core.disconnected(lane, &cause, self.clock.now());
         }
     }
 
@@ -289,11 +230,13 @@ impl Driver {
                     self.recorder.count(BATCHES, 1);
                     self.recorder.count(MESSAGES, messages);
                 }
-                Event::Started { broker, start } => self.queue.push(Item::Moved(Moved {
-                    broker,
-                    next: start,
-                    skipped: 0,
-                })),
+                Event::Started { broker, start } => {
+                    self.queue.push(Item::PositionChange(PositionChange {
+                        broker,
+                        next: start,
+                        skipped: 0,
+                    }))
+                }
                 Event::Skipped {
                     broker,
                     to,
@@ -305,18 +248,18 @@ impl Driver {
                         messages,
                         "skipped messages that were evicted before they were read"
                     );
-                    self.queue.push(Item::Moved(Moved {
+                    self.queue.push(Item::PositionChange(PositionChange {
                         broker,
                         next: to,
                         skipped: messages,
                     }));
                 }
-                Event::LaneLost { broker, cause } => {
+                Event::ChannelLost { broker, cause } => {
                     if !self.stopping {
                         tracing::warn!(broker, cause, "a data broker is away");
                     }
                 }
-                Event::LaneLeft { broker } => {
+                Event::BrokerLeft { broker } => {
                     tracing::info!(broker, "a data broker was removed from the cluster");
                 }
                 Event::End => self.queue.end(Ok(())),
@@ -348,6 +291,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::error::ReadError;
     use crate::subscriber::queue::Taken;
     use crate::wake::block_on;
 
@@ -362,10 +306,12 @@ mod tests {
             let consumer = scope.spawn(next);
             ending_on_panic(queue, || panic!("a bug"));
             let taken = consumer.join().expect("no panic");
-            let Some(Taken::Failed(Error::Panicked { cause, .. })) = taken else {
+            let Some(Taken::Failed(ReadError::Client(ClientError::Panicked { message, .. }))) =
+                taken
+            else {
                 panic!("{taken:?}");
             };
-            assert_eq!(cause, "a bug");
+            assert_eq!(message, "a bug");
         });
     }
 }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use embar_transport::Waker;
 
-use super::core::Delivered;
-use crate::connection::Lane;
-use crate::error::Error;
-use crate::waiting::Waits;
+use super::model::Delivered;
+use crate::connection::ChannelId;
+use crate::error::ReadError;
+use crate::wait::Wait;
 use crate::wake::{WakeList, block_on};
 
 /// The I/O thread answers at once, unless it is checking a batch.
@@ -23,12 +23,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum Item {
     Batch(Delivered),
-    Moved(Moved),
+    PositionChange(PositionChange),
 }
 
 /// Offsets of a broker go on, or begin, here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct PositionChange {
     pub(super) broker: Option<u32>,
     pub(super) next: u64,
     pub(super) skipped: u64,
@@ -39,24 +39,24 @@ pub(super) struct Moved {
 pub(super) enum Taken {
     Item(Item),
     End,
-    Failed(Error),
+    Failed(ReadError),
 }
 
 #[derive(Default)]
 struct Inner {
     items: VecDeque<Item>,
-    returned: Vec<(Lane, Vec<u8>)>,
+    returned: Vec<(ChannelId, Vec<u8>)>,
     /// The I/O thread sleeps although a broker has more, until a buffer is returned.
     starved: bool,
     opened: bool,
-    end: Option<Result<(), Error>>,
+    end: Option<Result<(), ReadError>>,
     waiting: WakeList,
     io: Option<Waker>,
     stopping: bool,
     /// Somebody wants to know what is waited for.
     asked: bool,
     /// The I/O thread's answer to that.
-    waits: Option<Option<Waits>>,
+    waits: Option<Option<Wait>>,
 }
 
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Queue {
     // The consumer's side.
 
     /// Resolves when the subscription stands, or cannot.
-    pub(super) fn poll_opened(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
+    pub(super) fn poll_opened(&self, context: &Context<'_>) -> Poll<Result<(), ReadError>> {
         let mut inner = self.inner();
         match &inner.end {
             Some(Err(error)) if !inner.opened => Poll::Ready(Err(error.clone())),
@@ -79,15 +79,15 @@ impl Queue {
     }
 
     /// Takes what says where reading begins: of each broker whatever lies before its first batch.
-    pub(super) fn take_starts(&self) -> Vec<Moved> {
+    pub(super) fn take_starts(&self) -> Vec<PositionChange> {
         let (mut starts, mut delivering) = (Vec::new(), BTreeSet::new());
         self.inner().items.retain(|item| {
             match item {
-                Item::Moved(moved) if !delivering.contains(&moved.broker) => {
+                Item::PositionChange(moved) if !delivering.contains(&moved.broker) => {
                     starts.push(*moved);
                     return false;
                 }
-                Item::Moved(_) => {}
+                Item::PositionChange(_) => {}
                 Item::Batch(delivered) => {
                     delivering.insert(delivered.owner());
                 }
@@ -114,10 +114,10 @@ impl Queue {
     }
 
     /// Gives a buffer back.
-    pub(super) fn give_back(&self, lane: Lane, buffer: Vec<u8>) {
+    pub(super) fn give_back(&self, channel: ChannelId, buffer: Vec<u8>) {
         let waker = {
             let mut inner = self.inner();
-            inner.returned.push((lane, buffer));
+            inner.returned.push((channel, buffer));
             let wake = std::mem::take(&mut inner.starved);
             if wake { inner.io.clone() } else { None }
         };
@@ -139,7 +139,7 @@ impl Queue {
     }
 
     /// Reading cannot go on: what is queued is dropped, and the I/O thread ends.
-    pub(super) fn abort(&self, error: &Error) {
+    pub(super) fn abort(&self, error: &ReadError) {
         {
             let mut inner = self.inner();
             inner.items.clear();
@@ -149,7 +149,7 @@ impl Queue {
     }
 
     /// What the subscriber waits for, as its I/O thread says; `None` also if there is something to take.
-    pub(super) fn waits(&self) -> Option<Waits> {
+    pub(super) fn waiting_for(&self) -> Option<Wait> {
         let waker = {
             let mut inner = self.inner();
             if !inner.items.is_empty() || inner.end.is_some() {
@@ -178,7 +178,7 @@ impl Queue {
     // The I/O thread's side.
 
     /// The answer to the question of which [`Queue::take_returned`] told.
-    pub(super) fn tell_waits(&self, waits: Option<Waits>) {
+    pub(super) fn answer_wait(&self, waits: Option<Wait>) {
         self.change(|inner| inner.waits = Some(waits));
     }
 
@@ -204,7 +204,7 @@ impl Queue {
     }
 
     /// Nothing follows: the first reason stays.
-    pub(super) fn end(&self, why: Result<(), Error>) {
+    pub(super) fn end(&self, why: Result<(), ReadError>) {
         self.change(|inner| {
             inner.end.get_or_insert(why);
         });
@@ -212,7 +212,11 @@ impl Queue {
 
     /// Takes returned buffers into `into`. If there is none and the caller is `starved`, it will be woken by the next.
     /// True if somebody wants to know what is waited for.
-    pub(super) fn take_returned(&self, starved: bool, into: &mut Vec<(Lane, Vec<u8>)>) -> bool {
+    pub(super) fn take_returned(
+        &self,
+        starved: bool,
+        into: &mut Vec<(ChannelId, Vec<u8>)>,
+    ) -> bool {
         let mut inner = self.inner();
         into.append(&mut inner.returned);
         inner.starved = starved && into.is_empty();
@@ -241,9 +245,10 @@ impl Queue {
 mod tests {
     use super::super::reading::tests::{delivered, frame};
     use super::*;
+    use crate::error::ClientError;
 
-    fn of_broker(broker: u32, next: u64) -> Moved {
-        Moved {
+    fn of_broker(broker: u32, next: u64) -> PositionChange {
+        PositionChange {
             broker: Some(broker),
             next,
             skipped: 0,
@@ -251,7 +256,7 @@ mod tests {
     }
 
     fn moved(next: u64) -> Item {
-        Item::Moved(of_broker(1, next))
+        Item::PositionChange(of_broker(1, next))
     }
 
     #[test]
@@ -266,14 +271,19 @@ mod tests {
         assert!(next().is_none());
         queue.push(moved(1));
         queue.push(moved(2));
-        queue.end(Err(Error::Closed));
+        queue.end(Err(ClientError::Closed.into()));
         queue.end(Ok(()));
         for expected in [1, 2] {
-            assert!(matches!(next(), Some(Taken::Item(Item::Moved(it))) if it.next == expected));
+            assert!(
+                matches!(next(), Some(Taken::Item(Item::PositionChange(it))) if it.next == expected)
+            );
         }
         for _ in 0..2 {
             assert!(
-                matches!(next(), Some(Taken::Failed(Error::Closed))),
+                matches!(
+                    next(),
+                    Some(Taken::Failed(ReadError::Client(ClientError::Closed)))
+                ),
                 "the first reason stays"
             );
         }
@@ -284,16 +294,16 @@ mod tests {
         let queue = Queue::default();
         let batch = delivered(&frame(7, 1, &[b"a"]), 0);
         let broker = batch.broker;
-        queue.push(Item::Moved(of_broker(broker, 7)));
+        queue.push(Item::PositionChange(of_broker(broker, 7)));
         queue.push(Item::Batch(batch));
-        queue.push(Item::Moved(of_broker(broker, 9)));
-        queue.push(Item::Moved(of_broker(broker + 1, 5)));
+        queue.push(Item::PositionChange(of_broker(broker, 9)));
+        queue.push(Item::PositionChange(of_broker(broker + 1, 5)));
         let starts = [of_broker(broker, 7), of_broker(broker + 1, 5)];
         assert_eq!(queue.take_starts(), starts);
         let next = || block_on(poll_fn(|context| queue.poll_next(context)), None);
         assert!(matches!(next(), Some(Taken::Item(Item::Batch(_)))));
         let skipped = of_broker(broker, 9);
-        assert!(matches!(next(), Some(Taken::Item(Item::Moved(it))) if it == skipped));
+        assert!(matches!(next(), Some(Taken::Item(Item::PositionChange(it))) if it == skipped));
     }
 
     #[test]
@@ -302,10 +312,10 @@ mod tests {
         let mut into = Vec::new();
         queue.take_returned(true, &mut into);
         assert!(into.is_empty());
-        queue.give_back(Lane(1), vec![1]);
-        queue.give_back(Lane(2), vec![2]);
+        queue.give_back(ChannelId(1), vec![1]);
+        queue.give_back(ChannelId(2), vec![2]);
         queue.take_returned(false, &mut into);
-        assert_eq!(into, [(Lane(1), vec![1]), (Lane(2), vec![2])]);
+        assert_eq!(into, [(ChannelId(1), vec![1]), (ChannelId(2), vec![2])]);
         into.clear();
         queue.take_returned(false, &mut into);
         assert!(into.is_empty());

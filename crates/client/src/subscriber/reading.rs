@@ -5,9 +5,9 @@ use embar_wire::limits::MESSAGE_ALIGN_BYTES;
 use embar_wire::message::{Headers, Messages};
 use embar_wire::time::WallNs;
 
-use super::core::Delivered;
-use crate::connection::Lane;
-use crate::error::Error;
+use super::model::Delivered;
+use crate::connection::ChannelId;
+use crate::error::ReadError;
 
 /// A message, borrowed from the batch it came in.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ pub struct OwnedMessage {
 /// A delivered batch and how far it was read.
 #[derive(Debug)]
 pub(super) struct Reading {
-    pub(super) lane: Lane,
+    pub(super) channel: ChannelId,
     /// Whose offsets these are.
     pub(super) broker: Option<u32>,
     /// Who sent it.
@@ -88,10 +88,10 @@ pub(super) struct Reading {
 
 impl Reading {
     /// The batch, behind the messages to skip.
-    pub(super) fn new(delivered: Delivered) -> Result<Self, Error> {
+    pub(super) fn new(delivered: Delivered) -> Result<Self, ReadError> {
         let header = delivered.header;
         let mut reading = Self {
-            lane: delivered.lane,
+            channel: delivered.channel,
             broker: delivered.owner(),
             sender: delivered.broker,
             len: header.payload_len() as usize,
@@ -116,8 +116,8 @@ impl Reading {
         self.next_offset
     }
 
-    pub(super) fn into_buffer(self) -> (Lane, Vec<u8>) {
-        (self.lane, self.payload)
+    pub(super) fn into_buffer(self) -> (ChannelId, Vec<u8>) {
+        (self.channel, self.payload)
     }
 
     /// The next message. After an error the batch is read no further.
@@ -125,7 +125,7 @@ impl Reading {
     /// # Panics
     /// If the batch [is empty](Self::is_empty).
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Message<'_>, Error> {
+    pub(super) fn next(&mut self) -> Result<Message<'_>, ReadError> {
         let payload = &self.payload[..self.len];
         match Messages::new(&payload[self.cursor..], self.left).next() {
             Some(Ok(view)) => {
@@ -148,7 +148,7 @@ impl Reading {
             }
             Some(Err(error)) => {
                 self.left = 0;
-                Err(Error::Corrupt {
+                Err(ReadError::Corrupt {
                     broker: self.sender,
                     offset: self.next_offset,
                     cause: error.to_string(),
@@ -189,7 +189,7 @@ pub(crate) mod tests {
         // A buffer is longer than its batch, and holds bytes of an older one.
         payload.extend([0xAA; 256]);
         Delivered {
-            lane: Lane(1),
+            channel: ChannelId(1),
             broker: 4,
             ordered: false,
             header: BatchHeader::parse(frame, MAX_BATCH_BYTES).expect("good"),
@@ -261,7 +261,7 @@ pub(crate) mod tests {
         assert!(reading.next().is_ok());
         assert!(matches!(
             reading.next(),
-            Err(Error::Corrupt { offset: 6, .. })
+            Err(ReadError::Corrupt { offset: 6, .. })
         ));
         assert!(reading.is_empty());
         assert!(

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 
 use super::{OwnedMessage, Positions, Subscriber};
-use crate::error::Error;
+use crate::error::ReadError;
 
 /// Owned messages, in order. Ends after the end of the subscription or after an error.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl MessageStream {
 }
 
 impl Stream for MessageStream {
-    type Item = Result<OwnedMessage, Error>;
+    type Item = Result<OwnedMessage, ReadError>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();

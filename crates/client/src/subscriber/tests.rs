@@ -6,25 +6,27 @@ use embar_frame::Now;
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
 use embar_wire::topic::Order;
 
-use super::core::{Delivered, Event, OnEvicted, Start, SubscriberConfig, SubscriberCore};
+use super::core::SubscriberCore;
+use super::model::{Delivered, Event, OnEvicted, Start, SubscriberConfig};
 use super::position::Positions;
 use super::reading::tests::frame as batch;
 use crate::backoff::Random;
-use crate::connection::{Lane, LinkAction};
-use crate::error::Error;
+use crate::connection::{ChannelId, ConnectionAction, ConnectionError};
+use crate::error::{ClientError, ReadError, SettingError};
 use crate::testing::{
     SECOND, Sockets, all_sent, bootstrap, cluster, cluster_without, frame, pong, refusal, welcome,
 };
 
+mod hostile;
 mod members;
 mod opening;
 mod ordered;
 mod refusals;
 mod replaced;
-mod waits;
+mod wait;
 
-const A: Lane = Lane(1);
-const B: Lane = Lane(2);
+const A: ChannelId = ChannelId(1);
+const B: ChannelId = ChannelId(2);
 const TOPIC: u32 = 9;
 
 fn config() -> SubscriberConfig {
@@ -76,33 +78,35 @@ impl Script {
     }
 
     fn tell_cluster(&mut self, metadata: &Control) {
-        self.connect(Lane::CONTROL);
-        assert!(self.feed(Lane::CONTROL, &welcome(0)).is_empty());
-        self.tell(Lane::CONTROL, metadata);
-        self.lose(Lane::CONTROL);
+        self.connect(ChannelId::CONTROL);
+        assert!(self.feed(ChannelId::CONTROL, &welcome(0)).is_empty());
+        self.tell(ChannelId::CONTROL, metadata);
+        self.lose(ChannelId::CONTROL);
     }
 
     /// Brokers reported away so far.
     fn away(&self) -> Vec<u32> {
         let away = self.events.iter().filter_map(|event| match event {
-            Event::LaneLost { broker, .. } => Some(*broker),
+            Event::ChannelLost { broker, .. } => Some(*broker),
             _ => None,
         });
         away.collect()
     }
 
     fn drain(&mut self) {
-        for lane in (0..self.core.lane_count()).map(Lane) {
-            while let Some(action) = self.core.poll(lane) {
-                let socket = self.sockets.lane(lane);
+        for channel in (0..self.core.channel_count()).map(ChannelId) {
+            while let Some(action) = self.core.poll(channel) {
+                let socket = self.sockets.channel(channel);
                 match action {
-                    LinkAction::Connect(address) => socket.connecting = Some(address),
-                    LinkAction::Send(buf) => {
+                    ConnectionAction::Connect(address) => socket.connecting = Some(address),
+                    ConnectionAction::Send(buf) => {
                         socket.take_control(&buf);
-                        self.core.sent(lane, all_sent(buf), &Ok(()), self.now);
+                        self.core.sent(channel, all_sent(buf), &Ok(()), self.now);
                     }
-                    LinkAction::Receive(buf) => socket.receiving = Some(buf),
-                    LinkAction::ShutdownWrite | LinkAction::Close => socket.closing = true,
+                    ConnectionAction::Receive(buf) => socket.receiving = Some(buf),
+                    ConnectionAction::ShutdownWrite | ConnectionAction::Close => {
+                        socket.closing = true
+                    }
                 }
             }
         }
@@ -114,53 +118,54 @@ impl Script {
         }
     }
 
-    fn connect(&mut self, lane: Lane) {
+    fn connect(&mut self, channel: ChannelId) {
         assert!(
-            self.sockets.lane(lane).connecting.take().is_some(),
-            "{lane:?} does not connect"
+            self.sockets.channel(channel).connecting.take().is_some(),
+            "{channel:?} does not connect"
         );
-        self.core.connected(lane, self.now);
+        self.core.connected(channel, self.now);
         self.drain();
     }
 
     /// Returns what the core did not take.
-    fn feed<'a>(&mut self, lane: Lane, mut bytes: &'a [u8]) -> &'a [u8] {
+    fn feed<'a>(&mut self, channel: ChannelId, mut bytes: &'a [u8]) -> &'a [u8] {
         while !bytes.is_empty() {
-            let Some((buffer, count, rest)) = self.sockets.lane(lane).fill(bytes) else {
+            let Some((buffer, count, rest)) = self.sockets.channel(channel).fill(bytes) else {
                 break;
             };
             bytes = rest;
-            self.core.received(lane, buffer, &Ok(count), self.now);
+            self.core.received(channel, buffer, &Ok(count), self.now);
             self.drain();
         }
         bytes
     }
 
-    fn tell(&mut self, lane: Lane, message: &Control) {
-        assert!(self.feed(lane, &frame(message)).is_empty());
+    fn tell(&mut self, channel: ChannelId, message: &Control) {
+        assert!(self.feed(channel, &frame(message)).is_empty());
     }
 
-    /// Connects the lane, which shall ask for `wanted`, and is told to start at `start` of a topic that ends at `next`.
-    fn subscribe(&mut self, lane: Lane, wanted: StartAt, start: u64, next: u64) {
-        self.ask(lane, wanted);
-        self.tell(lane, &subscribed(Order::None, start, next));
+    /// Connects the channel, which shall ask for `wanted`, and is told to start at `start` of a topic that ends at `next`.
+    fn subscribe(&mut self, channel: ChannelId, wanted: StartAt, start: u64, next: u64) {
+        self.ask(channel, wanted);
+        self.tell(channel, &subscribed(Order::None, start, next));
     }
 
-    /// Connects the lane, which shall ask for `wanted`. Returns the topic that it means.
-    fn ask(&mut self, lane: Lane, wanted: StartAt) -> u32 {
-        self.connect(lane);
-        assert!(self.feed(lane, &welcome(lane.0)).is_empty());
-        let Some(Control::Subscribe(subscribe)) = self.sockets.lane(lane).sent.pop() else {
-            panic!("{lane:?} does not subscribe");
+    /// Connects the channel, which shall ask for `wanted`. Returns the topic that it means.
+    fn ask(&mut self, channel: ChannelId, wanted: StartAt) -> u32 {
+        self.connect(channel);
+        assert!(self.feed(channel, &welcome(channel.0)).is_empty());
+        let Some(Control::Subscribe(subscribe)) = self.sockets.channel(channel).sent.pop() else {
+            panic!("{channel:?} does not subscribe");
         };
         assert_eq!(subscribe.start, wanted);
         subscribe.topic_id
     }
 
-    fn lose(&mut self, lane: Lane) {
-        let socket = self.sockets.lane(lane);
+    fn lose(&mut self, channel: ChannelId) {
+        let socket = self.sockets.channel(channel);
         (socket.receiving, socket.closing, socket.connecting) = (None, false, None);
-        self.core.disconnected(lane, "lost", self.now);
+        self.core
+            .disconnected(channel, ConnectionError::Local("lost"), self.now);
         self.drain();
     }
 
@@ -180,13 +185,13 @@ impl Script {
                 delivered.skip,
             ));
             self.core
-                .returned(delivered.lane, delivered.payload, self.now);
+                .returned(delivered.channel, delivered.payload, self.now);
             self.drain();
         }
         taken
     }
 
-    fn failure(&self) -> Option<&Error> {
+    fn failure(&self) -> Option<&ReadError> {
         self.events.iter().find_map(|event| match event {
             Event::Failed(error) => Some(error),
             _ => None,
@@ -242,7 +247,7 @@ fn the_first_batch_may_begin_before_the_start_and_no_later_one_may() {
     script.feed(A, &batch(12, TOPIC, &[b"c", b"d"]));
     assert_eq!(
         script.failure(),
-        Some(&Error::BrokenOrder {
+        Some(&ReadError::BrokenOrder {
             broker: 1,
             expected: 13,
             found: 12
@@ -261,13 +266,13 @@ fn a_gap_is_an_error_and_nothing_behind_it_is_delivered() {
     assert_eq!(script.taken(), [(0, 1, 0)]);
     assert!(matches!(
         script.failure(),
-        Some(Error::BrokenOrder {
+        Some(ReadError::BrokenOrder {
             expected: 1,
             found: 2,
             ..
         })
     ));
-    assert!(script.sockets.lane(A).closing);
+    assert!(script.sockets.channel(A).closing);
 }
 
 #[test]
@@ -298,7 +303,7 @@ fn a_broker_that_stays_away_is_an_error_after_the_time_given() {
     script.tick_at(30 * SECOND);
     assert!(matches!(
         script.failure(),
-        Some(Error::BrokerLost { broker: 2, .. })
+        Some(ReadError::BrokerLost { broker: 2, .. })
     ));
 }
 
@@ -335,7 +340,7 @@ fn a_broker_gone_from_the_start_is_waited_for_if_its_data_is_wanted_for_certain(
         script.tick_at(30 * SECOND);
         assert!(matches!(
             script.failure(),
-            Some(Error::BrokerLost { broker: 2, .. })
+            Some(ReadError::BrokerLost { broker: 2, .. })
         ));
 
         let mut script = open();
@@ -364,7 +369,7 @@ fn a_broker_gone_from_the_start_is_read_from_its_return_or_from_its_first_messag
         script.tick_at(60 * SECOND);
         script.tell_cluster(&cluster(3));
         // All of what one that joined later has came after the subscription.
-        script.ask(Lane(3), StartAt::Earliest);
+        script.ask(ChannelId(3), StartAt::Earliest);
     }
 }
 
@@ -384,7 +389,7 @@ fn eviction_fails_or_skips_as_told() {
     script.lose(A);
     assert_eq!(
         script.failure(),
-        Some(&Error::Evicted {
+        Some(&ReadError::Evicted {
             broker: 1,
             position: 40,
             first_available: 100
@@ -468,16 +473,16 @@ fn a_broker_that_hangs_is_noticed_and_lost_in_time() {
     script.tick_at(6 * SECOND);
     script.feed(A, &pong());
     script.tick_at(15 * SECOND - 1);
-    assert!(!script.sockets.lane(A).closing);
+    assert!(!script.sockets.channel(A).closing);
     script.tick_at(15 * SECOND);
-    assert!(script.sockets.lane(A).closing, "nine seconds of silence");
+    assert!(script.sockets.channel(A).closing, "nine seconds of silence");
     script.tick_at(16 * SECOND);
     script.lose(A);
     assert_eq!(script.away(), [1]);
     script.tick_at(46 * SECOND);
     assert!(matches!(
         script.failure(),
-        Some(Error::BrokerLost { broker: 1, .. })
+        Some(ReadError::BrokerLost { broker: 1, .. })
     ));
 }
 
@@ -494,13 +499,13 @@ fn a_broker_that_has_to_wait_for_the_consumer_is_not_given_up() {
     }
     for second in 1..100 {
         script.tick_at(second * SECOND);
-        assert!(!script.sockets.lane(A).closing, "second {second}");
+        assert!(!script.sockets.channel(A).closing, "second {second}");
     }
-    let pings = script.sockets.lane(A).pings;
+    let pings = script.sockets.channel(A).pings;
     assert!(pings >= 99 / 9, "{pings} signs of life for the broker");
     assert_eq!(script.taken().len(), 2);
     script.tick_at(107 * SECOND);
-    assert!(!script.sockets.lane(A).closing, "it has its time again");
+    assert!(!script.sockets.channel(A).closing, "it has its time again");
     assert!(script.feed(A, &batch(2, TOPIC, &[b"m"])).is_empty());
     assert_eq!(script.taken(), [(2, 1, 0)]);
 }
@@ -514,7 +519,7 @@ fn a_subscriber_that_ends_inside_of_a_batch_ends_in_good_order() {
         script.feed(A, &bytes[..cut]);
         script.core.stop(script.now);
         script.drain();
-        assert!(script.sockets.lane(A).closing);
+        assert!(script.sockets.channel(A).closing);
         // What is on its way still comes, and is thrown away until the broker closes.
         assert!(script.feed(A, &bytes[cut..]).is_empty(), "cut at {cut}");
         assert!(script.delivered.is_empty());
@@ -534,7 +539,7 @@ fn a_damaged_batch_is_asked_for_again_and_then_reported() {
         assert!(script.failure().is_none(), "attempt {attempt}");
         script.feed(A, &damaged);
         if attempt < 3 {
-            assert!(script.sockets.lane(A).closing);
+            assert!(script.sockets.channel(A).closing);
             script.lose(A);
             script.tick_at(script.now.0 + SECOND);
             script.subscribe(A, StartAt::Offset(0), 0, 1);
@@ -542,7 +547,7 @@ fn a_damaged_batch_is_asked_for_again_and_then_reported() {
     }
     assert!(matches!(
         script.failure(),
-        Some(Error::Corrupt {
+        Some(ReadError::Corrupt {
             broker: 1,
             offset: 0,
             ..
@@ -571,28 +576,4 @@ fn latest_starts_where_the_broker_says_and_resumes_there() {
     script.lose(A);
     script.tick_at(SECOND);
     script.ask(A, StartAt::Offset(77));
-}
-
-#[test]
-fn hostile_bytes_never_panic_and_never_deliver_out_of_order() {
-    let mut random = Random::new(3);
-    for round in 0..500 {
-        let mut script = Script::open(config(), 1);
-        script.subscribe(A, StartAt::Earliest, 0, 0);
-        let mut bytes: Vec<u8> = (0..4)
-            .flat_map(|base| batch(base, TOPIC, &[b"message"]))
-            .collect();
-        for _ in 0..=round % 3 {
-            let at = (random.next_bits() % bytes.len() as u64) as usize;
-            bytes[at] = random.next_bits() as u8;
-        }
-        let mut next = 0;
-        for piece in bytes.chunks(50) {
-            script.feed(A, piece);
-            for (base, count, skip) in script.taken() {
-                assert_eq!((base, skip), (next, 0));
-                next = base + u64::from(count);
-            }
-        }
-    }
 }

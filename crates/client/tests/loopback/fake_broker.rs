@@ -101,7 +101,7 @@ impl FakeBroker {
         self.changed.notify_all();
     }
 
-    /// Waits for something to be so.
+    /// Wait for something to be so.
     pub fn wait_until(&self, is_so: impl Fn(&Log) -> bool) {
         let log = self.log.lock().expect("no panic");
         let (log, timeout) = self

@@ -12,12 +12,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use embar_client::admin::TopicSpec;
 use embar_client::{
-    Acks, Admin, Error, NewMessage, Order, Positions, Publisher, Start, Subscriber,
+    Acks, Admin, AdminError, ClientError, ErrorCode, Header, NewMessage, OpenError, Order,
+    Positions, PublishError, Publisher, ReadError, SettingError, Start, Subscriber, TopicSpec,
 };
-use embar_wire::control::ErrorCode;
-use embar_wire::message::Header;
 
 use fake_broker::{FakeBroker, TOPIC};
 
@@ -95,7 +93,10 @@ fn a_single_message_goes_out_after_the_linger_time_without_a_flush() {
     let early = publisher
         .acked(ticket)
         .wait_timeout(Duration::from_millis(20));
-    assert!(matches!(early, Err(Error::TimedOut { .. })), "{early:?}");
+    assert!(
+        matches!(early, Err(PublishError::Pending { .. })),
+        "{early:?}"
+    );
     publisher.close().expect("closing sends it");
     assert_eq!(broker.log.lock().expect("no panic").next, 3);
 }
@@ -133,11 +134,14 @@ fn handles_reservations_keys_and_headers_arrive() {
     });
     let too_large = publisher.publish(&vec![0; (1 << 20) + 1]);
     assert!(
-        matches!(too_large, Err(Error::MessageTooLarge { .. })),
+        matches!(too_large, Err(PublishError::MessageTooLarge { .. })),
         "{too_large:?}"
     );
     publisher.close().expect("all handed over");
-    assert_eq!(handle.publish(b"late").expect_err("closed"), Error::Closed);
+    assert_eq!(
+        handle.publish(b"late").expect_err("closed"),
+        ClientError::Closed.into()
+    );
 
     let mut subscriber = Subscriber::builder(&broker.bootstrap())
         .topic("t")
@@ -227,11 +231,17 @@ fn a_handle_that_published_nothing_keeps_no_buffer() {
             0 => drop(idle.reserve(100).expect("a buffer is free")),
             1 => {
                 let refused = idle.reserve(2_000).map(drop);
-                assert!(matches!(refused, Err(Error::BadMessage(_))), "{refused:?}");
+                assert!(
+                    matches!(refused, Err(PublishError::BadMessage(_))),
+                    "{refused:?}"
+                );
             }
             _ => {
                 let refused = idle.try_publish(&message(&[0; 2_000]));
-                assert!(matches!(refused, Err(Error::BadMessage(_))), "{refused:?}");
+                assert!(
+                    matches!(refused, Err(PublishError::BadMessage(_))),
+                    "{refused:?}"
+                );
             }
         }
     }
@@ -327,7 +337,7 @@ fn a_subscriber_waits_for_what_comes_and_resumes_elsewhere() {
         .next_timeout(Duration::from_millis(5))
         .map(|message| message.is_some());
     assert!(
-        matches!(nothing, Err(Error::TimedOut { .. })),
+        matches!(nothing, Err(ReadError::TimedOut { .. })),
         "{nothing:?}"
     );
     for value in [b"a", b"b", b"c"] {
@@ -405,7 +415,7 @@ fn a_broker_that_hangs_with_its_connection_open_is_noticed_by_an_idle_subscriber
     broker.freeze(true);
     let lost = strict.next_timeout(LONG).map(|message| message.is_some());
     assert!(
-        matches!(&lost, Err(Error::BrokerLost { broker: 0, cause, .. }) if cause.contains("nothing was heard")),
+        matches!(&lost, Err(ReadError::BrokerLost { broker: 0, source, .. }) if source.to_string().contains("nothing was heard")),
         "{lost:?}"
     );
     broker.freeze(false);
@@ -455,7 +465,7 @@ fn admin_asks_and_is_answered() {
     let admin = Admin::connect(&broker.bootstrap()).expect("a thread");
     assert!(matches!(
         admin.describe_topic("t").wait(),
-        Err(Error::UnknownTopic { .. })
+        Err(AdminError::Client(ClientError::UnknownTopic { .. }))
     ));
     let topic = admin
         .create_topic(TopicSpec::new("t"))
@@ -474,7 +484,7 @@ fn admin_asks_and_is_answered() {
     assert_eq!(admin.metadata().wait().expect("answers").brokers.len(), 1);
     assert!(matches!(
         admin.status(7).wait(),
-        Err(Error::BadSetting { .. })
+        Err(AdminError::UnknownBroker { broker: 7, .. })
     ));
 }
 
@@ -483,27 +493,30 @@ fn a_session_that_a_broker_refuses_is_told_with_the_brokers_code_and_words() {
     let broker = FakeBroker::start();
     let code = ErrorCode::InvalidArgument;
     broker.log.lock().expect("no panic").refuse = Some(code);
-    let is_told = |told| is_refused(told, code);
+    let is_told = |told: Option<OpenError>| match told {
+        Some(OpenError::Client(error)) => is_refused(Some(error.into()), code),
+        other => panic!("{other:?}"),
+    };
     let publisher = Publisher::builder(&broker.bootstrap()).topic("t");
     is_told(publisher.open().err());
     let subscriber = Subscriber::builder(&broker.bootstrap()).topic("t");
     let next = subscriber.open().and_then(|mut subscriber| {
         let next = subscriber.next_timeout(LONG);
-        next.map(|message| message.is_some())
+        Ok(next.map(|message| message.is_some())?)
     });
     is_told(next.err());
     let admin = Admin::connect(&broker.bootstrap()).expect("a thread");
-    is_told(admin.create_topic(TopicSpec::new("t")).wait().err());
+    is_refused(admin.create_topic(TopicSpec::new("t")).wait().err(), code);
     broker.log.lock().expect("no panic").refuse = Some(ErrorCode::Draining);
     is_refused(admin.describe_topic("t").wait().err(), ErrorCode::Draining);
 }
 
-fn is_refused(told: Option<Error>, code: ErrorCode) {
+fn is_refused(told: Option<AdminError>, code: ErrorCode) {
     match told {
-        Some(Error::Refused {
+        Some(AdminError::Client(ClientError::Refused {
             code: found,
             message,
-        }) => {
+        })) => {
             assert_eq!(found, code);
             assert!(message.contains("not like this"), "{message}");
         }
@@ -545,7 +558,10 @@ fn nobody_there_is_told_in_time() {
         .open_timeout(limit)
         .open();
     assert!(
-        matches!(publisher, Err(Error::Unreachable { .. })),
+        matches!(
+            publisher,
+            Err(OpenError::Client(ClientError::Unreachable { .. }))
+        ),
         "{publisher:?}"
     );
     let subscriber = Subscriber::builder(&address)
@@ -553,7 +569,10 @@ fn nobody_there_is_told_in_time() {
         .open_timeout(limit)
         .open();
     assert!(
-        matches!(subscriber, Err(Error::Unreachable { .. })),
+        matches!(
+            subscriber,
+            Err(OpenError::Client(ClientError::Unreachable { .. }))
+        ),
         "{subscriber:?}"
     );
 }

@@ -96,10 +96,10 @@ fn a_subscriber_resumes_at_one_number() {
     assert!(
         matches!(
             refused,
-            Some(Error::BadSetting {
+            Some(OpenError::Setting(SettingError {
                 setting: "from",
                 ..
-            })
+            }))
         ),
         "{refused:?}"
     );

@@ -4,16 +4,18 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use embar_client::waiting::{Lookout, Reason, Waits};
-use embar_client::{Admin, Error, Publisher, Start, Subscriber};
+use embar_client::{
+    Admin, ClientError, OpenError, PublishError, Publisher, Start, Subscriber, Wait, WaitProbe,
+    WaitReason,
+};
 
 use crate::fake_broker::FakeBroker;
 
 /// What it waits for, once it is this.
-fn eventually(lookout: &Lookout, is_it: impl Fn(&Waits) -> bool) -> Waits {
+fn eventually(wait_probe: &WaitProbe, is_it: impl Fn(&Wait) -> bool) -> Wait {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        let waits = lookout.waits();
+        let waits = wait_probe.waiting_for();
         if let Some(waits) = waits.filter(|it| is_it(it)) {
             return waits;
         }
@@ -22,7 +24,7 @@ fn eventually(lookout: &Lookout, is_it: impl Fn(&Waits) -> bool) -> Waits {
     }
 }
 
-fn is_for(reason: Reason) -> impl Fn(&Waits) -> bool {
+fn is_for(reason: WaitReason) -> impl Fn(&Wait) -> bool {
     move |waits| waits.parties.iter().all(|party| party.reason == reason)
 }
 
@@ -32,57 +34,71 @@ fn clients_that_are_being_opened_can_be_asked() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("its address");
     let limit = Duration::from_secs(2);
-    let lookouts = [Lookout::new(), Lookout::new()];
-    assert!(lookouts.iter().all(|it| it.waits().is_none()));
+    let probes = [WaitProbe::new(), WaitProbe::new()];
+    assert!(probes.iter().all(|it| it.waiting_for().is_none()));
     thread::scope(|scope| {
-        let [publisher, subscriber] = &lookouts;
+        let [publisher, subscriber] = &probes;
         let opening = scope.spawn(|| {
             let builder = Publisher::builder(&address.to_string()).topic("t");
-            builder.lookout(publisher).open_timeout(limit).open().err()
+            builder
+                .wait_probe(publisher)
+                .open_timeout(limit)
+                .open()
+                .err()
         });
         let subscribing = scope.spawn(|| {
             let builder = Subscriber::builder(&address.to_string()).topic("t");
-            builder.lookout(subscriber).open_timeout(limit).open().err()
+            builder
+                .wait_probe(subscriber)
+                .open_timeout(limit)
+                .open()
+                .err()
         });
-        for lookout in &lookouts {
-            let waits = eventually(lookout, is_for(Reason::Connecting));
+        for probe in &probes {
+            let waits = eventually(probe, is_for(WaitReason::Connecting));
             assert_eq!(waits.parties[0].address, Some(address));
-            assert!(waits.left.is_some_and(|left| left <= limit));
+            assert!(waits.remaining.is_some_and(|left| left <= limit));
         }
         for opening in [opening, subscribing] {
             let error = opening.join().expect("no panic");
             assert!(
-                matches!(error, Some(Error::Unreachable { .. })),
+                matches!(
+                    error,
+                    Some(OpenError::Client(ClientError::Unreachable { .. }))
+                ),
                 "{error:?}"
             );
         }
     });
-    assert!(lookouts.iter().all(|it| it.waits().is_none()), "they ended");
+    assert!(
+        probes.iter().all(|it| it.waiting_for().is_none()),
+        "they ended"
+    );
 }
 
 #[test]
 fn a_publisher_waits_for_acknowledgements_and_a_flush_only_for_so_long() {
     let broker = FakeBroker::start();
-    let lookout = Lookout::new();
+    let wait_probe = WaitProbe::new();
     let publisher = Publisher::builder(&broker.bootstrap())
         .topic("t")
-        .lookout(&lookout)
+        .wait_probe(&wait_probe)
         .open()
         .expect("opens");
-    assert_eq!(publisher.waits(), None);
+    assert_eq!(publisher.waiting_for(), None);
     broker.freeze(true);
     publisher.publish(b"one").expect("published");
     let limit = Duration::from_millis(20);
     let late = publisher.flush_timeout(limit).expect_err("nobody answers");
-    assert!(matches!(late, Error::TimedOut { .. }), "{late}");
-    let waits = eventually(&lookout, |waits| waits.waited >= limit);
+    assert!(matches!(late, PublishError::Pending { .. }), "{late}");
+    let waits = eventually(&wait_probe, |waits| waits.elapsed >= limit);
     assert_eq!(waits.parties[0].broker, Some(0));
     broker.freeze(false);
     let long = Duration::from_secs(10);
     publisher.flush_timeout(long).expect("it is stored");
-    assert_eq!(lookout.waits(), None);
+    assert_eq!(wait_probe.waiting_for(), None);
     publisher.close().expect("closes");
-    assert_eq!(lookout.waits(), None);
+    assert_eq!(wait_probe.waiting_for(), None);
 }
 
 #[test]
@@ -92,25 +108,25 @@ fn a_subscriber_at_the_end_waits_for_messages_and_not_while_there_are_some_to_ta
     let publisher = publisher.open().expect("opens");
     publisher.publish(b"one").expect("published");
     publisher.flush().expect("stored");
-    let lookout = Lookout::new();
+    let wait_probe = WaitProbe::new();
     let mut subscriber = Subscriber::builder(&broker.bootstrap())
         .topic("t")
         .from(Start::Earliest)
-        .lookout(&lookout)
+        .wait_probe(&wait_probe)
         .open()
         .expect("opens");
     subscriber.next().expect("reads").expect("a message");
-    let waits = eventually(&lookout, is_for(Reason::Messages));
-    assert_eq!(waits.left, None);
+    let waits = eventually(&wait_probe, is_for(WaitReason::Messages));
+    assert_eq!(waits.remaining, None);
     publisher.publish(b"two").expect("published");
     publisher.flush().expect("stored");
     let deadline = Instant::now() + Duration::from_secs(10);
-    while lookout.waits().is_some() {
+    while wait_probe.waiting_for().is_some() {
         assert!(Instant::now() < deadline, "it came, and was not taken");
     }
     subscriber.next().expect("reads").expect("a message");
     drop(subscriber);
-    assert_eq!(lookout.waits(), None);
+    assert_eq!(wait_probe.waiting_for(), None);
 }
 
 #[test]
@@ -119,11 +135,11 @@ fn a_question_that_is_not_answered_says_whom_it_was_put_to() {
     let address = silent.local_addr().expect("its address");
     let admin = Admin::connect(&address.to_string()).expect("a thread");
     let admin = admin.timeout(Duration::from_secs(2));
-    let lookout = admin.lookout();
-    assert_eq!(lookout.waits(), None);
+    let wait_probe = admin.wait_probe();
+    assert_eq!(wait_probe.waiting_for(), None);
     let asked = admin.metadata();
-    let waits = eventually(&lookout, is_for(Reason::Connecting));
+    let waits = eventually(&wait_probe, is_for(WaitReason::Connecting));
     assert_eq!(waits.parties[0].address, Some(address));
     assert!(asked.wait().is_err());
-    assert_eq!(lookout.waits(), None);
+    assert_eq!(wait_probe.waiting_for(), None);
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use embar_broker::topics::Topic;
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, Now, write_checksum};
 use embar_session::{Link, LinkConfig, Rings, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
@@ -278,7 +278,7 @@ fn receive() -> SocketOp {
 }
 
 impl Actor for ByzantineClient {
-    fn connected(&mut self, _: Lane, now: Now) {
+    fn connected(&mut self, _: ChannelId, now: Now) {
         let bytes = self.attack(now);
         self.ops.push(SocketOp::Send(SendBuf::heap(bytes)));
         self.reads = self.random.one_in(2);
@@ -287,20 +287,20 @@ impl Actor for ByzantineClient {
         }
     }
 
-    fn received(&mut self, _: Lane, _: RecvBuf, result: &io::Result<usize>, _: Now) {
+    fn received(&mut self, _: ChannelId, _: RecvBuf, result: &io::Result<usize>, _: Now) {
         let alive = matches!(result, Ok(bytes) if *bytes > 0);
         self.ops
             .push(if alive { receive() } else { SocketOp::Close });
     }
 
-    fn sent(&mut self, _: Lane, _: SendBuf, result: &io::Result<()>, _: Now) {
+    fn sent(&mut self, _: ChannelId, _: SendBuf, result: &io::Result<()>, _: Now) {
         self.sent = result.is_ok();
         if !self.sent {
             self.forges_at = None;
         }
     }
 
-    fn disconnected(&mut self, _: Lane, _: &str, now: Now) {
+    fn disconnected(&mut self, _: ChannelId, _: &str, now: Now) {
         self.ops.clear();
         self.forges_at = None;
         self.rest(now);
@@ -340,8 +340,8 @@ impl Actor for ByzantineClient {
         Ok(())
     }
 
-    fn next_op(&mut self, _: Now) -> Option<(Lane, SocketOp)> {
-        (!self.ops.is_empty()).then(|| (Lane::CONTROL, self.ops.remove(0)))
+    fn next_op(&mut self, _: Now) -> Option<(ChannelId, SocketOp)> {
+        (!self.ops.is_empty()).then(|| (ChannelId::CONTROL, self.ops.remove(0)))
     }
 
     fn heal(&mut self, _: Now) {

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use embar_broker::topics::Topic;
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{Control, DescribeTopic, ListTopics, Metadata, OpenPublisher, Secret};
@@ -71,7 +71,7 @@ pub struct FloodingClient {
     known: Vec<u64>,
     opened: u64,
     is_over: bool,
-    ops: VecDeque<(Lane, SocketOp)>,
+    ops: VecDeque<(ChannelId, SocketOp)>,
 }
 
 impl FloodingClient {
@@ -101,7 +101,7 @@ impl FloodingClient {
     }
 
     fn push(&mut self, connection: usize, op: SocketOp) {
-        self.ops.push_back((Lane(connection as u32), op));
+        self.ops.push_back((ChannelId(connection as u32), op));
     }
 
     fn send(&mut self, connection: usize, bytes: Vec<u8>) {
@@ -176,7 +176,7 @@ impl FloodingClient {
 }
 
 impl Actor for FloodingClient {
-    fn connected(&mut self, lane: Lane, now: Now) {
+    fn connected(&mut self, lane: ChannelId, now: Now) {
         let connection = lane.0 as usize;
         let mut bytes = hello();
         let stays = match self.flood {
@@ -196,14 +196,14 @@ impl Actor for FloodingClient {
         self.connections[connection] = Connection::Open(Now(now.0 + self.random.size(stays)));
     }
 
-    fn received(&mut self, lane: Lane, _: RecvBuf, result: &io::Result<usize>, _: Now) {
+    fn received(&mut self, lane: ChannelId, _: RecvBuf, result: &io::Result<usize>, _: Now) {
         match result {
             Ok(bytes) if *bytes > 0 => self.push(lane.0 as usize, receive()),
             _ => self.hang_up(lane.0 as usize),
         }
     }
 
-    fn sent(&mut self, lane: Lane, _: SendBuf, result: &io::Result<()>, _: Now) {
+    fn sent(&mut self, lane: ChannelId, _: SendBuf, result: &io::Result<()>, _: Now) {
         let connection = lane.0 as usize;
         self.sending[connection] = false;
         if result.is_err() {
@@ -211,7 +211,7 @@ impl Actor for FloodingClient {
         }
     }
 
-    fn disconnected(&mut self, lane: Lane, _: &str, now: Now) {
+    fn disconnected(&mut self, lane: ChannelId, _: &str, now: Now) {
         let connection = lane.0 as usize;
         self.ops.retain(|(its, _)| *its != lane);
         self.sending[connection] = false;
@@ -248,7 +248,7 @@ impl Actor for FloodingClient {
         Ok(())
     }
 
-    fn next_op(&mut self, _: Now) -> Option<(Lane, SocketOp)> {
+    fn next_op(&mut self, _: Now) -> Option<(ChannelId, SocketOp)> {
         self.ops.pop_front()
     }
 

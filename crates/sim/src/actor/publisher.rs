@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use embar_broker::topics::Topic;
 use embar_client::sim_api::{
-    Failure, Lane, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
+    ChannelId, Failure, Outcome, PublisherConfig, PublisherCore, PublisherEvent, SealedBatch,
 };
-use embar_client::{Error, OnBrokerLoss};
+use embar_client::{ClientError, OnBrokerLoss};
 use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
@@ -222,9 +222,9 @@ impl PublisherActor {
                 self.unreleased -= 1;
             }
             PublisherEvent::Failed(
-                error @ (Error::SessionLost { .. }
-                | Error::SessionGivenUp { .. }
-                | Error::SessionTaken { .. }),
+                error @ (ClientError::SessionLost { .. }
+                | ClientError::SessionGivenUp { .. }
+                | ClientError::SessionTaken { .. }),
             ) if context.forgets_sessions || context.oracle.is_hurt(self.topic()) => {
                 context
                     .trace
@@ -233,7 +233,7 @@ impl PublisherActor {
                 self.over = true;
             }
             // Another client was quicker, and has its identity, with a secret of its own.
-            PublisherEvent::Failed(error @ Error::WrongSecret { .. })
+            PublisherEvent::Failed(error @ ClientError::WrongSecret { .. })
                 if context.forgets_sessions =>
             {
                 context
@@ -243,7 +243,7 @@ impl PublisherActor {
                 self.over = true;
             }
             PublisherEvent::Failed(
-                error @ (Error::UnknownTopic { .. } | Error::TopicReplaced { .. }),
+                error @ (ClientError::UnknownTopic { .. } | ClientError::TopicReplaced { .. }),
             ) if context.oracle.may_be_deleted(self.meant) => {
                 context
                     .trace
@@ -252,7 +252,7 @@ impl PublisherActor {
                 self.over = true;
             }
             PublisherEvent::Failed(
-                error @ Error::Refused {
+                error @ ClientError::Refused {
                     code: ErrorCode::Damaged,
                     ..
                 },
@@ -269,10 +269,10 @@ impl PublisherActor {
                     what: format!("publisher {me} gave up: {error}"),
                 });
             }
-            PublisherEvent::LaneLost { lane, cause, .. } => {
+            PublisherEvent::ChannelLost { channel, cause, .. } => {
                 context.trace.event(
                     context.now,
-                    format_args!("publisher {me} lost lane {}: {cause}", lane.0),
+                    format_args!("publisher {me} lost lane {}: {cause}", channel.0),
                 );
             }
             PublisherEvent::Resent => context.figures.resent += 1,
@@ -298,7 +298,7 @@ fn core(
         secret: Secret(u128::from(producer + 1).to_le_bytes()),
         acks: plan.acks,
         batch_bytes: plan.batch_bytes as u32,
-        lanes_per_broker: plan.lanes,
+        channels_per_broker: plan.lanes,
         batches_in_flight: plan.in_flight,
         on_broker_loss: plan.on_broker_loss,
         auto_create: false,
@@ -313,20 +313,21 @@ fn core(
 }
 
 impl Actor for PublisherActor {
-    fn connected(&mut self, lane: Lane, now: Now) {
+    fn connected(&mut self, lane: ChannelId, now: Now) {
         self.core.connected(lane, now);
     }
 
-    fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+    fn received(&mut self, lane: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
         self.core.received(lane, buf, result, now);
     }
 
-    fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
+    fn sent(&mut self, lane: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
         self.core.sent(lane, buf, result, now);
     }
 
-    fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {
-        self.core.disconnected(lane, cause, now);
+    fn disconnected(&mut self, lane: ChannelId, cause: &str, now: Now) {
+        self.core
+            .disconnected(lane, io::Error::other(cause).into(), now);
     }
 
     fn next_at(&self) -> Option<Now> {
@@ -356,9 +357,9 @@ impl Actor for PublisherActor {
         Ok(())
     }
 
-    fn next_op(&mut self, now: Now) -> Option<(Lane, SocketOp)> {
-        (0..self.core.lane_count())
-            .map(Lane)
+    fn next_op(&mut self, now: Now) -> Option<(ChannelId, SocketOp)> {
+        (0..self.core.channel_count())
+            .map(ChannelId)
             .find_map(|lane| Some((lane, self.core.poll(lane, now)?.into())))
     }
 

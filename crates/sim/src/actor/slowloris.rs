@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use embar_broker::topics::Topic;
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
@@ -122,7 +122,7 @@ fn batch(topic: u32, producer: u64, claims: u32) -> Vec<u8> {
 }
 
 impl Actor for SlowlorisClient {
-    fn connected(&mut self, _: Lane, now: Now) {
+    fn connected(&mut self, _: ChannelId, now: Now) {
         let mut bytes = hello();
         say(
             &mut bytes,
@@ -142,21 +142,21 @@ impl Actor for SlowlorisClient {
         self.state = State::Claiming(Now(now.0 + self.random.size(REST_NS)));
     }
 
-    fn received(&mut self, _: Lane, _: RecvBuf, result: &io::Result<usize>, _: Now) {
+    fn received(&mut self, _: ChannelId, _: RecvBuf, result: &io::Result<usize>, _: Now) {
         match result {
             Ok(bytes) if *bytes > 0 => self.ops.push(receive()),
             _ => self.hang_up(),
         }
     }
 
-    fn sent(&mut self, _: Lane, _: SendBuf, result: &io::Result<()>, _: Now) {
+    fn sent(&mut self, _: ChannelId, _: SendBuf, result: &io::Result<()>, _: Now) {
         self.is_sending = false;
         if result.is_err() && self.state != State::Over {
             self.hang_up();
         }
     }
 
-    fn disconnected(&mut self, _: Lane, _: &str, now: Now) {
+    fn disconnected(&mut self, _: ChannelId, _: &str, now: Now) {
         self.ops.clear();
         if self.state != State::Over {
             self.state = State::Away(Now(now.0 + self.random.size(REST_NS)));
@@ -184,8 +184,8 @@ impl Actor for SlowlorisClient {
         Ok(())
     }
 
-    fn next_op(&mut self, _: Now) -> Option<(Lane, SocketOp)> {
-        (!self.ops.is_empty()).then(|| (Lane::CONTROL, self.ops.remove(0)))
+    fn next_op(&mut self, _: Now) -> Option<(ChannelId, SocketOp)> {
+        (!self.ops.is_empty()).then(|| (ChannelId::CONTROL, self.ops.remove(0)))
     }
 
     fn heal(&mut self, _: Now) {

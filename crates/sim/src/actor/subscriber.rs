@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_broker::topics::Topic;
-use embar_client::sim_api::{Delivered, Lane, SubscriberConfig, SubscriberCore, SubscriberEvent};
-use embar_client::{Error, OnEvicted, Positions, Start};
+use embar_client::sim_api::{
+    ChannelId, Delivered, SubscriberConfig, SubscriberCore, SubscriberEvent,
+};
+use embar_client::{ClientError, OnEvicted, Positions, ReadError, Start};
 use embar_frame::Now;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::ErrorCode;
@@ -33,7 +35,7 @@ pub struct SubscriberActor {
     /// The offset that comes next of each broker, or of the one order, once it is known.
     expected: BTreeMap<Option<u16>, u64>,
     /// Batches that the consumer is busy with, and until when.
-    held: Vec<(Now, Lane, Vec<u8>)>,
+    held: Vec<(Now, ChannelId, Vec<u8>)>,
     hurry: bool,
     moved: bool,
     /// Its core has delivered nothing yet.
@@ -141,20 +143,22 @@ impl SubscriberActor {
                     self.random.below(self.plan.think_ns + 1)
                 };
                 let until = Now(context.now.0 + think);
-                self.held.push((until, delivered.lane, delivered.payload));
+                self.held
+                    .push((until, delivered.channel, delivered.payload));
             }
             SubscriberEvent::Skipped { broker, to, .. } => {
                 self.overtaken(row(broker), to, context)?;
             }
             SubscriberEvent::Failed(error) => self.failed(error, context)?,
-            SubscriberEvent::LaneLost { broker, cause } => {
+            SubscriberEvent::ChannelLost { broker, cause } => {
                 context.trace.event(
                     context.now,
                     format_args!("subscriber {me} lost broker {broker}: {cause}"),
                 );
                 self.lost(broker, &cause, context)?;
             }
-            SubscriberEvent::Opened | SubscriberEvent::LaneLeft { .. } | SubscriberEvent::End => {}
+            SubscriberEvent::Opened | SubscriberEvent::BrokerLeft { .. } | SubscriberEvent::End => {
+            }
         }
         Ok(())
     }
@@ -221,20 +225,21 @@ impl SubscriberActor {
         })
     }
 
-    fn failed(&mut self, error: Error, context: &mut ActorContext<'_>) -> Check {
+    fn failed(&mut self, error: ReadError, context: &mut ActorContext<'_>) -> Check {
         let me = self.number;
         context
             .trace
             .event(context.now, format_args!("subscriber {me} ends: {error}"));
         match error {
-            Error::UnknownTopic { .. } | Error::TopicReplaced { .. }
+            ReadError::Client(ClientError::UnknownTopic { .. })
+            | ReadError::Client(ClientError::TopicReplaced { .. })
                 if context.oracle.may_be_deleted(self.topic_id) =>
             {
                 context.figures.bereaved += 1;
                 self.over = true;
                 Ok(())
             }
-            Error::Evicted {
+            ReadError::Evicted {
                 broker,
                 first_available,
                 ..
@@ -245,38 +250,38 @@ impl SubscriberActor {
                 self.restart(start_at(self.expected.clone()), context.now);
                 Ok(())
             }
-            Error::Corrupt { .. }
-            | Error::Refused {
+            ReadError::Corrupt { .. }
+            | ReadError::Client(ClientError::Refused {
                 code: ErrorCode::Damaged,
                 ..
-            } if self.may_miss(context.oracle) => {
+            }) if self.may_miss(context.oracle) => {
                 context.figures.told_of_damage += 1;
                 self.over = true;
                 Ok(())
             }
             // The network damaged the same batch several times.
-            Error::Corrupt { .. } => {
+            ReadError::Corrupt { .. } => {
                 self.restart(start_at(self.expected.clone()), context.now);
                 Ok(())
             }
             // It began again at offsets of the one that had that name before.
-            Error::Refused {
+            ReadError::Client(ClientError::Refused {
                 code: ErrorCode::OffsetOutOfRange,
                 ..
-            } if context.oracle.may_be_replaced(&self.topic) => {
+            }) if context.oracle.may_be_replaced(&self.topic) => {
                 context.figures.bereaved += 1;
                 self.over = true;
                 Ok(())
             }
             // The broker that was asked has not seen as much of the order yet.
-            Error::Refused {
+            ReadError::Client(ClientError::Refused {
                 code: ErrorCode::OffsetOutOfRange,
                 ..
-            } if context.oracle.is_ordered(self.topic_id) => {
+            }) if context.oracle.is_ordered(self.topic_id) => {
                 self.restart(Start::Earliest, context.now);
                 Ok(())
             }
-            Error::BrokenOrder { .. } => Err(Violation {
+            ReadError::BrokenOrder { .. } => Err(Violation {
                 invariant: Invariant::I4,
                 what: format!("subscriber {me}: {error}"),
             }),
@@ -408,20 +413,21 @@ fn open(
 }
 
 impl Actor for SubscriberActor {
-    fn connected(&mut self, lane: Lane, now: Now) {
+    fn connected(&mut self, lane: ChannelId, now: Now) {
         self.core.connected(lane, now);
     }
 
-    fn received(&mut self, lane: Lane, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
+    fn received(&mut self, lane: ChannelId, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
         self.core.received(lane, buf, result, now);
     }
 
-    fn sent(&mut self, lane: Lane, buf: SendBuf, result: &io::Result<()>, now: Now) {
+    fn sent(&mut self, lane: ChannelId, buf: SendBuf, result: &io::Result<()>, now: Now) {
         self.core.sent(lane, buf, result, now);
     }
 
-    fn disconnected(&mut self, lane: Lane, cause: &str, now: Now) {
-        self.core.disconnected(lane, cause, now);
+    fn disconnected(&mut self, lane: ChannelId, cause: &str, now: Now) {
+        self.core
+            .disconnected(lane, io::Error::other(cause).into(), now);
     }
 
     fn next_at(&self) -> Option<Now> {
@@ -447,9 +453,9 @@ impl Actor for SubscriberActor {
         }
     }
 
-    fn next_op(&mut self, _: Now) -> Option<(Lane, SocketOp)> {
-        (0..self.core.lane_count())
-            .map(Lane)
+    fn next_op(&mut self, _: Now) -> Option<(ChannelId, SocketOp)> {
+        (0..self.core.channel_count())
+            .map(ChannelId)
             .find_map(|lane| Some((lane, self.core.poll(lane)?.into())))
     }
 

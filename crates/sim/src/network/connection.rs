@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_memory::Simulated;
 use embar_transport::{RecvBuf, SendBuf, Token};
 
@@ -41,7 +41,7 @@ pub struct Origin {
     /// The client.
     pub client: usize,
     /// Its connection.
-    pub lane: Lane,
+    pub lane: ChannelId,
     /// Where it is, unless that is the broker's machine.
     pub address: Option<SocketAddr>,
 }
@@ -92,7 +92,7 @@ pub(super) enum Deaf {
 pub(super) struct Connection {
     /// The client whose connection it is.
     pub owner: usize,
-    pub lane: Lane,
+    pub lane: ChannelId,
     /// Of the broker that it leads to.
     pub row: u16,
     /// Where the client is, unless that is the broker's machine.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use embar_broker::topics::Topic;
 use embar_client::Start;
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_frame::Now;
 
 use super::World;
@@ -176,7 +176,7 @@ impl World {
         rows.filter(settled).collect()
     }
 
-    fn perform(&mut self, actor: usize, lane: Lane, op: SocketOp) {
+    fn perform(&mut self, actor: usize, lane: ChannelId, op: SocketOp) {
         if let SocketOp::Connect(address) = op {
             let from = Origin {
                 client: actor,

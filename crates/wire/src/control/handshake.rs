@@ -166,6 +166,24 @@ impl ErrorCode {
     }
 }
 
+impl ErrorCode {
+    /// Whether what was refused with this code may succeed later, at this broker or another.
+    #[must_use]
+    pub fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Self::Backpressure
+                | Self::BeyondWindow
+                | Self::ChecksumMismatch
+                | Self::ClusterFull
+                | Self::Draining
+                | Self::HeldFull
+                | Self::NoSequencer
+                | Self::Timeout
+        )
+    }
+}
+
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
@@ -186,6 +204,20 @@ pub struct ErrorReply {
     pub topic: Option<String>,
     /// The first offset retained, with [`ErrorCode::OffsetOutOfRange`].
     pub first_available: Option<u64>,
+}
+
+impl ErrorReply {
+    /// A refusal that names neither a topic nor an offset.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: String) -> Self {
+        Self {
+            code,
+            message,
+            retryable: code.is_retryable(),
+            topic: None,
+            first_available: None,
+        }
+    }
 }
 
 impl Body for ErrorReply {

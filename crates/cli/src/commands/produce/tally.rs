@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use embar_client::Error;
-use embar_client::publisher::Delivery;
+use embar_client::{Delivery, PublishError};
 use embar_meter::table::grouped;
 
 /// Counted by the publisher's threads, read when they have ended or nothing is on its way.
@@ -19,10 +18,10 @@ impl Tally {
     pub fn count(&self, delivery: &Delivery) {
         let counter = match &delivery.result {
             Ok(_) => &self.acknowledged,
-            Err(Error::InDoubt) => &self.in_doubt,
+            Err(PublishError::InDoubt) => &self.in_doubt,
             // It is certain that these are not stored; they are what is left.
             Err(error) => {
-                let expired = matches!(error, Error::TimedOut { .. });
+                let expired = matches!(error, PublishError::Expired { .. });
                 self.expired.fetch_or(expired, Ordering::Relaxed);
                 return;
             }
@@ -95,15 +94,13 @@ mod tests {
             waited: None,
         };
         tally.count(&of(1000, Ok(None)));
-        tally.count(&of(20, Err(Error::InDoubt)));
-        tally.count(&of(3, Err(Error::Closed)));
+        tally.count(&of(20, Err(PublishError::InDoubt)));
+        tally.count(&of(3, Err(embar_client::ClientError::Closed.into())));
         assert!(!tally.has_expired());
         tally.count(&of(
             1,
-            Err(Error::TimedOut {
-                what: "finding a broker",
+            Err(PublishError::Expired {
                 limit: std::time::Duration::ZERO,
-                hint: String::new(),
             }),
         ));
         assert!(tally.has_expired());

@@ -3,11 +3,13 @@
 use embar_frame::Now;
 use embar_wire::control::{ErrorCode, ErrorReply};
 
-use super::super::flight::Batch;
-use super::super::lane::Remains;
+use super::super::channel::LostConnection;
+use super::super::in_flight::Batch;
+use super::super::model::{Acks, Event, OnBrokerLoss};
 use super::super::receipt::Failure;
-use super::{Acks, Event, OnBrokerLoss, PublisherCore};
-use crate::error::Error;
+use super::PublisherCore;
+use crate::connection::ConnectionError;
+use crate::error::ClientError;
 
 /// Bytes may be damaged on their way, so a batch with a number is sent again this often although it was refused for good.
 const MAX_REFUSALS: u32 = 8;
@@ -15,30 +17,26 @@ const MAX_REFUSALS: u32 = 8;
 impl PublisherCore {
     /// A broker said why it ends the connection.
     pub(super) fn refused(&mut self, index: usize, refusal: &ErrorReply, carried: bool, now: Now) {
-        let ErrorReply { code, message, .. } = refusal.clone();
-        match code {
+        match refusal.code {
             ErrorCode::UnknownTopic if carried => self.fail_unknown_topic(now),
-            ErrorCode::UnknownTopic if self.lanes[index].peer.may_hear_of_topic(now) => {
+            ErrorCode::UnknownTopic if self.channels[index].peer.may_learn_topic(now) => {
                 // A broker that was not reached before may be slow to hear of the topic; so may one that restarts.
                 // The head knows, and only a publisher that never got through may bring a topic into being.
                 let create = self.config.auto_create && self.topic_id.is_none();
-                self.directory.wish_topic(create, now);
+                self.directory.request_topic(create, now);
             }
             ErrorCode::UnknownTopic => self.fail_unknown_topic(now),
             // The same: it may know only the one that was before.
-            ErrorCode::TopicReplaced if self.lanes[index].peer.may_hear_of_topic(now) => {
-                self.directory.wish_topic(false, now);
+            ErrorCode::TopicReplaced if self.channels[index].peer.may_learn_topic(now) => {
+                self.directory.request_topic(false, now);
             }
             ErrorCode::TopicReplaced => self.fail_topic_replaced(now),
             code if ends_session(code) => self.fail_session(code, now),
             ErrorCode::UnsupportedVersion | ErrorCode::InvalidName | ErrorCode::InvalidArgument
                 if !self.opened =>
             {
-                self.fail(
-                    Error::Refused { code, message },
-                    Failure::Refused(code),
-                    now,
-                );
+                let failure = Failure::Refused(refusal.code);
+                self.fail(refusal.clone().into(), failure, now);
             }
             _ => {}
         }
@@ -47,7 +45,7 @@ impl PublisherCore {
     pub(super) fn fail_unknown_topic(&mut self, now: Now) {
         let topic = self.config.topic.clone();
         self.fail(
-            Error::UnknownTopic { topic },
+            ClientError::UnknownTopic { topic },
             Failure::Refused(ErrorCode::UnknownTopic),
             now,
         );
@@ -56,13 +54,13 @@ impl PublisherCore {
     pub(super) fn fail_topic_replaced(&mut self, now: Now) {
         let topic = self.config.topic.clone();
         self.fail(
-            Error::TopicReplaced { topic },
+            ClientError::TopicReplaced { topic },
             Failure::Refused(ErrorCode::UnknownTopic),
             now,
         );
     }
 
-    pub(super) fn fail(&mut self, error: Error, failure: Failure, now: Now) {
+    pub(super) fn fail(&mut self, error: ClientError, failure: Failure, now: Now) {
         if self.failed.is_some() {
             return;
         }
@@ -70,25 +68,26 @@ impl PublisherCore {
         self.open_by = None;
         self.events.push_back(Event::Failed(error));
         self.directory.stop(now);
-        let numbered = std::mem::take(&mut self.again).into_values();
-        for batch in numbered.chain(std::mem::take(&mut self.waiting)) {
+        let numbered = std::mem::take(&mut self.resend).into_values();
+        for batch in numbered.chain(std::mem::take(&mut self.queued)) {
             batch.give_up(failure, &mut self.events);
         }
-        for lane in &mut self.lanes {
-            lane.peer.leave("the publisher is closed", now);
+        for channel in &mut self.channels {
+            let why = ConnectionError::Local("the publisher is closed");
+            channel.peer.leave(why, now);
         }
     }
 
     /// Decides about the batches of a connection that is gone.
-    pub(super) fn recover_all(&mut self, remains: Remains, now: Now) {
-        if let Some(batch) = remains.assigned {
+    pub(super) fn recover_all(&mut self, lost: LostConnection, now: Now) {
+        if let Some(batch) = lost.assigned {
             self.take_back(batch);
         }
-        for mut batch in remains.carried.into_iter().rev() {
-            let mut refusal = remains.refusal.as_ref();
+        for mut batch in lost.carried.into_iter().rev() {
+            let mut refusal = lost.refusal.as_ref();
             if batch.sequence.is_none() {
                 // The end of a session, without an Error frame, says nothing of its batches.
-                refusal = refusal.filter(|_| remains.by_error);
+                refusal = refusal.filter(|_| lost.by_error);
                 if refusal.is_some() && self.config.acks == Acks::Readable {
                     // It is not acknowledged, so this broker has not stored it.
                     batch.written = batch.is_possible_duplicate();
@@ -103,9 +102,9 @@ impl PublisherCore {
         if let Some((_, failure)) = self.failed {
             batch.give_up(failure, &mut self.events);
         } else if batch.sequence.is_some() {
-            self.send_again(batch);
+            self.queue_resend(batch);
         } else {
-            self.waiting.push_front(batch);
+            self.queued.push_front(batch);
         }
     }
 
@@ -123,7 +122,7 @@ impl PublisherCore {
     fn recover_unnumbered(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
         let is_final = refusal.filter(|refusal| is_final(refusal));
         let is_left_alone = batch.written && self.config.on_broker_loss == OnBrokerLoss::InDoubt;
-        if is_final.is_some() || is_left_alone || self.config.expires(&batch) <= now {
+        if is_final.is_some() || is_left_alone || self.config.expires(batch.sealed_at) <= now {
             let failure = match is_final {
                 Some(refusal) if !batch.written => Failure::Refused(refusal.code),
                 _ => Failure::TimedOut,
@@ -135,22 +134,21 @@ impl PublisherCore {
             batch.flag_as_possible_duplicate();
         }
         self.events.push_back(Event::Resent);
-        self.waiting.push_front(batch);
+        self.queued.push_front(batch);
     }
 
     /// Its number is stored once, however often it is sent; were it not sent again, nothing behind it would be stored.
     fn recover_numbered(&mut self, mut batch: Batch, refusal: Option<&ErrorReply>, now: Now) {
         self.events.push_back(Event::Resent);
-        if let Some(ErrorReply { code, message, .. }) = refusal.filter(|it| is_final(it)) {
+        if let Some(refusal) = refusal.filter(|it| is_final(it)) {
             batch.refusals += 1;
             if batch.refusals >= MAX_REFUSALS {
-                let (code, message) = (*code, message.clone());
-                self.fail(Error::Refused { code, message }, Failure::Closed, now);
+                self.fail(refusal.clone().into(), Failure::Closed, now);
                 batch.give_up(Failure::Closed, &mut self.events);
                 return;
             }
         }
-        self.send_again(batch);
+        self.queue_resend(batch);
     }
 }
 

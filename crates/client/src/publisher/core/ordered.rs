@@ -9,13 +9,13 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_wire::control::{ErrorCode, PublisherOpened, SessionHeld, SessionOpened};
 
-use super::super::flight::{Answered, Batch};
+use super::super::in_flight::{Answered, Batch};
 use super::super::receipt::{Failure, Outcome, Position};
 use super::super::session::Session;
 use super::PublisherCore;
 use super::loss::{ends_session, is_transient};
 use crate::backoff::BackoffLimits;
-use crate::error::Error;
+use crate::error::ClientError;
 
 /// Between the refusal of a batch for want of room and the next attempt.
 pub(super) const AGAIN: BackoffLimits = BackoffLimits {
@@ -27,12 +27,15 @@ impl PublisherCore {
     /// Ends in good order: the sequencer may forget the session. Nothing happens if a batch is not resolved. Call
     /// [`PublisherCore::stop`] next.
     pub fn close_session(&mut self, now: Now) {
-        let is_idle = self.waiting.is_empty() && self.again.is_empty() && self.failed.is_none();
+        let is_idle = self.queued.is_empty() && self.resend.is_empty() && self.failed.is_none();
         if is_idle
             && self.session.as_ref().is_some_and(Session::is_idle)
-            && let Some(lane) = self.lanes.iter_mut().find(|lane| lane.takes_requests())
+            && let Some(channel) = self
+                .channels
+                .iter_mut()
+                .find(|channel| channel.takes_requests())
         {
-            lane.close_session(now);
+            channel.close_session(now);
         }
     }
 
@@ -58,13 +61,13 @@ impl PublisherCore {
             self.fail_session(ErrorCode::SessionTaken, now);
             return;
         }
-        // Where it is this one's by now, the answer was on its way while another lane took it over.
+        // Where it is this one's by now, the answer was on its way while another channel took it over.
         let takes_over = has.map_or(held.session_epoch, |_| 0);
         let terms = self.terms();
-        self.lanes[index].take_over(&self.config, terms, takes_over, now);
+        self.channels[index].take_over(&self.config, terms, takes_over, now);
     }
 
-    /// The next epoch, as a lane was told that asked for it.
+    /// The next epoch, as a channel was told that asked for it.
     pub(super) fn session_granted(&mut self, index: usize, granted: SessionOpened, now: Now) {
         let mut session = self.session.iter();
         if session.any(|it| !it.is_in(granted.session, granted.first_epoch)) {
@@ -79,7 +82,7 @@ impl PublisherCore {
         }
     }
 
-    /// What is asked of a lane that is gone is asked of another.
+    /// What is asked of a channel that is gone is asked of another.
     pub(super) fn session_unasked(&mut self, index: usize) {
         if let Some(renewal) = self.session.as_mut().and_then(Session::renewal) {
             renewal.asked.take_if(|asked| *asked == index);
@@ -88,13 +91,19 @@ impl PublisherCore {
 
     pub(super) fn take_answers(&mut self, index: usize, now: Now) {
         // Batches that are refused together wait together.
-        let mut again_at = None;
-        while let Some(answered) = self.lanes[index].flight.next_answer() {
-            self.answered(index, answered, &mut again_at, now);
+        let mut resend_at = None;
+        while let Some(answered) = self.channels[index].in_flight.next_answer() {
+            self.answered(index, answered, &mut resend_at, now);
         }
     }
 
-    fn answered(&mut self, index: usize, answered: Answered, again_at: &mut Option<Now>, now: Now) {
+    fn answered(
+        &mut self,
+        index: usize,
+        answered: Answered,
+        resend_at: &mut Option<Now>,
+        now: Now,
+    ) {
         let (mut batch, waited_ns) = (answered.batch, answered.waited_ns);
         let outcome = match answered.answer {
             Ok(Some(offset)) => Outcome::Stored(Position {
@@ -106,11 +115,11 @@ impl PublisherCore {
             // sequencer itself knows that only of the last one.
             Err(ErrorCode::Fenced) if self.is_of_older_epoch(&batch) => Outcome::StoredSomewhere,
             Err(code) => {
-                self.lanes[index].peer.refused_one(code);
+                self.channels[index].peer.refused_one(code);
                 match code {
                     code if is_transient(code) => {
-                        batch.again_at = *again_at.get_or_insert_with(|| {
-                            let wait = self.again_backoff.failed(&mut self.random);
+                        batch.resend_at = *resend_at.get_or_insert_with(|| {
+                            let wait = self.resend_backoff.failed(&mut self.random);
                             now.after(Duration::from_nanos(wait))
                         });
                     }
@@ -120,7 +129,7 @@ impl PublisherCore {
                     _ => {
                         let message = "a batch was refused, and nothing behind it can be stored";
                         let message = message.into();
-                        self.fail(Error::Refused { code, message }, Failure::Closed, now);
+                        self.fail(ClientError::Refused { code, message }, Failure::Closed, now);
                     }
                 }
                 self.recover(batch, None, now);
@@ -130,7 +139,7 @@ impl PublisherCore {
         if let (Some(session), Some(sequence)) = (&mut self.session, batch.sequence) {
             session.settle(sequence.number);
         }
-        self.again_backoff.succeeded();
+        self.resend_backoff.succeeded();
         batch.resolve(outcome, waited_ns, &mut self.events);
     }
 
@@ -144,9 +153,9 @@ impl PublisherCore {
         if let Some(session) = &mut self.session {
             session.end_epoch();
         }
-        for index in 0..self.lanes.len() {
-            if let Some(batch) = self.lanes[index].assigned.take() {
-                self.send_again(batch);
+        for index in 0..self.channels.len() {
+            if let Some(batch) = self.channels[index].assigned.take() {
+                self.queue_resend(batch);
             }
         }
     }
@@ -162,19 +171,19 @@ impl PublisherCore {
         };
         let Some(granted) = renewal.granted.clone() else {
             if renewal.asked.is_none() {
-                let mut lanes = self.lanes.iter_mut();
-                renewal.asked = lanes.position(|lane| {
-                    let able = lane.takes_requests();
+                let mut channels = self.channels.iter_mut();
+                renewal.asked = channels.position(|channel| {
+                    let able = channel.takes_requests();
                     if able {
-                        lane.renew_session(epoch, now);
+                        channel.renew_session(epoch, now);
                     }
                     able
                 });
             }
             return;
         };
-        let lanes = self.lanes.iter();
-        let mut carried = lanes.flat_map(|lane| lane.flight.sequences());
+        let channels = self.channels.iter();
+        let mut carried = channels.flat_map(|channel| channel.in_flight.sequences());
         let is_carried = carried.any(|sequence| sequence.number >= granted.mark);
         drop(carried);
         if is_carried {
@@ -189,54 +198,54 @@ impl PublisherCore {
             self.fail_protocol(what, now);
             return;
         }
-        for (_, mut batch) in self.again.split_off(&granted.mark) {
+        for (_, mut batch) in self.resend.split_off(&granted.mark) {
             if batch.written && !session.is_in_sequence() {
                 batch.flag_as_possible_duplicate();
             }
             let sequence = session.give();
             let sequence = sequence.expect("as many numbers are free as were taken back");
             batch.place(sequence);
-            self.again.insert(sequence.number, batch);
+            self.resend.insert(sequence.number, batch);
         }
     }
 
     /// The next batch to hand out, if there is one.
     pub(super) fn next_batch(&mut self) -> Option<Batch> {
         let Some(session) = &mut self.session else {
-            return self.waiting.pop_front();
+            return self.queued.pop_front();
         };
         if session.is_renewing() {
             return None;
         }
-        if !self.again.is_empty() {
-            let mut due = self.again.iter();
-            let (&number, _) = due.find(|(_, batch)| batch.again_at == Now(0))?;
-            return self.again.remove(&number);
+        if !self.resend.is_empty() {
+            let mut due = self.resend.iter();
+            let (&number, _) = due.find(|(_, batch)| batch.resend_at == Now(0))?;
+            return self.resend.remove(&number);
         }
-        self.waiting.front()?;
+        self.queued.front()?;
         let sequence = session.give()?;
-        let mut batch = self.waiting.pop_front()?;
+        let mut batch = self.queued.pop_front()?;
         batch.place(sequence);
         Some(batch)
     }
 
-    pub(super) fn send_again(&mut self, batch: Batch) {
+    pub(super) fn queue_resend(&mut self, batch: Batch) {
         if let Some(sequence) = batch.sequence {
-            self.again.insert(sequence.number, batch);
+            self.resend.insert(sequence.number, batch);
         }
     }
 
     /// Batches that waited for room are due.
     pub(super) fn end_waits(&mut self, now: Now) {
-        for batch in self.again.values_mut() {
-            if batch.again_at <= now {
-                batch.again_at = Now(0);
+        for batch in self.resend.values_mut() {
+            if batch.resend_at <= now {
+                batch.resend_at = Now(0);
             }
         }
     }
 
     pub(super) fn waits_end_at(&self) -> Option<Now> {
-        let waits = self.again.values().map(|batch| batch.again_at);
+        let waits = self.resend.values().map(|batch| batch.resend_at);
         waits.filter(|at| *at > Now(0)).min()
     }
 
@@ -244,16 +253,16 @@ impl PublisherCore {
         let topic = self.config.topic.clone();
         let producer = self.config.producer;
         let error = match code {
-            ErrorCode::SessionTaken => Error::SessionTaken { topic, producer },
-            ErrorCode::SessionGivenUp => Error::SessionGivenUp { topic, producer },
-            ErrorCode::WrongSecret => Error::WrongSecret { topic, producer },
-            _ => Error::SessionLost { topic, producer },
+            ErrorCode::SessionTaken => ClientError::SessionTaken { topic, producer },
+            ErrorCode::SessionGivenUp => ClientError::SessionGivenUp { topic, producer },
+            ErrorCode::WrongSecret => ClientError::WrongSecret { topic, producer },
+            _ => ClientError::SessionLost { topic, producer },
         };
         self.fail(error, Failure::Closed, now);
     }
 
     fn fail_protocol(&mut self, what: String, now: Now) {
         let peer = "the sequencer".into();
-        self.fail(Error::Protocol { peer, what }, Failure::Closed, now);
+        self.fail(ClientError::Protocol { peer, what }, Failure::Closed, now);
     }
 }

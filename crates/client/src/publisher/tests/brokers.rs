@@ -10,7 +10,7 @@ use super::script::opened;
 use super::*;
 use crate::testing::{bootstrap, cluster_now};
 
-const C: Lane = Lane(3);
+const C: ChannelId = ChannelId(3);
 
 fn opened_with(change: impl FnOnce(&mut PublisherOpened)) -> Control {
     let Control::PublisherOpened(mut answer) = opened() else {
@@ -25,11 +25,11 @@ fn is_opened(script: &Script) -> bool {
     events.any(|event| matches!(event, Event::Opened { .. }))
 }
 
-fn does_not_know_the_topic(script: &mut Script, lane: Lane) {
-    script.connect(lane);
-    script.feed(lane, &welcome(lane.0));
-    script.tell(lane, &refusal(ErrorCode::UnknownTopic, false, None));
-    script.lose(lane);
+fn does_not_know_the_topic(script: &mut Script, channel: ChannelId) {
+    script.connect(channel);
+    script.feed(channel, &welcome(channel.0));
+    script.tell(channel, &refusal(ErrorCode::UnknownTopic, false, None));
+    script.lose(channel);
 }
 
 /// A publisher that is told one dead address and that of data broker 1, which answered.
@@ -39,18 +39,21 @@ fn behind_a_dead_seed() -> (Script, SocketAddr) {
         bootstrap: vec![dead, "127.0.0.1:9401".parse().expect("an address")],
         ..config()
     });
-    assert_eq!(script.sockets.lane(Lane::CONTROL).connecting, Some(dead));
-    script.lose(Lane::CONTROL);
+    assert_eq!(
+        script.sockets.channel(ChannelId::CONTROL).connecting,
+        Some(dead)
+    );
+    script.lose(ChannelId::CONTROL);
     script.tick_at(SECOND / 10);
     answer_as_data_broker(&mut script);
     (script, dead)
 }
 
 fn answer_as_data_broker(script: &mut Script) {
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(1));
-    script.tell(Lane::CONTROL, &cluster(1));
-    script.lose(Lane::CONTROL);
+    script.connect(ChannelId::CONTROL);
+    script.feed(ChannelId::CONTROL, &welcome(1));
+    script.tell(ChannelId::CONTROL, &cluster(1));
+    script.lose(ChannelId::CONTROL);
 }
 
 #[test]
@@ -59,12 +62,13 @@ fn a_topic_made_anew_ends_the_publisher_once_its_broker_had_time_to_hear_of_it()
     script.lose(A);
     let mut now = 0;
     let failed = |script: &Script| {
-        let replaced = |event: &Event| matches!(event, Event::Failed(Error::TopicReplaced { .. }));
+        let replaced =
+            |event: &Event| matches!(event, Event::Failed(ClientError::TopicReplaced { .. }));
         script.events.iter().any(replaced)
     };
     while !failed(&script) {
         assert!(now < 20 * SECOND, "it goes on for ever");
-        while script.sockets.lane(A).connecting.is_none() {
+        while script.sockets.channel(A).connecting.is_none() {
             now += SECOND / 10;
             script.tick_at(now);
         }
@@ -95,12 +99,15 @@ fn a_topic_is_created_although_the_first_address_is_dead() {
     let (mut script, _) = behind_a_dead_seed();
     does_not_know_the_topic(&mut script, A);
     let head = bootstrap().pop();
-    assert_eq!(script.sockets.lane(Lane::CONTROL).connecting, head);
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.sockets.taken(Lane::CONTROL);
-    script.tell(Lane::CONTROL, &cluster(1));
-    assert_eq!(script.sockets.taken(Lane::CONTROL), [FrameId::CreateTopic]);
+    assert_eq!(script.sockets.channel(ChannelId::CONTROL).connecting, head);
+    script.connect(ChannelId::CONTROL);
+    script.feed(ChannelId::CONTROL, &welcome(0));
+    script.sockets.taken(ChannelId::CONTROL);
+    script.tell(ChannelId::CONTROL, &cluster(1));
+    assert_eq!(
+        script.sockets.taken(ChannelId::CONTROL),
+        [FrameId::CreateTopic]
+    );
 }
 
 #[test]
@@ -109,13 +116,13 @@ fn a_head_that_is_dead_is_asked_for_again_in_turn_with_the_others_and_not_withou
     does_not_know_the_topic(&mut script, A);
     let mut asked = Vec::new();
     for step in 0..400 {
-        while let Some(address) = script.sockets.lane(Lane::CONTROL).connecting {
+        while let Some(address) = script.sockets.channel(ChannelId::CONTROL).connecting {
             asked.push(address);
             assert!(asked.len() < 40, "{asked:?}");
             if address.port() == 9401 {
                 answer_as_data_broker(&mut script);
             } else {
-                script.lose(Lane::CONTROL);
+                script.lose(ChannelId::CONTROL);
             }
         }
         script.tick_at(SECOND / 10 + step * SECOND / 100);
@@ -177,11 +184,11 @@ fn opening_that_nobody_answers_in_time_names_those_who_were_asked() {
     script.feed(A, &welcome(1));
     script.connect(B);
     script.tick_at(2 * SECOND);
-    let [Event::Failed(Error::Unreachable { addresses, cause })] = &script.events[..] else {
+    let [Event::Failed(ClientError::Unreachable { addresses, source })] = &script.events[..] else {
         panic!("{:?}", script.events);
     };
     assert_eq!(
-        (addresses.as_str(), cause.as_str()),
+        (addresses.as_str(), source.to_string().as_str()),
         (
             "127.0.0.1:9401 (broker 1), 127.0.0.1:9402 (broker 2)",
             "it has not answered"
@@ -203,7 +210,7 @@ fn a_broker_that_joins_and_takes_less_than_a_batch_gets_none() {
         script
     };
     let script = &mut smaller((1 << 16) + 64);
-    assert!(script.sockets.lane(C).closing);
+    assert!(script.sockets.channel(C).closing);
     script.lose(C);
     for number in 0..3 {
         script.submit(number);
@@ -236,7 +243,7 @@ fn an_answer_that_nothing_can_be_done_with_is_refused() {
         let mut script = Script::new(PublisherConfig { acks, ..config() });
         script.tell_cluster(1);
         script.announce(A, &answer);
-        assert!(script.sockets.lane(A).closing, "{answer:?}");
+        assert!(script.sockets.channel(A).closing, "{answer:?}");
         assert!(!is_opened(&script), "{answer:?}");
     }
 }
@@ -248,6 +255,6 @@ fn only_as_many_brokers_are_believed_in_as_a_cluster_can_have() {
         A,
         &cluster_now(MAX_BROKERS as u32 + 70, |_| BrokerState::Ready),
     );
-    let lanes = script.core.lane_count() as usize;
-    assert_eq!(lanes, MAX_BROKERS, "with the control connection");
+    let channels = script.core.channel_count() as usize;
+    assert_eq!(channels, MAX_BROKERS, "with the control connection");
 }

@@ -9,7 +9,7 @@ fn in_doubt() -> PublisherConfig {
     }
 }
 
-/// Two batches on lane A, of which the first is acknowledged; lane B is gone.
+/// Two batches on channel A, of which the first is acknowledged; channel B is gone.
 fn one_stored_and_one_out(config: PublisherConfig) -> Script {
     let mut script = Script::open(config);
     script.lose(B);
@@ -22,14 +22,14 @@ fn one_stored_and_one_out(config: PublisherConfig) -> Script {
     script
 }
 
-/// The batch that a lane sends next.
-fn next(script: &mut Script, lane: Lane) -> Option<(u64, bool)> {
-    while script.sockets.lane(lane).connecting.is_none() {
+/// The batch that a channel sends next.
+fn next(script: &mut Script, channel: ChannelId) -> Option<(u64, bool)> {
+    while script.sockets.channel(channel).connecting.is_none() {
         let now = script.now.0;
         script.tick_at(now + SECOND / 10);
     }
-    script.open_lane(lane);
-    script.sending(lane)
+    script.open_lane(channel);
+    script.sending(channel)
 }
 
 /// Acknowledgements come before it, and the broker stores nothing behind it.
@@ -62,7 +62,7 @@ fn the_end_of_a_session_leaves_open_what_is_stored() {
     for code in [ErrorCode::TooLarge, ErrorCode::Backpressure] {
         let mut script = one_stored_and_one_out(config());
         script.feed(A, &refused(code));
-        assert!(script.sockets.lane(A).closing);
+        assert!(script.sockets.channel(A).closing);
         script.lose(A);
         assert_eq!(script.outcomes(), [], "{code}");
         assert_eq!(next(&mut script, A), Some((1, true)), "{code}");

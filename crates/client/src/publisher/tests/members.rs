@@ -3,10 +3,10 @@
 use embar_wire::control::BrokerState;
 
 use super::script::{A, B, Script, config, stored};
-use crate::connection::Lane;
+use crate::connection::ChannelId;
 use crate::testing::{SECOND, cluster_now, goodbye};
 
-const C: Lane = Lane(3);
+const C: ChannelId = ChannelId(3);
 
 #[test]
 fn a_broker_that_joined_is_used_as_soon_as_another_tells_of_it() {
@@ -17,8 +17,12 @@ fn a_broker_that_joined_is_used_as_soon_as_another_tells_of_it() {
     for number in 0..3 {
         script.submit(number);
     }
-    assert!([A, B, C].iter().all(|lane| script.sending(*lane).is_some()));
-    let asked = script.sockets.lane(Lane::CONTROL).connecting;
+    assert!(
+        [A, B, C]
+            .iter()
+            .all(|channel| script.sending(*channel).is_some())
+    );
+    let asked = script.sockets.channel(ChannelId::CONTROL).connecting;
     assert_eq!(asked, None, "nobody had to be asked");
 }
 
@@ -43,11 +47,15 @@ fn a_broker_that_left_is_not_looked_for_until_it_is_back() {
     };
     script.tell(B, &cluster_now(2, left));
     script.tick_at(script.now.0 + 60 * SECOND);
-    assert_eq!(script.sockets.lane(A).connecting, None);
+    assert_eq!(script.sockets.channel(A).connecting, None);
     script.tell(B, &cluster_now(2, |_| BrokerState::Ready));
     script.tick_at(script.now.0);
     script.open_lane(A);
     script.submit(2);
     script.submit(3);
-    assert!([A, B].iter().all(|lane| script.sending(*lane).is_some()));
+    assert!(
+        [A, B]
+            .iter()
+            .all(|channel| script.sending(*channel).is_some())
+    );
 }

@@ -3,13 +3,13 @@
 use super::ordered::{answer, failure, granted, open, requests, sending, two_out};
 use super::*;
 
-/// Batches 0 to 3 with the numbers from 100 on, all of them sent; returns the lane of 0 and 2, and that of 1 and 3.
-fn four_out(script: &mut Script) -> (Lane, Lane) {
+/// Batches 0 to 3 with the numbers from 100 on, all of them sent; returns the channel of 0 and 2, and that of 1 and 3.
+fn four_out(script: &mut Script) -> (ChannelId, ChannelId) {
     let (first, second) = two_out(script);
     for number in 2..4 {
         script.submit(number);
-        let lane = [A, B].into_iter().find(|it| script.sending(*it).is_some());
-        script.sent(lane.expect("there is room for two each"));
+        let channel = [A, B].into_iter().find(|it| script.sending(*it).is_some());
+        script.sent(channel.expect("there is room for two each"));
     }
     (first, second)
 }
@@ -36,14 +36,16 @@ fn numbers_that_another_publisher_may_have_used_are_not_taken_for_stored() {
     let mut script = open(config());
     let (first, second) = two_out(&mut script);
     script.refuse(second, 0, ErrorCode::Fenced, &[100]);
-    let asked = [A, B].map(|lane| requests(&mut script, lane)).concat();
+    let asked = [A, B]
+        .map(|channel| requests(&mut script, channel))
+        .concat();
     assert_eq!(asked.len(), 1);
     // In epoch 8 the other one stored two batches of its own.
     script.tell(A, &granted(9, 102));
     script.refuse(first, 0, ErrorCode::Fenced, &[102]);
     let taken = matches!(
         failure(&script),
-        Some(Error::SessionTaken { producer: 7, .. })
+        Some(ClientError::SessionTaken { producer: 7, .. })
     );
     assert!(taken, "{:?}", script.events);
     let in_doubt = Outcome::Failed(Failure::InDoubt);
@@ -61,11 +63,13 @@ fn a_session_that_another_publisher_had_goes_on_if_nobody_used_it() {
     script.lose(B);
     script.tick_at(SECOND);
     script.announce(B, &answer(9, 100, 64));
-    let asked = [A, B].map(|lane| requests(&mut script, lane)).concat();
+    let asked = [A, B]
+        .map(|channel| requests(&mut script, channel))
+        .concat();
     assert_eq!(asked.len(), 1);
     script.tell(A, &granted(9, 100));
     assert_eq!(failure(&script), None);
     script.submit(0);
-    let sent = [A, B].map(|lane| sending(&script, lane));
+    let sent = [A, B].map(|channel| sending(&script, channel));
     assert!(sent.contains(&Some((0, 9, 100))), "{sent:?}");
 }

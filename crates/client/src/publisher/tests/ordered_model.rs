@@ -10,7 +10,7 @@ use super::script::opened;
 use super::*;
 
 const BATCHES: u64 = 60;
-const LANES: [Lane; 2] = [A, B];
+const LANES: [ChannelId; 2] = [A, B];
 
 /// What a broker has got and not answered.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ struct Broker {
 struct Model {
     script: Script,
     random: Random,
-    brokers: HashMap<Lane, Broker>,
+    brokers: HashMap<ChannelId, Broker>,
     epoch: u32,
     is_fenced: bool,
     /// Batches by number, and so by position.
@@ -49,7 +49,7 @@ impl Model {
         let mut model = Self {
             script: Script::new(config),
             random: Random::new(seed),
-            brokers: LANES.map(|lane| (lane, Broker::default())).into(),
+            brokers: LANES.map(|channel| (channel, Broker::default())).into(),
             epoch: 1,
             is_fenced: false,
             stored: Vec::new(),
@@ -104,30 +104,30 @@ impl Model {
     }
 
     /// The first batch that a broker has not answered is decided about.
-    fn answer(&mut self, lane: Lane) {
-        let Some(arrived) = self.broker(lane).arrived.pop_front() else {
+    fn answer(&mut self, channel: ChannelId) {
+        let Some(arrived) = self.broker(channel).arrived.pop_front() else {
             return;
         };
         let decided = self.decide(arrived);
         let mark = self.stored.len() as u64;
-        let broker = self.broker(lane);
+        let broker = self.broker(channel);
         let first = broker.answered;
         broker.answered += 1;
         match decided {
-            Ok(offset) => self.script.ack(lane, first, &[offset]),
-            Err(code) => self.script.refuse(lane, first, code, &[mark]),
+            Ok(offset) => self.script.ack(channel, first, &[offset]),
+            Err(code) => self.script.refuse(channel, first, code, &[mark]),
         }
     }
 
-    fn broker(&mut self, lane: Lane) -> &mut Broker {
-        self.brokers.get_mut(&lane).expect("one of two")
+    fn broker(&mut self, channel: ChannelId) -> &mut Broker {
+        self.brokers.get_mut(&channel).expect("one of two")
     }
 
     /// What is with the reactor arrives.
-    fn arrive(&mut self, lane: Lane) {
-        if let Some(header) = self.script.header(lane) {
-            self.script.sent(lane);
-            self.broker(lane).arrived.push_back(Arrived {
+    fn arrive(&mut self, channel: ChannelId) {
+        if let Some(header) = self.script.header(channel) {
+            self.script.sent(channel);
+            self.broker(channel).arrived.push_back(Arrived {
                 batch: header.append_time().0,
                 epoch: header.epoch(),
                 number: header.sequence(),
@@ -136,20 +136,20 @@ impl Model {
     }
 
     /// The connection breaks; what had arrived may still be decided about, and nobody is told.
-    fn lose(&mut self, lane: Lane) {
+    fn lose(&mut self, channel: ChannelId) {
         if self.one_in(2) {
-            self.arrive(lane);
+            self.arrive(channel);
         }
-        for arrived in std::mem::take(self.broker(lane)).arrived {
+        for arrived in std::mem::take(self.broker(channel)).arrived {
             if self.one_in(2) {
                 let _ = self.decide(arrived);
             }
         }
-        self.script.lose(lane);
+        self.script.lose(channel);
     }
 
-    fn requests(&mut self, lane: Lane) {
-        for request in std::mem::take(&mut self.script.sockets.lane(lane).sent) {
+    fn requests(&mut self, channel: ChannelId) {
+        for request in std::mem::take(&mut self.script.sockets.channel(channel).sent) {
             let Control::OpenSession(open) = request else {
                 continue;
             };
@@ -164,10 +164,10 @@ impl Model {
                 first_epoch: 0,
             };
             if self.one_in(4) {
-                self.lose(lane);
+                self.lose(channel);
                 return;
             }
-            self.script.tell(lane, &Control::SessionOpened(granted));
+            self.script.tell(channel, &Control::SessionOpened(granted));
         }
     }
 
@@ -178,23 +178,29 @@ impl Model {
         }
         let now = self.script.now.0 + self.random.next_bits() % (SECOND / 50);
         self.script.tick_at(now);
-        if self.script.sockets.lane(Lane::CONTROL).connecting.is_some() {
+        if self
+            .script
+            .sockets
+            .channel(ChannelId::CONTROL)
+            .connecting
+            .is_some()
+        {
             self.script.tell_cluster(2);
         }
-        for lane in LANES {
-            if self.script.sockets.lane(lane).connecting.is_some() {
+        for channel in LANES {
+            if self.script.sockets.channel(channel).connecting.is_some() {
                 let announcement = self.announcement();
-                self.script.announce(lane, &announcement);
+                self.script.announce(channel, &announcement);
             }
-            if self.script.sockets.lane(lane).closing || (breaks && self.one_in(40)) {
-                self.lose(lane);
+            if self.script.sockets.channel(channel).closing || (breaks && self.one_in(40)) {
+                self.lose(channel);
             }
             if self.one_in(2) {
-                self.arrive(lane);
+                self.arrive(channel);
             }
-            self.requests(lane);
+            self.requests(channel);
             if self.one_in(2) {
-                self.answer(lane);
+                self.answer(channel);
             }
         }
         self.outcomes.extend(self.script.outcomes());

@@ -13,13 +13,14 @@ use embar_wire::control::{Control, ErrorCode, OpenPublisher, PublisherOpened, Se
 use embar_wire::limits::MAX_BATCH_BYTES;
 use embar_wire::time::WallNs;
 
-use super::super::core::{Acks, Event, OnBrokerLoss, PublisherConfig, PublisherCore, SealedBatch};
+use super::super::core::PublisherCore;
+use super::super::model::{Acks, Event, OnBrokerLoss, PublisherConfig, SealedBatch};
 use super::super::receipt::{Outcome, Position};
-use crate::connection::{Lane, LinkAction};
+use crate::connection::{ChannelId, ConnectionAction, ConnectionError};
 use crate::testing::{Sockets, all_sent, bootstrap, cluster, frame, welcome};
 
-pub(super) const A: Lane = Lane(1);
-pub(super) const B: Lane = Lane(2);
+pub(super) const A: ChannelId = ChannelId(1);
+pub(super) const B: ChannelId = ChannelId(2);
 
 pub(in crate::publisher) fn config() -> PublisherConfig {
     PublisherConfig {
@@ -30,7 +31,7 @@ pub(in crate::publisher) fn config() -> PublisherConfig {
         secret: Secret([3; 16]),
         acks: Acks::Readable,
         batch_bytes: 1 << 20,
-        lanes_per_broker: 1,
+        channels_per_broker: 1,
         batches_in_flight: 2,
         on_broker_loss: OnBrokerLoss::Resend,
         auto_create: true,
@@ -47,7 +48,7 @@ pub(super) struct Script {
     pub(super) now: Now,
     pub(super) sockets: Sockets,
     /// Batches with the reactor.
-    pub(super) batches: HashMap<Lane, SendBuf>,
+    pub(super) batches: HashMap<ChannelId, SendBuf>,
     pub(super) events: Vec<Event>,
 }
 
@@ -65,12 +66,12 @@ impl Script {
         script
     }
 
-    /// Two data brokers, each with one open lane.
+    /// Two data brokers, each with one open channel.
     pub(super) fn open(config: PublisherConfig) -> Self {
         Self::open_with(config, &opened())
     }
 
-    /// As [`Script::open`], with this answer on both lanes.
+    /// As [`Script::open`], with this answer on both channels.
     pub(super) fn open_with(config: PublisherConfig, opened: &Control) -> Self {
         let mut script = Self::new(config);
         script.tell_cluster(2);
@@ -86,20 +87,22 @@ impl Script {
     }
 
     pub(super) fn drain(&mut self) {
-        for lane in (0..self.core.lane_count()).map(Lane) {
-            while let Some(action) = self.core.poll(lane, self.now) {
-                let socket = self.sockets.lane(lane);
+        for channel in (0..self.core.channel_count()).map(ChannelId) {
+            while let Some(action) = self.core.poll(channel, self.now) {
+                let socket = self.sockets.channel(channel);
                 match action {
-                    LinkAction::Connect(address) => socket.connecting = Some(address),
-                    LinkAction::Send(buf) => {
+                    ConnectionAction::Connect(address) => socket.connecting = Some(address),
+                    ConnectionAction::Send(buf) => {
                         if socket.take_control(&buf) {
-                            assert!(self.batches.insert(lane, buf).is_none());
+                            assert!(self.batches.insert(channel, buf).is_none());
                         } else {
-                            self.core.sent(lane, all_sent(buf), &Ok(()), self.now);
+                            self.core.sent(channel, all_sent(buf), &Ok(()), self.now);
                         }
                     }
-                    LinkAction::Receive(buf) => socket.receiving = Some(buf),
-                    LinkAction::ShutdownWrite | LinkAction::Close => socket.closing = true,
+                    ConnectionAction::Receive(buf) => socket.receiving = Some(buf),
+                    ConnectionAction::ShutdownWrite | ConnectionAction::Close => {
+                        socket.closing = true
+                    }
                 }
             }
         }
@@ -107,50 +110,51 @@ impl Script {
             .extend(std::iter::from_fn(|| self.core.next_event()));
     }
 
-    pub(super) fn connect(&mut self, lane: Lane) {
+    pub(super) fn connect(&mut self, channel: ChannelId) {
         assert!(
-            self.sockets.lane(lane).connecting.take().is_some(),
-            "{lane:?} does not connect"
+            self.sockets.channel(channel).connecting.take().is_some(),
+            "{channel:?} does not connect"
         );
-        self.core.connected(lane, self.now);
+        self.core.connected(channel, self.now);
         self.drain();
     }
 
-    pub(super) fn feed(&mut self, lane: Lane, mut bytes: &[u8]) {
+    pub(super) fn feed(&mut self, channel: ChannelId, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let Some((buffer, count, rest)) = self.sockets.lane(lane).fill(bytes) else {
+            let Some((buffer, count, rest)) = self.sockets.channel(channel).fill(bytes) else {
                 return;
             };
             bytes = rest;
-            self.core.received(lane, buffer, &Ok(count), self.now);
+            self.core.received(channel, buffer, &Ok(count), self.now);
             self.drain();
         }
     }
 
-    pub(super) fn tell(&mut self, lane: Lane, message: &Control) {
-        self.feed(lane, &frame(message));
+    pub(super) fn tell(&mut self, channel: ChannelId, message: &Control) {
+        self.feed(channel, &frame(message));
     }
 
-    /// Answers the control lane, and lets it hang up.
+    /// Answers the control channel, and lets it hang up.
     pub(super) fn tell_cluster(&mut self, data: u32) {
-        self.connect(Lane::CONTROL);
-        self.feed(Lane::CONTROL, &welcome(0));
-        self.tell(Lane::CONTROL, &cluster(data));
-        self.lose(Lane::CONTROL);
+        self.connect(ChannelId::CONTROL);
+        self.feed(ChannelId::CONTROL, &welcome(0));
+        self.tell(ChannelId::CONTROL, &cluster(data));
+        self.lose(ChannelId::CONTROL);
     }
 
-    pub(super) fn open_lane(&mut self, lane: Lane) {
-        self.announce(lane, &opened());
+    pub(super) fn open_lane(&mut self, channel: ChannelId) {
+        self.announce(channel, &opened());
     }
 
-    /// Connects the lane, and answers its announcement, which is returned.
-    pub(super) fn announce(&mut self, lane: Lane, opened: &Control) -> OpenPublisher {
-        self.connect(lane);
-        self.feed(lane, &welcome(lane.0));
-        let Some(Control::OpenPublisher(announced)) = self.sockets.lane(lane).sent.pop() else {
-            panic!("{lane:?} does not announce the publisher");
+    /// Connects the channel, and answers its announcement, which is returned.
+    pub(super) fn announce(&mut self, channel: ChannelId, opened: &Control) -> OpenPublisher {
+        self.connect(channel);
+        self.feed(channel, &welcome(channel.0));
+        let Some(Control::OpenPublisher(announced)) = self.sockets.channel(channel).sent.pop()
+        else {
+            panic!("{channel:?} does not announce the publisher");
         };
-        self.tell(lane, opened);
+        self.tell(channel, opened);
         announced
     }
 
@@ -159,7 +163,7 @@ impl Script {
         self.drain();
     }
 
-    /// Before any lane's driver looks at the core again.
+    /// Before any channel's driver looks at the core again.
     pub(super) fn submit_unseen(&mut self, number: u64) {
         let mut builder = BatchBuilder::new(Vec::new(), 4096);
         builder.try_push(None, &[], b"message").expect("fits");
@@ -176,48 +180,55 @@ impl Script {
         self.core.submit(sealed, self.now);
     }
 
-    /// What the reactor has on this lane: batch number, and whether it is marked.
-    pub(super) fn sending(&self, lane: Lane) -> Option<(u64, bool)> {
-        let header = self.header(lane)?;
+    /// What the reactor has on this channel: batch number, and whether it is marked.
+    pub(super) fn sending(&self, channel: ChannelId) -> Option<(u64, bool)> {
+        let header = self.header(channel)?;
         Some((
             header.append_time().0,
             header.flags().contains(BatchFlags::POSSIBLE_DUPLICATE),
         ))
     }
 
-    /// The header of the batch that the reactor has on this lane.
-    pub(super) fn header(&self, lane: Lane) -> Option<BatchHeader> {
-        let batch = self.batches.get(&lane)?;
+    /// The header of the batch that the reactor has on this channel.
+    pub(super) fn header(&self, channel: ChannelId) -> Option<BatchHeader> {
+        let batch = self.batches.get(&channel)?;
         let header = batch.with_unsent(|_, batch| BatchHeader::parse(batch, MAX_BATCH_BYTES));
         Some(header.expect("a good header"))
     }
 
-    pub(super) fn sent(&mut self, lane: Lane) {
+    pub(super) fn sent(&mut self, channel: ChannelId) {
         let buf = self
             .batches
-            .remove(&lane)
+            .remove(&channel)
             .expect("a batch is with the reactor");
-        self.core.sent(lane, all_sent(buf), &Ok(()), self.now);
+        self.core.sent(channel, all_sent(buf), &Ok(()), self.now);
         self.drain();
     }
 
-    pub(super) fn ack(&mut self, lane: Lane, first: u64, offsets: &[u64]) {
+    pub(super) fn ack(&mut self, channel: ChannelId, first: u64, offsets: &[u64]) {
         let mut bytes = Vec::new();
         encode_ack(first, None, offsets, &mut bytes);
-        self.feed(lane, &bytes);
+        self.feed(channel, &bytes);
     }
 
-    pub(super) fn refuse(&mut self, lane: Lane, first: u64, code: ErrorCode, marks: &[u64]) {
+    pub(super) fn refuse(
+        &mut self,
+        channel: ChannelId,
+        first: u64,
+        code: ErrorCode,
+        marks: &[u64],
+    ) {
         let mut bytes = Vec::new();
         encode_ack(first, Some(code), marks, &mut bytes);
-        self.feed(lane, &bytes);
+        self.feed(channel, &bytes);
     }
 
-    pub(super) fn lose(&mut self, lane: Lane) {
-        self.batches.remove(&lane);
-        let socket = self.sockets.lane(lane);
+    pub(super) fn lose(&mut self, channel: ChannelId) {
+        self.batches.remove(&channel);
+        let socket = self.sockets.channel(channel);
         (socket.receiving, socket.closing, socket.connecting) = (None, false, None);
-        self.core.disconnected(lane, "lost", self.now);
+        self.core
+            .disconnected(channel, ConnectionError::Local("lost"), self.now);
         self.drain();
     }
 

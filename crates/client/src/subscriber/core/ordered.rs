@@ -3,8 +3,9 @@
 
 use embar_frame::Now;
 
-use super::{Start, SubscriberCore};
-use crate::error::Error;
+use super::super::model::Start;
+use super::SubscriberCore;
+use crate::error::SettingError;
 use crate::peer::Phase;
 
 impl SubscriberCore {
@@ -13,7 +14,7 @@ impl SubscriberCore {
         if self.ordered.is_none() {
             let Some(order) = self.directory.topic_order() else {
                 // The broker that was asked may be slow to hear of the topic. The head knows.
-                self.directory.wish_topic(false, now);
+                self.directory.request_topic(false, now);
                 return None;
             };
             let ordered = order.is_total();
@@ -26,7 +27,7 @@ impl SubscriberCore {
         self.ordered
     }
 
-    fn check_start(&self, ordered: bool) -> Result<(), Error> {
+    fn check_start(&self, ordered: bool) -> Result<(), SettingError> {
         let Start::Positions(positions) = &self.config.start else {
             return Ok(());
         };
@@ -39,27 +40,31 @@ impl SubscriberCore {
         } else {
             format!("each broker of topic {topic:?} counts its own offsets: give BROKER:OFFSET,...")
         };
-        Err(Error::setting("from", positions, rule))
+        Err(SettingError::new("from", positions, rule))
     }
 
     /// Subscribes at a broker that is ready, where the last one stood, if there is no connection.
     pub(super) fn choose_broker(&mut self, now: Now) {
-        let is_served = self.lanes.iter().any(|it| it.peer.phase != Phase::Parked);
+        let is_served = self
+            .channels
+            .iter()
+            .any(|it| it.peer.phase != Phase::Parked);
         if self.ordered != Some(true) || self.ended.is_some() || is_served {
             return;
         }
-        let lanes = self.lanes.iter().enumerate();
-        let ready = lanes.filter(|(_, lane)| lane.peer.is_ready());
-        let next = ready.min_by_key(|(_, lane)| (lane.peer.rests_until().max(now), lane.rank));
+        let channels = self.channels.iter().enumerate();
+        let ready = channels.filter(|(_, channel)| channel.peer.is_ready());
+        let next =
+            ready.min_by_key(|(_, channel)| (channel.peer.not_before().max(now), channel.rank));
         let Some((next, _)) = next else { return };
         if let Some(last) = self.chosen.replace(next)
-            && let Ok([from, to]) = self.lanes.get_disjoint_mut([last, next])
+            && let Ok([from, to]) = self.channels.get_disjoint_mut([last, next])
         {
             to.take_over(from);
         }
-        let lane = &mut self.lanes[next];
-        lane.lost_since.get_or_insert(now);
-        lane.peer.choose(now);
-        lane.peer.tick(now);
+        let channel = &mut self.channels[next];
+        channel.lost_since.get_or_insert(now);
+        channel.peer.choose(now);
+        channel.peer.tick(now);
     }
 }

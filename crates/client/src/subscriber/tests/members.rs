@@ -3,12 +3,12 @@
 use embar_wire::control::{BrokerState, Control, StartAt};
 use embar_wire::topic::Order;
 
-use super::super::core::{Event, Start, SubscriberConfig};
+use super::super::model::{Event, Start, SubscriberConfig};
 use super::{A, B, Script, TOPIC, batch, config, subscribed};
-use crate::connection::Lane;
+use crate::connection::ChannelId;
 use crate::testing::{SECOND, cluster, cluster_now, cluster_of, cluster_with, frame};
 
-const C: Lane = Lane(3);
+const C: ChannelId = ChannelId(3);
 
 /// Broker 1 is there, and broker 2 as told.
 fn second(state: BrokerState) -> impl Fn(u32) -> BrokerState {
@@ -82,11 +82,11 @@ fn a_broker_that_left_is_no_error_and_goes_on_where_it_was_if_it_returns() {
     script.feed(B, &batch(0, TOPIC, &[b"a", b"b"]));
     script.lose(B);
     script.tell(A, &cluster_now(2, second(BrokerState::Left)));
-    let left = |event: &Event| matches!(event, Event::LaneLeft { broker: 2 });
+    let left = |event: &Event| matches!(event, Event::BrokerLeft { broker: 2 });
     assert_eq!(count(&script, left), 1);
     script.tick_at(60 * SECOND);
     assert!(script.failure().is_none(), "nobody waits for it");
-    assert_eq!(script.sockets.lane(B).connecting, None);
+    assert_eq!(script.sockets.channel(B).connecting, None);
     script.tell(A, &cluster_now(2, |_| BrokerState::Ready));
     script.tick_at(script.now.0);
     script.subscribe(B, StartAt::Offset(2), 2, 9);
@@ -148,7 +148,7 @@ fn a_broker_without_an_address_is_waited_for_in_peace() {
     nowhere.brokers[1].address = "nowhere".into();
     script.tell_cluster(&Control::ClusterMetadata(nowhere));
     script.tick_at(SECOND);
-    assert_eq!(script.sockets.lane(A).connecting, None);
+    assert_eq!(script.sockets.channel(A).connecting, None);
     let next = script.core.next_tick();
     assert!(next.is_some_and(|at| at > script.now), "{next:?}");
     script.tick_at(6 * SECOND);

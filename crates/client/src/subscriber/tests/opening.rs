@@ -59,7 +59,7 @@ fn who_never_answers_is_lost_in_time() {
     }
     let lost = script.failure();
     assert!(
-        matches!(lost, Some(Error::BrokerLost { broker: 2, .. })),
+        matches!(lost, Some(ReadError::BrokerLost { broker: 2, .. })),
         "{lost:?}"
     );
 }
@@ -71,7 +71,8 @@ fn if_nobody_answers_those_who_were_asked_are_named() {
     script.feed(A, &welcome(1));
     script.tick_at(2 * SECOND);
     script.tick_at(5 * SECOND);
-    let Some(Error::Unreachable { addresses, .. }) = script.failure() else {
+    let Some(ReadError::Client(ClientError::Unreachable { addresses, .. })) = script.failure()
+    else {
         panic!("{:?}", script.failure());
     };
     assert_eq!(

@@ -23,24 +23,25 @@ fn from(positions: Positions) -> SubscriberConfig {
     }
 }
 
-/// The lane that connects; there is one at most.
-fn connecting(script: &mut Script) -> Option<Lane> {
-    let lanes = (1..=DATA).map(Lane);
-    let mut connecting = lanes.filter(|lane| script.sockets.lane(*lane).connecting.is_some());
+/// The channel that connects; there is one at most.
+fn connecting(script: &mut Script) -> Option<ChannelId> {
+    let channels = (1..=DATA).map(ChannelId);
+    let mut connecting =
+        channels.filter(|channel| script.sockets.channel(*channel).connecting.is_some());
     let first = connecting.next();
     assert_eq!(connecting.next(), None, "one is enough");
     first
 }
 
 /// Lets the chosen broker serve from `start`, up to `next` and further.
-fn serve(script: &mut Script, wanted: StartAt, start: u64, next: u64) -> Lane {
-    let lane = connecting(script).expect("a broker is chosen");
-    script.ask(lane, wanted);
-    script.tell(lane, &subscribed(Order::TotalPerPublisher, start, next));
-    lane
+fn serve(script: &mut Script, wanted: StartAt, start: u64, next: u64) -> ChannelId {
+    let channel = connecting(script).expect("a broker is chosen");
+    script.ask(channel, wanted);
+    script.tell(channel, &subscribed(Order::TotalPerPublisher, start, next));
+    channel
 }
 
-fn resume(script: &mut Script, at: u64) -> Lane {
+fn resume(script: &mut Script, at: u64) -> ChannelId {
     serve(script, StartAt::Offset(at), at, at)
 }
 
@@ -82,9 +83,9 @@ fn another_broker_goes_on_where_the_last_one_stood() {
 }
 
 /// The broker that serves cannot get at what comes next.
-fn out_of_reach(script: &mut Script, lane: Lane) {
-    script.tell(lane, &refusal(ErrorCode::OutOfReach, true, None));
-    script.lose(lane);
+fn out_of_reach(script: &mut Script, channel: ChannelId) {
+    script.tell(channel, &refusal(ErrorCode::OutOfReach, true, None));
+    script.lose(channel);
 }
 
 #[test]
@@ -103,8 +104,8 @@ fn what_one_broker_cannot_reach_is_read_at_another() {
 #[test]
 fn what_no_broker_can_reach_is_lost_after_the_time_given() {
     let mut script = open(config());
-    let lane = serve(&mut script, StartAt::Earliest, 0, 9);
-    out_of_reach(&mut script, lane);
+    let channel = serve(&mut script, StartAt::Earliest, 0, 9);
+    out_of_reach(&mut script, channel);
     for tenth in 1.. {
         assert!(tenth < 600, "it goes on for ever");
         script.tick_at(tenth * SECOND / 10);
@@ -112,13 +113,13 @@ fn what_no_broker_can_reach_is_lost_after_the_time_given() {
             break;
         }
         if connecting(&mut script).is_some() {
-            let lane = serve(&mut script, StartAt::Offset(0), 0, 9);
-            out_of_reach(&mut script, lane);
+            let channel = serve(&mut script, StartAt::Offset(0), 0, 9);
+            out_of_reach(&mut script, channel);
         }
     }
     let failure = script.failure();
     assert!(
-        matches!(failure, Some(Error::AllBrokersLost { .. })),
+        matches!(failure, Some(ReadError::AllBrokersLost { .. })),
         "{failure:?}"
     );
 }
@@ -156,10 +157,10 @@ fn positions_of_the_other_kind_are_refused() {
         assert!(
             matches!(
                 script.failure(),
-                Some(Error::BadSetting {
+                Some(ReadError::Setting(SettingError {
                     setting: "from",
                     ..
-                })
+                }))
             ),
             "{:?}",
             script.events
@@ -168,13 +169,13 @@ fn positions_of_the_other_kind_are_refused() {
 }
 
 /// The broker sends what cannot be used, and another one is to send it.
-fn fail(script: &mut Script, lane: Lane, wrong: &[u8], position: u64) -> Option<Lane> {
-    script.feed(lane, wrong);
+fn fail(script: &mut Script, channel: ChannelId, wrong: &[u8], position: u64) -> Option<ChannelId> {
+    script.feed(channel, wrong);
     if script.failure().is_some() {
         return None;
     }
-    assert!(script.sockets.lane(lane).closing);
-    script.lose(lane);
+    assert!(script.sockets.channel(channel).closing);
+    script.lose(channel);
     script.tick_at(script.now.0 + 2 * SECOND);
     Some(resume(script, position))
 }
@@ -186,16 +187,16 @@ fn bytes_that_changed_are_asked_for_again_and_reported_in_the_end() {
     damaged[last] ^= 1;
     for wrong in [damaged, batch(5, TOPIC, &[b"a"]), batch(3, TOPIC, &[b"a"])] {
         let mut script = open(config());
-        let mut lane = serve(&mut script, StartAt::Earliest, 0, 9);
-        script.feed(lane, &batch(0, TOPIC, &[b"a", b"b", b"c", b"d"]));
+        let mut channel = serve(&mut script, StartAt::Earliest, 0, 9);
+        script.feed(channel, &batch(0, TOPIC, &[b"a", b"b", b"c", b"d"]));
         let mut tries = 0;
-        while let Some(next) = fail(&mut script, lane, &wrong, 4) {
-            (lane, tries) = (next, tries + 1);
+        while let Some(next) = fail(&mut script, channel, &wrong, 4) {
+            (channel, tries) = (next, tries + 1);
         }
         assert_eq!(tries, 7, "the eighth is the last");
         let told = script.failure();
         assert!(
-            matches!(told, Some(Error::Corrupt { offset: 4, .. })),
+            matches!(told, Some(ReadError::Corrupt { offset: 4, .. })),
             "{told:?}"
         );
         assert_eq!(script.taken(), [(0, 4, 0)]);
@@ -205,19 +206,19 @@ fn bytes_that_changed_are_asked_for_again_and_reported_in_the_end() {
 #[test]
 fn a_position_that_no_broker_can_read_is_reported_in_the_end() {
     let mut script = open(config());
-    let mut lane = serve(&mut script, StartAt::Earliest, 0, 9);
-    script.feed(lane, &batch(0, TOPIC, &[b"a", b"b", b"c", b"d"]));
+    let mut channel = serve(&mut script, StartAt::Earliest, 0, 9);
+    script.feed(channel, &batch(0, TOPIC, &[b"a", b"b", b"c", b"d"]));
     let damaged = frame(&refusal(ErrorCode::Damaged, false, None));
     for attempt in 1..=8 {
         assert!(script.failure().is_none(), "attempt {attempt}");
-        script.feed(lane, &damaged);
-        script.lose(lane);
+        script.feed(channel, &damaged);
+        script.lose(channel);
         script.tick_at(script.now.0 + 2 * SECOND);
         if attempt < 8 {
-            lane = resume(&mut script, 4);
+            channel = resume(&mut script, 4);
         }
     }
-    let Some(Error::Corrupt { offset, cause, .. }) = script.failure() else {
+    let Some(ReadError::Corrupt { offset, cause, .. }) = script.failure() else {
         panic!("{:?}", script.failure());
     };
     assert_eq!((*offset, cause.as_str()), (4, "Damaged"));
@@ -226,13 +227,13 @@ fn a_position_that_no_broker_can_read_is_reported_in_the_end() {
 #[test]
 fn a_position_that_is_read_after_all_is_no_damage() {
     let mut script = open(config());
-    let mut lane = serve(&mut script, StartAt::Earliest, 0, 9);
+    let mut channel = serve(&mut script, StartAt::Earliest, 0, 9);
     for position in 0..3 {
         for _ in 0..5 {
             let wrong = batch(position + 1, TOPIC, &[b"a"]);
-            lane = fail(&mut script, lane, &wrong, position).expect("not for good");
+            channel = fail(&mut script, channel, &wrong, position).expect("not for good");
         }
-        script.feed(lane, &batch(position, TOPIC, &[b"a"]));
+        script.feed(channel, &batch(position, TOPIC, &[b"a"]));
     }
     assert_eq!(script.taken().len(), 3);
 }
@@ -240,19 +241,19 @@ fn a_position_that_is_read_after_all_is_no_damage() {
 #[test]
 fn only_the_absence_of_all_brokers_ends_it() {
     let mut script = open(config());
-    let mut lane = serve(&mut script, StartAt::Earliest, 0, 0);
+    let mut channel = serve(&mut script, StartAt::Earliest, 0, 0);
     for _ in 0..20 {
-        script.lose(lane);
+        script.lose(channel);
         script.tell_cluster(&cluster_with(DATA, None, Some(Order::TotalPerPublisher)));
         script.tick_at(script.now.0 + 2 * SECOND);
-        lane = resume(&mut script, 0);
+        channel = resume(&mut script, 0);
     }
     let lost_at = script.now.0;
-    script.lose(lane);
+    script.lose(channel);
     script.tell_cluster(&cluster_with(0, None, Some(Order::TotalPerPublisher)));
-    for lane in (1..=DATA).map(Lane) {
-        if script.sockets.lane(lane).connecting.is_some() {
-            script.lose(lane);
+    for channel in (1..=DATA).map(ChannelId) {
+        if script.sockets.channel(channel).connecting.is_some() {
+            script.lose(channel);
         }
     }
     script.tick_at(lost_at + 30 * SECOND - 1);
@@ -260,7 +261,7 @@ fn only_the_absence_of_all_brokers_ends_it() {
     script.tick_at(lost_at + 30 * SECOND);
     let told = script.failure();
     assert!(
-        matches!(told, Some(Error::AllBrokersLost { .. })),
+        matches!(told, Some(ReadError::AllBrokersLost { .. })),
         "{told:?}"
     );
 }
@@ -268,9 +269,9 @@ fn only_the_absence_of_all_brokers_ends_it() {
 #[test]
 fn a_broker_that_has_not_seen_as_much_is_passed_over() {
     let mut script = open(config());
-    let lane = serve(&mut script, StartAt::Earliest, 0, 0);
-    script.feed(lane, &batch(0, TOPIC, &[b"a", b"b"]));
-    script.lose(lane);
+    let channel = serve(&mut script, StartAt::Earliest, 0, 0);
+    script.feed(channel, &batch(0, TOPIC, &[b"a", b"b"]));
+    script.lose(channel);
     let behind = connecting(&mut script).expect("another one");
     script.ask(behind, StartAt::Offset(2));
     script.tell(
@@ -299,14 +300,19 @@ fn a_start_that_one_broker_has_not_seen_is_asked_of_another() {
 #[test]
 fn a_start_behind_the_end_is_refused_when_the_time_to_open_is_over() {
     let mut script = open(from(Positions::at(1_000)));
-    let lane = connecting(&mut script).expect("one is chosen");
-    script.ask(lane, StartAt::Offset(1_000));
-    script.tell(lane, &refusal(ErrorCode::OffsetOutOfRange, false, Some(0)));
-    script.lose(lane);
+    let channel = connecting(&mut script).expect("one is chosen");
+    script.ask(channel, StartAt::Offset(1_000));
+    script.tell(
+        channel,
+        &refusal(ErrorCode::OffsetOutOfRange, false, Some(0)),
+    );
+    script.lose(channel);
     assert_eq!(script.failure(), None);
     script.tick_at(5 * SECOND);
     let code = ErrorCode::OffsetOutOfRange;
-    assert!(matches!(script.failure(), Some(Error::Refused { code: told, .. }) if *told == code));
+    assert!(
+        matches!(script.failure(), Some(ReadError::Client(ClientError::Refused { code: told, .. })) if *told == code)
+    );
 }
 
 #[test]
@@ -315,13 +321,13 @@ fn eviction_skips_for_all_brokers() {
         on_evicted: OnEvicted::SkipToFirst,
         ..from(Positions::at(40))
     });
-    let lane = connecting(&mut script).expect("one is chosen");
-    script.ask(lane, StartAt::Offset(40));
+    let channel = connecting(&mut script).expect("one is chosen");
+    script.ask(channel, StartAt::Offset(40));
     script.tell(
-        lane,
+        channel,
         &refusal(ErrorCode::OffsetOutOfRange, false, Some(100)),
     );
-    script.lose(lane);
+    script.lose(channel);
     let skipped = |event: &Event| {
         matches!(
             event,
@@ -333,8 +339,8 @@ fn eviction_skips_for_all_brokers() {
         )
     };
     assert!(script.events.iter().any(skipped), "{:?}", script.events);
-    let lane = serve(&mut script, StartAt::Offset(100), 100, 101);
-    script.feed(lane, &batch(100, TOPIC, &[b"z"]));
+    let channel = serve(&mut script, StartAt::Offset(100), 100, 101);
+    script.feed(channel, &batch(100, TOPIC, &[b"z"]));
     assert_eq!(script.taken(), [(100, 1, 0)]);
 }
 
@@ -344,16 +350,16 @@ fn until_end_ends_where_the_first_broker_saw_the_end() {
         until_end: true,
         ..config()
     });
-    let lane = serve(&mut script, StartAt::Earliest, 0, 3);
-    script.feed(lane, &batch(0, TOPIC, &[b"a", b"b"]));
-    script.lose(lane);
-    let lane = serve(&mut script, StartAt::Offset(2), 2, 9);
+    let channel = serve(&mut script, StartAt::Earliest, 0, 3);
+    script.feed(channel, &batch(0, TOPIC, &[b"a", b"b"]));
+    script.lose(channel);
+    let channel = serve(&mut script, StartAt::Offset(2), 2, 9);
     let ended = |event: &Event| matches!(event, Event::End);
     assert!(!script.events.iter().any(ended));
-    script.feed(lane, &batch(2, TOPIC, &[b"c"]));
+    script.feed(channel, &batch(2, TOPIC, &[b"c"]));
     assert!(script.events.iter().any(ended), "{:?}", script.events);
     assert_eq!(script.taken(), [(0, 2, 0), (2, 1, 0)]);
-    script.lose(lane);
+    script.lose(channel);
     assert_eq!(connecting(&mut script), None);
 }
 
@@ -362,27 +368,30 @@ fn a_topic_made_anew_is_not_taken_for_the_old_one() {
     let told = |script: &Script| {
         let failure = script.failure();
         assert!(
-            matches!(failure, Some(Error::TopicReplaced { .. })),
+            matches!(
+                failure,
+                Some(ReadError::Client(ClientError::TopicReplaced { .. }))
+            ),
             "{failure:?}"
         );
     };
     let mut script = open(config());
-    let lane = serve(&mut script, StartAt::Earliest, 0, 0);
-    script.lose(lane);
-    let lane = connecting(&mut script).expect("another one");
-    script.ask(lane, StartAt::Offset(0));
+    let channel = serve(&mut script, StartAt::Earliest, 0, 0);
+    script.lose(channel);
+    let channel = connecting(&mut script).expect("another one");
+    script.ask(channel, StartAt::Offset(0));
     let anew = Subscribed {
         topic_id: TOPIC + 1,
         order: Order::TotalPerPublisher,
         ..Subscribed::default()
     };
-    script.tell(lane, &Control::Subscribed(anew));
+    script.tell(channel, &Control::Subscribed(anew));
     told(&script);
 
     let mut script = open(config());
-    let lane = connecting(&mut script).expect("one is chosen");
-    script.ask(lane, StartAt::Earliest);
-    script.tell(lane, &subscribed(Order::PerBroker, 0, 0));
+    let channel = connecting(&mut script).expect("one is chosen");
+    script.ask(channel, StartAt::Earliest);
+    script.tell(channel, &subscribed(Order::PerBroker, 0, 0));
     told(&script);
 }
 
@@ -390,9 +399,9 @@ fn a_topic_made_anew_is_not_taken_for_the_old_one() {
 fn an_order_that_the_first_broker_does_not_know_is_asked_of_the_head() {
     let mut script = Script::open_with(config(), &cluster_with(DATA, None, None));
     assert_eq!(connecting(&mut script), None, "nobody knows how to read it");
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.tell(Lane::CONTROL, &cluster_with(DATA, None, None));
+    script.connect(ChannelId::CONTROL);
+    script.feed(ChannelId::CONTROL, &welcome(0));
+    script.tell(ChannelId::CONTROL, &cluster_with(DATA, None, None));
     let topic = Topic {
         name: "t".into(),
         order: Order::TotalPerPublisher,
@@ -402,14 +411,17 @@ fn an_order_that_the_first_broker_does_not_know_is_asked_of_the_head() {
         topic,
         ..TopicDescription::default()
     };
-    script.tell(Lane::CONTROL, &Control::TopicDescription(found));
+    script.tell(ChannelId::CONTROL, &Control::TopicDescription(found));
     serve(&mut script, StartAt::Earliest, 0, 0);
 
     let mut script = Script::open_with(config(), &cluster_with(DATA, None, None));
-    script.connect(Lane::CONTROL);
-    script.feed(Lane::CONTROL, &welcome(0));
-    script.tell(Lane::CONTROL, &cluster_with(DATA, None, None));
+    script.connect(ChannelId::CONTROL);
+    script.feed(ChannelId::CONTROL, &welcome(0));
+    script.tell(ChannelId::CONTROL, &cluster_with(DATA, None, None));
     let unknown = refusal(ErrorCode::UnknownTopic, false, None);
-    script.tell(Lane::CONTROL, &unknown);
-    assert!(matches!(script.failure(), Some(Error::UnknownTopic { .. })));
+    script.tell(ChannelId::CONTROL, &unknown);
+    assert!(matches!(
+        script.failure(),
+        Some(ReadError::Client(ClientError::UnknownTopic { .. }))
+    ));
 }

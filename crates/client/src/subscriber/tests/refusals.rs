@@ -8,7 +8,7 @@ fn ended_with(code: ErrorCode) -> Script {
     let mut script = Script::open(config(), 1);
     script.ask(A, StartAt::Earliest);
     script.feed(A, &refused(code));
-    assert!(script.sockets.lane(A).closing, "{code}");
+    assert!(script.sockets.channel(A).closing, "{code}");
     script.lose(A);
     script
 }
@@ -22,10 +22,10 @@ fn a_session_ended_for_good_is_told_with_its_code() {
         ErrorCode::OffsetOutOfRange,
     ] {
         let script = ended_with(code);
-        let Some(Error::Refused {
+        let Some(ReadError::Client(ClientError::Refused {
             code: told,
             message,
-        }) = script.failure()
+        })) = script.failure()
         else {
             panic!("{:?} instead of {code}", script.failure());
         };

@@ -15,7 +15,10 @@ fn what_one_broker_calls_the_topic_is_asked_of_all() {
     script.tell(B, &Control::Subscribed(anew));
     let failure = script.failure();
     assert!(
-        matches!(failure, Some(Error::TopicReplaced { .. })),
+        matches!(
+            failure,
+            Some(ReadError::Client(ClientError::TopicReplaced { .. }))
+        ),
         "{failure:?}"
     );
 }
@@ -28,7 +31,7 @@ fn a_topic_made_anew_ends_the_subscriber_once_its_broker_had_time_to_hear_of_it(
     let mut now = 0;
     while script.failure().is_none() {
         assert!(now < 20 * SECOND, "it goes on for ever");
-        while script.sockets.lane(A).connecting.is_none() {
+        while script.sockets.channel(A).connecting.is_none() {
             now += SECOND / 10;
             script.tick_at(now);
         }
@@ -39,7 +42,10 @@ fn a_topic_made_anew_ends_the_subscriber_once_its_broker_had_time_to_hear_of_it(
     assert!(now > 4 * SECOND, "it had no time");
     let failure = script.failure();
     assert!(
-        matches!(failure, Some(Error::TopicReplaced { .. })),
+        matches!(
+            failure,
+            Some(ReadError::Client(ClientError::TopicReplaced { .. }))
+        ),
         "{failure:?}"
     );
 }

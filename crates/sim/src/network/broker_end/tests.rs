@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use embar_client::sim_api::Lane;
+use embar_client::sim_api::ChannelId;
 use embar_fabric::{Geometry, Region};
 use embar_memory::{Device, Reservation, Simulated};
 use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Token};
@@ -16,7 +16,7 @@ const OTHER: u16 = 2;
 const LEN: usize = 20_000;
 const HERE: Origin = Origin {
     client: 0,
-    lane: Lane(0),
+    lane: ChannelId(0),
     address: None,
 };
 

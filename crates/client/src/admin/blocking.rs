@@ -8,56 +8,53 @@ use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{Control, ErrorReply};
 
 use crate::clock::Clock;
-use crate::connection::{Incoming, Link, LinkAction, LinkSettings};
-use crate::peer::refusal_of;
+use crate::connection::{
+    Connection, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
+    refusal_of,
+};
 
 /// Why a request got no answer. The connection cannot be used again, or a late answer would go to the next request.
 #[derive(Debug)]
 pub(super) struct Broken {
-    pub(super) cause: String,
-    /// The broker is there, and said this.
+    pub(super) cause: ConnectionError,
+    /// What the broker said, if it refused the request.
     pub(super) refusal: Option<ErrorReply>,
 }
 
-impl From<String> for Broken {
-    fn from(cause: String) -> Self {
-        let refusal = None;
+impl<E: Into<ConnectionError>> From<E> for Broken {
+    fn from(cause: E) -> Self {
+        let (cause, refusal) = (cause.into(), None);
         Self { cause, refusal }
     }
 }
 
-impl From<&str> for Broken {
-    fn from(cause: &str) -> Self {
-        cause.to_string().into()
-    }
-}
-
-impl From<io::Error> for Broken {
-    /// A socket's timeout is reported as if the call had been non-blocking.
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => NOT_IN_TIME.into(),
-            _ => error.to_string().into(),
-        }
-    }
-}
-
-impl From<ErrorReply> for Broken {
-    fn from(refusal: ErrorReply) -> Self {
+impl Broken {
+    fn refused(refusal: ErrorReply) -> Self {
         Self {
-            cause: refusal.message.clone(),
+            cause: (&refusal).into(),
             refusal: Some(refusal),
         }
     }
+
+    /// Of a blocking call: a socket reports a timeout as if the call had been non-blocking.
+    fn io(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                ConnectionError::NO_ANSWER.into()
+            }
+            _ => error.into(),
+        }
+    }
 }
 
-const NOT_IN_TIME: &str = "no answer in time";
+const ENDED: ConnectionError = ConnectionError::Local("the connection ended");
 
-pub(super) struct Conversation {
+/// A connection on which each call blocks, until its deadline.
+pub(super) struct BlockingConnection {
     stream: TcpStream,
-    link: Link,
+    connection: Connection,
     clock: Clock,
-    /// What the link wants to be received into.
+    /// What the connection wants to be received into.
     receiving: Option<RecvBuf>,
 }
 
@@ -68,51 +65,52 @@ enum Turn {
     /// Something moved.
     Progress,
     /// Nothing more can be done before bytes come.
-    Waits(RecvBuf),
+    Wait(RecvBuf),
 }
 
-impl Conversation {
+impl BlockingConnection {
     /// Connects and shakes hands.
     pub(super) fn open(
         address: SocketAddr,
-        settings: &LinkSettings,
+        settings: &ConnectionSettings,
         deadline: Instant,
     ) -> Result<Self, Broken> {
-        let stream = TcpStream::connect_timeout(&address, left(deadline)?)?;
+        let stream = TcpStream::connect_timeout(&address, left(deadline)?).map_err(Broken::io)?;
         stream.set_nodelay(true)?;
-        let mut link = Link::new(settings.clone());
-        link.connect(address);
-        // The link asks for the connection that stands already.
-        let _ = link.poll();
+        let mut connection = Connection::new(settings.clone());
+        connection.connect(address);
+        // The connection asks for the connection that stands already.
+        let _ = connection.poll();
         let clock = Clock::new();
-        link.connected(clock.now())?;
+        connection.connected(clock.now())?;
         let mut conversation = Self {
             stream,
-            link,
+            connection,
             clock,
             receiving: None,
         };
         loop {
             match conversation.turn(deadline)? {
                 Turn::Welcome => return Ok(conversation),
-                Turn::Answer(Control::Error(refusal)) => return Err(refusal.into()),
+                Turn::Answer(Control::Error(refusal)) => return Err(Broken::refused(refusal)),
                 Turn::Answer(other) => {
-                    return Err(format!("{:?} was not asked for", other.id()).into());
+                    let what = format!("{:?} was not asked for", other.id());
+                    return Err(Violation::from(what).into());
                 }
                 Turn::Progress => {}
-                Turn::Waits(buf) => conversation.receive(buf, Some(deadline))?,
+                Turn::Wait(buf) => conversation.receive(buf, Some(deadline))?,
             }
         }
     }
 
     /// Asks and waits for the answer.
     pub(super) fn ask(&mut self, request: &Control, deadline: Instant) -> Result<Control, Broken> {
-        self.link.send(request)?;
+        self.connection.send(request)?;
         loop {
             match self.turn(deadline)? {
                 Turn::Welcome | Turn::Progress => {}
                 Turn::Answer(answer) => return Ok(answer),
-                Turn::Waits(buf) => self.receive(buf, Some(deadline))?,
+                Turn::Wait(buf) => self.receive(buf, Some(deadline))?,
             }
         }
     }
@@ -121,7 +119,7 @@ impl Conversation {
     pub(super) fn is_alive(&mut self, deadline: Instant) -> bool {
         loop {
             match self.turn(deadline) {
-                Ok(Turn::Waits(buf)) => match self.receive(buf, None) {
+                Ok(Turn::Wait(buf)) => match self.receive(buf, None) {
                     Ok(()) if self.receiving.is_some() => return true,
                     Ok(()) => {}
                     Err(_) => return false,
@@ -135,11 +133,13 @@ impl Conversation {
 
     /// Takes one frame, or does one thing that brings it closer.
     fn turn(&mut self, deadline: Instant) -> Result<Turn, Broken> {
-        match self.link.next(self.clock.now())? {
+        match self.connection.next(self.clock.now())? {
             Some(Incoming::Welcome(_)) => return Ok(Turn::Welcome),
             Some(Incoming::Control(message)) => return Ok(Turn::Answer(message)),
             Some(Incoming::Nothing) => return Ok(Turn::Progress),
-            Some(Incoming::Goodbye) => return Err("the broker is leaving".into()),
+            Some(Incoming::Goodbye) => {
+                return Err(ConnectionError::Local("the broker is leaving").into());
+            }
             // A broker that will never do it says so by the end of the session, too; any other end may be made good
             // elsewhere, or later.
             Some(Incoming::Closed(closed)) => {
@@ -147,24 +147,28 @@ impl Conversation {
                     Some(refusal) if !refusal.retryable => {
                         Ok(Turn::Answer(Control::Error(refusal)))
                     }
-                    Some(refusal) => Err(refusal.into()),
-                    None => Err(closed.to_string().into()),
+                    Some(refusal) => Err(Broken::refused(refusal)),
+                    None => Err(ConnectionError::Session(closed).into()),
                 };
             }
             Some(Incoming::Ack(_) | Incoming::Batch { .. }) => {
-                return Err("data on a control connection".into());
+                return Err(Violation::from("data on a control connection").into());
             }
             None => {}
         }
-        match self.link.poll() {
-            Some(LinkAction::Send(buf)) => self.send(buf, deadline)?,
-            Some(LinkAction::Receive(buf)) => self.receiving = Some(buf),
-            Some(LinkAction::Connect(_) | LinkAction::ShutdownWrite | LinkAction::Close) => {
-                return Err("the connection ended".into());
+        match self.connection.poll() {
+            Some(ConnectionAction::Send(buf)) => self.send(buf, deadline)?,
+            Some(ConnectionAction::Receive(buf)) => self.receiving = Some(buf),
+            Some(
+                ConnectionAction::Connect(_)
+                | ConnectionAction::ShutdownWrite
+                | ConnectionAction::Close,
+            ) => {
+                return Err(ENDED.into());
             }
             None => {
-                let waits = self.receiving.take().map(Turn::Waits);
-                return waits.ok_or_else(|| "the connection ended".into());
+                let waits = self.receiving.take().map(Turn::Wait);
+                return waits.ok_or_else(|| ENDED.into());
             }
         }
         Ok(Turn::Progress)
@@ -175,9 +179,10 @@ impl Conversation {
         buf.with_unsent(|head, body| {
             self.stream.write_all(head)?;
             self.stream.write_all(body)
-        })?;
+        })
+        .map_err(Broken::io)?;
         buf.advance(buf.remaining());
-        self.link.sent(buf, &Ok(()), self.clock.now());
+        self.connection.sent(buf, &Ok(()), self.clock.now());
         Ok(())
     }
 
@@ -195,14 +200,14 @@ impl Conversation {
         match result {
             Ok(bytes) => {
                 buf.advance(bytes);
-                self.link.received(buf, &Ok(bytes), self.clock.now());
+                self.connection.received(buf, &Ok(bytes), self.clock.now());
             }
             // A process that was stopped and goes on: a receive with a timeout ends by it.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.receiving = Some(buf),
             Err(error) if deadline.is_none() && error.kind() == io::ErrorKind::WouldBlock => {
                 self.receiving = Some(buf);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Broken::io(error)),
         }
         Ok(())
     }
@@ -211,7 +216,7 @@ impl Conversation {
 fn left(deadline: Instant) -> Result<Duration, Broken> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        Err(NOT_IN_TIME.into())
+        Err(ConnectionError::NO_ANSWER.into())
     } else {
         Ok(left)
     }

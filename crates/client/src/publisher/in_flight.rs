@@ -16,7 +16,7 @@ use embar_wire::batch::{BatchFlags, BatchHeader};
 use embar_wire::control::ErrorCode;
 use embar_wire::limits::{BATCH_HEADER_BYTES, MAX_BATCH_BYTES};
 
-use super::core::{Acks, Event};
+use super::model::{Acks, Event};
 use super::receipt::{Failure, Outcome, Position};
 use super::session::Sequence;
 
@@ -34,7 +34,7 @@ pub(super) struct Batch {
     /// Its place in the session; none before it is handed to a connection, and on topics without sessions.
     pub(super) sequence: Option<Sequence>,
     /// Not to be sent again before this time; zero: there is nothing to wait for.
-    pub(super) again_at: Now,
+    pub(super) resend_at: Now,
     /// How often a broker refused for good the connection that carried it.
     pub(super) refusals: u32,
 }
@@ -132,7 +132,7 @@ pub(super) struct WrongAck {
 }
 
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     acks: Acks,
     batches: VecDeque<Batch>,
     acked: u64,
@@ -145,7 +145,7 @@ pub(super) struct Flight {
     stored_at: Now,
 }
 
-impl Flight {
+impl InFlight {
     pub(super) fn new(acks: Acks) -> Self {
         Self {
             acks,
@@ -323,7 +323,7 @@ mod tests {
             sent_at: Now(0),
             written: false,
             sequence: None,
-            again_at: Now(0),
+            resend_at: Now(0),
             refusals: 0,
         }
     }
@@ -344,21 +344,21 @@ mod tests {
         format!("{number}: {outcome:?}")
     }
 
-    fn filled(numbers: std::ops::Range<u64>) -> Flight {
-        let mut flight = Flight::new(Acks::Readable);
+    fn filled(numbers: std::ops::Range<u64>) -> InFlight {
+        let mut in_flight = InFlight::new(Acks::Readable);
         for number in numbers {
-            drop(flight.send(batch(number), Now(10)));
-            flight.sent(Now(11), &mut VecDeque::new());
+            drop(in_flight.send(batch(number), Now(10)));
+            in_flight.sent(Now(11), &mut VecDeque::new());
         }
-        flight
+        in_flight
     }
 
     #[test]
     fn cumulative_acks_resolve_in_order_of_sending() {
-        let mut flight = filled(40..43);
+        let mut in_flight = filled(40..43);
         let mut out = VecDeque::new();
-        assert_eq!((flight.len(), flight.bytes()), (3, 384));
-        flight
+        assert_eq!((in_flight.len(), in_flight.bytes()), (3, 384));
+        in_flight
             .acknowledge(9, 0, None, [100, 200].into_iter(), Now(20), &mut out)
             .expect("fits");
         assert_eq!(
@@ -370,16 +370,16 @@ mod tests {
                 "released".into()
             ]
         );
-        flight
+        in_flight
             .acknowledge(9, 2, None, [300].into_iter(), Now(30), &mut out)
             .expect("fits");
         assert_eq!(kinds(&mut out), [stored(42, 300), "released".into()]);
-        assert!(flight.is_empty() && flight.bytes() == 0);
+        assert!(in_flight.is_empty() && in_flight.bytes() == 0);
     }
 
     #[test]
     fn an_ack_of_nothing_or_of_what_was_not_sent_or_was_acknowledged_is_wrong() {
-        let mut flight = filled(0..2);
+        let mut in_flight = filled(0..2);
         let mut out = VecDeque::new();
         for (first, offsets) in [
             (1, vec![0]),
@@ -387,57 +387,58 @@ mod tests {
             (u64::MAX, vec![0]),
             (0, vec![]),
         ] {
-            let wrong = flight.acknowledge(9, first, None, offsets.into_iter(), Now(1), &mut out);
+            let wrong =
+                in_flight.acknowledge(9, first, None, offsets.into_iter(), Now(1), &mut out);
             assert_eq!(wrong.expect_err("must be refused").expected, 0);
         }
         assert!(out.is_empty());
-        assert_eq!(flight.len(), 2);
+        assert_eq!(in_flight.len(), 2);
     }
 
     #[test]
     fn an_ack_faster_than_the_reactor_keeps_the_buffer_until_the_send_is_over() {
-        let mut flight = Flight::new(Acks::Readable);
+        let mut in_flight = InFlight::new(Acks::Readable);
         let mut out = VecDeque::new();
-        let in_reactor = flight.send(batch(7), Now(1));
-        flight
+        let in_reactor = in_flight.send(batch(7), Now(1));
+        in_flight
             .acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out)
             .expect("fits");
         assert_eq!(kinds(&mut out), [stored(7, 5)]);
-        assert!(!flight.is_empty(), "the reactor still reads the buffer");
+        assert!(!in_flight.is_empty(), "the reactor still reads the buffer");
         drop(in_reactor);
-        flight.sent(Now(3), &mut out);
+        in_flight.sent(Now(3), &mut out);
         assert_eq!(kinds(&mut out), ["released"]);
-        assert!(flight.is_empty());
+        assert!(in_flight.is_empty());
     }
 
     #[test]
     fn without_acks_a_batch_is_done_when_sent() {
-        let mut flight = Flight::new(Acks::None);
+        let mut in_flight = InFlight::new(Acks::None);
         let mut out = VecDeque::new();
-        drop(flight.send(batch(1), Now(1)));
-        assert_eq!(flight.waiting_since(), Some(Now(1)));
-        flight.sent(Now(2), &mut out);
+        drop(in_flight.send(batch(1), Now(1)));
+        assert_eq!(in_flight.waiting_since(), Some(Now(1)));
+        in_flight.sent(Now(2), &mut out);
         assert_eq!(kinds(&mut out), ["1: Sent", "released"]);
-        assert_eq!(flight.waiting_since(), None);
+        assert_eq!(in_flight.waiting_since(), None);
     }
 
     #[test]
     fn a_loss_gives_back_what_was_not_acknowledged() {
-        let mut flight = filled(0..3);
+        let mut in_flight = filled(0..3);
         let mut out = VecDeque::new();
-        flight
+        in_flight
             .acknowledge(9, 0, None, [5].into_iter(), Now(2), &mut out)
             .expect("fits");
         out.clear();
-        let lost = flight.lost(&mut out);
+        let lost = in_flight.lost(&mut out);
         assert_eq!(
             lost.iter().map(|batch| batch.number).collect::<Vec<_>>(),
             [1, 2]
         );
         assert!(lost.iter().all(|batch| batch.written));
-        drop(flight.send(batch(8), Now(3)));
-        flight.sent(Now(4), &mut out);
-        flight
+        drop(in_flight.send(batch(8), Now(3)));
+        in_flight.sent(Now(4), &mut out);
+        in_flight
             .acknowledge(9, 0, None, [1].into_iter(), Now(5), &mut out)
             .expect("a new connection counts from 0");
     }

@@ -2,57 +2,60 @@
 
 use embar_frame::Now;
 
-use super::super::lane::SubscribeLane;
+use super::super::channel::SubscribeChannel;
 use super::SubscriberCore;
 use crate::peer::{Peer, Phase};
-use crate::waiting::{Party, Reason, Waits};
+use crate::wait::{Party, Wait, WaitReason};
 
 impl SubscriberCore {
     /// Whom it waits for: to be opened, to come back, or to have more messages. `None` once it has ended, and while it is
     /// the consumer who does not take what came.
     ///
     /// `delivered_at` is when the last batch was delivered.
-    pub fn waits(&self, delivered_at: Now, now: Now) -> Option<Waits> {
+    pub fn waiting_for(&self, delivered_at: Now, now: Now) -> Option<Wait> {
         if self.ended.is_some() || self.is_starved() {
             return None;
         }
         if !self.opened {
             let left = self.open_by?.since(now);
-            return Some(Waits {
+            return Some(Wait {
                 parties: self.absent(),
-                waited: self.config.open_timeout.saturating_sub(left),
-                left: Some(left),
+                elapsed: self.config.open_timeout.saturating_sub(left),
+                remaining: Some(left),
             });
         }
-        let lost = self.lanes.iter().filter_map(|lane| lane.lost_since);
+        let lost = self
+            .channels
+            .iter()
+            .filter_map(|channel| channel.lost_since);
         if let Some(since) = lost.min() {
             let by = since.after(self.config.loss_timeout);
-            return Some(Waits {
+            return Some(Wait {
                 parties: self.absent(),
-                waited: now.since(since),
-                left: Some(by.since(now)),
+                elapsed: now.since(since),
+                remaining: Some(by.since(now)),
             });
         }
-        let lanes = self.lanes.iter().map(|lane| &lane.peer);
-        let open = lanes.filter(|peer| peer.phase == Phase::Open);
-        let parties: Vec<Party> = open.map(|peer| peer.party(Reason::Messages)).collect();
-        (!parties.is_empty()).then(|| Waits {
+        let channels = self.channels.iter().map(|channel| &channel.peer);
+        let open = channels.filter(|peer| peer.phase == Phase::Open);
+        let parties: Vec<Party> = open.map(|peer| peer.party(WaitReason::Messages)).collect();
+        (!parties.is_empty()).then(|| Wait {
             parties,
-            waited: now.since(delivered_at),
-            left: None,
+            elapsed: now.since(delivered_at),
+            remaining: None,
         })
     }
 
     /// Who has no connection that can be used.
     fn absent(&self) -> Vec<Party> {
-        let is_absent = |lane: &&SubscribeLane| match lane.peer.phase {
+        let is_absent = |channel: &&SubscribeChannel| match channel.peer.phase {
             Phase::Done => false,
             // It answers, and cannot get at what comes next.
-            Phase::Open => lane.out_of_reach,
-            _ => !lane.peer.has_left(),
+            Phase::Open => channel.out_of_reach,
+            _ => !channel.peer.has_left(),
         };
-        let absent = self.lanes.iter().filter(is_absent);
-        let mut absent: Vec<&Peer> = absent.map(|lane| &lane.peer).collect();
+        let absent = self.channels.iter().filter(is_absent);
+        let mut absent: Vec<&Peer> = absent.map(|channel| &channel.peer).collect();
         if self.ordered == Some(true) {
             // One of them is enough: whoever was tried says most about why none serves.
             let tried = |peer: &&Peer| peer.phase != Phase::Parked || peer.last_error().is_some();

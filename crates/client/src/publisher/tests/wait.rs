@@ -2,33 +2,33 @@
 
 use super::ordered::{self, two_out};
 use super::*;
-use crate::waiting::{Reason, Waits};
+use crate::wait::{Wait, WaitReason};
 
-fn at(script: &Script, now: u64) -> Option<Waits> {
-    script.core.waits(Now(now))
+fn at(script: &Script, now: u64) -> Option<Wait> {
+    script.core.waiting_for(Now(now))
 }
 
-fn whom(script: &Script, now: u64) -> Vec<(Option<u32>, Reason)> {
+fn whom(script: &Script, now: u64) -> Vec<(Option<u32>, WaitReason)> {
     let waits = at(script, now).expect("it waits");
     let parties = waits.parties.into_iter();
     parties.map(|party| (party.broker, party.reason)).collect()
 }
 
-fn lost() -> Reason {
-    Reason::NoAnswer("lost".into())
+fn lost() -> WaitReason {
+    WaitReason::NoAnswer("lost".into())
 }
 
 #[test]
 fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
     let mut script = Script::new(config());
     let waits = at(&script, SECOND).expect("it is being opened");
-    assert_eq!(waits.waited, Duration::from_secs(1));
-    assert_eq!(waits.left, Some(Duration::from_secs(4)));
+    assert_eq!(waits.elapsed, Duration::from_secs(1));
+    assert_eq!(waits.remaining, Some(Duration::from_secs(4)));
     assert_eq!(
         waits.to_string(),
         "a broker at 127.0.0.1:9400 (it is being connected to)"
     );
-    script.lose(Lane::CONTROL);
+    script.lose(ChannelId::CONTROL);
     assert_eq!(whom(&script, SECOND), [(None, lost())]);
     script.tick_at(SECOND);
     assert_eq!(
@@ -38,10 +38,10 @@ fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
     );
     script.tell_cluster(2);
     script.open_lane(A);
-    assert_eq!(whom(&script, SECOND), [(Some(2), Reason::Connecting)]);
+    assert_eq!(whom(&script, SECOND), [(Some(2), WaitReason::Connecting)]);
     script.connect(B);
     script.feed(B, &welcome(2));
-    assert_eq!(whom(&script, SECOND), [(Some(2), Reason::Answer)]);
+    assert_eq!(whom(&script, SECOND), [(Some(2), WaitReason::Answer)]);
     script.tell(B, &script::opened());
     assert_eq!(at(&script, SECOND), None, "nothing is published");
 }
@@ -50,22 +50,25 @@ fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
 fn a_batch_is_waited_for_from_when_it_was_sealed_or_another_was_stored() {
     let mut script = Script::open(config());
     script.submit(0);
-    let lane = if script.sending(A).is_some() { A } else { B };
-    let broker = Some(lane.0);
-    assert_eq!(whom(&script, SECOND), [(broker, Reason::NotReading)]);
-    script.sent(lane);
-    assert_eq!(whom(&script, SECOND), [(broker, Reason::Acknowledgement)]);
+    let channel = if script.sending(A).is_some() { A } else { B };
+    let broker = Some(channel.0);
+    assert_eq!(whom(&script, SECOND), [(broker, WaitReason::NotReading)]);
+    script.sent(channel);
+    assert_eq!(
+        whom(&script, SECOND),
+        [(broker, WaitReason::Acknowledgement)]
+    );
     let waits = at(&script, 3 * SECOND).expect("it waits");
-    assert_eq!(waits.waited, Duration::from_secs(3));
-    assert_eq!(waits.left, Some(Duration::from_secs(27)));
+    assert_eq!(waits.elapsed, Duration::from_secs(3));
+    assert_eq!(waits.remaining, Some(Duration::from_secs(27)));
     script.submit(1);
-    let other = if lane == A { B } else { A };
+    let other = if channel == A { B } else { A };
     script.sent(other);
     script.now = Now(2 * SECOND);
     script.ack(other, 0, &[5]);
     let waits = at(&script, 3 * SECOND).expect("it waits");
-    assert_eq!(waits.waited, Duration::from_secs(1));
-    script.ack(lane, 0, &[6]);
+    assert_eq!(waits.elapsed, Duration::from_secs(1));
+    script.ack(channel, 0, &[6]);
     assert_eq!(at(&script, 9 * SECOND), None);
 }
 
@@ -86,25 +89,31 @@ fn without_brokers_they_are_waited_for_and_each_is_told_once() {
 fn a_full_log_is_told_until_there_is_room_also_across_connections() {
     let mut script = Script::open(config());
     script.submit(0);
-    let lane = if script.sending(A).is_some() { A } else { B };
-    script.sent(lane);
-    script.lose(if lane == A { B } else { A });
+    let channel = if script.sending(A).is_some() { A } else { B };
+    script.sent(channel);
+    script.lose(if channel == A { B } else { A });
     let full = refusal(ErrorCode::Backpressure, true, None);
-    script.tell(lane, &full);
-    script.lose(lane);
+    script.tell(channel, &full);
+    script.lose(channel);
     let reason = |script: &Script| {
         let whom = whom(script, script.now.0);
-        whom.into_iter().find(|it| it.0 == Some(lane.0))
+        whom.into_iter().find(|it| it.0 == Some(channel.0))
     };
-    assert_eq!(reason(&script), Some((Some(lane.0), Reason::LogFull)));
+    assert_eq!(
+        reason(&script),
+        Some((Some(channel.0), WaitReason::LogFull))
+    );
     script.tick_at(SECOND);
-    script.open_lane(lane);
-    script.sent(lane);
-    assert_eq!(reason(&script), Some((Some(lane.0), Reason::LogFull)));
-    script.ack(lane, 0, &[5]);
+    script.open_lane(channel);
+    script.sent(channel);
+    assert_eq!(
+        reason(&script),
+        Some((Some(channel.0), WaitReason::LogFull))
+    );
+    script.ack(channel, 0, &[5]);
     script.submit(1);
-    script.sent(lane);
-    let acknowledgement = Some((Some(lane.0), Reason::Acknowledgement));
+    script.sent(channel);
+    let acknowledgement = Some((Some(channel.0), WaitReason::Acknowledgement));
     assert_eq!(reason(&script), acknowledgement);
 }
 
@@ -115,12 +124,12 @@ fn what_was_refused_for_want_of_room_says_so_and_what_has_a_number_has_no_limit(
     let (_, second) = two_out(&mut script);
     script.refuse(second, 0, ErrorCode::HeldFull, &[0]);
     let waits = at(&script, SECOND).expect("it waits");
-    assert_eq!(waits.left, None);
+    assert_eq!(waits.remaining, None);
     assert!(
         waits
             .parties
             .iter()
-            .any(|it| it.broker == Some(second.0) && it.reason == Reason::LogFull),
+            .any(|it| it.broker == Some(second.0) && it.reason == WaitReason::LogFull),
         "{waits}"
     );
 }
@@ -129,7 +138,7 @@ fn what_was_refused_for_want_of_room_says_so_and_what_has_a_number_has_no_limit(
 fn a_cluster_without_a_sequencer_is_told_while_its_brokers_answer() {
     let mut script = ordered::open(config());
     two_out(&mut script);
-    assert_eq!(whom(&script, SECOND), [(None, Reason::NoSequencer)]);
+    assert_eq!(whom(&script, SECOND), [(None, WaitReason::NoSequencer)]);
     script.lose(A);
     script.lose(B);
     let all = [(Some(1), lost()), (Some(2), lost())];
@@ -140,14 +149,14 @@ fn a_cluster_without_a_sequencer_is_told_while_its_brokers_answer() {
 fn what_is_stored_shows_that_somebody_sequences_until_the_cluster_says_otherwise() {
     let mut script = ordered::open(config());
     let (first, second) = two_out(&mut script);
-    assert_eq!(whom(&script, SECOND), [(None, Reason::NoSequencer)]);
+    assert_eq!(whom(&script, SECOND), [(None, WaitReason::NoSequencer)]);
     script.now = Now(SECOND);
     script.ack(first, 0, &[0]);
-    let acknowledgement = [(Some(second.0), Reason::Acknowledgement)];
+    let acknowledgement = [(Some(second.0), WaitReason::Acknowledgement)];
     assert_eq!(whom(&script, 2 * SECOND), acknowledgement);
     script.now = Now(2 * SECOND);
     script.tell(second, &cluster(2));
-    assert_eq!(whom(&script, 3 * SECOND), [(None, Reason::NoSequencer)]);
+    assert_eq!(whom(&script, 3 * SECOND), [(None, WaitReason::NoSequencer)]);
 }
 
 fn with_sequencer(data: u32) -> Control {

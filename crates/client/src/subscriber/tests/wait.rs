@@ -1,13 +1,13 @@
 //! What the core says that it waits for.
 
 use super::*;
-use crate::waiting::{Reason, Waits};
+use crate::wait::{Wait, WaitReason};
 
-fn at(script: &Script, now: u64) -> Option<Waits> {
-    script.core.waits(Now(0), Now(now))
+fn at(script: &Script, now: u64) -> Option<Wait> {
+    script.core.waiting_for(Now(0), Now(now))
 }
 
-fn whom(script: &Script, now: u64) -> Vec<(Option<u32>, Reason)> {
+fn whom(script: &Script, now: u64) -> Vec<(Option<u32>, WaitReason)> {
     let waits = at(script, now).expect("it waits");
     let parties = waits.parties.into_iter();
     parties.map(|party| (party.broker, party.reason)).collect()
@@ -17,14 +17,14 @@ fn whom(script: &Script, now: u64) -> Vec<(Option<u32>, Reason)> {
 fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
     let mut script = Script::new(config());
     let waits = at(&script, SECOND).expect("it is being opened");
-    assert_eq!(waits.left, Some(Duration::from_secs(4)));
+    assert_eq!(waits.remaining, Some(Duration::from_secs(4)));
     assert_eq!(
         waits.to_string(),
         "a broker at 127.0.0.1:9400 (it is being connected to)"
     );
     script.tell_cluster(&cluster(2));
     script.subscribe(A, StartAt::Earliest, 0, 0);
-    assert_eq!(whom(&script, SECOND), [(Some(2), Reason::Connecting)]);
+    assert_eq!(whom(&script, SECOND), [(Some(2), WaitReason::Connecting)]);
 }
 
 #[test]
@@ -32,17 +32,23 @@ fn at_the_end_messages_are_waited_for_and_a_lost_broker_for_a_time() {
     let mut script = Script::open(config(), 2);
     script.subscribe(A, StartAt::Earliest, 0, 0);
     script.subscribe(B, StartAt::Earliest, 0, 0);
-    let all = [(Some(1), Reason::Messages), (Some(2), Reason::Messages)];
+    let all = [
+        (Some(1), WaitReason::Messages),
+        (Some(2), WaitReason::Messages),
+    ];
     assert_eq!(whom(&script, SECOND), all);
     let waits = at(&script, 7 * SECOND).expect("it waits");
-    assert_eq!((waits.waited, waits.left), (Duration::from_secs(7), None));
+    assert_eq!(
+        (waits.elapsed, waits.remaining),
+        (Duration::from_secs(7), None)
+    );
     script.now = Now(2 * SECOND);
     script.lose(B);
-    let lost = Reason::NoAnswer("lost".into());
+    let lost = WaitReason::NoAnswer("lost".into());
     assert_eq!(whom(&script, 3 * SECOND), [(Some(2), lost)]);
     let waits = at(&script, 5 * SECOND).expect("it waits");
-    assert_eq!(waits.waited, Duration::from_secs(3));
-    assert_eq!(waits.left, Some(Duration::from_secs(27)));
+    assert_eq!(waits.elapsed, Duration::from_secs(3));
+    assert_eq!(waits.remaining, Some(Duration::from_secs(27)));
 }
 
 #[test]
@@ -65,8 +71,8 @@ fn a_broker_that_cannot_get_at_what_comes_next_is_told() {
     script.lose(A);
     script.tick_at(SECOND);
     script.subscribe(A, StartAt::Offset(0), 0, 0);
-    let reason = Reason::Refused(ErrorCode::OutOfReach);
+    let reason = WaitReason::Refused(ErrorCode::OutOfReach);
     assert_eq!(whom(&script, 2 * SECOND), [(Some(1), reason)]);
     script.feed(A, &batch(0, TOPIC, &[b"a"]));
-    assert_eq!(whom(&script, 2 * SECOND), [(Some(1), Reason::Messages)]);
+    assert_eq!(whom(&script, 2 * SECOND), [(Some(1), WaitReason::Messages)]);
 }

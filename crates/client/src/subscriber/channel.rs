@@ -13,10 +13,12 @@ use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 
-use super::core::{Delivered, Event, SubscriberConfig};
+use super::model::{Delivered, Event, SubscriberConfig};
 use crate::backoff::Random;
-use crate::connection::{Incoming, Lane, LinkAction, LinkSettings};
-use crate::error::Error;
+use crate::connection::{
+    ChannelId, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
+};
+use crate::error::{ClientError, ReadError};
 use crate::peer::{Absence, Peer, Phase};
 
 /// Smallest buffer to allocate: the next batch may be larger.
@@ -26,18 +28,18 @@ const MAX_DAMAGED: u32 = 3;
 /// And this often where a broker may send what it finds in another's memory while that is used again.
 const MAX_DAMAGED_IN_ORDER: u32 = 8;
 
-/// Why a connection ends from this side.
+/// Why this side ends a connection.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// Try again later.
-    Close(String),
-    /// Trying again will not help.
-    Fatal(Error),
+pub(super) enum Interruption {
+    /// A new connection may serve better.
+    Retry(Violation),
+    /// No connection will: this ends the subscription.
+    Fatal(ReadError),
 }
 
-impl From<String> for Trouble {
-    fn from(violation: String) -> Self {
-        Self::Close(violation)
+impl From<Violation> for Interruption {
+    fn from(violation: Violation) -> Self {
+        Self::Retry(violation)
     }
 }
 
@@ -53,8 +55,8 @@ struct Arriving {
 }
 
 #[derive(Debug)]
-pub(super) struct SubscribeLane {
-    pub(super) lane: Lane,
+pub(super) struct SubscribeChannel {
+    pub(super) channel: ChannelId,
     pub(super) peer: Peer,
     /// Offsets are places in the one order of all brokers, and any of them may go on with it.
     ordered: bool,
@@ -66,7 +68,7 @@ pub(super) struct SubscribeLane {
     pub(super) out_of_reach: bool,
     /// The next offset to deliver, once it is known.
     pub(super) position: Option<u64>,
-    /// The end as it was when the lane first subscribed.
+    /// The end as it was when the channel first subscribed.
     end: Option<u64>,
     start: StartAt,
     /// Once a broker has said it.
@@ -79,42 +81,42 @@ pub(super) struct SubscribeLane {
     with_consumer: usize,
 }
 
-impl SubscribeLane {
+impl SubscribeChannel {
     /// For one broker among others, missed from now on until it serves.
     pub(super) fn new(
-        lane: Lane,
+        channel: ChannelId,
         broker: u32,
         start: StartAt,
-        settings: LinkSettings,
+        settings: ConnectionSettings,
         now: Now,
     ) -> Self {
         let peer = Peer::new(broker, Absence::Retry, settings);
         Self {
             lost_since: Some(now),
             out_of_reach: false,
-            ..Self::unused(lane, peer, start)
+            ..Self::unused(channel, peer, start)
         }
     }
 
     /// For a broker that may be chosen to serve all messages in their one order.
     pub(super) fn in_order(
-        lane: Lane,
+        channel: ChannelId,
         broker: u32,
         start: StartAt,
-        settings: LinkSettings,
+        settings: ConnectionSettings,
         rank: u64,
     ) -> Self {
         let peer = Peer::new(broker, Absence::Choose, settings);
         Self {
             ordered: true,
             rank,
-            ..Self::unused(lane, peer, start)
+            ..Self::unused(channel, peer, start)
         }
     }
 
-    fn unused(lane: Lane, peer: Peer, start: StartAt) -> Self {
+    fn unused(channel: ChannelId, peer: Peer, start: StartAt) -> Self {
         Self {
-            lane,
+            channel,
             peer,
             ordered: false,
             rank: 0,
@@ -157,15 +159,15 @@ impl SubscribeLane {
         (!self.ordered).then_some(self.peer.broker)
     }
 
-    pub(super) fn poll(&mut self) -> Option<LinkAction> {
+    pub(super) fn poll(&mut self) -> Option<ConnectionAction> {
         if let Some(buf) = self.arriving.as_mut().and_then(|batch| batch.buf.take()) {
-            return Some(LinkAction::Receive(buf));
+            return Some(ConnectionAction::Receive(buf));
         }
-        self.peer.link.poll()
+        self.peer.connection.poll()
     }
 
     pub(super) fn has_action(&mut self) -> bool {
-        self.has_payload_space() || self.peer.link.has_action()
+        self.has_payload_space() || self.peer.connection.has_action()
     }
 
     fn has_payload_space(&self) -> bool {
@@ -188,11 +190,11 @@ impl SubscribeLane {
         config: &SubscriberConfig,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Interruption> {
         if self.is_payload_with_driver() {
             self.payload_received(buf, result, now, out)?;
         } else {
-            self.peer.link.received(buf, result, now);
+            self.peer.connection.received(buf, result, now);
         }
         self.read(config, now, out)
     }
@@ -203,15 +205,16 @@ impl SubscribeLane {
         result: &io::Result<usize>,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Result<(), Trouble> {
-        let (link, Some(mut batch)) = (&mut self.peer.link, self.arriving.take()) else {
+    ) -> Result<(), Interruption> {
+        let (connection, Some(mut batch)) = (&mut self.peer.connection, self.arriving.take())
+        else {
             return Ok(());
         };
         let came = batch.checked..buf.filled().end;
         buf.with_filled(came.clone(), |bytes| batch.crc.update(bytes));
         batch.checked = came.end;
-        link.payload_received(came.len(), now);
-        let is_over = !matches!(result, Ok(1..)) || link.is_closing();
+        connection.payload_received(came.len(), now);
+        let is_over = !matches!(result, Ok(1..)) || connection.is_closing();
         if buf.remaining() > 0 && !is_over {
             batch.buf = Some(buf);
             self.arriving = Some(batch);
@@ -221,17 +224,17 @@ impl SubscribeLane {
         let ahead = buf.overflow();
         let (store, space) = buf.into_parts();
         if let Some(space) = space {
-            link.ahead_received(space, ahead, now);
+            connection.ahead_received(space, ahead, now);
         }
-        link.payload_ended(result, now);
+        connection.payload_ended(result, now);
         let Store::Heap(payload) = store else {
             return Ok(());
         };
-        if is_whole && !link.is_closing() {
+        if is_whole && !connection.is_closing() {
             return self.arrived(&batch.header, payload, batch.crc, out);
         }
         self.spare.push(payload);
-        link.discard_payload(now);
+        connection.discard_payload(now);
         Ok(())
     }
 
@@ -242,10 +245,10 @@ impl SubscribeLane {
         config: &SubscriberConfig,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Interruption> {
         self.with_consumer -= 1;
         self.spare.push(buffer);
-        self.peer.link.hold(false, now);
+        self.peer.connection.hold(false, now);
         self.read(config, now, out)
     }
 
@@ -255,13 +258,13 @@ impl SubscribeLane {
         config: &SubscriberConfig,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Interruption> {
         while self.arriving.is_none() {
             // A batch needs its buffer at once, so without one not even its header is taken.
             if self.peer.phase == Phase::Open && self.is_starved(config) {
-                self.peer.link.hold(true, now);
+                self.peer.connection.hold(true, now);
             }
-            let message = match self.peer.link.next(now)? {
+            let message = match self.peer.connection.next(now)? {
                 None => break,
                 Some(Incoming::Control(message)) => message,
                 Some(Incoming::Welcome(welcome)) => {
@@ -280,7 +283,7 @@ impl SubscribeLane {
                     let buf = RecvBuf::heap(payload, early..len);
                     self.arriving = Some(Arriving {
                         header,
-                        buf: Some(match self.peer.link.lend_ahead() {
+                        buf: Some(match self.peer.connection.lend_ahead() {
                             Some(space) => buf.then(space),
                             None => buf,
                         }),
@@ -296,7 +299,7 @@ impl SubscribeLane {
                 // It ends the subscription at once: the end of the connection follows, and it is looked for again then.
                 Some(Incoming::Goodbye | Incoming::Nothing) => continue,
                 Some(Incoming::Ack(_) | Incoming::Batch { .. }) => {
-                    return Err(Trouble::Close("data that was not asked for".into()));
+                    return Err(Interruption::Retry("data that was not asked for".into()));
                 }
             };
             self.control(message, config, now, out)?;
@@ -304,9 +307,9 @@ impl SubscribeLane {
         Ok(())
     }
 
-    fn subscribe(&mut self, config: &SubscriberConfig) -> Result<(), String> {
+    fn subscribe(&mut self, config: &SubscriberConfig) -> Result<(), Violation> {
         let start = self.position.map_or(self.start, StartAt::Offset);
-        self.peer.link.send(&Control::Subscribe(Subscribe {
+        self.peer.connection.send(&Control::Subscribe(Subscribe {
             topic: config.topic.clone(),
             start,
             topic_id: self.topic_id.unwrap_or(0),
@@ -319,14 +322,16 @@ impl SubscribeLane {
         config: &SubscriberConfig,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Interruption> {
         match message {
             Control::Subscribed(subscribed) if matches!(self.peer.phase, Phase::Opening(_)) => {
                 let known = self.topic_id;
                 let renewed = known.is_some_and(|known| known != subscribed.topic_id);
                 if renewed || subscribed.order.is_total() != self.ordered {
                     let topic = config.topic.clone();
-                    return Err(Trouble::Fatal(Error::TopicReplaced { topic }));
+                    return Err(Interruption::Fatal(
+                        ClientError::TopicReplaced { topic }.into(),
+                    ));
                 }
                 self.subscribed(&subscribed, out)
             }
@@ -338,10 +343,9 @@ impl SubscribeLane {
                 self.peer.refused(refusal, now);
                 Ok(())
             }
-            other => Err(Trouble::Close(format!(
-                "{:?} was not asked for",
-                other.id()
-            ))),
+            other => Err(Interruption::Retry(
+                format!("{:?} was not asked for", other.id()).into(),
+            )),
         }
     }
 
@@ -349,7 +353,7 @@ impl SubscribeLane {
         &mut self,
         subscribed: &Subscribed,
         out: &mut VecDeque<Event>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Interruption> {
         let start = subscribed.start;
         if let Some(expected) = self.position.filter(|expected| *expected != start) {
             return Err(self.out_of_place(expected, start));
@@ -378,7 +382,7 @@ impl SubscribeLane {
         payload: Vec<u8>,
         crc: Crc,
         out: &mut VecDeque<Event>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Interruption> {
         let Some(position) = self.position else {
             return Ok(());
         };
@@ -388,7 +392,9 @@ impl SubscribeLane {
         }
         if self.topic_id != Some(header.topic()) {
             let found = header.topic();
-            return Err(Trouble::Close(format!("a batch of topic {found}")));
+            return Err(Interruption::Retry(
+                format!("a batch of topic {found}").into(),
+            ));
         }
         let base = header.base_offset();
         let end = base.checked_add(u64::from(header.message_count()));
@@ -409,7 +415,7 @@ impl SubscribeLane {
         self.position = Some(end);
         self.with_consumer += 1;
         out.push_back(Event::Deliver(Delivered {
-            lane: self.lane,
+            channel: self.channel,
             broker: self.peer.broker,
             ordered: self.ordered,
             header: *header,
@@ -421,7 +427,7 @@ impl SubscribeLane {
     }
 
     /// What comes at `offset` cannot be used: it is asked for again, for some time.
-    pub(super) fn damaged(&mut self, offset: u64, cause: String) -> Trouble {
+    pub(super) fn damaged(&mut self, offset: u64, cause: String) -> Interruption {
         self.damaged += 1;
         let most = if self.ordered {
             MAX_DAMAGED_IN_ORDER
@@ -429,9 +435,9 @@ impl SubscribeLane {
             MAX_DAMAGED
         };
         if self.damaged < most {
-            return Trouble::Close(cause);
+            return Interruption::Retry(cause.into());
         }
-        Trouble::Fatal(Error::Corrupt {
+        Interruption::Fatal(ReadError::Corrupt {
             broker: self.peer.broker,
             offset,
             cause,
@@ -439,18 +445,18 @@ impl SubscribeLane {
     }
 
     /// Of its own offsets a broker is sure. Bytes of another's memory may have changed on the way.
-    fn out_of_place(&mut self, expected: u64, found: u64) -> Trouble {
+    fn out_of_place(&mut self, expected: u64, found: u64) -> Interruption {
         if self.ordered {
             return self.damaged(expected, format!("{found} came in place of {expected}"));
         }
-        Trouble::Fatal(Error::BrokenOrder {
+        Interruption::Fatal(ReadError::BrokenOrder {
             broker: self.peer.broker,
             expected,
             found,
         })
     }
 
-    /// True if no batch buffer is left for this lane.
+    /// True if no batch buffer is left for this channel.
     pub(super) fn is_starved(&self, config: &SubscriberConfig) -> bool {
         self.with_consumer >= config.buffers_per_broker
     }
@@ -461,7 +467,7 @@ impl SubscribeLane {
     }
 
     /// The subscription cannot go on like this.
-    pub(super) fn reject(&mut self, violation: &str, now: Now) {
+    pub(super) fn reject(&mut self, violation: &Violation, now: Now) {
         self.peer.reject(violation, now);
         self.drop_arriving(now);
     }
@@ -472,19 +478,19 @@ impl SubscribeLane {
     }
 
     /// Nothing is wanted any more.
-    pub(super) fn leave(&mut self, why: &str, now: Now) {
+    pub(super) fn leave(&mut self, why: ConnectionError, now: Now) {
         self.peer.leave(why, now);
         self.drop_arriving(now);
     }
 
     /// Everything wanted is delivered.
     pub(super) fn finish(&mut self, now: Now) {
-        self.leave("everything is delivered", now);
+        self.leave(ConnectionError::Local("everything is delivered"), now);
         self.peer.phase = Phase::Done;
         self.lost_since = None;
     }
 
-    /// The link sees the end of the connection only behind the payload at hand.
+    /// The connection sees the end of the connection only behind the payload at hand.
     fn drop_arriving(&mut self, now: Now) {
         if self.is_payload_with_driver() {
             return;
@@ -494,7 +500,7 @@ impl SubscribeLane {
             if let Store::Heap(payload) = buf.into_store() {
                 self.spare.push(payload);
             }
-            self.peer.link.discard_payload(now);
+            self.peer.connection.discard_payload(now);
         }
     }
 
@@ -515,7 +521,7 @@ impl SubscribeLane {
     /// The connection is gone.
     pub(super) fn disconnected(
         &mut self,
-        cause: &str,
+        cause: ConnectionError,
         random: &mut Random,
         now: Now,
     ) -> Option<ErrorReply> {

@@ -1,6 +1,6 @@
 //! What a client waits for: whom, why, and for how long.
 //!
-//! Nothing is recorded for it: a client is asked, by a [`Lookout`], and looks at its state then. So it costs nothing while
+//! Nothing is recorded for it: a client is asked, by a [`WaitProbe`], and looks at its state then. So it costs nothing while
 //! nobody asks.
 
 use std::fmt;
@@ -12,13 +12,13 @@ use embar_wire::control::ErrorCode;
 
 /// What a client waits for at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waits {
+pub struct Wait {
     /// Whom; at least one.
     pub parties: Vec<Party>,
     /// For how long nothing has come of it. A client that makes progress waits, too, but never long.
-    pub waited: Duration,
+    pub elapsed: Duration,
     /// After how much longer the client gives up; `None`: it goes on for as long as it is let.
-    pub left: Option<Duration>,
+    pub remaining: Option<Duration>,
 }
 
 /// One of those who are waited for.
@@ -29,13 +29,13 @@ pub struct Party {
     /// Where it is, if that is known.
     pub address: Option<SocketAddr>,
     /// What for.
-    pub reason: Reason,
+    pub reason: WaitReason,
 }
 
 /// Why somebody is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum WaitReason {
     /// It is being connected to, for the first time.
     Connecting,
     /// It did not answer, in these words, or its connection broke. It is tried again.
@@ -60,7 +60,7 @@ pub enum Reason {
     Departure,
 }
 
-impl Reason {
+impl WaitReason {
     /// What a broker said by a refusal after which it is tried again.
     pub(crate) fn of(code: ErrorCode) -> Self {
         match code {
@@ -72,7 +72,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connecting => f.write_str("it is being connected to"),
@@ -96,14 +96,14 @@ impl fmt::Display for Party {
             (Some(broker), Some(address), _) => write!(f, "broker {broker} at {address}")?,
             (Some(broker), None, _) => write!(f, "broker {broker}")?,
             (None, Some(address), _) => write!(f, "a broker at {address}")?,
-            (None, None, Reason::NoSequencer) => f.write_str("a sequencer")?,
+            (None, None, WaitReason::NoSequencer) => f.write_str("a sequencer")?,
             (None, None, _) => f.write_str("a broker that takes data")?,
         }
         write!(f, " ({})", self.reason)
     }
 }
 
-impl fmt::Display for Waits {
+impl fmt::Display for Wait {
     /// Whom and why, with commas between.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, party) in self.parties.iter().enumerate() {
@@ -116,14 +116,14 @@ impl fmt::Display for Waits {
     }
 }
 
-type Source = Box<dyn Fn() -> Option<Waits> + Send>;
+type Source = Box<dyn Fn() -> Option<Wait> + Send>;
 
 /// Asks a client what it waits for, from any thread, also while it is being opened. Give it to the client's builder, or get
-/// it from [`Admin::lookout`](crate::Admin::lookout). Clones ask the same client: the last one that it was given to.
+/// it from [`Admin::probe`](crate::Admin::probe). Clones ask the same client: the last one that it was given to.
 #[derive(Clone, Default)]
-pub struct Lookout(Arc<Mutex<Option<Source>>>);
+pub struct WaitProbe(Arc<Mutex<Option<Source>>>);
 
-impl Lookout {
+impl WaitProbe {
     /// Of no client yet.
     pub fn new() -> Self {
         Self::default()
@@ -132,20 +132,20 @@ impl Lookout {
     /// What the client waits for; `None` if for nothing, or if it is not there yet, or not any more.
     ///
     /// An answer of a subscriber comes from its thread, so this waits for it: some microseconds, at most a second.
-    pub fn waits(&self) -> Option<Waits> {
+    pub fn waiting_for(&self) -> Option<Wait> {
         let source = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         source.as_ref().and_then(|ask| ask())
     }
 
-    pub(crate) fn ask_by(&self, source: impl Fn() -> Option<Waits> + Send + 'static) {
+    pub(crate) fn ask_by(&self, source: impl Fn() -> Option<Wait> + Send + 'static) {
         let mut ask = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *ask = Some(Box::new(source));
     }
 }
 
-impl fmt::Debug for Lookout {
+impl fmt::Debug for WaitProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lookout").finish_non_exhaustive()
+        f.debug_struct("WaitProbe").finish_non_exhaustive()
     }
 }
 
@@ -161,13 +161,17 @@ mod tests {
             address,
             reason,
         };
-        let waits = Waits {
+        let waits = Wait {
             parties: vec![
-                party(Some(1), Some(address), Reason::NoAnswer("refused".into())),
-                party(None, None, Reason::NoSequencer),
+                party(
+                    Some(1),
+                    Some(address),
+                    WaitReason::NoAnswer("refused".into()),
+                ),
+                party(None, None, WaitReason::NoSequencer),
             ],
-            waited: Duration::ZERO,
-            left: None,
+            elapsed: Duration::ZERO,
+            remaining: None,
         };
         assert_eq!(
             waits.to_string(),
@@ -177,15 +181,15 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_before_there_is_somebody() {
-        let lookout = Lookout::new();
-        assert_eq!(lookout.waits(), None);
-        let waits = Waits {
+        let probe = WaitProbe::new();
+        assert_eq!(probe.waiting_for(), None);
+        let waits = Wait {
             parties: Vec::new(),
-            waited: Duration::ZERO,
-            left: None,
+            elapsed: Duration::ZERO,
+            remaining: None,
         };
         let answer = waits.clone();
-        lookout.clone().ask_by(move || Some(answer.clone()));
-        assert_eq!(lookout.waits(), Some(waits));
+        probe.clone().ask_by(move || Some(answer.clone()));
+        assert_eq!(probe.waiting_for(), Some(waits));
     }
 }

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::waiting::{Party, Reason, Waits};
+use crate::wait::{Party, Wait, WaitReason};
 
 /// Written by the worker at each step of a request, read by others.
 #[derive(Debug, Default)]
-pub(super) struct Asking(Mutex<Option<Step>>);
+pub(super) struct RequestState(Mutex<Option<Step>>);
 
 #[derive(Debug)]
 struct Step {
@@ -19,7 +19,7 @@ struct Step {
     failed: Vec<Party>,
 }
 
-impl Asking {
+impl RequestState {
     /// A request begins, and has this much time.
     pub(super) fn begin(&self, limit: Duration) {
         let began = Instant::now();
@@ -37,7 +37,7 @@ impl Asking {
     }
 
     /// Somebody is waited for from now on.
-    pub(super) fn of(&self, broker: Option<u32>, address: SocketAddr, reason: Reason) {
+    pub(super) fn of(&self, broker: Option<u32>, address: SocketAddr, reason: WaitReason) {
         if let Some(step) = &mut *self.step() {
             let address = Some(address);
             step.party = Some(Party {
@@ -54,7 +54,7 @@ impl Asking {
             step.party = Some(Party {
                 broker: Some(broker),
                 address: None,
-                reason: Reason::Departure,
+                reason: WaitReason::Departure,
             });
         }
     }
@@ -66,23 +66,23 @@ impl Asking {
         {
             step.failed.retain(|it| it.address != party.address);
             step.failed.push(Party {
-                reason: Reason::NoAnswer(cause.to_string()),
+                reason: WaitReason::NoAnswer(cause.to_string()),
                 ..party
             });
         }
     }
 
-    pub(super) fn waits(&self) -> Option<Waits> {
+    pub(super) fn waiting_for(&self) -> Option<Wait> {
         let step = self.step();
         let step = step.as_ref()?;
         let asked = step.party.iter();
         let is_asked = |it: &&Party| asked.clone().all(|now| now.address != it.address);
         let others = step.failed.iter().filter(is_asked);
         let parties: Vec<Party> = asked.clone().chain(others).cloned().collect();
-        (!parties.is_empty()).then(|| Waits {
+        (!parties.is_empty()).then(|| Wait {
             parties,
-            waited: step.began.elapsed(),
-            left: Some(step.deadline.saturating_duration_since(Instant::now())),
+            elapsed: step.began.elapsed(),
+            remaining: Some(step.deadline.saturating_duration_since(Instant::now())),
         })
     }
 
@@ -99,20 +99,24 @@ mod tests {
     #[test]
     fn who_is_asked_comes_first_and_who_failed_after_it() {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let asking = Asking::default();
-        assert_eq!(asking.waits(), None);
-        asking.begin(Duration::from_secs(5));
-        assert_eq!(asking.waits(), None, "nobody was asked yet");
-        asking.of(None, address(1), Reason::Connecting);
-        asking.failed("refused");
-        asking.of(Some(2), address(2), Reason::Answer);
-        let waits = asking.waits().expect("somebody is waited for");
+        let request_state = RequestState::default();
+        assert_eq!(request_state.waiting_for(), None);
+        request_state.begin(Duration::from_secs(5));
+        assert_eq!(request_state.waiting_for(), None, "nobody was asked yet");
+        request_state.of(None, address(1), WaitReason::Connecting);
+        request_state.failed("refused");
+        request_state.of(Some(2), address(2), WaitReason::Answer);
+        let waits = request_state.waiting_for().expect("somebody is waited for");
         assert_eq!(
             waits.to_string(),
             "broker 2 at 127.0.0.1:2 (it has not answered), a broker at 127.0.0.1:1 (refused; it is tried again)"
         );
-        assert!(waits.left.is_some_and(|left| left > Duration::from_secs(4)));
-        asking.end();
-        assert_eq!(asking.waits(), None);
+        assert!(
+            waits
+                .remaining
+                .is_some_and(|left| left > Duration::from_secs(4))
+        );
+        request_state.end();
+        assert_eq!(request_state.waiting_for(), None);
     }
 }

@@ -10,11 +10,12 @@ use embar_wire::control::{
     Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionHeld, SessionOpened,
 };
 
-use super::core::{Acks, Event, PublisherConfig};
-use super::flight::{Batch, Flight};
+use super::in_flight::{Batch, InFlight};
+use super::model::{Acks, Event, PublisherConfig};
 use crate::backoff::Random;
-use crate::connection::{Incoming, LinkAction, LinkSettings};
-use crate::directory::ANSWER_TIMEOUT;
+use crate::connection::{
+    ANSWER_TIMEOUT, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
+};
 use crate::peer::{Absence, Peer, Phase};
 
 /// What a broker answered to a request.
@@ -28,8 +29,8 @@ pub(super) enum Answer {
 
 /// What is settled between the publisher and all its brokers when one of them answers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
-    /// There was an answer to an announcement before, on whichever lane.
+pub(super) struct OpenTerms {
+    /// There was an answer to an announcement before, on whichever channel.
     pub(super) resumes: bool,
     /// The topic, or 0 before that.
     pub(super) topic_id: u32,
@@ -37,13 +38,14 @@ pub(super) struct Terms {
     pub(super) batch_bytes: u32,
 }
 
-impl Terms {
-    fn check(self, opened: &PublisherOpened, acks: Acks) -> Result<(), String> {
+impl OpenTerms {
+    fn check(self, opened: &PublisherOpened, acks: Acks) -> Result<(), Violation> {
         let (most, wanted) = (opened.max_batch_bytes, self.batch_bytes);
         if most < wanted {
             return Err(format!(
-                "it takes batches of at most {most} bytes, and this publisher's may have {wanted}: give all brokers the same --max-batch-bytes"
-            ));
+                "it takes batches of at most {most} bytes, and this publisher's may have {wanted}: give all brokers the same limit"
+            )
+            .into());
         }
         if opened.order.is_total() && acks == Acks::None {
             return Err(
@@ -56,7 +58,7 @@ impl Terms {
 
 /// What is left of a connection that is gone.
 #[derive(Debug)]
-pub(super) struct Remains {
+pub(super) struct LostConnection {
     /// What it carried, in order.
     pub(super) carried: VecDeque<Batch>,
     /// What it was to carry next.
@@ -68,10 +70,10 @@ pub(super) struct Remains {
 }
 
 #[derive(Debug)]
-pub(super) struct PublishLane {
+pub(super) struct PublishChannel {
     pub(super) peer: Peer,
-    pub(super) flight: Flight,
-    /// Given to this lane and not yet to the driver.
+    pub(super) in_flight: InFlight,
+    /// Given to this channel and not yet to the driver.
     pub(super) assigned: Option<Batch>,
     pub(super) opened_before: bool,
     /// Tells this publisher from others with the same producer.
@@ -86,16 +88,16 @@ pub(super) struct PublishLane {
     by_error: bool,
 }
 
-impl PublishLane {
+impl PublishChannel {
     pub(super) fn new(
         broker: u32,
         config: &PublisherConfig,
         instance: u64,
-        settings: LinkSettings,
+        settings: ConnectionSettings,
     ) -> Self {
         Self {
             peer: Peer::new(broker, Absence::Avoid, settings),
-            flight: Flight::new(config.acks),
+            in_flight: InFlight::new(config.acks),
             assigned: None,
             opened_before: false,
             instance,
@@ -106,13 +108,13 @@ impl PublishLane {
         }
     }
 
-    /// Bytes in flight, if the lane can take a batch now.
+    /// Bytes in flight, if the channel can take a batch now.
     pub(super) fn load(&self, limit: usize) -> Option<u64> {
         let able = self.takes_requests()
             && self.assigned.is_none()
             && self.may_send()
-            && self.flight.len() < limit;
-        able.then(|| self.flight.bytes())
+            && self.in_flight.len() < limit;
+        able.then(|| self.in_flight.bytes())
     }
 
     /// Whether the broker does what it is asked for.
@@ -124,7 +126,7 @@ impl PublishLane {
     pub(super) fn renew_session(&mut self, gives_up: u32, now: Now) {
         self.renewing = Some(now.after(ANSWER_TIMEOUT));
         let request = Control::OpenSession(OpenSession { gives_up });
-        if let Err(violation) = self.peer.link.send(&request) {
+        if let Err(violation) = self.peer.connection.send(&request) {
             self.peer.reject(&violation, now);
         }
     }
@@ -132,31 +134,33 @@ impl PublishLane {
     /// Says that the session ends for good. Nobody waits for the answer.
     pub(super) fn close_session(&mut self, now: Now) {
         self.closing_session = true;
-        if let Err(violation) = self.peer.link.send(&Control::CloseSession) {
+        if let Err(violation) = self.peer.connection.send(&Control::CloseSession) {
             self.peer.reject(&violation, now);
         }
     }
 
-    /// A batch whose send failed stays with the flight until the connection has ended.
+    /// A batch whose send failed stays with the in_flight until the connection has ended.
     fn may_send(&self) -> bool {
-        self.peer.link.may_send_batch() && !self.flight.is_sending()
+        self.peer.connection.may_send_batch() && !self.in_flight.is_sending()
     }
 
-    pub(super) fn poll(&mut self, now: Now) -> Option<LinkAction> {
+    pub(super) fn poll(&mut self, now: Now) -> Option<ConnectionAction> {
         if self.may_send()
             && let Some(batch) = self.assigned.take()
         {
-            self.peer.link.send_batch(self.flight.send(batch, now));
+            self.peer
+                .connection
+                .send_batch(self.in_flight.send(batch, now));
         }
-        self.peer.link.poll()
+        self.peer.connection.poll()
     }
 
     pub(super) fn has_action(&mut self) -> bool {
-        (self.assigned.is_some() && self.may_send()) || self.peer.link.has_action()
+        (self.assigned.is_some() && self.may_send()) || self.peer.connection.has_action()
     }
 
     pub(super) fn received(&mut self, buf: RecvBuf, result: &io::Result<usize>, now: Now) {
-        self.peer.link.received(buf, result, now);
+        self.peer.connection.received(buf, result, now);
     }
 
     pub(super) fn sent(
@@ -166,9 +170,9 @@ impl PublishLane {
         now: Now,
         out: &mut VecDeque<Event>,
     ) {
-        self.peer.link.sent(buf, result, now);
-        if result.is_ok() && self.flight.is_sending() {
-            self.flight.sent(now, out);
+        self.peer.connection.sent(buf, result, now);
+        if result.is_ok() && self.in_flight.is_sending() {
+            self.in_flight.sent(now, out);
         }
     }
 
@@ -176,26 +180,28 @@ impl PublishLane {
     fn announce(
         &mut self,
         config: &PublisherConfig,
-        terms: Terms,
+        terms: OpenTerms,
         takes_over: u32,
-    ) -> Result<(), String> {
-        self.peer.link.send(&Control::OpenPublisher(OpenPublisher {
-            topic: config.topic.clone(),
-            producer: config.producer,
-            acks: config.acks.level(),
-            instance: self.instance,
-            resumes: terms.resumes,
-            topic_id: terms.topic_id,
-            secret: config.secret,
-            takes_over,
-        }))
+    ) -> Result<(), Violation> {
+        self.peer
+            .connection
+            .send(&Control::OpenPublisher(OpenPublisher {
+                topic: config.topic.clone(),
+                producer: config.producer,
+                acks: config.acks.level(),
+                instance: self.instance,
+                resumes: terms.resumes,
+                topic_id: terms.topic_id,
+                secret: config.secret,
+                takes_over,
+            }))
     }
 
     /// Asks for an identity that another publisher has in this epoch, or, with 0, that is this one's.
     pub(super) fn take_over(
         &mut self,
         config: &PublisherConfig,
-        terms: Terms,
+        terms: OpenTerms,
         epoch: u32,
         now: Now,
     ) {
@@ -208,7 +214,7 @@ impl PublishLane {
     pub(super) fn read(
         &mut self,
         config: &PublisherConfig,
-        terms: Terms,
+        terms: OpenTerms,
         now: Now,
         out: &mut VecDeque<Event>,
     ) -> Option<Answer> {
@@ -217,16 +223,17 @@ impl PublishLane {
             match self.read_one(config, terms, now, out, &mut answer) {
                 Ok(true) => {}
                 Ok(false) => break,
-                // Then the end of the link is to be read.
+                // Then the end of the connection is to be read.
                 Err(violation) => self.peer.reject(&violation, now),
             }
         }
         if self.draining
             && self.peer.phase == Phase::Open
-            && self.flight.is_empty()
+            && self.in_flight.is_empty()
             && self.assigned.is_none()
         {
-            self.peer.finish("the broker is draining", now);
+            let why = ConnectionError::Local("the broker is draining");
+            self.peer.finish(why, now);
         }
         answer
     }
@@ -234,16 +241,16 @@ impl PublishLane {
     fn read_one(
         &mut self,
         config: &PublisherConfig,
-        terms: Terms,
+        terms: OpenTerms,
         now: Now,
         out: &mut VecDeque<Event>,
         answer: &mut Option<Answer>,
-    ) -> Result<bool, String> {
-        let message = match self.peer.link.next(now)? {
+    ) -> Result<bool, Violation> {
+        let message = match self.peer.connection.next(now)? {
             None => return Ok(false),
             Some(Incoming::Ack(ack)) => {
                 let stored = ack.refused().is_none();
-                let acked = self.flight.acknowledge(
+                let acked = self.in_flight.acknowledge(
                     self.peer.broker,
                     ack.first(),
                     ack.refused(),
@@ -251,7 +258,7 @@ impl PublishLane {
                     now,
                     out,
                 );
-                acked.map_err(|wrong| wrong.to_string())?;
+                acked.map_err(|wrong| Violation::from(wrong.to_string()))?;
                 if stored {
                     self.peer.served();
                 }
@@ -293,7 +300,7 @@ impl PublishLane {
                 self.by_error = true;
                 self.peer.refused(refusal, now);
             }
-            other => return Err(format!("{:?} was not asked for", other.id())),
+            other => return Err(format!("{:?} was not asked for", other.id()).into()),
         }
         Ok(true)
     }
@@ -302,12 +309,12 @@ impl PublishLane {
     pub(super) fn tick(&mut self, ack_timeout: Duration, now: Now) {
         self.peer.tick(now);
         if self.stalled_at(ack_timeout).is_some_and(|at| at <= now) {
-            self.peer
-                .give_up(&format!("no progress for {ack_timeout:?}"));
+            self.peer.give_up(ConnectionError::Stalled(ack_timeout));
         }
         if self.renewing.is_some_and(|until| until <= now) {
             self.renewing = None;
-            self.peer.give_up("no epoch for the session in time");
+            let missing = "epoch for the session";
+            self.peer.give_up(ConnectionError::Late { missing });
         }
     }
 
@@ -319,23 +326,23 @@ impl PublishLane {
 
     fn stalled_at(&self, ack_timeout: Duration) -> Option<Now> {
         let open = self.peer.phase == Phase::Open;
-        let since = self.flight.waiting_since().filter(|_| open)?;
+        let since = self.in_flight.waiting_since().filter(|_| open)?;
         Some(since.after(ack_timeout))
     }
 
     /// The connection is gone.
     pub(super) fn disconnected(
         &mut self,
-        cause: &str,
+        cause: ConnectionError,
         random: &mut Random,
         now: Now,
         out: &mut VecDeque<Event>,
-    ) -> Remains {
+    ) -> LostConnection {
         self.draining = false;
         self.renewing = None;
-        Remains {
+        LostConnection {
             refusal: self.peer.disconnected(cause, random, now),
-            carried: self.flight.lost(out),
+            carried: self.in_flight.lost(out),
             assigned: self.assigned.take(),
             by_error: std::mem::take(&mut self.by_error),
         }

@@ -2,67 +2,73 @@
 
 use embar_frame::Now;
 
-use super::super::lane::PublishLane;
+use super::super::channel::PublishChannel;
 use super::PublisherCore;
 use crate::peer::Phase;
-use crate::waiting::{Party, Reason, Waits};
+use crate::wait::{Party, Wait, WaitReason};
 
 impl PublisherCore {
     /// Whom it waits for: to be opened, or to store what was submitted. `None` while there is nothing to wait for.
-    pub fn waits(&self, now: Now) -> Option<Waits> {
+    pub fn waiting_for(&self, now: Now) -> Option<Wait> {
         if self.failed.is_some() {
             return None;
         }
         if !self.opened {
             let left = self.open_by?.since(now);
-            return Some(Waits {
+            return Some(Wait {
                 parties: self.absent(),
-                waited: self.config.open_timeout.saturating_sub(left),
-                left: Some(left),
+                elapsed: self.config.open_timeout.saturating_sub(left),
+                remaining: Some(left),
             });
         }
         let oldest = self.oldest_open()?;
         // What has a number is sent for as long as it takes.
         let is_numbered = self.session.as_ref().is_some_and(|it| !it.is_idle());
         let expires = oldest.after(self.config.delivery_timeout);
-        Some(Waits {
+        Some(Wait {
             parties: self.awaited(),
-            waited: now.since(self.stored_at().map_or(oldest, |at| at.max(oldest))),
-            left: (!is_numbered).then(|| expires.since(now)),
+            elapsed: now.since(self.stored_at().map_or(oldest, |at| at.max(oldest))),
+            remaining: (!is_numbered).then(|| expires.since(now)),
         })
     }
 
     /// When the oldest batch was sealed that is not resolved.
     fn oldest_open(&self) -> Option<Now> {
-        let carried = self.lanes.iter().filter_map(|lane| lane.flight.oldest());
-        let assigned = self.lanes.iter().filter_map(|lane| lane.assigned.as_ref());
+        let carried = self
+            .channels
+            .iter()
+            .filter_map(|channel| channel.in_flight.oldest());
+        let assigned = self
+            .channels
+            .iter()
+            .filter_map(|channel| channel.assigned.as_ref());
         let kept = assigned
-            .chain(self.again.values())
-            .chain(self.waiting.front());
+            .chain(self.resend.values())
+            .chain(self.queued.front());
         kept.map(|batch| batch.sealed_at).chain(carried).min()
     }
 
     /// Who is to store what is not resolved.
     fn awaited(&self) -> Vec<Party> {
-        let is_open = |lane: &PublishLane| lane.peer.phase == Phase::Open;
-        if self.session.is_some() && self.lanes.iter().any(is_open) && self.nobody_sequences() {
+        let is_open = |channel: &PublishChannel| channel.peer.phase == Phase::Open;
+        if self.session.is_some() && self.channels.iter().any(is_open) && self.nobody_sequences() {
             return vec![Party {
                 broker: None,
                 address: None,
-                reason: Reason::NoSequencer,
+                reason: WaitReason::NoSequencer,
             }];
         }
-        let carrying = |lane: &&PublishLane| !lane.flight.is_empty();
-        let refusing = |lane: &&PublishLane| lane.peer.refusal_code().is_some();
-        let open = || self.lanes.iter().filter(|lane| is_open(lane));
+        let carrying = |channel: &&PublishChannel| !channel.in_flight.is_empty();
+        let refusing = |channel: &&PublishChannel| channel.peer.refusal_code().is_some();
+        let open = || self.channels.iter().filter(|channel| is_open(channel));
         let answers = open().filter(carrying).chain(open().filter(refusing));
-        let parties = distinct(answers.map(|lane| {
-            let reason = match lane.peer.refusal_code() {
-                Some(code) => Reason::of(code),
-                None if lane.flight.is_sending() => Reason::NotReading,
-                None => Reason::Acknowledgement,
+        let parties = distinct(answers.map(|channel| {
+            let reason = match channel.peer.refusal_code() {
+                Some(code) => WaitReason::of(code),
+                None if channel.in_flight.is_sending() => WaitReason::NotReading,
+                None => WaitReason::Acknowledgement,
             };
-            lane.peer.party(reason)
+            channel.peer.party(reason)
         }));
         match parties.is_empty() {
             true => self.absent(),
@@ -79,7 +85,10 @@ impl PublisherCore {
 
     /// When a batch was last stored.
     fn stored_at(&self) -> Option<Now> {
-        self.lanes.iter().map(|lane| lane.flight.stored_at()).max()
+        self.channels
+            .iter()
+            .map(|channel| channel.in_flight.stored_at())
+            .max()
     }
 
     /// Who has no connection that can be used.
@@ -87,22 +96,22 @@ impl PublisherCore {
         if self.directory.cluster().is_none() {
             return self.directory.parties();
         }
-        let lanes = self.lanes.iter().map(|lane| &lane.peer);
-        let absent = lanes.filter(|peer| peer.phase != Phase::Open && !peer.has_left());
+        let channels = self.channels.iter().map(|channel| &channel.peer);
+        let absent = channels.filter(|peer| peer.phase != Phase::Open && !peer.has_left());
         let parties = distinct(absent.map(|peer| peer.party(peer.reason())));
         match parties.is_empty() {
             // Whoever is there is on the way to do what is asked, and nobody else is in the cluster.
             true => vec![Party {
                 broker: None,
                 address: None,
-                reason: Reason::NotReady,
+                reason: WaitReason::NotReady,
             }],
             false => parties,
         }
     }
 }
 
-/// A broker may have several lanes.
+/// A broker may have several channels.
 fn distinct(parties: impl Iterator<Item = Party>) -> Vec<Party> {
     let mut parties: Vec<Party> = parties.collect();
     parties.sort_by_key(|party| party.broker);

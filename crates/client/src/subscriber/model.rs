@@ -6,12 +6,13 @@ use std::time::Duration;
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::StartAt;
 
-use super::super::position::Positions;
-use crate::connection::Lane;
-use crate::error::Error;
+use super::position::Positions;
+use crate::connection::ChannelId;
+use crate::error::ReadError;
 
 /// Where to start reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Start {
     /// At the first message each broker retains, or that is retained in the one order of all.
     Earliest,
@@ -25,8 +26,9 @@ pub enum Start {
 
 /// What to do when the next messages were evicted before they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnEvicted {
-    /// End with [`Error::Evicted`].
+    /// End with [`ReadError::Evicted`].
     Fail,
     /// Go on at the first message available, and count what was skipped.
     SkipToFirst,
@@ -95,11 +97,11 @@ impl SubscriberConfig {
     }
 }
 
-/// A batch for the consumer. Its buffer goes back by [`SubscriberCore::returned`](super::SubscriberCore::returned).
+/// A batch for the consumer. Its buffer goes back by [`SubscriberCore::returned`](super::core::SubscriberCore::returned).
 #[derive(Debug)]
 pub struct Delivered {
-    /// The lane it came on.
-    pub lane: Lane,
+    /// The channel it came on.
+    pub channel: ChannelId,
     /// The broker it came from.
     pub broker: u32,
     /// Its offsets are places in the one order of all brokers.
@@ -144,19 +146,19 @@ pub enum Event {
         messages: u64,
     },
     /// A broker is away, or was so when the subscription began and its messages are missing.
-    LaneLost {
+    ChannelLost {
         /// The broker.
         broker: u32,
         /// Why.
         cause: String,
     },
     /// A broker was removed from the cluster. What it has and was not read is missing, unless one comes in its place.
-    LaneLeft {
+    BrokerLeft {
         /// The broker.
         broker: u32,
     },
     /// Everything that was there at the start is delivered. Comes once, and nothing after it.
     End,
     /// Nothing will be delivered any more. Comes once, and nothing after it.
-    Failed(Error),
+    Failed(ReadError),
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use embar_frame::Now;
 use embar_wire::control::Secret;
 
-use super::super::flight::Batch;
-use super::super::receipt::Outcome;
-use crate::connection::Lane;
-use crate::error::Error;
+use super::receipt::Outcome;
+use crate::connection::ChannelId;
+use crate::error::ClientError;
 
 /// When a batch counts as published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Acks {
     /// When the kernel took it: fast, and nothing is known about what became of it.
     None,
@@ -34,6 +34,7 @@ impl Acks {
 /// What to do with batches that a lost connection may have delivered. It is asked on topics of order 0 and 1 only: with
 /// one order over all brokers such batches are sent again, and stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnBrokerLoss {
     /// Send them to another broker, flagged as possible duplicates: at least once.
     Resend,
@@ -59,7 +60,7 @@ pub struct PublisherConfig {
     /// Size of the largest batch there will be, if all brokers take that when the publisher opens.
     pub batch_bytes: u32,
     /// Connections for each data broker.
-    pub lanes_per_broker: u32,
+    pub channels_per_broker: u32,
     /// Batches that one connection carries unacknowledged, at most.
     pub batches_in_flight: usize,
     /// What to do with batches that may have been delivered, on topics of order 0 and 1.
@@ -81,7 +82,7 @@ pub struct PublisherConfig {
 }
 
 /// What happened.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Event {
     /// At least one broker took the publisher, and every one that is ready was tried or had its time. Comes once.
     Opened {
@@ -110,19 +111,19 @@ pub enum Event {
     },
     /// A batch will be sent again.
     Resent,
-    /// A lane is open again after a loss.
-    Reconnected(Lane),
-    /// A lane was lost.
-    LaneLost {
+    /// A channel is open again after a loss.
+    Reconnected(ChannelId),
+    /// A channel was lost.
+    ChannelLost {
         /// Which.
-        lane: Lane,
+        channel: ChannelId,
         /// Its broker.
         broker: u32,
         /// Why.
         cause: String,
     },
     /// Nothing can be published any more. Comes once.
-    Failed(Error),
+    Failed(ClientError),
 }
 
 /// A batch to publish. Its bytes are a whole batch frame, and nobody else refers to them.
@@ -137,7 +138,8 @@ pub struct SealedBatch {
 }
 
 impl PublisherConfig {
-    pub(super) fn expires(&self, batch: &Batch) -> Now {
-        batch.sealed_at.after(self.delivery_timeout)
+    /// When a batch that was sealed then is given up, unless a broker took it.
+    pub(super) fn expires(&self, sealed_at: Now) -> Now {
+        sealed_at.after(self.delivery_timeout)
     }
 }

@@ -1,0 +1,89 @@
+//! The socket of a channel, as a driver keeps it on its reactor.
+
+use embar_transport::{Epoll, Reactor, Token};
+
+use crate::connection::{ConnectionAction, ConnectionError};
+
+/// One channel's connection, if it has one. The core may be told that it is gone only when the reactor has given all of
+/// its buffers back.
+#[derive(Default)]
+pub(crate) struct Socket {
+    /// Kept until all buffers are back.
+    token: Option<Token>,
+    /// Closed, for this reason.
+    ending: Option<ConnectionError>,
+    /// Buffers with the reactor.
+    pending: usize,
+}
+
+impl Socket {
+    /// Whether there is no connection, and none of which the core still has to be told that it is gone.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.token.is_none() && self.ending.is_none()
+    }
+
+    /// Whether the reactor knows this connection by `token`.
+    pub(crate) fn has(&self, token: Token) -> bool {
+        self.token == Some(token)
+    }
+
+    /// Whether the connection has not ended.
+    pub(crate) fn is_live(&self) -> bool {
+        self.ending.is_none()
+    }
+
+    /// Does what the core asks for. What it asks for between the end of a connection and the report of it is void.
+    pub(crate) fn perform(&mut self, action: ConnectionAction, reactor: &mut Epoll) {
+        if let ConnectionAction::Connect(address) = action {
+            match reactor.connect(address) {
+                Ok(token) => self.token = Some(token),
+                Err(error) => self.ending = Some(error.into()),
+            }
+            return;
+        }
+        let (Some(token), None) = (self.token, &self.ending) else {
+            return;
+        };
+        match action {
+            ConnectionAction::Connect(_) => {}
+            ConnectionAction::Send(buf) => {
+                self.pending += 1;
+                reactor.send(token, buf);
+            }
+            ConnectionAction::Receive(buf) => {
+                self.pending += 1;
+                reactor.recv(token, buf);
+            }
+            ConnectionAction::ShutdownWrite => {
+                // It fails if the peer is gone, which ends the receive that is out, too.
+                let _ = reactor.shutdown_write(token);
+            }
+            ConnectionAction::Close => self.end(ConnectionError::Local("closed"), reactor),
+        }
+    }
+
+    /// The reactor gave a buffer back.
+    pub(crate) fn buffer_returned(&mut self) {
+        self.pending -= 1;
+    }
+
+    /// Closes the connection; the first cause counts.
+    pub(crate) fn end(&mut self, cause: ConnectionError, reactor: &mut Epoll) {
+        if self.ending.is_none() {
+            self.ending = Some(cause);
+            if let Some(token) = self.token {
+                reactor.close(token);
+            }
+        }
+    }
+
+    /// Why the connection ended, once, when all buffers are back: the core is to be told.
+    pub(crate) fn take_end(&mut self) -> Option<ConnectionError> {
+        if self.pending > 0 {
+            return None;
+        }
+        let cause = self.ending.take()?;
+        self.token = None;
+        Some(cause)
+    }
+}
