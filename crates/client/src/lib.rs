@@ -1,29 +1,16 @@
-//! Clients of the shared log: [`Publisher`], [`Subscriber`] and [`Admin`].
+#![doc = include_str!("../README.md")]
 //!
-//! ```no_run
-//! use embar_client::{Acks, Publisher, Start, Subscriber};
-//!
-//! let publisher = Publisher::builder("127.0.0.1:9400").topic("orders").acks(Acks::Readable).open()?;
-//! let ticket = publisher.publish(b"hello")?;
-//! println!("stored at {:?}", publisher.acked(ticket).wait()?);
-//! publisher.close()?;
-//!
-//! let mut subscriber = Subscriber::builder("127.0.0.1:9400").topic("orders").from(Start::Earliest).open()?;
-//! while let Some(message) = subscriber.next()? {
-//!     println!("{} {:?}", message.offset, message.value);
-//! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! # Inside
 //!
 //! All three work with and without an async runtime: they have threads of their own and need no executor.
 //!
 //! This crate never knows how a broker works inside, never drops a message silently, never lets a late answer answer
 //! another request, and does nothing while there is nothing to do.
 //!
-//! Publisher and Subscriber are each a core without I/O ([`publisher::core`], [`subscriber::core`]), which simulators
-//! drive as they are, and a thin driver on sockets. Read in this order: [`error`], [`connection`] (a session that speaks
+//! Publisher and Subscriber are each a core without I/O (`publisher::core`, `subscriber::core`), which simulators
+//! drive as they are, and a thin driver on sockets. Read in this order: `error`, `connection` (a session that speaks
 //! the log's protocol, shared by all), `directory` (who is in the cluster), `peer` (one data broker of it), then
-//! [`publisher`], [`subscriber`], [`admin`]; and the small ones: [`wait`] (what a client waits for), [`backoff`], [`profile`], `wake`, `clock`, `bootstrap`, `settings`.
+//! `publisher`, `subscriber`, `admin`; and the small ones: `wait` (what a client waits for), `backoff`, `profile`, `wake`, `clock`, `bootstrap`, `settings`.
 
 #![forbid(unsafe_code)]
 
