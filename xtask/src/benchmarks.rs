@@ -3,7 +3,7 @@
 //!
 //! Results are JSON files in `benches/results`, one for each [`plan::Measurement`]. A drawn part of
 //! a document stands between two marks; [`stale`] compares each with the results, so that no
-//! document shows a number that nobody measured.
+//! document shows a number that was not measured.
 //!
 //! Read in this order: [`plan`] (what is run), [`results`] (what is kept of it), [`tables`] and
 //! [`pictures`] (what is drawn), [`comparisons`] (what both show), [`chart`] (how a picture becomes SVG), [`page`] (the marks).

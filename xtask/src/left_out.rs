@@ -1,5 +1,4 @@
-//! Tests that cannot run on this machine: those that cut networks, where nobody but root may make
-//! one.
+//! Tests that cannot run on this machine: those that cut networks, where root alone may make one.
 
 use crate::needs;
 use anyhow::{Context, bail};

@@ -15,9 +15,8 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// Room for the regions of all tests that run at once, in bytes, with a good part to spare.
 const SHARED_MEMORY_BYTES_MIN: u64 = 1 << 30;
 
-/// Checks everything, and installs what is missing: at once where that is allowed without a
-/// password, on a terminal when whoever sits there agrees. Otherwise an error says what to do about
-/// all of it.
+/// Checks everything, and installs what is missing: at once where that needs no password, on a terminal when its user
+/// agrees. Otherwise an error says what to do about all of it.
 pub fn check() -> anyhow::Result<()> {
     if !cfg!(target_os = "linux") {
         bail!(
@@ -30,25 +29,25 @@ pub fn check() -> anyhow::Result<()> {
         return Ok(());
     }
     let Some(way) = way(&missing)? else {
-        bail!("{}", told(&missing, &["sudo"]));
+        bail!("{}", remedy(&missing, &["sudo"]));
     };
     for command in commands(&missing, way) {
         eprintln!("missing, so it is installed: {}", command.join(" "));
         let mut installer = Command::new(&command[0]);
         installer.env("DEBIAN_FRONTEND", "noninteractive");
         if !succeeds(installer.args(&command[1..])) {
-            bail!("`{}` failed: {}", command.join(" "), told(&missing, way));
+            bail!("`{}` failed: {}", command.join(" "), remedy(&missing, way));
         }
     }
     let still = self::missing();
     if !still.is_empty() {
-        bail!("after all was installed: {}", told(&still, way));
+        bail!("after all was installed: {}", remedy(&still, way));
     }
     Ok(())
 }
 
-/// Why nobody can cut networks here, if that is so: neither is this root, nor may everybody be root
-/// of a namespace.
+/// Why tests cannot cut networks here, if they cannot: this is not root, and not every user may be root of a
+/// namespace.
 pub fn no_networks() -> Option<String> {
     let mut why = None;
     for namespaces in [&["--net"][..], &["--user", "--map-root-user", "--net"]] {
@@ -92,10 +91,10 @@ fn way(missing: &[&Program]) -> anyhow::Result<Option<&'static [&'static str]>> 
         return Ok(Some(&["sudo", "-n"]));
     }
     let asked = io::stdin().is_terminal() && io::stderr().is_terminal() && here("sudo");
-    Ok((asked && agreed(&told(missing, &["sudo"]))?).then_some(&["sudo"]))
+    Ok((asked && agreed(&remedy(missing, &["sudo"]))?).then_some(&["sudo"]))
 }
 
-/// Asks whoever sits at the terminal, once.
+/// Asks the user at the terminal, once.
 fn agreed(what: &str) -> anyhow::Result<bool> {
     eprint!("{what}. Shall it be run now? [y/N] ");
     io::stderr().flush()?;
@@ -129,7 +128,7 @@ fn sources(missing: &[&Program]) -> (Vec<&'static str>, Vec<&'static str>) {
 }
 
 /// All that is missing and the one line that brings it.
-fn told(missing: &[&Program], way: &[&str]) -> String {
+fn remedy(missing: &[&Program], way: &[&str]) -> String {
     let named: Vec<String> = missing
         .iter()
         .map(|program| format!("`{}` ({})", program.command[0], program.why))
@@ -195,7 +194,7 @@ fn available_kib(df: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{available_bytes, available_kib, commands, told};
+    use super::{available_bytes, available_kib, commands, remedy};
     use crate::programs::{PROGRAMS, Program};
     use std::path::Path;
 
@@ -210,7 +209,7 @@ mod tests {
     #[test]
     fn all_that_is_missing_is_told_in_one_line_with_the_line_that_brings_it() {
         let missing = programs(["cargo-clippy", "redis-server", "ip"]);
-        let told = told(&missing, &["sudo"]);
+        let told = remedy(&missing, &["sudo"]);
         assert!(!told.contains('\n'), "{told}");
         let line = "`sudo apt-get install redis-server iproute2 && rustup component add clippy`";
         let named = ["`redis-server`", "`ip`", "`cargo-clippy`", line];

@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Only these steps, in this order; all of them when none is named
     #[arg(value_enum)]
     steps: Vec<Step>,
-    /// Succeed although tests that cut networks could not run, where nobody but root may do that
+    /// Succeed although tests that cut networks could not run, where root alone may do that
     #[arg(long)]
     without_networks: bool,
 }

@@ -16,7 +16,7 @@ pub struct Figures {
     pub placed: u64,
     /// Epochs that ended because a batch was missing for too long.
     pub gaps: u64,
-    /// Sessions that gave up their place to others, as nobody held them.
+    /// Sessions that gave up their place to others, as no broker held them.
     pub forgotten: u64,
     /// Notices: a session is open.
     pub opened: u64,

@@ -14,7 +14,7 @@
 //! - *Scalog* cuts the lanes from time to time, and the cut places all that is below it, lane by
 //!   lane. Its decision on an arrival is to hold it, and [`Core::elapse`](crate::Core::elapse)
 //!   places what is held, sorted by source. Batches of a session must come by one lane.
-//! - *LazyLog* acknowledges what is durable and binds positions when somebody reads. It holds as
+//! - *LazyLog* acknowledges what is durable and binds positions when a subscriber reads. It holds as
 //!   Scalog does, and the cut is made by a reader's question. What is held is acknowledged then, so
 //!   a successor has to find it: the lanes' records stay until they are placed.
 

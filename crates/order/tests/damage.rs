@@ -183,7 +183,7 @@ fn submit_openings(broker: &mut Participant<Simulated, u32>, count: u32) {
     }
 }
 
-/// What was told, and of what.
+/// The outcomes that came, each with its tag.
 fn told(events: &[Event<u32>]) -> Vec<(u32, NoticeKind)> {
     let told = events.iter().filter_map(|event| match event {
         Event::Answered { tag, outcome, .. } => Some((*tag, outcome.kind)),

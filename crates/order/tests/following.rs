@@ -239,7 +239,7 @@ fn a_line_that_reads_as_never_written_is_missed_where_something_follows_it() {
             Loss::Cut(end) => end,
             _ => all,
         };
-        // Whoever follows is told that there is more, and looks again.
+        // The sequencer announces that there is more, and the follower looks again.
         let (mut follower, _) = world.follower(u64::MAX);
         follower.seek(start);
         let mut read: u64 = (0..2).map(|_| read_all(&mut follower).1).sum();
@@ -287,7 +287,7 @@ fn a_link_that_is_lost_with_its_page_is_searched_for_once() {
         first + 64 * (1 + u64::from(PAGE_RECORDS)),
         first + pages.entry_bytes,
     );
-    // Of the link it can still be told that it is one.
+    // What is left of the link still shows that it is one.
     let control = &world.devices.control;
     control.damage(link, |line| line[..48].fill(0xC3));
     control.damage(behind, |line| line.fill(0xC3));
@@ -295,7 +295,7 @@ fn a_link_that_is_lost_with_its_page_is_searched_for_once() {
     follower.seek(records(PAGES));
     assert_eq!(read_all(&mut follower).1, u64::from(PAGE_RECORDS));
     assert!(follower.is_damaged());
-    // Whoever follows looks again and again, as a successor may cut the order there.
+    // The follower looks again and again, as a successor may cut the order there.
     power.fail_after(u64::from(PAGES), Outage::Host);
     assert_eq!(read_all(&mut follower), (Found::End, 0));
     assert!(follower.is_damaged() && power.failed().is_none());
@@ -309,7 +309,7 @@ fn whoever_comes_late_finds_what_a_lost_link_led_to() {
         let world = World::new(PAGES);
         let link = world.find(all + u64::from(PAGE_RECORDS), u64::from(PAGES) + 1);
         world.devices.control.damage(link, |line| line.fill(lost));
-        // Nobody publishes any more, so nobody tells that there is more.
+        // No publisher goes on, so no sequencer announces that there is more.
         let (mut follower, _) = world.follower(u64::MAX);
         follower.seek(all);
         assert_eq!(read_all(&mut follower).1, all);

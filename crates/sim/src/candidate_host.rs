@@ -19,7 +19,7 @@ pub struct CandidateHost {
     held_max: u32,
     sequencer_check: SequencerCheck,
     watch_check: WatchCheck,
-    /// It takes over at its next turn, whoever leads.
+    /// It takes over at its next turn, even from a candidate that lives.
     pub challenges: bool,
 }
 

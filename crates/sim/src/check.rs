@@ -8,7 +8,7 @@
 //! | `check/bounds.rs` | I9: what a broker holds |
 //! | `check/retained.rs` | I9: what becomes of the bytes of a log |
 //! | `actor/subscriber.rs` | I4, I7: what subscribers get |
-//! | `oracle.rs` | I5, I6, delivery: what publishers are told |
+//! | `oracle.rs` | I5, I6, delivery: the outcomes that publishers receive |
 
 pub mod bounds;
 pub mod bytes;

@@ -2,7 +2,6 @@
 //!
 //! Bounds: a clock runs at 4/5 to 5/4 of the true rate. The monotonic clock never goes back; it may jump ahead, by
 //! up to 10 s at a time, as it does on a host that was suspended. The wall clock jumps anywhere, by up to a day.
-//! at a time, as it does on a host that was suspended. What tells the date jumps anywhere, by up to a day.
 
 use embar_broker::clock::Timestamp;
 use embar_frame::Now;

@@ -23,7 +23,7 @@ const SEEDS: u64 = 100;
 #[derive(Parser)]
 #[command(name = "embar-sim", bin_name = "cargo xtask sim", version)]
 struct Arguments {
-    /// Seeds to run: 100, or with a canary at most 10,000, unless told otherwise
+    /// Seeds to run; without this 100, and with a canary at most 10,000
     #[arg(long)]
     seeds: Option<u64>,
     /// The first of them

@@ -48,7 +48,7 @@ fn two(random: &mut Random) -> (Broker, Broker) {
     (start(1), start(2))
 }
 
-/// What both are told; the other is asked after so many accesses of the one, or not at all.
+/// What both answer; the other is asked after so many accesses of the one, or not at all.
 fn ask_both(accesses: u64) -> (Answer, Option<Answer>) {
     let (one, other) = two(&mut Random::new(accesses));
     OTHER.set(Some(other));

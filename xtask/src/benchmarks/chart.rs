@@ -41,7 +41,7 @@ pub struct Row {
 pub enum Tone {
     Better,
     Worse,
-    /// It cannot be told, or nothing is compared.
+    /// The comparison shows neither, or there is none.
     Even,
 }
 
@@ -153,7 +153,7 @@ impl Chart {
         PLOT_LEFT + share.clamp(0.0, 1.0) * (PLOT_RIGHT - PLOT_LEFT)
     }
 
-    /// For whoever does not see it.
+    /// The picture in words, for readers that cannot see it.
     fn words(&self) -> String {
         let mut words = self.caption.clone();
         for group in &self.groups {

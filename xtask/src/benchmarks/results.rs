@@ -33,7 +33,7 @@ pub struct Measured {
     pub machine: String,
     /// What was checked out, abbreviated; with `+` if something else was changed.
     pub commit: String,
-    /// `2026-01-31`, in UTC; `null` if nobody wrote it down.
+    /// `2026-01-31`, in UTC; `null` if it was not written down.
     pub date: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

@@ -1,4 +1,4 @@
-//! Pages of the GOI that the sequencer gives back: because nobody may read them any more, or because it needs the
+//! Pages of the GOI that the sequencer gives back: because no reader may read them any more, or because it needs the
 //! room.
 
 use embar_fabric::geometry::cell_of;

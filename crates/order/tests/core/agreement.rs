@@ -144,7 +144,7 @@ impl Run {
     }
 }
 
-/// The same, with what is told together, in no order, in the order of numbers.
+/// The same, with notices of one fence, which have no order, in the order of numbers.
 fn in_order(mut expected: Vec<Expected>) -> Vec<Expected> {
     let fenced = |it: &Expected| matches!(it, Expected::Notified(_, NoticeKind::Fenced, _));
     let runs = expected.chunk_by_mut(|a, b| fenced(a) && fenced(b));

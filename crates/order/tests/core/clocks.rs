@@ -1,5 +1,7 @@
 //! Clocks that jump, and processes that were paused.
 
+use embar_fabric::NoticeKind::SessionsFull;
+
 use crate::support::Said::{Fenced, Placed, Saved};
 use crate::support::{Scene, publisher};
 
@@ -36,7 +38,7 @@ fn a_jump_forward_forgets_no_session() {
         scene.open(publisher(producer, 5));
     }
     scene.now += HOURS;
-    assert!(scene.try_open(publisher(9, 5)).is_err());
+    assert_eq!(scene.try_open(publisher(9, 5)), Err(SessionsFull));
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
 /// What the publishers know.
 #[derive(Debug)]
 pub struct Crowd {
-    /// By publisher, all sessions and epochs that it was told of.
+    /// By publisher, all sessions and epochs that it was granted.
     sessions: Vec<Vec<Session>>,
     /// Whose record it was, by number.
     senders: BTreeMap<u64, Session>,

@@ -45,7 +45,7 @@ fn what_a_dead_instance_asked_for_never_takes_a_session_from_its_successor() {
         assert!([InUse, TakenOver].contains(&outcome.kind), "{outcome:?}");
     }
     assert_eq!(scene.batches(&current, [0]).len(), 1);
-    // Also where it comes first: whoever lives asks again.
+    // Also where it comes first: a publisher that lives asks again.
     let mut scene = Scene::small();
     scene.send([late_opening]);
     let outcome = scene.ask(instance(4).opening());
@@ -68,7 +68,7 @@ fn a_session_that_a_broker_holds_keeps_its_place() {
     assert_eq!(scene.try_open(publisher(10, 5)), Err(SessionsFull));
     scene.core.set_attached(2, false);
     scene.pass(10_000);
-    // That of the fifth, of which nobody knows that it was ever held.
+    // That of the fifth, which no broker was seen to hold.
     assert_eq!(scene.open(publisher(10, 5)).place, 1);
     assert_eq!(scene.open(publisher(11, 5)).place, 2);
 }
@@ -89,7 +89,7 @@ fn a_session_that_was_held_until_just_now_is_not_the_first_to_go() {
     assert_eq!(scene.open(publisher(3, 5)).place, dead.place);
     assert_eq!(scene.try_open(publisher(4, 5)), Err(SessionsFull));
     assert_eq!(scene.try_ask(quiet, Operation::Resume), Ok(quiet));
-    // As long as a broker cannot say what it holds, nobody is idle.
+    // As long as a broker cannot say what it holds, no session is idle.
     for _ in 0..3 {
         scene.pass(20_000);
         scene.core.await_holders();

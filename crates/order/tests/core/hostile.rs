@@ -9,7 +9,7 @@ use embar_order::Operation;
 use crate::support::Said::{Notified, Placed};
 use crate::support::{Scene, Session, publisher};
 
-/// The record is told `kind`, and changes nothing.
+/// The outcome of the record is `kind`, and it changes nothing.
 #[track_caller]
 fn is_refused(scene: &mut Scene, record: PbrRecord, kind: embar_fabric::NoticeKind) {
     let rows = |scene: &Scene| {
@@ -36,7 +36,7 @@ fn forged_sessions_are_unknown_or_over() {
         forge(&mut session);
         session.batch(2)
     };
-    // Nobody was ever given that epoch there.
+    // That epoch was never granted there.
     for record in [
         forged(|it| it.place = 3),
         forged(|it| it.place = 4),
@@ -50,7 +50,7 @@ fn forged_sessions_are_unknown_or_over() {
     ] {
         is_refused(&mut scene, record, UnknownSession);
     }
-    // Somebody was, and it is not the one who has it now.
+    // That epoch was granted, to another session than the one that is there now.
     for record in [
         forged(|it| it.place = 1),
         forged(|it| it.producer = 2),
@@ -206,7 +206,7 @@ fn whoever_does_not_know_the_secret_gets_nothing() {
     let mut scene = Scene::small();
     let victim = scene.open(publisher(7, 5));
     scene.batches(&victim, [0, 2]);
-    // All that subscribers and brokers' logs can tell, and an instance of its own or the victim's.
+    // All that subscribers and brokers' logs can find out, and an instance of its own or the victim's.
     for instance in [1, 2] {
         let thief = Session {
             secret: 8,

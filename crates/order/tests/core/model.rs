@@ -1,4 +1,4 @@
-//! The rules, told again without a thought to speed.
+//! A model of the core: the same rules, written without a thought to speed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -136,7 +136,7 @@ proptest! {
         }
     }
 
-    /// A successor takes all batches of dead brokers' lanes once more, whatever was told of them: those
+    /// A successor takes all batches of dead brokers' lanes once more, whatever their outcome was: those
     /// that were refused are placed at most once by that, and nowhere out of order.
     #[test]
     fn what_dead_brokers_left_is_placed_once_and_in_order(before in steps(80)) {

@@ -180,7 +180,7 @@ impl Scene {
         self.since(from)
     }
 
-    /// What somebody is told who asks for a session.
+    /// The outcome of a request for a session.
     pub fn ask(&mut self, record: PbrRecord) -> Outcome {
         self.send([record]);
         let Some(Action::Notify { outcome, .. }) = self.actions.last() else {
@@ -189,7 +189,7 @@ impl Scene {
         *outcome
     }
 
-    /// A publisher asks for its session; whoever is refused hears why.
+    /// A publisher asks for its session; gives the reason of a refusal.
     pub fn try_ask(
         &mut self,
         session: Session,
@@ -208,7 +208,7 @@ impl Scene {
         }
     }
 
-    /// Opens a session; whoever is refused hears why.
+    /// Opens a session; gives the reason of a refusal.
     pub fn try_open(&mut self, session: Session) -> Result<Session, NoticeKind> {
         self.try_ask(session, Operation::Open { takes_over: 0 })
     }

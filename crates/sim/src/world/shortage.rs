@@ -35,7 +35,7 @@ pub(super) fn begin() {
     UNLOOKED.set(0);
 }
 
-/// Whether the process of a row lives, as far as another one can tell.
+/// Whether the process of a row lives, as far as another one can find out.
 pub(super) fn is_alive(asker: u16, row: u16) -> bool {
     let short = SHORT.get() >> asker & 1 == 1;
     UNLOOKED.set(UNLOOKED.get() + u64::from(short));

@@ -61,8 +61,8 @@ fn an_epoch_that_is_seen_no_more_is_told_unless_damage_took_it() {
     head.raise(&row(1));
     assert_eq!(look(&mut inspector), Ok(()));
     lose_row(&devices);
-    let told = look(&mut inspector).expect_err("nobody shows epoch 1");
-    assert_eq!(told.invariant, Invariant::I1);
+    let violation = look(&mut inspector).expect_err("no row shows epoch 1");
+    assert_eq!(violation.invariant, Invariant::I1);
 
     inspector.lose_row();
     assert_eq!(look(&mut inspector), Ok(()));
