@@ -5,9 +5,11 @@
 //! - Nothing is left for later in the sources: it is done, or it is an issue.
 //! - A crate uses only those before it in [`layers::LAYERS`], which the documents at the top list in this
 //!   order; the crates of sessions and of the Redis client need nothing of the log.
+//! - Modules of a crate use each other in one direction.
 //! - A link in a document leads to a file.
 //! - The tables and pictures of measurements show what was recorded.
 
+mod circles;
 mod layers;
 mod links;
 mod sources;
@@ -37,6 +39,7 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
     }
     println!("layers: {}", layers::LAYERS.join(", "));
     found.extend(layers::check(workspace, &members)?);
+    found.extend(circles::check(&members)?);
     for folder in WITH_DOCUMENTS {
         for path in files(&root.join(folder), false)? {
             check_links(&path, &read(&path)?, &mut found);
