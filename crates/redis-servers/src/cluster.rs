@@ -13,26 +13,26 @@ use crate::server::{Options, Server, TlsFiles};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What a cluster is to be like.
+/// The options of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// How many masters share the slots, in ranges of about equal length. The rule that most masters must agree before a
-    /// replica takes over needs three of them.
+    /// How many masters share the slots, in ranges of about equal length. A failover needs three: most masters must agree
+    /// that a replica takes over.
     pub masters: usize,
-    /// Replicas of each master.
+    /// How many replicas each master has.
     pub replicas: usize,
-    /// The port of the first node, the others follow; free ones when `None`.
+    /// The port of the first node; the others have the ports behind it. Free ports when `None`.
     pub ports: Option<u16>,
-    /// Where the nodes run, by index; those beyond its end run on this machine. See [`Options::host`].
+    /// The hosts of the nodes, by index; nodes beyond its end run on this machine. See [`Options::host`].
     pub hosts: Vec<Host>,
-    /// `cluster-node-timeout` in milliseconds: how long a node is silent before the others call it failed. A short one
-    /// makes a quick failover; a machine that is busy for longer makes one nobody asked for.
+    /// `cluster-node-timeout` in milliseconds: how long a node may be silent before the others call it failed. A short one
+    /// makes failovers quick; but a machine that is busy for longer causes a failover by mistake.
     pub node_timeout_ms: u32,
     /// The password of all nodes, none when `None`.
     pub password: Option<String>,
-    /// TLS only, also between the nodes.
+    /// Files for TLS, also between the nodes: they take no plain connection then.
     pub tls: Option<TlsFiles>,
-    /// `cluster-require-full-coverage`: whether all of the cluster stops while a slot has no master.
+    /// `cluster-require-full-coverage`: whether the whole cluster stops while a slot has no master.
     pub require_full_coverage: bool,
     /// More arguments for each node, see [`Options::extra`].
     pub extra: Vec<String>,
@@ -56,7 +56,7 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Those of the node with this index.
+    /// The options of the node with this index.
     fn of_node(&self, index: usize) -> Result<Options, StartError> {
         let port = |first: u16| u16::try_from(index).ok().and_then(|i| first.checked_add(i));
         let port = match self.ports {
@@ -89,10 +89,10 @@ impl ClusterOptions {
     }
 }
 
-/// A cluster whose nodes are processes of this machine, killed when dropped.
+/// A cluster whose nodes are processes of this machine, which end when this value is dropped.
 ///
-/// A node is named by its index: the masters first, then the replicas of the first master, those of the second, and
-/// so on. The index stays when roles change.
+/// An index names a node: the masters come first, then the replicas of the first master, those of the second, and so on.
+/// The index stays when roles change.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Server>,
@@ -103,14 +103,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the servers, makes them a cluster, and waits until every node says that the cluster is well, all agree
-    /// who has which slots, and all replicas are in sync.
+    /// Starts the servers, makes them a cluster, and waits until every node says that the cluster is well, all agree which
+    /// node has which slots, and all replicas are in sync.
     ///
     /// It takes a little more than two seconds: no Redis server serves slots earlier after its start
     /// (`CLUSTER_WRITABLE_DELAY` in cluster.c).
     ///
     /// # Errors
-    /// A server does not start, or they do not become a cluster within three minutes.
+    /// A server does not start, or the servers do not become a cluster within three minutes.
     pub fn start(options: &ClusterOptions) -> Result<Self, StartError> {
         form::start(options)
     }
@@ -164,16 +164,16 @@ impl Cluster {
     }
 
     /// Waits until all nodes that run (neither killed nor paused) say that the cluster is well, know each other, agree
-    /// who has which slots, and are in sync with their masters. A failover that is still to come is waited for; a failed
-    /// master without replicas is only accepted when the cluster does not require full coverage.
+    /// which node has which slots, and are in sync with their masters. It waits for a failover that is still to come, and
+    /// accepts a failed master without replicas only when the cluster does not require full coverage.
     ///
     /// # Errors
-    /// What was not so when time was up.
-    pub fn wait_ok(&self, patience: Duration) -> Result<(), WaitError> {
-        health::wait(patience, || health::problem(self))
+    /// What was wrong when the time was over.
+    pub fn wait_ok(&self, timeout: Duration) -> Result<(), WaitError> {
+        health::wait(timeout, || health::problem(self))
     }
 
-    /// The node that has a slot: of those that run and say it is theirs, the one with the newest claim.
+    /// The node that has a slot: of the running nodes that claim it, the one with the newest claim.
     ///
     /// # Errors
     /// A node does not answer, or none has the slot.
@@ -181,7 +181,7 @@ impl Cluster {
         slots::owner_of(self, slot)
     }
 
-    /// Indexes of nodes that run.
+    /// The indexes of running nodes.
     fn running(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.nodes.len()).filter(|index| self.nodes[*index].is_running())
     }

@@ -1,7 +1,7 @@
-//! The least of a Redis client: one command at a time over a server's Unix socket.
+//! A minimal Redis client: one command at a time over a server's Unix socket.
 //!
-//! It exists so that tests are not set up by the client they test. It speaks RESP2
-//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), which every server begins with.
+//! With it the client that a test is about does not set up the test. It speaks RESP2
+//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), with which every connection begins.
 
 use crate::error::CommandError;
 use std::io::{BufRead, BufReader, Write};
@@ -9,16 +9,16 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a command may take, and how long a server that hangs is waited for.
+/// How long a command may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest string it takes, in bytes: what tests set up is small.
+/// The longest string that it takes, bytes: tests set up little data.
 const STRING_BYTES_MAX: usize = 64 << 20;
 
-/// The deepest nesting of a reply: `CLUSTER SHARDS` and the like need five.
+/// The deepest nesting of a reply: `CLUSTER SHARDS` has five levels.
 const DEPTH_MAX: usize = 16;
 
-/// A reply that is no error.
+/// A reply that is not an error.
 #[derive(Debug, PartialEq)]
 pub enum Reply {
     /// No value.
@@ -32,7 +32,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// As `redis-cli` shows it to another program: one line for each element, and nothing for nil.
+    /// The reply as `redis-cli` prints it to a file: one line for each element, and nothing for nil.
     pub fn text(&self) -> String {
         match self {
             Self::Nil => String::new(),
@@ -52,7 +52,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects, and authenticates with a password if there is one.
+    /// Connects, and authenticates if there is a password.
     pub fn connect(path: &Path, password: Option<&str>) -> Result<Self, CommandError> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -82,7 +82,7 @@ impl Control {
 
 fn read_reply(stream: &mut impl BufRead, depth: usize) -> Result<Reply, CommandError> {
     let mut line = String::new();
-    // Errors repeat what they were sent, so the line is bounded by that.
+    // An error repeats what this end sent, so that bounds the line.
     if stream.read_line(&mut line)? == 0 {
         return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
     }
@@ -114,7 +114,7 @@ fn read_reply(stream: &mut impl BufRead, depth: usize) -> Result<Reply, CommandE
     }
 }
 
-/// An error inside of an array (of EXEC, say) is one of its elements: the text is kept.
+/// Reads an element of an array. An error there (of EXEC, say) is an element, of which this keeps the text.
 fn read_element(stream: &mut impl BufRead, depth: usize) -> Result<Reply, CommandError> {
     match read_reply(stream, depth) {
         Err(CommandError::Server(text)) => Ok(Reply::Bytes(text.into_bytes())),
@@ -156,7 +156,8 @@ mod tests {
                 "{result:?}"
             );
         }
-        assert!(read("*1\r\n".repeat(DEPTH_MAX + 2).as_bytes()).is_err());
+        let deep = read("*1\r\n".repeat(DEPTH_MAX + 2).as_bytes());
+        assert!(matches!(deep, Err(CommandError::Malformed(_))), "{deep:?}");
         assert!(matches!(read(b"$5\r\nab"), Err(CommandError::Io(_))));
         assert!(matches!(read(b""), Err(CommandError::Io(_))));
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what to do.
+//! Errors of servers and clusters, with messages that say what to do.
 
 use std::io;
 use std::process::ExitStatus;
@@ -10,59 +10,59 @@ pub enum StartError {
     /// There is no `redis-server` in any folder of `PATH`.
     #[error("redis-server is not installed: apt-get install redis-server")]
     NoServer,
-    /// There is no `setpriv` in any folder of `PATH`. Without it a server would outlive a test that is killed.
+    /// There is no `setpriv` in any folder of `PATH`. Without it a server would outlive a killed test.
     #[error("setpriv is not installed: apt-get install util-linux")]
     NoSetpriv,
-    /// Somebody else listens on the port that was asked for, or on that of its cluster bus.
+    /// Another program listens on the wanted port, or on that of its cluster bus.
     #[error("port {0} (or port {bus} of its cluster bus) is in use: stop what listens there, or take another", bus = u32::from(*.0) + 10_000)]
     PortInUse(u16),
-    /// A cluster was asked for that cannot be: the text says why.
+    /// The options make no sense: the text says why.
     #[error("{0}")]
     Options(String),
-    /// A file or process could not be made.
+    /// The system could not make a file or start a process.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// What this crate tried.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The process ended at once.
     #[error("redis-server ended with {status}; its log:\n{log}")]
     Ended {
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The end of what it wrote.
+        /// The end of its log.
         log: String,
     },
-    /// The process runs and does not answer.
+    /// The process runs, and does not answer.
     #[error("redis-server does not answer after {after:?} ({last}); its log:\n{log}")]
     Silent {
-        /// How long it was waited for.
+        /// How long this crate waited for it.
         after: Duration,
-        /// What the last attempt came to.
+        /// The error of the last attempt.
         last: CommandError,
-        /// The end of what it wrote.
+        /// The end of its log.
         log: String,
     },
     /// A server refused a command that forms the cluster.
     #[error("the cluster cannot be formed: {0}")]
     Command(#[from] CommandError),
-    /// The servers run and did not become a cluster in time.
+    /// The servers run, and did not become a cluster in time.
     #[error("the cluster did not form: {0}")]
     Wait(#[from] WaitError),
 }
 
-/// Why a command for the set-up of a test failed.
+/// Why a command that sets up or checks a test failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// No server behind the socket, or it did not answer in time (it may be paused).
+    /// There is no server at the socket, or it did not answer in time (it may be paused).
     #[error("the server does not answer: {0}")]
     Io(#[from] io::Error),
-    /// The server's own words.
+    /// The server refused it; its words.
     #[error("the server says: {0}")]
     Server(String),
-    /// The reply is no RESP2, or not what this command replies.
+    /// The reply is not RESP2, or not a reply to this command.
     #[error("the reply makes no sense: {0}")]
     Malformed(String),
 }
@@ -71,8 +71,8 @@ pub enum CommandError {
 #[derive(Debug, thiserror::Error)]
 #[error("after {after:?}: {problem}")]
 pub struct WaitError {
-    /// How long it was waited for.
+    /// How long this crate waited for it.
     pub after: Duration,
-    /// What was not as it should be when time was up.
+    /// What was wrong when the time was over.
     pub problem: String,
 }

@@ -1,9 +1,8 @@
-//! Real Redis servers for tests and benches: single ones and whole clusters, started and stopped
-//! by the test itself.
+//! Real Redis servers for tests and benches: a test starts and stops single servers and whole clusters.
 //!
-//! Each [`Server`] is a `redis-server` process with a folder of its own, without persistence, that
-//! listens on 127.0.0.1. It is gone when its value is dropped, and also when the process that
-//! started it dies in any other way: `setpriv --pdeathsig KILL` of util-linux sees to that.
+//! Each [`Server`] is a `redis-server` process without persistence that listens on 127.0.0.1 and has a
+//! folder of its own. Dropping the value ends the process. `setpriv --pdeathsig KILL` of util-linux ends
+//! it as well when the process that started it dies in any other way.
 //!
 //! ```no_run
 //! use embar_redis_servers::{Cluster, ClusterOptions, Options, Server};
@@ -16,9 +15,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! They can also run on hosts of a network of their own, which loses packets when it is told to: [`Net`].
+//! Servers can also run on hosts of a [`Net`], a network that loses packets when a test says so.
 //!
-//! Nothing here is skipped when a program is missing: the error says which package brings it.
+//! The crate skips nothing when a program is missing: the error names the package that contains it. It
+//! knows nothing of the Redis client that it helps to test.
 #![forbid(unsafe_code)]
 
 mod cluster;

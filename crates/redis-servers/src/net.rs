@@ -1,15 +1,15 @@
-//! A network that loses packets when it is told to.
+//! A network that loses packets when a test says so.
 //!
-//! Each server is on a host of its own, the test's client on another one, and a router between all of them: network
-//! namespaces (network_namespaces(7)) with cables from each host to the router. This machine's own network has no part
-//! in it, so tests that run at once do not meet. The kernel removes all of it with the last process or file that holds
+//! Each server has a host of its own, the test's client has another one, and a router connects them: network namespaces
+//! (network_namespaces(7)) with a cable from each host to the router. This machine's own network has no part in it, so
+//! tests that run at the same time do not meet. The kernel removes the network with the last process or file that holds
 //! it: nothing is left behind, however a test ends.
 //!
-//! It is the router that loses packets, by rules of its routing policy (ip-rule(8), `blackhole`): it throws them away
-//! and tells nobody. The queue discipline `netem` can do that, too, but many kernels are built without it, and it would
-//! have to be taught who talks to whom.
+//! The router loses the packets, by rules of its routing policy (ip-rule(8), `blackhole`): it throws them away without a
+//! word. The queue discipline `netem` could do that, too, but many kernels are built without it, and it would need
+//! filters for each pair of hosts.
 
-mod anybody;
+mod user_namespace;
 
 use crate::process;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -40,39 +40,39 @@ pub enum NetError {
     Missing {
         /// Its name.
         program: &'static str,
-        /// What brings it.
+        /// The package that contains it.
         package: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The kernel does not let us.
+    /// The kernel does not allow it.
     #[error(
         "no network namespace can be made ({0}): run this as root, or allow everybody user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns, whichever there are), and start a container with --privileged"
     )]
     NotAllowed(String),
-    /// A namespace was made and cannot be held.
+    /// The namespace exists, and this process cannot keep it.
     #[error("a network namespace cannot be held: {0}")]
     Io(#[from] io::Error),
-    /// A program could not do something in a namespace.
+    /// A program failed in a namespace.
     #[error("`{program}` cannot do this in a network namespace:\n{input}\nit says: {said}")]
     Refused {
         /// Its name.
         program: &'static str,
-        /// What it was to do.
+        /// Its input.
         input: String,
-        /// Its words.
+        /// Its error message.
         said: String,
     },
 }
 
-/// A network namespace, for as long as this is there.
+/// A network namespace, which lives as long as this value.
 #[derive(Debug)]
 struct Namespace(File);
 
 impl Namespace {
     fn new() -> Result<Self, NetError> {
         let mut command = Command::new("unshare");
-        // It holds the namespace until we do.
+        // `cat` keeps the namespace until this process does.
         command.args(["--net", "cat"]);
         let mut child = start(&mut command, "unshare", "util-linux")?;
         if let Err(error) = echo(&mut child) {
@@ -89,17 +89,17 @@ impl Namespace {
         Ok(Self(file?))
     }
 
-    /// Where programs find it that are started by this one.
+    /// Its path, for programs that this process starts.
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// Has `ip` do something in it, line by line.
+    /// Runs commands of `ip` in it, one on each line.
     fn ip(&self, commands: &str) -> Result<(), NetError> {
         self.run(["ip", "-batch", "-"], "iproute2", commands)
     }
 
-    /// Has a program read this in it.
+    /// Runs a program with this input in it.
     fn run(
         &self,
         [program, arguments @ ..]: [&'static str; 3],
@@ -111,13 +111,13 @@ impl Namespace {
         command.args(arguments);
         let mut child = start(&mut command, "nsenter", "util-linux")?;
         let mut stdin = child.stdin.take().expect("it is piped");
-        // If it ended before it read all of it, it says why.
+        // A program that ends before it has read everything says why.
         let _all_read = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output = child.wait_with_output()?;
         match output.status.code() {
             Some(0) => Ok(()),
-            // The word of `nsenter` for a program that is not there.
+            // `nsenter` says so for a program that is missing.
             Some(127) => Err(NetError::Missing {
                 program,
                 package,
@@ -146,7 +146,7 @@ fn start(
     })
 }
 
-/// Waits until `cat` runs: it says what it is told.
+/// Waits until `cat` runs, by what it echoes.
 fn echo(cat: &mut Child) -> io::Result<()> {
     let mut byte = [0];
     cat.stdin.as_mut().expect("it is piped").write_all(&byte)?;
@@ -156,7 +156,7 @@ fn echo(cat: &mut Child) -> io::Result<()> {
         .read_exact(&mut byte)
 }
 
-/// A host of a [`Net`], where a server may run.
+/// A host of a [`Net`], on which a server may run.
 #[derive(Clone)]
 pub struct Host {
     address: Ipv4Addr,
@@ -190,9 +190,9 @@ impl Host {
         self.address
     }
 
-    /// What a command begins with that runs there.
-    pub(crate) fn prefix(&self) -> [String; 2] {
-        ["nsenter".into(), format!("--net={}", self.namespace.path())]
+    /// The command that starts another command on this host.
+    pub(crate) fn prefix(&self) -> Vec<String> {
+        vec!["nsenter".into(), format!("--net={}", self.namespace.path())]
     }
 }
 
@@ -202,20 +202,20 @@ impl Debug for Host {
     }
 }
 
-/// Which packets of a server are lost.
+/// Which packets of a server the network loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Those from the client: the server hears nothing of it.
+    /// Packets from the client: the server receives nothing from it.
     Requests,
-    /// Those to the client: the server does what it is told, and nobody hears of it.
+    /// Packets to the client: the server executes commands, and its replies do not arrive.
     Replies,
-    /// Those in both directions.
+    /// Packets in both directions.
     All,
-    /// Those in both directions, and whatever it sends to other servers or they to it.
+    /// Packets in both directions, and those between it and other servers.
     Alone,
 }
 
-/// See the module.
+/// A network of hosts that loses packets when a test says so.
 #[derive(Debug)]
 pub struct Net {
     router: Namespace,
@@ -224,8 +224,8 @@ pub struct Net {
 }
 
 impl Net {
-    /// A network with so many hosts for servers. Needs the right to make network namespaces, which root has; tests of
-    /// everybody use [`Net::test`].
+    /// A network with so many hosts for servers. The process needs the right to make network namespaces, which root has;
+    /// tests that any user can run call [`Net::test`].
     ///
     /// # Errors
     /// What is missing, and what to do about it.
@@ -237,8 +237,8 @@ impl Net {
             hosts <= HOSTS_MAX,
             "a network has at most {HOSTS_MAX} hosts"
         );
-        // Threads and processes are where the one is that started them: this one must not begin within the network.
-        process::begin();
+        // A thread is in the network of the thread that started it, so the starter must not begin inside this one.
+        process::start_starter();
         let router = Namespace::new()?;
         router.ip("link set lo up\n")?;
         let forward = ["tee", "/proc/sys/net/ipv4/ip_forward", "/dev/null"];
@@ -259,16 +259,16 @@ impl Net {
         self.hosts.clone()
     }
 
-    /// Runs something on the client's host: on a thread of its own, which ends with it. Threads that it starts are on
-    /// that host, too, as are their sockets.
+    /// Runs `run` on the client's host, on a thread of its own. Threads that it starts, and their sockets, are on that
+    /// host, too.
     ///
     /// # Panics
-    /// If it does, or if this process may not enter the namespace it made.
+    /// If `run` does, or if this process may not enter the namespace that it made.
     pub fn inside<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
         let enter = || {
             let network = Some(LinkNameSpaceType::Network);
             move_into_link_name_space(self.client.namespace.0.as_fd(), network)
-                .expect("who may make a namespace may enter it");
+                .expect("a process that may make a namespace may enter it");
             run()
         };
         thread::scope(|scope| match scope.spawn(enter).join() {
@@ -277,18 +277,18 @@ impl Net {
         })
     }
 
-    /// From now on these packets of a server are lost.
+    /// Loses these packets of a server from now on.
     ///
     /// # Errors
-    /// They are lost already.
+    /// The network loses them already.
     pub fn lose(&self, server: Ipv4Addr, lost: Lost) -> Result<(), NetError> {
         self.rules("add", server, lost)
     }
 
-    /// From now on they arrive again.
+    /// Lets these packets arrive again.
     ///
     /// # Errors
-    /// They were not lost.
+    /// The network did not lose them.
     pub fn heal(&self, server: Ipv4Addr, lost: Lost) -> Result<(), NetError> {
         self.rules("del", server, lost)
     }
@@ -319,20 +319,20 @@ mod tests {
         TcpStream::connect_timeout(&address, Duration::from_secs(60)).unwrap()
     }
 
-    /// Sends a command, whose reply does not come.
-    fn vainly(stream: &mut TcpStream, command: &str) {
-        let patience = Some(Duration::from_millis(300));
-        stream.set_read_timeout(patience).unwrap();
+    /// Sends a command whose reply does not come.
+    fn send_without_reply(stream: &mut TcpStream, command: &str) {
+        let timeout = Some(Duration::from_millis(300));
+        stream.set_read_timeout(timeout).unwrap();
         writeln!(stream, "{command}\r").unwrap();
         assert!(stream.read(&mut [0]).is_err());
     }
 
-    fn hears(stream: &mut TcpStream, reply: &str) {
-        let patience = Some(Duration::from_secs(60));
-        stream.set_read_timeout(patience).unwrap();
-        let mut heard = vec![0; reply.len()];
-        stream.read_exact(&mut heard).unwrap();
-        assert_eq!(heard, reply.as_bytes());
+    fn expect_reply(stream: &mut TcpStream, reply: &str) {
+        let timeout = Some(Duration::from_secs(60));
+        stream.set_read_timeout(timeout).unwrap();
+        let mut came = vec![0; reply.len()];
+        stream.read_exact(&mut came).unwrap();
+        assert_eq!(came, reply.as_bytes());
     }
 
     fn until(is_so: impl Fn() -> bool) {
@@ -362,21 +362,21 @@ mod tests {
             net.inside(|| {
                 let mut stream = connect(cut.address());
                 net.lose(ip, Lost::Replies).unwrap();
-                vainly(&mut stream, "INCR count");
+                send_without_reply(&mut stream, "INCR count");
                 until(|| count() == "1");
                 net.heal(ip, Lost::Replies).unwrap();
-                hears(&mut stream, ":1\r\n");
+                expect_reply(&mut stream, ":1\r\n");
                 for lost in [Lost::Requests, Lost::All, Lost::Alone] {
                     let before = count();
                     net.lose(ip, lost).unwrap();
-                    vainly(&mut stream, "INCR count");
+                    send_without_reply(&mut stream, "INCR count");
                     assert_eq!(count(), before, "it never came");
-                    let patience = Duration::from_millis(100);
-                    assert!(TcpStream::connect_timeout(&cut.address(), patience).is_err());
+                    let timeout = Duration::from_millis(100);
+                    assert!(TcpStream::connect_timeout(&cut.address(), timeout).is_err());
                     writeln!(connect(other.address()), "PING\r").unwrap();
                     net.heal(ip, lost).unwrap();
                     let after = before.parse::<u32>().unwrap() + 1;
-                    hears(&mut stream, &format!(":{after}\r\n"));
+                    expect_reply(&mut stream, &format!(":{after}\r\n"));
                 }
             });
         });

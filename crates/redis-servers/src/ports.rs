@@ -1,27 +1,22 @@
-//! Ports nobody uses.
+//! Free ports.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A cluster node listens on its port and on this many above it (the cluster bus).
+/// The cluster bus of a node listens on the node's port plus this.
 pub const BUS_OFFSET: u16 = 10_000;
 
-/// Where free ports are looked for. Neither these nor their bus ports are among those that Linux gives to outgoing
-/// connections (from 32768 on), which would take the port of a server while it is restarted; and neither are where
-/// people have clusters of their own (7000, with its bus at 17000).
+/// Ports for servers. Linux gives neither these nor their bus ports to outgoing connections (it begins at 32768), which
+/// could otherwise take the port of a server while it restarts. Nor are they where people have clusters of their own
+/// (7000, with its bus at 17000).
 const RANGE: Range<u16> = 20_000..22_700;
 
-/// The next one to try. Each process begins somewhere else, so that test programs that run at once seldom meet.
-static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
-    let random = RandomState::new().hash_one(std::process::id());
-    AtomicU16::new(u16::try_from(random % 0xffff).expect("it is less than that"))
-});
+/// The next port to try. Each process begins at a random one, so that test programs that run at the same time seldom meet.
+static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(fastrand::u16(..)));
 
-/// A port that was free a moment ago, and so was that of its cluster bus. `None` if all are taken.
+/// A port that is free, as is that of its cluster bus. `None` if all are taken.
 pub fn free() -> Option<u16> {
     let span = RANGE.end - RANGE.start;
     (0..span)

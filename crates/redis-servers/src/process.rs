@@ -1,7 +1,6 @@
-//! Processes that do not outlive this one.
+//! Server processes that end with the process that started them.
 
 use crate::error::StartError;
-use crate::net::Host;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,11 +11,11 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, io, thread};
 
-/// How long a server may take to end by itself before it is killed.
-const END_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a server may take to end before it is killed.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Between two looks whether a process ended.
-const LOOK: Duration = Duration::from_millis(1);
+/// How often to check whether a process has ended.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 type Request = (Command, Sender<io::Result<Child>>);
 
@@ -29,8 +28,8 @@ static STARTER: LazyLock<Mutex<Sender<Request>>> = LazyLock::new(|| {
         .name("redis-servers".into())
         .spawn(move || {
             for (mut command, answer) in requests {
-                // Whoever asked waits for the answer.
-                let _asker_is_there = answer.send(command.spawn());
+                // The thread that asked waits for the answer.
+                let _received = answer.send(command.spawn());
             }
         })
         .expect("a process can start one more thread");
@@ -43,9 +42,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one on a host with these arguments in this folder; all it writes goes to the file `log`.
+    /// Starts a server with these arguments in this folder; its output goes to the file `log`. A `prefix` is a
+    /// command that starts the command behind it.
     pub fn start(
-        host: Option<&Host>,
+        prefix: &[String],
         arguments: &[String],
         dir: &Path,
         log: &Path,
@@ -57,26 +57,25 @@ impl Process {
         let out = File::create(log).map_err(io("create a log file"))?;
         let err = out.try_clone().map_err(io("share a log file"))?;
         let mut command = Command::new(setpriv);
-        let prefix = host.map(Host::prefix);
         command.args(["--pdeathsig", "KILL"]);
-        command.args(prefix.iter().flatten()).arg(server);
+        command.args(prefix).arg(server);
         command.args(arguments).current_dir(dir);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         let child = spawn(command).map_err(io("start setpriv"))?;
         Ok(Self { child })
     }
 
-    /// The id of the server: `setpriv` becomes it.
+    /// The server's process id: `setpriv` becomes the server.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it is our child")
     }
 
-    /// Takes all time from it, and waits until it stands still.
+    /// Stops it, and waits until it stands still.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         // If it ended instead, there is nothing to wait for.
@@ -84,18 +83,18 @@ impl Process {
         let _status = waitid(WaitId::Pid(Pid::from_child(&self.child)), stopped);
     }
 
-    /// Gives time to it again.
+    /// Lets it go on.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Asks it to end. One that is paused cannot hear it, so it is resumed.
+    /// Asks it to end, and resumes it, as a paused process handles no signal.
     pub fn ask_to_end(&self) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
     }
 
-    /// Kills it, without any warning, and waits until it is gone.
+    /// Kills it without warning, and waits until it is gone.
     pub fn kill(mut self) {
         self.kill_and_wait();
     }
@@ -106,7 +105,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // It was not waited for, so its id is still its own; that it has ended already does no harm.
+        // This process has not waited for it, so the id is still its own, even if it has ended.
         let _ended_meanwhile = kill_process(Pid::from_child(&self.child), signal);
     }
 }
@@ -117,18 +116,18 @@ impl Drop for Process {
             return;
         }
         self.ask_to_end();
-        let deadline = Instant::now() + END_PATIENCE;
+        let deadline = Instant::now() + END_TIMEOUT;
         while self.ended().is_none() {
             if Instant::now() > deadline {
                 return self.kill_and_wait();
             }
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
     }
 }
 
-/// Sees to it that the starter is there.
-pub fn begin() {
+/// Starts the thread that starts servers, if it is not running.
+pub fn start_starter() {
     LazyLock::force(&STARTER);
 }
 
@@ -141,7 +140,7 @@ fn spawn(command: Command) -> io::Result<Child> {
     answered.recv().expect("the starter answers everyone")
 }
 
-/// A program in one of the folders of `PATH`, and in those for system programs: Debian has them outside of a user's.
+/// Finds a program in the folders of `PATH`, and in those for system programs, which Debian leaves out of a user's `PATH`.
 fn find(name: &str, path: &OsStr) -> Option<PathBuf> {
     env::split_paths(path)
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))

@@ -1,4 +1,4 @@
-//! One server.
+//! A single server.
 
 use crate::control::{Control, Reply};
 use crate::error::{CommandError, StartError};
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a server may take until it answers: a hundredth of this is usual.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two attempts to reach a server that starts.
-const LOOK: Duration = Duration::from_millis(2);
+/// How often to try to reach a server that starts.
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How many free ports are tried: another program may take one between our look and the server's.
+/// How many free ports to try: another program may take one before the server does.
 const PORT_TRIES: u32 = 10;
 
-/// How much of a log is shown, in bytes from its end.
+/// How much of a log an error shows, in bytes from its end.
 const LOG_BYTES_SHOWN: usize = 4096;
 
 /// Files in PEM form for a server that speaks TLS.
@@ -37,32 +37,33 @@ pub struct TlsFiles {
     pub ca: PathBuf,
 }
 
-/// What a server is to be like.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where it listens on 127.0.0.1; a free one when `None`.
+    /// Its port; a free one when `None`.
     pub port: Option<u16>,
-    /// Where it runs; when it is not `None`, it listens on the address of that host instead of 127.0.0.1.
+    /// The host on which it runs, and on whose address it listens; this machine and 127.0.0.1 when `None`.
     pub host: Option<Host>,
     /// Whether it is a node of a cluster; its bus is at `port` + 10000.
     pub cluster: bool,
     /// The password of the user `default`, none when `None`.
     pub password: Option<String>,
-    /// TLS only: the port takes no plain connection then. Clients need no certificate, but one they show is checked.
+    /// Files for TLS: the port takes no plain connection then. Clients need no certificate, but the server checks one that
+    /// they show.
     pub tls: Option<TlsFiles>,
-    /// More arguments, which win over all others: `--name` and its values, each in an element of its own or all in
-    /// one with spaces between.
+    /// More arguments, which override all others: `--name` and its values, each in an element of its own, or all in one
+    /// with spaces between them.
     pub extra: Vec<String>,
 }
 
-/// A `redis-server` process, killed when dropped.
+/// A `redis-server` process, which ends when this value is dropped.
 ///
-/// It also listens on a Unix socket ([`Server::unix_socket`]), without TLS, whatever its options are.
+/// It also listens on a Unix socket without TLS ([`Server::unix_socket`]), whatever its options are.
 pub struct Server {
     options: Options,
     port: u16,
     dir: TempDir,
-    /// None after it was killed.
+    /// `None` after it was killed.
     process: Option<Process>,
     paused: AtomicBool,
 }
@@ -71,7 +72,7 @@ impl Server {
     /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// A program is missing, the port is taken, or the server ended or stayed silent: its log is in the error.
+    /// A program is missing, the port is taken, or the server ended or did not answer: the error contains its log.
     pub fn start(options: &Options) -> Result<Self, StartError> {
         if let Some(port) = options.port {
             if !ports::is_free(port, options.cluster) {
@@ -114,7 +115,12 @@ impl Server {
     fn run(&mut self) -> Result<(), StartError> {
         let log = self.dir.path().join("log");
         let mut process = Process::start(
-            self.options.host.as_ref(),
+            &self
+                .options
+                .host
+                .as_ref()
+                .map(Host::prefix)
+                .unwrap_or_default(),
             &self.arguments(),
             self.dir.path(),
             &log,
@@ -130,11 +136,11 @@ impl Server {
                 return Err(StartError::Ended { status, log });
             }
             let after = begin.elapsed();
-            if after > START_PATIENCE {
+            if after > START_TIMEOUT {
                 let log = end_of(&log);
                 return Err(StartError::Silent { after, last, log });
             }
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
         self.paused.store(false, Ordering::Relaxed);
         self.process = Some(process);
@@ -161,7 +167,7 @@ impl Server {
         set("loglevel", "warning");
         set("save", "");
         set("appendonly", "no");
-        // Nothing is kept, so no replica is worth waiting for at the end, or at the start of a copy.
+        // Tests keep no data, so a server need not wait for replicas when it ends, or before it copies its data to one.
         set("shutdown-timeout", "0");
         set("repl-diskless-sync-delay", "0");
         set("unixsocket", &self.unix_socket().to_string_lossy());
@@ -189,23 +195,23 @@ impl Server {
         arguments
     }
 
-    /// Where it listens.
+    /// Its port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it listens: 127.0.0.1, or the address of its host, and its port.
+    /// Its address: 127.0.0.1, or the address of its host, and its port.
     pub fn address(&self) -> SocketAddr {
         let host = self.options.host.as_ref();
         (host.map_or(Ipv4Addr::LOCALHOST, Host::address), self.port).into()
     }
 
-    /// Its Unix socket, which speaks the same without TLS.
+    /// Its Unix socket, which takes the same commands without TLS.
     pub fn unix_socket(&self) -> PathBuf {
         self.dir.path().join("socket")
     }
 
-    /// The folder it runs in, which is removed with it.
+    /// The folder in which it runs, which is removed with it.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -215,7 +221,7 @@ impl Server {
         self.process.as_ref().map(Process::id)
     }
 
-    /// Whether it was neither killed nor paused by us.
+    /// Whether it runs: [`Server::kill`] and [`Server::pause`] stop it.
     pub fn is_running(&self) -> bool {
         self.process.is_some() && !self.paused.load(Ordering::Relaxed)
     }
@@ -227,8 +233,8 @@ impl Server {
         }
     }
 
-    /// Stops it (SIGSTOP) with all connections open: it takes connections and bytes as far as the kernel does, and
-    /// answers nothing. Nothing happens to one that was killed.
+    /// Stops it (SIGSTOP) with all connections open: the kernel still takes connections and bytes for it, but it answers
+    /// nothing. Does nothing to a server that was killed.
     pub fn pause(&self) {
         if let Some(process) = &self.process {
             process.pause();
@@ -244,8 +250,8 @@ impl Server {
         }
     }
 
-    /// Kills it if it runs, and starts it again with the same port and folder. Its data are gone; the node of a
-    /// cluster knows the others again.
+    /// Kills it if it runs, and starts it again with the same port and folder. Its data are gone; a node of a cluster
+    /// still knows the others.
     ///
     /// # Errors
     /// As for [`Server::start`].
@@ -254,8 +260,8 @@ impl Server {
         self.run()
     }
 
-    /// Runs a command, to set up or check a test. The reply is text as `redis-cli` prints it to a file: one line for
-    /// each element, nothing for nil, and bytes that are no UTF-8 replaced.
+    /// Runs a command, to set up or check a test. The reply is text as `redis-cli` prints it to a file: one line for each
+    /// element, nothing for nil, and replacement characters for bytes that are not UTF-8.
     ///
     /// # Errors
     /// The server refuses it, or does not answer within half a minute.
@@ -263,7 +269,7 @@ impl Server {
         Ok(self.call(arguments)?.text())
     }
 
-    /// The same with the reply as it came.
+    /// As [`Server::command`], with the reply itself.
     pub(crate) fn call(&self, arguments: &[impl AsRef<[u8]>]) -> Result<Reply, CommandError> {
         self.control()?.call(arguments)
     }
@@ -273,7 +279,7 @@ impl Server {
         Control::connect(&self.unix_socket(), self.options.password.as_deref())
     }
 
-    /// So that many end at the same time when they are dropped one after the other.
+    /// Asks it to end, so that many servers end at the same time although they are dropped one after the other.
     pub(crate) fn ask_to_end(&self) {
         if let Some(process) = &self.process {
             process.ask_to_end();

@@ -6,7 +6,8 @@ use certificate::certificate;
 use embar_redis_servers::{Cluster, ClusterOptions, MoveState};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing takes so long, on no machine: what does hangs.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A key of the first of three masters: `CLUSTER KEYSLOT slot` is 4772.
 const KEY: &str = "{slot}key";
@@ -58,11 +59,11 @@ fn a_replica_takes_over_and_the_old_master_comes_back_as_a_replica() {
         );
     }
     cluster.kill(1);
-    cluster.wait_ok(PATIENCE).unwrap();
+    cluster.wait_ok(LONG).unwrap();
     assert_eq!(cluster.owner_of(SLOT).unwrap(), 4);
 
     cluster.restart(1).unwrap();
-    cluster.wait_ok(PATIENCE).unwrap();
+    cluster.wait_ok(LONG).unwrap();
     assert_eq!(cluster.owner_of(SLOT).unwrap(), 4);
     assert!(
         cluster.nodes()[1]
@@ -74,7 +75,7 @@ fn a_replica_takes_over_and_the_old_master_comes_back_as_a_replica() {
 
 #[test]
 fn a_slot_moves_with_its_keys() {
-    // With all that the nodes must show each other.
+    // With everything that nodes must show each other.
     let dir = tempfile::tempdir().unwrap();
     let tls = Some(certificate(dir.path()));
     let password = Some("secret".to_owned());
@@ -147,7 +148,7 @@ fn without_a_master(require_full_coverage: bool) -> Cluster {
 #[test]
 fn a_cluster_without_all_slots_is_not_well() {
     let cluster = without_a_master(true);
-    // Neither before the others notice nor after.
+    // Neither before the other nodes notice nor after.
     let error = cluster.wait_ok(Duration::from_millis(900)).unwrap_err();
     assert!(error.to_string().contains("node 0"), "{error}");
     assert!(cluster.owner_of(16_383).is_err());
@@ -156,7 +157,7 @@ fn a_cluster_without_all_slots_is_not_well() {
 #[test]
 fn a_cluster_without_all_slots_is_well_if_it_need_not_have_them() {
     let cluster = without_a_master(false);
-    cluster.wait_ok(PATIENCE).unwrap();
+    cluster.wait_ok(LONG).unwrap();
     let info = cluster.nodes()[0].command(&["CLUSTER", "INFO"]).unwrap();
     assert!(info.contains("cluster_slots_fail:5461"), "{info}");
 }

@@ -10,16 +10,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing takes so long, on no machine: what does hangs.
+const LONG: Duration = Duration::from_secs(60);
 
 fn start() -> Server {
     Server::start(&Options::default()).unwrap()
 }
 
-/// A connection as a client makes it.
+/// Connects as a client does.
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
     stream
 }
 
@@ -30,7 +31,7 @@ fn ping(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&reply).into_owned()
 }
 
-/// Whether there is such a process that has not ended.
+/// Whether this process runs.
 fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ")
@@ -79,7 +80,7 @@ fn a_server_outlives_the_thread_that_started_it() {
     assert_eq!(ping(&mut connect(&server)), "+PONG\r\n");
 }
 
-/// Starts itself once more, as the process that is killed.
+/// Starts its own program once more, as the process to kill.
 #[test]
 #[expect(clippy::print_stdout, reason = "one process tells the other")]
 fn a_server_dies_with_its_process() {
@@ -117,7 +118,7 @@ fn a_server_dies_with_its_process() {
     assert!(is_alive(pid));
     other.kill().unwrap();
     other.wait().unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LONG;
     while is_alive(pid) {
         assert!(Instant::now() < deadline, "the server outlived its process");
         thread::sleep(Duration::from_millis(1));
@@ -156,24 +157,24 @@ fn a_paused_server_answers_when_it_is_resumed() {
         ErrorKind::WouldBlock
     );
     server.resume();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
     let mut reply = [0; 7];
     client.read_exact(&mut reply).unwrap();
     assert_eq!(&reply, b"+PONG\r\n");
 }
 
 #[test]
-fn a_paused_server_is_dropped_quickly() {
+fn dropping_a_paused_server_ends_it() {
     let server = start();
     let pid = server.pid().unwrap();
     server.pause();
     let begin = Instant::now();
     drop(server);
-    assert!(!is_alive(pid) && begin.elapsed() < PATIENCE);
+    assert!(!is_alive(pid) && begin.elapsed() < LONG);
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn a_server_with_a_password_wants_it() {
     let password = Some("not so \"secret\"".to_owned());
     let server = Server::start(&Options {
         password,
@@ -185,7 +186,7 @@ fn a_password_is_asked_for() {
 }
 
 #[test]
-fn more_arguments_win() {
+fn extra_arguments_override_the_others() {
     let extra = ["--maxclients 77", "--timeout", "11", "--save", "5 6"]
         .map(str::to_owned)
         .to_vec();

@@ -18,7 +18,6 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("fabric", "crate", &["bell", "region"]),
     ("fabric", "crate", &["geometry", "layout", "superblock"]),
     ("redis", "crate::resp", &["collections", "from_reply"]),
-    ("redis-servers", "crate", &["net", "process"]),
     ("session", "crate", &["link", "sender"]),
     (
         "session",

@@ -1,4 +1,4 @@
-//! Single servers become a cluster.
+//! Forms a cluster of single servers.
 
 use super::view::{View, view};
 use super::{Cluster, ClusterOptions, health};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// How many slots there are.
 const SLOTS: usize = 16_384;
 
-/// How long each of the two phases (all have met, all is well) may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long each of the two phases (all nodes have met, the cluster is well) may take on a busy machine.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Every node meets every other at once, instead of hearing of it by gossip, and gets an epoch of its own, instead of
-/// quarrelling about that: both take seconds.
+/// Starts the servers and forms the cluster. Every node meets every other at once, instead of learning of it by gossip,
+/// and gets an epoch of its own, instead of settling that with the others: both would take seconds.
 pub fn start(options: &ClusterOptions) -> Result<Cluster, StartError> {
     if !(1..=SLOTS).contains(&options.masters) {
         let why = format!(
@@ -35,19 +35,19 @@ pub fn start(options: &ClusterOptions) -> Result<Cluster, StartError> {
         masters: options.masters,
         password: options.password.clone(),
     };
-    introduce(&cluster)?;
+    assign_slots(&cluster)?;
     meet(&cluster, options.node_timeout_ms)?;
     for (replica, node) in cluster.replicas().iter().enumerate() {
         let master = cluster.node_id(replica / options.replicas);
         node.command(&["CLUSTER", "REPLICATE", master])?;
     }
-    health::wait(PATIENCE, || roles(&cluster, options.replicas))?;
-    health::wait(PATIENCE, || health::problem(&cluster))?;
+    health::wait(PHASE_TIMEOUT, || roles(&cluster, options.replicas))?;
+    health::wait(PHASE_TIMEOUT, || health::problem(&cluster))?;
     Ok(cluster)
 }
 
-/// Gives out the slots.
-fn introduce(cluster: &Cluster) -> Result<(), CommandError> {
+/// Gives each node an epoch, and each master its slots.
+fn assign_slots(cluster: &Cluster) -> Result<(), CommandError> {
     for (index, node) in cluster.nodes.iter().enumerate() {
         let mut control = node.control()?;
         let epoch = (index + 1).to_string();
@@ -61,15 +61,15 @@ fn introduce(cluster: &Cluster) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Makes each two nodes meet. Only when they have their epochs: a node that was met by another one takes none any more.
+/// Makes each two nodes meet. They need their epochs before: a node that another one has met takes none any more.
 fn meet(cluster: &Cluster, node_timeout_ms: u32) -> Result<(), StartError> {
-    // A node that is too busy to answer for so long is forgotten again, so nodes meet until they know each other.
+    // A node forgets another one that is too busy to answer for so long, so nodes meet until they know each other.
     let forgotten_after = 2 * Duration::from_millis(node_timeout_ms.max(1000).into());
     let mut met: Option<Instant> = None;
-    health::wait(PATIENCE, || {
+    health::wait(PHASE_TIMEOUT, || {
         let unmet = unmet(cluster)?;
         if met.is_none_or(|met| met.elapsed() > forgotten_after) {
-            // At first one of each two does what makes both meet.
+            // At first only one node of each two sends the command, which makes both meet.
             let to_meet = unmet
                 .iter()
                 .filter(|(node, other)| met.is_some() || node < other);
@@ -86,13 +86,13 @@ fn meet(cluster: &Cluster, node_timeout_ms: u32) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The slots of one of several masters, as `redis-cli --cluster create` gives them out.
+/// The slots of one of several masters, as `redis-cli --cluster create` assigns them.
 fn slots_of(master: usize, masters: usize) -> RangeInclusive<usize> {
     let first = |master: usize| (master * SLOTS + masters / 2) / masters;
     first(master)..=first(master + 1) - 1
 }
 
-/// Nodes, each with one that it does not know yet.
+/// Pairs of a node and another one that it does not know yet.
 fn unmet(cluster: &Cluster) -> Result<Vec<(usize, usize)>, CommandError> {
     let mut unmet = Vec::new();
     for (index, node) in cluster.nodes.iter().enumerate() {
@@ -104,7 +104,7 @@ fn unmet(cluster: &Cluster) -> Result<Vec<(usize, usize)>, CommandError> {
     Ok(unmet)
 }
 
-/// A replica that some node does not know as one of its master.
+/// A replica that some node does not know as a replica of its master.
 fn roles(cluster: &Cluster, replicas: usize) -> Result<Option<String>, CommandError> {
     let is_known = |view: &View, replica: usize| {
         let master = cluster.node_id(replica / replicas);

@@ -1,4 +1,4 @@
-//! Whether all is well, and waiting until it is.
+//! Checks whether a cluster is well, and waits until it is.
 
 use super::Cluster;
 use super::view::{Node, View, view};
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks. Nodes do most of what is waited for ten times a second.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often to check. Nodes do most of what this waits for ten times a second.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Waits until there is no problem any more. A node that does not answer is one.
+/// Waits until `problem` finds none. A node that does not answer is a problem.
 pub fn wait(
-    patience: Duration,
+    timeout: Duration,
     mut problem: impl FnMut() -> Result<Option<String>, CommandError>,
 ) -> Result<(), WaitError> {
     let begin = Instant::now();
@@ -24,14 +24,14 @@ pub fn wait(
             Err(error) => error.to_string(),
         };
         let after = begin.elapsed();
-        if after > patience {
+        if after > timeout {
             return Err(WaitError { after, problem });
         }
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
     }
 }
 
-/// The first thing found that is not as [`Cluster::wait_ok`] wants it.
+/// The first condition of [`Cluster::wait_ok`] that does not hold.
 pub fn problem(cluster: &Cluster) -> Result<Option<String>, CommandError> {
     let mut agreed: Option<Shape> = None;
     for index in cluster.running() {
@@ -62,7 +62,7 @@ pub fn problem(cluster: &Cluster) -> Result<Option<String>, CommandError> {
     Ok(None)
 }
 
-/// Of each running node by its name: its master, and its slots.
+/// Each running node's master and slots, by the node's name.
 type Shape = BTreeMap<String, (Option<String>, Vec<(u16, u16)>)>;
 
 fn shape(cluster: &Cluster, view: &View) -> Shape {
@@ -84,7 +84,7 @@ fn is_running(cluster: &Cluster, id: &str) -> bool {
     cluster.running().any(|index| cluster.ids[index] == id)
 }
 
-/// A running node that is not known as such.
+/// A running node that the view does not have as one.
 fn unknown(cluster: &Cluster, view: &View) -> Option<String> {
     let other = cluster
         .running()
@@ -92,7 +92,7 @@ fn unknown(cluster: &Cluster, view: &View) -> Option<String> {
     Some(format!("does not know node {other}"))
 }
 
-/// A master that does not run and still has slots, unless all know that it failed and nobody can take over.
+/// A master that does not run and still has slots, unless the view has it as failed and no replica can take over.
 fn unsettled(cluster: &Cluster, view: &View) -> Option<String> {
     let can_take_over = |gone: &Node| {
         let mut nodes = view
@@ -110,7 +110,7 @@ fn unsettled(cluster: &Cluster, view: &View) -> Option<String> {
     Some(format!("{} does not run and still has slots", node.id))
 }
 
-/// A replica without all data of its master, or a master that has not all its replicas.
+/// Whether the node is a replica without all data of its master, or a master that misses a replica.
 fn out_of_sync(
     cluster: &Cluster,
     node: &Server,

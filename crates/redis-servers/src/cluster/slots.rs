@@ -1,4 +1,4 @@
-//! Slots on their way from one node to another, as in <https://redis.io/docs/latest/commands/cluster-setslot/>.
+//! Moves slots from one node to another, as <https://redis.io/docs/latest/commands/cluster-setslot/> says.
 
 use super::view::view;
 use super::{Cluster, health};
@@ -9,30 +9,30 @@ use std::time::Duration;
 /// How many keys move with one command.
 const KEYS_PER_MOVE: &str = "100";
 
-/// How long the server may take for that, in milliseconds.
+/// How long such a command may take, milliseconds.
 const MOVE_MS: &str = "5000";
 
-/// How long the news of a new owner may take to reach all nodes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long all nodes may take to learn of a new owner.
+const NEW_OWNER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How far [`Cluster::move_slot`] goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveState {
-    /// The slot is marked as migrating and importing, and no key has moved. The old owner answers for keys it has, and
-    /// says ASK for others.
+    /// The nodes have marked the slot as migrating and importing, and no key has moved. The old owner answers for keys that
+    /// it has, and says ASK for others.
     Migrating,
-    /// All keys are with the new owner too, and the slot is still the old one's: it says ASK for all keys.
+    /// The new owner has all keys, and the old owner still has the slot: it says ASK for all keys.
     KeysMoved,
-    /// The slot is the new owner's, and all nodes know: the old one says MOVED.
+    /// The new owner has the slot, and all nodes know: the old one says MOVED.
     Done,
 }
 
 impl Cluster {
-    /// Moves a slot with its keys from one node to another, or begins to: what is done ends with `leave`. The rest can
-    /// follow with [`Cluster::move_keys`] and [`Cluster::finish_move`], or [`Cluster::cancel_move`].
+    /// Moves a slot with its keys from one node to another, as far as `leave` says. [`Cluster::move_keys`] and
+    /// [`Cluster::finish_move`] do the rest, or [`Cluster::cancel_move`] undoes it.
     ///
     /// # Errors
-    /// A node refuses it (`from` does not have the slot, say), or not all have heard of the new owner after ten seconds.
+    /// A node refuses it (`from` does not have the slot, say), or not all nodes know the new owner after a minute.
     pub fn move_slot(
         &self,
         slot: u16,
@@ -60,7 +60,7 @@ impl Cluster {
         self.set_slot(from, slot, &["MIGRATING", self.node_id(to)])
     }
 
-    /// Moves all keys of a slot, and returns how many there were.
+    /// Moves all keys of a slot; how many there were.
     ///
     /// # Errors
     /// A node refuses it or does not answer.
@@ -76,7 +76,7 @@ impl Cluster {
         }
     }
 
-    /// Moves one key of a slot, wherever it is in the order of the others.
+    /// Moves one key of a slot, whichever it is.
     ///
     /// # Errors
     /// A node refuses it or does not answer.
@@ -84,25 +84,25 @@ impl Cluster {
         self.migrate(from, to, vec![key.to_vec()])
     }
 
-    /// Makes the new owner the owner, and waits until all nodes that run know.
+    /// Gives the slot to the new owner, and waits until all running nodes know.
     ///
     /// # Errors
-    /// A node refuses it (keys are left with the old owner, say), or not all have heard after ten seconds.
+    /// A node refuses it (the old owner still has keys, say), or not all nodes know the new owner after a minute.
     pub fn finish_move(&self, slot: u16, from: usize, to: usize) -> Result<(), CommandError> {
         let owner = self.node_id(to);
-        // The new owner first: while neither has it, the old one would send clients in circles.
+        // The new owner first: while neither has the slot, the old one would send clients in circles.
         self.set_slot(to, slot, &["NODE", owner])?;
         self.set_slot(from, slot, &["NODE", owner])?;
         for index in self.running().filter(|index| ![from, to].contains(index)) {
-            // Replicas may not be told: they hear it from the others.
+            // Replicas refuse the command: they learn it from the others.
             if view(&self.nodes[index])?.myself()?.is("master") {
                 self.set_slot(index, slot, &["NODE", owner])?;
             }
         }
-        health::wait(PATIENCE, || self.ignorant(slot, to)).map_err(late)
+        health::wait(NEW_OWNER_TIMEOUT, || self.uninformed(slot, to)).map_err(late)
     }
 
-    /// Lets the old owner keep a slot. Keys that moved already are no longer found until they are moved back.
+    /// Lets the old owner keep a slot. Clients do not find keys that have moved until they move back.
     ///
     /// # Errors
     /// A node refuses it or does not answer.
@@ -130,7 +130,7 @@ impl Cluster {
     fn migrate(&self, from: usize, to: usize, keys: Vec<Vec<u8>>) -> Result<(), CommandError> {
         let (ip, port) = (self.nodes[to].address().ip(), self.nodes[to].port());
         let (ip, port) = (ip.to_string(), port.to_string());
-        // An empty key says that the keys are listed at the end; `REPLACE` makes it possible to do it twice.
+        // An empty key says that the list of keys is at the end; with `REPLACE` a key may move twice.
         let mut arguments = ["MIGRATE", &ip, &port, "", "0", MOVE_MS, "REPLACE"]
             .map(Vec::from)
             .to_vec();
@@ -142,8 +142,8 @@ impl Cluster {
         self.nodes[from].call(&arguments).map(drop)
     }
 
-    /// A node that believes somebody else has the slot.
-    fn ignorant(&self, slot: u16, owner: usize) -> Result<Option<String>, CommandError> {
+    /// A node that does not know the slot's new owner.
+    fn uninformed(&self, slot: u16, owner: usize) -> Result<Option<String>, CommandError> {
         for index in self.running() {
             let view = view(&self.nodes[index])?;
             if !view
@@ -159,7 +159,7 @@ impl Cluster {
     }
 }
 
-/// See [`Cluster::owner_of`].
+/// The node that has a slot; [`Cluster::owner_of`] describes it.
 pub fn owner_of(cluster: &Cluster, slot: u16) -> Result<usize, CommandError> {
     let mut newest = None;
     for index in cluster.running() {

@@ -5,13 +5,13 @@ use crate::error::CommandError;
 use crate::server::Server;
 use std::ops::RangeInclusive;
 
-/// What one node knows.
+/// The cluster as one node sees it.
 pub struct View {
-    /// All nodes it knows, itself among them.
+    /// All nodes that it knows, itself included.
     pub nodes: Vec<Node>,
 }
 
-/// What it knows about one node.
+/// A node as another one sees it.
 #[derive(Debug, PartialEq)]
 pub struct Node {
     /// Its name.
@@ -28,7 +28,7 @@ pub struct Node {
     pub slots: Vec<RangeInclusive<u16>>,
 }
 
-/// Asks a node.
+/// The cluster as this node sees it.
 pub fn view(node: &Server) -> Result<View, CommandError> {
     let text = node.command(&["CLUSTER", "NODES"])?;
     let malformed = |line: &str| CommandError::Malformed(format!("CLUSTER NODES: {line:?}"));
@@ -50,7 +50,7 @@ impl View {
         myself.ok_or_else(|| CommandError::Malformed("CLUSTER NODES without `myself`".to_owned()))
     }
 
-    /// Whether it has met this node, and a link to it.
+    /// Whether the asked node has met this one, and has a link to it.
     pub fn knows(&self, id: &str) -> bool {
         let well = |node: &Node| node.is("myself") || (node.is_linked && !node.is_in_doubt());
         self.node(id).is_some_and(well)
@@ -70,7 +70,7 @@ impl Node {
             .any(|flag| self.is(flag))
     }
 
-    /// Whether a slot is its own.
+    /// Whether it has a slot.
     pub fn has(&self, slot: u16) -> bool {
         self.slots.iter().any(|slots| slots.contains(&slot))
     }
@@ -87,7 +87,7 @@ fn parse(line: &str) -> Option<Node> {
     let (_ping, _pong) = (word()?, word()?);
     let epoch = word()?.parse().ok()?;
     let is_linked = word()? == "connected";
-    // In brackets: slots on their way from or to it, which are listed with their owner besides.
+    // Brackets mark moving slots, which the line of their owner has as well.
     let slots = words.filter(|word| !word.starts_with('['));
     Some(Node {
         id,

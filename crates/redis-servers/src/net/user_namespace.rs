@@ -1,8 +1,8 @@
-//! Tests that need a network, run by anybody.
+//! Lets any user run tests that need a network.
 //!
-//! Only root may make network namespaces; but everybody is root of a user namespace of their own
-//! (user_namespaces(7)), where the kernel allows those. Only a process with a single thread can enter one, and tests are
-//! threads: so the test runs once more, alone in a process that begins there.
+//! Only root may make network namespaces; but any user is root of a user namespace of their own (user_namespaces(7)),
+//! where the kernel allows those. Only a process with a single thread can enter one, and tests are threads: so the test
+//! runs once more, alone in a process that begins there.
 
 use super::{Net, NetError};
 use std::any::type_name;
@@ -11,10 +11,10 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::Command;
 
-/// Set for the process that runs a test once more.
+/// The variable that is set for the process that runs a test once more.
 const ONCE_MORE: &str = "EMBAR_TEST_ONCE_MORE";
 
-/// Names the file that tests add their names to which cannot run here; without it they fail.
+/// The variable that names a file, to which tests that cannot run here add their names; without it they fail.
 const WITHOUT_NETWORKS: &str = "EMBAR_WITHOUT_NETWORKS";
 
 /// Begins a command that runs as root of a user namespace.
@@ -22,14 +22,14 @@ const UNSHARE: [&str; 2] = ["--user", "--map-root-user"];
 
 impl Net {
     /// Runs a test with a network that has so many hosts for servers: here, if this process may make networks, or else
-    /// once more in a process that may, as the only one there.
+    /// once more, alone in a process that may.
     ///
-    /// Tests are known by the name of their closure, so each has to call this itself.
+    /// The name of its closure identifies a test, so each test must call this itself.
     ///
     /// # Panics
-    /// If the test does, or if it cannot run: nobody but root makes networks on this machine, or a program is missing.
-    /// Where the variable `EMBAR_WITHOUT_NETWORKS` names a file, a test that nobody but root could run adds its name to
-    /// that instead, a line each.
+    /// If the test does, or if it cannot run: only root may make networks on this machine, or a program is missing. Where
+    /// the variable `EMBAR_WITHOUT_NETWORKS` names a file, a test that only root could run adds its name to that instead,
+    /// one on each line.
     pub fn test<F: FnOnce(&Self)>(hosts: u8, test: F) {
         match Self::start(hosts) {
             Ok(net) => test(&net),
@@ -41,7 +41,7 @@ impl Net {
     }
 }
 
-/// Runs the test of that name once more; `why` it cannot run here.
+/// Runs the test of that name once more; `why` says why it cannot run here.
 fn as_root_of_a_namespace(name: &str, why: String) {
     let mut probe = Command::new("unshare");
     let probe = probe.args(UNSHARE).args(["--net", "true"]).output();
@@ -73,12 +73,12 @@ fn left_out(name: &str, why: String) {
         .create(true)
         .open(&file)
         .unwrap_or_else(|error| panic!("{WITHOUT_NETWORKS}={}: {error}", file.display()));
-    // One write, as others add their names at the same time.
+    // One write, as other tests add their names at the same time.
     file.write_all(format!("{name}\n").as_bytes())
         .expect("there is room for a line");
 }
 
-/// The name of the test whose closure has this one: without its crate, and without what is in it.
+/// The name of the test whose closure has this name: without its crate, and without the closure.
 fn name_of(closure: &str) -> &str {
     let test = closure
         .strip_suffix("::{{closure}}")
@@ -91,7 +91,7 @@ mod tests {
     use super::name_of;
 
     #[test]
-    fn a_test_is_known_by_its_closure() {
+    fn the_name_of_its_closure_identifies_a_test() {
         let test = "client::network::a_test::{{closure}}";
         assert_eq!(name_of(test), "network::a_test");
         assert_eq!(name_of("program::a_test::{{closure}}"), "a_test");
