@@ -1,6 +1,6 @@
-//! Hostile bytes for the framer and the parsers: whatever comes, no panic, and they agree.
+//! Hostile bytes for the framer and the parsers: none makes them panic, and they agree.
 //!
-//! Under plain `cargo test` each target runs a second or less; `cargo xtask fuzz` runs them on.
+//! `cargo test` runs each target for a second or less; `cargo xtask fuzz` runs them for longer.
 
 mod check;
 
@@ -19,7 +19,7 @@ fn resp_as_it_comes() {
         .for_each(|(piece, bytes)| check(bytes, 1 + usize::from(*piece)));
 }
 
-/// Lines of RESP, whole or cut, true or not, by what type each is and how long.
+/// Lines of RESP, some of them cut or malformed, from a type and a length for each.
 fn typed(lines: &[(u8, u8)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (what, much) in lines {
@@ -56,7 +56,7 @@ fn resp_with_valid_types() {
         });
 }
 
-/// Whatever a text is, it arrives as it was sent.
+/// Any text arrives as it was sent.
 #[test]
 fn resp_that_was_written_here() {
     bolero::check!()
@@ -113,7 +113,7 @@ fn topologies() {
         });
 }
 
-/// Replies of the form that topologies have, and some that are nearly so.
+/// Replies of the form of topologies, and some that nearly have it.
 fn topology(words: &[(u8, u8, u16)]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len());
     for (form, name, slot) in words {

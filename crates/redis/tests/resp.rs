@@ -1,4 +1,4 @@
-//! RESP as another implementation writes and reads it.
+//! RESP, compared with another implementation.
 
 mod check;
 
@@ -15,7 +15,7 @@ fn line() -> impl Strategy<Value = String> {
     "[ -~äß]{0,20}"
 }
 
-/// Any value of RESP2, as the other implementation has it.
+/// Any value of RESP2, as a type of the other implementation.
 fn frame2() -> impl Strategy<Value = resp2::types::OwnedFrame> {
     use resp2::types::OwnedFrame as F;
     let leaf = prop_oneof![
@@ -48,8 +48,8 @@ fn error(text: &[u8]) -> Value {
     Value::Error(error.into())
 }
 
-/// Any value of RESP3 that can stand within others, as the other implementation has it. Sets and
-/// maps have one element at most: that implementation does not keep their order.
+/// Any value of RESP3 that can be within others, as a type of the other implementation. Sets and maps
+/// have one element at most, as that implementation does not keep their order.
 fn frame3() -> impl Strategy<Value = resp3::types::OwnedFrame> {
     use resp3::types::{OwnedFrame as F, VerbatimStringFormat as Format};
     let leaf = prop_oneof![
@@ -162,7 +162,7 @@ fn encode3(frame: &resp3::types::OwnedFrame) -> Vec<u8> {
     bytes
 }
 
-/// The values of replies that stand one after another.
+/// The values of replies, one behind the other.
 fn read_all(bytes: &[u8], kind: FrameKind) -> Vec<Value> {
     let (whole, result) = ends(bytes, usize::MAX, ReplyLimits::default());
     assert_eq!(result, Ok(()));

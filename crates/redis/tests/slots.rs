@@ -28,7 +28,7 @@ struct Node {
 
 impl Node {
     fn start() -> Self {
-        // Between looking for a free port and taking it, somebody else may take it.
+        // Between looking for a free port and taking it, another program may take it.
         (0..10)
             .find_map(|_| Self::try_start())
             .expect("a redis-server that starts")
@@ -160,24 +160,24 @@ fn a_topology_is_the_same_in_both_commands_and_protocols() {
     let mut connection = node.connect();
     let add: [&dyn Arg; 6] = [&"CLUSTER", &"ADDSLOTSRANGE", &0, &99, &200, &(SLOTS - 1)];
     connection.ask::<()>(&add);
-    let mut told = Vec::new();
+    let mut topologies = Vec::new();
     for version in [2, 3] {
         connection.ask::<()>(&[&"HELLO", &version]);
         let reply = connection.call(&[&[&"CLUSTER", &"SLOTS"]]);
         let (view, _) = parse(&reply).expect("a reply");
-        told.push(Topology::from_slots(view, &asked).expect("a topology"));
+        topologies.push(Topology::from_slots(view, &asked).expect("a topology"));
         let reply = connection.call(&[&[&"CLUSTER", &"SHARDS"]]);
         let (view, _) = parse(&reply).expect("a reply");
-        told.push(Topology::from_shards(view, &asked, false).expect("a topology"));
+        topologies.push(Topology::from_shards(view, &asked, false).expect("a topology"));
     }
-    for topology in &told {
-        assert_eq!(topology, &told[0]);
+    for topology in &topologies {
+        assert_eq!(topology, &topologies[0]);
     }
-    let [shard] = told[0].shards() else {
-        panic!("one shard: {told:?}")
+    let [shard] = topologies[0].shards() else {
+        panic!("one shard: {topologies:?}")
     };
     assert_eq!(shard.ranges, [0..=99, 200..=SLOTS - 1]);
     // The node does not know its own address: it is where it was asked.
     assert_eq!(shard.primary, Endpoint::tcp("localhost", node.port));
-    assert_eq!(told[0].uncovered(), 100);
+    assert_eq!(topologies[0].uncovered(), 100);
 }

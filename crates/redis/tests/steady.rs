@@ -1,4 +1,4 @@
-//! What a command costs a client that runs: no allocation, in any of its threads.
+//! A warm client allocates nothing for a command, in any of its threads.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,7 +14,7 @@ static ALLOCATOR: Counting = Counting;
 
 const COMMANDS: u64 = 10_000;
 
-/// Allocations while `commands` are executed, each of which is given its number.
+/// How many allocations `commands` make once the client is warm; each command gets its number.
 async fn allocations(commands: impl AsyncFn(u64)) -> u64 {
     set_counting(true);
     // Slots, buffers and lists grow to what they need.
@@ -29,7 +29,7 @@ async fn allocations(commands: impl AsyncFn(u64)) -> u64 {
     of_process().times - before
 }
 
-// One test, because the count is of all threads.
+// One test, because the allocator counts for all threads.
 #[test]
 fn commands_allocate_nothing_once_warm() {
     let server = Server::start(&Options::default()).expect("redis-server runs");
@@ -37,7 +37,7 @@ fn commands_allocate_nothing_once_warm() {
     let config = || {
         let mut config =
             Config::standalone(Endpoint::tcp(address.ip().to_string(), address.port()));
-        // What waited for the connection is woken at its deadline, which is not to be in between.
+        // The first command's timer fires at its deadline, which must not be during the count.
         config.timeout = Duration::from_secs(600);
         config
     };

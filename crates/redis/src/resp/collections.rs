@@ -216,6 +216,10 @@ mod tests {
         T::from_reply(parse(bytes.as_bytes()).expect(bytes).0)
     }
 
+    fn got<T: FromReply + std::fmt::Debug>(bytes: &str) -> String {
+        read::<T>(bytes).expect_err(bytes).got
+    }
+
     #[test]
     fn lists_come_from_all_that_has_elements() {
         for bytes in [
@@ -233,9 +237,9 @@ mod tests {
         }
         assert_eq!(read("*2\r\n_\r\n:2\r\n"), Ok([None, Some(2)]));
         assert_eq!(read("*0\r\n"), Ok(Vec::<String>::new()));
-        assert!(read::<Vec<i64>>("_\r\n").is_err());
-        assert!(read::<Vec<i64>>("*1\r\n+x\r\n").is_err());
-        assert!(read::<[i64; 2]>("*1\r\n:1\r\n").is_err());
+        assert_eq!(got::<Vec<i64>>("_\r\n"), "null");
+        assert_eq!(got::<Vec<i64>>("*1\r\n+x\r\n"), "a simple string 'x'");
+        assert_eq!(got::<[i64; 2]>("*1\r\n:1\r\n"), "an array of 1");
     }
 
     #[test]
@@ -260,8 +264,10 @@ mod tests {
             assert_eq!(read(bytes), Ok(map), "{bytes}");
             assert_eq!(read(bytes), Ok(wanted.to_vec()), "{bytes}");
         }
-        assert!(read::<BTreeMap<String, i64>>("*1\r\n+a\r\n").is_err());
-        assert!(read::<BTreeMap<String, i64>>("*1\r\n*1\r\n+a\r\n").is_err());
+        let map = got::<BTreeMap<String, i64>>("*1\r\n+a\r\n");
+        assert_eq!(map, "an array of 1");
+        let map = got::<BTreeMap<String, i64>>("*1\r\n*1\r\n+a\r\n");
+        assert_eq!(map, "an array of 1");
         assert_eq!(read("*0\r\n"), Ok(BTreeMap::<String, i64>::new()));
     }
 
@@ -275,7 +281,7 @@ mod tests {
     fn tuples_are_arrays_of_their_length() {
         let bytes = "*3\r\n$1\r\na\r\n:2\r\n*1\r\n:3\r\n";
         assert_eq!(read(bytes), Ok(("a".to_owned(), 2, vec![3])));
-        assert!(read::<(String, i64)>(bytes).is_err());
+        assert_eq!(got::<(String, i64)>(bytes), "an array of 3");
         assert_eq!(read("*1\r\n:1\r\n"), Ok((1,)));
         let eight = "*8\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n";
         assert_eq!(read(eight), Ok((1, 2, 3, 4, 5, 6, 7, 8)));

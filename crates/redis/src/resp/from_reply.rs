@@ -267,21 +267,30 @@ mod tests {
         for bytes in [":-128\r\n", "$4\r\n-128\r\n", "+-128\r\n", "(-128\r\n"] {
             assert_eq!(read(bytes), Ok(-128_i8), "{bytes}");
             assert_eq!(read(bytes), Ok(-128_i128), "{bytes}");
-            assert!(read::<u64>(bytes).is_err());
+            let error = wrong::<u64>(bytes);
+            assert!(
+                error.contains("64 bits") && error.contains("-128"),
+                "{error}"
+            );
         }
         assert_eq!(read(":255\r\n"), Ok(255_u8));
-        assert!(read::<u8>(":256\r\n").is_err());
+        assert!(wrong::<u8>(":256\r\n").ends_with("the integer 256"));
         assert_eq!(read("(18446744073709551615\r\n"), Ok(u64::MAX));
-        assert!(read::<i64>("(18446744073709551615\r\n").is_err());
+        let big = wrong::<i64>("(18446744073709551615\r\n");
+        assert!(big.ends_with("the number 18446744073709551615"), "{big}");
         assert_eq!(read("$20\r\n-9223372036854775808\r\n"), Ok(i64::MIN));
-        for bytes in [
-            "$0\r\n\r\n",
-            "$2\r\n 1\r\n",
-            "$1\r\n-\r\n",
-            ",1\r\n",
-            "_\r\n",
+        for (bytes, got) in [
+            ("$0\r\n\r\n", "a string ''"),
+            ("$2\r\n 1\r\n", "a string ' 1'"),
+            ("$1\r\n-\r\n", "a string '-'"),
+            (",1\r\n", "the double 1"),
+            ("_\r\n", "null"),
         ] {
-            assert!(read::<i64>(bytes).is_err(), "{bytes}");
+            let error = wrong::<i64>(bytes);
+            assert!(
+                error.ends_with(&format!("the server sent {got}")),
+                "{error}"
+            );
         }
     }
 
@@ -295,7 +304,7 @@ mod tests {
         assert_eq!(read("$4\r\n-inf\r\n"), Ok(f64::NEG_INFINITY));
         assert_eq!(read(",inf\r\n"), Ok(f64::INFINITY));
         assert!(read::<f64>(",nan\r\n").expect("a float").is_nan());
-        assert!(read::<f64>("+x\r\n").is_err());
+        assert!(wrong::<f64>("+x\r\n").ends_with("a simple string 'x'"));
     }
 
     #[test]
@@ -306,8 +315,16 @@ mod tests {
         for bytes in ["#f\r\n", ":0\r\n"] {
             assert_eq!(read(bytes), Ok(false), "{bytes}");
         }
-        for bytes in [":2\r\n", "_\r\n", "+QUEUED\r\n"] {
-            assert!(read::<bool>(bytes).is_err(), "{bytes}");
+        for (bytes, got) in [
+            (":2\r\n", "the integer 2"),
+            ("_\r\n", "null"),
+            ("+QUEUED\r\n", "a simple string 'QUEUED'"),
+        ] {
+            let error = wrong::<bool>(bytes);
+            assert!(
+                error.ends_with(&format!("the server sent {got}")),
+                "{error}"
+            );
         }
         assert_eq!(read("$-1\r\n"), Ok(None::<bool>));
     }
@@ -329,7 +346,8 @@ mod tests {
         }
         assert_eq!(read("_\r\n"), Ok(None::<String>));
         let invalid = View::Bulk(b"\xFF");
-        assert!(String::from_reply(invalid).is_err());
+        let error = String::from_reply(invalid).expect_err("it is not UTF-8");
+        assert_eq!(error.got, r"a string '\xff'");
         assert_eq!(Vec::from_reply(invalid), Ok(b"\xFF".to_vec()));
     }
 

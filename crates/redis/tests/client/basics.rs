@@ -10,7 +10,7 @@ use embar_redis::resp::{ErrorKind, ServerError};
 use embar_redis::{Client, Config, Error, prefix};
 use embar_redis_servers::{Options, Server};
 
-use crate::support::{LONG, endpoint, run, server, to};
+use crate::support::{LONG, endpoint, run, server, to, until};
 
 #[test]
 fn what_was_set_is_found_and_nothing_else() {
@@ -89,7 +89,7 @@ fn both_versions_of_the_protocol_and_unix_sockets_work() {
 }
 
 #[test]
-fn passwords_are_checked_and_a_wrong_one_is_said_to_be_wrong() {
+fn a_wrong_password_is_an_error_that_says_so() {
     let options = Options {
         password: Some("secret".to_owned()),
         ..Options::default()
@@ -126,7 +126,7 @@ fn without_a_server_the_error_comes_in_time_and_says_why() {
     config.timeout = Duration::from_millis(300);
     run(async {
         let client = tokio::time::timeout(LONG, Client::with(config)).await;
-        let error = client.expect("it is told").expect_err("nobody is there");
+        let error = client.expect("it ends").expect_err("no server is there");
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         assert!(error.to_string().contains("refused"), "{error}");
     });
@@ -144,7 +144,7 @@ fn a_request_that_is_dropped_gives_its_reply_to_nobody() {
         for turn in 0..500 {
             let other = format!("key{}", (turn + 1) % 500);
             let abandoned = client.get::<String, _>(&other);
-            // Polled once, so it is on its way.
+            // Polled once, so the client has sent it.
             let polled = tokio::time::timeout(Duration::ZERO, abandoned).await;
             drop(polled);
             let key = format!("key{turn}");
@@ -169,7 +169,7 @@ fn large_values_come_back_whole() {
 }
 
 #[test]
-fn a_full_client_refuses_if_it_is_told_to() {
+fn a_full_client_refuses_if_the_configuration_says_so() {
     let server = server();
     let mut config = to(&server);
     config.max_in_flight = 2;
@@ -200,16 +200,16 @@ fn a_reply_that_does_not_come_is_given_up_and_the_connection_goes_on() {
         server.pause();
         let late = client.incr("counter").timeout(Duration::from_millis(100));
         let late = tokio::time::timeout(LONG, late).await;
-        let error = late.expect("it is told").expect_err("it cannot come");
+        let error = late.expect("it ends").expect_err("it cannot come");
         assert_eq!(error, Error::TimedOut);
         server.resume();
-        // The first one is done by now, as the error says it may be.
+        // The server has executed the first one by now, as the error says it may.
         assert_eq!(client.incr("counter").await, Ok(2));
     });
 }
 
 #[test]
-fn whoever_has_all_the_time_in_the_world_may_say_so() {
+fn the_longest_durations_work() {
     let mut server = server();
     let mut config = to(&server);
     config.timeout = Duration::MAX;
@@ -230,7 +230,10 @@ fn whoever_has_all_the_time_in_the_world_may_say_so() {
             let read = async move { client.get::<Option<u8>, _>("key").await };
             tokio::spawn(read)
         };
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        until("it notices", async || {
+            client.metrics().total().connects_failed > 0
+        })
+        .await;
         server.restart().expect("it starts again");
         let get = client.get::<Option<u8>, _>("key");
         assert_eq!(get.timeout(Duration::MAX).await, Ok(None));

@@ -10,7 +10,7 @@ use embar_redis::{Client, Error};
 use crate::support::{cluster, run, server, to, to_cluster, until};
 
 #[test]
-fn a_command_that_blocks_holds_up_nobody_else() {
+fn a_blocking_command_delays_no_other_caller() {
     let server = server();
     let mut config = to(&server);
     config.timeout = Duration::from_secs(1);
@@ -33,13 +33,14 @@ fn a_command_that_blocks_holds_up_nobody_else() {
             .dedicated(Route::of("list"))
             .await
             .expect("it connects");
-        let waiting = tokio::spawn(async move {
+        let mut waiting = tokio::spawn(async move {
             own.send::<_, (String, u32)>(cmd("BLPOP").key("list").arg(0))
                 .await
         });
-        // Longer than a command may take otherwise, and a connection be silent.
-        tokio::time::sleep(Duration::from_millis(2500)).await;
-        client.set("key", 1).await.expect("others are not held up");
+        // Longer than other commands may take, and other connections be silent.
+        let early = tokio::time::timeout(Duration::from_millis(2500), &mut waiting).await;
+        assert!(early.is_err(), "it waits: {early:?}");
+        client.set("key", 1).await.expect("others go on");
         let _len: u32 = client
             .send(cmd("RPUSH").key("list").arg(7))
             .await
@@ -57,7 +58,7 @@ fn pipeline_send(
 }
 
 #[test]
-fn a_transaction_is_not_executed_when_what_was_watched_has_changed() {
+fn a_transaction_is_not_executed_when_a_watched_key_has_changed() {
     let cluster = cluster(3, 0);
     run(async {
         let client = Client::with(to_cluster(&cluster))
@@ -80,7 +81,7 @@ fn a_transaction_is_not_executed_when_what_was_watched_has_changed() {
                 client
                     .set("stock", 3)
                     .await
-                    .expect("somebody else is faster");
+                    .expect("another client is faster");
             }
             let mut transaction = client.transaction();
             let sold = transaction.set("stock", left - 1);
@@ -95,7 +96,7 @@ fn a_transaction_is_not_executed_when_what_was_watched_has_changed() {
 }
 
 #[test]
-fn it_is_closed_when_it_is_dropped_and_over_when_it_breaks() {
+fn dropping_closes_it_and_it_does_not_reconnect() {
     let server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");

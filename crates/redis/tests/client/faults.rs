@@ -1,7 +1,7 @@
-//! What callers are told when things fail, compared with what the servers did.
+//! What callers learn when servers and connections fail, compared with what the servers did.
 //!
-//! Each increment is accounted for: done, not done, or told to be of unknown outcome; none is done
-//! twice. Each value carries its key: no reply is ever given to somebody else.
+//! Each increment is accounted for: executed, not executed, or reported as of unknown outcome; none is
+//! executed twice. Each value carries its key: no reply ever goes to another caller.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ use embar_redis_servers::MoveState;
 use crate::support::{LONG, Load, cluster, endpoint, run, server, to, to_cluster, until};
 
 #[test]
-fn connections_that_are_killed_again_and_again_lose_nothing_and_do_nothing_twice() {
+fn killed_connections_lose_nothing_and_repeat_nothing() {
     let server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
@@ -51,8 +51,8 @@ fn slots_that_move_under_load_lose_nothing() {
             .expect("it connects");
         let load = Load::start(&client, 32);
         load.goes_on(500).await;
-        // In one direction, as when a node is emptied: servers that are givers and takers at the
-        // same time may end up each saying that the other has a slot.
+        // In one direction, as when a node is emptied: two servers that both give and take slots may end
+        // up each saying that the other has a slot.
         let slots = (0..32).map(|number| slot(format!("counter-{number}").as_bytes()));
         for slot in slots.filter(|slot| cluster.owner_of(*slot).ok() == Some(0)) {
             cluster
@@ -66,7 +66,7 @@ fn slots_that_move_under_load_lose_nothing() {
 }
 
 #[test]
-fn a_killed_primary_is_replaced_and_the_others_are_not_held_up() {
+fn a_killed_primary_is_replaced_and_delays_no_other() {
     let mut cluster = cluster(3, 1);
     run(async {
         let client = Client::with(to_cluster(&cluster))
@@ -84,7 +84,7 @@ fn a_killed_primary_is_replaced_and_the_others_are_not_held_up() {
         let waiting = {
             let client = client.clone();
             let until_taken_over = async move {
-                while let Err(_nobody) = client.incr("counter-0-again{counter-0}").await {}
+                while let Err(_no_primary) = client.incr("counter-0-again{counter-0}").await {}
             };
             tokio::spawn(tokio::time::timeout(LONG, until_taken_over))
         };
@@ -94,10 +94,10 @@ fn a_killed_primary_is_replaced_and_the_others_are_not_held_up() {
             meanwhile += 1;
         }
         let taken_over = waiting.await.expect("no panic");
-        taken_over.expect("somebody takes over");
-        assert!(meanwhile > 2, "{meanwhile} were not held up");
+        taken_over.expect("a replica takes over");
+        assert!(meanwhile > 2, "{meanwhile} commands meanwhile");
         load.goes_on(500).await;
-        // What was acknowledged and not passed on to the replica yet is lost by the server.
+        // The server loses what it acknowledged and had not passed on to its replica.
         let in_flight = 32 * 4;
         load.settle(&client, in_flight).await;
     });
@@ -109,7 +109,7 @@ fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
     run(async {
         let mut config = to_cluster(&cluster);
         config.timeout = Duration::from_millis(300);
-        // Longer than the test: whoever waits for that waits too long.
+        // Longer than the test: a command that waits for that waits too long.
         config.dead_after = 2 * LONG;
         let client = Client::with(config).await.expect("it connects");
         let load = Load::start(&client, 16);
@@ -123,7 +123,7 @@ fn a_stalled_node_is_given_up_in_time_and_goes_on_afterwards() {
         let error = client
             .incr("{counter-0}")
             .await
-            .expect_err("it says nothing");
+            .expect_err("the node is silent");
         assert_eq!(error, Error::TimedOut);
         let live = client.incr(&live).timeout(LONG).await;
         live.expect("other nodes answer");
@@ -155,7 +155,7 @@ fn a_server_that_comes_back_is_used_again_and_reads_never_fail_meanwhile() {
         })
         .await;
         server.restart().expect("it starts again");
-        // It has lost its data, as it keeps them nowhere; the read is sent again by itself.
+        // The server has lost its data, as it stores them nowhere; the client sends the read again.
         assert_eq!(reading.await.expect("no panic"), Ok(None));
         client.set("key", 2).await.expect("it is set");
         assert_eq!(client.get::<u32, _>("key").await, Ok(2));
@@ -184,7 +184,7 @@ fn a_closed_client_refuses() {
 fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
     let mut cluster = cluster(3, 0);
     run(async {
-        // Who waits for the answer, or for the end of the connection, waits longer than the test.
+        // The answer, or the end of the connection, would come after the end of the test.
         let mut config = to_cluster(&cluster);
         config.timeout = 2 * LONG;
         config.connect_timeout = 2 * LONG;
@@ -194,14 +194,14 @@ fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
             .map(|number| format!("key-{number}"))
             .find(|key| cluster.owner_of(slot(key.as_bytes())).ok() == Some(1))
             .expect("each node has some of so many keys");
-        // Who is asked first says nothing, and there is a reason to ask.
+        // The node that the client asks first is silent, and there is a reason to ask.
         cluster.nodes()[0].pause();
         cluster.kill(1);
         for _ in 0..5 {
             let get = client.get::<Option<u32>, _>(&dead);
             let get = get.timeout(Duration::from_millis(100));
             let error = tokio::time::timeout(LONG, get).await;
-            let error = error.expect("it is told");
+            let error = error.expect("it ends");
             assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
         }
         cluster.nodes()[0].resume();
@@ -209,7 +209,7 @@ fn deadlines_hold_while_a_stalled_node_is_asked_for_the_topology() {
 }
 
 #[test]
-fn a_server_of_something_else_is_told_apart_and_not_connected_without_a_pause() {
+fn a_server_that_is_not_redis_is_an_error_and_connected_to_with_pauses() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it is bound");
     let connects = Arc::new(AtomicUsize::new(0));

@@ -16,7 +16,7 @@ fn counts(node: &NodeMetrics) -> [u64; 2] {
 }
 
 #[test]
-fn what_was_done_is_what_was_counted() {
+fn the_metrics_are_what_the_client_did() {
     let server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
@@ -47,8 +47,8 @@ fn what_was_done_is_what_was_counted() {
         let get = "*2\r\n$3\r\nGET\r\n$5\r\nkey00\r\n".len();
         let ping = "*1\r\n$4\r\nPING\r\n".len();
         let sent = (ping + 60 * set + 30 * get) as u64;
-        // A reply can be read a moment before the last count. The client's own first word is one
-        // more.
+        // A caller may have its reply a moment before the last count. The client's own first command
+        // counts, too.
         until("all is counted", async || {
             let total = client.metrics().total();
             let together = [&total.commands_per_write, &total.replies_per_read];
@@ -87,7 +87,7 @@ fn what_was_done_is_what_was_counted() {
 }
 
 #[test]
-fn many_commands_at_once_are_seen_to_leave_together() {
+fn commands_that_come_together_leave_together() {
     let server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
@@ -114,7 +114,7 @@ fn many_commands_at_once_are_seen_to_leave_together() {
 }
 
 #[test]
-fn a_silent_server_and_one_that_dies_are_told_apart() {
+fn a_silent_server_and_a_dead_one_count_differently() {
     let mut server = server();
     run(async {
         let mut config = to(&server);
@@ -158,7 +158,7 @@ fn a_silent_server_and_one_that_dies_are_told_apart() {
 }
 
 #[test]
-fn redirects_and_what_the_topology_becomes_are_counted() {
+fn redirects_and_refreshes_are_counted() {
     let cluster = cluster(3, 0);
     run(async {
         let client = Client::with(to_cluster(&cluster))
@@ -191,7 +191,7 @@ fn redirects_and_what_the_topology_becomes_are_counted() {
 }
 
 #[test]
-fn a_failover_is_seen() {
+fn a_failover_is_counted() {
     let mut cluster = cluster(3, 1);
     run(async {
         let client = Client::with(to_cluster(&cluster))
@@ -200,7 +200,7 @@ fn a_failover_is_seen() {
         client.set("key", 1).await.expect("it is set");
         let primary = cluster.owner_of(slot(b"key")).expect("it is served");
         cluster.kill(primary);
-        until("somebody takes over", async || {
+        until("a replica takes over", async || {
             client.set("key", 2).await.is_ok()
         })
         .await;

@@ -1,8 +1,8 @@
-//! What callers are told when the network loses packets, compared with what the servers did.
+//! What callers learn when the network loses packets, compared with what the servers did.
 //!
-//! Nobody closes a connection here, and nobody says that a host is gone: packets just do not
-//! arrive, in both directions or in one. The servers are on a host of their own, of which
-//! `embar_redis_servers::Net` can cut off each one.
+//! No connection is closed here, and no error says that a host is gone: packets just do not arrive, in
+//! one direction or in both. Each server has a host of its own, which `embar_redis_servers::Net` can cut
+//! off.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use tokio::task::JoinHandle;
 
 use crate::support::{self, LONG, Load, to, to_cluster, until};
 
-/// After this much silence a connection is given up.
+/// After this much silence a client gives up a connection.
 const DEAD_AFTER: Duration = Duration::from_secs(1);
 
-/// After this much the kernel has found out that a connection is dead on which nothing is sent: it
-/// counts in whole seconds, and asks twice.
-const KERNEL_TELLS: Duration = Duration::from_secs(4);
+/// After this time the kernel notices that an idle connection is dead: it counts in whole seconds, and
+/// probes twice.
+const KERNEL_NOTICES: Duration = Duration::from_secs(4);
 
-/// A test takes no longer, whatever is not told to it.
+/// No test takes so long: what does hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 
 fn run<R>(test: impl Future<Output = R>) -> R {
@@ -41,8 +41,8 @@ fn cluster(net: &Net, masters: usize, replicas: usize) -> Cluster {
     Cluster::start(&options).expect("redis-server runs")
 }
 
-/// Gives up dead connections sooner than by default, and commands never: so whoever is told that a
-/// connection is dead is not told so by chance.
+/// Gives up dead connections sooner than by default, and commands never: so a caller that learns of a
+/// dead connection does not learn of it by chance.
 fn hasty(mut config: Config) -> Config {
     config.timeout = LONGEST;
     config.dead_after = DEAD_AFTER;
@@ -51,7 +51,7 @@ fn hasty(mut config: Config) -> Config {
     config
 }
 
-/// Gives up neither connections nor attempts to make them in the time of a test.
+/// Gives up neither connections nor attempts to connect during a test.
 fn patient(config: Config) -> Config {
     let mut config = hasty(config);
     config.dead_after = LONGEST;
@@ -59,16 +59,16 @@ fn patient(config: Config) -> Config {
     config
 }
 
-/// Keys of shards that nothing is wrong with are read.
-async fn reached(client: &Client, keys: &[String]) {
+/// Reads keys of healthy shards.
+async fn expect_reads(client: &Client, keys: &[String]) {
     for key in keys {
         let read = client.get::<Option<u64>, _>(key).timeout(LONG).await;
         read.expect("its shard is reached");
     }
 }
 
-/// An increment of a key whose shard is cut off.
-fn waits_for(client: &Client, key: &str) -> JoinHandle<Result<i64, Error>> {
+/// Increments a key whose shard is cut off.
+fn increment(client: &Client, key: &str) -> JoinHandle<Result<i64, Error>> {
     let (client, key) = (client.clone(), format!("count{{{key}}}"));
     tokio::spawn(async move { client.incr(key).await })
 }
@@ -88,7 +88,7 @@ fn ip(server: &Server) -> std::net::Ipv4Addr {
     }
 }
 
-/// A key that a node serves.
+/// A key that this node serves.
 fn key_of(cluster: &Cluster, node: usize) -> String {
     (0..1000)
         .map(|number| format!("key-{number}"))
@@ -96,13 +96,12 @@ fn key_of(cluster: &Cluster, node: usize) -> String {
         .expect("each node has some of so many keys")
 }
 
-/// How often it was tried in vain to connect.
+/// How many attempts to connect failed.
 fn connects_failed(client: &Client) -> u64 {
     client.metrics().total().connects_failed
 }
 
-/// A server that is cut off under load, and reached again: what callers are told in between, and
-/// that all of it is true.
+/// Cuts off a server under load, and heals the network: what callers learn in between is true.
 fn cut_off_and_back(net: &Net, lost: Lost) {
     let options = Options {
         host: net.hosts().pop(),
@@ -115,14 +114,14 @@ fn cut_off_and_back(net: &Net, lost: Lost) {
             let load = Load::start(&client, 64);
             load.goes_on(500).await;
             lose(net, &server, lost);
-            // It goes out on a connection that nobody knows to be dead.
+            // The client sends it on a connection that it does not know to be dead.
             let error = client.incr("once").await.expect_err("no reply arrives");
             assert!(matches!(error, Error::UnknownOutcome(_)), "{error}");
             // From now on there is no connection, so nothing is in doubt.
             let never = client.incr("never").timeout(DEAD_AFTER).await;
             let error = never.expect_err("there is no way");
             assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-            // Nor is a read given up that has time.
+            // Nor does the client give up a read that has time.
             let reading = {
                 let client = client.clone();
                 tokio::spawn(async move { client.get::<Option<u64>, _>("once").await })
@@ -135,7 +134,7 @@ fn cut_off_and_back(net: &Net, lost: Lost) {
             assert!(!reading.is_finished());
             heal(net, &server, lost);
             let once = tokio::time::timeout(LONG, reading).await;
-            let once = once.expect("its wait is over with the cut");
+            let once = once.expect("it ends when the network heals");
             let once = once.expect("no panic").expect("it is read");
             match lost {
                 Lost::Replies => assert_eq!(once, Some(1), "only its reply was lost"),
@@ -143,7 +142,7 @@ fn cut_off_and_back(net: &Net, lost: Lost) {
             }
             load.goes_on(500).await;
             let never = client.get::<Option<u64>, _>("never").await;
-            assert_eq!(never, Ok(None), "it was said not to be executed");
+            assert_eq!(never, Ok(None), "the error said that it was not executed");
             let sum = load.settle(&client, 0).await;
             assert!(sum.unknown > 0, "commands were under way: {sum:?}");
         });
@@ -151,22 +150,22 @@ fn cut_off_and_back(net: &Net, lost: Lost) {
 }
 
 #[test]
-fn a_server_that_nothing_reaches_is_noticed_in_time_and_every_increment_is_accounted_for() {
+fn a_server_that_nothing_reaches_is_noticed_and_each_increment_accounted_for() {
     Net::test(1, |net| cut_off_and_back(net, Lost::Requests));
 }
 
 #[test]
-fn a_server_whose_replies_are_lost_is_noticed_in_time_and_every_increment_is_accounted_for() {
+fn a_server_whose_replies_are_lost_is_noticed_and_each_increment_accounted_for() {
     Net::test(1, |net| cut_off_and_back(net, Lost::Replies));
 }
 
 #[test]
-fn a_server_that_is_cut_off_is_noticed_in_time_and_every_increment_is_accounted_for() {
+fn a_server_that_is_cut_off_is_noticed_and_each_increment_accounted_for() {
     Net::test(1, |net| cut_off_and_back(net, Lost::All));
 }
 
 #[test]
-fn a_shard_that_is_cut_off_holds_up_no_other() {
+fn a_shard_that_is_cut_off_delays_no_other() {
     Net::test(6, |net| {
         let cluster = cluster(net, 3, 1);
         net.inside(|| {
@@ -175,29 +174,33 @@ fn a_shard_that_is_cut_off_holds_up_no_other() {
                 let client = client.await.expect("it connects");
                 let load = Load::start(&client, 64);
                 load.goes_on(500).await;
-                // The first is who is asked first for the topology.
+                // The first node is the one that the client asks first for the topology.
                 let (cut, healthy) = (0, [key_of(&cluster, 1), key_of(&cluster, 2)]);
                 let dead = key_of(&cluster, cut);
                 client.set(&dead, &dead).await.expect("it is set");
                 // This one does not notice in the time of a test that the connection is dead.
                 let patient = Client::with(patient(to_cluster(&cluster)));
                 let patient = patient.await.expect("it connects");
-                reached(&patient, &healthy).await;
+                expect_reads(&patient, &healthy).await;
                 let node = &cluster.nodes()[cut];
                 lose(net, node, Lost::All);
-                let [told, never_told] = [&client, &patient].map(|client| waits_for(client, &dead));
+                let [noticed, unnoticed] =
+                    [&client, &patient].map(|client| increment(client, &dead));
                 for _ in 0..100 {
-                    reached(&patient, &healthy).await;
+                    expect_reads(&patient, &healthy).await;
                 }
-                assert!(!never_told.is_finished(), "its connection is there");
-                // The other one notices, tries again and again to connect, and asks for the topology.
+                assert!(!unnoticed.is_finished(), "its connection is there");
+                // The other one notices, tries again and again to connect, and reads the topology.
                 let failed = connects_failed(&client) + 3;
-                while !told.is_finished() || connects_failed(&client) < failed {
-                    reached(&client, &healthy).await;
+                while !noticed.is_finished() || connects_failed(&client) < failed {
+                    expect_reads(&client, &healthy).await;
                 }
-                let told = told.await.expect("no panic");
-                assert!(matches!(told, Err(Error::UnknownOutcome(_))), "{told:?}");
-                // The nodes reach each other, so nobody took over.
+                let outcome = noticed.await.expect("no panic");
+                assert!(
+                    matches!(outcome, Err(Error::UnknownOutcome(_))),
+                    "{outcome:?}"
+                );
+                // The nodes reach each other, so no replica took over.
                 let incr = client.incr("x{".to_owned() + &dead + "}");
                 let error = incr.timeout(DEAD_AFTER).await;
                 let error = error.expect_err("there is no way");
@@ -213,27 +216,29 @@ fn a_shard_that_is_cut_off_holds_up_no_other() {
 }
 
 #[test]
-fn connections_to_other_nodes_are_made_anew_while_one_is_cut_off() {
+fn other_nodes_are_reconnected_while_one_is_cut_off() {
     Net::test(3, |net| {
         let cluster = cluster(net, 3, 0);
         net.inside(|| {
             run(async {
-                // An attempt to connect to the one that is cut off lasts as long as the test.
+                // An attempt to connect to the node that is cut off lasts as long as the test.
                 let mut config = hasty(to_cluster(&cluster));
                 config.connect_timeout = LONGEST;
                 let client = Client::with(config).await.expect("it connects");
                 let dead = key_of(&cluster, 0);
                 let key = key_of(&cluster, 1);
                 lose(net, &cluster.nodes()[0], Lost::All);
-                // Nothing else is under way, so nobody but the clock tells of this one.
+                // No other command is in flight, so only the clock ends this one.
                 let error = client.incr(&dead).await.expect_err("no reply arrives");
                 assert!(matches!(error, Error::UnknownOutcome(_)), "{error}");
+                let refreshes = || client.metrics().refreshes;
                 for _ in 0..10 {
+                    let before = refreshes();
                     let kill = ["CLIENT", "KILL", "TYPE", "normal"];
                     cluster.nodes()[1].command(&kill).expect("it answers");
                     until("it is back", async || client.incr(&key).await.is_ok()).await;
-                    // The topology is asked for again after each, but not sooner than this.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    // Each time the client asks for the topology, first the node that is cut off.
+                    until("the topology is read", async || refreshes() > before).await;
                 }
             });
         });
@@ -253,7 +258,7 @@ fn a_master_that_is_alone_is_replaced_and_joins_again() {
                 let node = &cluster.nodes()[0];
                 let key = key_of(&cluster, 0);
                 lose(net, node, Lost::Alone);
-                until("somebody takes over", async || {
+                until("a replica takes over", async || {
                     client.incr(&key).await.is_ok()
                 })
                 .await;
@@ -261,8 +266,7 @@ fn a_master_that_is_alone_is_replaced_and_joins_again() {
                 heal(net, node, Lost::Alone);
                 cluster.wait_ok(LONG).expect("it joins again");
                 load.goes_on(500).await;
-                // What was acknowledged and not passed on to the replica before the cut is lost by the
-                // server.
+                // The server loses what it acknowledged before the cut and had not passed on to its replica.
                 let in_flight = 32 * 4;
                 let sum = load.settle(&client, in_flight).await;
                 assert!(sum.unknown > 0, "commands were under way: {sum:?}");
@@ -272,7 +276,7 @@ fn a_master_that_is_alone_is_replaced_and_joins_again() {
 }
 
 #[test]
-fn subscribers_are_told_of_a_silent_network_and_hear_again_when_it_is_healed() {
+fn subscribers_notice_a_silent_network_and_subscribe_again_when_it_heals() {
     Net::test(1, |net| {
         let options = Options {
             host: net.hosts().pop(),
@@ -286,8 +290,8 @@ fn subscribers_are_told_of_a_silent_network_and_hear_again_when_it_is_healed() {
                 let subscribed = subscriber.subscribe(Kind::Channel, "news").await;
                 subscribed.expect("it is confirmed");
                 lose(net, &server, Lost::All);
-                let told = tokio::time::timeout(LONG, subscriber.next()).await;
-                assert_eq!(told.expect("it is told in time"), Ok(Event::Interrupted));
+                let event = tokio::time::timeout(LONG, subscriber.next()).await;
+                assert_eq!(event.expect("it notices"), Ok(Event::Interrupted));
                 heal(net, &server, Lost::All);
                 let one = Message {
                     kind: Kind::Channel,
@@ -295,10 +299,10 @@ fn subscribers_are_told_of_a_silent_network_and_hear_again_when_it_is_healed() {
                     pattern: None,
                     payload: "one".into(),
                 };
-                // The server goes on counting the connection that is dead, so its count tells nothing.
+                // The server still counts the dead connection, so its count says nothing.
                 until("it is subscribed again", async || {
                     let publish = cmd("PUBLISH").key("news").arg("one");
-                    let _heard_by = client.send::<_, u32>(publish).await;
+                    let _received_by = client.send::<_, u32>(publish).await;
                     let soon = Duration::from_millis(50);
                     match tokio::time::timeout(soon, subscriber.next()).await {
                         Ok(event) => event.expect("it is open") == Event::Message(one.clone()),
@@ -312,7 +316,7 @@ fn subscribers_are_told_of_a_silent_network_and_hear_again_when_it_is_healed() {
 }
 
 #[test]
-fn a_command_that_blocks_is_told_of_a_silent_network_and_not_of_a_silent_server() {
+fn a_blocking_command_fails_on_a_silent_network_not_with_a_silent_server() {
     Net::test(1, |net| {
         let options = Options {
             host: net.hosts().pop(),
@@ -324,16 +328,19 @@ fn a_command_that_blocks_is_told_of_a_silent_network_and_not_of_a_silent_server(
                 let client = Client::with(hasty(to(&server))).await.expect("it connects");
                 let own = client.dedicated(Route::of("list")).await;
                 let own = own.expect("it connects");
-                let waiting = tokio::spawn(async move {
+                let mut waiting = tokio::spawn(async move {
                     let pop = cmd("BLPOP").key("list").arg(0);
                     own.send::<_, (String, u32)>(pop).await
                 });
-                tokio::time::sleep(KERNEL_TELLS).await;
-                assert!(!waiting.is_finished(), "its server is there");
+                let early = tokio::time::timeout(KERNEL_NOTICES, &mut waiting).await;
+                assert!(early.is_err(), "its server is there: {early:?}");
                 lose(net, &server, Lost::All);
-                let told = tokio::time::timeout(LONG, waiting).await;
-                let told = told.expect("it is told in time").expect("no panic");
-                assert!(matches!(told, Err(Error::UnknownOutcome(_))), "{told:?}");
+                let outcome = tokio::time::timeout(LONG, waiting).await;
+                let outcome = outcome.expect("it ends").expect("no panic");
+                assert!(
+                    matches!(outcome, Err(Error::UnknownOutcome(_))),
+                    "{outcome:?}"
+                );
             });
         });
     });

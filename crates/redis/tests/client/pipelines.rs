@@ -72,7 +72,7 @@ fn a_pipeline_spans_a_cluster_while_its_slots_move() {
 }
 
 #[test]
-fn a_command_that_cannot_be_sent_keeps_none_of_the_others_from_it() {
+fn a_command_that_cannot_be_sent_does_not_stop_the_others() {
     let cluster = cluster(3, 0);
     run(async {
         let client = Client::with(to_cluster(&cluster))
@@ -117,7 +117,8 @@ fn a_transaction_is_executed_as_a_whole_or_not_at_all() {
         let results = transaction.run().await.expect("it is executed");
         assert_eq!(results.take(set), Ok(()));
         assert_eq!(results.take(counter), Ok(11));
-        assert!(results.take(wrong).is_err());
+        let wrong = results.take(wrong);
+        assert!(matches!(wrong, Err(Error::WrongType(_))), "{wrong:?}");
         let nothing = client
             .transaction()
             .run()
@@ -213,7 +214,7 @@ fn commands_that_are_several_shift_no_other_result() {
         let found = transaction.get::<String, _>("text");
         let results = transaction.run().await.expect("it is executed");
         assert_eq!(results.len(), 4);
-        // The first of several results is a command's own.
+        // A command of several results has the first of them.
         assert_eq!(results.take(twice), Ok(1));
         assert_eq!(results.take(text), Ok(()));
         assert_eq!(results.take(again), Ok(3));
@@ -233,7 +234,7 @@ fn commands_that_are_several_shift_no_other_result() {
 }
 
 #[test]
-fn commands_of_a_transaction_that_the_server_took_for_single_ones_are_said_to_be_executed() {
+fn a_transaction_whose_commands_ran_one_by_one_is_reported_as_not_atomic() {
     let server = server();
     let allow = |rules: &[&str]| {
         let rules = [&["ACL", "SETUSER", "default"], rules].concat();
@@ -249,7 +250,7 @@ fn commands_of_a_transaction_that_the_server_took_for_single_ones_are_said_to_be
         assert!(matches!(error, Error::NotAtomic(_)), "{error:?}");
         assert!(error.to_string().contains("MULTI"), "{error}");
         assert_eq!(client.get::<u32, _>("counter").await, Ok(1));
-        // Nothing of it may be executed, so nothing was.
+        // The user may execute nothing of it, so the server executed nothing.
         allow(&["-multi", "-incr"]);
         let error = transaction.run().await.expect_err("it is none");
         assert!(!error.may_have_executed(), "{error}");

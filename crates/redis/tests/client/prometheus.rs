@@ -47,7 +47,7 @@ fn a_registry_gets_what_a_scraper_understands() {
             .map(|line| line.split_once(' ').expect("two words"))
             .collect();
         let names: BTreeSet<_> = described.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names.len(), described.len(), "each is told once");
+        assert_eq!(names.len(), described.len(), "each is described once");
         described.into_iter().collect()
     };
     let (helps, kinds) = (described("# HELP "), described("# TYPE "));

@@ -1,4 +1,4 @@
-//! Messages.
+//! Subscribers: what they receive while servers fail and slots move.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use embar_redis::slot::slot;
 use embar_redis::{Client, Error, cmd, prefix};
 use embar_redis_servers::{MoveState, Server};
 
-use crate::support::{cluster, run, server, to, to_cluster, until};
+use crate::support::{LONG, cluster, run, server, to, to_cluster, until};
 
 async fn next(subscriber: &mut Subscriber) -> Event {
-    let next = tokio::time::timeout(Duration::from_secs(10), subscriber.next());
-    next.await.expect("something happens").expect("it is open")
+    let next = tokio::time::timeout(LONG, subscriber.next());
+    next.await.expect("an event comes").expect("it is open")
 }
 
 async fn publish(client: &Client, command: &str, channel: &str, payload: &str) -> u32 {
@@ -32,7 +32,7 @@ fn message(kind: Kind, channel: &str, pattern: Option<&str>, payload: &str) -> E
 }
 
 #[test]
-fn what_is_published_is_heard_in_both_versions_of_the_protocol() {
+fn messages_arrive_in_both_versions_of_the_protocol() {
     let server = server();
     run(async {
         for protocol in [ProtocolVersion::Resp2, ProtocolVersion::Resp3] {
@@ -82,7 +82,7 @@ fn it_works_without_an_executor() {
 }
 
 #[test]
-fn subscriptions_are_made_again_and_the_gap_is_told() {
+fn subscriptions_are_renewed_and_the_gap_is_reported() {
     let server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
@@ -107,7 +107,7 @@ fn subscriptions_are_made_again_and_the_gap_is_told() {
 }
 
 #[test]
-fn a_reader_that_is_slow_loses_messages_and_is_told_how_many() {
+fn a_slow_reader_loses_messages_and_learns_how_many() {
     let server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
@@ -138,7 +138,7 @@ fn a_reader_that_is_slow_loses_messages_and_is_told_how_many() {
                 other => panic!("{other:?}"),
             }
         }
-        // The last ones may come only when the first ones were taken.
+        // The last ones may come only after the first ones were taken.
         assert_eq!(heard[..3], [b"0", b"1", b"2"]);
         assert!(lost > 0);
         publish(&client, "PUBLISH", "news", "again").await;
@@ -186,7 +186,7 @@ fn sharded_channels_follow_their_slot() {
 }
 
 #[test]
-fn what_the_server_refuses_is_an_error_and_disturbs_nothing_else() {
+fn a_refused_subscription_is_an_error_and_disturbs_no_other() {
     let server = server();
     let rules = ["ACL", "SETUSER", "default", "resetchannels", "&news"];
     server.command(&rules).expect("it is set");
@@ -211,7 +211,7 @@ fn connection_killed(server: &Server) {
 }
 
 #[test]
-fn a_subscription_that_is_not_allowed_any_more_is_told_to_be_over() {
+fn a_subscription_that_the_server_refuses_to_renew_ends() {
     let server = server();
     let allow = |rules: &[&str]| {
         let rules = [&["ACL", "SETUSER", "default"], rules].concat();
@@ -224,7 +224,7 @@ fn a_subscription_that_is_not_allowed_any_more_is_told_to_be_over() {
             let subscribed = subscriber.subscribe(Kind::Channel, name).await;
             subscribed.expect("it is confirmed");
         }
-        // The server cuts those who hear what they must not hear any more.
+        // The server closes connections whose user may not receive the channel any more.
         allow(&["resetchannels", "&other"]);
         assert_eq!(next(&mut subscriber).await, Event::Interrupted);
         match next(&mut subscriber).await {
@@ -265,7 +265,7 @@ fn a_channel_moves_on_when_its_node_leaves_the_cluster() {
         let nodes = cluster.nodes();
         let leaves = nodes.iter().position(hears).expect("one was asked");
         let heir = (leaves + 1) % 3;
-        // It gives all its slots away, so clients see it no more.
+        // It gives all its slots away, so clients do not see it any more.
         let view = nodes[leaves].command(&["CLUSTER", "NODES"]);
         let view = view.expect("it answers");
         let myself = view.lines().find(|line| line.contains("myself"));
@@ -279,7 +279,7 @@ fn a_channel_moves_on_when_its_node_leaves_the_cluster() {
         }
         let add = ["CLUSTER", "ADDSLOTSRANGE", first, last];
         nodes[heir].command(&add).expect("it takes over");
-        // Whoever asks for such a key hears that there was a change.
+        // A command for such a key is redirected, so the client reads the topology.
         let slot = first.parse().expect("a slot");
         until("the change is known", async || {
             let ping = Fixed::new(
@@ -288,7 +288,7 @@ fn a_channel_moves_on_when_its_node_leaves_the_cluster() {
                 Route::Slot(slot),
                 Class::Read,
             );
-            let _told = client.send::<_, String>(ping).await;
+            let _redirected = client.send::<_, String>(ping).await;
             !hears(&nodes[leaves])
         })
         .await;
@@ -304,7 +304,7 @@ fn a_channel_moves_on_when_its_node_leaves_the_cluster() {
 }
 
 #[test]
-fn what_is_told_beside_messages_is_not_lost_with_them() {
+fn other_events_are_not_lost_with_messages() {
     let server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
@@ -333,7 +333,7 @@ fn subscriptions_that_end_all_at_once_all_end() {
     let server = server();
     let mut config = to(&server);
     config.ring_bytes = 4096;
-    // One thread, which cannot write anything while it says all of it.
+    // One thread, which cannot send anything while the test unsubscribes.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -361,7 +361,7 @@ fn subscriptions_that_end_all_at_once_all_end() {
 }
 
 #[test]
-fn a_subscription_that_nobody_waits_for_is_not_made() {
+fn a_subscription_that_no_caller_waits_for_ends() {
     let mut server = server();
     run(async {
         let client = Client::with(to(&server)).await.expect("it connects");
@@ -371,7 +371,7 @@ fn a_subscription_that_nobody_waits_for_is_not_made() {
         server.kill();
         let dropped = subscriber.subscribe(Kind::Channel, "dropped");
         let dropped = tokio::time::timeout(Duration::from_millis(50), dropped).await;
-        assert!(dropped.is_err(), "nobody is there to confirm it");
+        assert!(dropped.is_err(), "no server confirms it");
         server.restart().expect("it starts again");
         let two = tokio::join!(
             subscriber.subscribe(Kind::Channel, "both"),

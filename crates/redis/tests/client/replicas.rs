@@ -1,9 +1,10 @@
 //! Reads that go to replicas, while those die; and how long a command may take in all.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::config::ReadFrom;
+use embar_redis::metrics::RetryCause;
 use embar_redis::{Client, Error};
 use embar_redis_servers::{Cluster, Server};
 
@@ -30,8 +31,7 @@ async fn client(cluster: &Cluster, read_from: ReadFrom) -> Client {
     Client::with(config).await.expect("it connects")
 }
 
-/// Reads keys of many slots; all are there, and nobody waits for a node that is dead, which would be
-/// in vain.
+/// Reads keys of many slots. All are there, and no read waits for a dead node.
 async fn reads(client: &Client) {
     for turn in 0..60 {
         let value = client.get::<u32, _>(format!("key{turn}")).await;
@@ -39,8 +39,8 @@ async fn reads(client: &Client) {
     }
 }
 
-/// Waits until the replica has all keys, and is named by the cluster: which it is only once it is
-/// known to have something.
+/// Waits until the replica has all keys, and the cluster names it, which it does only once the replica
+/// has some.
 async fn has_it_all(cluster: &Cluster, replica: &Server) {
     let port = replica.port().to_string();
     until("the replica has it all and is known", async || {
@@ -86,10 +86,10 @@ fn dead_replicas_are_passed_over_and_used_again() {
         cluster.kill(2);
         reads(&prefer).await;
         reads(&any).await;
-        let nobody = only.get::<Option<u32>, _>("key1");
-        let nobody = nobody.timeout(Duration::from_secs(1)).await;
-        let Err(Error::Unavailable { why }) = nobody else {
-            panic!("there is no replica: {nobody:?}");
+        let read = only.get::<Option<u32>, _>("key1");
+        let read = read.timeout(Duration::from_secs(1)).await;
+        let Err(Error::Unavailable { why }) = read else {
+            panic!("there is no replica: {read:?}");
         };
         assert!(
             why.contains("replica") || why.contains("cannot connect"),
@@ -97,7 +97,7 @@ fn dead_replicas_are_passed_over_and_used_again() {
         );
         cluster.restart(1).expect("it starts again");
         let replica = &cluster.nodes()[1];
-        // Until then it has nothing, and says so.
+        // Until then it has no data, and says so.
         has_it_all(&cluster, replica).await;
         until("it is read again", async || {
             reads(&prefer).await;
@@ -105,7 +105,7 @@ fn dead_replicas_are_passed_over_and_used_again() {
         })
         .await;
         until(
-            "it is read again by those who read nothing else",
+            "a client that reads only replicas reads it again",
             async || only.get::<u32, _>("key1").await == Ok(1),
         )
         .await;
@@ -140,11 +140,10 @@ fn a_command_takes_no_longer_than_it_may_however_often_it_is_sent() {
         config.dead_after = Duration::from_millis(700);
         let client = Client::with(config).await.expect("it connects");
         client.set("key", 1).await.expect("it is set");
-        // The connection is given up after a while, and another one is made, which says nothing
-        // either: whoever began anew with each would never end.
+        // The client gives up the connection after a while, and opens another one, which is silent, too: a
+        // command whose time began anew with each connection would never end.
         server.pause();
         for timeout in [None, Some(Duration::from_millis(1200))] {
-            let started = Instant::now();
             let read = client.get::<u32, _>("key");
             let read = match timeout {
                 None => read,
@@ -152,11 +151,12 @@ fn a_command_takes_no_longer_than_it_may_however_often_it_is_sent() {
             };
             let read = tokio::time::timeout(LONG, read).await;
             let read = read.expect("it ends with its time");
-            let took = started.elapsed();
-            assert!(read.is_err(), "{read:?}");
-            let least = timeout.unwrap_or(Duration::from_millis(1000));
-            assert!(took >= least - Duration::from_millis(20), "{took:?}");
+            let error = read.expect_err("the server is silent");
+            let ended = matches!(error, Error::TimedOut | Error::Unavailable { .. });
+            assert!(ended, "{error:?}");
         }
+        let sent_again = client.metrics().retries(RetryCause::Unknown);
+        assert!(sent_again > 0, "the first connection was given up");
         server.resume();
         until("it goes on", async || {
             client.get::<u32, _>("key").await == Ok(1)
@@ -181,7 +181,7 @@ fn a_repeated_write_that_may_have_been_executed_is_not_called_undone() {
             client.metrics().total().stats.in_flight == 1
         })
         .await;
-        // It was written, and no other server ever takes it.
+        // The connection took it, and no other server ever does.
         server.kill();
         let outcome = writing.await.expect("no panic");
         assert!(

@@ -1,4 +1,4 @@
-//! What several tests use.
+//! Servers, waiting, and a load that several tests use.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub fn run<R>(test: impl Future<Output = R>) -> R {
     runtime.block_on(test)
 }
 
-/// Waits for something that comes true by itself.
+/// Waits until a condition holds.
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + LONG;
     while !condition().await {
@@ -58,17 +58,17 @@ pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// What became of the increments of one key.
+/// The outcomes of the increments of one key.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Account {
     pub done: u64,
     pub not_done: u64,
     pub unknown: u64,
-    /// The highest value that was told.
-    pub told: i64,
+    /// The highest value of a reply.
+    pub highest: i64,
 }
 
-/// Callers that increment keys of their own and read back values that carry their key.
+/// Callers that increment keys of their own, and read back values that carry their key.
 pub struct Load {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -86,7 +86,7 @@ impl Load {
                     let key = format!("counter-{number}");
                     let mut account = Account::default();
                     let mut turn = 0_u64;
-                    // Not all at the same step, or none would be at an increment when a fault comes.
+                    // Callers begin at different steps, so that a fault always meets some increment.
                     for _ in 0..number % 3 {
                         let _value = client.get::<Option<u64>, _>(&key).await;
                     }
@@ -111,15 +111,15 @@ impl Load {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more rounds went well: the load goes on.
+    /// Waits until so many more rounds are complete.
     pub async fn goes_on(&self, rounds: u64) {
         let goal = self.rounds() + rounds;
         until("the load goes on", async || self.rounds() >= goal).await;
     }
 
-    /// Ends it, and compares each counter with what its caller was told. `lost` increments that
-    /// were done may be missing of all together: those that a primary had not passed on when it
-    /// was killed.
+    /// Ends the load, and compares each counter with the replies that its caller got. At most `lost`
+    /// executed increments may be missing in all: those that a primary had not passed on when it was
+    /// killed.
     pub async fn settle(self, client: &Client, lost: u64) -> Account {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Account::default();
@@ -147,14 +147,14 @@ async fn increment(client: &Client, key: &str, account: &mut Account) {
     match client.incr(key).await {
         Ok(value) => {
             account.done += 1;
-            account.told = account.told.max(value);
+            account.highest = account.highest.max(value);
         }
         Err(error) if error.may_have_executed() => account.unknown += 1,
         Err(_) => account.not_done += 1,
     }
 }
 
-/// Each value carries its key, so a reply that went to the wrong caller is noticed.
+/// Writes and reads a value that carries its key, so that a reply to the wrong caller is noticed.
 async fn own_value(client: &Client, number: usize, turn: u64) {
     let key = format!("own-{number}-{}", turn % 50);
     let value = format!("{key}={}", "x".repeat((turn % 700) as usize));

@@ -21,7 +21,7 @@ use embar_redis_servers::{Cluster, ClusterOptions, MoveState, Options, Server, T
 use crate::support::{LONG, Load, endpoint, run, server, to, to_cluster, until};
 use authority::Authority;
 
-/// What the servers of these tests are reached by.
+/// The names by which these tests connect to servers.
 const HERE: [&str; 1] = ["127.0.0.1"];
 
 fn server_with(files: TlsFiles, extra: &[&str]) -> Server {
@@ -41,7 +41,7 @@ fn cluster_with(files: TlsFiles) -> Cluster {
     Cluster::start(&options).expect("redis-server runs")
 }
 
-/// Trusts this authority, and nobody else.
+/// Trusts only this authority.
 fn trusting(authority: &Authority) -> Tls {
     let mut tls = Tls::default();
     tls.ca_files = vec![authority.file()];
@@ -53,19 +53,17 @@ fn encrypted(tls: Tls, mut config: Config) -> Config {
     config
 }
 
-/// Nothing ends because its time is over.
+/// With limits of time that no test reaches.
 fn patient(mut config: Config) -> Config {
     config.timeout = 2 * LONG;
     config.connect_timeout = 2 * LONG;
     config
 }
 
-/// What a client says that does not connect.
+/// The error of a client that does not connect.
 async fn refused(config: Config) -> String {
     let client = tokio::time::timeout(LONG, Client::with(config)).await;
-    let error = client
-        .expect("it is told")
-        .expect_err("it must not connect");
+    let error = client.expect("it ends").expect_err("it must not connect");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     error.to_string()
 }
@@ -116,7 +114,7 @@ fn values_of_all_sizes_pass_in_both_directions() {
     let server = server_with(authority.certify(&HERE), &[]);
     let config = encrypted(trusting(&authority), to(&server));
     let client = Client::with_blocking(config).expect("it connects");
-    // Around a record, what is encrypted at once, the ring and what is too large for it.
+    // Around the sizes of a record, of a piece that is encrypted at once, and of the ring.
     let sizes = [
         0, 1, 16_383, 16_384, 16_385, 65_535, 65_537, 130_000, 262_144,
     ];
@@ -228,7 +226,7 @@ fn a_cluster_is_followed_wherever_its_slots_go() {
 }
 
 #[test]
-fn a_server_that_nobody_trusted_vouches_for_is_refused_at_once() {
+fn a_server_whose_authority_is_not_trusted_is_refused_at_once() {
     let (known, other) = (Authority::new(), Authority::new());
     let server = server_with(other.certify(&HERE), &[]);
     run(async {
@@ -238,7 +236,7 @@ fn a_server_that_nobody_trusted_vouches_for_is_refused_at_once() {
             error.contains("UnknownIssuer") && error.contains("tls_ca_file"),
             "{error}"
         );
-        // Of several authorities one is enough.
+        // One of several authorities is enough.
         let mut both = trusting(&known);
         both.ca_files.push(other.file());
         let client = Client::with(encrypted(both, to(&server))).await;
@@ -267,10 +265,10 @@ fn a_server_that_nobody_trusted_vouches_for_is_refused_at_once() {
 const URL: &str = "URL_OF_THIS_TEST";
 
 #[test]
-fn who_names_no_authority_trusts_those_of_the_machine() {
+fn without_an_authority_the_client_trusts_those_of_the_machine() {
     let authority = Authority::new();
     let server = server_with(authority.certify(&HERE), &[]);
-    // Which these are is said by the environment, and that is one for all tests of a process.
+    // The environment names them, and all tests of a process share that.
     let connects = |authorities: &Authority| {
         let program = std::env::current_exe().expect("this one");
         let child = std::process::Command::new(program)
@@ -297,7 +295,7 @@ fn as_the_machine_trusts() {
 }
 
 #[test]
-fn a_server_must_have_the_name_it_is_reached_by_or_the_one_that_is_set() {
+fn a_certificate_needs_the_name_of_the_connection_or_of_the_configuration() {
     let authority = Authority::new();
     let server = server_with(authority.certify(&["redis.test"]), &[]);
     let cluster = cluster_with(authority.certify(&["redis.test"]));
@@ -335,7 +333,7 @@ fn a_server_must_have_the_name_it_is_reached_by_or_the_one_that_is_set() {
 }
 
 #[test]
-fn a_server_that_wants_certificates_is_shown_one() {
+fn a_server_that_wants_certificates_gets_one() {
     let authority = Authority::new();
     let mine = authority.certify(&["client"]);
     let nobody = Authority::new();
@@ -346,7 +344,7 @@ fn a_server_that_wants_certificates_is_shown_one() {
         tls.key_file = Some(files.key.clone());
         tls
     };
-    // Of the older version the client hears about it within the handshake, of the newer one later.
+    // The older version reports it within the handshake, the newer one later.
     for version in ["TLSv1.2", "TLSv1.3"] {
         let extra = [
             "--tls-auth-clients yes",
@@ -368,7 +366,7 @@ fn a_server_that_wants_certificates_is_shown_one() {
 }
 
 #[test]
-fn a_port_that_speaks_another_language_is_named() {
+fn a_port_with_the_other_protocol_is_named() {
     let authority = Authority::new();
     let secret = server_with(authority.certify(&HERE), &[]);
     let plain = server();
@@ -380,7 +378,7 @@ fn a_port_that_speaks_another_language_is_named() {
     run(async {
         let error = refused(hasty(to(&secret))).await;
         assert!(error.contains("rediss://"), "{error}");
-        // A server takes the greeting for the begin of a long command, and waits for the rest.
+        // A server takes the handshake for the beginning of a long command, and waits for the rest.
         let config = encrypted(trusting(&authority), to(&plain));
         let error = refused(hasty(config)).await;
         assert!(error.contains("not for TLS"), "{error}");
@@ -421,7 +419,7 @@ fn files_that_cannot_be_used_are_named() {
 }
 
 #[test]
-fn rules_of_the_callers_own_are_kept() {
+fn rules_of_the_program_apply() {
     let authority = Authority::new();
     let server = server_with(authority.certify(&HERE), &[]);
     let rules = |authority: &Authority| {
@@ -450,9 +448,9 @@ fn rules_of_the_callers_own_are_kept() {
 }
 
 #[test]
-fn a_server_that_is_killed_again_and_again_loses_nothing_and_does_nothing_twice() {
+fn a_killed_server_loses_nothing_and_repeats_nothing() {
     let authority = Authority::new();
-    // So that it remembers what it has said to be done.
+    // So that the server keeps everything that it has acknowledged.
     let extra = ["--appendonly yes", "--appendfsync always"];
     let mut server = server_with(authority.certify(&HERE), &extra);
     run(async {
@@ -476,7 +474,7 @@ fn a_server_that_is_killed_again_and_again_loses_nothing_and_does_nothing_twice(
 }
 
 #[test]
-fn what_was_not_encrypted_is_sent_again_and_what_was_is_of_unknown_outcome() {
+fn only_commands_that_were_encrypted_have_an_unknown_outcome() {
     let authority = Authority::new();
     let extra = ["--appendonly yes", "--appendfsync always"];
     let mut server = server_with(authority.certify(&HERE), &extra);
@@ -496,11 +494,13 @@ fn what_was_not_encrypted_is_sent_again_and_what_was_is_of_unknown_outcome() {
             tokio::spawn(async move { set.set(format!("filling-{turn}"), filling).await });
             tasks.push(tokio::spawn(async move { incr.incr("sum").await }));
         }
+        // The kernel takes no more: the count stays the same for 20 looks.
+        let (mut before, mut same) = (0, 0);
         until("all that fits is sent", async || {
-            let sent = || client.stats()[0].1.bytes_sent;
-            let before = sent();
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            before > 1 << 20 && sent() == before
+            let sent = client.stats()[0].1.bytes_sent;
+            same = if sent == before { same + 1 } else { 0 };
+            before = sent;
+            sent > 1 << 20 && same >= 20
         })
         .await;
         server.kill();
@@ -513,7 +513,7 @@ fn what_was_not_encrypted_is_sent_again_and_what_was_is_of_unknown_outcome() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // It was killed before it read any of those that are unknown.
+        // The server was killed before it read any of those of unknown outcome.
         assert_eq!(client.get::<u32, _>("sum").await, Ok(done));
         assert!(done > 0 && unknown > 0, "{done} done, {unknown} unknown");
     });

@@ -45,7 +45,7 @@ fn pairs<V: Clone, const N: usize>(pairs: [(&str, V); N]) -> Vec<(String, V)> {
     pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-/// What the server said when it refused.
+/// The server's error.
 fn said<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result {
         Err(Error::Server(error)) => error.text,

@@ -42,7 +42,7 @@ async fn what_others_would_feel_is_refused() {
 }
 
 #[test]
-fn only_what_others_would_feel_is_refused() {
+fn only_commands_that_affect_others_are_refused() {
     for line in [
         "XREAD COUNT 1 STREAMS block 0",
         "XREADGROUP GROUP g c STREAMS block >",
@@ -56,9 +56,9 @@ fn only_what_others_would_feel_is_refused() {
     ] {
         assert_eq!(of(line).refused(), None, "{line}");
     }
-    let told = cmd("BLPOP").key("k").arg(0);
+    let blocking = cmd("BLPOP").key("k").arg(0);
     assert!(matches!(
-        told.refused(),
+        blocking.refused(),
         Some(Error::NotShared {
             command: "BLPOP",
             ..

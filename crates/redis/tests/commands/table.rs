@@ -1,12 +1,12 @@
-//! What is known of commands, against what a server says of them.
+//! The crate's table of commands, compared with a server's.
 
 use embar_redis::command::{Class, Command, Route};
 use embar_redis::resp::Value;
 use embar_redis::{Client, Cmd, Error, cmd};
 use embar_redis_servers::{Options, Server};
 
-/// What `COMMAND` says of one: <https://redis.io/docs/latest/commands/command/>.
-struct Told {
+/// A command as the server describes it: <https://redis.io/docs/latest/commands/command/>.
+struct Description {
     /// With its subcommand, if it has one.
     name: Vec<String>,
     arity: i64,
@@ -16,12 +16,12 @@ struct Told {
     step: usize,
 }
 
-impl Told {
+impl Description {
     fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|it| it == flag)
     }
 
-    /// Words of a call by which it is routed, although they are no keys: channels of a shard.
+    /// Words of a call that route it although they are no keys: channels of a shard.
     fn channels(&self, call: &[String]) -> Vec<String> {
         let end = if self.last_key < 0 {
             call.len() as i64
@@ -58,8 +58,8 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// Commands and their subcommands; those that only consist of subcommands are not in it.
-fn told(commands: &[Value], list: &mut Vec<Told>) {
+/// Adds commands and subcommands to the list, without commands that only consist of subcommands.
+fn describe(commands: &[Value], list: &mut Vec<Description>) {
     for command in commands {
         let Value::Array(parts) = command else {
             panic!("no command: {command:?}")
@@ -67,10 +67,10 @@ fn told(commands: &[Value], list: &mut Vec<Told>) {
         if let Some(Value::Array(subcommands)) = parts.get(9)
             && !subcommands.is_empty()
         {
-            told(subcommands, list);
+            describe(subcommands, list);
             continue;
         }
-        list.push(Told {
+        list.push(Description {
             name: string(&parts[0]).split('|').map(str::to_owned).collect(),
             arity: number(&parts[1]),
             flags: strings(&parts[2]),
@@ -126,7 +126,7 @@ const CALLS: [&str; 40] = [
 ];
 
 /// A call of a command with as many arguments as it needs, and one or two more if it may have them.
-fn calls(of: &Told) -> Vec<Vec<String>> {
+fn calls(of: &Description) -> Vec<Vec<String>> {
     let given = CALLS.map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
     let given: Vec<_> = given
         .into_iter()
@@ -186,7 +186,7 @@ async fn all_commands_are_known_as_the_server_knows_them() {
         .unwrap();
     let commands: Vec<Value> = client.send(cmd("COMMAND")).await.unwrap();
     let mut all = Vec::new();
-    told(&commands, &mut all);
+    describe(&commands, &mut all);
     assert!(all.len() > 300, "subcommands too, {}", all.len());
     for command in &all {
         let class = if command.has("readonly") {
@@ -218,7 +218,7 @@ async fn all_commands_are_known_as_the_server_knows_them() {
 }
 
 /// What blocks, or changes the connection, does not go over one that is shared.
-fn check_refused(command: &Told) {
+fn check_refused(command: &Description) {
     let refused = built(&command.name).refused().is_some();
     let name = command.name.join(" ");
     let by_option = ["xread", "xreadgroup"].contains(&name.as_str());

@@ -1,4 +1,4 @@
-//! What a client writes to the log, as a program's subscriber hears it.
+//! What a client logs, as a program's `tracing` subscriber receives it.
 //!
 //! In a program of its own, as the subscriber is for all threads.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use embar_redis::Client;
 use embar_redis::commands::strings::StringCommands;
 use embar_redis::config::{Config, Endpoint};
-use embar_redis::pubsub::{Event as Heard, Kind};
+use embar_redis::pubsub::{Event as Received, Kind};
 use embar_redis::slot::slot;
 use embar_redis_servers::{Cluster, ClusterOptions, MoveState, Options, Server};
 use tracing::field::{Field, Visit};
@@ -20,8 +20,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// Nothing takes so long, on no machine: what does hangs.
 const LONG: Duration = Duration::from_secs(60);
 
-/// All that was told so far, a line each: level, target, message and fields.
-static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// All events so far, one line each: level, target, message and fields.
+static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Listener(AtomicU64);
 
@@ -34,10 +34,10 @@ impl Visit for Text {
     }
 }
 
-fn tell(metadata: &Metadata<'_>, text: Text) {
+fn log(metadata: &Metadata<'_>, text: Text) {
     let line = format!("{} {}{}", metadata.level(), metadata.name(), text.0);
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    told.push(line);
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    log.push(line);
 }
 
 impl Subscriber for Listener {
@@ -48,14 +48,14 @@ impl Subscriber for Listener {
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut text = Text::default();
         span.record(&mut text);
-        tell(span.metadata(), text);
+        log(span.metadata(), text);
         Id::from_u64(self.0.fetch_add(1, Ordering::Relaxed))
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
         let mut text = Text(String::from("recorded"));
         values.record(&mut text);
-        TOLD.lock()
+        LOG.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(text.0);
     }
@@ -63,7 +63,7 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        tell(event.metadata(), text);
+        log(event.metadata(), text);
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
@@ -71,22 +71,22 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-/// Whether something was told on this level with all these words.
-fn told(level: Level, words: &[&str]) -> bool {
-    let told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+/// Whether there is an event of this level with all these words.
+fn logged(level: Level, words: &[&str]) -> bool {
+    let log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     let start = format!("{level} ");
-    told.iter()
+    log.iter()
         .any(|line| line.starts_with(&start) && words.iter().all(|word| line.contains(word)))
 }
 
-async fn until_told(level: Level, words: &[&str]) {
+async fn until_logged(level: Level, words: &[&str]) {
     let deadline = Instant::now() + LONG;
-    while !told(level, words) {
-        let told = TOLD
+    while !logged(level, words) {
+        let log = LOG
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .join("\n");
-        assert!(Instant::now() < deadline, "{level} {words:?} in\n{told}");
+        assert!(Instant::now() < deadline, "{level} {words:?} in\n{log}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -95,9 +95,9 @@ fn endpoint(server: &Server) -> Endpoint {
     Endpoint::tcp(server.address().ip().to_string(), server.port())
 }
 
-// One test, as all that is told is in one place.
+// One test, as the log is for the whole process.
 #[test]
-fn what_happens_is_told_and_commands_only_to_who_wants_to_hear_of_them() {
+fn events_are_logged_and_commands_only_at_the_level_trace() {
     let listener = Listener(AtomicU64::new(1));
     tracing::subscriber::set_global_default(listener).expect("there is no other");
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -117,10 +117,10 @@ async fn alone() {
     let mut config = Config::standalone(endpoint(&server));
     config.timeout = Duration::from_millis(500);
     let client = Client::with(config).await.expect("it connects");
-    until_told(Level::DEBUG, &["connected", &node, "took="]).await;
+    until_logged(Level::DEBUG, &["connected", &node, "took="]).await;
     client.set("key", "secret-value").await.expect("it is set");
     let of_key = format!("slot={}", slot(b"key"));
-    assert!(told(
+    assert!(logged(
         Level::TRACE,
         &["command", "class=Write", &of_key, "bytes="]
     ));
@@ -136,19 +136,19 @@ async fn alone() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     server.kill();
-    until_told(Level::WARN, &["connection lost", &node, "reason="]).await;
-    until_told(Level::DEBUG, &["sent again", "cause=\"unknown\""]).await;
-    until_told(Level::WARN, &["not connected", &node, "refused"]).await;
+    until_logged(Level::WARN, &["connection lost", &node, "reason="]).await;
+    until_logged(Level::DEBUG, &["sent again", "cause=\"unknown\""]).await;
+    until_logged(Level::WARN, &["not connected", &node, "refused"]).await;
     let read = client.get::<String, _>("key").await;
-    read.expect_err("nobody is there");
-    assert!(told(Level::TRACE, &["failed", "not executed"]));
+    read.expect_err("the server is gone");
+    assert!(logged(Level::TRACE, &["failed", "not executed"]));
     server.restart().expect("it starts again");
     let _perhaps_late = client.set("key", 1).await;
-    until_told(Level::INFO, &["connected again", &node]).await;
+    until_logged(Level::INFO, &["connected again", &node]).await;
     let _perhaps_gone = reading.await.expect("no panic");
-    until_told(Level::INFO, &["subscribed again", &node, "name=news"]).await;
-    assert_eq!(subscriber.next().await, Ok(Heard::Interrupted));
-    let all = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    until_logged(Level::INFO, &["subscribed again", &node, "name=news"]).await;
+    assert_eq!(subscriber.next().await, Ok(Received::Interrupted));
+    let all = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(!all.join("\n").contains("secret-value"));
 }
 
@@ -160,7 +160,7 @@ async fn together() {
     let mut cluster = Cluster::start(&options).expect("a cluster");
     let config = Config::cluster(cluster.nodes().iter().map(endpoint));
     let client = Client::with(config).await.expect("it connects");
-    until_told(
+    until_logged(
         Level::INFO,
         &["topology has changed", "slots_moved=16384", "came=["],
     )
@@ -176,7 +176,7 @@ async fn together() {
         moved.expect("it moves");
         client.set("{tag}", 2).await.expect("it is set");
         let old = format!("node={}", endpoint(&cluster.nodes()[from]));
-        if told(Level::DEBUG, &["MOVED", &old, &place, "to="]) {
+        if logged(Level::DEBUG, &["MOVED", &old, &place, "to="]) {
             break;
         }
         (from, to) = (to, from);
@@ -185,7 +185,7 @@ async fn together() {
     let dead = format!("from={}", endpoint(&cluster.nodes()[to]));
     let deadline = Instant::now() + LONG;
     while client.set("{tag}", 3).await.is_err() {
-        assert!(Instant::now() < deadline, "nobody takes over");
+        assert!(Instant::now() < deadline, "no replica takes over");
     }
-    until_told(Level::WARN, &["taken over", &dead, "to="]).await;
+    until_logged(Level::WARN, &["taken over", &dead, "to="]).await;
 }
