@@ -136,3 +136,39 @@ impl PublishError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_stored_is_told_from_what_is_safe_to_repeat() {
+        let topic = || "t".to_string();
+        let lost = ClientError::SessionLost {
+            topic: topic(),
+            producer: 1,
+        };
+        let taken = ClientError::SessionTaken {
+            topic: topic(),
+            producer: 1,
+        };
+        let limit = Duration::ZERO;
+        // Whether it is retryable, and whether it may be stored.
+        let errors = [
+            (PublishError::Full, true, false),
+            (PublishError::Expired { limit }, true, false),
+            (PublishError::InDoubt, true, true),
+            (PublishError::PositionUnknown, false, true),
+            (PublishError::NotAcknowledged, false, true),
+            (lost.into(), true, true),
+            (taken.into(), false, true),
+            (ClientError::Closed.into(), false, false),
+            // Of a flush nothing is known but that the publisher ended first.
+            (PublishError::Ended(ClientError::Closed), false, true),
+        ];
+        for (error, retryable, stored) in errors {
+            let told = (error.is_retryable(), error.may_be_stored());
+            assert_eq!(told, (retryable, stored), "{error}");
+        }
+    }
+}
