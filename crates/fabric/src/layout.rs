@@ -16,7 +16,12 @@ use crate::records::{
 };
 use crate::sessions::SESSION_BYTES;
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
-use crate::superblock::{SUPERBLOCK_BYTES, VERSION};
+
+/// Version of everything in the region. Whoever changes a layout raises it.
+pub const VERSION: u32 = 8;
+
+/// Bytes set aside for the superblock.
+pub const SUPERBLOCK_BYTES: u64 = 4096;
 
 /// Tables start at multiples of this.
 const TABLE_ALIGN: u64 = 4096;

@@ -12,7 +12,7 @@
 //! Reading order: [`slot`] (publish and observe one record), [`records`] and [`layout`] (what lies
 //! where), [`region`] and [`owner`] (directories, and who owns which row), then the structures:
 //! [`lane`], [`index`], [`window`], [`cell`], [`rows`], [`goi`], [`news`], [`notice`], [`sessions`] and
-//! [`sleeper`].
+//! [`sleep_flag`] and [`wakeup`].
 //!
 //! ```
 //! use embar_fabric::{Geometry, Region};
@@ -35,7 +35,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod bell;
 pub mod cell;
 mod crc;
 pub mod error;
@@ -54,13 +53,14 @@ pub mod region;
 mod ring;
 pub mod rows;
 pub mod sessions;
-pub mod sleeper;
+mod sizing;
+pub mod sleep_flag;
 pub mod slot;
 mod superblock;
 mod sync;
+pub mod wakeup;
 pub mod window;
 
-pub use bell::{Bell, Ringer};
 pub use cell::{CellReader, CellTooLarge, CellWriter};
 pub use error::RegionError;
 pub use geometry::Geometry;
@@ -79,6 +79,7 @@ pub use records::{
 pub use region::{Probe, Region};
 pub use rows::RowWriter;
 pub use sessions::SessionTable;
-pub use sleeper::Sleeper;
+pub use sleep_flag::SleepFlag;
 pub use slot::Seen;
+pub use wakeup::{Notifier, Wakeup};
 pub use window::WindowWriter;

@@ -4,6 +4,7 @@ mod files;
 mod incarnation;
 mod order;
 mod payload;
+mod wakeups;
 
 pub use files::Probe;
 
@@ -17,7 +18,7 @@ use crate::cell::{CellAt, CellReader, CellWriter};
 use crate::error::RegionError;
 use crate::geometry::Geometry;
 use crate::index::{IndexReader, IndexWriter};
-use crate::layout::Layout;
+use crate::layout::{Layout, VERSION};
 use crate::news::News;
 use crate::owner::Claim;
 use crate::pages::Pages;
@@ -312,7 +313,7 @@ fn invalid(dir: &Path, why: Invalid) -> RegionError {
         Invalid::OtherVersion(found) => RegionError::OtherVersion {
             dir: dir.to_owned(),
             found,
-            ours: crate::superblock::VERSION,
+            ours: VERSION,
         },
     }
 }

@@ -9,12 +9,7 @@ use embar_memory::{Damage, LINE_BYTES, Memory};
 
 use crate::crc::crc32c;
 use crate::geometry::{Geometry, INDEX_PAGES_MAX};
-use crate::layout::{Layout, TABLES};
-
-/// Version of everything in the region. Whoever changes a layout raises it.
-pub const VERSION: u32 = 8;
-/// Bytes set aside for the superblock.
-pub const SUPERBLOCK_BYTES: u64 = 4096;
+use crate::layout::{Layout, SUPERBLOCK_BYTES, TABLES, VERSION};
 
 /// Where the second copy lies, for when the first is damaged.
 const COPY_AT: u64 = 2048;

@@ -10,8 +10,8 @@
 //! out as a [`RecvSpace`], reads what came with [`readable`](RecvRing::readable), and may pin a
 //! part of it as a [`Kept`].
 //!
-//! Nothing here knows what a message is. Reading order: `raw.rs` (the memory, and why nobody
-//! shares a byte that is written), `pool.rs`, `queue.rs` (who may reserve and send what, without a
+//! Nothing here knows what a message is. Reading order: `raw.rs` (the memory), `access.rs` (why
+//! nobody shares a byte that is written), `pool.rs`, `queue.rs` (who may reserve and send what, without a
 //! lock), `send.rs`, `pins.rs`, `recv.rs`.
 //!
 //! ```
@@ -39,15 +39,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[allow(
+    unsafe_code,
+    reason = "slices of memory that several threads use, each its own part"
+)]
+mod access;
 #[cfg(all(test, loom))]
 mod keeping_models;
 mod pins;
 mod pool;
 mod queue;
-#[allow(
-    unsafe_code,
-    reason = "memory that several threads use, each its own part"
-)]
+#[allow(unsafe_code, reason = "the mirrored mapping")]
 mod raw;
 mod recv;
 mod send;

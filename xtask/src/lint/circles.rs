@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 /// Circles that are still there: folder of the crate, path of the parent, modules. It only shrinks.
 const KNOWN: &[(&str, &str, &[&str])] = &[
     ("cli", "crate", &["exit", "log_client"]),
-    ("fabric", "crate", &["bell", "region"]),
-    ("fabric", "crate", &["geometry", "layout", "superblock"]),
     ("redis", "crate::resp", &["collections", "from_reply"]),
     ("session", "crate", &["link", "sender"]),
     (
@@ -32,8 +30,6 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
             "status", "worker",
         ],
     ),
-    ("transport", "crate::epoll", &["connection", "gather"]),
-    ("transport", "crate::ring", &["pool", "raw", "recv", "send"]),
     (
         "verify",
         "crate",

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use embar_fabric::Sleeper;
+use embar_fabric::SleepFlag;
 use embar_fabric::owner::Claim;
 use embar_fabric::region::Region;
 use embar_frame::Now;
@@ -55,7 +55,7 @@ pub(super) fn start(
     stop: &Arc<StopSignal>,
     clock: Clock,
 ) -> Result<SequencerThread, StartError> {
-    let parker = Parker::new(region, claim.row(), region.sequencer_sleeper())?;
+    let parker = Parker::new(region, claim.row(), region.sequencer_thread())?;
     let mut reactor = Epoll::new()?;
     reactor.set_wakeup(parker.wakeup)?;
     let waker = Reactor::<Mapped>::waker(&reactor);
@@ -66,7 +66,7 @@ pub(super) fn start(
         stop: Arc::clone(stop),
         clock,
         reactor,
-        sleeper: parker.sleeper,
+        sleep_flag: parker.sleep_flag,
     };
     let (first, first_turn) = mpsc::channel();
     let name = format!("embar-order-{}", claim.row());
@@ -91,7 +91,7 @@ struct Thread {
     clock: Clock,
     brokers: BrokersNotifier,
     reactor: Epoll,
-    sleeper: Sleeper<Mapped>,
+    sleep_flag: SleepFlag<Mapped>,
 }
 
 impl Thread {
@@ -193,12 +193,12 @@ impl Thread {
 
     /// Sleeps until a broker wakes it, or something is due.
     fn rest(&mut self) {
-        self.sleeper.set(true);
+        self.sleep_flag.set(true);
         // The last look: a broker that submits something after it sees that this thread sleeps.
         if self.turn() == Due::Rung {
             self.sleep(self.candidacy.rest(self.now()));
         }
-        self.sleeper.set(false);
+        self.sleep_flag.set(false);
     }
 
     fn sleep(&mut self, most: Duration) {

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use embar_fabric::region::Region;
-use embar_fabric::{Bell, RegionError, Ringer, Sleeper};
+use embar_fabric::{Notifier, RegionError, SleepFlag, Wakeup};
 use embar_memory::Mapped;
 use embar_order::Term;
 use embar_transport::Epoll;
@@ -17,25 +17,25 @@ use crate::node::Node;
 
 /// What others wake one thread of this process with, and how that thread says that it sleeps.
 pub(super) struct Parker {
-    pub wakeup: Bell,
-    pub sleeper: Sleeper<Mapped>,
+    pub wakeup: Wakeup,
+    pub sleep_flag: SleepFlag<Mapped>,
 }
 
 impl Parker {
     /// Of the thread of this number in this row: the number of a lane, or the sequencer's.
     pub fn new(region: &Region<Mapped>, row: u16, number: u16) -> Result<Self, RegionError> {
-        let sleeper = region.sleeper(row, number);
+        let sleep_flag = region.sleep_flag(row, number);
         // The owner before may have died asleep.
-        sleeper.set(false);
-        let wakeup = region.bell(row, number)?;
-        Ok(Self { wakeup, sleeper })
+        sleep_flag.set(false);
+        let wakeup = region.wakeup(row, number)?;
+        Ok(Self { wakeup, sleep_flag })
     }
 }
 
 /// How one network thread and the active sequencer wake each other.
 pub(super) struct SequencerWakeups {
     node: Arc<Node<Mapped>>,
-    sleeper: Sleeper<Mapped>,
+    sleep_flag: SleepFlag<Mapped>,
     to_sequencer: SequencerNotifier,
 }
 
@@ -49,14 +49,14 @@ impl SequencerWakeups {
         reactor.set_wakeup(parker.wakeup)?;
         Ok(Self {
             to_sequencer: SequencerNotifier::new(&node.region),
-            sleeper: parker.sleeper,
+            sleep_flag: parker.sleep_flag,
             node,
         })
     }
 
-    /// As [`Sleeper::set`].
+    /// As [`SleepFlag::set`].
     pub fn set_asleep(&self, asleep: bool) {
-        self.sleeper.set(asleep);
+        self.sleep_flag.set(asleep);
     }
 
     /// Wakes the sequencer, for which there is a submission.
@@ -68,7 +68,7 @@ impl SequencerWakeups {
 /// Wakes the active sequencer.
 struct SequencerNotifier {
     region: Region<Mapped>,
-    ringer: Ringer,
+    notifier: Notifier,
     active: Option<ActiveSequencer>,
 }
 
@@ -76,14 +76,14 @@ struct SequencerNotifier {
 struct ActiveSequencer {
     term: Term,
     row: u16,
-    sleeper: Sleeper<Mapped>,
+    sleep_flag: SleepFlag<Mapped>,
 }
 
 impl SequencerNotifier {
     fn new(region: &Region<Mapped>) -> Self {
         Self {
             region: region.clone(),
-            ringer: region.ringer(),
+            notifier: region.notifier(),
             active: None,
         }
     }
@@ -92,19 +92,19 @@ impl SequencerNotifier {
     /// itself, so before the first term no thread needs to be woken.
     fn notify(&mut self, term: Option<Term>) {
         let Some(term) = term else { return };
-        let number = self.region.sequencer_sleeper();
+        let number = self.region.sequencer_thread();
         if self.active.as_ref().is_none_or(|it| it.term != term) {
             let row = self.region.geometry().candidates().nth(term.area.into());
             self.active = row.map(|row| ActiveSequencer {
                 term,
                 row,
-                sleeper: self.region.sleeper(row, number),
+                sleep_flag: self.region.sleep_flag(row, number),
             });
         }
         if let Some(active) = &self.active
-            && active.sleeper.is_asleep()
+            && active.sleep_flag.is_asleep()
         {
-            self.ringer.ring(active.row, number);
+            self.notifier.notify(active.row, number);
         }
     }
 }
@@ -112,9 +112,9 @@ impl SequencerNotifier {
 /// Wakes the network threads of all brokers that take data, on behalf of the sequencer.
 pub(super) struct BrokersNotifier {
     region: Region<Mapped>,
-    ringer: Ringer,
+    notifier: Notifier,
     /// By row and number, as many as a broker may have at most.
-    sleepers: Vec<(u16, Vec<Sleeper<Mapped>>)>,
+    sleep_flags: Vec<(u16, Vec<SleepFlag<Mapped>>)>,
     /// How many threads each of these brokers has; none if it is dead, as it may have died asleep.
     threads: Vec<usize>,
 }
@@ -124,36 +124,36 @@ impl BrokersNotifier {
         let lanes = region.geometry().lanes;
         let of = |row| {
             (0..lanes)
-                .map(|number| region.sleeper(row, number))
+                .map(|number| region.sleep_flag(row, number))
                 .collect()
         };
         let rows = region.geometry().data_rows();
-        let sleepers: Vec<_> = rows.map(|row| (row, of(row))).collect();
+        let sleep_flags: Vec<_> = rows.map(|row| (row, of(row))).collect();
         Self {
             region: region.clone(),
-            ringer: region.ringer(),
-            threads: vec![0; sleepers.len()],
-            sleepers,
+            notifier: region.notifier(),
+            threads: vec![0; sleep_flags.len()],
+            sleep_flags,
         }
     }
 
     /// Looks which brokers there are. `alive` says of a row whether a live process holds it.
     pub fn refresh(&mut self, alive: &dyn Fn(u16) -> bool) {
-        for ((row, sleepers), threads) in self.sleepers.iter().zip(&mut self.threads) {
+        for ((row, sleep_flags), threads) in self.sleep_flags.iter().zip(&mut self.threads) {
             let row = self.region.broker_row(*row).found().filter(|_| alive(*row));
-            *threads = row.map_or(0, |row| usize::from(row.lanes).min(sleepers.len()));
+            *threads = row.map_or(0, |row| usize::from(row.lanes).min(sleep_flags.len()));
         }
     }
 
     /// Wakes the threads that sleep, of the brokers whose rows' bits are set.
     pub fn notify(&mut self, rows: u128) {
-        for ((row, sleepers), threads) in self.sleepers.iter().zip(&self.threads) {
+        for ((row, sleep_flags), threads) in self.sleep_flags.iter().zip(&self.threads) {
             if rows & 1 << row == 0 {
                 continue;
             }
-            for (number, sleeper) in (0..).zip(&sleepers[..*threads]) {
-                if sleeper.is_asleep() {
-                    self.ringer.ring(*row, number);
+            for (number, flag) in (0..).zip(&sleep_flags[..*threads]) {
+                if flag.is_asleep() {
+                    self.notifier.notify(*row, number);
                 }
             }
         }

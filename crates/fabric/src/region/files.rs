@@ -14,12 +14,12 @@ use std::sync::Arc;
 use embar_memory::{Coherence, FileId, Mapped, Memory};
 
 use super::{Home, Region, invalid};
-use crate::bell::bell_name;
 use crate::error::RegionError;
 use crate::geometry::{Geometry, LANES_MAX, ROWS_MAX};
-use crate::layout::Layout;
+use crate::layout::{Layout, SUPERBLOCK_BYTES};
 use crate::owner::{self, Claim};
-use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
+use crate::superblock::Superblock;
+use crate::wakeup::wakeup_name;
 
 mod create;
 mod space;
@@ -48,9 +48,9 @@ fn owner_name(row: u16) -> String {
 /// Every name that a region's directory may hold.
 fn known_names() -> impl Iterator<Item = String> {
     let rows = (0..ROWS_MAX).flat_map(|row| {
-        let bells = (0..=LANES_MAX).map(move |number| bell_name(row, number));
+        let wakeups = (0..=LANES_MAX).map(move |number| wakeup_name(row, number));
         let blogs = [blog_name(row), unfinished_blog_name(row)];
-        blogs.into_iter().chain([owner_name(row)]).chain(bells)
+        blogs.into_iter().chain([owner_name(row)]).chain(wakeups)
     });
     [CONTROL, TAKEOVER]
         .map(str::to_owned)
@@ -296,7 +296,7 @@ impl Region<Mapped> {
 
 /// Whether a file is not there to be locked.
 fn is_data(name: &str) -> bool {
-    name.starts_with("blog-") || name.starts_with("bell-")
+    name.starts_with("blog-") || name.starts_with("wakeup-")
 }
 
 fn open_file(dir: &Path, name: &str) -> Result<File, RegionError> {

@@ -18,7 +18,6 @@ use crate::records::{
 use crate::ring::Ring;
 use crate::rows::RowWriter;
 use crate::sessions::{OWNER_AT, SESSION_BYTES, SessionTable};
-use crate::sleeper::Sleeper;
 use crate::slot::{PAIR_BYTES, SLOT_BYTES, Seen};
 use crate::sync::fence;
 
@@ -224,17 +223,5 @@ impl<M: Memory> Region<M> {
     /// When there is no such row.
     pub fn attached(&self, row: u16, number: u32) -> Seen<Attached> {
         self.read_row(self.parts.layout.attached(row, number))
-    }
-
-    /// The word with which a thread of a row says that it sleeps: a lane's number, or for the
-    /// sequencer's thread [`Region::sequencer_sleeper`].
-    pub fn sleeper(&self, row: u16, number: u16) -> Sleeper<M> {
-        let at = self.parts.layout.sleeper(row, number);
-        Sleeper::new(Arc::clone(&self.parts.control), at)
-    }
-
-    /// The number of the sequencer's thread among the sleepers of a row.
-    pub fn sequencer_sleeper(&self) -> u16 {
-        self.geometry().lanes
     }
 }

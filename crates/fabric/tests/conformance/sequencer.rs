@@ -136,7 +136,7 @@ pub fn wild_numbers_panic<S: Setup>() {
     panics(|| here.sequencer_row(2).found());
     panics(|| here.goi_root(0, 4).found());
     panics(|| here.lane_grant(0, 1, 2).found());
-    panics(|| here.sleeper(1, 3));
+    panics(|| here.sleep_flag(1, 3));
     panics(|| here.goi_reader(2));
     panics(|| here.goi_reader(0).record(16, 1, 0));
     panics(|| here.goi_reader(0).record(0, 1, u32::MAX));
@@ -146,17 +146,17 @@ pub fn wild_numbers_panic<S: Setup>() {
 pub fn a_sleeper_is_seen_by_all<S: Setup>() {
     let setup = S::new(&small());
     let (here, there) = (setup.host(), setup.host());
-    let all = || (0..4).flat_map(|row| (0..=here.sequencer_sleeper()).map(move |i| (row, i)));
+    let all = || (0..4).flat_map(|row| (0..=here.sequencer_thread()).map(move |i| (row, i)));
     for (row, number) in all() {
-        assert!(!there.sleeper(row, number).is_asleep(), "fresh memory");
+        assert!(!there.sleep_flag(row, number).is_asleep(), "fresh memory");
     }
     for (row, number) in all() {
-        here.sleeper(row, number).set(true);
+        here.sleep_flag(row, number).set(true);
         for (other, its) in all() {
-            let asleep = there.sleeper(other, its).is_asleep();
+            let asleep = there.sleep_flag(other, its).is_asleep();
             assert_eq!(asleep, (other, its) == (row, number));
         }
-        here.sleeper(row, number).set(false);
-        assert!(!there.sleeper(row, number).is_asleep());
+        here.sleep_flag(row, number).set(false);
+        assert!(!there.sleep_flag(row, number).is_asleep());
     }
 }

@@ -155,7 +155,7 @@ fn no_wake_up_is_lost() {
         |region| {
             let bell = Arc::new(Notify::new());
             let mut lane = region.lane_writer(&region.claim_unlocked(1), 0);
-            let sequencer = || region.sleeper(0, region.sequencer_sleeper());
+            let sequencer = || region.sleep_flag(0, region.sequencer_thread());
             let (waker, ring) = (sequencer(), Arc::clone(&bell));
             let thread = spawn_roomy(move || {
                 lane.publish(0, &record(0));

@@ -17,9 +17,9 @@ use embar_memory::Mapped;
 use embar_meter::clock::ticks;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, sockopt};
 
-use super::gather;
+use super::gather::{self, SEND_FLAGS};
 use crate::{Completion, IoCounters, RecvBuf, SendBuf, Stream, Token};
 
 /// What a connection wants to be told.
@@ -239,9 +239,6 @@ fn recv_once(stream: &Stream, buf: &mut RecvBuf<Mapped>) -> (rustix::io::Result<
     };
     (result, asked)
 }
-
-/// Never raises SIGPIPE, never blocks whatever the mode of the socket is.
-pub(super) const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 fn send_once(stream: &Stream, buf: &SendBuf<Mapped>) -> rustix::io::Result<usize> {
     if let Some((head, parts)) = buf.gathered() {

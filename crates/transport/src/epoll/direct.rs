@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 
-use super::connection::SEND_FLAGS;
+use super::gather::SEND_FLAGS;
 use super::{Entry, Epoll};
 use crate::ring::SendSpan;
 use crate::{Stream, Token};

@@ -11,10 +11,13 @@ use std::ptr;
 
 use embar_memory::Mapped;
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 
-use super::connection::SEND_FLAGS;
 use crate::Stream;
 use crate::buffer::{PIECES_MAX, Part};
+
+/// Never raises SIGPIPE, never blocks whatever the mode of the socket is.
+pub(super) const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// A head, and a header and a payload of each piece: far below what the kernel takes (1024).
 const PARTS_MAX: usize = 1 + 2 * PIECES_MAX;

@@ -1,6 +1,5 @@
 //! Mirrored memory.
 
-mod access;
 #[cfg(all(test, loom))]
 pub(super) mod tracked;
 
@@ -80,7 +79,7 @@ impl Mirror {
     /// # Safety
     /// Nobody writes them while the slice lives.
     #[inline]
-    unsafe fn bytes(&self, position: usize, len: usize) -> &[u8] {
+    pub(super) unsafe fn bytes(&self, position: usize, len: usize) -> &[u8] {
         // SAFETY: mapped and initialised by the kernel; our caller vouches that they stay still.
         unsafe { std::slice::from_raw_parts(self.pointer(position, len), len) }
     }
@@ -94,7 +93,7 @@ impl Mirror {
         reason = "exclusive use is what the caller vouches for"
     )]
     #[inline]
-    unsafe fn bytes_mut(&self, position: usize, len: usize) -> &mut [u8] {
+    pub(super) unsafe fn bytes_mut(&self, position: usize, len: usize) -> &mut [u8] {
         // SAFETY: as in `bytes`; our caller vouches for exclusive use.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(position, len), len) }
     }

@@ -1,6 +1,6 @@
 //! Every access to a ring's bytes, each with the reason why nobody else is there.
 //!
-//! The memory is shared by a [`Lease`](super::super::pool::Lease), which each of these values
+//! The memory is shared by a [`Lease`](super::pool::Lease), which each of these values
 //! keeps alive. A byte of a send ring is, in this order, free, reserved (one [`Reservation`] writes
 //! it), committed (the one [`SendSpan`] reads it), and free again; `queue.rs` moves it from one to
 //! the next. A byte of a receive ring is free, lent (the one [`RecvSpace`] writes it), then
@@ -8,7 +8,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::super::{Kept, RecvRing, RecvSpace, Reservation, SendSpan};
+use super::recv::{Kept, RecvRing, RecvSpace};
+use super::send::{Reservation, SendSpan};
 
 impl Deref for Reservation<'_> {
     type Target = [u8];
