@@ -5,17 +5,8 @@ use std::{
     hash::{BuildHasher, Hash},
 };
 
+use super::from_reply::elements;
 use super::{FromReply, Items, View, WrongType};
-
-/// The elements of an aggregate.
-#[inline]
-fn elements(view: View<'_>) -> Option<Items<'_>> {
-    match view {
-        View::Array(items) | View::Set(items) | View::Push(items) => Some(items),
-        View::Map(pairs) => Some(pairs.flat()),
-        _ => None,
-    }
-}
 
 /// The elements of an aggregate that has an order.
 #[inline]
@@ -24,20 +15,6 @@ fn ordered(view: View<'_>) -> Option<Items<'_>> {
         View::Array(items) | View::Push(items) => Some(items),
         _ => None,
     }
-}
-
-/// Converts all elements one by one. An aggregate has as many elements as it says, so it may reserve
-/// room for all.
-pub(super) fn list<T: FromReply>(
-    view: View<'_>,
-    wanted: &'static str,
-) -> Result<Vec<T>, WrongType> {
-    let items = elements(view).ok_or_else(|| WrongType::new(wanted, view))?;
-    let mut list = Vec::with_capacity(items.len());
-    for item in items {
-        list.push(T::from_reply(item)?);
-    }
-    Ok(list)
 }
 
 impl<T: FromReply> FromReply for Vec<T> {

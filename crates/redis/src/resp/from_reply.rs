@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Arg, ServerError, Value, View, scan};
+use super::{Arg, Items, ServerError, Value, View, scan};
 
 /// A reply has another type than the caller asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -47,6 +47,30 @@ fn short(text: &[u8]) -> String {
     }
 }
 
+/// The elements of an aggregate.
+#[inline]
+pub(super) fn elements(view: View<'_>) -> Option<Items<'_>> {
+    match view {
+        View::Array(items) | View::Set(items) | View::Push(items) => Some(items),
+        View::Map(pairs) => Some(pairs.flat()),
+        _ => None,
+    }
+}
+
+/// Converts all elements one by one. An aggregate has as many elements as it says, so it may reserve
+/// room for all.
+pub(super) fn list<T: FromReply>(
+    view: View<'_>,
+    wanted: &'static str,
+) -> Result<Vec<T>, WrongType> {
+    let items = elements(view).ok_or_else(|| WrongType::new(wanted, view))?;
+    let mut list = Vec::with_capacity(items.len());
+    for item in items {
+        list.push(T::from_reply(item)?);
+    }
+    Ok(list)
+}
+
 /// A type to which a reply can be converted.
 ///
 /// The same type works with RESP2 and RESP3, which send maps, doubles and booleans in different
@@ -80,7 +104,7 @@ pub trait FromReply: Sized {
     /// # Errors
     /// When the reply has another type.
     fn many_from_reply(view: View<'_>) -> Result<Vec<Self>, WrongType> {
-        super::collections::list(view, "an array")
+        list(view, "an array")
     }
 }
 
@@ -170,7 +194,7 @@ impl FromReply for u8 {
     fn many_from_reply(view: View<'_>) -> Result<Vec<Self>, WrongType> {
         match bytes(view) {
             Some(bytes) => Ok(bytes),
-            None => super::collections::list(view, "a string"),
+            None => list(view, "a string"),
         }
     }
 }
