@@ -5,9 +5,8 @@
 //!
 //! Read [`plan`] (what is measured), [`payloads`] (messages that can be told apart), [`record`] (what became of each),
 //! [`run`] and [`summary`] (figures of one run, and of all), then [`wall`] (bare sockets), [`placement`] (on which
-//! processors), [`modes`] (how a message
-//! gets in and out), [`server`] and [`client`] (both ends), [`pace`] (messages by the clock), [`measure`] (one run) and
-//! [`report`] (what is printed and logged).
+//! processors), `modes` (how a message gets in and out), [`server`] and `client` (both ends), `pace` (messages by the
+//! clock), [`measure`] (one run) and [`report`] (what is printed and logged).
 
 mod client;
 pub mod measure;

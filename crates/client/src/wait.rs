@@ -119,7 +119,7 @@ impl fmt::Display for Wait {
 type Source = Box<dyn Fn() -> Option<Wait> + Send>;
 
 /// Asks a client what it waits for, from any thread, also while it is being opened. Give it to the client's builder, or get
-/// it from [`Admin::probe`](crate::Admin::probe). Clones ask the same client: the last one that it was given to.
+/// it from [`Admin::wait_probe`](crate::Admin::wait_probe). Clones ask the same client: the last one that it was given to.
 #[derive(Clone, Default)]
 pub struct WaitProbe(Arc<Mutex<Option<Source>>>);
 
