@@ -18,7 +18,7 @@ use crate::sessions::SESSION_BYTES;
 use crate::slot::{BODY_BYTES, PAIR_BYTES, SLOT_BYTES};
 
 /// Version of everything in the region. Whoever changes a layout raises it.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Bytes set aside for the superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;

@@ -381,6 +381,7 @@ fn another_version_is_refused_and_can_be_removed() {
     control[2048..2056].fill(0);
     fs::write(dir.join("control"), control).expect("ours");
     fs::write(dir.join("takeover"), "").expect("as older versions have it");
+    fs::write(dir.join("bell-1-0"), "").expect("as older versions have it");
     let refused = open(&dir).expect_err("another version");
     assert!(
         matches!(refused, RegionError::OtherVersion { found: 99, .. }),

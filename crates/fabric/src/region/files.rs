@@ -45,10 +45,16 @@ fn owner_name(row: u16) -> String {
     format!("{OWNER}{row}")
 }
 
+/// Of a pipe in a region of a version before 9, which can only be removed.
+fn earlier_wakeup_name(row: u16, number: u16) -> String {
+    format!("bell-{row}-{number}")
+}
+
 /// Every name that a region's directory may hold.
 fn known_names() -> impl Iterator<Item = String> {
     let rows = (0..ROWS_MAX).flat_map(|row| {
-        let wakeups = (0..=LANES_MAX).map(move |number| wakeup_name(row, number));
+        let wakeups = (0..=LANES_MAX)
+            .flat_map(move |number| [wakeup_name(row, number), earlier_wakeup_name(row, number)]);
         let blogs = [blog_name(row), unfinished_blog_name(row)];
         blogs.into_iter().chain([owner_name(row)]).chain(wakeups)
     });
