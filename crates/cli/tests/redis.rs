@@ -174,9 +174,11 @@ fn values_of_other_keys_are_noticed() {
     let at = server.address().to_string();
     let at = ["--standalone", at.as_str()];
     for pipeline in ["1", "4"] {
+        // One key, so that whoever reads anything reads it.
         let args = ["--operation", "get", "--pipeline", pipeline];
+        let args = [&args[..], &["--keyspace", "1"]].concat();
         good(&at, &args);
-        let key = format!("{:0>16}", 42);
+        let key = "0".repeat(16);
         server
             .command(&["SET", &key, "another"])
             .expect("it answers");
