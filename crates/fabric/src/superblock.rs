@@ -232,7 +232,8 @@ mod tests {
     #[test]
     fn another_version_is_told_from_damage() {
         let mut other = sample().encode();
-        other[8] = 9;
-        assert_eq!(Superblock::decode(&other), Err(Invalid::OtherVersion(9)));
+        other[8] = VERSION as u8 + 1;
+        let refused = Invalid::OtherVersion(VERSION + 1);
+        assert_eq!(Superblock::decode(&other), Err(refused));
     }
 }
