@@ -44,7 +44,7 @@ enum Step {
     Idle,
     /// After a failure.
     Waiting(Now),
-    /// RequestState; give up at the deadline.
+    /// Asking; give up at the deadline.
     Busy(Now),
     /// Told the connection to close; go on when it is down, elsewhere and after a wait if it failed.
     Ending { failed: bool },

@@ -79,7 +79,7 @@ impl BlockingConnection {
         stream.set_nodelay(true)?;
         let mut connection = Connection::new(settings.clone());
         connection.connect(address);
-        // The connection asks for the connection that stands already.
+        // It asks to be connected, which it is.
         let _ = connection.poll();
         let clock = Clock::new();
         connection.connected(clock.now())?;

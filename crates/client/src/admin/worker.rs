@@ -309,7 +309,7 @@ impl Worker {
         {
             match conversation.ask(request, self.deadline) {
                 Ok(answer) => return Ok(self.keep(address, conversation, answer)),
-                // The broker may have gone and come back since. RequestState again is safe only if nothing changes by it.
+                // The broker may have gone and come back since. Asking again is safe only if nothing changes by it.
                 Err(broken) if !is_idempotent(request) || Instant::now() >= self.deadline => {
                     return Err(broken);
                 }

@@ -139,7 +139,7 @@ impl PublishChannel {
         }
     }
 
-    /// A batch whose send failed stays with the in_flight until the connection has ended.
+    /// A batch whose send failed stays among those in flight until the connection has ended.
     fn may_send(&self) -> bool {
         self.peer.connection.may_send_batch() && !self.in_flight.is_sending()
     }

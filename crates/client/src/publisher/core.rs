@@ -11,7 +11,7 @@
 //! Invariants:
 //! - Each submitted batch is resolved exactly once, and its buffer released exactly once, after that.
 //! - A batch that no connection ever carried is never in doubt; one that was carried is sent again only with the
-//!   possible-duplicate flag, or not at all, unless each broker that had it said that it is not stored there: by an ClientError
+//!   possible-duplicate flag, or not at all, unless each broker that had it said that it is not stored there: by an Error
 //!   frame, which comes behind all acknowledgements. Topics of order 2 and 5: it is sent again with the number it has in
 //!   the session, and in doubt only if the publisher ends before it is answered.
 //! - Memory is bounded by the batches submitted and not released.

@@ -106,7 +106,7 @@ impl Pool {
 fn prefaulted(bytes: usize) -> Arc<Vec<u8>> {
     let mut buffer = vec![0; bytes];
     // Fresh zero pages are mapped on the first write only; writing other than zeros keeps this from being optimised
-    // into request_state for zeroed memory.
+    // into asking for zeroed memory.
     buffer.fill(0xE5);
     Arc::new(std::hint::black_box(buffer))
 }

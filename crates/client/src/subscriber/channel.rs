@@ -490,7 +490,7 @@ impl SubscribeChannel {
         self.lost_since = None;
     }
 
-    /// The connection sees the end of the connection only behind the payload at hand.
+    /// A connection sees its end only behind the payload at hand.
     fn drop_arriving(&mut self, now: Now) {
         if self.is_payload_with_driver() {
             return;

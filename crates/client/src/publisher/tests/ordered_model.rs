@@ -10,7 +10,7 @@ use super::script::opened;
 use super::*;
 
 const BATCHES: u64 = 60;
-const LANES: [ChannelId; 2] = [A, B];
+const CHANNELS: [ChannelId; 2] = [A, B];
 
 /// What a broker has got and not answered.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl Model {
         let mut model = Self {
             script: Script::new(config),
             random: Random::new(seed),
-            brokers: LANES.map(|channel| (channel, Broker::default())).into(),
+            brokers: CHANNELS.map(|channel| (channel, Broker::default())).into(),
             epoch: 1,
             is_fenced: false,
             stored: Vec::new(),
@@ -187,7 +187,7 @@ impl Model {
         {
             self.script.tell_cluster(2);
         }
-        for channel in LANES {
+        for channel in CHANNELS {
             if self.script.sockets.channel(channel).connecting.is_some() {
                 let announcement = self.announcement();
                 self.script.announce(channel, &announcement);
