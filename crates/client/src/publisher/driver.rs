@@ -59,7 +59,7 @@ fn control(mut driver: ChannelDriver) {
     let mut channels: Vec<JoinHandle<()>> = Vec::new();
     while driver.act() {
         while !driver.stopping() && channels.len() as u32 + 1 < lock(&shared.core).channel_count() {
-            let channel = ChannelId(channels.len() as u32 + 1);
+            let channel = ChannelId::of_data(channels.len());
             match spawn(&shared, channel, channel_thread) {
                 Ok(thread) => channels.push(thread),
                 Err(error) => shared.stop(error),

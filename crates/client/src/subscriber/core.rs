@@ -416,7 +416,7 @@ impl SubscriberCore {
                 continue;
             }
             if !gone || (is_new_initial && self.config.needs(info.id)) {
-                let channel = ChannelId(self.channels.len() as u32 + 1);
+                let channel = ChannelId::of_data(self.channels.len());
                 let connection = self.connection.clone();
                 let mut channel = if ordered {
                     let (start, rank) = (self.config.start_in_order(), self.random.next_bits());
