@@ -132,6 +132,25 @@ fn a_topic_whose_cell_cannot_be_read_leaves_its_cell_to_nobody() {
 }
 
 #[test]
+fn a_topic_of_an_unknown_order_counts_as_damaged() {
+    let world = World::new();
+    let mut head = world.head();
+    let lost = create(&mut head, "t1");
+    let mut bytes = lost.encode();
+    bytes[FIXED_BYTES - 1] = 3;
+    let writer = head.writer.as_mut().expect("it is the head's");
+    writer.store(lost.cell(), &bytes).expect("it fits");
+    let follower = world.follower();
+    let mut head = world.head();
+    for table in [&head, &follower] {
+        assert_eq!((table.damaged(), names(table)), (1, vec![]));
+        let missing = table.missing("t1");
+        assert!(matches!(missing, TopicError::Damaged { .. }), "{missing}");
+    }
+    assert_ne!(create(&mut head, "t2").cell(), lost.cell());
+}
+
+#[test]
 fn a_damaged_topic_that_is_deleted_is_forgotten() {
     let world = World::new();
     let mut head = world.head();
