@@ -86,6 +86,13 @@ pub(super) struct Slot {
     left: bool,
 }
 
+impl Slot {
+    /// Whether [`Happening::Died`] follows.
+    fn kill(&mut self) -> bool {
+        self.child.as_mut().map(Child::kill).is_some() && !self.left
+    }
+}
+
 /// Wakes [`Cluster::wait`] from another thread.
 #[derive(Clone)]
 pub struct Waker(Sender<Event>);
@@ -221,10 +228,10 @@ impl Cluster {
         self.spawn(id)
     }
 
-    /// Kills the process of row `id`, also one that is just starting; false if there is none.
+    /// Kills the process of row `id`, also one that is just starting. False if nobody will say that it died: there is
+    /// none, or it has said that it left.
     pub fn kill(&mut self, id: u16) -> bool {
-        let child = self.slots[usize::from(id)].child.as_mut();
-        child.map(Child::kill).is_some()
+        self.slots[usize::from(id)].kill()
     }
 
     fn spawn(&mut self, id: u16) -> Result<()> {
@@ -385,5 +392,33 @@ impl Cluster {
             id: slot as u16,
             how,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn only_of_who_has_not_left_a_death_is_announced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (sender, events) = channel();
+        let args = ["-c".to_owned(), "exec sleep 1000".to_owned()];
+        let child = || {
+            let (program, log) = (Path::new("/bin/sh"), dir.path().join("log"));
+            Child::start((program, &args), &log, (0, 0), sender.clone()).expect("started")
+        };
+        let mut slot = Slot::default();
+        assert!(!slot.kill(), "there is nobody");
+        slot.child = Some(child());
+        assert!(slot.kill());
+        slot.child = Some(child());
+        slot.left = true;
+        assert!(!slot.kill(), "it has said that it left");
+        for _ in 0..2 {
+            assert!(matches!(events.recv(), Ok(Event::Ended { .. })), "it ended");
+        }
     }
 }
