@@ -179,6 +179,66 @@ impl PublisherActor {
         (builder, messages)
     }
 
+    /// The outcome of a batch.
+    fn resolved(&mut self, batch: u64, outcome: Outcome, context: &mut ActorContext<'_>) -> Check {
+        let me = self.producer;
+        context.trace.event(
+            context.now,
+            format_args!("publisher {me}: batch {batch} is {outcome:?}"),
+        );
+        self.unresolved.remove(&batch);
+        match outcome {
+            Outcome::Failed(Failure::InDoubt) => context.figures.in_doubt += 1,
+            Outcome::Failed(Failure::Closed) if context.forgets_sessions => {
+                context.oracle.bereft.insert(me);
+                context.figures.failed += 1;
+            }
+            Outcome::Failed(_) => context.figures.failed += 1,
+            Outcome::Stored(_) | Outcome::StoredSomewhere | Outcome::Sent => {
+                context.figures.patient += u64::from(context.acks_in_time);
+            }
+        }
+        context.oracle.resolve((me, batch), outcome)
+    }
+
+    /// The core gave up, which it may do only for a reason that the oracle knows.
+    fn failed(&mut self, error: &ClientError, context: &mut ActorContext<'_>) -> Check {
+        let me = self.producer;
+        let is_hurt = context.oracle.is_hurt(self.topic());
+        let figures = &mut *context.figures;
+        let counted = match error {
+            ClientError::SessionLost { .. }
+            | ClientError::SessionGivenUp { .. }
+            | ClientError::SessionTaken { .. }
+                if context.forgets_sessions || is_hurt =>
+            {
+                &mut figures.sessions_lost
+            }
+            // Another client was quicker, and has its identity, with a secret of its own.
+            ClientError::WrongSecret { .. } if context.forgets_sessions => &mut figures.names_taken,
+            ClientError::UnknownTopic { .. } | ClientError::TopicReplaced { .. }
+                if context.oracle.may_be_deleted(self.meant) =>
+            {
+                &mut figures.bereaved
+            }
+            ClientError::Refused {
+                code: ErrorCode::Damaged,
+                ..
+            } if is_hurt => &mut figures.told_of_damage,
+            _ => {
+                return Err(Violation {
+                    invariant: Invariant::Liveness,
+                    what: format!("publisher {me} gave up: {error}"),
+                });
+            }
+        };
+        *counted += 1;
+        self.over = true;
+        let (trace, now) = (&mut *context.trace, context.now);
+        trace.event(now, format_args!("publisher {me} ends: {error}"));
+        Ok(())
+    }
+
     fn take_event(&mut self, event: PublisherEvent, context: &mut ActorContext<'_>) -> Check {
         let me = self.producer;
         match event {
@@ -194,23 +254,7 @@ impl PublisherActor {
                     .event(context.now, format_args!("publisher {me} is open"));
             }
             PublisherEvent::Resolved { batch, outcome, .. } => {
-                context.trace.event(
-                    context.now,
-                    format_args!("publisher {me}: batch {batch} is {outcome:?}"),
-                );
-                self.unresolved.remove(&batch);
-                match outcome {
-                    Outcome::Failed(Failure::InDoubt) => context.figures.in_doubt += 1,
-                    Outcome::Failed(Failure::Closed) if context.forgets_sessions => {
-                        context.oracle.bereft.insert(me);
-                        context.figures.failed += 1;
-                    }
-                    Outcome::Failed(_) => context.figures.failed += 1,
-                    Outcome::Stored(_) | Outcome::StoredSomewhere | Outcome::Sent => {
-                        context.figures.patient += u64::from(context.acks_in_time);
-                    }
-                }
-                context.oracle.resolve((me, batch), outcome)?;
+                self.resolved(batch, outcome, context)?;
             }
             PublisherEvent::Released { buffer } => {
                 ensure(Invariant::Delivery, Arc::strong_count(&buffer) == 1, || {
@@ -221,54 +265,7 @@ impl PublisherActor {
                 })?;
                 self.unreleased -= 1;
             }
-            PublisherEvent::Failed(
-                error @ (ClientError::SessionLost { .. }
-                | ClientError::SessionGivenUp { .. }
-                | ClientError::SessionTaken { .. }),
-            ) if context.forgets_sessions || context.oracle.is_hurt(self.topic()) => {
-                context
-                    .trace
-                    .event(context.now, format_args!("publisher {me} ends: {error}"));
-                context.figures.sessions_lost += 1;
-                self.over = true;
-            }
-            // Another client was quicker, and has its identity, with a secret of its own.
-            PublisherEvent::Failed(error @ ClientError::WrongSecret { .. })
-                if context.forgets_sessions =>
-            {
-                context
-                    .trace
-                    .event(context.now, format_args!("publisher {me} ends: {error}"));
-                context.figures.names_taken += 1;
-                self.over = true;
-            }
-            PublisherEvent::Failed(
-                error @ (ClientError::UnknownTopic { .. } | ClientError::TopicReplaced { .. }),
-            ) if context.oracle.may_be_deleted(self.meant) => {
-                context
-                    .trace
-                    .event(context.now, format_args!("publisher {me} ends: {error}"));
-                context.figures.bereaved += 1;
-                self.over = true;
-            }
-            PublisherEvent::Failed(
-                error @ ClientError::Refused {
-                    code: ErrorCode::Damaged,
-                    ..
-                },
-            ) if context.oracle.is_hurt(self.topic()) => {
-                context
-                    .trace
-                    .event(context.now, format_args!("publisher {me} ends: {error}"));
-                context.figures.told_of_damage += 1;
-                self.over = true;
-            }
-            PublisherEvent::Failed(error) => {
-                return Err(Violation {
-                    invariant: Invariant::Liveness,
-                    what: format!("publisher {me} gave up: {error}"),
-                });
-            }
+            PublisherEvent::Failed(error) => self.failed(&error, context)?,
             PublisherEvent::ChannelLost { channel, cause, .. } => {
                 context.trace.event(
                     context.now,

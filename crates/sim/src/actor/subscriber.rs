@@ -225,6 +225,13 @@ impl SubscriberActor {
         })
     }
 
+    /// It ends for a reason that the oracle knows.
+    fn ends(&mut self, counted: &mut u64) -> Check {
+        *counted += 1;
+        self.over = true;
+        Ok(())
+    }
+
     fn failed(&mut self, error: ReadError, context: &mut ActorContext<'_>) -> Check {
         let me = self.number;
         context
@@ -235,9 +242,7 @@ impl SubscriberActor {
             | ReadError::Client(ClientError::TopicReplaced { .. })
                 if context.oracle.may_be_deleted(self.topic_id) =>
             {
-                context.figures.bereaved += 1;
-                self.over = true;
-                Ok(())
+                self.ends(&mut context.figures.bereaved)
             }
             ReadError::Evicted {
                 broker,
@@ -254,11 +259,7 @@ impl SubscriberActor {
             | ReadError::Client(ClientError::Refused {
                 code: ErrorCode::Damaged,
                 ..
-            }) if self.may_miss(context.oracle) => {
-                context.figures.told_of_damage += 1;
-                self.over = true;
-                Ok(())
-            }
+            }) if self.may_miss(context.oracle) => self.ends(&mut context.figures.told_of_damage),
             // The network damaged the same batch several times.
             ReadError::Corrupt { .. } => {
                 self.restart(start_at(self.expected.clone()), context.now);
@@ -269,9 +270,7 @@ impl SubscriberActor {
                 code: ErrorCode::OffsetOutOfRange,
                 ..
             }) if context.oracle.may_be_replaced(&self.topic) => {
-                context.figures.bereaved += 1;
-                self.over = true;
-                Ok(())
+                self.ends(&mut context.figures.bereaved)
             }
             // The broker that was asked has not seen as much of the order yet.
             ReadError::Client(ClientError::Refused {
@@ -329,6 +328,13 @@ impl SubscriberActor {
                 format!("subscriber {me} got batches of another topic: {header:?}")
             });
         }
+        self.check_visible(delivered, context)
+    }
+
+    /// What it gets is what was visible there, byte by byte.
+    fn check_visible(&self, delivered: &Delivered, context: &ActorContext<'_>) -> Check {
+        let (me, header) = (self.number, &delivered.header);
+        let (base, row) = (header.base_offset(), row(delivered.owner()));
         let numbered = (header.producer(), header.sequence());
         let history = context.oracle.histories.get(&(header.topic(), row));
         let seen = history.map_or(Ok(None), |history: &History| history.at(base));
