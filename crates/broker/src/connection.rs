@@ -17,7 +17,7 @@ use embar_wire::control::{self, Control, ErrorReply, Secret};
 use embar_wire::frame::{FrameId, LogProtocol};
 
 use crate::connections::Counted;
-use crate::log::Place;
+use crate::log::Location;
 use crate::peers::PeerId;
 
 /// Part of the send ring that one answer may take; what is longer goes beside the ring.
@@ -57,7 +57,7 @@ pub(crate) struct Payload {
 #[derive(Clone, Copy)]
 pub(crate) enum Room {
     /// Its place in the log.
-    Log(Place),
+    Log(Location),
     /// So many bytes of memory beside it.
     Aside(u32),
 }

@@ -1,38 +1,38 @@
 //! A data broker's log: admits batches, gives them offsets or has them ordered, evicts, reads.
 //!
 //! Orders 0 and 1: a batch gets its offset when its last byte was checked, in the order in which
-//! batches complete on this broker. Orders 2 and 5: it goes to the sequencer then, and what becomes
-//! of it is told by [`Log::poll_order`].
+//! batches complete on this broker. Orders 2 and 5: it goes to the sequencer then, and
+//! [`Log::poll_order`] takes in what became of it.
 //!
 //! Invariants
 //! - An index or lane record is published only after every line of its batch, header
 //!   included, was written back (I2).
-//! - The index and the window, or the global order, tell of a batch before it is acknowledged (I6).
+//! - The index and the window, or the global order, have a batch before it is acknowledged (I6).
 //! - A topic's window excludes an offset, and the index has released it,
 //!   before the extent that holds it goes back to the allocator (I7).
-//! - What is retained goes only for bytes that are there, or are sure to come soon: see `intake`.
-//!   While the log is full, at most an eighth of it is claimed by batches that are being received, and
-//!   what nobody can read or ever will is bounded: see [`Log::use_of`].
+//! - What is retained is evicted only for bytes that are there, or are sure to come soon: see `admission`.
+//!   While the log is full, batches that are being received hold at most an eighth of it, and
+//!   what can never be read is bounded: see [`Log::usage`].
 
+mod admission;
 mod batch_record;
-mod block;
-mod chain;
-mod claims;
-mod doubt;
-mod elsewhere;
+mod clear_block;
+mod damage;
 mod expected;
-mod export;
 mod extents;
 mod intact;
-mod intake;
-mod leftovers;
+mod local_topic;
 mod order;
-mod ordered;
+mod ordered_topic;
 mod ranks;
+mod read;
+mod reclaim;
 mod recover;
-mod room;
-mod share;
+mod remote_windows;
+mod session_quota;
 mod sizes;
+mod stale;
+mod topic_recovery;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,23 +51,23 @@ use embar_wire::time::WallNs;
 use crate::config::BrokerConfig;
 use crate::profile::Stage;
 use crate::topics::Topic;
-use block::NoBlock;
-use chain::{Chain, Entry};
-use elsewhere::Elsewhere;
+use admission::Admission;
+pub(crate) use admission::STAGING_BYTES_MIN;
+pub use admission::Sender;
+use clear_block::NoBlock;
 use extents::Extents;
 pub use intact::is_intact;
-pub(crate) use intake::ASIDE_BYTES_MIN;
-use intake::Intake;
-pub use intake::Sender;
-use order::Ordering;
-pub use order::{Answer, Rejoin, Settled, Ticket};
-use ordered::Ordered;
+use local_topic::{LocalTopic, StoredBatch};
+use order::OrderState;
+pub use order::{Answer, Answered, Rejoin, Submitter};
+use ordered_topic::OrderedTopic;
 use ranks::Ranks;
 pub use recover::Recovered;
+use remote_windows::RemoteWindows;
 use sizes::Sizes;
-pub use usage::Use;
+pub use usage::LogUsage;
 
-/// Shares of the log that batches on their way may hold.
+/// How much batches that are not readable yet may hold together, in the log and in staging memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Watermarks {
     /// Admit nothing above this many bytes...
@@ -76,42 +76,42 @@ pub struct Watermarks {
     pub low_bytes: u64,
 }
 
-/// Where a batch that comes goes.
+/// Where an admitted batch is received.
 pub enum Admitted<M: Memory> {
-    /// To its room in the log.
-    Claimed(Claimed<M>),
-    /// To memory beside the log, of which there is so much at first. It must come back by
-    /// [`Log::put_back`]; the batch gets its room by [`Log::place`] when it is whole.
-    Aside(u32),
+    /// In its space in the log.
+    InLog(BatchSpace<M>),
+    /// In staging memory, at first of this many bytes. The caller gives them back by [`Log::unstage`], and
+    /// gets space in the log by [`Log::reserve`] when the batch is whole.
+    Staged(u32),
 }
 
-/// Room for one batch, given out by [`Log::admit`] and [`Log::place`]. It must come back by
+/// Space in the log for one batch, from [`Log::admit`] or [`Log::reserve`]. The caller gives it back by
 /// [`Log::append`], [`Log::submit`] or [`Log::abandon`].
-pub struct Claimed<M: Memory> {
-    /// Where the batch goes: header, then payload.
+pub struct BatchSpace<M: Memory> {
+    /// The bytes: header, then payload.
     pub reservation: Reservation<M>,
-    /// Whose extent it lies in.
-    pub place: Place,
+    /// Whose extent they lie in.
+    pub location: Location,
 }
 
-/// Which chain and extent a reservation belongs to.
+/// The topic and the extent that a reservation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     topic: u32,
-    /// The extent's number in its chain.
+    /// The extent's number in its topic.
     serial: u64,
     /// Bytes reserved.
     len: u32,
-    /// The extent's size, as the index tells it.
-    order: u8,
-    /// Whether the batch will be ordered.
-    ordered: bool,
+    /// Size of the extent: 64 KiB << order, as records store it.
+    extent_order: u8,
+    /// Whether the sequencer orders the topic.
+    is_ordered: bool,
 }
 
-/// Why a batch was not admitted.
+/// Why a batch is not admitted, or gets no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoRoom {
-    /// Batches on their way hold too much: wait until they fall below the low watermark.
+pub enum AdmitError {
+    /// Batches in flight hold too much: wait until they fall below the low watermark.
     Congested,
     /// Nothing more can be evicted at this moment.
     Full,
@@ -125,7 +125,7 @@ pub enum NoRoom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freed {
     changes: u64,
-    /// Submissions that the sequencer has not taken: fewer leave room in their lanes.
+    /// Submissions that the sequencer has not taken: when there are fewer, lanes have room.
     unjudged: usize,
     free_bytes: u64,
 }
@@ -145,12 +145,12 @@ pub enum Read<M: Memory> {
         pieces: Box<Pieces<M>>,
         /// Position after the last message in them.
         next: u64,
-        /// Whose memory they lie in besides this broker's: by row, the lowest position.
+        /// The other brokers in whose memory some of them lie: by row, the lowest position there.
         foreign: Vec<(u16, u64)>,
     },
     /// Nothing there yet.
     End,
-    /// The order cannot be followed here, or what it tells of is not there: memory is damaged.
+    /// Memory is damaged: the order cannot be followed here, or the batch that it names is not there.
     Damaged,
     /// What comes next lies in the memory of another broker, which cannot be mapped at the moment.
     OutOfReach {
@@ -166,9 +166,9 @@ pub enum Read<M: Memory> {
     UnknownTopic,
 }
 
-/// A topic's figures on this broker.
+/// What this broker has of a topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct TopicStats {
     /// First offset that can be read.
     pub first: u64,
     /// Offset that the next message gets.
@@ -179,44 +179,44 @@ pub struct Kept {
     pub batches: u64,
 }
 
-/// See the module.
+/// The log of one data broker: its payload, its index, and its part in the global order.
 pub struct Log<M: Memory> {
     region: Region<M>,
     claim: Arc<Claim>,
     blog: PayloadFile<M>,
     index: IndexWriter<M>,
     /// Topics of orders 0 and 1.
-    chains: BTreeMap<u32, Chain<M>>,
+    local: BTreeMap<u32, LocalTopic<M>>,
     /// Topics of orders 2 and 5.
-    ordered: BTreeMap<u32, Ordered<M>>,
-    ordering: Ordering<M>,
-    elsewhere: Elsewhere<M>,
-    intake: Intake,
+    ordered: BTreeMap<u32, OrderedTopic<M>>,
+    order: OrderState<M>,
+    remote_windows: RemoteWindows<M>,
+    admission: Admission,
     sizes: Sizes,
     /// How many pages of the index each topic has.
     pages: Ranks<u32>,
     /// Batches of orders 0 and 1 admitted and neither appended nor abandoned.
-    on_their_way: u32,
+    in_flight: u32,
     evictions: u64,
     recalls: u64,
     /// Why no block could be cleared when one was last looked for.
     no_block: Option<NoBlock>,
     recovered: Recovered,
-    /// Topics of which it is not known what was in them: their windows and their index are damaged.
+    /// Topics of which nothing says what was in them: their windows and their index are damaged.
     unknown: BTreeSet<u32>,
     /// Topics of orders 0 and 1 whose windows were lost, and what the index has of them, until
     /// [`Log::rejoin`] is done.
-    unsure: Vec<(Topic, Vec<IndexRecord>)>,
+    windowless: Vec<(Topic, Vec<IndexRecord>)>,
 }
 
-/// A batch is late when so many sixteenths of the log were begun after its extent: more than all claims
-/// hold together...
+/// A batch is late when so many sixteenths of the log were begun after its extent: more than all batches that
+/// are being received hold together...
 const LATE_SIXTEENTHS: u64 = 3;
-/// ...or that part of the limit of its topic.
+/// ...or this part of the limit of its topic.
 const LATE_PART_OF_TOPIC: u64 = 8;
 
 impl Watermarks {
-    /// The shares that a broker's settings name, of a log of `total` bytes.
+    /// What a broker's settings allow in a log of `total` bytes.
     pub fn of(total: u64, config: &BrokerConfig) -> Self {
         let share = |percent: u8| total / 100 * u64::from(percent);
         Self {
@@ -227,8 +227,8 @@ impl Watermarks {
 }
 
 impl<M: Memory> Log<M> {
-    /// Whatever happens to the extents of a deleted topic or an overtaken
-    /// reader, this number has changed: exporters compare it to know when to look.
+    /// Counts what was evicted, and topics that were closed. Exporters look at their unfinished sends when it
+    /// has changed.
     pub fn evictions(&self) -> u64 {
         self.evictions
     }
@@ -238,246 +238,243 @@ impl<M: Memory> Log<M> {
         (self.blog.free_bytes(), self.blog.total_bytes())
     }
 
-    /// Room for batches that are being received, or wait for their place in the order.
+    /// Bytes of batches that are being received into the log, or wait for their place in the order.
     pub fn reserved_bytes(&self) -> u64 {
-        self.intake.reserved_bytes()
+        self.admission.reserved_bytes()
     }
 
-    /// Another number when rooms that batches are received into are wanted for others: then
-    /// [`Log::is_late`] tells which. Their batches go on aside.
+    /// Counts how many times space that batches are received into became wanted for others. When it has
+    /// changed, [`Log::is_late`] says whose space that is; these batches go on in staging memory.
     pub fn recalls(&self) -> u64 {
         self.recalls
     }
 
-    /// Another value when a batch that found no room may find some: something was given back or evicted,
+    /// Changes when a batch that found no space may find some: something was given back or evicted,
     /// the sequencer answered, or a reader let go of memory that was evicted.
     pub fn freed(&self) -> Freed {
         Freed {
-            changes: self.intake.given_back() + self.evictions + self.ordering.seen(),
-            unjudged: self.ordering.unjudged(),
+            changes: self.admission.given_back() + self.evictions + self.order.events_seen(),
+            unjudged: self.order.unjudged(),
             free_bytes: self.blog.free_bytes(),
         }
     }
 
     /// Whether no batch of any topic may begin, until something is given back.
     pub fn is_congested(&mut self) -> bool {
-        self.intake.is_congested()
+        self.admission.is_congested()
     }
 
-    /// Makes a topic known; an old one keeps what it holds.
+    /// Opens a topic. One that is open already keeps what it holds.
     pub fn open_topic(&mut self, topic: &Topic) {
         if topic.is_ordered() {
             return self.open_ordered(topic);
         }
-        if !self.chains.contains_key(&topic.id) {
-            let mut chain = self.chain_of(topic);
-            chain.publish_window(0);
-            self.chains.insert(topic.id, chain);
+        if !self.local.contains_key(&topic.id) {
+            let mut local = self.local_topic(topic);
+            local.publish_window(0);
+            self.local.insert(topic.id, local);
         }
     }
 
-    /// Forgets a topic, which was deleted, and frees its memory. False when it was not known.
+    /// Forgets a topic, which was deleted, and frees its memory. False when it was not open.
     pub fn close_topic(&mut self, id: u32) -> bool {
         self.unknown.remove(&id);
-        // Readers in other processes find the topic's cell empty.
-        let known = self.chains.remove(&id).is_some() | self.close_ordered(id);
-        if known {
+        // Readers in other processes find the topic's record empty.
+        let was_open = self.local.remove(&id).is_some() | self.close_ordered(id);
+        if was_open {
             self.index.drop_chain(id);
-            self.paged(id);
-            self.resized(id);
+            self.update_pages(id);
+            self.update_size(id);
             self.evictions += 1;
         }
-        known
+        was_open
     }
 
-    /// A topic's figures, if this broker has opened it.
-    pub fn kept(&self, topic: u32) -> Option<Kept> {
-        let ordered = self.ordered.get(&topic).map(|c| Kept {
-            first: c.first,
-            next: c.next,
-            bytes: c.bytes,
-            batches: c.batches,
+    /// What this broker has of a topic, if it has opened it.
+    pub fn topic_stats(&self, topic: u32) -> Option<TopicStats> {
+        let ordered = self.ordered.get(&topic).map(|topic| TopicStats {
+            first: topic.first,
+            next: topic.next,
+            bytes: topic.bytes,
+            batches: topic.batches,
         });
         ordered.or_else(|| {
-            self.chains.get(&topic).map(|c| Kept {
-                first: c.first,
-                next: c.next,
-                bytes: c.bytes,
-                batches: c.batches(),
+            self.local.get(&topic).map(|topic| TopicStats {
+                first: topic.first,
+                next: topic.next,
+                bytes: topic.bytes,
+                batches: topic.batches(),
             })
         })
     }
 
-    /// Lets a batch of `len` bytes, header included, begin to come.
+    /// Admits a batch of `len` bytes, header included, before its payload is received.
     ///
     /// # Errors
-    /// [`NoRoom`]: nothing was taken.
-    pub fn admit(&mut self, topic: u32, len: u32, by: &Sender) -> Result<Admitted<M>, NoRoom> {
+    /// [`AdmitError`]: nothing was taken.
+    pub fn admit(&mut self, topic: u32, len: u32, by: &Sender) -> Result<Admitted<M>, AdmitError> {
         self.extents_of(topic)?;
         if self.is_damaged(topic) {
-            return Err(NoRoom::Damaged);
+            return Err(AdmitError::Damaged);
         }
         if self.is_congested() {
-            return Err(NoRoom::Congested);
+            return Err(AdmitError::Congested);
         }
-        if self.intake.may_claim(len, by) {
-            return self.place(topic, len).map(Admitted::Claimed);
+        if self.admission.may_reserve(len, by) {
+            return self.reserve(topic, len).map(Admitted::InLog);
         }
-        let first = len.min(ASIDE_BYTES_MIN);
-        self.intake.lay_aside(first, by)?;
-        Ok(Admitted::Aside(first))
+        let first = len.min(STAGING_BYTES_MIN);
+        self.admission.stage(first, by)?;
+        Ok(Admitted::Staged(first))
     }
 
-    /// Memory for so many bytes more of a batch that is received aside.
+    /// More staging memory for a batch.
     ///
     /// # Errors
-    /// [`NoRoom::Congested`]: others come first.
-    pub fn lay_aside(&mut self, bytes: u32, by: &Sender) -> Result<(), NoRoom> {
-        self.intake.lay_aside(bytes, by)
+    /// [`AdmitError::Congested`]: others come first.
+    pub fn stage(&mut self, bytes: u32, by: &Sender) -> Result<(), AdmitError> {
+        self.admission.stage(bytes, by)
     }
 
-    /// Gives back the memory of a batch that was received aside, all of it.
-    pub fn put_back(&mut self, bytes: u32, by: &Sender) {
-        self.intake.put_back(bytes, by);
+    /// Gives back the staging memory of a batch, all of it.
+    pub fn unstage(&mut self, bytes: u32, by: &Sender) {
+        self.admission.unstage(bytes, by);
     }
 
-    /// The room of a batch that is being received goes, and its bytes are in memory aside now. That may
-    /// be more than there should be: they were in the log before.
-    pub fn move_aside(&mut self, claimed: Claimed<M>, bytes: u32, by: &Sender) {
-        self.abandon(claimed);
-        self.intake.move_aside(bytes, by);
+    /// Gives back the space of a batch that is being received, whose bytes are in staging memory now. That may
+    /// exceed the limit of such memory: the bytes were in the log before.
+    pub fn move_to_staging(&mut self, space: BatchSpace<M>, bytes: u32, by: &Sender) {
+        self.abandon(space);
+        self.admission.move_to_staging(bytes, by);
     }
 
-    /// Finds room for a batch of `len` bytes, header included, and makes it if it must: `room` says at
-    /// whose cost.
+    /// Finds space for a batch of `len` bytes, header included, and evicts for it if it must: `reclaim` says
+    /// at whose cost.
     ///
     /// # Errors
-    /// [`NoRoom`]: nothing was taken.
-    pub fn place(&mut self, topic: u32, len: u32) -> Result<Claimed<M>, NoRoom> {
+    /// [`AdmitError`]: nothing was taken.
+    pub fn reserve(&mut self, topic: u32, len: u32) -> Result<BatchSpace<M>, AdmitError> {
         self.extents_of(topic)?;
         if self.is_damaged(topic) {
-            return Err(NoRoom::Damaged);
+            return Err(AdmitError::Damaged);
         }
         if self.ordered.contains_key(&topic) {
-            self.promise_lane()?;
+            self.ensure_lane_slot()?;
         } else {
-            self.promise_index()?;
+            self.ensure_index_page()?;
         }
-        let placed = match self.extents_of(topic)?.place(len) {
-            Some(placed) => placed,
+        let space = match self.extents_of(topic)?.reserve(len) {
+            Some(space) => space,
             None => {
                 self.extend(topic, len)?;
-                let placed = self.extents_of(topic)?.place(len);
-                placed.expect("a fresh extent has room for the batch")
+                let space = self.extents_of(topic)?.reserve(len);
+                space.expect("a fresh extent has room for the batch")
             }
         };
-        self.intake.claim(len);
-        self.begun(topic);
-        let (reservation, place) = placed;
-        Ok(Claimed { reservation, place })
+        self.admission.reserve(len);
+        if self.ordered.contains_key(&topic) {
+            self.order.begin_batch();
+        } else {
+            self.in_flight += 1;
+        }
+        Ok(space)
     }
 
     /// Whether a batch would outlive what was received beside it, in an extent that others could use.
-    pub fn is_late(&mut self, place: &Place) -> bool {
+    pub fn is_late(&mut self, location: &Location) -> bool {
         let of_log = self.blog.total_bytes() / 16 * LATE_SIXTEENTHS;
-        let Ok(extents) = self.extents_of(place.topic) else {
+        let Ok(extents) = self.extents_of(location.topic) else {
             return false;
         };
         let late = match extents.retention_bytes() {
             0 => of_log,
             limit => of_log.min(limit / LATE_PART_OF_TOPIC),
         };
-        extents.is_late(place, late)
+        extents.is_late(location, late)
     }
 
-    fn extents_of(&mut self, topic: u32) -> Result<&mut Extents<M>, NoRoom> {
-        let kept = self.chains.get_mut(&topic).map(|c| &mut c.extents);
-        let ordered = self.ordered.get_mut(&topic).map(|c| &mut c.extents);
-        kept.or(ordered).ok_or(NoRoom::UnknownTopic)
+    fn extents_of(&mut self, topic: u32) -> Result<&mut Extents<M>, AdmitError> {
+        let local = self.local.get_mut(&topic).map(|topic| &mut topic.extents);
+        let ordered = self.ordered.get_mut(&topic).map(|topic| &mut topic.extents);
+        local.or(ordered).ok_or(AdmitError::UnknownTopic)
     }
 
-    /// One batch more is on its way.
-    fn begun(&mut self, topic: u32) {
-        if self.ordered.contains_key(&topic) {
-            self.ordering.begun();
-        } else {
-            self.on_their_way += 1;
+    /// Gives back the space of a batch that will not be stored.
+    pub fn abandon(&mut self, space: BatchSpace<M>) {
+        let BatchSpace {
+            reservation,
+            location,
+        } = space;
+        self.end_batch(&location);
+        self.admission.settle(location.len);
+        if let Ok(extents) = self.extents_of(location.topic) {
+            extents.abandon(&location, reservation);
+            self.update_size(location.topic);
         }
     }
 
-    /// A connection died while its batch was on its way.
-    pub fn abandon(&mut self, claimed: Claimed<M>) {
-        let Claimed { reservation, place } = claimed;
-        self.received(&place);
-        self.intake.settle(place.len);
-        if let Ok(extents) = self.extents_of(place.topic) {
-            extents.abandon(&place, reservation);
-            self.resized(place.topic);
-        }
-    }
-
-    /// A batch is not on its way any more, whatever became of it or of its topic.
-    fn received(&mut self, place: &Place) {
-        self.intake.receive(place.len);
-        if place.ordered {
-            self.ordering.ended();
+    /// A batch is not in flight any more, whatever became of it or of its topic.
+    fn end_batch(&mut self, location: &Location) {
+        self.admission.receive(location.len);
+        if location.is_ordered {
+            self.order.end_batch();
         } else {
-            self.on_their_way -= 1;
+            self.in_flight -= 1;
         }
     }
 
     /// Orders 0 and 1: gives a received and checked batch its offsets and makes it readable.
     /// `header` is as it came; base offset and append time are filled in here. Returns the base
-    /// offset, or the claim's end when the topic was deleted meanwhile.
+    /// offset, or `None` when the topic was deleted meanwhile.
     pub fn append(
         &mut self,
-        claimed: Claimed<M>,
+        space: BatchSpace<M>,
         mut header: BatchHeader,
         wall: WallNs,
         meter: &Recorder,
     ) -> Option<u64> {
-        let Claimed {
+        let BatchSpace {
             mut reservation,
-            place,
-        } = claimed;
-        self.received(&place);
-        self.intake.settle(place.len);
-        let chain = self.chains.get(&place.topic)?;
-        let base = chain.next;
+            location,
+        } = space;
+        self.end_batch(&location);
+        self.admission.settle(location.len);
+        let base = self.local.get(&location.topic)?.next;
         let mut lap = meter.start();
         header.stamp(base, wall);
         reservation.write(0, header.as_bytes());
         let at = reservation.at();
         let span = reservation.commit();
         meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
-        let indexed = IndexRecord {
+        let record = IndexRecord {
             base,
             blog_at: at,
             producer: header.producer(),
             sequence: header.sequence(),
             append_time: wall.0,
-            len: place.len,
+            len: location.len,
             count: header.message_count(),
             flags: header.flags().bits(),
-            extent_order: place.order,
+            extent_order: location.extent_order,
             reserved: [0; 5],
         };
         let free_pages = self.index.free_pages();
-        let indexed = self.index.append(place.topic, &indexed);
-        indexed.expect("admit keeps a page free for every batch on its way");
-        let chain = self.chains.get_mut(&place.topic);
-        let chain = chain.expect("the topic was there a moment ago");
+        let indexed = self.index.append(location.topic, &record);
+        indexed.expect("`ensure_index_page` keeps a page free for every batch in flight");
         let count = header.message_count();
-        chain.append(&place, Entry { base, count, span });
+        let topic = self.local.get_mut(&location.topic);
+        let topic = topic.expect("the topic was there a moment ago");
+        topic.append(&location, StoredBatch { base, count, span });
         meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
-        let pins_changed = chain.extents.take_pins_changed();
+        let pins_changed = topic.extents.take_pins_changed();
         if self.index.free_pages() != free_pages {
-            self.paged(place.topic);
+            self.update_pages(location.topic);
         }
         if pins_changed {
-            self.resized(place.topic);
+            self.update_size(location.topic);
         }
-        while self.chains[&place.topic].exceeds_retention() && self.evict_oldest(place.topic) {}
+        while self.local[&location.topic].exceeds_retention() && self.evict_oldest(location.topic) {
+        }
         Some(base)
     }
 }

@@ -26,7 +26,7 @@ use embar_transport::socket;
 
 use crate::clock::Clock;
 use crate::config::BrokerConfig;
-use crate::log::{Recovered, Use};
+use crate::log::{LogUsage, Recovered};
 use crate::node::{LeaveRefused, Node};
 use heartbeat_thread::HeartbeatThread;
 use network_thread::ThreadSpec;
@@ -142,12 +142,12 @@ impl Server {
     }
 
     /// How the memory of its log is used; nothing at a broker that takes no data.
-    pub fn log_use(&self) -> Use {
+    pub fn log_usage(&self) -> LogUsage {
         let node = &self.node;
         if node.takes_data() {
-            node.log().use_of()
+            node.log().usage()
         } else {
-            Use::default()
+            LogUsage::default()
         }
     }
 

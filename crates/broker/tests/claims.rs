@@ -47,8 +47,8 @@ fn kept_when_full(cluster: &Cluster, topic: &str, peer: &mut Peer, id: u32) -> u
 
 /// The bytes of a batch that are in the log or beside it without being readable.
 fn arrived(cluster: &Cluster) -> u64 {
-    let log = cluster.broker(1).expect("it runs").log_use();
-    log.claimed_bytes + log.aside_bytes
+    let log = cluster.broker(1).expect("it runs").log_usage();
+    log.receiving_bytes + log.staged_bytes
 }
 
 #[test]
@@ -201,8 +201,14 @@ fn who_delivered_may_claim_as_much_and_not_for_long() {
     let cluster = start(BrokerConfig::default());
     create_topic(&cluster, "t", 0);
     let (mut peer, topic) = publisher(&cluster, "t");
-    let claimed = || cluster.broker(1).expect("it runs").log_use().claimed_bytes;
-    let aside = || cluster.broker(1).expect("it runs").log_use().aside_bytes;
+    let claimed = || {
+        cluster
+            .broker(1)
+            .expect("it runs")
+            .log_usage()
+            .receiving_bytes
+    };
+    let aside = || cluster.broker(1).expect("it runs").log_usage().staged_bytes;
     let first = million(topic, 0);
     peer.send_bytes(&first[..1000]);
     eventually("it is received beside the log", || aside() > 0);

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::thread;
 
-use embar_broker::log::Use;
+use embar_broker::log::LogUsage;
 use embar_broker::{BrokerConfig, Cluster};
 use embar_wire::control::{ErrorCode, PublisherOpened, StartAt};
 use support::{
@@ -27,8 +27,8 @@ fn messages(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-fn log_use(cluster: &Cluster) -> Use {
-    cluster.broker(1).expect("it runs").log_use()
+fn log_usage(cluster: &Cluster) -> LogUsage {
+    cluster.broker(1).expect("it runs").log_usage()
 }
 
 /// A publisher, of a session where the topic has them.
@@ -98,7 +98,7 @@ fn tiny_messages_beside_large_ones_of(order: u32) {
     }
     assert_eq!(kept(&cluster, "large"), 0..12);
     assert!(messages(&kept(&cluster, "tiny")) > 25_000);
-    assert!(log_use(&cluster).free_bytes > 8 << 20);
+    assert!(log_usage(&cluster).free_bytes > 8 << 20);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_large_batch_takes_one_block_of_many_small_topics() {
     create_topic(&cluster, "large", 0);
     let value = vec![1; 60_000];
     let mut topics = 0;
-    while log_use(&cluster).free_bytes > 0 {
+    while log_usage(&cluster).free_bytes > 0 {
         let name = format!("t{topics}");
         create_topic(&cluster, &name, 0);
         let mut sender = Sender::open(&cluster, &name, 7);
@@ -127,13 +127,13 @@ fn a_large_batch_takes_one_block_of_many_small_topics() {
         sender.peer.expect_acks(16);
         topics += 1;
     }
-    let before = log_use(&cluster).readable_bytes;
+    let before = log_usage(&cluster).readable_bytes;
     let mut large = Sender::open(&cluster, "large", 7);
     let values = vec![vec![1; 500_000]; 4];
     let values: Vec<&[u8]> = values.iter().map(|value| &value[..]).collect();
     large.peer.send_bytes(&large.batch(0, &values));
     large.peer.expect_acks(1);
-    let gone = before + 2_000_000 - log_use(&cluster).readable_bytes;
+    let gone = before + 2_000_000 - log_usage(&cluster).readable_bytes;
     assert!(gone < 5 << 20, "{gone} bytes went for two million");
 }
 
@@ -146,13 +146,13 @@ fn a_batch_for_which_there_can_be_no_room_takes_nothing() {
     let mut gap = Sender::open(&cluster, "t", 100);
     // In each stretch of the log in which the batch could lie, something waits for its place.
     let mut sequence = 0;
-    while log_use(&cluster).free_bytes > 0 {
+    while log_usage(&cluster).free_bytes > 0 {
         steady.publish(sequence..sequence + 1);
         if sequence % 8 == 3 {
             gap.send_ahead(1 + sequence);
             let waiting = 1 + sequence / 8;
             eventually("it waits", || {
-                log_use(&cluster).pending_bytes >= waiting * 128
+                log_usage(&cluster).pending_bytes >= waiting * 128
             });
         }
         sequence += 1;
@@ -206,7 +206,7 @@ fn gaps_in_every_extent(cluster: &Cluster, rounds: u64) {
         gap.send_ahead(sequence + 1);
         // It is in the log, or refused.
         eventually("it was looked at", || {
-            let pending = log_use(cluster).pending_bytes;
+            let pending = log_usage(cluster).pending_bytes;
             pending >= (sequence + 1) * 128 || has_answer(&gap.peer)
         });
     }
@@ -225,7 +225,11 @@ fn a_gap_keeps_no_more_than_a_share_from_being_read() {
     create_topic_of_order(&cluster, "t", 5, 0);
     gaps_in_every_extent(&cluster, 80);
     let left = messages(&kept(&cluster, "t"));
-    assert!(left >= 32, "{left} of 48 are kept: {:?}", log_use(&cluster));
+    assert!(
+        left >= 32,
+        "{left} of 48 are kept: {:?}",
+        log_usage(&cluster)
+    );
 }
 
 #[test]
@@ -237,7 +241,11 @@ fn a_gap_costs_other_topics_nothing_that_they_hold_less_of() {
     gaps_in_every_extent(&cluster, 60);
     assert_eq!(kept(&cluster, "other"), 0..10);
     let left = messages(&kept(&cluster, "t"));
-    assert!(left >= 24, "{left} of 38 are kept: {:?}", log_use(&cluster));
+    assert!(
+        left >= 24,
+        "{left} of 38 are kept: {:?}",
+        log_usage(&cluster)
+    );
 }
 
 #[test]
@@ -266,10 +274,10 @@ fn gaps_in_as_many_topics_as_fill_the_log_keep_no_publisher_out() {
         steady.peer.send_bytes(&steady.batch(0, &values));
         steady.peer.expect_acks(1);
         let mut gap = Sender::open(&cluster, &topic, 100);
-        let pending = log_use(&cluster).pending_bytes;
+        let pending = log_usage(&cluster).pending_bytes;
         gap.send_ahead(1);
         eventually("it was looked at", || {
-            log_use(&cluster).pending_bytes > pending || has_answer(&gap.peer)
+            log_usage(&cluster).pending_bytes > pending || has_answer(&gap.peer)
         });
         waiting.push(gap);
     }
@@ -334,8 +342,8 @@ fn announced_batches_take_a_share_of_the_index_at_most() {
     }
     // Those that may not claim are received beside the log.
     eventually("all have begun", || {
-        let log = log_use(&cluster);
-        log.claimed_bytes + log.aside_bytes >= 250 * 128
+        let log = log_usage(&cluster);
+        log.receiving_bytes + log.staged_bytes >= 250 * 128
     });
     let left = messages(&kept(&cluster, "tiny"));
     assert!(left * 6 >= messages(&before) * 5, "{left} of {before:?}");

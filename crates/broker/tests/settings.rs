@@ -143,7 +143,7 @@ fn hold(cluster: &Cluster) -> Vec<(Peer, Vec<u8>)> {
 
 /// Memory of batches that are on their way.
 fn aside(cluster: &Cluster) -> u64 {
-    cluster.broker(1).expect("it runs").log_use().aside_bytes
+    cluster.broker(1).expect("it runs").log_usage().staged_bytes
 }
 
 fn paused(cluster: &Cluster) -> u64 {

@@ -2,7 +2,7 @@
 
 mod life;
 
-use embar_broker::log::NoRoom;
+use embar_broker::log::AdmitError;
 use embar_sim::host::Devices;
 use embar_sim::oracle::Oracle;
 use embar_sim::random::Random;
@@ -20,19 +20,19 @@ fn more_unfinished_batches_than_index_pages_evict_nothing() {
     life.append(&topic, 0, &mut Oracle::default());
     let mut begun = Vec::new();
     let refused = loop {
-        match life.log.place(topic.id, 128) {
+        match life.log.reserve(topic.id, 128) {
             Ok(claimed) => begun.push(claimed),
             Err(refused) => break refused,
         }
         assert!(begun.len() < 100, "the index has 8 pages");
     };
-    assert_eq!(refused, NoRoom::Congested);
+    assert_eq!(refused, AdmitError::Congested);
     assert_eq!(
-        life.log.kept(topic.id).map(|e| (e.first, e.batches)),
+        life.log.topic_stats(topic.id).map(|e| (e.first, e.batches)),
         Some((0, 1))
     );
     begun
         .into_iter()
         .for_each(|claimed| life.log.abandon(claimed));
-    assert!(life.log.place(topic.id, 128).is_ok(), "room comes back");
+    assert!(life.log.reserve(topic.id, 128).is_ok(), "room comes back");
 }

@@ -13,7 +13,7 @@ pub(super) struct BatchRecord {
     pub count: u32,
     pub producer: u64,
     pub sequence: u64,
-    /// Where it lies in the payload file.
+    /// Where it lies in the payload file, in bytes.
     pub blog_at: u64,
     /// Bytes, header included.
     pub len: u32,

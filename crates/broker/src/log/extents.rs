@@ -1,18 +1,16 @@
 //! The extents of one topic on this broker, by age, and how far their batches reach.
 //!
 //! Batches complete in another order than their space was reserved in, so an extent may hold
-//! younger batches than its successor. Extents are evicted in the order of their youngest batch,
-//! which is the order in which they can be evicted without taking more from readers than they give
-//! back.
+//! younger batches than its successor. Extents are evicted in the order of their youngest batch: this is the
+//! order in which readers lose no more than eviction gives back.
 //!
 //! Invariants
-//! - An extent with a batch that is being received, or that waits for its place in the order, is
-//!   never evicted. Once all else in it is gone it is *wanted*: whoever fills it is asked to go
-//!   elsewhere.
+//! - An extent with a pending batch, which is being received or waits for its location in the order, is
+//!   never evicted. Once all else in it is gone it is *wanted*: its batch goes on in staging memory.
 //! - Of what was reserved, `dead_bytes` can neither be read nor come to be: batches below the first
-//!   offset and batches that were given up, in extents that are still here.
+//!   offset and batches that were abandoned, in extents that are still here.
 //! - `pinned_bytes` can be read, beside something pending in an extent that is full, or beside a batch that
-//!   waits for others: what is evicted after them takes them along, and they give nothing back.
+//!   waits for others. An eviction of younger ones takes them along, and they give nothing back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,18 +19,18 @@ use embar_memory::canary::{Canary, injected};
 use embar_memory::payload::{BLOCK_BYTES_MAX, UNIT_BYTES};
 use embar_memory::{Extent, Memory, Reservation};
 
-use super::Place;
 use super::sizes::Size;
+use super::{BatchSpace, Location};
 
-struct Link<M: Memory> {
+struct Entry<M: Memory> {
     extent: Extent<M>,
-    /// Reservations that were neither completed nor abandoned.
+    /// Reservations that are neither completed nor abandoned.
     pending: u32,
     /// Highest end of a batch completed in it; 0 = none was.
     end: u64,
     /// Bytes of batches completed in it that can be read.
     live_bytes: u64,
-    /// Bytes of it that nobody will read.
+    /// Bytes of it that will never be read.
     dead_bytes: u64,
     /// Bytes of all extents pushed so far, this one included.
     pushed_bytes: u64,
@@ -41,8 +39,8 @@ struct Link<M: Memory> {
     pinned: bool,
 }
 
-impl<M: Memory> Link<M> {
-    /// What can be read of it is pinned from now on. Returns what of that was not.
+impl<M: Memory> Entry<M> {
+    /// Pins what can be read of it. Returns what of that was not pinned before.
     fn pin(&mut self) -> u64 {
         match std::mem::replace(&mut self.pinned, true) {
             true => 0,
@@ -51,13 +49,14 @@ impl<M: Memory> Link<M> {
     }
 }
 
-/// See the module.
+/// The extents of one topic.
 pub(super) struct Extents<M: Memory> {
     topic: u32,
-    ordered: bool,
+    is_ordered: bool,
     /// What the topic is to retain; 0: as much as fits.
     retention_bytes: u64,
-    links: BTreeMap<u64, Link<M>>,
+    /// By serial number, in the order in which they were pushed.
+    entries: BTreeMap<u64, Entry<M>>,
     /// Numbers of the extents by their places in the log.
     by_place: BTreeMap<u64, u64>,
     next_serial: u64,
@@ -79,18 +78,18 @@ pub(super) struct Extents<M: Memory> {
 
 /// The extent that is to be evicted first.
 #[derive(Clone, Copy)]
-pub(super) struct Oldest {
+pub(super) struct Victim {
     /// Offset after its youngest batch.
     pub end: u64,
     /// Bytes of log that it gives back.
     pub bytes: u32,
-    /// Bytes that can be read no more when it goes, and that give nothing back.
+    /// Bytes that become unreadable with it, and that give nothing back.
     pub beside_bytes: u64,
     /// Its number.
     serial: u64,
 }
 
-/// An extent as one that looks for room sees it.
+/// An extent as the search for a block sees it.
 #[derive(Clone, Copy)]
 pub(super) struct ExtentState {
     /// Its number.
@@ -108,12 +107,12 @@ pub(super) struct ExtentState {
 }
 
 impl<M: Memory> Extents<M> {
-    pub fn new(topic: u32, ordered: bool, retention_bytes: u64) -> Self {
+    pub fn new(topic: u32, is_ordered: bool, retention_bytes: u64) -> Self {
         Self {
             topic,
-            ordered,
+            is_ordered,
             retention_bytes,
-            links: BTreeMap::new(),
+            entries: BTreeMap::new(),
             by_place: BTreeMap::new(),
             next_serial: 0,
             settled: BTreeSet::new(),
@@ -151,59 +150,66 @@ impl<M: Memory> Extents<M> {
         self.occupied_bytes
     }
 
-    /// Bytes reserved in them that nobody will ever read.
+    /// Bytes reserved in them that will never be read.
     pub fn dead_bytes(&self) -> u64 {
         self.dead_bytes
     }
 
-    /// Whether there are others of those than when this was asked last.
+    /// Whether what is pinned has changed since the last call.
     pub fn take_pins_changed(&mut self) -> bool {
         std::mem::take(&mut self.pins_changed)
     }
 
     /// All extents.
     pub fn all(&self) -> impl Iterator<Item = ExtentState> {
-        self.links.iter().map(|(serial, link)| ExtentState {
+        self.entries.iter().map(|(serial, entry)| ExtentState {
             serial: *serial,
-            at: link.extent.at(),
-            bytes: link.extent.len(),
-            end: link.end,
-            live_bytes: link.live_bytes,
-            stays: link.pending > 0,
+            at: entry.extent.at(),
+            bytes: entry.extent.len(),
+            end: entry.end,
+            live_bytes: entry.live_bytes,
+            stays: entry.pending > 0,
         })
     }
 
     /// Whether something is pending in an extent, so that it cannot go.
     pub fn stays(&self, serial: u64) -> bool {
-        self.links.get(&serial).is_some_and(|link| link.pending > 0)
+        self.entries
+            .get(&serial)
+            .is_some_and(|entry| entry.pending > 0)
     }
 
-    /// Bytes of batches that are being received, or wait for their place in the order.
+    /// Bytes of batches that are being received, or wait for their location in the order.
     pub fn pending_bytes(&self) -> u64 {
         self.pending_bytes
     }
 
     /// Bytes at the ends of the extents, where nothing was reserved.
     pub fn unfilled_bytes(&self) -> u64 {
-        let links = self.links.values();
-        links.map(|link| u64::from(link.extent.remaining())).sum()
+        let entries = self.entries.values();
+        entries
+            .map(|entry| u64::from(entry.extent.remaining()))
+            .sum()
     }
 
-    /// Room in the newest extent, or `None` when a new one is needed.
-    pub fn place(&mut self, len: u32) -> Option<(Reservation<M>, Place)> {
+    /// Space in the newest extent, or `None` when a new one is needed.
+    pub fn reserve(&mut self, len: u32) -> Option<BatchSpace<M>> {
         let serial = self.newest()?;
-        let link = self.links.get_mut(&serial)?;
-        let reservation = link.extent.reserve(len)?;
-        link.pending += 1;
+        let entry = self.entries.get_mut(&serial)?;
+        let reservation = entry.extent.reserve(len)?;
+        entry.pending += 1;
         self.pending_bytes += u64::from(len);
-        let place = Place {
+        let location = Location {
             topic: self.topic,
             serial,
             len,
-            order: link.extent.order(),
-            ordered: self.ordered,
+            extent_order: entry.extent.order(),
+            is_ordered: self.is_ordered,
         };
-        Some((reservation, place))
+        Some(BatchSpace {
+            reservation,
+            location,
+        })
     }
 
     pub fn push(&mut self, extent: Extent<M>) {
@@ -212,7 +218,7 @@ impl<M: Memory> Extents<M> {
         self.occupied_bytes += bytes;
         self.pushed_bytes += bytes;
         self.by_place.insert(extent.at(), self.next_serial);
-        let link = Link {
+        let entry = Entry {
             extent,
             pending: 0,
             end: 0,
@@ -222,149 +228,153 @@ impl<M: Memory> Extents<M> {
             wanted: false,
             pinned: false,
         };
-        self.links.insert(self.next_serial, link);
+        self.entries.insert(self.next_serial, entry);
         self.next_serial += 1;
     }
 
-    /// Nothing more is reserved in the newest one.
+    /// Ends the time in which space is reserved in the newest one.
     fn close_newest(&mut self) {
         let Some(serial) = self.newest() else {
             return;
         };
-        let link = self.links.get_mut(&serial).expect("it is there");
-        if link.pending == 0 {
-            self.settled.insert((link.end, serial));
+        let entry = self.entries.get_mut(&serial).expect("it is there");
+        if entry.pending == 0 {
+            self.settled.insert((entry.end, serial));
             return;
         }
-        self.pinned_bytes += link.pin();
+        self.pinned_bytes += entry.pin();
         self.unsettled.insert(serial);
         self.unwanted.insert(serial);
     }
 
-    /// A pending batch waits for others, for as long as that takes. True if more is pinned than before.
-    pub fn pin(&mut self, place: &Place) -> bool {
-        let bytes = self.links.get_mut(&place.serial).map_or(0, Link::pin);
+    /// Pins the extent of a pending batch that waits for others, for as long as that takes. True if more is
+    /// pinned than before.
+    pub fn pin(&mut self, location: &Location) -> bool {
+        let bytes = self.entries.get_mut(&location.serial).map_or(0, Entry::pin);
         self.pinned_bytes += bytes;
         bytes > 0
     }
 
-    /// As [`Extents::pinned_bytes`], if the pending batch at this place waited for others.
-    pub fn pinned_bytes_with(&self, place: &Place) -> u64 {
-        let link = self.links.get(&place.serial).filter(|link| !link.pinned);
-        self.pinned_bytes + link.map_or(0, |link| link.live_bytes)
+    /// The pinned bytes, if the pending batch at this location waited for others.
+    pub fn pinned_bytes_with(&self, location: &Location) -> u64 {
+        let entry = self
+            .entries
+            .get(&location.serial)
+            .filter(|entry| !entry.pinned);
+        self.pinned_bytes + entry.map_or(0, |entry| entry.live_bytes)
     }
 
     /// Number of the extent that is being filled; none if that was evicted.
     fn newest(&self) -> Option<u64> {
         let newest = self.next_serial.checked_sub(1)?;
-        self.links.contains_key(&newest).then_some(newest)
+        self.entries.contains_key(&newest).then_some(newest)
     }
 
-    /// Recovery: an extent that holds `bytes` of batches up to `end`, oldest first. It is never
-    /// evicted if nobody knows where batches in it are, or were, in the order.
+    /// Recovery: adopts an extent that holds `bytes` of batches up to `end`; the oldest extent comes first. One
+    /// that is `unknown` is never evicted: it may hold batches whose positions cannot be known.
     pub fn adopt(&mut self, extent: Extent<M>, end: u64, bytes: u64, unknown: bool) {
         self.push(extent);
-        let mut newest = self.links.last_entry().expect("just pushed");
-        let link = newest.get_mut();
-        (link.end, link.live_bytes, link.pending) = (end, bytes, unknown.into());
-        let filled = link.extent.len() - link.extent.remaining();
-        link.dead_bytes = u64::from(filled).saturating_sub(bytes);
-        self.dead_bytes += link.dead_bytes;
+        let mut newest = self.entries.last_entry().expect("just pushed");
+        let entry = newest.get_mut();
+        (entry.end, entry.live_bytes, entry.pending) = (end, bytes, unknown.into());
+        let filled = entry.extent.len() - entry.extent.remaining();
+        entry.dead_bytes = u64::from(filled).saturating_sub(bytes);
+        self.dead_bytes += entry.dead_bytes;
     }
 
-    /// Takes one batch out of those that are pending in its extent, after `change`.
-    fn settle<R>(&mut self, place: &Place, change: impl FnOnce(&mut Link<M>) -> R) -> R {
-        let link = self.links.get_mut(&place.serial);
-        let link = link.expect("an extent with a batch on its way is not evicted");
-        let (dead_before, live_before) = (link.dead_bytes, link.live_bytes);
-        let changed = change(link);
-        self.dead_bytes += link.dead_bytes - dead_before;
-        self.pending_bytes -= u64::from(place.len);
-        link.pending -= 1;
-        let settled = link.pending == 0;
-        if link.pinned {
+    /// Ends the time in which one batch is pending in its extent, after `change`.
+    fn settle<R>(&mut self, location: &Location, change: impl FnOnce(&mut Entry<M>) -> R) -> R {
+        let entry = self.entries.get_mut(&location.serial);
+        let entry = entry.expect("an extent with a pending batch is not evicted");
+        let (dead_before, live_before) = (entry.dead_bytes, entry.live_bytes);
+        let changed = change(entry);
+        self.dead_bytes += entry.dead_bytes - dead_before;
+        self.pending_bytes -= u64::from(location.len);
+        entry.pending -= 1;
+        let settled = entry.pending == 0;
+        if entry.pinned {
             self.pinned_bytes -= live_before;
             self.pins_changed = true;
             match settled {
-                true => link.pinned = false,
-                false => self.pinned_bytes += link.live_bytes,
+                true => entry.pinned = false,
+                false => self.pinned_bytes += entry.live_bytes,
             }
         }
-        let end = link.end;
-        if settled && self.newest() != Some(place.serial) {
-            self.unsettled.remove(&place.serial);
-            self.unwanted.remove(&place.serial);
-            self.settled.insert((end, place.serial));
+        let end = entry.end;
+        if settled && self.newest() != Some(location.serial) {
+            self.unsettled.remove(&location.serial);
+            self.unwanted.remove(&location.serial);
+            self.settled.insert((end, location.serial));
         }
         changed
     }
 
-    /// A batch will not be received, or gets no offset: gives its room back when nothing was reserved
-    /// behind it.
-    pub fn abandon(&mut self, place: &Place, reservation: Reservation<M>) {
-        self.settle(place, |link| {
-            if !link.extent.give_back(reservation) {
-                link.dead_bytes += u64::from(place.len);
+    /// Gives back the space of a batch that will not be received, or gets no offset. It can be reserved again
+    /// when nothing was reserved behind it.
+    pub fn abandon(&mut self, location: &Location, reservation: Reservation<M>) {
+        self.settle(location, |entry| {
+            if !entry.extent.give_back(reservation) {
+                entry.dead_bytes += u64::from(location.len);
             }
         });
     }
 
-    /// Nobody will know whether a batch has an offset: its extent stays for ever.
-    pub fn leave(&mut self, place: &Place) {
-        if let Some(link) = self.links.get_mut(&place.serial) {
-            link.dead_bytes += u64::from(place.len);
-            self.dead_bytes += u64::from(place.len);
-            self.pending_bytes -= u64::from(place.len);
+    /// Keeps the extent of a batch for ever: whether that has an offset cannot be known.
+    pub fn keep_for_ever(&mut self, location: &Location) {
+        if let Some(entry) = self.entries.get_mut(&location.serial) {
+            entry.dead_bytes += u64::from(location.len);
+            self.dead_bytes += u64::from(location.len);
+            self.pending_bytes -= u64::from(location.len);
         }
     }
 
-    /// A batch has its offset, and ends at `end`.
-    pub fn complete(&mut self, place: &Place, end: u64) {
-        self.settle(place, |link| {
-            link.end = link.end.max(end);
-            link.live_bytes += u64::from(place.len);
+    /// Makes a batch readable that has its offset, and ends at `end`.
+    pub fn complete(&mut self, location: &Location, end: u64) {
+        self.settle(location, |entry| {
+            entry.end = entry.end.max(end);
+            entry.live_bytes += u64::from(location.len);
         });
     }
 
-    /// A completed batch, at this place of the log, can be read no more.
-    pub fn bury(&mut self, at: u64, bytes: u64) {
+    /// Counts a completed batch, at this place of the log, among those that can be read no more.
+    pub fn mark_dead(&mut self, at: u64, bytes: u64) {
         let found = self.by_place.range(..=at).next_back();
-        let link = found.and_then(|(_, serial)| self.links.get_mut(serial));
-        let link = link.expect("an extent with a batch that can be read is not evicted");
-        link.live_bytes -= bytes;
-        link.dead_bytes += bytes;
+        let entry = found.and_then(|(_, serial)| self.entries.get_mut(serial));
+        let entry = entry.expect("an extent with a batch that can be read is not evicted");
+        entry.live_bytes -= bytes;
+        entry.dead_bytes += bytes;
         self.dead_bytes += bytes;
-        if link.pinned {
+        if entry.pinned {
             self.pinned_bytes -= bytes;
         }
     }
 
     /// Whether the extent of a pending batch is wanted, or more than `bytes` of log were begun after
-    /// it: there the batch would outlive its neighbours by so much, and their room with it.
-    pub fn is_late(&self, place: &Place, bytes: u64) -> bool {
-        let link = self.links.get(&place.serial);
-        link.is_some_and(|link| link.wanted || self.pushed_bytes - link.pushed_bytes > bytes)
+    /// it: the batch would outlive its neighbours by so much, and keep their memory as long.
+    pub fn is_late(&self, location: &Location, bytes: u64) -> bool {
+        let entry = self.entries.get(&location.serial);
+        entry.is_some_and(|entry| entry.wanted || self.pushed_bytes - entry.pushed_bytes > bytes)
     }
 
-    /// Wants the extents that hold nothing at or above `first` but what is pending.
+    /// Marks the extents as wanted that hold nothing at or above `first` but what is pending.
     pub fn want_below(&mut self, first: u64) {
-        let links = &mut self.links;
+        let entries = &mut self.entries;
         let before = self.unwanted.len();
         self.unwanted.retain(|serial| {
-            let link = links.get_mut(serial).expect("those are kept");
-            link.wanted = link.end <= first;
-            !link.wanted
+            let entry = entries.get_mut(serial).expect("unwanted extents are here");
+            entry.wanted = entry.end <= first;
+            !entry.wanted
         });
         self.wants_more |= self.unwanted.len() < before;
     }
 
-    /// Whether more extents are wanted than when this was asked last.
+    /// Whether more extents are wanted than at the last call.
     pub fn take_wants(&mut self) -> bool {
         std::mem::take(&mut self.wants_more)
     }
 
     /// The extent that is to be evicted first.
-    pub fn oldest(&self) -> Option<Oldest> {
+    pub fn victim(&self) -> Option<Victim> {
         let first = if injected(Canary::ExtentAge) {
             self.settled.iter().min_by_key(|(_, serial)| *serial)
         } else {
@@ -374,84 +384,83 @@ impl<M: Memory> Extents<M> {
             Some((_, serial)) => *serial,
             None => self.newest()?,
         };
-        let link = &self.links[&serial];
-        (link.pending == 0).then(|| Oldest {
-            end: link.end,
-            bytes: link.extent.len(),
-            beside_bytes: self.pinned_below(link.end),
+        let entry = &self.entries[&serial];
+        (entry.pending == 0).then(|| Victim {
+            end: entry.end,
+            bytes: entry.extent.len(),
+            beside_bytes: self.pinned_below(entry.end),
             serial,
         })
     }
 
-    /// Bytes that can be read in extents that stay, and that end at or below this offset.
+    /// Bytes that can be read in extents that cannot go, and that end at or below this offset.
     fn pinned_below(&self, end: u64) -> u64 {
         if self.pinned_bytes == 0 {
             return 0;
         }
-        let links = self.unsettled.iter().map(|serial| &self.links[serial]);
-        let below = links.filter(|link| link.end <= end);
-        below.map(|link| link.live_bytes).sum()
+        let entries = self.unsettled.iter().map(|serial| &self.entries[serial]);
+        let below = entries.filter(|entry| entry.end <= end);
+        below.map(|entry| entry.live_bytes).sum()
     }
 
-    /// What goes so that these places of the log are free of this topic; `None` when it has none there.
-    pub fn within(&self, places: Range<u64>) -> Option<Oldest> {
+    /// The next victim among the extents in these places of the log; `None` when the topic has none there.
+    pub fn within(&self, places: Range<u64>) -> Option<Victim> {
         let serials = self
             .by_place
             .range(places.clone())
             .map(|(_, serial)| *serial);
         let youngest = serials.max_by_key(|serial| {
-            // The newest must be named, as it does not go by its age.
-            (self.newest() == Some(*serial), self.links[serial].end)
+            // The newest must be the victim itself, as it does not go along with a younger one.
+            (self.newest() == Some(*serial), self.entries[serial].end)
         })?;
         let ends = self.by_place.range(places);
-        let end = ends.map(|(_, serial)| self.links[serial].end).max()?;
-        Some(Oldest {
+        let end = ends.map(|(_, serial)| self.entries[serial].end).max()?;
+        Some(Victim {
             end,
-            bytes: self.links[&youngest].extent.len(),
+            bytes: self.entries[&youngest].extent.len(),
             beside_bytes: 0,
             serial: youngest,
         })
     }
 
-    /// Whether the oldest can go and still leave what is to be retained of `bytes` that can be read.
+    /// Whether the next victim can go and still leave what is to be retained of `bytes` that can be read.
     /// `leaving` sums those below an offset.
     pub fn exceed(&self, bytes: u64, leaving: impl Fn(u64) -> u64) -> bool {
         let retention_bytes = self.retention_bytes;
-        if retention_bytes == 0 || self.links.len() < 2 {
+        if retention_bytes == 0 || self.entries.len() < 2 {
             return false;
         }
-        let Some(oldest) = self.oldest() else {
+        let Some(victim) = self.victim() else {
             return false;
         };
-        // Cheap, and nearly always the answer: what can be read of it leaves in any case. The limit is
-        // a client's, and may be as large as a number can.
-        if bytes < retention_bytes.saturating_add(self.links[&oldest.serial].live_bytes) {
+        // Cheap, and nearly always the answer: what can be read of the victim leaves in any case. A client
+        // chose the limit, which may be as large as a number can.
+        if bytes < retention_bytes.saturating_add(self.entries[&victim.serial].live_bytes) {
             return false;
         }
-        bytes - leaving(oldest.end) >= retention_bytes
+        bytes - leaving(victim.end) >= retention_bytes
     }
 
-    /// Takes out the one that is to go, and every other one, but for the newest, that holds nothing at or
-    /// above `first`, and wants those in which something is pending. None of their batches can be read any
-    /// more.
-    pub fn take_with(&mut self, oldest: &Oldest, first: u64) -> Vec<Extent<M>> {
-        let mut taken: Vec<_> = self.take(oldest.serial).into_iter().collect();
+    /// Takes out the victim, and every other one, but for the newest, that holds nothing at or above `first`;
+    /// those in which something is pending become wanted. None of their batches can be read any more.
+    pub fn take_with(&mut self, victim: &Victim, first: u64) -> Vec<Extent<M>> {
+        let mut taken: Vec<_> = self.take(victim.serial).into_iter().collect();
         taken.append(&mut self.take_below(first));
         taken
     }
 
     fn take(&mut self, serial: u64) -> Option<Extent<M>> {
-        let link = self.links.remove(&serial)?;
-        self.settled.remove(&(link.end, serial));
-        debug_assert_eq!(link.live_bytes, 0, "its batches were buried");
-        self.by_place.remove(&link.extent.at());
-        self.occupied_bytes -= u64::from(link.extent.len());
-        self.dead_bytes -= link.dead_bytes;
-        Some(link.extent)
+        let entry = self.entries.remove(&serial)?;
+        self.settled.remove(&(entry.end, serial));
+        debug_assert_eq!(entry.live_bytes, 0, "its batches were marked as dead");
+        self.by_place.remove(&entry.extent.at());
+        self.occupied_bytes -= u64::from(entry.extent.len());
+        self.dead_bytes -= entry.dead_bytes;
+        Some(entry.extent)
     }
 
-    /// Takes out every extent, but for the newest, that holds nothing at or above `first`, and wants
-    /// those in which something is pending.
+    /// Takes out every extent, but for the newest, that holds nothing at or above `first`; those in which
+    /// something is pending become wanted.
     pub fn take_below(&mut self, first: u64) -> Vec<Extent<M>> {
         self.want_below(first);
         let mut taken = Vec::new();
@@ -467,7 +476,7 @@ impl<M: Memory> Extents<M> {
     pub fn clear(&mut self) {
         *self = Self {
             next_serial: self.next_serial,
-            ..Self::new(self.topic, self.ordered, self.retention_bytes)
+            ..Self::new(self.topic, self.is_ordered, self.retention_bytes)
         };
     }
 
@@ -485,6 +494,6 @@ impl<M: Memory> Extents<M> {
     }
 }
 
-/// A topic has at least this many extents, unless its batches are larger or the extents the largest:
-/// one is lost at once when it is evicted.
+/// A topic has at least this many extents, unless its batches are larger or its extents the largest: an eviction
+/// takes one of them at once.
 const EXTENTS_PER_TOPIC: u64 = 16;

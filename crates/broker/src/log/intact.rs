@@ -1,7 +1,6 @@
-//! Whether the bytes of a batch that a dead broker left are still those that its record speaks of.
+//! Whether the bytes of a batch that a dead broker left are still those that its record describes.
 //!
-//! The broker may have been told to give the batch up, and may have used the memory again, before it
-//! died.
+//! Before it died, the broker may have learned that the batch has no position, and used the memory again.
 
 use embar_fabric::PbrRecord;
 use embar_fabric::region::Region;
@@ -13,20 +12,20 @@ use embar_wire::limits::BATCH_HEADER_BYTES;
 /// Bytes copied at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Reads the batch that `record` points to in the payload file of `row`.
+/// Whether the batch that `record` points to is whole in the payload file of `row`.
 pub fn is_intact<M: Memory>(region: &Region<M>, row: u16, record: &PbrRecord) -> bool {
     let Some(batch) = region.foreign(row, record.blog_at, record.len) else {
         return false;
     };
     batch.invalidate();
     header_of(&batch).is_some_and(|header| {
-        says_the_same(&header, record) && payload_crc(&batch) == record.payload_crc
+        matches_record(&header, record) && payload_crc(&batch) == record.payload_crc
     })
 }
 
-/// Whether `bytes` are the header of the batch that `record` speaks of.
+/// Whether `bytes` are the header of the batch that `record` describes.
 pub(super) fn is_header_of(bytes: &[u8], record: &PbrRecord) -> bool {
-    BatchHeader::parse(bytes, record.len).is_ok_and(|header| says_the_same(&header, record))
+    BatchHeader::parse(bytes, record.len).is_ok_and(|header| matches_record(&header, record))
 }
 
 fn header_of<M: Memory>(batch: &Foreign<M>) -> Option<BatchHeader> {
@@ -38,7 +37,7 @@ fn header_of<M: Memory>(batch: &Foreign<M>) -> Option<BatchHeader> {
     BatchHeader::parse(&header, u32::try_from(batch.len()).ok()?).ok()
 }
 
-fn says_the_same(header: &BatchHeader, record: &PbrRecord) -> bool {
+fn matches_record(header: &BatchHeader, record: &PbrRecord) -> bool {
     header.frame_len() == record.len
         && header.topic() == record.chain
         && header.producer() == record.producer

@@ -1,59 +1,49 @@
-//! Batches of ordered topics: submitted to the sequencer, followed in the order, read from wherever
-//! they lie.
+//! Batches of ordered topics on their way through the sequencer: submitted by lane, answered once.
 //!
 //! Invariants
-//! - A batch on its way always finds room in its lane: it is admitted only while there is some for it
-//!   and for all others that are on their way.
-//! - Every submission is answered once, by [`Log::take_settled`] of its lane, unless this broker is
+//! - A batch in flight always finds a slot in its lane: it is admitted only while there is one for it
+//!   and for all others that are in flight.
+//! - Every submission is answered once, by [`Log::take_answered`] of its lane, unless this broker is
 //!   overtaken: see [`Log::is_overtaken`].
-//! - A batch that got no place is whole no more when that is told and its memory may be used again: no
-//!   later sequencer takes it for one that nobody was told of.
+//! - A batch that got no position is void before its submitter learns that and its memory may be used again: no
+//!   later sequencer takes it for one that still waits.
+
+mod events;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use embar_fabric::NoticeKind;
 use embar_fabric::geometry::cell_of;
 use embar_fabric::owner::Claim;
 use embar_fabric::records::{PbrKind, PbrRecord};
 use embar_fabric::region::Region;
-use embar_memory::canary::{Canary, injected};
 use embar_memory::{Memory, Reservation};
 use embar_meter::profile::Recorder;
-use embar_order::{Event, Outcome, Participant, Request, Term};
-use embar_wire::ack::POSITION_UNKNOWN;
+use embar_order::{Event, Participant, Request, Term};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::ErrorCode;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::WallNs;
 
-use super::expected::Expected;
-use super::ordered::{Entry, Ordered};
-use super::{Claimed, Log, NoRoom, Place};
+use super::expected::ExpectedBatches;
+use super::ordered_topic::OrderedTopic;
+use super::{AdmitError, BatchSpace, Location, Log};
 use crate::profile::Stage;
 use crate::topics::Topic;
-
-/// Batches that may be looked at for the position of a duplicate's original...
-const LOOKS_MAX: usize = 1 << 16;
-/// ...and how many more with each poll: whoever repeats old numbers must not keep the log busy.
-const LOOKS_PER_POLL: usize = 1 << 10;
-
-/// Topics that grew, of which none is named twice if there are more.
-const GROWN_MAX: usize = 1 << 10;
 
 /// What came of [`Log::rejoin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejoin {
-    /// It has taken up its work.
+    /// The log has taken up its work.
     Done,
-    /// It has taken in some of what is there already.
-    GoesOn,
-    /// The sequencer has nothing to tell, yet.
-    Waits,
+    /// It has taken in some of what was there, and goes on with the next call.
+    Progressed,
+    /// It waits for the sequencer.
+    Waiting,
 }
 
-/// Whose submission it was.
+/// Who is answered when a submission is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct Submitter {
     /// The lane, and so the thread, it came by.
     pub lane: u16,
     /// The connection, as its reactor names it.
@@ -66,191 +56,192 @@ pub struct Ticket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The batch is in the order, with its first message at this position, or
-    /// [`POSITION_UNKNOWN`].
+    /// [`POSITION_UNKNOWN`](embar_wire::ack::POSITION_UNKNOWN).
     Stored(u64),
-    /// The batch has no place. The mark is that of the session, when its epoch is over.
+    /// The batch has no position. The mark is that of the session, when its epoch is over.
     Refused(ErrorCode, u64),
     /// The session is open.
     Opened {
-        /// Its place in the sequencer's table.
+        /// Its slot in the sequencer's table.
         session: u32,
         /// Its epoch.
         epoch: u32,
-        /// The epoch with which it began at its place.
+        /// The epoch with which it began in its slot.
         first_epoch: u32,
         /// Number of the batch that is expected next.
         mark: u64,
     },
     /// Another instance has the session, in this epoch.
-    Held(u32),
+    InUse(u32),
     /// The session is closed.
     Closed,
 }
 
 /// A submission that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// Which one.
-    pub ticket: Ticket,
+pub struct Answered {
+    /// Whose submission it was.
+    pub submitter: Submitter,
     /// What became of it.
     pub answer: Answer,
 }
 
-/// What the participant gives back with a settled submission.
-pub(super) enum Tag<M: Memory> {
+/// What the participant gives back when it settles a submission.
+pub(super) enum Submission<M: Memory> {
     Batch {
-        ticket: Ticket,
-        place: Place,
-        /// Written back; it is written on only if the batch gets no place.
-        reservation: Reservation<M>,
+        submitter: Submitter,
+        /// Written back. The log writes to it again only if the batch gets no position.
+        space: BatchSpace<M>,
     },
-    Session(Ticket),
+    Session(Submitter),
 }
 
-/// See the module.
-pub(super) struct Ordering<M: Memory> {
-    pub(super) participant: Participant<M, Tag<M>>,
+/// This broker's part in the global order: its participant, and what it makes of the participant's events.
+pub(super) struct OrderState<M: Memory> {
+    pub(super) participant: Participant<M, Submission<M>>,
     /// What the sequencer was last known to expect.
-    pub(super) expected: Expected,
-    events: Vec<Event<Tag<M>>>,
+    pub(super) expected: ExpectedBatches,
+    /// Empty between two polls; kept for its memory.
+    events: Vec<Event<Submission<M>>>,
+    events_seen: u64,
     /// By lane.
-    settled: Vec<VecDeque<Settled>>,
+    answered: Vec<VecDeque<Answered>>,
     /// Topics that grew since they were last asked for.
     pub(super) grown: Vec<u32>,
     /// Batches of ordered topics admitted and neither submitted nor abandoned.
-    pub(super) on_their_way: usize,
-    /// News taken in so far.
-    seen: u64,
-    /// Batches that may still be looked at for the positions of duplicates.
-    looks: usize,
-    /// Admitted by the sequencer, and all memory that the order points to is kept.
-    entered: Entered,
+    pub(super) in_flight: usize,
+    /// How many batches may still be looked at for the positions of duplicates.
+    lookups_left: usize,
+    join: JoinState,
     pub(super) overtaken: bool,
     /// Topics whose order cannot be followed any further.
     pub(super) damaged: BTreeSet<u32>,
 }
 
+/// How far [`Log::rejoin`] has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entered {
+enum JoinState {
     NotYet,
+    /// The sequencer takes what this incarnation submits.
     Admitted,
+    /// All memory that the order points to is kept.
     Done,
 }
 
-impl<M: Memory> Ordering<M> {
+impl<M: Memory> OrderState<M> {
     pub fn new(region: &Region<M>, claim: &Claim) -> Self {
         let lanes = usize::from(region.geometry().lanes);
         Self {
             participant: Participant::new(region, claim),
             events: Vec::new(),
-            settled: (0..lanes).map(|_| VecDeque::new()).collect(),
+            answered: (0..lanes).map(|_| VecDeque::new()).collect(),
             grown: Vec::new(),
-            expected: Expected::new(region.geometry().sessions),
-            on_their_way: 0,
-            seen: 0,
-            looks: 0,
-            entered: Entered::NotYet,
+            expected: ExpectedBatches::new(region.geometry().sessions),
+            in_flight: 0,
+            events_seen: 0,
+            lookups_left: 0,
+            join: JoinState::NotYet,
             overtaken: false,
             damaged: BTreeSet::new(),
         }
     }
 
-    /// Whether a lane takes one more, besides those on their way.
-    fn has_room(&self, lane: u16) -> bool {
-        self.participant.in_use(lane) + self.on_their_way < self.participant.capacity()
+    /// Whether a lane takes one more submission, besides the batches in flight.
+    fn has_slot(&self, lane: u16) -> bool {
+        self.participant.in_use(lane) + self.in_flight < self.participant.capacity()
     }
 
     pub fn lanes(&self) -> u16 {
-        self.settled.len() as u16
+        self.answered.len() as u16
     }
 
-    /// News taken in so far: by them submissions are answered.
-    pub fn seen(&self) -> u64 {
-        self.seen
+    /// Events taken in so far. They answer submissions.
+    pub fn events_seen(&self) -> u64 {
+        self.events_seen
     }
 
-    pub fn begun(&mut self) {
-        self.on_their_way += 1;
+    /// One batch more is in flight.
+    pub fn begin_batch(&mut self) {
+        self.in_flight += 1;
     }
 
-    pub fn ended(&mut self) {
-        self.on_their_way -= 1;
+    /// A batch was submitted or abandoned.
+    pub fn end_batch(&mut self) {
+        self.in_flight -= 1;
     }
 
-    pub fn answer(&mut self, ticket: Ticket, answer: Answer) {
-        self.settled[usize::from(ticket.lane)].push_back(Settled { ticket, answer });
+    pub fn answer(&mut self, submitter: Submitter, answer: Answer) {
+        self.answered[usize::from(submitter.lane)].push_back(Answered { submitter, answer });
     }
 }
 
 impl<M: Memory> Log<M> {
-    /// Takes up work in the order again, where this row's owner before left it. To be called until
-    /// it is done, before anything else; it waits for nobody, but a sequencer must be active for it
-    /// to come about.
+    /// Takes up work in the order again, where this row's owner before left it. Call this until it is done,
+    /// before anything else. It never blocks, but comes to an end only while a sequencer is active.
     pub fn rejoin(&mut self) -> Rejoin {
-        let before = self.ordering.seen;
+        let before = self.order.events_seen;
         let more = self.poll_order();
-        let came = if self.ordering.seen > before {
-            Rejoin::GoesOn
+        let came = if self.order.events_seen > before {
+            Rejoin::Progressed
         } else {
-            Rejoin::Waits
+            Rejoin::Waiting
         };
-        match self.ordering.entered {
-            Entered::NotYet if self.ordering.participant.enter() => {
-                self.ordering.entered = Entered::Admitted;
+        match self.order.join {
+            JoinState::NotYet if self.order.participant.enter() => {
+                self.order.join = JoinState::Admitted;
                 came
             }
-            // Everything that was ordered before we were admitted has been seen now.
-            Entered::Admitted if !more => {
-                self.void_leftovers();
+            // The log has seen everything that was ordered before the sequencer admitted it.
+            JoinState::Admitted if !more => {
+                self.void_stale();
                 self.adopt_ordered();
-                self.ordering.entered = Entered::Done;
+                self.order.join = JoinState::Done;
                 Rejoin::Done
             }
-            Entered::NotYet | Entered::Admitted => came,
-            Entered::Done => Rejoin::Done,
+            JoinState::NotYet | JoinState::Admitted => came,
+            JoinState::Done => Rejoin::Done,
         }
     }
 
-    /// The sequencer that submissions go to; none before the first was met.
+    /// The term of the sequencer that submissions go to; none before the first one was found.
     pub fn term(&self) -> Option<Term> {
-        self.ordering.participant.term()
+        self.order.participant.term()
     }
 
     /// Whether submissions of a lane wait for their answer.
     pub fn waits_for_order(&self, lane: u16) -> bool {
-        self.ordering.participant.in_use(lane) > 0
+        self.order.participant.in_use(lane) > 0
     }
 
     pub(super) fn open_ordered(&mut self, topic: &Topic) {
         if self.ordered.contains_key(&topic.id) {
             return;
         }
-        let first = self.first_elsewhere(topic.id);
+        let first = self.first_kept_by_all(topic.id);
         let found = self.region.window(self.claim.row(), topic.cell());
-        let is_there = found.found().is_some_and(|window| window.chain == topic.id);
-        // Of a topic that is new nothing can be missing.
-        let is_unsure = !is_there && self.ordering.entered == Entered::NotYet;
+        let has_window = found.found().is_some_and(|window| window.chain == topic.id);
+        // A topic that is opened later is new: no window of it can be missing.
+        let window_lost = !has_window && self.order.join == JoinState::NotYet;
         let window = self.region.window_writer(&self.claim, topic.cell());
-        let window = (window.announcing_to(self.elsewhere.told()), is_unsure);
-        let named = (topic.id, topic.order);
-        let ordered = Ordered::new(named, topic.retention_bytes, first, window);
+        let window = window.announcing_to(self.remote_windows.announcements());
+        let ordered = OrderedTopic::new(topic, first, window, window_lost);
         self.ordered.insert(topic.id, ordered);
-        self.ordering.participant.open_chain(topic.id, first);
+        self.order.participant.open_chain(topic.id, first);
     }
 
     pub(super) fn close_ordered(&mut self, topic: u32) -> bool {
         let Some(mut closed) = self.ordered.remove(&topic) else {
             return false;
         };
-        // Whoever still reads it elsewhere takes bytes from the memory that goes.
+        // Readers at other brokers still take bytes from the memory that goes.
         let window = self.region.window(self.claim.row(), cell_of(topic)).found();
         if window.is_some_and(|window| window.chain == topic) {
             closed.close();
         }
-        for (_, tag) in self.ordering.participant.close_chain(topic) {
-            let ticket = self.forget(tag);
+        for (_, submission) in self.order.participant.close_chain(topic) {
+            let submitter = self.release(submission);
             let gone = Answer::Refused(ErrorCode::UnknownTopic, 0);
-            self.ordering.answer(ticket, gone);
+            self.order.answer(submitter, gone);
         }
         true
     }
@@ -259,38 +250,62 @@ impl<M: Memory> Log<M> {
     /// deleted meanwhile.
     pub fn submit(
         &mut self,
-        claimed: Claimed<M>,
+        space: BatchSpace<M>,
         mut header: BatchHeader,
         session: u32,
-        ticket: Ticket,
+        submitter: Submitter,
         wall: WallNs,
         meter: &Recorder,
     ) -> bool {
-        if self.takes_too_much(&header, &claimed.place, session, ticket.lane) {
-            self.abandon(claimed);
+        let location = space.location;
+        if self.exceeds_quota(&header, &location, session, submitter.lane) {
+            self.abandon(space);
             let later = Answer::Refused(ErrorCode::HeldFull, 0);
-            self.ordering.answer(ticket, later);
+            self.order.answer(submitter, later);
             return true;
         }
-        let Claimed {
-            mut reservation,
-            place,
-        } = claimed;
-        self.received(&place);
-        let Some(topic) = self.ordered.get(&place.topic) else {
-            self.intake.settle(place.len);
+        self.end_batch(&location);
+        if !self.ordered.contains_key(&location.topic) {
+            self.admission.settle(location.len);
             return false;
-        };
+        }
         let mut lap = meter.start();
         // Its position is not known yet; whoever sends it to a subscriber fills it in.
         header.stamp(0, wall);
-        reservation.write(0, header.as_bytes());
-        let record = PbrRecord {
-            blog_at: reservation.at(),
+        let mut space = space;
+        space.reservation.write(0, header.as_bytes());
+        let record = self.batch_record(&header, &space, session);
+        space.reservation.write_back();
+        meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
+        let submission = Submission::Batch { submitter, space };
+        if self.order.damaged.contains(&location.topic) {
+            self.refuse_damaged(submission);
+            return true;
+        }
+        let participant = &mut self.order.participant;
+        let submitted = participant.submit(submitter.lane, record, submission);
+        assert!(
+            submitted.is_ok(),
+            "`ensure_lane_slot` keeps a slot for every batch in flight"
+        );
+        meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
+        true
+    }
+
+    fn batch_record(&self, header: &BatchHeader, space: &BatchSpace<M>, session: u32) -> PbrRecord {
+        let Location {
+            topic,
+            len,
+            extent_order,
+            ..
+        } = space.location;
+        let order = self.ordered[&topic].order;
+        PbrRecord {
+            blog_at: space.reservation.at(),
             producer: header.producer(),
             sequence: header.sequence(),
-            chain: place.topic,
-            len: place.len,
+            chain: topic,
+            len,
             count: header.message_count(),
             payload_crc: header.payload_crc(),
             session_epoch: header.epoch(),
@@ -298,221 +313,69 @@ impl<M: Memory> Log<M> {
             incarnation: self.claim.incarnation(),
             flags: header.flags().bits(),
             kind: PbrKind::Batch as u8,
-            orders: PbrRecord::pack_orders(place.order, topic.order.level()),
-        };
-        reservation.write_back();
-        meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
-        let tag = Tag::Batch {
-            ticket,
-            place,
-            reservation,
-        };
-        if self.ordering.damaged.contains(&place.topic) {
-            self.refuse_damaged(tag);
-            return true;
+            orders: PbrRecord::pack_orders(extent_order, order.level()),
         }
-        let submitted = self.ordering.participant.submit(ticket.lane, record, tag);
-        assert!(
-            submitted.is_ok(),
-            "admit keeps room in the lane for every batch on its way"
-        );
-        meter.stop(Stage::ReservePbrSlotAndWriteEntry as usize, lap);
-        true
     }
 
     /// Asks the sequencer to open a session, or its next epoch, or to close it.
     ///
     /// # Errors
-    /// [`NoRoom`] when the lane is full, or the topic is not there or not ordered.
+    /// [`AdmitError`] when the lane is full, or the topic is not there or not ordered.
     pub fn submit_session(
         &mut self,
         topic: u32,
         request: &Request,
-        ticket: Ticket,
-    ) -> Result<(), NoRoom> {
-        let order = self.ordered.get(&topic).ok_or(NoRoom::UnknownTopic)?.order;
-        if !self.ordering.has_room(ticket.lane) {
-            return Err(NoRoom::Congested);
+        submitter: Submitter,
+    ) -> Result<(), AdmitError> {
+        let known = self.ordered.get(&topic).ok_or(AdmitError::UnknownTopic)?;
+        if !self.order.has_slot(submitter.lane) {
+            return Err(AdmitError::Congested);
         }
         let record = PbrRecord {
             chain: topic,
             incarnation: self.claim.incarnation(),
-            orders: PbrRecord::pack_orders(0, order.level()),
+            orders: PbrRecord::pack_orders(0, known.order.level()),
             ..request.record()
         };
-        let submitted = self
-            .ordering
-            .participant
-            .submit(ticket.lane, record, Tag::Session(ticket));
-        submitted.map_err(|_| NoRoom::Congested)
+        let participant = &mut self.order.participant;
+        let submission = Submission::Session(submitter);
+        let submitted = participant.submit(submitter.lane, record, submission);
+        submitted.map_err(|_| AdmitError::Congested)
     }
 
     /// As [`Participant::restore_lost`].
     pub fn restore_lost(&mut self, lane: u16) -> bool {
-        self.ordering.participant.restore_lost(lane)
+        self.order.participant.restore_lost(lane)
     }
 
-    /// A connection has a session, which is kept for it.
+    /// A connection has a session, which the sequencer keeps for it.
     pub fn hold_session(&mut self, session: u32) {
-        self.ordering.participant.hold(session);
+        self.order.participant.hold(session);
     }
 
     /// A connection that had a session is gone, or has it no more.
     pub fn release_session(&mut self, session: u32) {
-        self.ordering.participant.release(session);
+        self.order.participant.release(session);
     }
 
-    /// Takes in what was ordered and what the sequencer told. True when there was something, or may be
-    /// more.
-    pub fn poll_order(&mut self) -> bool {
-        let mut events = std::mem::take(&mut self.ordering.events);
-        let grown = self.ordering.grown.len();
-        let more = self.ordering.participant.poll(&mut events);
-        let mut news = more || !events.is_empty();
-        self.ordering.seen += events.len() as u64;
-        self.ordering.looks = (self.ordering.looks + LOOKS_PER_POLL).min(LOOKS_MAX);
-        let in_doubt = self.ordering.participant.is_in_doubt() && !injected(Canary::DoubtEnds);
-        if in_doubt && !self.ordering.overtaken {
-            self.ordering.overtaken = true;
-            tracing::error!(
-                "the sequencer's answer to a batch cannot be read: memory is damaged, and nobody can tell which batch it was"
-            );
-        }
-        for event in events.drain(..) {
-            match event {
-                Event::Ordered { chain, record, .. } if !self.continues(chain, &record) => {
-                    self.ordering.overtaken = true;
-                    tracing::error!(
-                        topic = chain,
-                        position = record.base,
-                        "the order is not the one that was read before: memory is damaged"
-                    );
-                }
-                Event::Ordered {
-                    chain,
-                    record,
-                    mine,
-                } => {
-                    let (ticket, place, span) = match mine {
-                        Some((
-                            _,
-                            Tag::Batch {
-                                ticket,
-                                place,
-                                reservation,
-                            },
-                        )) => {
-                            self.intake.settle(place.len);
-                            (Some(ticket), Some(place), Some(reservation.seal()))
-                        }
-                        _ => (None, None, None),
-                    };
-                    let (session, epoch) = (record.session, record.session_epoch);
-                    let behind = record.sequence.saturating_add(1);
-                    self.ordering.expected.learn(session, epoch, behind);
-                    let topic = self.ordered.get_mut(&chain);
-                    let topic = topic.expect("closed topics are followed no more");
-                    topic.append(Entry::new(&record, span), place.as_ref());
-                    if topic.extents.take_pins_changed() {
-                        self.resized(chain);
-                    }
-                    if self.ordering.grown.last() != Some(&chain) {
-                        self.ordering.grown.push(chain);
-                    }
-                    if let Some(ticket) = ticket {
-                        self.ordering.answer(ticket, Answer::Stored(record.base));
-                    }
-                }
-                Event::Answered {
-                    tag,
-                    record,
-                    outcome,
-                    ..
-                } => {
-                    let answer = self.answer_to(&record, &outcome);
-                    let ticket = self.forget(tag);
-                    self.ordering.answer(ticket, answer);
-                }
-                Event::Skipped { chain, first } => self.skipped(chain, first),
-            }
-        }
-        self.ordering.events = events;
-        self.pin_held();
-        news |= self.look_for_damage();
-        for i in grown..self.ordering.grown.len() {
-            self.retain_ordered(self.ordering.grown[i]);
-        }
-        if self.ordering.grown.len() > GROWN_MAX {
-            // Nobody has asked for long.
-            self.ordering.grown.sort_unstable();
-            self.ordering.grown.dedup();
-        }
-        news
-    }
-
-    /// Evicts what is above the retention of a topic.
-    fn retain_ordered(&mut self, id: u32) {
-        let exceeds = |log: &Self| log.ordered.get(&id).is_some_and(Ordered::exceeds_retention);
-        while exceeds(self) && self.evict_oldest(id) {}
-    }
-
-    /// A submission that was not ordered: its memory is free at once if nothing lies behind it, or with
-    /// its extent.
-    pub(super) fn forget(&mut self, tag: Tag<M>) -> Ticket {
-        match tag {
-            Tag::Session(ticket) => ticket,
-            Tag::Batch {
-                ticket,
-                place,
-                mut reservation,
-            } => {
+    /// Gives back what a submission has that was not ordered. Its memory is free at once if nothing was
+    /// reserved behind it, else together with its extent.
+    pub(super) fn release(&mut self, submission: Submission<M>) -> Submitter {
+        match submission {
+            Submission::Session(submitter) => submitter,
+            Submission::Batch { submitter, space } => {
+                let BatchSpace {
+                    mut reservation,
+                    location,
+                } = space;
                 void(&mut reservation);
-                self.intake.settle(place.len);
-                if let Ok(extents) = self.extents_of(place.topic) {
-                    extents.abandon(&place, reservation);
-                    self.resized(place.topic);
+                self.admission.settle(location.len);
+                if let Ok(extents) = self.extents_of(location.topic) {
+                    extents.abandon(&location, reservation);
+                    self.update_size(location.topic);
                 }
-                ticket
+                submitter
             }
-        }
-    }
-
-    fn answer_to(&mut self, record: &PbrRecord, outcome: &Outcome) -> Answer {
-        let refused = |code| Answer::Refused(code, outcome.mark);
-        match outcome.kind {
-            NoticeKind::Opened => {
-                let (session, epoch, mark) = (outcome.session, outcome.session_epoch, outcome.mark);
-                self.ordering.expected.learn(session, epoch, mark);
-                Answer::Opened {
-                    session,
-                    epoch,
-                    first_epoch: outcome.first_epoch,
-                    mark,
-                }
-            }
-            NoticeKind::InUse => Answer::Held(outcome.session_epoch),
-            NoticeKind::Closed => Answer::Closed,
-            NoticeKind::Duplicate => {
-                let topic = self.ordered.get(&record.chain);
-                let original = (record.producer, record.sequence);
-                let looks = &mut self.ordering.looks;
-                let position = topic.and_then(|topic| topic.position_of(original, looks));
-                Answer::Stored(position.unwrap_or(POSITION_UNKNOWN))
-            }
-            NoticeKind::Fenced => refused(ErrorCode::Fenced),
-            NoticeKind::UnknownSession => refused(ErrorCode::UnknownSession),
-            NoticeKind::BeyondWindow => refused(ErrorCode::BeyondWindow),
-            NoticeKind::HeldFull => refused(ErrorCode::HeldFull),
-            NoticeKind::SessionsFull => refused(ErrorCode::ClusterFull),
-            NoticeKind::TakenOver => refused(ErrorCode::SessionTaken),
-            NoticeKind::GivenUp => refused(ErrorCode::SessionGivenUp),
-            NoticeKind::WrongSecret => refused(ErrorCode::WrongSecret),
-            NoticeKind::Malformed => refused(ErrorCode::InvalidArgument),
-            // The record was damaged in its lane; the batch was not. Whoever sent it sends it again.
-            NoticeKind::Unreadable if record.kind == PbrKind::Batch as u8 => {
-                refused(ErrorCode::HeldFull)
-            }
-            NoticeKind::Unreadable => refused(ErrorCode::NoSequencer),
         }
     }
 
@@ -525,22 +388,22 @@ impl<M: Memory> Log<M> {
 
     /// Appends the topics that grew since the last call.
     pub fn take_grown(&mut self, topics: &mut Vec<u32>) {
-        topics.append(&mut self.ordering.grown);
+        topics.append(&mut self.order.grown);
     }
 
-    /// Answers for a lane's connections, in the order in which they came to be known.
-    pub fn take_settled(&mut self, lane: u16) -> Option<Settled> {
-        self.ordering.settled[usize::from(lane)].pop_front()
+    /// The next answer for a connection of this lane, in the order in which they came.
+    pub fn take_answered(&mut self, lane: u16) -> Option<Answered> {
+        self.order.answered[usize::from(lane)].pop_front()
     }
 
     /// Whether there are answers for any other lane.
-    pub fn has_settled_besides(&self, lane: u16) -> bool {
-        let mut lanes = self.ordering.settled.iter().enumerate();
-        lanes.any(|(other, settled)| other != usize::from(lane) && !settled.is_empty())
+    pub fn has_answered_besides(&self, lane: u16) -> bool {
+        let mut lanes = self.order.answered.iter().enumerate();
+        lanes.any(|(other, answered)| other != usize::from(lane) && !answered.is_empty())
     }
 }
 
-/// Makes a batch that has no place one that nobody takes for whole.
+/// Overwrites the header of a batch that has no position, so that no sequencer takes the batch for whole.
 pub(super) fn void<M: Memory>(reservation: &mut Reservation<M>) {
     reservation.write(0, &[0; BATCH_HEADER_BYTES]);
     reservation.write_back();

@@ -1,10 +1,10 @@
-//! Which topic takes most of something that is short.
+//! Which topic takes most of something that all topics share.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Topics by what they take: nothing is the default of `K`. Of those that take as much, the one that has
-/// taken it for longest comes first: what it has is the oldest.
+/// Topics by what they take; the default of `K` is nothing. Of topics that take as much, the one that has
+/// taken it for longest comes first, because what it has is the oldest.
 #[derive(Debug, Default)]
 pub(super) struct Ranks<K> {
     by_rank: BTreeSet<(Rank<K>, u32)>,
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_take_most_come_first_as_they_are_now() {
+    fn topics_come_in_the_order_of_what_they_take_now() {
         let mut ranks = Ranks::default();
         for (topic, takes) in [(1, 10), (2, 30), (3, 20), (2, 5), (2, 5)] {
             ranks.set(topic, takes);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_take_as_much_the_one_that_has_it_longest_comes_first() {
+    fn of_equals_the_one_that_has_it_longest_comes_first() {
         let mut ranks = Ranks::default();
         for (topic, takes) in [(3, 10), (1, 10), (2, 10), (3, 20), (3, 10), (1, 10)] {
             ranks.set(topic, takes);

@@ -1,11 +1,11 @@
-//! Taking over what a dead incarnation of this broker left in the region.
+//! How a broker takes over what a dead incarnation of its own left in the region.
 //!
 //! Its acknowledged batches are all there: an acknowledgement follows the
 //! index record, and that follows the written-back bytes. Every record is
-//! checked against its bytes all the same; positions must never change, so
-//! after a damaged batch only what lies above it is kept.
+//! checked against its bytes all the same. Positions must never change, so
+//! below a damaged batch nothing is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use embar_fabric::owner::Claim;
@@ -13,15 +13,15 @@ use embar_fabric::records::{IndexRecord, PbrRecord, Window};
 use embar_fabric::region::Region;
 use embar_memory::Memory;
 
+use super::admission::Admission;
 use super::batch_record::BatchRecord;
-use super::chain::{Chain, Entry};
-use super::claims::{Claims, settle};
-use super::elsewhere::Elsewhere;
-use super::intake::Intake;
-use super::order::Ordering;
-use super::ordered;
+use super::local_topic::{LocalTopic, StoredBatch};
+use super::order::OrderState;
+use super::ordered_topic::OrderedBatch;
 use super::ranks::Ranks;
+use super::remote_windows::RemoteWindows;
 use super::sizes::Sizes;
+use super::topic_recovery::{TopicRecovery, take_youngest_first};
 use super::{Log, Watermarks};
 use crate::topics::Topic;
 
@@ -49,100 +49,115 @@ impl<M: Memory> Log<M> {
         marks: Watermarks,
         topics: &[Topic],
     ) -> Self {
-        let row = claim.row();
-        let index = region.index_reader(row);
-        let mut found: BTreeMap<u32, Vec<IndexRecord>> = index.scan().into_iter().collect();
+        let index = region.index_reader(claim.row());
+        let records: BTreeMap<u32, Vec<IndexRecord>> = index.scan().into_iter().collect();
+        let window = |topic: &Topic| region.window(claim.row(), topic.cell());
         let without_window = topics
             .iter()
-            .filter(|topic| !topic.is_ordered() && region.window(row, topic.cell()).is_damaged());
-        // Nobody knows which offset is the next. The index is looked at before its writer gives pages back.
+            .filter(|topic| !topic.is_ordered() && window(topic).is_damaged());
+        // Nothing says which offset is the next. The index is looked at before its writer gives pages back.
         let unknown = without_window
             .map(|topic| topic.id)
-            .filter(|id| !found.contains_key(id) || index.may_go_on(*id))
+            .filter(|id| !records.contains_key(id) || index.may_go_on(*id))
             .collect();
-        let blog = region.blog(claim);
-        let total_bytes = blog.total_bytes();
-        let geometry = region.geometry();
-        let places = geometry.index_pages.min(geometry.lane_slots);
-        let mut log = Self {
-            region: region.clone(),
-            claim: Arc::clone(claim),
-            blog,
-            index: region.index_writer(claim),
-            chains: BTreeMap::new(),
-            ordered: BTreeMap::new(),
-            ordering: Ordering::new(region, claim),
-            elsewhere: Elsewhere::new(region, claim),
-            intake: Intake::new(marks, total_bytes, places),
-            sizes: Sizes::default(),
-            pages: Ranks::default(),
-            on_their_way: 0,
-            evictions: 0,
-            recalls: 0,
-            no_block: None,
-            recovered: Recovered::default(),
-            unknown,
-            unsure: Vec::new(),
-        };
-        for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
-            let records = found.remove(&topic.id).unwrap_or_default();
-            let window = region.window(row, topic.cell());
-            match window.found().filter(|w| w.chain == topic.id) {
-                Some(window) => log.restore(topic, window, &records),
-                // Its window stays as it is: the next life must not take it for an empty one.
-                None if log.unknown.contains(&topic.id) => {
-                    log.index.drop_chain(topic.id);
-                    log.chains.insert(topic.id, log.chain_of(topic));
-                }
-                // Whoever has records had a window.
-                None if !records.is_empty() => log.unsure.push((topic.clone(), records)),
-                None => log.open_topic(topic),
-            }
-        }
-        for deleted in found.into_keys() {
-            log.index.drop_chain(deleted);
-        }
+        let mut log = Self::empty(region, claim, marks, unknown);
+        log.recover_local(topics, records);
         for topic in topics.iter().filter(|topic| topic.is_ordered()) {
             log.open_ordered(topic);
         }
         log
     }
 
-    /// A topic of order 0 or 1 with nothing in it.
-    pub(super) fn chain_of(&self, topic: &Topic) -> Chain<M> {
-        let window = self.region.window_writer(&self.claim, topic.cell());
-        Chain::new(topic.id, topic.retention_bytes, window)
+    /// A log in which no topic is open.
+    fn empty(
+        region: &Region<M>,
+        claim: &Arc<Claim>,
+        marks: Watermarks,
+        unknown: BTreeSet<u32>,
+    ) -> Self {
+        let blog = region.blog(claim);
+        let total_bytes = blog.total_bytes();
+        let geometry = region.geometry();
+        let places = geometry.index_pages.min(geometry.lane_slots);
+        Self {
+            region: region.clone(),
+            claim: Arc::clone(claim),
+            blog,
+            index: region.index_writer(claim),
+            local: BTreeMap::new(),
+            ordered: BTreeMap::new(),
+            order: OrderState::new(region, claim),
+            remote_windows: RemoteWindows::new(region, claim),
+            admission: Admission::new(marks, total_bytes, places),
+            sizes: Sizes::default(),
+            pages: Ranks::default(),
+            in_flight: 0,
+            evictions: 0,
+            recalls: 0,
+            no_block: None,
+            recovered: Recovered::default(),
+            unknown,
+            windowless: Vec::new(),
+        }
     }
 
-    /// Takes in what there is of a topic of order 0 or 1 whose window is there.
+    /// Opens the topics of orders 0 and 1. `records` is what the index has.
+    fn recover_local(&mut self, topics: &[Topic], mut records: BTreeMap<u32, Vec<IndexRecord>>) {
+        for topic in topics.iter().filter(|topic| !topic.is_ordered()) {
+            let records = records.remove(&topic.id).unwrap_or_default();
+            let window = self.region.window(self.claim.row(), topic.cell());
+            match window.found().filter(|w| w.chain == topic.id) {
+                Some(window) => self.restore(topic, window, &records),
+                // Its window stays as it is: the next incarnation must not take it for an empty one.
+                None if self.unknown.contains(&topic.id) => {
+                    self.index.drop_chain(topic.id);
+                    self.local.insert(topic.id, self.local_topic(topic));
+                }
+                // A topic with records had a window.
+                None if !records.is_empty() => self.windowless.push((topic.clone(), records)),
+                None => self.open_topic(topic),
+            }
+        }
+        for deleted in records.into_keys() {
+            self.index.drop_chain(deleted);
+        }
+    }
+
+    /// A topic of order 0 or 1 with nothing in it.
+    pub(super) fn local_topic(&self, topic: &Topic) -> LocalTopic<M> {
+        let window = self.region.window_writer(&self.claim, topic.cell());
+        LocalTopic::new(topic.id, topic.retention_bytes, window)
+    }
+
+    /// Recovers a topic of order 0 or 1 whose window is there.
     fn restore(&mut self, topic: &Topic, window: Window, records: &[IndexRecord]) {
         let retained = records.iter().filter(|r| r.base >= window.first);
-        let mut claims = Claims::new(topic.id, retained.map(BatchRecord::from)).dense();
-        claims.take_newest(&self.blog);
-        self.take_in(topic, Some(window), claims);
+        let mut recovery = TopicRecovery::new(topic.id, retained.map(BatchRecord::from)).dense();
+        recovery.take_newest(&self.blog);
+        self.adopt_local(topic, Some(window), recovery);
     }
 
-    /// Makes what there is of a topic of order 0 or 1 readable.
-    fn take_in(&mut self, topic: &Topic, window: Option<Window>, claims: Claims<M>) {
-        let mut chain = self.chain_of(topic);
-        let (found, lost) = refill(&mut chain, window, claims);
+    /// Makes what was recovered of a topic of order 0 or 1 readable.
+    fn adopt_local(&mut self, topic: &Topic, window: Option<Window>, recovery: TopicRecovery<M>) {
+        let mut local = self.local_topic(topic);
+        let (found, lost) = refill(&mut local, window, recovery);
         self.recovered.topics += found.topics;
         self.recovered.batches += found.batches;
         self.recovered.bytes += found.bytes;
         self.recovered.damaged += found.damaged;
-        if chain.batches() > 0 {
-            self.index.release_before(topic.id, chain.first);
+        if local.batches() > 0 {
+            self.index.release_before(topic.id, local.first);
         } else {
-            // It may go on at an offset that the index does not know.
+            // The topic may go on at an offset that the index does not have.
             self.index.drop_chain(topic.id);
         }
-        chain.publish_window(lost);
-        self.chains.insert(topic.id, chain);
-        self.paged(topic.id);
-        self.resized(topic.id);
+        local.publish_window(lost);
+        self.local.insert(topic.id, local);
+        self.update_pages(topic.id);
+        self.update_size(topic.id);
     }
 
-    /// What was found; that of ordered topics is counted by [`Log::rejoin`].
+    /// What was found; [`Log::rejoin`] counts that of ordered topics.
     pub fn recovered(&self) -> Recovered {
         self.recovered
     }
@@ -152,107 +167,110 @@ impl<M: Memory> Log<M> {
     /// [`Log::open`].
     pub(super) fn adopt_ordered(&mut self) {
         let ids = self.ordered.keys().copied();
-        let (unsure, sure): (Vec<u32>, Vec<u32>) = ids.partition(|id| self.ordered[id].is_unsure);
+        let (windowless, others): (Vec<u32>, Vec<u32>) =
+            ids.partition(|id| self.ordered[id].window_lost);
         let damaged = self.ordered.keys().filter(|id| self.is_damaged(**id));
-        // While nothing is taken: what lies beside their batches is among it.
-        let left: BTreeMap<u32, Vec<PbrRecord>> =
-            damaged.map(|id| (*id, self.left_of(*id))).collect();
-        let mut in_part: Vec<(u32, Claims<M>)> = Vec::new();
-        for id in sure {
-            let mut claims = self.claims_in_order(id);
-            claims.take_all(&self.blog);
-            match left.contains_key(&id) {
-                true => in_part.push((id, claims)),
-                false => self.adopt_topic(id, claims),
+        // While no memory is taken: these batches lie in the same extents as those that can be read.
+        let stale: BTreeMap<u32, Vec<PbrRecord>> = damaged
+            .map(|id| (*id, self.stale_batches_of(*id)))
+            .collect();
+        let mut later: Vec<(u32, TopicRecovery<M>)> = Vec::new();
+        for id in others {
+            let mut recovery = self.recovery_of(id);
+            recovery.take_all(&self.blog);
+            match stale.contains_key(&id) {
+                true => later.push((id, recovery)),
+                false => self.adopt_topic(id, recovery),
             }
         }
-        // Of these, batches may be told of that were evicted: they must not lie in anybody's way.
-        in_part.append(&mut self.settle_unsure(&unsure));
-        // Nor must what may be left of damaged ones.
-        for (id, mut claims) in in_part {
-            claims.leave(&self.blog, left.get(&id).map_or(&[], Vec::as_slice));
-            self.adopt_topic(id, claims);
+        // After the others: some of their records may be of batches that were evicted, and must not take the
+        // memory of another topic.
+        later.append(&mut self.recover_windowless(&windowless));
+        // Last, as what may be stale batches must not, either.
+        for (id, mut recovery) in later {
+            recovery.keep_stale(&self.blog, stale.get(&id).map_or(&[], Vec::as_slice));
+            self.adopt_topic(id, recovery);
         }
     }
 
     /// Finds what there is of all topics whose windows were lost. Those of orders 0 and 1 can be read
-    /// then; of these ordered ones it is returned.
-    fn settle_unsure(&mut self, ordered: &[u32]) -> Vec<(u32, Claims<M>)> {
-        let kept = std::mem::take(&mut self.unsure);
-        let of_kept = kept.iter().map(|(topic, records)| {
-            let told = records.iter().map(BatchRecord::from);
-            Claims::new(topic.id, told).dense()
+    /// then; what there is of these ordered ones is returned.
+    fn recover_windowless(&mut self, ordered: &[u32]) -> Vec<(u32, TopicRecovery<M>)> {
+        let local = std::mem::take(&mut self.windowless);
+        let of_local = local.iter().map(|(topic, records)| {
+            let records = records.iter().map(BatchRecord::from);
+            TopicRecovery::new(topic.id, records).dense()
         });
-        let of_ordered = ordered.iter().map(|id| self.claims_in_order(*id));
-        let mut claims: Vec<Claims<M>> = of_kept.chain(of_ordered).collect();
-        settle(&self.blog, &mut claims);
-        let of_ordered = claims.split_off(kept.len());
-        for ((topic, _), its) in kept.iter().zip(claims) {
-            self.take_in(topic, None, its);
+        let of_ordered = ordered.iter().map(|id| self.recovery_of(*id));
+        let mut recoveries: Vec<TopicRecovery<M>> = of_local.chain(of_ordered).collect();
+        take_youngest_first(&self.blog, &mut recoveries);
+        let of_ordered = recoveries.split_off(local.len());
+        for ((topic, _), recovery) in local.iter().zip(recoveries) {
+            self.adopt_local(topic, None, recovery);
         }
         ordered.iter().copied().zip(of_ordered).collect()
     }
 
-    /// What the order tells of one topic on this broker.
-    fn claims_in_order(&self, id: u32) -> Claims<M> {
+    /// That of what the order says of one topic on this broker.
+    fn recovery_of(&self, id: u32) -> TopicRecovery<M> {
         let own = self.ordered[&id].own(self.claim.row());
-        Claims::new(id, own.map(ordered::Entry::record))
+        TopicRecovery::new(id, own.map(OrderedBatch::record))
     }
 
-    /// Keeps the memory of one topic.
-    fn adopt_topic(&mut self, id: u32, claims: Claims<M>) {
+    /// Keeps the memory of one ordered topic.
+    fn adopt_topic(&mut self, id: u32, recovery: TopicRecovery<M>) {
         let row = self.claim.row();
         let Some(topic) = self.ordered.get_mut(&id) else {
             return;
         };
-        let told = topic.own(row).count() as u64;
-        let spans = claims.adopt(&mut topic.extents);
+        let expected = topic.own(row).count() as u64;
+        let spans = recovery.adopt(&mut topic.extents);
         topic.adopt_spans(row, spans.map(|(_, span)| span));
         topic.settle_first(row);
         self.recovered.topics += u64::from(topic.batches > 0);
         self.recovered.batches += topic.batches;
         self.recovered.bytes += topic.bytes;
-        self.recovered.damaged += told - topic.batches;
-        self.resized(id);
+        self.recovered.damaged += expected - topic.batches;
+        self.update_size(id);
     }
 }
 
-/// Fills a chain that has nothing. Returns what was found, and the offset below which messages are lost, 0 if
+/// Fills a topic that has nothing. Returns what was found, and the offset below which messages are lost, 0 if
 /// none are.
 fn refill<M: Memory>(
-    chain: &mut Chain<M>,
+    topic: &mut LocalTopic<M>,
     window: Option<Window>,
-    claims: Claims<M>,
+    recovery: TopicRecovery<M>,
 ) -> (Recovered, u64) {
-    let (mut damaged, mut told_to) = (0, 0);
-    for (told, span) in claims.adopt(&mut chain.extents) {
-        told_to = told.end();
+    let (mut damaged, mut end) = (0, 0);
+    for (record, span) in recovery.adopt(&mut topic.extents) {
+        end = record.end();
         match span {
-            Some(span) => chain.adopt_entry(Entry {
-                base: told.base,
-                count: told.count,
+            Some(span) => topic.adopt(StoredBatch {
+                base: record.base,
+                count: record.count,
                 span,
             }),
             None => damaged += 1,
         }
     }
     let found = Recovered {
-        topics: u64::from(chain.batches() > 0),
-        batches: chain.batches(),
-        bytes: chain.bytes,
+        topics: u64::from(topic.batches() > 0),
+        batches: topic.batches(),
+        bytes: topic.bytes,
         damaged,
     };
-    // The window may know of offsets whose batches were all evicted or damaged.
-    let next = window.map_or(0, |w| w.next).max(told_to);
-    if chain.batches() == 0 || chain.next < next {
-        chain.restart_at(next);
+    // The window may have offsets whose batches were all evicted or damaged.
+    let next = window.map_or(0, |w| w.next).max(end);
+    if topic.batches() == 0 || topic.next < next {
+        topic.restart_at(next);
     }
-    // Without a window nobody knows where it began.
+    // Without a window nothing says where the topic began.
     let began = window.map_or((0, next), |w| (w.first, w.next));
-    let missing = began.0 < began.1 && began.0 < chain.first;
+    let missing = began.0 < began.1 && began.0 < topic.first;
     let before = window.map_or(0, |w| w.lost);
     if missing || damaged > 0 {
-        (found, before.max(chain.first))
+        (found, before.max(topic.first))
     } else {
         (found, before)
     }

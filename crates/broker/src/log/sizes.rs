@@ -1,10 +1,10 @@
-//! Which topic holds most of the log, and how much of it all is not to be had.
+//! Which topic holds most of the log, and how much of the log is stuck.
 //!
-//! Invariant: no topic occupies more than is known of it here.
+//! Invariant: no topic occupies more than its size here says.
 
 use super::ranks::Ranks;
 
-/// What one topic takes of the log. The one that is evicted from first is the greatest.
+/// What one topic takes of the log. The greatest one is evicted from first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Size {
     /// Bytes that it occupies above what it is to retain: topics with a limit of their own keep that
@@ -12,11 +12,11 @@ pub(super) struct Size {
     pub excess_bytes: u64,
     /// Bytes that it occupies.
     pub occupied_bytes: u64,
-    /// Bytes of these that nobody will read, or that can be read beside something that cannot go.
+    /// Those of them that can never be read, or that can be read beside something that cannot go.
     pub stuck_bytes: u64,
 }
 
-/// See the module.
+/// The sizes of all topics, and their sums.
 #[derive(Default)]
 pub(super) struct Sizes {
     ranks: Ranks<Size>,
@@ -37,12 +37,12 @@ impl Sizes {
         self.ranks.most(below)
     }
 
-    /// Bytes of extents, of all topics.
+    /// Bytes that all topics occupy.
     pub fn occupied_bytes(&self) -> u64 {
         self.occupied_bytes
     }
 
-    /// Bytes of all topics that nobody will read, or that can be read beside something that cannot go.
+    /// Bytes of all topics that are stuck.
     pub fn stuck_bytes(&self) -> u64 {
         self.stuck_bytes
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_take_is_known() {
+    fn sums_follow_the_sizes() {
         let size = |excess_bytes, stuck_bytes| Size {
             excess_bytes,
             occupied_bytes: excess_bytes + 1,

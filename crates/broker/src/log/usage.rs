@@ -1,12 +1,12 @@
-//! What becomes of the bytes of a log.
+//! How the bytes of a log are used.
 
 use embar_memory::Memory;
 
 use super::Log;
 
-/// What becomes of the bytes of a log: they add up to [`Use::total_bytes`].
+/// How the bytes of a log are used. All but the last two fields add up to [`LogUsage::total_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct LogUsage {
     /// All of the log.
     pub total_bytes: u64,
     /// Of batches that can be read.
@@ -21,31 +21,31 @@ pub struct Use {
     pub free_bytes: u64,
     /// Not among these: what batches that are being received have in the log, also those of topics
     /// that were deleted since.
-    pub claimed_bytes: u64,
-    /// Not among these: what batches that are being received have beside the log.
-    pub aside_bytes: u64,
+    pub receiving_bytes: u64,
+    /// Not among these: staging memory.
+    pub staged_bytes: u64,
 }
 
 impl<M: Memory> Log<M> {
-    /// What becomes of the bytes of this log. A pass over all topics.
-    pub fn use_of(&self) -> Use {
-        let kept = self.chains.values().map(|c| (c.bytes, &c.extents));
-        let ordered = self.ordered.values().map(|c| (c.bytes, &c.extents));
-        let mut all = Use {
+    /// How the bytes of this log are used. A pass over all topics.
+    pub fn usage(&self) -> LogUsage {
+        let local = self.local.values().map(|it| (it.bytes, &it.extents));
+        let ordered = self.ordered.values().map(|it| (it.bytes, &it.extents));
+        let mut usage = LogUsage {
             total_bytes: self.blog.total_bytes(),
-            claimed_bytes: self.intake.claimed_bytes(),
-            aside_bytes: self.intake.aside_bytes(),
-            ..Use::default()
+            receiving_bytes: self.admission.receiving_bytes(),
+            staged_bytes: self.admission.staged_bytes(),
+            ..LogUsage::default()
         };
         let mut occupied = 0;
-        for (readable, extents) in kept.chain(ordered) {
-            all.readable_bytes += readable;
-            all.pending_bytes += extents.pending_bytes();
-            all.dead_bytes += extents.dead_bytes();
-            all.unfilled_bytes += extents.unfilled_bytes();
+        for (readable, extents) in local.chain(ordered) {
+            usage.readable_bytes += readable;
+            usage.pending_bytes += extents.pending_bytes();
+            usage.dead_bytes += extents.dead_bytes();
+            usage.unfilled_bytes += extents.unfilled_bytes();
             occupied += extents.occupied_bytes();
         }
-        all.free_bytes = all.total_bytes - occupied;
-        all
+        usage.free_bytes = usage.total_bytes - occupied;
+        usage
     }
 }

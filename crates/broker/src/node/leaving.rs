@@ -55,7 +55,7 @@ impl<M: Memory> Node<M> {
             .iter()
             .filter(|topic| !topic.is_ordered())
             .filter_map(|topic| {
-                let kept = log.kept(topic.id).filter(|kept| kept.batches > 0)?;
+                let kept = log.topic_stats(topic.id).filter(|kept| kept.batches > 0)?;
                 Some(Retained {
                     topic: topic.name.clone(),
                     order: topic.order,

@@ -173,12 +173,12 @@ fn await_sequencer(log: &mut Log<Mapped>) -> Result<(), StartError> {
     loop {
         match log.rejoin() {
             Rejoin::Done => return Ok(()),
-            Rejoin::GoesOn => waits_since = Instant::now(),
-            Rejoin::Waits if waits_since.elapsed() >= SEQUENCER_TIMEOUT => {
+            Rejoin::Progressed => waits_since = Instant::now(),
+            Rejoin::Waiting if waits_since.elapsed() >= SEQUENCER_TIMEOUT => {
                 let waited = SEQUENCER_TIMEOUT;
                 return Err(StartError::NoSequencer { waited });
             }
-            Rejoin::Waits => std::thread::sleep(LOOK_EVERY),
+            Rejoin::Waiting => std::thread::sleep(LOOK_EVERY),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::refusals::never_stored;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Held, Input, Payload, Room};
-use crate::log::{ASIDE_BYTES_MIN, Claimed, NoRoom, Sender};
+use crate::log::{AdmitError, BatchSpace, STAGING_BYTES_MIN, Sender};
 
 /// A batch that took longer was not in time: its connection has no credit afterwards, and what is not
 /// there by then goes on aside.
@@ -52,9 +52,12 @@ impl<M: Memory> Shard<M> {
         out: &mut Vec<Action<M>>,
     ) {
         let (payload, bytes) = match (store, payload.room) {
-            (Store::Reserved(reservation), Room::Log(place)) => {
-                let claimed = Claimed { reservation, place };
-                self.move_aside(token, payload, claimed)
+            (Store::Reserved(reservation), Room::Log(location)) => {
+                let space = BatchSpace {
+                    reservation,
+                    location,
+                };
+                self.move_to_staging(token, payload, space)
             }
             (Store::Heap(bytes), _) => (payload, bytes),
             _ => unreachable!("what is received into the log has a place there"),
@@ -74,9 +77,9 @@ impl<M: Memory> Shard<M> {
     ) -> Option<Waits> {
         let connection = self.connections.get_mut(&token)?;
         let has = bytes.len() as u32;
-        let more = has.max(ASIDE_BYTES_MIN).min(payload.len() - has);
+        let more = has.max(STAGING_BYTES_MIN).min(payload.len() - has);
         let by = connection.sender(self.lane, token);
-        if self.node.log().lay_aside(more, &by).is_err() {
+        if self.node.log().stage(more, &by).is_err() {
             return Some((payload, bytes));
         }
         payload.room = Room::Aside(has + more);
@@ -148,19 +151,22 @@ impl<M: Memory> Shard<M> {
         bytes: Vec<u8>,
         at: Timestamp,
     ) -> Option<Waits> {
-        let placed = self.node.log().place(payload.header.topic(), payload.len());
+        let placed = self
+            .node
+            .log()
+            .reserve(payload.header.topic(), payload.len());
         let mut claimed = match placed {
             Ok(claimed) => claimed,
-            Err(NoRoom::Congested | NoRoom::Full) => return Some((payload, bytes)),
+            Err(AdmitError::Congested | AdmitError::Full) => return Some((payload, bytes)),
             Err(never) => {
-                self.put_back(token, &payload);
+                self.unstage(token, &payload);
                 self.refuse_batch(token, never_stored(never), at);
                 return None;
             }
         };
         let came = &bytes[BATCH_HEADER_BYTES..payload.len() as usize];
         claimed.reservation.write(BATCH_HEADER_BYTES, came);
-        self.put_back(token, &payload);
+        self.unstage(token, &payload);
         self.earn(token, &payload, at);
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.link.hold(false, at.now);
@@ -172,11 +178,11 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Takes what is there of a batch out of the log.
-    pub(super) fn move_aside(
+    pub(super) fn move_to_staging(
         &mut self,
         token: Token,
         mut payload: Payload,
-        claimed: Claimed<M>,
+        claimed: BatchSpace<M>,
     ) -> (Payload, Vec<u8>) {
         let filled = payload.checked;
         let bytes = claimed.reservation.with_bytes(0..filled, <[u8]>::to_vec);
@@ -185,7 +191,7 @@ impl<M: Memory> Shard<M> {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.credit_bytes = 0;
             let by = connection.sender(self.lane, token);
-            self.node.log().move_aside(claimed, len, &by);
+            self.node.log().move_to_staging(claimed, len, &by);
         } else {
             self.node.log().abandon(claimed);
         }
@@ -209,10 +215,13 @@ impl<M: Memory> Shard<M> {
     /// A batch will not be whole: what it had goes back.
     pub(super) fn give_up(&mut self, token: Token, payload: &Payload, store: Store<M>) {
         match (store, payload.room) {
-            (Store::Reserved(reservation), Room::Log(place)) => {
-                self.node.log().abandon(Claimed { reservation, place });
+            (Store::Reserved(reservation), Room::Log(location)) => {
+                self.node.log().abandon(BatchSpace {
+                    reservation,
+                    location,
+                });
             }
-            _ => self.put_back(token, payload),
+            _ => self.unstage(token, payload),
         }
     }
 
@@ -222,18 +231,18 @@ impl<M: Memory> Shard<M> {
             return;
         };
         match std::mem::replace(&mut connection.input, Input::Frames) {
-            Input::Held(held) => self.put_back(token, &held.payload),
+            Input::Held(held) => self.unstage(token, &held.payload),
             other => connection.input = other,
         }
     }
 
-    fn put_back(&mut self, token: Token, payload: &Payload) {
+    fn unstage(&mut self, token: Token, payload: &Payload) {
         let Room::Aside(bytes) = payload.room else {
             return;
         };
         if let Some(connection) = self.connections.get(&token) {
             let by = connection.sender(self.lane, token);
-            self.node.log().put_back(bytes, &by);
+            self.node.log().unstage(bytes, &by);
         }
     }
 
@@ -257,11 +266,11 @@ impl<M: Memory> Shard<M> {
             let Input::Payload(payload) = &mut connection.input else {
                 continue;
             };
-            let Room::Log(place) = &payload.room else {
+            let Room::Log(location) = &payload.room else {
                 continue;
             };
             let is_over = looks_at_time && payload.began.after(in_time) < at.now;
-            if !payload.recalled && (is_over || log.is_late(place)) {
+            if !payload.recalled && (is_over || log.is_late(location)) {
                 payload.recalled = true;
                 out.push(Action::Recall(*token));
             }

@@ -148,7 +148,7 @@ impl<M: Memory> Shard<M> {
             // As far as it is known now, so that the latest position is that.
             self.node.log().poll_order();
         }
-        let extents = self.node.log().kept(topic.id);
+        let extents = self.node.log().topic_stats(topic.id);
         let extents =
             extents.ok_or_else(|| unknown_topic(&self.node.topics(), &subscribe.topic))?;
         // What lies behind damage was given out before, and nobody can tell it from what is still to come.
@@ -306,7 +306,7 @@ fn describe<M: Memory>(node: &Node<M>, name: &str) -> Reply {
     drop(topics);
     let mut partitions = Vec::new();
     if node.takes_data() {
-        let extents = node.log().kept(topic.id).unwrap_or_default();
+        let extents = node.log().topic_stats(topic.id).unwrap_or_default();
         partitions.push(Partition {
             broker: node.id.into(),
             first: extents.first,

@@ -162,7 +162,9 @@ impl<M: Memory> Shard<M> {
                     return None;
                 };
                 let sending = cursor.sending?;
-                let kept = log.kept(cursor.topic).is_some_and(|e| e.first <= sending);
+                let kept = log
+                    .topic_stats(cursor.topic)
+                    .is_some_and(|e| e.first <= sending);
                 (!kept).then_some(*token)
             })
             .collect();

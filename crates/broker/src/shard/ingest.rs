@@ -15,7 +15,7 @@ use super::refusals::{LEAVES, never_stored, refusal};
 use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Input, Payload, Peer, Room, Session};
-use crate::log::{Admitted, Claimed, NoRoom, Ticket};
+use crate::log::{AdmitError, Admitted, BatchSpace, Submitter};
 use crate::profile::{Counter, Stage};
 
 impl<M: Memory> Shard<M> {
@@ -75,16 +75,19 @@ impl<M: Memory> Shard<M> {
         let link = &mut connection.link;
         let whole = header.frame_len() as usize;
         let (room, buf) = match admitted {
-            Ok(Admitted::Claimed(Claimed { reservation, place })) => {
+            Ok(Admitted::InLog(BatchSpace {
+                reservation,
+                location,
+            })) => {
                 let buf = RecvBuf::reserved(reservation, BATCH_HEADER_BYTES..whole);
-                (Room::Log(place), buf)
+                (Room::Log(location), buf)
             }
-            Ok(Admitted::Aside(bytes)) => {
+            Ok(Admitted::Staged(bytes)) => {
                 let first = bytes as usize;
                 let buf = RecvBuf::heap(vec![0; first], BATCH_HEADER_BYTES..first);
                 (Room::Aside(bytes), buf)
             }
-            Err(NoRoom::Congested | NoRoom::Full) => {
+            Err(AdmitError::Congested | AdmitError::Full) => {
                 if !matches!(connection.input, Input::Paused { .. }) {
                     connection.input = Input::Paused {
                         header,
@@ -211,10 +214,13 @@ impl<M: Memory> Shard<M> {
             return;
         }
         match (store, payload.room) {
-            (Store::Reserved(reservation), Room::Log(place)) => {
-                let claimed = Claimed { reservation, place };
-                if self.node.log().is_late(&place) {
-                    let (payload, bytes) = self.move_aside(token, payload, claimed);
+            (Store::Reserved(reservation), Room::Log(location)) => {
+                let claimed = BatchSpace {
+                    reservation,
+                    location,
+                };
+                if self.node.log().is_late(&location) {
+                    let (payload, bytes) = self.move_to_staging(token, payload, claimed);
                     return self.place(token, payload, bytes, at);
                 }
                 self.earn(token, &payload, at);
@@ -230,7 +236,7 @@ impl<M: Memory> Shard<M> {
         &mut self,
         token: Token,
         header: &BatchHeader,
-        claimed: Claimed<M>,
+        claimed: BatchSpace<M>,
         at: Timestamp,
     ) {
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -243,7 +249,7 @@ impl<M: Memory> Shard<M> {
                 session: Some(session),
                 ..
             } => {
-                let ticket = Ticket {
+                let ticket = Submitter {
                     lane: self.lane,
                     connection: token.bits(),
                     batch: Some(connection.answers.expect()),
@@ -270,7 +276,7 @@ impl<M: Memory> Shard<M> {
             }
         };
         if !stored {
-            self.refuse_batch(token, never_stored(NoRoom::UnknownTopic), at);
+            self.refuse_batch(token, never_stored(AdmitError::UnknownTopic), at);
             return;
         }
         let count = |counter: Counter, n: u64| self.meter.count(counter as usize, n);

@@ -14,7 +14,7 @@ use super::refusals::{refusal, topic_replaced};
 use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Asked, Peer, Session};
-use crate::log::{Answer, NoRoom, Settled, Ticket};
+use crate::log::{AdmitError, Answer, Answered, Submitter};
 use crate::peers::PeerId;
 use crate::topics::Topic;
 
@@ -45,10 +45,10 @@ impl<M: Memory> Shard<M> {
         drop(log);
         loop {
             let mut log = self.node.log();
-            let Some(settled) = log.take_settled(self.lane) else {
+            let Some(settled) = log.take_answered(self.lane) else {
                 // What was submitted to a topic is answered when it is deleted, be it the last one;
                 // that may have been found only now.
-                if log.has_settled_besides(self.lane) {
+                if log.has_answered_besides(self.lane) {
                     out.push(Action::WakeOthers);
                 }
                 break;
@@ -65,8 +65,8 @@ impl<M: Memory> Shard<M> {
             && (self.waiting.for_order() || self.node.log().waits_for_order(self.lane))
     }
 
-    fn settled(&mut self, settled: &Settled, at: Timestamp) {
-        let token = Token::from_bits(settled.ticket.connection);
+    fn settled(&mut self, settled: &Answered, at: Timestamp) {
+        let token = Token::from_bits(settled.submitter.connection);
         let status = match settled.answer {
             Answer::Refused(code, _) => Some(self.reason(token, code)),
             _ => None,
@@ -92,7 +92,7 @@ impl<M: Memory> Shard<M> {
                 };
                 return self.session_opened(token, &opened, at);
             }
-            Answer::Held(session_epoch) => {
+            Answer::InUse(session_epoch) => {
                 if let Some(Asked::Open { topic, .. }) = connection.asked.take() {
                     connection.held_in = Some(topic);
                 }
@@ -106,7 +106,7 @@ impl<M: Memory> Shard<M> {
                 return self.finish_if_done(token, at);
             }
         };
-        let Some(number) = settled.ticket.batch else {
+        let Some(number) = settled.submitter.batch else {
             let code = status.unwrap_or(ErrorCode::Internal);
             return self.session_refused(token, code, at);
         };
@@ -338,21 +338,21 @@ impl<M: Memory> Shard<M> {
         asked: Asked,
         at: Timestamp,
     ) -> Result<(), ErrorReply> {
-        let ticket = Ticket {
+        let ticket = Submitter {
             lane: self.lane,
             connection: token.bits(),
             batch: None,
         };
         let submitted = self.node.log().submit_session(topic, request, ticket);
         submitted.map_err(|why| match why {
-            NoRoom::UnknownTopic => {
+            AdmitError::UnknownTopic => {
                 refusal(ErrorCode::UnknownTopic, "the topic was deleted".into())
             }
             // What others asked for takes all slots of the lane.
-            NoRoom::Congested if self.node.sequencer().is_none() => {
+            AdmitError::Congested if self.node.sequencer().is_none() => {
                 refusal(ErrorCode::NoSequencer, NO_ANSWER.into())
             }
-            NoRoom::Congested | NoRoom::Full | NoRoom::Damaged => refusal(
+            AdmitError::Congested | AdmitError::Full | AdmitError::Damaged => refusal(
                 ErrorCode::Backpressure,
                 "too much waits for the sequencer: try again later".into(),
             ),

@@ -3,7 +3,7 @@
 use embar_memory::Memory;
 use embar_wire::control::{Control, ErrorCode, ErrorReply};
 
-use crate::log::NoRoom;
+use crate::log::AdmitError;
 use crate::topics::TopicTable;
 
 /// The answer to a request, or why there is none.
@@ -48,16 +48,16 @@ pub(super) fn topic_replaced(name: &str) -> ErrorReply {
 }
 
 /// Why a batch has no room in the log and never will, or had none for too long.
-pub(super) fn never_stored(why: NoRoom) -> ErrorReply {
+pub(super) fn never_stored(why: AdmitError) -> ErrorReply {
     match why {
-        NoRoom::Damaged => refusal(
+        AdmitError::Damaged => refusal(
             ErrorCode::Damaged,
             "the topic's order is damaged, so nothing can be stored behind it: publish to another topic".into(),
         ),
-        NoRoom::UnknownTopic => refusal(
+        AdmitError::UnknownTopic => refusal(
             ErrorCode::UnknownTopic,
             "the topic was deleted: create it again, or publish to another".into(),
         ),
-        NoRoom::Congested | NoRoom::Full => refusal(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into()),
+        AdmitError::Congested | AdmitError::Full => refusal(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into()),
     }
 }

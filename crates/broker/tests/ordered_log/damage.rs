@@ -102,11 +102,11 @@ fn what_the_sequencer_gave_up_is_given_up_by_brokers_that_live() {
         assert_eq!(broker.answers().len(), 100);
     }
     broker.log.refresh_windows();
-    let kept = broker.log.kept(STRICT).expect("it is open");
+    let kept = broker.log.topic_stats(STRICT).expect("it is open");
     assert!(kept.first > 0, "{kept:?}");
     let next_life = world.broker(2, &mut sequencer);
     assert_eq!(
-        next_life.log.kept(STRICT).expect("it is open").first,
+        next_life.log.topic_stats(STRICT).expect("it is open").first,
         kept.first
     );
 }

@@ -14,7 +14,7 @@ mod thread;
 mod windows;
 mod world;
 
-use embar_broker::log::{Answer, NoRoom, Read};
+use embar_broker::log::{AdmitError, Answer, Read};
 use embar_memory::{Outage, Simulated};
 use embar_order::Sequencer;
 use embar_transport::Pieces;
@@ -84,10 +84,10 @@ fn a_batch_of_a_topic_that_was_deleted_takes_no_page_of_the_index() {
     let mut broker = world.broker(1, &mut sequencer);
     // All pages; the last one has a record.
     (0..=15 * 63).for_each(|number| assert_eq!(broker.append(number, 64), number));
-    let kept = broker.log.kept(KEPT);
-    let deleted = broker.log.place(99, 256).err();
-    assert_eq!(deleted, Some(NoRoom::UnknownTopic));
-    assert_eq!(broker.log.kept(KEPT), kept);
+    let kept = broker.log.topic_stats(KEPT);
+    let deleted = broker.log.reserve(99, 256).err();
+    assert_eq!(deleted, Some(AdmitError::UnknownTopic));
+    assert_eq!(broker.log.topic_stats(KEPT), kept);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_batch_that_was_refused_is_not_ordered_when_its_broker_has_died() {
         sequencer.step(0, &|_| true);
         lives.answers();
     }
-    assert_eq!(lives.log.kept(LOOSE).expect("it is open").next, 20);
+    assert_eq!(lives.log.topic_stats(LOOSE).expect("it is open").next, 20);
     // Its publisher may have another one of that number.
     let other = lives.submit(&session, 130, 2000);
     sequencer.step(0, &|_| true);
@@ -247,7 +247,7 @@ fn die_in_a_submission(fuse: u64, outage: Outage) -> (bool, bool) {
 
     let mut back = world.broker(1, &mut sequencer);
     lives.answers();
-    let ordered = lives.log.kept(STRICT).expect("it is open").next == 2;
+    let ordered = lives.log.topic_stats(STRICT).expect("it is open").next == 2;
     // The publisher does not know, and sends it again.
     let again = back.submit(&session, 1, 300);
     let next = back.submit(&session, 2, 300);
@@ -308,8 +308,8 @@ fn an_order_that_is_damaged_ends_and_holds_up_no_other() {
     assert_eq!(broker.answers(), expected);
     assert_eq!(broker.log.reserved_bytes(), 0);
     assert!(matches!(
-        broker.log.place(STRICT, 256),
-        Err(NoRoom::Damaged)
+        broker.log.reserve(STRICT, 256),
+        Err(AdmitError::Damaged)
     ));
     let read = |broker: &world::Broker, from| {
         let read = broker.log.read(STRICT, from, 1, || Box::new(Pieces::new()));
@@ -329,8 +329,8 @@ fn an_order_that_is_damaged_ends_and_holds_up_no_other() {
     broker.answers();
     assert!(read(&broker, 3));
     assert!(matches!(
-        broker.log.place(STRICT, 256),
-        Err(NoRoom::Damaged)
+        broker.log.reserve(STRICT, 256),
+        Err(AdmitError::Damaged)
     ));
     let loose = broker.open(LOOSE, 8, &mut sequencer);
     let ticket = broker.submit(&loose, 0, 100);

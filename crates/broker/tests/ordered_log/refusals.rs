@@ -50,5 +50,8 @@ fn a_batch_that_is_whole_after_its_publisher_was_refused_is_not_stored() {
     assert_eq!(thread.said().first(), Some(&(FrameId::Error as u16)));
     assert!(thread.recalled);
     thread.hear(rest);
-    assert_eq!(node.log().kept(of.topic).map(|kept| kept.next), Some(1));
+    assert_eq!(
+        node.log().topic_stats(of.topic).map(|kept| kept.next),
+        Some(1)
+    );
 }

@@ -1,7 +1,7 @@
 //! Several records that are lost at once. Windows of several topics: what the records of one tell of may lie
 //! where another one has its batches by now. A window and parts of the index.
 
-use embar_broker::log::{Answer, NoRoom};
+use embar_broker::log::{AdmitError, Answer};
 use embar_memory::Simulated;
 use embar_meter::random::SplitMix64;
 use embar_order::Sequencer;
@@ -163,7 +163,7 @@ fn offsets_are_not_given_twice_where_a_window_and_the_end_of_its_index_are_lost(
             let mut back = world.broker(1, &mut sequencer);
             let what = format!("lines {lines:?} of the page, life {life}");
             let refused = back.refused(KEPT);
-            assert_eq!(refused, Some(NoRoom::Damaged), "{what}");
+            assert_eq!(refused, Some(AdmitError::Damaged), "{what}");
             assert!(back.log.why_incomplete(KEPT).is_some(), "{what}");
         }
     }

@@ -1,6 +1,6 @@
 //! What sessions that wait for their missing batches leave to the others.
 
-use embar_broker::log::{Answer, Ticket};
+use embar_broker::log::{Answer, Submitter};
 use embar_wire::control::ErrorCode;
 
 use embar_memory::Simulated;
@@ -15,8 +15,8 @@ fn submit(
     broker: &mut Broker,
     sequencer: &mut Sequencer<Simulated>,
     batch: (&Session, u64, usize),
-    answers: &mut Vec<(Ticket, Answer)>,
-) -> Ticket {
+    answers: &mut Vec<(Submitter, Answer)>,
+) -> Submitter {
     let (session, number, bytes) = batch;
     if broker.is_congested(session.topic) {
         sequencer.step(0, &|_| true);
@@ -34,7 +34,7 @@ fn others_go_on(broker: &mut Broker, sequencer: &mut Sequencer<Simulated>, other
     }
     sequencer.step(0, &|_| true);
     answers.append(&mut broker.answers());
-    let stored = |(_, answer): &&(Ticket, Answer)| matches!(answer, Answer::Stored(_));
+    let stored = |(_, answer): &&(Submitter, Answer)| matches!(answer, Answer::Stored(_));
     assert_eq!(answers.iter().filter(stored).count(), 100);
     assert_eq!(broker.read(KEPT).len(), 100);
 }
@@ -61,7 +61,7 @@ fn a_gap_leaves_bytes(
         let expected = broker.submit(gap, number, 50_000);
         sequencer.step(0, &|_| true);
         let answers = broker.answers();
-        let is_stored = |(ticket, answer): &(Ticket, Answer)| {
+        let is_stored = |(ticket, answer): &(Submitter, Answer)| {
             *ticket == expected && matches!(answer, Answer::Stored(_))
         };
         assert!(answers.iter().any(is_stored), "{number}: {answers:?}");
@@ -145,7 +145,7 @@ fn a_session_that_comes_in_order_has_what_a_lane_has() {
         sequencer.step(0, &|_| true);
         let answers = broker.answers();
         assert_eq!(answers.len(), 100);
-        let stored = |(_, answer): &(Ticket, Answer)| matches!(answer, Answer::Stored(_));
+        let stored = |(_, answer): &(Submitter, Answer)| matches!(answer, Answer::Stored(_));
         assert!(answers.iter().all(stored));
     }
 }
@@ -210,7 +210,7 @@ fn batches_that_are_refused_one_after_another_cost_nothing_that_was_kept() {
         let beyond = Answer::Refused(ErrorCode::BeyondWindow, 0);
         assert_eq!(broker.answers(), [(ticket, beyond)]);
     }
-    assert_eq!(broker.log.use_of().dead_bytes, 0);
+    assert_eq!(broker.log.usage().dead_bytes, 0);
     assert_eq!(broker.read(KEPT), kept);
     // What comes next lies where they lay.
     let ticket = broker.submit(&session, 0, 20_000);

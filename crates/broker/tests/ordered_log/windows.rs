@@ -1,7 +1,7 @@
 //! Windows of which both copies are lost: what the log had evicted lies in nobody's way, and nothing is
 //! missing without a word.
 
-use embar_broker::log::{Answer, NoRoom};
+use embar_broker::log::{AdmitError, Answer};
 use embar_memory::{Outage, Simulated};
 use embar_order::Sequencer;
 
@@ -121,7 +121,7 @@ fn a_topic_of_which_nothing_is_known_stays_so_in_every_life() {
     for _ in 0..2 {
         let mut back = world.broker(1, &mut sequencer);
         assert!(back.log.why_incomplete(KEPT).is_some());
-        assert_eq!(back.refused(KEPT), Some(NoRoom::Damaged));
+        assert_eq!(back.refused(KEPT), Some(AdmitError::Damaged));
     }
 }
 

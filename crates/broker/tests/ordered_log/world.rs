@@ -7,7 +7,8 @@ use embar_broker::BrokerConfig;
 use embar_broker::broker_row::BrokerRowPublisher;
 use embar_broker::log::is_intact;
 use embar_broker::log::{
-    Admitted, Answer, Claimed, Log, NoRoom, Read, Rejoin, Sender, Settled, Ticket, Watermarks,
+    AdmitError, Admitted, Answer, Answered, BatchSpace, Log, Read, Rejoin, Sender, Submitter,
+    Watermarks,
 };
 use embar_broker::node::Node;
 use embar_broker::peers::PeerId;
@@ -372,9 +373,9 @@ impl Broker {
         self.now
     }
 
-    fn ticket(&mut self) -> Ticket {
+    fn ticket(&mut self) -> Submitter {
         self.submitted += 1;
-        Ticket {
+        Submitter {
             lane: 0,
             connection: 1,
             batch: Some(self.submitted),
@@ -411,7 +412,7 @@ impl Broker {
     }
 
     /// Where a batch lies now; evicts as much as it takes.
-    pub fn submit(&mut self, session: &Session, sequence: u64, bytes: usize) -> Ticket {
+    pub fn submit(&mut self, session: &Session, sequence: u64, bytes: usize) -> Submitter {
         let ticket = self.ticket();
         let (claimed, header) = self.received(session, sequence, bytes);
         let now = self.now();
@@ -441,12 +442,12 @@ impl Broker {
         of: &Session,
         sequence: u64,
         bytes: usize,
-    ) -> (Claimed<Simulated>, BatchHeader) {
+    ) -> (BatchSpace<Simulated>, BatchHeader) {
         let frame = sealed(of, sequence, bytes);
         let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("just sealed");
         let mut claimed = match self.log.admit(of.topic, header.frame_len(), &TRUSTED) {
-            Ok(Admitted::Claimed(claimed)) => claimed,
-            Ok(Admitted::Aside(bytes)) => panic!("{bytes} bytes beside the log"),
+            Ok(Admitted::InLog(claimed)) => claimed,
+            Ok(Admitted::Staged(bytes)) => panic!("{bytes} bytes beside the log"),
             Err(none) => panic!("no room: {none:?}"),
         };
         claimed
@@ -459,39 +460,39 @@ impl Broker {
     pub fn is_congested(&mut self, topic: u32) -> bool {
         match self.refused(topic) {
             None => false,
-            Some(NoRoom::Congested) => true,
+            Some(AdmitError::Congested) => true,
             Some(other) => panic!("{other:?}"),
         }
     }
 
     /// Why a small batch is not admitted.
-    pub fn refused(&mut self, topic: u32) -> Option<NoRoom> {
+    pub fn refused(&mut self, topic: u32) -> Option<AdmitError> {
         match self.log.admit(topic, 256, &TRUSTED) {
-            Ok(Admitted::Claimed(claimed)) => {
+            Ok(Admitted::InLog(claimed)) => {
                 self.log.abandon(claimed);
                 None
             }
-            Ok(Admitted::Aside(bytes)) => panic!("{bytes} bytes beside the log"),
+            Ok(Admitted::Staged(bytes)) => panic!("{bytes} bytes beside the log"),
             Err(why) => Some(why),
         }
     }
 
     /// Takes in all news; what was answered since the last call.
-    pub fn answers(&mut self) -> Vec<(Ticket, Answer)> {
+    pub fn answers(&mut self) -> Vec<(Submitter, Answer)> {
         let mut polls = 0;
         while self.log.poll_order() {
             polls += 1;
             assert!(polls < 1000, "there is always more");
         }
-        let settled = std::iter::from_fn(|| self.log.take_settled(0));
+        let settled = std::iter::from_fn(|| self.log.take_answered(0));
         settled
-            .map(|Settled { ticket, answer }| (ticket, answer))
+            .map(|Answered { submitter, answer }| (submitter, answer))
             .collect()
     }
 
     /// Positions and numbers of all batches of an ordered topic that can be read.
     pub fn read(&self, topic: u32) -> Vec<(u64, u64)> {
-        let kept = self.log.kept(topic).expect("it is open");
+        let kept = self.log.topic_stats(topic).expect("it is open");
         let (mut next, mut all) = (kept.first, Vec::new());
         while next < kept.next {
             // One at a time.

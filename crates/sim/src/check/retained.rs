@@ -1,6 +1,6 @@
 //! What a log keeps: what a broker says of its bytes is what can be read on the device, and they add up.
 
-use embar_broker::log::Use;
+use embar_broker::log::LogUsage;
 use embar_broker::topics::Topic;
 use embar_memory::payload::UNIT_BYTES;
 
@@ -19,7 +19,7 @@ pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], oracle: &Oracle) -> Ch
         };
         let there = history.batches.range(history.first..);
         let there: u64 = there.map(|(_, visible)| u64::from(visible.len)).sum();
-        let said = log.kept(topic.id).map_or(0, |kept| kept.bytes);
+        let said = log.topic_stats(topic.id).map_or(0, |kept| kept.bytes);
         ensure(Invariant::I9, said == there, || {
             format!(
                 "{}: broker {row} counts {said} bytes, and {there} can be read",
@@ -27,7 +27,7 @@ pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], oracle: &Oracle) -> Ch
             )
         })?;
     }
-    let all = log.use_of();
+    let all = log.usage();
     let sum = all.readable_bytes + all.pending_bytes + all.dead_bytes;
     let sum = sum + all.unfilled_bytes + all.free_bytes;
     ensure(Invariant::I9, sum == all.total_bytes, || {
@@ -36,16 +36,16 @@ pub fn is_so(row: u16, broker: &Broker, topics: &[Topic], oracle: &Oracle) -> Ch
 }
 
 /// Whether a log is full: there is room for one extent at most.
-pub fn is_full(all: &Use) -> bool {
+pub fn is_full(all: &LogUsage) -> bool {
     all.free_bytes <= UNIT_BYTES
 }
 
 /// What can be read of a log that is full is all but the shares of what it is full of otherwise: each
 /// of them is below its own. Its extents are of the smallest size.
-pub fn keeps_its_share(row: u16, all: &Use, topics: u64, batch_bytes: u64) -> Check {
+pub fn keeps_its_share(row: u16, all: &LogUsage, topics: u64, batch_bytes: u64) -> Check {
     let extents = all.total_bytes / UNIT_BYTES;
     let parts = [
-        ("claimed", all.claimed_bytes, all.total_bytes / 8),
+        ("claimed", all.receiving_bytes, all.total_bytes / 8),
         // Late by three sixteenths, and the extent in which that began.
         (
             "dead",

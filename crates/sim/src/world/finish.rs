@@ -129,7 +129,7 @@ impl World {
             let windows = rows.filter_map(|row| raw.window(row, topic.cell()).found());
             let windows = windows.filter(|window| window.chain == topic.id);
             let first = windows.map(|window| window.first).max().unwrap_or(0);
-            let kept = |node: &&Arc<Node<Simulated>>| node.log().kept(topic.id);
+            let kept = |node: &&Arc<Node<Simulated>>| node.log().topic_stats(topic.id);
             nodes
                 .iter()
                 .filter_map(kept)

@@ -25,7 +25,7 @@ pub(super) fn claims(broker: &Broker, topics: &[Topic]) -> Vec<(u32, u64, u64)> 
     let log = broker.node.log();
     let kept = topics
         .iter()
-        .map(|t| (t.id, log.kept(t.id).unwrap_or_default()));
+        .map(|t| (t.id, log.topic_stats(t.id).unwrap_or_default()));
     kept.map(|(id, kept)| (id, kept.first, kept.next)).collect()
 }
 
@@ -109,7 +109,7 @@ impl World {
 
     /// A log that was full once stays full.
     fn look_at_shares(&mut self, row: u16, broker: &Broker) -> Check {
-        let all = broker.node.log().use_of();
+        let all = broker.node.log().usage();
         let topics = self.topics.len() as u64;
         let batch = u64::from(self.plan.config.max_batch_bytes);
         let Some(host) = self.host_mut(row) else {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use embar_broker::log::{Claimed, Log, Watermarks};
+use embar_broker::log::{BatchSpace, Log, Watermarks};
 use embar_broker::topics::{Topic, TopicTable};
 use embar_fabric::{Claim, Geometry};
 use embar_memory::{Outage, Power, Simulated};
@@ -95,8 +95,8 @@ impl Life {
         });
         oracle.seal((MAKER, number), &frame, false);
         let header = BatchHeader::parse(&frame, MAX_BATCH_BYTES).expect("just sealed");
-        let admitted = self.log.place(topic.id, header.frame_len()).ok();
-        let mut claimed: Claimed<Simulated> = admitted.expect("there is room");
+        let admitted = self.log.reserve(topic.id, header.frame_len()).ok();
+        let mut claimed: BatchSpace<Simulated> = admitted.expect("there is room");
         claimed.reservation.write(64, &frame[64..]);
         let meter = embar_meter::Profile::new(&embar_broker::profile::SCHEMA).recorder();
         let appended = self.log.append(claimed, header, WallNs(2), &meter);

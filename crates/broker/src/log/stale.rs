@@ -1,10 +1,10 @@
-//! What older incarnations of this broker left in its lanes, and what got no place of that.
+//! Stale submissions: batches that older incarnations of this broker left in its lanes.
 //!
 //! A sequencer that does not know what was answered takes the whole batches of a dead broker's lanes
-//! for ones that still wait, and the sessions tell it which of them it has. So a batch without a place
-//! must not be whole any more when its memory is used again: it would be ordered where other batches
-//! lie. An incarnation voids its own as it learns of them; here are those that it did not come to
-//! learn of before it died.
+//! for ones that still wait, and the sessions say which of them it has. So a batch without a position must be
+//! void when its memory is used again, or it would be ordered where other batches lie. An incarnation voids
+//! its own batches when it learns that they have no position; here it voids those whose answers an older one
+//! did not learn before it died.
 
 use std::collections::BTreeMap;
 
@@ -14,52 +14,52 @@ use embar_memory::{Memory, PayloadFile};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::Log;
-use super::claims::peek;
 use super::intact::is_header_of;
 use super::order::void;
+use super::topic_recovery::peek;
 
 impl<M: Memory> Log<M> {
     /// Voids what older incarnations submitted and the order does not point to. The sequencer has taken
-    /// all that it ever will of it, and no memory was used since.
-    /// Of a topic whose order is damaged nobody knows that: it is left alone.
-    pub(super) fn void_leftovers(&self) {
+    /// all that it ever will of it, and no memory was used since. Batches of a topic whose order is damaged
+    /// stay: they may be in the part that cannot be read.
+    pub(super) fn void_stale(&self) {
         let row = self.claim.row();
-        let entries = self.ordered.values().flat_map(|topic| topic.own(row));
-        let placed = entries.map(|entry| (entry.blog_at, entry.len));
+        let batches = self.ordered.values().flat_map(|topic| topic.own(row));
+        let placed = batches.map(|batch| (batch.blog_at, batch.len));
         let damaged = self.ordered.keys().filter(|id| self.is_damaged(**id));
-        let left = damaged.flat_map(|id| self.left_of(*id));
-        let left = left.map(|record| (record.blog_at, record.len));
-        let placed: BTreeMap<u64, u64> = placed
-            .chain(left)
+        let unresolved = damaged.flat_map(|id| self.stale_batches_of(*id));
+        let unresolved = unresolved.map(|record| (record.blog_at, record.len));
+        let kept: BTreeMap<u64, u64> = placed
+            .chain(unresolved)
             .map(|(at, len)| (at, at.saturating_add(len.into())))
             .collect();
-        self.each_left(|record| {
-            if !self.is_damaged(record.chain) && !overlaps(&placed, record.blog_at) {
-                self.void_left(record);
+        self.each_stale(|record| {
+            if !self.is_damaged(record.chain) && !overlaps(&kept, record.blog_at) {
+                self.void_batch(record);
             }
         });
     }
 
-    /// The batches of a topic that older incarnations submitted and that are still headed.
-    pub(super) fn left_of(&self, topic: u32) -> Vec<PbrRecord> {
-        let mut left = Vec::new();
-        self.each_left(|record| {
-            if record.chain == topic && self.is_headed(record) {
-                left.push(*record);
+    /// The batches of a topic that older incarnations submitted and whose headers are still there.
+    pub(super) fn stale_batches_of(&self, topic: u32) -> Vec<PbrRecord> {
+        let mut stale = Vec::new();
+        self.each_stale(|record| {
+            if record.chain == topic && self.has_header(record) {
+                stale.push(*record);
             }
         });
-        left
+        stale
     }
 
     /// Whether the header of the batch is there that `record` points to, in memory that is free. What
     /// lies in memory that is kept is known by other records.
-    fn is_headed(&self, record: &PbrRecord) -> bool {
+    fn has_header(&self, record: &PbrRecord) -> bool {
         let place = (record.blog_at, record.len, record.extent_order());
         peek(&self.blog, place, |bytes| is_header_of(bytes, record)).unwrap_or(false)
     }
 
     /// Calls `each` with every batch that is still in the lanes.
-    fn each_left(&self, mut each: impl FnMut(&PbrRecord)) {
+    fn each_stale(&self, mut each: impl FnMut(&PbrRecord)) {
         for lane in 0..self.region.geometry().lanes {
             let mut reader = self.region.lane_reader(self.claim.row(), lane);
             reader.seek_oldest();
@@ -78,11 +78,11 @@ impl<M: Memory> Log<M> {
         }
     }
 
-    /// Its numbers come from shared memory. Memory that others use since is not touched: whatever lay
-    /// there before was settled when that memory was given up.
-    fn void_left(&self, record: &PbrRecord) {
+    /// The record's numbers come from shared memory. Memory that other batches use since is not touched:
+    /// whatever lay there before was settled when that memory was given up.
+    fn void_batch(&self, record: &PbrRecord) {
         let order = record.extent_order();
-        if self.is_headed(record)
+        if self.has_header(record)
             && let Some((start, _)) = PayloadFile::<M>::locate(record.blog_at, record.len, order)
             && let Some(mut extent) = self.blog.allocate_at(start, order)
         {
@@ -94,7 +94,7 @@ impl<M: Memory> Log<M> {
     }
 }
 
-/// Whether a header at `at` lies in one of the ranges, which lie apart.
+/// Whether a header at `at` lies in one of the ranges, which do not overlap each other.
 fn overlaps(ranges: &BTreeMap<u64, u64>, at: u64) -> bool {
     let end = at.saturating_add(BATCH_HEADER_BYTES as u64);
     let before = ranges.range(..end).next_back();

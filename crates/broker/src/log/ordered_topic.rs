@@ -1,27 +1,28 @@
-//! A topic of order 2 or 5, as this broker has seen it ordered: where each batch lies, whose broker's
-//! memory it is, and the extents of those that lie here.
+//! A topic of order 2 or 5, as this broker has seen it ordered: where each batch lies, in whose broker's
+//! memory, and the extents of those that lie here.
 //!
 //! Invariants
 //! - Positions `[first, next)` are readable and dense; `first` only grows.
-//! - This broker's window says `first` before memory of a batch below it is used again, so whoever
-//!   took bytes from here without holding them finds out.
+//! - This broker's window has `first` before memory of a batch below it is used again. So a reader that
+//!   took bytes from here without a pin on them finds out.
 
-use embar_memory::canary::{Canary, injected};
 use std::collections::VecDeque;
 
 use embar_fabric::GoiRecord;
 use embar_fabric::window::WindowWriter;
+use embar_memory::canary::{Canary, injected};
 use embar_memory::{Extent, Memory, Span};
 use embar_wire::batch::BatchHeader;
 use embar_wire::topic::Order;
 
-use super::Place;
+use super::Location;
 use super::batch_record::BatchRecord;
-use super::chain::Evicted;
-use super::extents::{Extents, Oldest};
+use super::extents::{Extents, Victim};
+use super::local_topic::Evicted;
+use crate::topics::Topic;
 
 /// One batch of the order.
-pub(super) struct Entry<M: Memory> {
+pub(super) struct OrderedBatch<M: Memory> {
     pub base: u64,
     pub producer: u64,
     pub sequence: u64,
@@ -29,7 +30,7 @@ pub(super) struct Entry<M: Memory> {
     pub count: u32,
     /// Bytes, header included.
     pub len: u32,
-    /// Whose payload file it lies in.
+    /// The broker in whose payload file it lies.
     pub row: u16,
     /// Order of its extent: 64 KiB << order.
     pub extent_order: u8,
@@ -37,7 +38,7 @@ pub(super) struct Entry<M: Memory> {
     pub span: Option<Span<M>>,
 }
 
-impl<M: Memory> Entry<M> {
+impl<M: Memory> OrderedBatch<M> {
     pub fn new(record: &GoiRecord, span: Option<Span<M>>) -> Self {
         Self {
             base: record.base,
@@ -77,8 +78,8 @@ impl<M: Memory> Entry<M> {
     }
 }
 
-/// See the module.
-pub(super) struct Ordered<M: Memory> {
+/// A topic of order 2 or 5, as far as this broker has followed it.
+pub(super) struct OrderedTopic<M: Memory> {
     pub id: u32,
     pub order: Order,
     pub first: u64,
@@ -87,36 +88,32 @@ pub(super) struct Ordered<M: Memory> {
     pub bytes: u64,
     /// Those batches.
     pub batches: u64,
-    /// Its window was lost, and stays so until it is known what this broker has: what is told of may
-    /// have been evicted.
-    pub is_unsure: bool,
-    /// As [`Ordered::lost`], while it lies above `first`.
+    /// Its window was lost, and is not published before recovery has found out what this broker has: some of
+    /// what the order describes may have been evicted.
+    pub window_lost: bool,
+    /// As [`OrderedTopic::lost`], while it lies above `first`.
     lost: u64,
     window: WindowWriter<M>,
     pub extents: Extents<M>,
-    entries: VecDeque<Entry<M>>,
+    entries: VecDeque<OrderedBatch<M>>,
 }
 
-impl<M: Memory> Ordered<M> {
+impl<M: Memory> OrderedTopic<M> {
     /// A topic that is followed from position `first` on.
-    pub fn new(
-        (id, order): (u32, Order),
-        retention_bytes: u64,
-        first: u64,
-        (window, is_unsure): (WindowWriter<M>, bool),
-    ) -> Self {
+    pub fn new(topic: &Topic, first: u64, window: WindowWriter<M>, window_lost: bool) -> Self {
+        let id = topic.id;
         let before = window.window();
         let mut topic = Self {
             id,
-            order,
+            order: topic.order,
             first,
             next: first,
             bytes: 0,
             batches: 0,
-            is_unsure,
+            window_lost,
             lost: if before.chain == id { before.lost } else { 0 },
             window,
-            extents: Extents::new(id, true, retention_bytes),
+            extents: Extents::new(id, true, topic.retention_bytes),
             entries: VecDeque::new(),
         };
         topic.publish_window();
@@ -124,54 +121,53 @@ impl<M: Memory> Ordered<M> {
     }
 
     fn publish_window(&mut self) {
-        if !self.is_unsure {
+        if !self.window_lost {
             self.window
                 .recover(self.id, self.first, self.next, self.lost);
         }
     }
 
-    /// Messages below this position are gone because they were damaged, or nobody can tell whether they
-    /// were, and would not have been evicted by now; 0 when none are.
+    /// Messages below this position are gone because they were damaged, or because it cannot be known whether
+    /// they were, and would not have been evicted by now; 0 when none are.
     pub fn lost(&self) -> u64 {
         if self.first > self.lost { 0 } else { self.lost }
     }
 
-    /// Whether a record is the next one. The first one may have begun before: then somebody's window
+    /// Whether a record is the next one. The first one may begin before `next`: then some broker's window
     /// begins inside of it.
     pub fn continues(&self, record: &GoiRecord) -> bool {
         let begins = self.entries.is_empty() && (record.base..record.end()).contains(&self.next);
         record.base == self.next || begins
     }
 
-    /// The next batch of the order; `place` is that of one of this broker's own.
-    pub fn append(&mut self, entry: Entry<M>, place: Option<&Place>) {
-        if self.entries.is_empty() && entry.base < self.next {
-            (self.first, self.next) = (entry.base, entry.base);
+    /// Appends the next batch of the order; `location` is that of one of this broker's own.
+    pub fn append(&mut self, batch: OrderedBatch<M>, location: Option<&Location>) {
+        if self.entries.is_empty() && batch.base < self.next {
+            (self.first, self.next) = (batch.base, batch.base);
             self.publish_window();
         }
-        assert_eq!(entry.base, self.next, "positions are dense");
-        self.next = entry.end();
-        if let Some(place) = place {
-            self.bytes += u64::from(entry.len);
+        assert_eq!(batch.base, self.next, "positions are dense");
+        self.next = batch.end();
+        if let Some(location) = location {
+            self.bytes += u64::from(batch.len);
             self.batches += 1;
-            self.extents.complete(place, entry.end());
+            self.extents.complete(location, batch.end());
         }
-        self.entries.push_back(entry);
+        self.entries.push_back(batch);
     }
 
-    /// The topic is no more: nothing of it is to be read anywhere, before its memory goes.
+    /// The topic is deleted. Its window says so before its memory goes.
     pub fn close(&mut self) {
         self.drop_below(self.next);
     }
 
-    /// Positions below `first` were released before they were seen here.
+    /// Positions below `first` were given up before this broker read them.
     pub fn skip_to(&mut self, first: u64) -> Vec<Extent<M>> {
         self.next = self.next.max(first);
         self.raise_first(first)
     }
 
-    /// Nothing below `first` is to be read any more: elsewhere its memory is used again. Gives back
-    /// what this broker kept of it.
+    /// Gives back what this broker kept below `first`: at other brokers that memory is used again.
     pub fn raise_first(&mut self, first: u64) -> Vec<Extent<M>> {
         if first <= self.first {
             return Vec::new();
@@ -182,71 +178,70 @@ impl<M: Memory> Ordered<M> {
 
     fn drop_below(&mut self, first: u64) {
         self.first = first;
-        // Whoever reads in our memory looks at this before the memory is used again.
+        // Readers of our memory look at the window before they trust what they read below it.
         if !injected(Canary::OrderedWindowRaise) {
             self.publish_window();
         }
-        while let Some(entry) = self.entries.pop_front_if(|e| e.base < first) {
-            if entry.span.is_some() {
-                self.bytes -= u64::from(entry.len);
+        while let Some(batch) = self.entries.pop_front_if(|it| it.base < first) {
+            if batch.span.is_some() {
+                self.bytes -= u64::from(batch.len);
                 self.batches -= 1;
-                self.extents.bury(entry.blog_at, entry.len.into());
+                self.extents.mark_dead(batch.blog_at, batch.len.into());
             }
         }
     }
 
-    /// Takes an extent that nobody is filling and no batch waits in; what lies in it, and everything below, is
-    /// gone for all brokers.
-    pub fn evict(&mut self, oldest: &Oldest) -> Evicted<M> {
-        if oldest.end > self.first {
-            self.drop_below(oldest.end);
+    /// Takes out the victim. What lies in it, and everything below, is gone for all brokers.
+    pub fn evict(&mut self, victim: &Victim) -> Evicted<M> {
+        if victim.end > self.first {
+            self.drop_below(victim.end);
         }
         Evicted {
             first: self.first,
-            extents: self.extents.take_with(oldest, self.first),
+            extents: self.extents.take_with(victim, self.first),
         }
     }
 
     /// Whether the oldest extent can go and still leave what is to be retained on this broker.
     pub fn exceeds_retention(&self) -> bool {
-        let own = |e: &&Entry<M>| e.span.is_some();
+        let own = |it: &&OrderedBatch<M>| it.span.is_some();
         let leaving = |end| {
             self.entries
                 .iter()
-                .take_while(move |e| e.base < end)
+                .take_while(move |it| it.base < end)
                 .filter(own)
         };
         self.extents.exceed(self.bytes, |end| {
-            leaving(end).map(|e| u64::from(e.len)).sum()
+            leaving(end).map(|it| u64::from(it.len)).sum()
         })
     }
 
     /// The batches from the one that contains `from` on; `from` lies in `[first, next)`.
-    pub fn batches_from(&self, from: u64) -> impl Iterator<Item = &Entry<M>> {
-        let start = self.entries.partition_point(|e| e.end() <= from);
+    pub fn batches_from(&self, from: u64) -> impl Iterator<Item = &OrderedBatch<M>> {
+        let start = self.entries.partition_point(|it| it.end() <= from);
         self.entries.range(start..)
     }
 
-    /// Where the batch of this producer and number was ordered, if so many looks find it; those that
-    /// were taken are gone.
-    pub fn position_of(&self, batch: (u64, u64), looks: &mut usize) -> Option<u64> {
-        let newest = self.entries.iter().rev().take(*looks);
-        for entry in newest {
-            *looks -= 1;
-            if (entry.producer, entry.sequence) == batch {
-                return Some(entry.base);
+    /// The position of the batch with this producer and number, if a search of the newest finds it. The search
+    /// takes from `lookups` one for each batch that it looks at, and ends when none is left.
+    pub fn position_of(&self, wanted: (u64, u64), lookups: &mut usize) -> Option<u64> {
+        let newest = self.entries.iter().rev().take(*lookups);
+        for batch in newest {
+            *lookups -= 1;
+            if (batch.producer, batch.sequence) == wanted {
+                return Some(batch.base);
             }
         }
         None
     }
 
-    /// Recovery: gives the entries of this broker their bytes, each what is there of it.
+    /// Recovery: gives the batches of this broker their bytes, each what is there of it.
     pub fn adopt_spans(&mut self, row: u16, spans: impl Iterator<Item = Option<Span<M>>>) {
-        let own = self.entries.iter_mut().filter(|e| e.row == row);
-        for (entry, span) in own.zip(spans) {
-            entry.span = span;
-            if entry.span.is_some() {
-                self.bytes += u64::from(entry.len);
+        let own = self.entries.iter_mut().filter(|it| it.row == row);
+        for (batch, span) in own.zip(spans) {
+            batch.span = span;
+            if batch.span.is_some() {
+                self.bytes += u64::from(batch.len);
                 self.batches += 1;
             }
         }
@@ -255,11 +250,11 @@ impl<M: Memory> Ordered<M> {
     /// Recovery: where a topic begins whose window was lost is known by the batches whose bytes are
     /// there.
     pub fn settle_first(&mut self, row: u16) {
-        if !std::mem::take(&mut self.is_unsure) {
+        if !std::mem::take(&mut self.window_lost) {
             return;
         }
-        let gone = self.own(row).rev().find(|e| e.span.is_none());
-        match gone.map(Entry::end) {
+        let gone = self.own(row).rev().find(|it| it.span.is_none());
+        match gone.map(OrderedBatch::end) {
             Some(end) if end > self.first => {
                 self.lost = end;
                 self.raise_first(end);
@@ -268,23 +263,32 @@ impl<M: Memory> Ordered<M> {
         }
     }
 
-    /// Recovery: the entries of this broker, whose bytes are to be kept.
-    pub fn own(&self, row: u16) -> impl DoubleEndedIterator<Item = &Entry<M>> {
-        self.entries.iter().filter(move |e| e.row == row)
+    /// Recovery: the batches of this broker, whose bytes are to be kept.
+    pub fn own(&self, row: u16) -> impl DoubleEndedIterator<Item = &OrderedBatch<M>> {
+        self.entries.iter().filter(move |it| it.row == row)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use embar_memory::Simulated;
+    use embar_wire::time::WallNs;
 
     use super::*;
     use crate::test_region;
 
-    fn followed_from(first: u64) -> Ordered<Simulated> {
+    fn followed_from(first: u64) -> OrderedTopic<Simulated> {
         let region = test_region::region(&test_region::geometry());
         let window = region.window_writer(&region.claim_unlocked(1), 0);
-        Ordered::new((0, Order::TotalPerPublisher), 0, first, (window, false))
+        let topic = Topic {
+            id: 0,
+            name: "t".into(),
+            order: Order::TotalPerPublisher,
+            retention_bytes: 0,
+            max_message_bytes: 1 << 20,
+            created: WallNs(0),
+        };
+        OrderedTopic::new(&topic, first, window, false)
     }
 
     fn record(base: u64, count: u32) -> GoiRecord {
@@ -296,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_inside_of_a_batch_gets_all_of_it() {
+    fn a_broker_that_begins_inside_a_batch_gets_all_of_it() {
         let mut topic = followed_from(5);
         assert!(!topic.continues(&record(2, 3)) && !topic.continues(&record(6, 1)));
         let whole = record(3, 4);
         assert!(topic.continues(&whole));
-        topic.append(Entry::new(&whole, None), None);
+        topic.append(OrderedBatch::new(&whole, None), None);
         assert_eq!((topic.first, topic.next), (3, 7));
         assert!(!topic.continues(&whole), "only the first one");
         assert!(topic.continues(&record(7, 1)));

@@ -1,7 +1,7 @@
 //! What one session may take of lanes and log while its batches wait for a predecessor.
 //!
-//! A batch ahead of its session is held by the sequencer until the ones before it have come, and so
-//! long takes a slot of its lane here and its bytes. Nobody may take the last of that from the others:
+//! The sequencer holds a batch that is ahead of its session until the ones before it have come. Until then it
+//! takes a slot of its lane here, and its bytes. No session may take the last of these from the others:
 //!
 //! - Of what a lane has besides such batches, those that the sequencer has not judged yet take half at
 //!   most. However many of them then turn out to be ahead, as much is left again.
@@ -11,22 +11,22 @@
 //! - A batch that waits keeps its whole extent, and so does one that was placed late, until it is old
 //!   itself. When what is kept so, readable or not, has become an eighth of the log and of its topic, no
 //!   session of which one is held gets another one held, and from a quarter on none does. A session whose
-//!   expected batch is on its way here goes on: nothing of it will wait.
+//!   expected batch is in flight here goes on: nothing of it will wait.
 
 use embar_memory::Memory;
 use embar_wire::batch::BatchHeader;
 use embar_wire::topic::Order;
 
-use super::order::{self, Tag};
-use super::{Log, NoRoom, Place};
+use super::order::{OrderState, Submission};
+use super::{AdmitError, Location, Log};
 
-/// What cannot go by itself may be this part of the log, and of a topic, before it matters...
+/// Bytes that nothing can free by itself may be this part of the log, and of a topic, before it matters...
 const STUCK_PART: u64 = 8;
-/// ...to sessions that add to it already; and this part for the others.
+/// ...to sessions that add to them already; and this part for the others.
 const STUCK_PART_MAX: u64 = 4;
 
-impl<M: Memory> order::Ordering<M> {
-    /// Submissions of all lanes that nobody knows to be ahead.
+impl<M: Memory> OrderState<M> {
+    /// Submissions of all lanes that are not known to be ahead.
     pub(super) fn unjudged(&self) -> usize {
         let lanes = 0..self.lanes();
         lanes.map(|lane| self.unjudged_of(lane)).sum()
@@ -37,44 +37,44 @@ impl<M: Memory> order::Ordering<M> {
         self.participant.in_use(lane).saturating_sub(held)
     }
 
-    /// Whether a lane takes one more batch that nobody knows to be ahead, besides those on their way.
-    fn has_share(&self, lane: u16) -> bool {
+    /// Whether a lane takes one more batch that is not known to be ahead, besides those in flight.
+    fn has_unjudged_slot(&self, lane: u16) -> bool {
         let held = self
             .participant
             .held(lane)
             .min(self.participant.in_use(lane));
         let left = self.participant.capacity() - held;
-        let unjudged = self.unjudged_of(lane) + self.on_their_way;
+        let unjudged = self.unjudged_of(lane) + self.in_flight;
         unjudged < left.div_ceil(2)
     }
 }
 
 impl<M: Memory> Log<M> {
-    /// Room in some lane for one batch more, until it is submitted or abandoned.
-    pub(super) fn promise_lane(&self) -> Result<(), NoRoom> {
+    /// Whether each lane has a slot for one batch more, until that is submitted or abandoned.
+    pub(super) fn ensure_lane_slot(&self) -> Result<(), AdmitError> {
         let lanes = 0..self.region.geometry().lanes;
-        let full = |lane| !self.ordering.has_share(lane);
+        let full = |lane| !self.order.has_unjudged_slot(lane);
         if lanes.into_iter().any(full) {
-            return Err(NoRoom::Congested);
+            return Err(AdmitError::Congested);
         }
         Ok(())
     }
 
-    /// Whether a batch may wait for the ones before it; `None` when nobody here can know.
+    /// Whether a batch may wait for the ones before it; `None` when nothing here says so.
     fn is_ahead(&mut self, header: &BatchHeader, session: u32) -> Option<bool> {
         let order = self.ordered.get(&header.topic()).map(|topic| topic.order);
         // Where batches are placed as they come, none waits for another.
         if order != Some(Order::TotalPerPublisher) {
             return Some(false);
         }
-        let expected = &mut self.ordering.expected;
+        let expected = &mut self.order.expected;
         if let Some(ahead) = expected.is_ahead(session, header) {
             return Some(ahead);
         }
-        // Another broker was asked for this epoch. It was answered after the session's row was stored.
-        let term = self.ordering.participant.term()?;
-        let is_place = session < self.region.geometry().sessions;
-        let row = is_place.then(|| self.region.session_row(term.area, session).found())??;
+        // The session was renewed at another broker, after the sequencer had stored its row.
+        let term = self.order.participant.term()?;
+        let is_slot = session < self.region.geometry().sessions;
+        let row = is_slot.then(|| self.region.session_row(term.area, session).found())??;
         if (row.chain, row.producer, row.epoch)
             == (header.topic(), header.producer(), header.epoch())
         {
@@ -83,28 +83,29 @@ impl<M: Memory> Log<M> {
         expected.is_ahead(session, header)
     }
 
-    /// What lies beside a batch that waits for others cannot go by itself until that has come.
+    /// Pins what lies beside batches that the sequencer holds: it cannot be evicted by itself until these are
+    /// settled.
     pub(super) fn pin_held(&mut self) {
-        let (ordering, ordered) = (&mut self.ordering, &mut self.ordered);
+        let (order, ordered) = (&mut self.order, &mut self.ordered);
         // Seldom any: a batch that comes in time pins nothing.
         let mut topics = Vec::new();
-        ordering.participant.each_newly_held(|tag| {
-            if let Tag::Batch { place, .. } = tag
-                && let Some(topic) = ordered.get_mut(&place.topic)
-                && topic.extents.pin(place)
+        order.participant.each_newly_held(|submission| {
+            if let Submission::Batch { space, .. } = submission
+                && let Some(topic) = ordered.get_mut(&space.location.topic)
+                && topic.extents.pin(&space.location)
             {
-                topics.push(place.topic);
+                topics.push(space.location.topic);
             }
         });
-        topics.into_iter().for_each(|topic| self.resized(topic));
+        topics.into_iter().for_each(|topic| self.update_size(topic));
     }
 
-    /// Whether a batch that was admitted, and received to this place, would leave the others less than is
+    /// Whether a batch that was admitted, and received to this location, would leave the others less than is
     /// held of its session.
-    pub(super) fn takes_too_much(
+    pub(super) fn exceeds_quota(
         &mut self,
         header: &BatchHeader,
-        place: &Place,
+        location: &Location,
         session: u32,
         lane: u16,
     ) -> bool {
@@ -112,13 +113,13 @@ impl<M: Memory> Log<M> {
         if ahead == Some(false) {
             return false;
         }
-        let participant = &self.ordering.participant;
-        let taken = participant.in_use(lane) + self.ordering.on_their_way;
+        let participant = &self.order.participant;
+        let taken = participant.in_use(lane) + self.order.in_flight;
         let slots = participant.capacity().saturating_sub(taken);
-        let bytes = self.intake.left_bytes();
-        let stuck = self.keeps_more_than(STUCK_PART, place);
+        let bytes = self.admission.left_bytes();
+        let stuck = self.keeps_more_than(STUCK_PART, location);
         // Cheap, and nearly always the answer.
-        if participant.held(lane) < slots && self.intake.reserved_bytes() <= bytes && !stuck {
+        if participant.held(lane) < slots && self.admission.reserved_bytes() <= bytes && !stuck {
             return false;
         }
         let held = participant.held_of(header.topic(), session);
@@ -126,8 +127,8 @@ impl<M: Memory> Log<M> {
             return false;
         }
         let too_large = held.bytes + u64::from(header.frame_len()) > bytes;
-        let none_left = self.intake.is_above_low();
-        let adds = stuck && self.adds_to_the_stuck(header, place, session, held.bytes > 0);
+        let none_left = self.admission.is_above_low();
+        let adds = stuck && self.adds_to_the_stuck(header, location, session, held.bytes > 0);
         held.in_lane(lane) >= slots || none_left || adds || held.bytes > 0 && too_large
     }
 
@@ -135,29 +136,29 @@ impl<M: Memory> Log<M> {
     fn adds_to_the_stuck(
         &self,
         header: &BatchHeader,
-        place: &Place,
+        location: &Location,
         session: u32,
         holds: bool,
     ) -> bool {
-        let expects = self.ordering.expected.expects(session, header.epoch());
-        let participant = &self.ordering.participant;
+        let expected = self.order.expected.number(session, header.epoch());
+        let participant = &self.order.participant;
         let comes = |number| participant.awaits(header.topic(), session, number);
-        if expects.is_some_and(comes) {
+        if expected.is_some_and(comes) {
             return false;
         }
-        holds || self.keeps_more_than(STUCK_PART_MAX, place)
+        holds || self.keeps_more_than(STUCK_PART_MAX, location)
     }
 
-    /// Whether more than this part of the log is kept by the few bytes that came late into it, or still
-    /// wait, and of the topic, if what lies at this place waits, too.
-    fn keeps_more_than(&self, part: u64, place: &Place) -> bool {
+    /// Whether batches that came late, or still wait, keep more than this part of the log, and of the topic if
+    /// what lies at this location waits, too.
+    fn keeps_more_than(&self, part: u64, location: &Location) -> bool {
         if self.sizes.stuck_bytes() <= self.blog.total_bytes() / part {
             return false;
         }
-        let topic = self.ordered.get(&place.topic);
+        let topic = self.ordered.get(&location.topic);
         topic.is_some_and(|topic| {
             let extents = &topic.extents;
-            let kept = extents.dead_bytes() + extents.pinned_bytes_with(place);
+            let kept = extents.dead_bytes() + extents.pinned_bytes_with(location);
             kept > extents.occupied_bytes() / part
         })
     }

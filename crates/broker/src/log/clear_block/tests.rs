@@ -8,7 +8,7 @@ use embar_memory::payload::UNIT_BYTES;
 use embar_wire::time::WallNs;
 use embar_wire::topic::Order;
 
-use super::super::{Claimed, Log, NoRoom, Watermarks};
+use super::super::{AdmitError, BatchSpace, Log, Watermarks};
 use crate::test_region;
 use crate::topics::Topic;
 
@@ -20,13 +20,13 @@ const SMALL_BYTES: u32 = 1024;
 
 struct World {
     log: Log<Simulated>,
-    /// A batch on its way in each unit.
-    claims: Vec<Option<Claimed<Simulated>>>,
+    /// By unit, the batch that is in flight there.
+    in_flight: Vec<Option<BatchSpace<Simulated>>>,
 }
 
 impl World {
-    /// A full log in which something is on its way in the units that are named.
-    fn new(on_their_way: &[usize]) -> Self {
+    /// A full log in which something is in flight in these units.
+    fn new(busy: &[usize]) -> Self {
         let geometry = Geometry {
             topics: 32,
             index_pages: 64,
@@ -41,10 +41,10 @@ impl World {
         let claim = Arc::new(region.claim_unlocked(1));
         let mut log = Log::open(&region, &claim, marks, &[]);
         (0..=LARGE).for_each(|id| log.open_topic(&topic(id)));
-        let claims = (0..UNITS).map(|id| log.place(id, SMALL_BYTES).ok());
-        let claims = claims.collect();
-        let mut world = Self { log, claims };
-        for unit in (0..UNITS as usize).filter(|unit| !on_their_way.contains(unit)) {
+        let spaces = (0..UNITS).map(|id| log.reserve(id, SMALL_BYTES).ok());
+        let in_flight = spaces.collect();
+        let mut world = Self { log, in_flight };
+        for unit in (0..UNITS as usize).filter(|unit| !busy.contains(unit)) {
             world.end(unit);
         }
         assert_eq!(world.log.space().0, 0, "each unit is an extent");
@@ -52,19 +52,19 @@ impl World {
     }
 
     fn begin(&mut self, unit: usize) {
-        let claimed = self.log.place(unit as u32, SMALL_BYTES);
-        self.claims[unit] = Some(claimed.expect("its extent has room"));
+        let space = self.log.reserve(unit as u32, SMALL_BYTES);
+        self.in_flight[unit] = Some(space.expect("its extent has room"));
     }
 
     fn end(&mut self, unit: usize) {
-        let claimed = self.claims[unit].take();
-        self.log.abandon(claimed.expect("it is on its way"));
+        let space = self.in_flight[unit].take();
+        self.log.abandon(space.expect("it is in flight"));
     }
 
     /// Where the large batch lies, if there is a block for it.
-    fn place_large(&mut self) -> Result<u64, NoRoom> {
-        let placed = self.log.place(LARGE, LARGE_BYTES);
-        placed.map(|claimed| claimed.reservation.at() / UNIT_BYTES)
+    fn place_large(&mut self) -> Result<u64, AdmitError> {
+        let placed = self.log.reserve(LARGE, LARGE_BYTES);
+        placed.map(|space| space.reservation.at() / UNIT_BYTES)
     }
 
     /// Whether another try would not look at all extents.
@@ -85,17 +85,17 @@ fn topic(id: u32) -> Topic {
 }
 
 #[test]
-fn who_waits_for_a_block_has_it_looked_for_when_there_may_be_one() {
+fn a_block_is_searched_for_again_when_there_may_be_one() {
     let mut world = World::new(&[1, 5, 6, 8, 14]);
     assert!(!world.knows());
-    assert_eq!(world.place_large(), Err(NoRoom::Full));
+    assert_eq!(world.place_large(), Err(AdmitError::Full));
     assert!(world.knows());
     // What comes and goes beside what keeps a block changes nothing.
     world.begin(4);
     world.end(4);
     world.end(6);
     assert!(world.knows());
-    assert_eq!(world.place_large(), Err(NoRoom::Full));
+    assert_eq!(world.place_large(), Err(AdmitError::Full));
     // Others are placed meanwhile, in what an eviction made room for.
     world.begin(3);
     assert!(world.knows());
@@ -105,20 +105,20 @@ fn who_waits_for_a_block_has_it_looked_for_when_there_may_be_one() {
 }
 
 #[test]
-fn a_smaller_block_is_looked_for_where_a_larger_one_was_not_found() {
+fn a_smaller_block_is_searched_for_where_no_larger_one_is() {
     let mut world = World::new(&[0, 4, 8, 12]);
-    assert_eq!(world.place_large(), Err(NoRoom::Full));
-    let half = world.log.place(LARGE, LARGE_BYTES / 2);
-    assert!(half.is_ok_and(|claimed| claimed.reservation.at() == 2 * UNIT_BYTES));
+    assert_eq!(world.place_large(), Err(AdmitError::Full));
+    let half = world.log.reserve(LARGE, LARGE_BYTES / 2);
+    assert!(half.is_ok_and(|space| space.reservation.at() == 2 * UNIT_BYTES));
     assert!(world.knows());
 }
 
 #[test]
-fn memory_that_comes_back_from_who_still_used_it_makes_a_block() {
+fn memory_that_a_reader_gives_back_makes_a_block() {
     let mut world = World::new(&[2, 4, 8, 12]);
-    // As one that was evicted and is still sent from: nobody has it, and it is not free.
+    // As an extent that was evicted and is still sent from: no topic has it, and it is not free.
     assert!(world.log.close_topic(2));
-    assert_eq!(world.place_large(), Err(NoRoom::Full));
+    assert_eq!(world.place_large(), Err(AdmitError::Full));
     assert!(world.knows());
     world.begin(5);
     world.end(5);

@@ -1,5 +1,5 @@
-//! Reading. Of ordered topics the header of each batch is made anew, with its position, and its payload
-//! is sent from wherever it lies.
+//! Reading. The header of each batch of an ordered topic is made anew, with its position, and its payload
+//! is sent from the memory in which it lies, this broker's or another's.
 
 use embar_fabric::RegionError;
 use embar_fabric::geometry::cell_of;
@@ -7,12 +7,12 @@ use embar_memory::Memory;
 use embar_transport::{Payload, Pieces};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
-use super::ordered::Entry;
+use super::ordered_topic::{OrderedBatch, OrderedTopic};
 use super::{Log, Read};
 
 /// Why a batch cannot be had.
 enum Missing {
-    /// Something else is in its place.
+    /// Its bytes are not those that the order describes.
     Replaced,
     /// Its broker's memory cannot be mapped here.
     OutOfReach(RegionError),
@@ -20,7 +20,7 @@ enum Missing {
 
 impl<M: Memory> Log<M> {
     /// Whole batches from the one that contains `from`, at most `max_bytes` of
-    /// them (one batch in any case). Those of ordered topics are put into `pieces`.
+    /// them (one batch in any case). Those of ordered topics come in what `pieces` makes.
     pub fn read(
         &self,
         topic: u32,
@@ -28,19 +28,19 @@ impl<M: Memory> Log<M> {
         max_bytes: usize,
         pieces: impl FnOnce() -> Box<Pieces<M>>,
     ) -> Read<M> {
-        let Some(chain) = self.chains.get(&topic) else {
+        let Some(local) = self.local.get(&topic) else {
             return self.read_ordered(topic, from, max_bytes, pieces);
         };
-        if self.is_damaged(topic) || from < chain.first && from < chain.lost() {
+        if self.is_damaged(topic) || from < local.first && from < local.lost() {
             return Read::Damaged;
         }
-        if from < chain.first {
-            return Read::Evicted { first: chain.first };
+        if from < local.first {
+            return Read::Evicted { first: local.first };
         }
-        if from >= chain.next {
+        if from >= local.next {
             return Read::End;
         }
-        let (span, next) = chain.run(from, max_bytes);
+        let (span, next) = local.run(from, max_bytes);
         Read::Batches { span, next }
     }
 
@@ -70,27 +70,39 @@ impl<M: Memory> Log<M> {
                 Read::End
             };
         }
-        let mut pieces = pieces();
+        self.collect(ordered, from, max_bytes, pieces())
+    }
+
+    /// Puts whole batches into `pieces`, from the one that contains `from`, which can be read.
+    fn collect(
+        &self,
+        topic: &OrderedTopic<M>,
+        from: u64,
+        max_bytes: usize,
+        mut pieces: Box<Pieces<M>>,
+    ) -> Read<M> {
         let mut foreign: Vec<(u16, u64)> = Vec::new();
         let mut next = from;
-        for entry in ordered.batches_from(from) {
-            let full = pieces.len() + entry.len as usize > max_bytes;
+        for batch in topic.batches_from(from) {
+            let full = pieces.len() + batch.len as usize > max_bytes;
             if !pieces.is_empty() && (full || pieces.is_full()) {
                 break;
             }
-            let (header, payload) = match self.piece(topic, entry) {
+            let (header, payload) = match self.piece(topic.id, batch) {
                 Ok(piece) => piece,
-                Err(missing) if pieces.is_empty() => return self.why_not(topic, entry, missing),
+                Err(missing) if pieces.is_empty() => {
+                    return self.explain_missing(topic.id, batch, missing);
+                }
                 Err(_) => break,
             };
-            if entry.span.is_none() {
-                match foreign.iter_mut().find(|(row, _)| *row == entry.row) {
-                    Some((_, lowest)) => *lowest = entry.base.min(*lowest),
-                    None => foreign.push((entry.row, entry.base)),
+            if batch.span.is_none() {
+                match foreign.iter_mut().find(|(row, _)| *row == batch.row) {
+                    Some((_, lowest)) => *lowest = batch.base.min(*lowest),
+                    None => foreign.push((batch.row, batch.base)),
                 }
             }
             pieces.push(header, payload);
-            next = entry.end();
+            next = batch.end();
         }
         Read::Pieces {
             pieces,
@@ -103,46 +115,46 @@ impl<M: Memory> Log<M> {
     fn piece(
         &self,
         topic: u32,
-        entry: &Entry<M>,
+        batch: &OrderedBatch<M>,
     ) -> Result<([u8; BATCH_HEADER_BYTES], Payload<M>), Missing> {
-        if entry.span.is_none() {
-            self.region.reach(entry.row).map_err(Missing::OutOfReach)?;
+        if batch.span.is_none() {
+            self.region.reach(batch.row).map_err(Missing::OutOfReach)?;
         }
-        self.piece_in_reach(topic, entry).ok_or(Missing::Replaced)
+        self.piece_in_reach(topic, batch).ok_or(Missing::Replaced)
     }
 
     fn piece_in_reach(
         &self,
         topic: u32,
-        entry: &Entry<M>,
+        batch: &OrderedBatch<M>,
     ) -> Option<([u8; BATCH_HEADER_BYTES], Payload<M>)> {
         let mut bytes = [0; BATCH_HEADER_BYTES];
-        let payload = match &entry.span {
+        let payload = match &batch.span {
             Some(span) => {
                 span.with_bytes(|all| bytes.copy_from_slice(&all[..BATCH_HEADER_BYTES]));
                 Payload::Own(span.slice(BATCH_HEADER_BYTES..span.len()))
             }
             None => {
-                let len = entry.len.checked_sub(BATCH_HEADER_BYTES as u32)?;
+                let len = batch.len.checked_sub(BATCH_HEADER_BYTES as u32)?;
                 let head = BATCH_HEADER_BYTES as u32;
-                let header = self.region.foreign(entry.row, entry.blog_at, head)?;
+                let header = self.region.foreign(batch.row, batch.blog_at, head)?;
                 header.invalidate();
                 header.copy_to(0, &mut bytes);
-                let at = entry.blog_at + u64::from(head);
-                Payload::Foreign(self.region.foreign(entry.row, at, len)?)
+                let at = batch.blog_at + u64::from(head);
+                Payload::Foreign(self.region.foreign(batch.row, at, len)?)
             }
         };
-        let mut header = entry.header_in(&bytes, topic)?;
+        let mut header = batch.header_in(&bytes, topic)?;
         let append_time = header.append_time();
-        header.stamp(entry.base, append_time);
+        header.stamp(batch.base, append_time);
         Some((*header.as_bytes(), payload))
     }
 
-    /// Why a batch is not where the order says it is.
-    fn why_not(&self, topic: u32, entry: &Entry<M>, missing: Missing) -> Read<M> {
-        let (position, broker) = (entry.base, entry.row);
-        match (self.first_of(entry.row, topic), missing) {
-            (Some(first), _) if first > entry.base => Read::Evicted { first },
+    /// What a reader gets instead of a batch that is not where the order says it is.
+    fn explain_missing(&self, topic: u32, batch: &OrderedBatch<M>, missing: Missing) -> Read<M> {
+        let (position, broker) = (batch.base, batch.row);
+        match (self.first_of(batch.row, topic), missing) {
+            (Some(first), _) if first > batch.base => Read::Evicted { first },
             (_, Missing::OutOfReach(error)) => {
                 tracing::error!(
                     topic,
@@ -170,8 +182,8 @@ impl<M: Memory> Log<M> {
         (window.chain == topic).then_some(window.first)
     }
 
-    /// Whether bytes that were taken from other brokers' memory were still theirs: to be asked after
-    /// they were taken. `foreign` is what [`Read::Pieces`] said.
+    /// Whether other brokers still kept what was read from their memory. To be asked after the bytes were
+    /// taken; `foreign` is that of [`Read::Pieces`].
     pub fn was_kept(&self, topic: u32, foreign: &[(u16, u64)]) -> bool {
         let kept = |(row, base): &(u16, u64)| {
             self.first_of(*row, topic)

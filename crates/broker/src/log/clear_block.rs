@@ -1,9 +1,9 @@
-//! Clears a block of the log for a batch that no extent which would go next is large enough for.
+//! Clears a block of the log for a batch that is larger than the extents that would go next.
 //!
 //! Invariants
 //! - Of all blocks that can be cleared it is the one with which readers lose least.
-//! - Where none can be, the search is not repeated before one may be: who waits for one asks in every
-//!   round, and a search is a pass over all extents.
+//! - Where none can be, the search is not repeated before one may be: a batch that waits for one asks in
+//!   every round, and a search is a pass over all extents.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use embar_memory::{Extent, Memory};
 
 use super::extents::{ExtentState, Extents};
-use super::{Log, NoRoom};
+use super::{AdmitError, Log};
 
 /// Why there is no block to clear.
 pub(super) struct NoBlock {
@@ -19,54 +19,54 @@ pub(super) struct NoBlock {
     bytes: u32,
     /// An extent that cannot go, by topic and number, of each block that has one.
     staying: Vec<(u32, u64)>,
-    /// Whether every block has one. In the others readers still send from what was evicted.
+    /// Whether every block has one. In a block without, readers still send from what was evicted.
     everywhere: bool,
-    /// What had ended when it was last found to be so.
-    seen: Ended,
+    /// The counts when this was last found to be so.
+    seen: ReleaseCounts,
 }
 
-/// What can make a block possible, counted.
+/// Counts what can make a block possible.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Ended {
-    /// Batches on their way that were settled, by which an extent comes to be one that can go.
-    on_their_way: u64,
-    /// Blocks that nobody uses or reads any more.
+struct ReleaseCounts {
+    /// Batches that were settled, after which their extents can go.
+    settled: u64,
+    /// Blocks that were freed: no topic has them, and no reader sends from them.
     blocks: u64,
 }
 
-/// What is to go.
+/// The block with which readers lose least.
 struct Cheapest {
-    /// Bytes that can be read and are lost: of those that their topics are to retain, and in all.
+    /// Bytes that can be read and would be lost: of those that their topics are to retain, and in all.
     cost: (u64, u64),
     places: Range<u64>,
     topics: Vec<u32>,
 }
 
 impl<M: Memory> Log<M> {
-    /// Evicts what lies in one block of `bytes`, that with which readers lose least.
-    pub(super) fn clear_block(&mut self, bytes: u32) -> Result<Extent<M>, NoRoom> {
+    /// Evicts what lies in one block of `bytes`: the one with which readers lose least.
+    pub(super) fn clear_block(&mut self, bytes: u32) -> Result<Extent<M>, AdmitError> {
         if self.has_no_block(bytes) {
-            return Err(NoRoom::Full);
+            return Err(AdmitError::Full);
         }
         let cheapest = match self.cheapest_block(bytes) {
             Ok(cheapest) => cheapest,
             Err(none) => {
                 self.no_block = Some(none);
-                return Err(NoRoom::Full);
+                return Err(AdmitError::Full);
             }
         };
         for topic in cheapest.topics {
-            while let Some(oldest) = self.extents_of(topic)?.within(cheapest.places.clone()) {
-                self.evict(topic, &oldest);
+            while let Some(victim) = self.extents_of(topic)?.within(cheapest.places.clone()) {
+                self.evict(topic, &victim);
             }
         }
-        self.blog.allocate(bytes).ok_or(NoRoom::Full)
+        self.blog.allocate(bytes).ok_or(AdmitError::Full)
     }
 
     /// Whether what the last search found still keeps every block from being cleared. Cheap where nothing
-    /// has ended since, else a look at one extent of each block.
+    /// was released since, else a look at one extent of each block.
     fn has_no_block(&mut self, bytes: u32) -> bool {
-        let seen = self.ended();
+        let seen = self.release_counts();
         let Some(mut none) = self.no_block.take_if(|none| none.bytes <= bytes) else {
             return false;
         };
@@ -83,23 +83,22 @@ impl<M: Memory> Log<M> {
         lasts
     }
 
-    fn ended(&self) -> Ended {
-        Ended {
-            on_their_way: self.intake.given_back(),
+    fn release_counts(&self) -> ReleaseCounts {
+        ReleaseCounts {
+            settled: self.admission.given_back(),
             blocks: self.blog.freed_blocks(),
         }
     }
 
-    /// Where that block lies, and who is in it. A pass over all extents: none of those that would go next is
-    /// large enough.
+    /// Searches for that block. A pass over all extents.
     fn cheapest_block(&self, bytes: u32) -> Result<Cheapest, NoBlock> {
         // Readers let go of memory at any time, also of what was looked at already.
-        let seen = self.ended();
-        let kept = self.chains.values();
-        let kept = kept.map(|c| Occupant::of(c.id, &c.extents, c.bytes));
+        let seen = self.release_counts();
+        let local = self.local.values();
+        let local = local.map(|it| Occupant::of(it.id, &it.extents, it.bytes));
         let ordered = self.ordered.values();
-        let ordered = ordered.map(|c| Occupant::of(c.id, &c.extents, c.bytes));
-        let occupants: Vec<Occupant> = kept.chain(ordered).collect();
+        let ordered = ordered.map(|it| Occupant::of(it.id, &it.extents, it.bytes));
+        let occupants: Vec<Occupant> = local.chain(ordered).collect();
         let size = u64::from(bytes);
         let mut blocks: BTreeMap<u64, Vec<(usize, ExtentState)>> = BTreeMap::new();
         for (occupant, its) in occupants.iter().enumerate() {
@@ -108,7 +107,7 @@ impl<M: Memory> Log<M> {
                 blocks.entry(block).or_default().push((occupant, *state));
             }
         }
-        // What lies beyond is never a block.
+        // The end of the log that is smaller than a block is never one.
         let whole = self.blog.total_bytes() / size;
         let mut cheapest: Option<Cheapest> = None;
         let mut staying = Vec::new();
@@ -122,7 +121,7 @@ impl<M: Memory> Log<M> {
             }
             let places = block * size..(block + 1) * size;
             let occupied: u64 = extents.iter().map(|(_, it)| u64::from(it.bytes)).sum();
-            // The rest of it is sent from by readers of what was evicted.
+            // Readers of what was evicted still send from the rest of it.
             if occupied + self.blog.free_bytes_in(places.clone()) < size {
                 continue;
             }
@@ -159,7 +158,7 @@ impl Cheapest {
     }
 }
 
-/// A topic as one that looks for a block sees it.
+/// A topic as the search for a block sees it.
 struct Occupant {
     id: u32,
     extents: Vec<ExtentState>,
