@@ -7,7 +7,7 @@ use embar_broker::BrokerConfig;
 use embar_console::context::Context;
 use embar_supervise::logs;
 use embar_supervise::regions;
-use embar_supervise::{Cluster, Plan};
+use embar_supervise::{Cluster, ClusterPlan};
 use tempfile::TempDir;
 
 use super::plan::BenchPlan;
@@ -28,7 +28,7 @@ impl Private {
         context: &Context,
     ) -> Result<Self> {
         let logs = logs::temporary()?;
-        let plan = Plan {
+        let plan = ClusterPlan {
             program: context.program.clone(),
             brokers: plan.brokers,
             spares: 0,

@@ -11,7 +11,7 @@ use embar_console::size::Size;
 use embar_supervise::child::LogError;
 use embar_supervise::cluster::StartFailed;
 use embar_supervise::protocol::{EXIT_OVERTAKEN, EXIT_USAGE};
-use embar_supervise::tenure::InUse;
+use embar_supervise::supervisor_lock::RegionInUse;
 use embar_verify::findings::NotKept;
 
 use crate::log_client;
@@ -110,7 +110,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if cause.is::<LogError>() {
         return Some("choose another --log-dir".into());
     }
-    if cause.is::<InUse>() {
+    if cause.is::<RegionInUse>() {
         return Some("--region names another".into());
     }
     if cause.is::<ProbeLost>() {

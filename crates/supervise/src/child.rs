@@ -12,7 +12,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::protocol::Report;
+use super::protocol::ProcessReport;
 
 /// Longest part of a log that is quoted in an error.
 const TAIL_BYTES: u64 = 4096;
@@ -29,47 +29,47 @@ pub struct LogError {
     pub source: std::io::Error,
 }
 
-/// What happens to the processes of a cluster. `life` tells the process that is meant from its predecessors.
+/// What happens to child processes. `generation` distinguishes a process from its predecessors in the same slot.
 #[derive(Debug)]
-pub enum Event {
-    /// A process said something.
+pub enum ChildEvent {
+    /// A process reported something.
     Said {
         /// Its place in the cluster.
         slot: usize,
         /// Which process of that place.
-        life: u32,
-        /// What it said.
-        report: Report,
+        generation: u32,
+        /// Its report.
+        report: ProcessReport,
     },
     /// A process closed its standard output, which it does when it ends.
     Ended {
         /// Its place in the cluster.
         slot: usize,
         /// Which process of that place.
-        life: u32,
+        generation: u32,
     },
-    /// This process was told to stop.
+    /// A signal asks this process to stop.
     Interrupted,
-    /// Something that somebody waits for is done.
+    /// Work that a thread waits for is done.
     Wake,
 }
 
-/// A running, or ended and not yet forgotten, process.
+/// A child process. Dropping it kills and reaps it.
 pub struct Child {
     process: std::process::Child,
-    /// Closing it tells the process to stop.
-    _leash: Option<ChildStdin>,
+    /// The process stops when this closes.
+    _stdin: Option<ChildStdin>,
     log: PathBuf,
     ended: Option<ExitStatus>,
 }
 
 impl Child {
-    /// Starts `exe args...`; standard error is appended to `log`, standard output is read as [`Report`]s.
+    /// Starts `exe args...`; standard error is appended to `log`, standard output is read as [`ProcessReport`]s.
     pub fn start(
         (exe, args): (&Path, &[String]),
         log: &Path,
-        (slot, life): (usize, u32),
-        events: Sender<Event>,
+        (slot, generation): (usize, u32),
+        events: Sender<ChildEvent>,
     ) -> Result<Self> {
         let log_file = open_log(log)?;
         let mut process = Command::new(exe)
@@ -80,7 +80,7 @@ impl Child {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", exe.display()))?;
-        let leash = process.stdin.take();
+        let stdin = process.stdin.take();
         let output = process
             .stdout
             .take()
@@ -90,15 +90,19 @@ impl Child {
             .spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if let Ok(report) = line.parse() {
-                        // Nobody listens any more when the cluster is being dropped.
-                        let _heard = events.send(Event::Said { slot, life, report });
+                        // The cluster reads no more events once it is being dropped.
+                        let _delivered = events.send(ChildEvent::Said {
+                            slot,
+                            generation,
+                            report,
+                        });
                     }
                 }
-                let _heard = events.send(Event::Ended { slot, life });
+                let _delivered = events.send(ChildEvent::Ended { slot, generation });
             })?;
         Ok(Self {
             process,
-            _leash: leash,
+            _stdin: stdin,
             log: log.to_owned(),
             ended: None,
         })
@@ -121,7 +125,7 @@ impl Child {
 
     fn signal(&mut self, signal: Signal) {
         if self.try_wait().is_none() {
-            // It cannot be gone: it was not waited for. It may have ended, which is what the signal is for.
+            // It was not waited for, so its id is still its own. That it has ended is no error: the signal is to end it.
             let _ended_meanwhile = kill_process(Pid::from_child(&self.process), signal);
         }
     }
@@ -198,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    fn shell(script: &str, dir: &Path) -> (Child, std::sync::mpsc::Receiver<Event>) {
+    fn shell(script: &str, dir: &Path) -> (Child, std::sync::mpsc::Receiver<ChildEvent>) {
         let (send, receive) = channel();
         let args = ["-c".to_owned(), script.to_owned()];
         let child = Child::start(
@@ -211,7 +215,7 @@ mod tests {
         (child, receive)
     }
 
-    fn next(events: &std::sync::mpsc::Receiver<Event>) -> Event {
+    fn next(events: &std::sync::mpsc::Receiver<ChildEvent>) -> ChildEvent {
         events
             .recv_timeout(Duration::from_secs(10))
             .expect("an event in time")
@@ -224,13 +228,19 @@ mod tests {
         let (mut child, events) = shell(script, dir.path());
         assert!(matches!(
             next(&events),
-            Event::Said {
+            ChildEvent::Said {
                 slot: 3,
-                report: Report::Prefault { done: 1, .. },
+                report: ProcessReport::Prefault { done: 1, .. },
                 ..
             }
         ));
-        assert!(matches!(next(&events), Event::Ended { slot: 3, life: 1 }));
+        assert!(matches!(
+            next(&events),
+            ChildEvent::Ended {
+                slot: 3,
+                generation: 1
+            }
+        ));
         while child.try_wait().is_none() {
             thread::yield_now();
         }
@@ -244,16 +254,16 @@ mod tests {
         let (child, events) = shell("exec sleep 1000", dir.path());
         let pid = child.process.id();
         drop(child);
-        assert!(matches!(next(&events), Event::Ended { .. }));
+        assert!(matches!(next(&events), ChildEvent::Ended { .. }));
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 
     #[test]
-    fn a_child_sees_the_end_of_its_leash() {
+    fn a_child_sees_the_end_of_its_input() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut child, events) = shell("cat; exit 5", dir.path());
-        child._leash = None;
-        assert!(matches!(next(&events), Event::Ended { .. }));
+        child._stdin = None;
+        assert!(matches!(next(&events), ChildEvent::Ended { .. }));
         while child.try_wait().is_none() {
             thread::yield_now();
         }

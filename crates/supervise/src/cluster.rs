@@ -11,12 +11,13 @@ use embar_console::interrupt::Interrupted;
 use embar_console::progress::Bar;
 use embar_fabric::{Probe, Region};
 
-use super::child::{Child, Event, tail};
-use super::plan::{Plan, Role};
-use super::protocol::Report;
-use super::tenure::{Supervision, Tenure, tenure};
+use super::child::{Child, ChildEvent, tail};
+use super::occupancy::{Occupancy, occupancy};
+use super::plan::{ClusterPlan, Role};
+use super::protocol::ProcessReport;
+use super::supervisor_lock::SupervisorLock;
 
-/// How long brokers may be silent before they serve: in each step that takes long they say all the time how it goes on.
+/// How long brokers may be silent before they serve: they report progress during each step that takes long.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How soon an ended process must be gone after it closed its output.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);
@@ -50,8 +51,8 @@ pub struct Broker {
 
 /// What [`Cluster::wait`] saw.
 #[derive(Debug)]
-pub enum Happening {
-    /// A broker ended that nobody asked to.
+pub enum ClusterEvent {
+    /// A broker ended by itself.
     Died {
         /// Its row.
         id: u16,
@@ -65,7 +66,7 @@ pub enum Happening {
         /// Its row.
         id: u16,
     },
-    /// This process was told to stop.
+    /// A signal asks this process to stop.
     Interrupted,
     /// [`Waker::wake`] was called.
     Woken,
@@ -77,7 +78,7 @@ pub enum Happening {
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) child: Option<Child>,
-    life: u32,
+    generation: u32,
     /// Where it listened when it served last.
     pub(super) address: Option<SocketAddr>,
     broker: Option<Broker>,
@@ -95,51 +96,51 @@ impl Slot {
 
 /// Wakes [`Cluster::wait`] from another thread.
 #[derive(Clone)]
-pub struct Waker(Sender<Event>);
+pub struct Waker(Sender<ChildEvent>);
 
 impl Waker {
-    /// See [`Happening::Woken`].
+    /// Makes [`Cluster::wait`] return [`ClusterEvent::Woken`].
     pub fn wake(&self) {
-        // Nobody waits any more when the cluster is gone.
-        let _heard = self.0.send(Event::Wake);
+        // A cluster that is gone does not wait any more.
+        let _delivered = self.0.send(ChildEvent::Wake);
     }
 }
 
 /// A cluster that was started. Dropping it kills what still runs, and removes the region if it is temporary.
 pub struct Cluster {
-    pub(super) plan: Plan,
+    pub(super) plan: ClusterPlan,
     pub(super) slots: Vec<Slot>,
-    events: Receiver<Event>,
-    sender: Sender<Event>,
+    events: Receiver<ChildEvent>,
+    sender: Sender<ChildEvent>,
     /// Events that came while something else was waited for.
-    pub(super) postponed: VecDeque<Happening>,
-    /// Rows that processes had which we did not start, when the cluster was started, and their ids.
-    pub(super) strangers: BTreeMap<u16, u32>,
+    pub(super) postponed: VecDeque<ClusterEvent>,
+    /// Rows held by processes of another command when the cluster was started, and the ids of these processes.
+    pub(super) foreign: BTreeMap<u16, u32>,
     /// Declared last, so dropped last: after the processes have ended.
-    supervision: Supervision,
+    lock: SupervisorLock,
 }
 
 impl Cluster {
-    /// Starts all brokers and returns when they serve. On an error, nothing is left that it started or made, but a region
+    /// Starts all brokers and returns when they serve. On an error it leaves nothing that it started or made, but a region
     /// that is whole.
     ///
-    /// Processes of the region that live and are not ours stay: see [`Cluster::strangers`].
-    pub fn start(plan: Plan, context: &Context) -> Result<Self> {
+    /// Processes that another command started in the region stay: see [`Cluster::foreign`].
+    pub fn start(plan: ClusterPlan, context: &Context) -> Result<Self> {
         let (sender, events) = channel();
         let on_signal = sender.clone();
         context.interrupt.on_raise(move || {
-            // A cluster that is gone need not be told.
-            let _heard = on_signal.send(Event::Interrupted);
+            // A cluster that is gone needs no signal.
+            let _delivered = on_signal.send(ChildEvent::Interrupted);
         });
         let slots = (0..plan.rows()).map(|_| Slot::default()).collect();
         let mut cluster = Self {
-            supervision: Supervision::over(&plan.region)?,
+            lock: SupervisorLock::over(&plan.region)?,
             plan,
             slots,
             events,
             sender,
             postponed: VecDeque::new(),
-            strangers: BTreeMap::new(),
+            foreign: BTreeMap::new(),
         };
         match cluster.bring_up(context) {
             Ok(()) => Ok(cluster),
@@ -168,24 +169,24 @@ impl Cluster {
         self.await_ready(&*bar)
     }
 
-    /// Rows that processes had which this command did not start, and their process ids.
-    pub fn strangers(&self) -> &BTreeMap<u16, u32> {
-        &self.strangers
+    /// Rows held by processes of another command, and the ids of these processes.
+    pub fn foreign(&self) -> &BTreeMap<u16, u32> {
+        &self.foreign
     }
 
-    /// Who has row `id` now.
-    pub fn tenure(&self, id: u16) -> Tenure {
-        tenure(&self.plan.region, id)
+    /// Which process holds row `id` now.
+    pub fn occupancy(&self, id: u16) -> Occupancy {
+        occupancy(&self.plan.region, id)
     }
 
-    /// The exit code with which the process that row `id` had last said that it failed, if it did.
+    /// The exit code of the last process of row `id`, if that process reported a failure.
     pub fn failed_with(&self, id: u16) -> Option<u8> {
         let failure = self.slots[usize::from(id)].failure.as_ref();
         failure.map(|(code, _)| *code)
     }
 
     /// What was asked for.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &ClusterPlan {
         &self.plan
     }
 
@@ -205,24 +206,24 @@ impl Cluster {
     }
 
     /// Waits until something happens, at most until `deadline`.
-    pub fn wait(&mut self, deadline: Option<Instant>) -> Happening {
+    pub fn wait(&mut self, deadline: Option<Instant>) -> ClusterEvent {
         if let Some(happening) = self.postponed.pop_front() {
             return happening;
         }
         loop {
             match self.next_event(deadline) {
                 Ok(event) => {
-                    if let Some(happening) = self.digest(event, None) {
+                    if let Some(happening) = self.handle_event(event, None) {
                         return happening;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => return Happening::TimedOut,
+                Err(RecvTimeoutError::Timeout) => return ClusterEvent::TimedOut,
                 Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender ourselves"),
             }
         }
     }
 
-    /// Starts the broker of row `id` again, at the address it had.
+    /// Starts the broker of row `id` again, at the address that it had.
     pub fn restart(&mut self, id: u16) -> Result<()> {
         self.slots[usize::from(id)].broker = None;
         self.spawn(id)
@@ -235,9 +236,9 @@ impl Cluster {
     }
 
     fn spawn(&mut self, id: u16) -> Result<()> {
-        if !self.supervision.holds() {
-            // Somebody removed the region, and another command may have made one in its place.
-            self.supervision = Supervision::over(&self.plan.region)?;
+        if !self.lock.holds() {
+            // Another process removed the region, and a command may have made one in its place.
+            self.lock = SupervisorLock::over(&self.plan.region)?;
         }
         let head = self.head();
         let slot = &mut self.slots[usize::from(id)];
@@ -245,10 +246,10 @@ impl Cluster {
             Role::Head => self.plan.head_args(slot.address),
             Role::Data | Role::Standby => self.plan.member_args(head, id, slot.address),
         };
-        slot.life += 1;
+        slot.generation += 1;
         slot.failure = None;
         slot.left = false;
-        let place = (usize::from(id), slot.life);
+        let place = (usize::from(id), slot.generation);
         slot.child = Some(Child::start(
             (&self.plan.program, &args),
             &self.plan.log(id),
@@ -271,16 +272,18 @@ impl Cluster {
                     self.plan.log_dir.display()
                 );
             };
-            match self.digest(event, Some(bar)) {
+            match self.handle_event(event, Some(bar)) {
                 None
-                | Some(Happening::Serves(_) | Happening::Left { .. } | Happening::TimedOut) => {}
-                Some(Happening::Interrupted) => return Err(Interrupted.into()),
-                // The head, which orders for them, may be about to end: they are tried again.
-                Some(died @ Happening::Died { .. }) if self.strangers.contains_key(&0) => {
+                | Some(
+                    ClusterEvent::Serves(_) | ClusterEvent::Left { .. } | ClusterEvent::TimedOut,
+                ) => {}
+                Some(ClusterEvent::Interrupted) => return Err(Interrupted.into()),
+                // The head, which is not ours, may be about to end: the supervisor starts them again.
+                Some(died @ ClusterEvent::Died { .. }) if self.foreign.contains_key(&0) => {
                     self.postponed.push_back(died);
                 }
-                Some(Happening::Died { id, how }) => return Err(self.start_failure(id, how)),
-                Some(other @ Happening::Woken) => self.postponed.push_back(other),
+                Some(ClusterEvent::Died { id, how }) => return Err(self.start_failure(id, how)),
+                Some(other @ ClusterEvent::Woken) => self.postponed.push_back(other),
             }
         }
         Ok(())
@@ -293,7 +296,10 @@ impl Cluster {
         }
     }
 
-    pub(super) fn next_event(&self, deadline: Option<Instant>) -> Result<Event, RecvTimeoutError> {
+    pub(super) fn next_event(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<ChildEvent, RecvTimeoutError> {
         match deadline {
             None => self
                 .events
@@ -305,23 +311,31 @@ impl Cluster {
         }
     }
 
-    fn digest(&mut self, event: Event, bar: Option<&dyn Bar>) -> Option<Happening> {
+    fn handle_event(&mut self, event: ChildEvent, bar: Option<&dyn Bar>) -> Option<ClusterEvent> {
         match event {
-            Event::Interrupted => Some(Happening::Interrupted),
-            Event::Wake => Some(Happening::Woken),
-            Event::Said { slot, life, .. } | Event::Ended { slot, life }
-                if self.slots[slot].life != life =>
+            ChildEvent::Interrupted => Some(ClusterEvent::Interrupted),
+            ChildEvent::Wake => Some(ClusterEvent::Woken),
+            ChildEvent::Said {
+                slot, generation, ..
+            }
+            | ChildEvent::Ended { slot, generation }
+                if self.slots[slot].generation != generation =>
             {
                 None
             }
-            Event::Said { slot, report, .. } => self.heard(slot, report, bar),
-            Event::Ended { slot, .. } => self.ended(slot),
+            ChildEvent::Said { slot, report, .. } => self.handle_report(slot, report, bar),
+            ChildEvent::Ended { slot, .. } => self.ended(slot),
         }
     }
 
-    fn heard(&mut self, slot: usize, report: Report, bar: Option<&dyn Bar>) -> Option<Happening> {
+    fn handle_report(
+        &mut self,
+        slot: usize,
+        report: ProcessReport,
+        bar: Option<&dyn Bar>,
+    ) -> Option<ClusterEvent> {
         match report {
-            Report::Prefault { done, .. } => {
+            ProcessReport::Prefault { done, .. } => {
                 // A standby has no payload: it tells little of the whole.
                 if let Some(bar) = bar
                     && self.plan.role(slot as u16) != Role::Standby
@@ -333,18 +347,18 @@ impl Cluster {
                 }
                 None
             }
-            // That it was heard is all that matters.
-            Report::Busy => None,
-            Report::Left { id } => {
+            // It is only a sign of life.
+            ProcessReport::Busy => None,
+            ProcessReport::Left { id } => {
                 self.slots[slot].left = true;
                 self.slots[slot].broker = None;
-                Some(Happening::Left { id })
+                Some(ClusterEvent::Left { id })
             }
-            Report::Failed { code, message } => {
+            ProcessReport::Failed { code, message } => {
                 self.slots[slot].failure = Some((code, message));
                 None
             }
-            Report::Ready {
+            ProcessReport::Ready {
                 id,
                 address,
                 pid,
@@ -361,13 +375,13 @@ impl Cluster {
                 };
                 self.slots[slot].address = Some(address);
                 self.slots[slot].broker = Some(broker.clone());
-                Some(Happening::Serves(broker))
+                Some(ClusterEvent::Serves(broker))
             }
         }
     }
 
-    /// `None` when the process had been given up already.
-    fn ended(&mut self, slot: usize) -> Option<Happening> {
+    /// `None` when the process was given up before, or left the cluster.
+    fn ended(&mut self, slot: usize) -> Option<ClusterEvent> {
         let place = &mut self.slots[slot];
         let mut child = place.child.take()?;
         let left = place.left;
@@ -388,7 +402,7 @@ impl Cluster {
                 tail(child.log())
             ),
         };
-        Some(Happening::Died {
+        Some(ClusterEvent::Died {
             id: slot as u16,
             how,
         })
@@ -418,7 +432,10 @@ mod tests {
         slot.left = true;
         assert!(!slot.kill(), "it has said that it left");
         for _ in 0..2 {
-            assert!(matches!(events.recv(), Ok(Event::Ended { .. })), "it ended");
+            assert!(
+                matches!(events.recv(), Ok(ChildEvent::Ended { .. })),
+                "it ended"
+            );
         }
     }
 }

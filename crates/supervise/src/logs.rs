@@ -1,4 +1,4 @@
-//! Where commands keep the logs of brokers that are theirs alone, and what those left that were killed.
+//! Temporary directories for the logs of a command's own brokers, and the removal of those that killed commands left.
 
 use std::fs::{self, DirEntry, File};
 use std::os::unix::fs::MetadataExt;
@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use crate::regions::is_alive;
 
-/// How the names of all of them begin; the process that made it follows, and a part of its own.
+/// All names begin so; the id of the process that made the directory follows, and a part of its own.
 const PREFIX: &str = "embar-logs-";
-/// The file in those that are to stay.
+/// A directory with this file stays.
 const KEPT: &str = "kept";
 
-/// A directory for logs that goes when it is dropped.
+/// A directory for logs that is removed when it is dropped.
 pub fn temporary() -> Result<TempDir> {
     temporary_in(&std::env::temp_dir(), std::process::id())
 }
@@ -27,14 +27,14 @@ fn temporary_in(root: &Path, maker: u32) -> Result<TempDir> {
         .context("cannot make a directory for the brokers' logs")
 }
 
-/// Keeps one for people to read: nobody removes it any more.
+/// Keeps a directory for people to read: no command removes it any more.
 pub fn keep(logs: TempDir) -> PathBuf {
-    // Without the mark it is there until another command looks for what was left.
+    // Without the mark it stays until another command sweeps.
     let _marked = File::create(logs.path().join(KEPT));
     logs.keep()
 }
 
-/// Removes what was left by commands that were killed. Returns what was removed.
+/// Removes the directories of commands that were killed. Returns what it removed.
 pub fn sweep() -> Vec<PathBuf> {
     sweep_in(&std::env::temp_dir())
 }
@@ -48,7 +48,7 @@ fn sweep_in(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether this is one of this user's that nobody wants to keep, and nobody writes to.
+/// Whether this is a directory of this user that is not kept, and that no process writes to.
 fn was_left(entry: &DirEntry) -> bool {
     let is_ours = |metadata: fs::Metadata| metadata.is_dir() && metadata.uid() == getuid().as_raw();
     maker(&entry.file_name().to_string_lossy()).is_some_and(|pid| !is_alive(pid))
@@ -69,7 +69,7 @@ mod tests {
     const DEAD: u32 = 4_194_305;
 
     #[test]
-    fn only_what_the_dead_left_and_nobody_keeps_is_removed() {
+    fn only_unkept_directories_of_dead_processes_are_removed() {
         let root = tempfile::tempdir().expect("a directory");
         let make = |maker| temporary_in(root.path(), maker).expect("created");
         let (mine, kept) = (make(std::process::id()), keep(make(DEAD)));

@@ -13,7 +13,7 @@ use crate::arguments;
 
 /// A cluster to be started.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ClusterPlan {
     /// The program whose `broker` command is run.
     pub program: PathBuf,
     /// The head and the brokers that take data; at least 1.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub config: BrokerConfig,
 }
 
-/// Places for brokers that join, unless told otherwise: one, where there is room for it.
+/// Places for brokers that join where the user gives no number: one, if there is room for it.
 pub fn default_spares(brokers: u16, standbys: u16) -> u16 {
     let room = ROWS_MAX.saturating_sub(brokers.saturating_add(standbys));
     u16::from(brokers > 1).min(room)
@@ -59,7 +59,7 @@ pub enum Role {
     Standby,
 }
 
-impl Plan {
+impl ClusterPlan {
     /// All rows.
     pub fn rows(&self) -> u16 {
         self.data_end().saturating_add(self.standbys)
@@ -70,7 +70,7 @@ impl Plan {
         self.brokers.saturating_add(self.spares)
     }
 
-    /// Rows that nobody is started for, unless they hold data.
+    /// Rows that no broker is started for, unless they hold data.
     pub fn spare_rows(&self) -> Range<u16> {
         self.brokers..self.data_end()
     }
@@ -104,7 +104,7 @@ impl Plan {
     }
 
     /// Arguments of the data broker or standby of row `id`, for the first time or at the address it
-    /// had before. It is told the region, so it starts also while the head stands still, or cannot start.
+    /// had before. They name the region, so it starts even while the head is paused, or cannot start.
     pub fn member_args(
         &self,
         head: SocketAddr,
@@ -149,8 +149,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(port: u16) -> Plan {
-        Plan {
+    fn plan(port: u16) -> ClusterPlan {
+        ClusterPlan {
             program: "/bin/embar".into(),
             brokers: 3,
             spares: 0,
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn data_brokers_listen_on_the_next_ports() {
         let head = SocketAddr::from(([127, 0, 0, 1], 9400));
-        let listen = |plan: Plan, before| {
+        let listen = |plan: ClusterPlan, before| {
             let args = plan.member_args(head, 2, before);
             args.iter()
                 .find_map(|arg| arg.strip_prefix("--listen="))

@@ -1,4 +1,4 @@
-//! What a broker process tells the process that started it, on standard output: one line each.
+//! What a child process reports to its supervisor, on standard output: one line each.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ pub const EXIT_USAGE: u8 = 2;
 /// The broker ends with this exit code when it stood still for so long that others went on without it.
 pub const EXIT_OVERTAKEN: u8 = 6;
 
-/// One line.
+/// One line of a child process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum ProcessReport {
     /// So much of its memory is present.
     Prefault {
         /// Bytes so far.
@@ -48,7 +48,7 @@ pub enum Report {
     },
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ProcessReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefault { done, total } => write!(f, "prefault done={done} total={total}"),
@@ -77,7 +77,7 @@ impl fmt::Display for Report {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unknown;
 
-impl FromStr for Report {
+impl FromStr for ProcessReport {
     type Err = Unknown;
 
     fn from_str(line: &str) -> Result<Self, Unknown> {
@@ -130,21 +130,21 @@ mod tests {
 
     #[test]
     fn lines_both_ways() {
-        let ready = Report::Ready {
+        let ready = ProcessReport::Ready {
             id: 2,
             address: SocketAddr::from(([127, 0, 0, 1], 9402)),
             pid: 77,
             topics: 1,
             batches: 900,
         };
-        let failed = Report::Failed {
+        let failed = ProcessReport::Failed {
             code: 2,
             message: "port in use: choose another code=9".into(),
         };
-        let left = Report::Left { id: 2 };
-        let prefault = Report::Prefault { done: 1, total: 2 };
-        for report in [ready, failed, left, prefault, Report::Busy] {
-            assert_eq!(report.to_string().parse::<Report>(), Ok(report));
+        let left = ProcessReport::Left { id: 2 };
+        let prefault = ProcessReport::Prefault { done: 1, total: 2 };
+        for report in [ready, failed, left, prefault, ProcessReport::Busy] {
+            assert_eq!(report.to_string().parse::<ProcessReport>(), Ok(report));
         }
     }
 
@@ -158,7 +158,7 @@ mod tests {
             "prefault done=1",
             "failed code=1",
         ] {
-            assert_eq!(line.parse::<Report>(), Err(Unknown), "{line}");
+            assert_eq!(line.parse::<ProcessReport>(), Err(Unknown), "{line}");
         }
     }
 }

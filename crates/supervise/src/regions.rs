@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use embar_fabric::region::{Probe, Region};
 
-/// Name of the region that `embar up` uses unless told otherwise.
+/// Name of the region that is used where the user names none.
 pub const DEFAULT_NAME: &str = "default";
 
 /// Names of regions that live no longer than the command that made them.
@@ -33,7 +33,7 @@ pub fn temporary(prefix: &str) -> PathBuf {
     named(&format!("{prefix}{}", std::process::id()))
 }
 
-/// Removes what benches and quickstarts that were killed left behind. Returns what was removed.
+/// Removes the temporary regions of commands that were killed. Returns what it removed.
 pub fn sweep() -> Vec<PathBuf> {
     sweep_in(&root())
 }
@@ -67,8 +67,8 @@ pub fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// Whether a process is gone, or was killed and is being put away (its first thread is a zombie then, while others may
-/// still hold its files).
+/// Whether a process is gone, or was killed and the kernel is removing it (its first thread is a zombie then, while others
+/// may still hold its files).
 pub fn is_ending(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Err(_) => true,
@@ -81,7 +81,7 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Removes a region that nobody uses, whole or not. Says whether it is gone.
+/// Removes a region that no process uses, whole or not. Returns whether it is gone.
 pub fn remove(dir: &Path) -> bool {
     match Region::probe(dir) {
         Probe::InUse { .. } | Probe::Denied => false,

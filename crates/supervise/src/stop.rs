@@ -1,4 +1,4 @@
-//! The end of a cluster: in order, or at once.
+//! Ends a cluster: in order, or at once.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const BEYOND_GRACE: Duration = Duration::from_secs(2);
 /// How long a start that is given up may take to end.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often ended processes are looked for; a shutdown takes no longer than this more than it must.
+/// Between two looks for ended processes: a shutdown takes at most this much longer than it must.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Cluster {
@@ -30,7 +30,7 @@ impl Cluster {
         killed
     }
 
-    /// Ends a cluster that is not to, or cannot, go on to start. Those that do not listen yet, as they reserve memory or
+    /// Ends a cluster whose start failed or was interrupted. Brokers that do not listen yet, as they reserve memory or
     /// recover, are killed after a moment.
     pub(super) fn give_up(mut self) {
         drain(&mut self.slots, 0, GIVEN_UP_WITHIN);
@@ -66,7 +66,7 @@ impl Drop for Cluster {
             regions::remove(&self.plan.region);
             regions::tidy(&self.plan.region);
         } else if Region::probe(&self.plan.region) == Probe::Unfinished {
-            // The head was killed while it made the region. Nobody else does that, as we have the lock on its directory.
+            // The head was killed while it made the region. No other process makes one: we hold the lock on its directory.
             let _made_anew_next_time = Region::discard(&self.plan.region);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use embar_console::interrupt::Interrupted;
 
-use super::cluster::{Cluster, Happening, Waker};
+use super::cluster::{Cluster, ClusterEvent, Waker};
 
 /// How long work may take to notice that it was given up.
 const WIND_UP: Duration = Duration::from_millis(500);
@@ -48,8 +48,8 @@ impl Drop for WakeOnDrop {
 }
 
 impl Cluster {
-    /// Runs `work` on a thread of its own and returns what it returns. A broker that dies meanwhile, or a signal, ends
-    /// it: the work is told by its [`Abort`], and left behind if it does not listen.
+    /// Runs `work` on a thread of its own and returns its result. A broker that dies meanwhile, or a signal, ends it: its
+    /// [`Abort`] is set, and the thread is left behind if it does not stop.
     pub fn run<T: Send + 'static>(
         &mut self,
         name: &str,
@@ -62,17 +62,17 @@ impl Cluster {
             // Declared first, so dropped last: after the result, and also when the work panics.
             let _waker = WakeOnDrop(waker);
             let send = send;
-            // Nobody listens when the work was left behind.
-            let _heard = send.send(work(&seen));
+            // No one receives the result of work that was left behind.
+            let _delivered = send.send(work(&seen));
         })?;
         let why = loop {
             match self.wait(None) {
-                Happening::Interrupted => break Interrupted.into(),
-                Happening::Died { id, how } => break anyhow!("broker {id} {how}"),
-                Happening::Woken
-                | Happening::Serves(_)
-                | Happening::Left { .. }
-                | Happening::TimedOut => match receive.try_recv() {
+                ClusterEvent::Interrupted => break Interrupted.into(),
+                ClusterEvent::Died { id, how } => break anyhow!("broker {id} {how}"),
+                ClusterEvent::Woken
+                | ClusterEvent::Serves(_)
+                | ClusterEvent::Left { .. }
+                | ClusterEvent::TimedOut => match receive.try_recv() {
                     Ok(result) => return result,
                     Err(std::sync::mpsc::TryRecvError::Disconnected) => {
                         break anyhow!("the work panicked");
@@ -82,7 +82,7 @@ impl Cluster {
             }
         };
         abort.set();
-        // The brokers go first: what waits for them is told so by its sockets.
+        // The brokers go first: work that waits for them sees its sockets close.
         for slot in &mut self.slots {
             slot.child = None;
         }

@@ -1,7 +1,7 @@
-//! The brokers of a run: whom a fault hits, and who comes back.
+//! The brokers of a run: injects faults into them, and restarts those that ended.
 //!
-//! Signals go to processes that serve and were not waited for: only [`Cluster::wait`] waits for them, on the thread that
-//! also sends the signals, so their ids cannot have been given to others.
+//! Signals go only to processes that serve and were not waited for: [`Cluster::wait`] alone waits for them, on the thread
+//! that also sends the signals, so no id can belong to another process yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::JoinHandle;
@@ -17,42 +17,42 @@ use embar_meter::random::SplitMix64;
 use embar_order::Leadership;
 use embar_supervise::plan::Role;
 use embar_supervise::protocol::EXIT_OVERTAKEN;
-use embar_supervise::{Cluster, Happening};
+use embar_supervise::{Cluster, ClusterEvent};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::books::Books;
 use super::faults::{Action, Fault, Victim};
 use super::plan::VerifyPlan;
-use super::room::Stream;
+use super::retention_model::Stream;
+use super::shared::Shared;
 use super::violation::Kind;
 
 /// Wait before a broker is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a broker that was asked to leave may take; longer than any stop.
+/// How long a broker may take to leave; longer than any pause.
 const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 
-/// A cluster and what was done to it. Dropped, it is gone.
+/// A cluster, and the faults that it is under. Dropping it ends the cluster.
 pub struct Brokers {
     cluster: Cluster,
     region: Region<Mapped>,
     /// Processes that serve, by row.
     serving: BTreeMap<u16, u32>,
-    /// Rows whose process was killed and has not been seen to end.
+    /// Rows whose process was killed and has not ended yet.
     killed: BTreeSet<u16>,
-    /// Processes that are stopped, by row, and until when.
+    /// Processes that are paused, by row, and until when.
     paused: BTreeMap<u16, (u32, Instant)>,
-    /// Processes that were stopped at some time, by row: others may have gone on without them.
-    stood_still: BTreeMap<u16, u32>,
-    /// When which row is started again.
+    /// Processes that were paused at some time, by row: others may have gone on without them.
+    was_paused: BTreeMap<u16, u32>,
+    /// When each ended row is started again.
     due: BTreeMap<u16, Instant>,
-    /// Nobody is started again before all of them are dead.
-    all_die: bool,
-    /// Those that are not in the cluster: places of spares, and of brokers that left.
+    /// The whole cluster was killed: none is started again before all are dead.
+    kills_all: bool,
+    /// Rows that are not in the cluster: spares, and those of brokers that left.
     absent: BTreeSet<u16>,
-    /// Who was asked to leave, until that is answered.
-    asked: Option<JoinHandle<Result<(), AdminError>>>,
-    /// Brokers that left, and have not been told of.
+    /// The request of a broker to leave, until it is answered.
+    leaving: Option<JoinHandle<Result<(), AdminError>>>,
+    /// Brokers that left since the last call of [`Brokers::take_left`].
     left: u64,
     failed_starts: u64,
     overtaken: u64,
@@ -61,7 +61,7 @@ pub struct Brokers {
 }
 
 impl Brokers {
-    /// Of a cluster that serves.
+    /// For a cluster that serves.
     pub fn new(cluster: Cluster, plan: &VerifyPlan) -> Result<Self> {
         let dir = &cluster.plan().region;
         let region = Region::open(dir, Coherence::Coherent)
@@ -74,10 +74,10 @@ impl Brokers {
             region,
             killed: BTreeSet::new(),
             paused: BTreeMap::new(),
-            stood_still: BTreeMap::new(),
+            was_paused: BTreeMap::new(),
             due: BTreeMap::new(),
-            all_die: false,
-            asked: None,
+            kills_all: false,
+            leaving: None,
             left: 0,
             failed_starts: 0,
             overtaken: 0,
@@ -86,7 +86,7 @@ impl Brokers {
         })
     }
 
-    /// Addresses of all brokers: any of them may be away when a client asks.
+    /// Addresses of all brokers: any of them may be away when a client connects.
     pub fn bootstrap(&self) -> String {
         let addresses = self.cluster.brokers().map(|broker| broker.address);
         let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
@@ -99,7 +99,7 @@ impl Brokers {
     }
 
     /// How many epochs sequencers have raised so far.
-    pub fn reigns(&self) -> u32 {
+    pub fn terms(&self) -> u32 {
         Leadership::observe(&self.region).rounds
     }
 
@@ -113,13 +113,13 @@ impl Brokers {
         self.overtaken
     }
 
-    /// Whether there are as many as there should be, and nobody is about to go.
+    /// Whether as many brokers serve as should, and none is about to end.
     pub fn all_serve(&self) -> bool {
         let expected = self.cluster.plan().brokers + self.cluster.plan().standbys;
         self.serving.len() == usize::from(expected)
             && self.paused.is_empty()
             && self.killed.is_empty()
-            && self.asked.as_ref().is_none_or(JoinHandle::is_finished)
+            && self.leaving.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Brokers that have left since the last call.
@@ -127,7 +127,7 @@ impl Brokers {
         std::mem::take(&mut self.left)
     }
 
-    /// What of a topic can be read, by what brokers say: the first position of each stream, and the one behind the last.
+    /// What brokers offer of a topic: the first position of each stream, and the one behind the last.
     pub fn windows(&self, topic: u32) -> Vec<(Stream, u64, u64)> {
         let rows = self.region.geometry().data_rows();
         let windows = rows.filter_map(|row| {
@@ -137,7 +137,7 @@ impl Brokers {
         let mut streams: BTreeMap<Stream, (u64, u64)> = BTreeMap::new();
         for (row, window) in windows {
             let stream = streams.entry(self.plan.stream(row.into())).or_default();
-            // What one of them gave up is gone from the one order.
+            // What one broker evicted is gone from the one order.
             *stream = (stream.0.max(window.first), stream.1.max(window.next));
         }
         let streams = streams.into_iter();
@@ -146,33 +146,33 @@ impl Brokers {
             .collect()
     }
 
-    /// When there is something to do next.
+    /// When the next restart or resumption is due.
     pub fn next_due(&self) -> Option<Instant> {
         let paused = self.paused.values().map(|(_, until)| *until);
         self.due.values().copied().chain(paused).min()
     }
 
-    /// Watches until `deadline`, or until something happened, and does what is due.
+    /// Watches until `deadline` or the next event, and does what is due.
     ///
     /// # Errors
     /// When this process was told to stop, or no process can be started.
-    pub fn watch(&mut self, deadline: Instant, books: &Books) -> Result<()> {
+    pub fn watch(&mut self, deadline: Instant, shared: &Shared) -> Result<()> {
         match self.cluster.wait(Some(deadline)) {
-            Happening::Interrupted => return Err(Interrupted.into()),
-            Happening::Died { id, how } => self.died(id, &how, books),
-            Happening::Serves(broker) => {
-                // To others nothing is sent; when one of them sequences, that is seen by its reign.
+            ClusterEvent::Interrupted => return Err(Interrupted.into()),
+            ClusterEvent::Died { id, how } => self.died(id, &how, shared),
+            ClusterEvent::Serves(broker) => {
+                // The others get no messages; that one of them sequences shows in its term.
                 if broker.role == Role::Data {
-                    books.checker().disturbed();
+                    shared.checker().disturbed();
                 }
                 self.serving.insert(broker.id, broker.pid);
             }
-            Happening::Left { id } => self.has_left(id),
-            Happening::Woken | Happening::TimedOut => {}
+            ClusterEvent::Left { id } => self.left_cluster(id),
+            ClusterEvent::Woken | ClusterEvent::TimedOut => {}
         }
         let now = Instant::now();
-        self.all_die &= !self.killed.is_empty();
-        let startable = if self.all_die {
+        self.kills_all &= !self.killed.is_empty();
+        let startable = if self.kills_all {
             Vec::new()
         } else {
             due(&self.due, now, |at| *at)
@@ -182,14 +182,14 @@ impl Brokers {
             self.cluster.restart(row)?;
         }
         for row in due(&self.paused, now, |(_, until)| *until) {
-            books.checker().disturbed();
+            shared.checker().disturbed();
             self.resume(row);
         }
         Ok(())
     }
 
-    /// Does it to a broker; false if there is none to do it to.
-    pub fn strike(&mut self, fault: Fault) -> Result<bool> {
+    /// Injects a fault into a broker; false if there is none to hit.
+    pub fn inject(&mut self, fault: Fault) -> Result<bool> {
         if fault.victim == Victim::Cluster {
             return Ok(self.kill_all());
         }
@@ -203,7 +203,7 @@ impl Brokers {
                 signal(pid, Signal::STOP)?;
                 let until = Instant::now() + self.plan.pause_for.draw(&mut self.random);
                 self.paused.insert(row, (pid, until));
-                self.stood_still.insert(row, pid);
+                self.was_paused.insert(row, pid);
             }
             Action::Drain => return self.ask_to_leave(row),
             Action::Delete => return Ok(false),
@@ -219,24 +219,24 @@ impl Brokers {
         }
     }
 
-    /// Also those that are just starting. Until the last of them has ended nobody is started again, so the next ones find
-    /// what was left in memory, and nobody else.
+    /// Kills all brokers, also those that are just starting. None is started again before the last one has ended, so that
+    /// their successors find the memory alone, and no process that has it.
     fn kill_all(&mut self) -> bool {
         let rows = 0..self.cluster.plan().rows();
         rows.filter(|row| !self.absent.contains(row))
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|row| self.kill(row));
-        self.all_die = !self.killed.is_empty();
-        self.all_die
+        self.kills_all = !self.killed.is_empty();
+        self.kills_all
     }
 
     /// What becomes of that is heard from the broker itself.
     fn ask_to_leave(&mut self, row: u16) -> Result<bool> {
         let is_busy = self
-            .asked
+            .leaving
             .as_ref()
-            .is_some_and(|asked| !asked.is_finished());
+            .is_some_and(|leaving| !leaving.is_finished());
         if is_busy || self.paused.contains_key(&row) {
             return Ok(false);
         }
@@ -244,14 +244,14 @@ impl Brokers {
         // What it has of orders 0 and 1 comes back with it.
         let force = self.plan.order < 2;
         let ask = move || admin.remove_broker(row.into(), force).wait();
-        let asked = std::thread::Builder::new()
+        let leaving = std::thread::Builder::new()
             .name("drain".into())
             .spawn(ask)?;
-        self.asked = Some(asked);
+        self.leaving = Some(leaving);
         Ok(true)
     }
 
-    fn has_left(&mut self, row: u16) {
+    fn left_cluster(&mut self, row: u16) {
         self.left += 1;
         self.serving.remove(&row);
         self.killed.remove(&row);
@@ -268,7 +268,7 @@ impl Brokers {
         self.due.insert(joins, Instant::now() + away);
     }
 
-    /// Lets everybody go on.
+    /// Resumes all paused processes.
     pub fn resume_all(&mut self) {
         let paused: Vec<u16> = self.paused.keys().copied().collect();
         paused.into_iter().for_each(|row| self.resume(row));
@@ -284,25 +284,25 @@ impl Brokers {
         if let Some((pid, _)) = self.paused.remove(&row)
             && self.serving.get(&row) == Some(&pid)
         {
-            // One that somebody else killed meanwhile is found by `watch`.
+            // One that was killed from outside meanwhile is found by `watch`.
             let _ended = signal(pid, Signal::CONT);
         }
     }
 
-    fn died(&mut self, row: u16, how: &str, books: &Books) {
+    fn died(&mut self, row: u16, how: &str, shared: &Shared) {
         let served = self.serving.remove(&row);
-        let stood_still = self.stood_still.remove(&row);
+        let was_paused = self.was_paused.remove(&row);
         self.paused.remove(&row);
         if !self.killed.remove(&row) {
-            let was_stopped = served.is_some() && served == stood_still;
+            let was_stopped = served.is_some() && served == was_paused;
             match served {
                 None => self.failed_starts += 1,
                 Some(_) if is_overtaken(self.cluster.failed_with(row), was_stopped) => {
                     self.overtaken += 1;
                 }
-                Some(_) => books.checker().fail(
+                Some(_) => shared.checker().fail(
                     Kind::Failure,
-                    format_args!("broker {row} ended, and nobody asked it to: {how}"),
+                    format_args!("broker {row} ended by itself: {how}"),
                 ),
             }
         }
@@ -330,8 +330,7 @@ impl Brokers {
     }
 }
 
-/// Whether a broker that ended with this code did what it must do when others went on without it: only those do that were
-/// stopped for a while.
+/// Whether a broker that ended with this code had to, because others went on without it: only one that was paused may.
 fn is_overtaken(code: Option<u8>, was_stopped: bool) -> bool {
     was_stopped && code == Some(EXIT_OVERTAKEN)
 }
@@ -353,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_was_stopped_may_end_because_others_went_on() {
+    fn only_a_paused_broker_may_end_as_overtaken() {
         assert!(is_overtaken(Some(EXIT_OVERTAKEN), true));
         assert!(
             !is_overtaken(Some(EXIT_OVERTAKEN), false),

@@ -1,31 +1,33 @@
-//! All checks together. It is told what publishers were told and what readers see, in whatever order that comes in, and
-//! says in the end which promises were broken.
+//! All checks together: takes the outcomes that publishers report and the messages that readers see, in whatever order
+//! they come, and finds the promises that were broken.
 //!
-//! The chief is the reader that begins before anything is published and sees everything: what was acknowledged is looked
-//! for in what it saw. The others must see what it saw.
+//! The reference reader begins before anything is published and sees every message. What was acknowledged must be among
+//! what it saw, and the other readers must see the same.
 
 use std::collections::BTreeMap;
 
-use super::ledger::{Ledger, Run, Wrong};
+use embar_client::Position;
+
+use super::ack_check::{AckCheck, FalseAck, MessageRange};
+use super::observed_retention::ObservedRetention;
 use super::ranges::Ranges;
-use super::retained::Retained;
-use super::room::{Room, Stream};
+use super::reader_check::{Promise, ReaderCheck, ReaderStart};
+use super::reference_log::ReferenceLog;
+use super::retention_model::{RetentionModel, Stream};
 use super::stamp::{Origin, Stamp};
-use super::trail::{Begin, Place, Promise, Trail};
-use super::truth::Truth;
 use super::violation::{Kind, Violations};
 
-/// The reader that sees everything.
-pub const CHIEF: usize = 0;
+/// Index of the reader that sees everything.
+pub const REFERENCE_READER: usize = 0;
 
 /// What is known of one publishing process.
 #[derive(Debug, Default)]
-struct Told {
-    /// Messages of batches that were begun, without those whose outcome is known.
+struct OriginState {
+    /// Messages of batches that it began, without those whose outcome is known.
     open: i64,
     /// Messages whose outcome is known.
-    heard: u64,
-    /// Nobody will tell anything more of it.
+    resolved: u64,
+    /// The process is gone: no further outcome will be known.
     gone: bool,
     /// Numbers below may have been published.
     announced: u64,
@@ -33,103 +35,113 @@ struct Told {
     ended: Option<u64>,
     /// Acknowledged.
     acknowledged: Ranges,
-    /// Not stored, or nobody knows.
+    /// Not stored, or of unknown outcome.
     given_up: Ranges,
     /// Certainly not stored.
     not_stored: Ranges,
-    /// Acknowledged, and nobody knows where.
+    /// Acknowledged without a position.
     unplaced: Ranges,
-    /// Acknowledged at places that the chief passed over when it was overtaken.
+    /// Acknowledged at positions that the reference reader skipped when it was overtaken.
     excused: Ranges,
 }
 
-/// Of one topic.
+/// The checks of one topic.
 #[derive(Debug)]
 pub struct Checker {
     promise: Promise,
-    /// Whether publishers are told where their messages are.
+    /// Whether publishers learn where their messages are.
     acknowledging: bool,
-    truths: BTreeMap<Option<u32>, Truth>,
-    ledgers: BTreeMap<Option<u32>, Ledger>,
-    trails: Vec<Trail>,
-    told: BTreeMap<Origin, Told>,
-    room: Room,
-    retained: Retained,
+    reference_logs: BTreeMap<Stream, ReferenceLog>,
+    ack_checks: BTreeMap<Stream, AckCheck>,
+    readers: Vec<ReaderCheck>,
+    origins: BTreeMap<Origin, OriginState>,
+    retention: RetentionModel,
+    retained: ObservedRetention,
     violations: Violations,
 }
 
 impl Checker {
-    /// For a new topic of this order level, with a chief.
-    pub fn new(order: u32, acknowledging: bool, room: Room) -> Self {
+    /// For a new topic of this order level; it has a reference reader.
+    pub fn new(order: u32, acknowledging: bool, retention: RetentionModel) -> Self {
         Self {
             promise: Promise::of(order),
             acknowledging,
-            truths: BTreeMap::new(),
-            ledgers: BTreeMap::new(),
-            trails: vec![Trail::new("subscriber 0", Begin::AtZero)],
-            told: BTreeMap::new(),
-            room,
-            retained: Retained::default(),
+            reference_logs: BTreeMap::new(),
+            ack_checks: BTreeMap::new(),
+            readers: vec![ReaderCheck::new("subscriber 0", ReaderStart::AtZero)],
+            origins: BTreeMap::new(),
+            retention,
+            retained: ObservedRetention::default(),
             violations: Violations::default(),
         }
     }
 
     /// One more reader; its index.
     pub fn add_reader(&mut self, name: impl Into<String>) -> usize {
-        self.trails.push(Trail::new(name, Begin::Anywhere));
-        self.trails.len() - 1
+        self.readers
+            .push(ReaderCheck::new(name, ReaderStart::Anywhere));
+        self.readers.len() - 1
     }
 
     /// A reader begins anew.
-    pub fn begin(&mut self, reader: usize, begin: Begin) {
+    pub fn begin(&mut self, reader: usize, begin: ReaderStart) {
         let known = self.ends().map(|(_, end)| end).sum();
-        self.trails[reader].begin(begin, known);
+        self.readers[reader].begin(begin, known);
     }
 
     /// A reader was given these messages, in this order; those without a valid stamp have none.
-    pub fn read(&mut self, reader: usize, messages: &[(Place, Option<Stamp>)]) {
-        for (place, stamp) in messages {
-            self.room
-                .reaches(place.broker, place.offset.saturating_add(1));
-            let kept_from = self.room.kept_from(place.broker);
-            let truth = self.truths.entry(place.broker).or_default();
+    pub fn read(&mut self, reader: usize, messages: &[(Position, Option<Stamp>)]) {
+        for (position, stamp) in messages {
+            self.retention
+                .reaches(position.broker, position.offset.saturating_add(1));
+            let kept_from = self.retention.kept_from(position.broker);
+            let reference_log = self.reference_logs.entry(position.broker).or_default();
             let violations = &mut self.violations;
-            let trail = &mut self.trails[reader];
-            trail.step(self.promise, (*place, *stamp), kept_from, truth, violations);
-            let (CHIEF, Some(stamp)) = (reader, stamp) else {
+            let reader_check = &mut self.readers[reader];
+            reader_check.step(
+                self.promise,
+                (*position, *stamp),
+                kept_from,
+                reference_log,
+                violations,
+            );
+            let (REFERENCE_READER, Some(stamp)) = (reader, stamp) else {
                 continue;
             };
             if self.acknowledging {
-                let ledger = self.ledgers.entry(place.broker).or_default();
-                ledger.see(place.offset, *stamp);
+                let ack_check = self.ack_checks.entry(position.broker).or_default();
+                ack_check.see(position.offset, *stamp);
             } else {
-                // Nobody else tells what became of it.
-                let heard = self.told.get(&stamp.origin).map_or(0, |told| told.heard);
-                self.settle(stamp.origin, (stamp.number + 1).saturating_sub(heard));
+                // That it was read is the only sign that it was stored.
+                let resolved = self
+                    .origins
+                    .get(&stamp.origin)
+                    .map_or(0, |state| state.resolved);
+                self.resolve(stamp.origin, (stamp.number + 1).saturating_sub(resolved));
             }
         }
-        if reader == CHIEF {
-            for (broker, ledger) in &mut self.ledgers {
-                for wrong in ledger.settle_seen() {
-                    tell_wrong(*broker, wrong, &mut self.violations);
+        if reader == REFERENCE_READER {
+            for (broker, ack_check) in &mut self.ack_checks {
+                for false_ack in ack_check.match_seen() {
+                    add_false_ack(*broker, false_ack, &mut self.violations);
                 }
             }
-            if self.trails[CHIEF].skips() > 0 {
-                let brokers: Vec<Option<u32>> = self.ledgers.keys().copied().collect();
-                brokers.into_iter().for_each(|it| self.enter_excused(it));
+            if self.readers[REFERENCE_READER].skips() > 0 {
+                let brokers: Vec<Stream> = self.ack_checks.keys().copied().collect();
+                brokers.into_iter().for_each(|it| self.excuse_skipped(it));
             }
         }
     }
 
-    /// A reader that comes to `next` of a stream was told that everything below `first` is gone; false if that must not be.
+    /// A reader at `next` of a stream learned that everything below `first` is gone; false if that must not be.
     pub fn evicted(&mut self, reader: usize, stream: Stream, next: u64, first: u64) -> bool {
-        let name = self.trails[reader].name().to_owned();
+        let name = self.readers[reader].name().to_owned();
         self.was_evicted(&name, stream, next, first)
     }
 
-    /// The same of somebody without a trail.
+    /// The same of a reader whose messages are not checked.
     pub fn was_evicted(&mut self, name: &str, stream: Stream, next: u64, first: u64) -> bool {
-        let kept_from = self.room.kept_from(stream);
+        let kept_from = self.retention.kept_from(stream);
         if first <= kept_from {
             return true;
         }
@@ -145,179 +157,181 @@ impl Checker {
         false
     }
 
-    /// Brokers say that of a stream `first` and what is behind it can be read, up to `next`.
+    /// Brokers offer the positions `first..next` of a stream to readers.
     pub fn offered(&mut self, stream: Stream, first: u64, next: u64) {
-        self.room.reaches(stream, next);
+        self.retention.reaches(stream, next);
         let behind = |first| {
-            let messages = self.room.end(stream).saturating_sub(first);
-            self.room.bytes_of(messages)
+            let messages = self.retention.end(stream).saturating_sub(first);
+            self.retention.bytes_of(messages)
         };
-        let bytes = (behind(first), behind(self.room.kept_from(stream)));
-        let room = self.room.kept_bytes();
-        let is_news = self.retained.look(stream, first, bytes, room);
-        if is_news {
+        let bytes = (behind(first), behind(self.retention.kept_from(stream)));
+        let kept = self.retention.kept_bytes();
+        let more_is_gone = self.retained.look(stream, first, bytes, kept);
+        if more_is_gone {
             self.was_evicted("what can be read", stream, 0, first);
         }
     }
 
     /// What could be read while the log was full.
-    pub fn retained(&self) -> &Retained {
+    pub fn retained(&self) -> &ObservedRetention {
         &self.retained
     }
 
-    /// The chief, to which [`Checker::evicted`] said that this may be, goes on at `place`.
-    pub fn skip(&mut self, place: Place) {
-        self.trails[CHIEF].skip(place);
-        self.ledgers
-            .entry(place.broker)
+    /// The reference reader was overtaken, as [`Checker::evicted`] allowed, and goes on at `position`.
+    pub fn skip(&mut self, position: Position) {
+        self.readers[REFERENCE_READER].skip(position);
+        self.ack_checks
+            .entry(position.broker)
             .or_default()
-            .skip(place.offset);
-        self.enter_excused(place.broker);
+            .skip(position.offset);
+        self.excuse_skipped(position.broker);
     }
 
-    fn enter_excused(&mut self, broker: Option<u32>) {
-        let ledger = self.ledgers.entry(broker).or_default();
-        for run in ledger.take_excused() {
-            let told = self.told.entry(run.origin).or_default();
-            told.excused
-                .merge(&Ranges::of(run.number, run.number + run.count));
+    fn excuse_skipped(&mut self, broker: Stream) {
+        let ack_check = self.ack_checks.entry(broker).or_default();
+        for range in ack_check.take_excused() {
+            let state = self.origins.entry(range.origin).or_default();
+            state
+                .excused
+                .merge(&Ranges::of(range.number, range.number + range.count));
         }
     }
 
-    /// Whether there is something for a reader to read. The chief is to see also what others did not see yet.
+    /// Whether there is something for a reader to read. The reference reader must also see what others have not seen yet.
     pub fn is_behind(&self, reader: usize) -> bool {
-        let acknowledged = || self.ledgers.values().any(Ledger::is_waiting);
-        self.trails[reader].is_behind(self.ends()) || reader == CHIEF && acknowledged()
+        let acknowledged = || self.ack_checks.values().any(AckCheck::is_waiting);
+        self.readers[reader].is_behind(self.ends()) || reader == REFERENCE_READER && acknowledged()
     }
 
-    /// A publisher began a batch, `messages` after the one before.
+    /// A publisher began a batch; the one before had `messages` messages.
     pub fn begun(&mut self, origin: Origin, messages: u64) {
-        self.told.entry(origin).or_default().open += messages as i64;
-        self.room.begun(messages);
+        self.origins.entry(origin).or_default().open += messages as i64;
+        self.retention.begun(messages);
     }
 
-    /// Of so many more messages it is known what became of them.
-    fn settle(&mut self, origin: Origin, messages: u64) {
-        let told = self.told.entry(origin).or_default();
-        told.heard += messages;
-        if !told.gone {
-            told.open -= messages as i64;
-            self.room.settled(messages as i64);
+    /// The outcome of so many more messages is known.
+    fn resolve(&mut self, origin: Origin, messages: u64) {
+        let state = self.origins.entry(origin).or_default();
+        state.resolved += messages;
+        if !state.gone {
+            state.open -= messages as i64;
+            self.retention.settled(messages as i64);
         }
     }
 
     /// A broker was killed, stopped, or asked to leave, or one that takes data serves again, or another one
     /// sequences.
     pub fn disturbed(&mut self) {
-        self.room.disturbed();
+        self.retention.disturbed();
     }
 
-    /// The publisher is no more: what it has not told nobody will tell.
+    /// The publisher is gone: outcomes that it has not reported stay unknown.
     pub fn gone(&mut self, origin: Origin) {
-        let told = self.told.entry(origin).or_default();
-        told.gone = true;
-        self.room.abandoned(std::mem::take(&mut told.open));
+        let state = self.origins.entry(origin).or_default();
+        state.gone = true;
+        self.retention.abandoned(std::mem::take(&mut state.open));
     }
 
     /// From now on messages with numbers below `below` may be published.
     pub fn announced(&mut self, origin: Origin, below: u64) {
-        let told = self.told.entry(origin).or_default();
-        told.announced = told.announced.max(below);
+        let state = self.origins.entry(origin).or_default();
+        state.announced = state.announced.max(below);
     }
 
-    /// The publisher was told that these messages are stored, and where unless nobody knows any more.
-    pub fn acknowledged(&mut self, run: Run, place: Option<Place>) {
-        self.settle(run.origin, run.count);
-        let told = self.told.entry(run.origin).or_default();
-        if !told.acknowledged.insert(run.number, run.count) {
+    /// The publisher got an acknowledgement of these messages, with their position if that is known.
+    pub fn acknowledged(&mut self, range: MessageRange, position: Option<Position>) {
+        self.resolve(range.origin, range.count);
+        let state = self.origins.entry(range.origin).or_default();
+        if !state.acknowledged.insert(range.number, range.count) {
             self.violations.add(
                 Kind::Acknowledgement,
                 format_args!(
                     "messages {} to {} of {} were acknowledged twice",
-                    run.number,
-                    run.number + run.count - 1,
-                    run.origin
+                    range.number,
+                    range.number + range.count - 1,
+                    range.origin
                 ),
             );
         }
-        if let Some(place) = place {
-            let end = place.offset.saturating_add(run.count);
-            self.room.reaches(place.broker, end);
-            let ledger = self.ledgers.entry(place.broker).or_default();
-            if let Err(wrong) = ledger.acknowledge(place.offset, run) {
-                tell_wrong(place.broker, wrong, &mut self.violations);
+        if let Some(position) = position {
+            let end = position.offset.saturating_add(range.count);
+            self.retention.reaches(position.broker, end);
+            let ack_check = self.ack_checks.entry(position.broker).or_default();
+            if let Err(false_ack) = ack_check.acknowledge(position.offset, range) {
+                add_false_ack(position.broker, false_ack, &mut self.violations);
             }
-            self.enter_excused(place.broker);
+            self.excuse_skipped(position.broker);
         } else {
-            // Looked for wherever it is, unless the chief passed over something.
-            let told = self.told.entry(run.origin).or_default();
-            told.unplaced
-                .merge(&Ranges::of(run.number, run.number + run.count));
+            // Looked for at all positions, unless the reference reader skipped some.
+            let state = self.origins.entry(range.origin).or_default();
+            state
+                .unplaced
+                .merge(&Ranges::of(range.number, range.number + range.count));
         }
     }
 
-    /// The publisher was told that these messages are not stored.
-    pub fn not_stored(&mut self, run: Run) {
-        self.given_up(run);
-        let told = self.told.entry(run.origin).or_default();
-        told.not_stored.insert(run.number, run.count);
+    /// These messages are certainly not stored, as the publisher learned.
+    pub fn not_stored(&mut self, range: MessageRange) {
+        self.given_up(range);
+        let state = self.origins.entry(range.origin).or_default();
+        state.not_stored.insert(range.number, range.count);
     }
 
-    /// The publisher was told that these messages may be stored or not.
-    pub fn given_up(&mut self, run: Run) {
-        self.settle(run.origin, run.count);
-        let told = self.told.entry(run.origin).or_default();
-        told.given_up.insert(run.number, run.count);
+    /// These messages may be stored or not, as the publisher learned.
+    pub fn given_up(&mut self, range: MessageRange) {
+        self.resolve(range.origin, range.count);
+        let state = self.origins.entry(range.origin).or_default();
+        state.given_up.insert(range.number, range.count);
     }
 
     /// The publisher ended in good order after `published` messages.
     pub fn ended(&mut self, origin: Origin, published: u64) {
-        self.told.entry(origin).or_default().ended = Some(published);
+        self.origins.entry(origin).or_default().ended = Some(published);
     }
 
-    /// Something that is no check failed.
+    /// Adds a violation that other parts of the verifier found.
     pub fn fail(&mut self, kind: Kind, text: impl std::fmt::Display) {
         self.violations.add(kind, text);
     }
 
-    /// Behind the highest position that anybody saw of each stream.
-    pub fn ends(&self) -> impl Iterator<Item = (Option<u32>, u64)> + '_ {
-        let ends = self.truths.iter();
-        ends.map(|(broker, truth)| (*broker, truth.end()))
+    /// The end of each stream: the position behind the highest one that any reader saw.
+    pub fn ends(&self) -> impl Iterator<Item = (Stream, u64)> + '_ {
+        let ends = self.reference_logs.iter();
+        ends.map(|(broker, reference_log)| (*broker, reference_log.end()))
     }
 
-    /// Messages that a reader was given, and those of them that were repeated although that is allowed.
+    /// Messages that a reader saw, and how many of them were allowed repetitions.
     pub fn messages(&self, reader: usize) -> (u64, u64) {
-        let trail = &self.trails[reader];
-        (trail.messages(), trail.repeated())
+        let reader_check = &self.readers[reader];
+        (reader_check.messages(), reader_check.repeated())
     }
 
     /// Whether a reader began with the first message there ever was.
     pub fn is_whole(&self, reader: usize) -> bool {
-        self.trails[reader].is_whole()
+        self.readers[reader].is_whole()
     }
 
-    /// Whether the chief saw everything that was acknowledged, and everything of those who ended.
+    /// Whether the reference reader saw everything that was acknowledged, and everything of publishers that ended.
     pub fn is_complete(&self) -> bool {
-        self.told
+        self.origins
             .iter()
-            .all(|(origin, told)| self.missing(*origin, told).is_empty())
+            .all(|(origin, state)| self.missing(*origin, state).is_empty())
     }
 
-    /// What of one origin must be there and was not seen by the chief.
-    fn missing(&self, origin: Origin, told: &Told) -> Vec<(u64, u64)> {
-        let chief = self.trails[CHIEF].seen(origin);
-        let mut expected = told.acknowledged.clone();
-        // Without acknowledgements nobody is promised that a message outlives the broker that it was sent to.
-        if let (true, Some(published)) = (self.acknowledging, told.ended) {
-            let open = told.given_up.missing_in(0, published);
+    /// What of one origin must be there and was not seen by the reference reader.
+    fn missing(&self, origin: Origin, state: &OriginState) -> Vec<(u64, u64)> {
+        let reference = self.readers[REFERENCE_READER].seen(origin);
+        let mut expected = state.acknowledged.clone();
+        // Without acknowledgements a message need not outlive the broker that it was sent to.
+        if let (true, Some(published)) = (self.acknowledging, state.ended) {
+            let open = state.given_up.missing_in(0, published);
             open.into_iter()
                 .for_each(|(first, end)| expected.merge(&Ranges::of(first, end)));
         }
-        let mut found = chief.cloned().unwrap_or_default();
-        if self.trails[CHIEF].skips() > 0 {
-            found.merge(&told.excused);
-            found.merge(&told.unplaced);
+        let mut found = reference.cloned().unwrap_or_default();
+        if self.readers[REFERENCE_READER].skips() > 0 {
+            found.merge(&state.excused);
+            found.merge(&state.unplaced);
         }
         let expected = expected.iter();
         expected
@@ -325,25 +339,25 @@ impl Checker {
             .collect()
     }
 
-    /// Judges what can be judged only at the end. `last` is a reader that read everything retained after all was
-    /// published; its end must be everybody's.
+    /// Checks what can be checked only at the end. `last` is a reader that read everything retained after all was
+    /// published; it must reach the end of every stream.
     pub fn finish(&mut self, last: Option<usize>) {
         let mut found = Violations::default();
-        for (broker, ledger) in &self.ledgers {
-            for wrong in ledger.unseen() {
-                tell_wrong(*broker, wrong, &mut found);
+        for (broker, ack_check) in &self.ack_checks {
+            for false_ack in ack_check.unseen() {
+                add_false_ack(*broker, false_ack, &mut found);
             }
         }
-        for (origin, told) in &self.told {
-            for (first, end) in self.missing(*origin, told) {
+        for (origin, state) in &self.origins {
+            for (first, end) in self.missing(*origin, state) {
                 let text = format!("messages {first} to {} of {origin} are not there", end - 1);
                 found.add(Kind::Lost, text);
             }
         }
-        self.judge_origins(&mut found);
+        self.check_origins(&mut found);
         if let Some(last) = last {
             for (broker, end) in self.ends() {
-                let next = self.trails[last].next(broker);
+                let next = self.readers[last].next(broker);
                 if next < end {
                     let of =
                         broker.map_or_else(String::new, |broker| format!(" of broker {broker}"));
@@ -360,11 +374,11 @@ impl Checker {
         self.violations.absorb(found);
     }
 
-    /// What the chief saw of each origin: nothing that was never sent, and no hole in what promises none.
-    fn judge_origins(&self, found: &mut Violations) {
-        for (origin, seen) in self.trails[CHIEF].origins() {
-            let told = self.told.get(origin);
-            let announced = told.map_or(0, |told| told.announced);
+    /// Checks what the reference reader saw of each origin: nothing that was never sent, and no hole where none may be.
+    fn check_origins(&self, found: &mut Violations) {
+        for (origin, seen) in self.readers[REFERENCE_READER].origins() {
+            let state = self.origins.get(origin);
+            let announced = state.map_or(0, |state| state.announced);
             if seen.end() > announced {
                 found.add(
                     Kind::NeverSent,
@@ -374,11 +388,11 @@ impl Checker {
                     ),
                 );
             }
-            let Some(told) = told else { continue };
-            for (first, end) in told.not_stored.iter() {
+            let Some(state) = state else { continue };
+            for (first, end) in state.not_stored.iter() {
                 if seen.missing_in(first, end) != [(first, end)] {
                     let text = format!(
-                        "messages {first} to {} of {origin} were told to be not stored, and some of them are there",
+                        "messages {first} to {} of {origin} were reported as not stored, and some of them are there",
                         end - 1
                     );
                     found.add(Kind::NotStored, text);
@@ -387,14 +401,14 @@ impl Checker {
             if !self.promise.publishers {
                 continue;
             }
-            // One that ended was looked at as a whole.
-            if told.ended.is_some() {
+            // Of one that ended all messages were checked above.
+            if state.ended.is_some() {
                 continue;
             }
-            let mut known = self.trails[CHIEF].passed_over(*origin);
+            let mut known = self.readers[REFERENCE_READER].skipped_numbers(*origin);
             known.merge(seen);
             for (first, end) in known.missing_in(0, seen.end()) {
-                for (first, end) in told.given_up.missing_in(first, end) {
+                for (first, end) in state.given_up.missing_in(first, end) {
                     let text = format!(
                         "messages {first} to {} of {origin} are left out, and later ones are there",
                         end - 1
@@ -405,22 +419,22 @@ impl Checker {
         }
     }
 
-    /// What was found so far.
+    /// The violations found so far.
     pub fn violations(&self) -> &Violations {
         &self.violations
     }
 }
 
-fn tell_wrong(broker: Option<u32>, wrong: Wrong, violations: &mut Violations) {
-    let Wrong { offset, run } = wrong;
+fn add_false_ack(broker: Stream, false_ack: FalseAck, violations: &mut Violations) {
+    let FalseAck { offset, range } = false_ack;
     violations.add(
         Kind::Acknowledgement,
         format_args!(
             "messages {} to {} of {} were acknowledged at {}, and are not there",
-            run.number,
-            run.number + run.count - 1,
-            run.origin,
-            Place { broker, offset }
+            range.number,
+            range.number + range.count - 1,
+            range.origin,
+            Position { broker, offset }
         ),
     );
 }

@@ -1,7 +1,7 @@
 //! A connection that announces a large batch and sends hardly any of it.
 //!
-//! Nobody would publish so: it is made of a bare socket, a session's link for the handshake, and the first
-//! bytes of a batch.
+//! No client library does that: it is made of a bare socket, a session for the handshake, and the first bytes of a
+//! batch.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -48,7 +48,7 @@ impl Claimant {
         stream.set_write_timeout(Some(ANSWERS_WITHIN))?;
         let opened = open(&mut stream, rings, topic, producer)?;
         let mut batch = batch(&opened, producer, claim as usize)?;
-        // More than this is not sent in any time that somebody waits for.
+        // No run lasts long enough to send more than this.
         batch.truncate(1 << 20);
         stream.write_all(&batch[..BEGUN_BYTES])?;
         Ok(Self {

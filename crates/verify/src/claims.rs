@@ -1,4 +1,4 @@
-//! Connections that announce what they never send, beside a publisher that means it.
+//! `verify claims`: connections announce batches that they never send, beside a publisher that sends its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -22,7 +22,7 @@ use super::findings::{Findings, NotKept};
 const TOPIC: &str = "claims";
 /// Bytes of one message.
 const MESSAGE_BYTES: usize = 1024;
-/// Bytes of a batch of the publisher that means it.
+/// Bytes of a batch of the real publisher.
 const BATCH_BYTES: usize = 256 << 10;
 /// How long the claimants may take to begin, all together.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ pub struct Round {
     pub beside_mib_per_s: f64,
 }
 
-/// All of a run.
+/// Everything about a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClaimsReport {
     /// What was verified.
@@ -155,14 +155,14 @@ fn rate(publisher: &Publisher, time: Duration) -> Result<f64> {
     Ok(bytes as f64 / f64::from(1 << 20) / started.elapsed().as_secs_f64())
 }
 
-/// Connections that claim until they are told to stop, and come back when the broker ends them.
+/// Connections that claim until they are stopped, and connect again when the broker ends them.
 struct Claimants {
     thread: JoinHandle<Result<()>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Claimants {
-    /// When it returns, all have begun a batch and sent a byte more.
+    /// Returns when all have begun a batch and sent a byte more.
     fn start(plan: &ClaimsPlan, address: SocketAddr) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let begun = Arc::new(AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! What is done to whom, and when.
+//! Faults: which process is hit, how, and when.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use embar_console::size::as_seconds;
 use embar_meter::random::SplitMix64;
 use serde::{Serialize, Serializer};
 
-/// Whom.
+/// What a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Victim {
     /// The broker that sequences now.
@@ -24,7 +24,7 @@ pub enum Victim {
     Topic,
 }
 
-/// What.
+/// What a fault does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// SIGKILL, and a new process in its place.
@@ -37,12 +37,12 @@ pub enum Action {
     Delete,
 }
 
-/// Both.
+/// One kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// What.
+    /// What it does.
     pub action: Action,
-    /// Whom.
+    /// What it hits.
     pub victim: Victim,
 }
 
@@ -53,9 +53,9 @@ const fn fault(action: Action, victim: Victim) -> Fault {
 impl Fault {
     /// A data broker leaves.
     pub const DRAIN: Self = fault(Action::Drain, Victim::Broker);
-    /// A topic beside is deleted and created again.
+    /// The topic beside is deleted and created again.
     pub const DELETE: Self = fault(Action::Delete, Victim::Topic);
-    /// Everything that can be done.
+    /// All kinds, in an order that spreads them.
     pub const ALL: [Self; 9] = [
         fault(Action::Kill, Victim::Sequencer),
         fault(Action::Pause, Victim::Publisher),
@@ -68,7 +68,7 @@ impl Fault {
         fault(Action::Kill, Victim::Cluster),
     ];
 
-    /// Whether it comes about later, or not at all: somebody is asked to do it.
+    /// Whether it happens later, or not at all: the cluster is asked to do it.
     pub fn is_asked_for(self) -> bool {
         matches!(self.action, Action::Drain | Action::Delete)
     }
@@ -99,9 +99,9 @@ impl Serialize for Fault {
     }
 }
 
-/// From a time to a time.
+/// A range of durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Span {
+pub struct DurationRange {
     /// The shortest.
     #[serde(rename = "shortest_s", serialize_with = "as_seconds")]
     pub shortest: Duration,
@@ -110,26 +110,26 @@ pub struct Span {
     pub longest: Duration,
 }
 
-impl Span {
-    /// One of it.
+impl DurationRange {
+    /// A random one of the range.
     pub fn draw(self, random: &mut SplitMix64) -> Duration {
         let micros = (self.longest - self.shortest).as_micros() as u64;
         self.shortest + Duration::from_micros(random.below(micros + 1))
     }
 }
 
-/// Why a text is no span of times.
+/// A text is no range of durations.
 #[derive(Debug, thiserror::Error)]
-#[error("{text:?} is no span of times: write one time, or two as in 500ms..3s, the shorter first")]
-pub struct ParseSpanError {
+#[error("{text:?} is no range of times: write one time, or two as in 500ms..3s, the shorter first")]
+pub struct ParseRangeError {
     text: String,
 }
 
-impl FromStr for Span {
-    type Err = ParseSpanError;
+impl FromStr for DurationRange {
+    type Err = ParseRangeError;
 
-    fn from_str(text: &str) -> Result<Self, ParseSpanError> {
-        let wrong = || ParseSpanError {
+    fn from_str(text: &str) -> Result<Self, ParseRangeError> {
+        let wrong = || ParseRangeError {
             text: text.to_owned(),
         };
         let time = |text: &str| embar_console::size::parse_duration(text).map_err(|_| wrong());
@@ -163,12 +163,12 @@ impl Schedule {
         }
     }
 
-    /// When something is to be done next.
+    /// When the next fault is due.
     pub fn next(&self) -> Option<Instant> {
         self.due.iter().map(|(at, _)| *at).min()
     }
 
-    /// What is to be done now. What could not be done in time is not made up for.
+    /// The faults that are due. A fault that was missed is not made up for.
     pub fn take_due(&mut self, now: Instant) -> Vec<Fault> {
         let mut faults = Vec::new();
         for (at, fault) in &mut self.due {
@@ -189,19 +189,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_as_people_write_them() {
-        let span = |text: &str| text.parse::<Span>().ok();
+    fn ranges_as_people_write_them() {
+        let span = |text: &str| text.parse::<DurationRange>().ok();
         let ms = Duration::from_millis;
         assert_eq!(
             span("500ms..3s"),
-            Some(Span {
+            Some(DurationRange {
                 shortest: ms(500),
                 longest: ms(3000)
             })
         );
         assert_eq!(
             span("1s"),
-            Some(Span {
+            Some(DurationRange {
                 shortest: ms(1000),
                 longest: ms(1000)
             })
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_comes_once_an_interval_and_none_with_another() {
+    fn each_fault_comes_once_an_interval_and_alone() {
         let faults = [Victim::Sequencer, Victim::Broker].map(|victim| Fault {
             action: Action::Kill,
             victim,

@@ -1,4 +1,4 @@
-//! How long acknowledgements stayed away after each fault.
+//! Gaps: how long acknowledgements stayed away after each fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,20 +7,20 @@ use serde::Serialize;
 
 use super::faults::Fault;
 
-/// Of all faults of one kind.
+/// The gaps after all faults of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct GapReport {
-    /// What was done.
+    /// The kind.
     pub fault: Fault,
-    /// How often.
+    /// How many there were.
     pub faults: usize,
-    /// Longest time without an acknowledgement to anybody after one fault, in milliseconds.
+    /// Longest time without an acknowledgement to any publisher after one fault, in milliseconds.
     pub nobody_ms: Spread,
     /// The same for the publisher that waited longest.
     pub slowest_publisher_ms: Spread,
 }
 
-/// Of several times.
+/// Median and maximum of several times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The middle.
@@ -39,7 +39,7 @@ impl Spread {
     }
 }
 
-/// Acknowledgements and faults in time.
+/// Times of acknowledgements and faults.
 #[derive(Debug)]
 pub struct Gaps {
     last: Instant,
@@ -48,19 +48,19 @@ pub struct Gaps {
     done: BTreeMap<Fault, (Vec<Duration>, Vec<Duration>)>,
 }
 
-/// A fault whose gap may still grow: until the next fault, and then until everybody was acknowledged something again.
+/// A fault whose gap may still grow: until the next fault, and then until each publisher got an acknowledgement again.
 #[derive(Debug)]
 struct Open {
     fault: Fault,
     at: Instant,
     nobody: Duration,
     slowest: Duration,
-    /// Those who were acknowledged nothing since the next fault; `None` before that.
+    /// Publishers without an acknowledgement since the next fault; `None` before that fault.
     waiting: Option<BTreeSet<u32>>,
 }
 
 impl Gaps {
-    /// For publishers that begin now.
+    /// For publishers that begin at `now`.
     pub fn new(publishers: u32, now: Instant) -> Self {
         Self {
             last: now,
@@ -70,7 +70,7 @@ impl Gaps {
         }
     }
 
-    /// A publisher was acknowledged something.
+    /// A publisher got an acknowledgement.
     pub fn acknowledged(&mut self, publisher: u32, now: Instant) {
         let last = std::mem::replace(&mut self.last, now);
         let last_of = self.last_of.insert(publisher, now).unwrap_or(now);
@@ -88,11 +88,11 @@ impl Gaps {
         }
     }
 
-    /// Something was done.
+    /// A fault was injected.
     pub fn fault(&mut self, fault: Fault, now: Instant) {
         for open in &mut self.open {
-            let everybody = || self.last_of.keys().copied().collect();
-            open.waiting.get_or_insert_with(everybody);
+            let all = || self.last_of.keys().copied().collect();
+            open.waiting.get_or_insert_with(all);
         }
         self.open.push(Open {
             fault,
@@ -103,13 +103,13 @@ impl Gaps {
         });
     }
 
-    /// The publisher that waits longest, and for how long; none when nobody publishes.
+    /// The publisher that waits longest, and for how long; none when all have ended.
     pub fn longest_wait(&self, now: Instant) -> Option<(u32, Duration)> {
         let (publisher, last) = self.last_of.iter().min_by_key(|(_, last)| **last)?;
         Some((*publisher, now.saturating_duration_since(*last)))
     }
 
-    /// A publisher has ended: nobody waits for it.
+    /// A publisher has ended: its gaps end, too.
     pub fn ended(&mut self, publisher: u32) {
         self.last_of.remove(&publisher);
         for open in &mut self.open {
@@ -119,7 +119,7 @@ impl Gaps {
         }
     }
 
-    /// All of them; no more come.
+    /// The gaps by kind of fault. No acknowledgement comes after this.
     pub fn report(&mut self) -> Vec<GapReport> {
         for open in self.open.drain(..) {
             close(&mut self.done, &open);
@@ -173,7 +173,7 @@ mod tests {
         let report = gaps.report();
         let times = |fault| {
             let of = report.iter().find(|report| report.fault == fault);
-            let of = of.expect("it was done");
+            let of = of.expect("it was injected");
             (of.faults, of.nobody_ms.max, of.slowest_publisher_ms.max)
         };
         assert_eq!(times(KILL), (1, 80.0, 90.0));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longest_is_known_until_it_ends() {
+    fn the_longest_wait_is_known_until_its_publisher_ends() {
         let zero = Instant::now();
         let at = |s| zero + Duration::from_secs(s);
         let mut gaps = Gaps::new(2, zero);

@@ -6,8 +6,8 @@ use embar_console::setting::BadSetting;
 use embar_console::size::{Size, as_seconds};
 use serde::Serialize;
 
-use super::faults::{Action, Fault, Span, Victim};
-use super::room::Stream;
+use super::faults::{Action, DurationRange, Fault, Victim};
+use super::retention_model::Stream;
 use super::run::STALL_MAX;
 use super::stamp::STAMP_BYTES;
 
@@ -55,7 +55,7 @@ pub struct VerifyPlan {
     #[serde(rename = "every_s", serialize_with = "as_seconds")]
     pub every: Duration,
     /// How long a process is stopped.
-    pub pause_for: Span,
+    pub pause_for: DurationRange,
     /// Where random choices begin.
     pub seed: u64,
 }

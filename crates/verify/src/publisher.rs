@@ -1,6 +1,6 @@
-//! A publishing process: it publishes at its pace and tells what became of it, until it is told to stop or is killed.
+//! A publishing process: publishes at its pace and reports the outcomes, until its parent stops or kills it.
 //!
-//! Standard input is its leash: a byte tells it to end in good order, the end of it to end at once.
+//! Standard input is its parent's hand: a byte stops it in good order, the end of input at once.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,13 +20,13 @@ use super::stamp::{Origin, Writer};
 
 /// Messages announced at once.
 const ANNOUNCED: u64 = 256;
-/// Wait before opening is tried again: brokers die here.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Wait before it tries again to open: brokers die here.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// How far a publisher that was held up may be behind its pace; what is beyond is left out.
 const BEHIND_MAX: Duration = Duration::from_millis(200);
-/// Longer than any outage that is no violation: what is published must not be given up.
+/// Longer than any outage that is no violation: no message may be given up.
 const PATIENT: Duration = Duration::from_secs(600);
-/// Shorter than most outages: what no broker takes meanwhile is told to be not stored.
+/// Shorter than most outages: what no broker takes meanwhile is reported as not stored.
 const HASTY: Duration = Duration::from_millis(250);
 
 /// The command of the program that runs a publisher; the specification is its argument.
@@ -63,30 +63,30 @@ pub struct PublisherSpec {
 pub fn run(spec: &str) -> Result<()> {
     let spec: PublisherSpec = serde_json::from_str(spec).context("this is no publisher")?;
     let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
+    let stopped = stop.clone();
     thread::Builder::new()
         .name("parent".into())
-        .spawn(move || watch_leash(&told))?;
-    let teller = Teller::new()?;
-    let Some(publisher) = open(&spec, &teller, &stop)? else {
-        return teller.tell(Record::Ended { published: 0 });
+        .spawn(move || watch_parent(&stopped))?;
+    let records = RecordWriter::new()?;
+    let Some(publisher) = open(&spec, &records, &stop)? else {
+        return records.write(Record::Ended { published: 0 });
     };
     let origin = Origin {
         publisher: spec.publisher,
         instance: spec.instance,
     };
     let writer = Writer::new(spec.run, origin, spec.message_bytes as usize);
-    let published = publish(&spec, &publisher, writer, &teller, &stop)?;
+    let published = publish(&spec, &publisher, writer, &records, &stop)?;
     match publisher.close() {
-        // What is missing was told batch by batch.
+        // Each batch that is missing has its record already.
         Err(PublishError::Lost { .. }) if spec.hasty => {}
         Ok(()) => {}
         Err(error) => return Err(error).context("cannot close"),
     }
-    teller.tell(Record::Ended { published })
+    records.write(Record::Ended { published })
 }
 
-fn watch_leash(stop: &AtomicBool) {
+fn watch_parent(stop: &AtomicBool) {
     let mut input = io::stdin().lock();
     let mut byte = [0];
     while matches!(input.read(&mut byte), Ok(1)) {
@@ -97,21 +97,21 @@ fn watch_leash(stop: &AtomicBool) {
 
 /// Writes records to standard output, each by one call, from any thread.
 #[derive(Clone)]
-struct Teller(Arc<File>);
+struct RecordWriter(Arc<File>);
 
-impl Teller {
+impl RecordWriter {
     fn new() -> Result<Self> {
         let output = io::stdout().as_fd().try_clone_to_owned()?;
         Ok(Self(Arc::new(output.into())))
     }
 
-    fn tell(&self, record: Record) -> Result<()> {
+    fn write(&self, record: Record) -> Result<()> {
         (&*self.0)
             .write_all(&record.to_bytes())
-            .context("the verifier does not listen any more")
+            .context("the verifier does not read any more")
     }
 
-    fn tell_delivery(&self, delivery: &Delivery, acks: u32) {
+    fn write_delivery(&self, delivery: &Delivery, acks: u32) {
         let (batch, messages) = (delivery.batch, delivery.messages);
         let record = match &delivery.result {
             Ok(_) if acks == 0 => Record::Sent { batch, messages },
@@ -123,19 +123,23 @@ impl Teller {
             Err(PublishError::Expired { .. }) => Record::NotStored { batch, messages },
             Err(_) => Record::GivenUp { batch, messages },
         };
-        // A verifier that is gone closes the leash, too.
-        let _heard = self.tell(record);
+        // A verifier that is gone closes standard input, too.
+        let _heard = self.write(record);
     }
 }
 
-/// Opens a publisher, for as long as it takes; `None` when told to stop before.
-fn open(spec: &PublisherSpec, teller: &Teller, stop: &AtomicBool) -> Result<Option<Publisher>> {
+/// Opens a publisher, for as long as it takes; `None` when its parent stops it before.
+fn open(
+    spec: &PublisherSpec,
+    records: &RecordWriter,
+    stop: &AtomicBool,
+) -> Result<Option<Publisher>> {
     while !stop.load(Ordering::Relaxed) {
-        let (teller, acks) = (teller.clone(), spec.acks);
+        let (records, acks) = (records.clone(), spec.acks);
         let opened = Publisher::builder(&spec.bootstrap)
             .topic(&spec.topic)
             .producer_id(spec.producer)
-            // Its successors know it, too.
+            // Its successors use it, too.
             .producer_secret(
                 (u128::from(spec.producer) << 64 | u128::from(spec.run) | 1).to_le_bytes(),
             )
@@ -148,12 +152,12 @@ fn open(spec: &PublisherSpec, teller: &Teller, stop: &AtomicBool) -> Result<Opti
             .delivery_timeout(if spec.hasty { HASTY } else { PATIENT })
             .auto_create(false)
             .metering(false)
-            .on_ack(move |delivery| teller.tell_delivery(delivery, acks))
+            .on_ack(move |delivery| records.write_delivery(delivery, acks))
             .open();
         match opened {
             Ok(publisher) => return Ok(Some(publisher)),
             Err(error) if LogClientError::from(error.clone()).passes() => {
-                thread::sleep(AGAIN_AFTER)
+                thread::sleep(RETRY_AFTER)
             }
             Err(error) => return Err(error).context("cannot open"),
         }
@@ -161,12 +165,13 @@ fn open(spec: &PublisherSpec, teller: &Teller, stop: &AtomicBool) -> Result<Opti
     Ok(None)
 }
 
-/// Publishes at the pace until told to stop; how many messages.
+/// Whether a client may try again: brokers that are being killed do not answer, or cannot serve a request yet.
+/// Publishes at the pace until its parent stops it; returns the number of messages.
 fn publish(
     spec: &PublisherSpec,
     publisher: &Publisher,
     mut writer: Writer,
-    teller: &Teller,
+    records: &RecordWriter,
     stop: &AtomicBool,
 ) -> Result<u64> {
     let mut pace = Pace::new(spec.rate);
@@ -175,18 +180,18 @@ fn publish(
         pace.wait();
         if number == announced {
             announced += ANNOUNCED;
-            teller.tell(Record::Announced { below: announced })?;
+            records.write(Record::Announced { below: announced })?;
         }
         match publisher.publish(writer.stamp(number)) {
             Ok(ticket) => {
                 if ticket.index() == 0 {
                     let batch = ticket.batch();
-                    teller.tell(Record::Began { batch, number })?;
+                    records.write(Record::Began { batch, number })?;
                 }
                 number += 1;
             }
             Err(error) if LogClientError::from(error.clone()).passes() => {
-                thread::sleep(AGAIN_AFTER)
+                thread::sleep(RETRY_AFTER)
             }
             Err(error) => return Err(error).context("cannot publish"),
         }
@@ -194,14 +199,14 @@ fn publish(
     Ok(number)
 }
 
-/// So many a second, evenly.
+/// So many messages a second, evenly.
 struct Pace {
     every: Duration,
     due: Instant,
 }
 
 impl Pace {
-    /// Naps are not much shorter than this, so messages of the time come together.
+    /// Sleeps are not much shorter than this, so messages that are due meanwhile leave together.
     const NAP: Duration = Duration::from_millis(1);
 
     fn new(rate: f64) -> Self {

@@ -1,5 +1,5 @@
-//! The subscribers, each a thread of this process: the first follows the topic from its first message on, the others come
-//! and go and begin where chance has it. In the end one more reads everything that is retained.
+//! The subscribers, each a thread of this process: the first follows the topic from its first message on, the others open
+//! it again and again at random positions. In the end one more reads everything that is retained.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,76 +7,76 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use embar_client::{Positions, ReadError, Start, Subscriber};
 use embar_console::interrupt::Interrupt;
 use embar_meter::random::SplitMix64;
 
-use super::books::Books;
-use super::checker::CHIEF;
-use super::faults::Span;
+use super::checker::REFERENCE_READER;
+use super::faults::DurationRange;
 use super::log_client_error::LogClientError;
-use super::patience::Patience;
 use super::plan::{TOPIC, VerifyPlan};
+use super::reader_check::ReaderStart;
 use super::run::STALL_MAX;
+use super::shared::Shared;
+use super::stall_detector::StallDetector;
 use super::stamp::{self, Stamp};
-use super::trail::{Begin, Place};
 use super::violation::Kind;
+use embar_client::{Position, Positions, ReadError, Start, Subscriber};
 
-/// Messages handed to the checks at once.
+/// Messages that a reader hands to the checks at once.
 const CHUNK: usize = 256;
 /// Longest that a message waits for a chunk to fill.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Between two looks at whether a subscriber that is given nothing should be.
+/// Between two looks at whether a subscriber that gets nothing should get something.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
-/// Wait before opening is tried again: brokers die here.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// How long a subscriber that comes and goes stays.
-const STAY: Span = Span {
+/// Wait before a reader tries again to open the topic: brokers die here.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+/// How long a subscriber that opens the topic repeatedly stays.
+const STAY: DurationRange = DurationRange {
     shortest: Duration::from_millis(200),
     longest: Duration::from_secs(3),
 };
 
-/// What every subscriber is opened with.
+/// What every subscriber needs.
 #[derive(Clone)]
-pub struct Setting {
+pub struct ReaderSetup {
     /// What is run.
     pub plan: VerifyPlan,
     /// Addresses of all brokers.
     pub bootstrap: String,
     /// Marks this run's messages.
     pub run: u32,
-    /// Where what they see is entered.
-    pub books: Arc<Books>,
+    /// The checks of what they see.
+    pub shared: Arc<Shared>,
 }
 
-/// All of them, until they are stopped.
+/// The threads of all subscribers, until they are stopped.
 pub struct Readers {
-    books: Arc<Books>,
+    shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Readers {
     /// Starts them.
-    pub fn start(setting: &Setting) -> Result<Self> {
+    pub fn start(setup: &ReaderSetup) -> Result<Self> {
         let mut readers = Self {
-            books: setting.books.clone(),
+            shared: setup.shared.clone(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
         };
-        for number in 0..setting.plan.subscribers {
+        for number in 0..setup.plan.subscribers {
             let index = match number {
-                0 => CHIEF,
+                0 => REFERENCE_READER,
                 number => {
                     let name = format!("subscriber {number}");
-                    setting.books.checker().add_reader(name)
+                    setup.shared.checker().add_reader(name)
                 }
             };
-            let seed = setting.plan.seed ^ u64::from(number) << 32;
-            let mut reader = Reader::new(setting, index, &readers.stop, seed);
+            let seed = setup.plan.seed ^ u64::from(number) << 32;
+            let mut reader = Reader::new(setup, index, &readers.stop, seed);
             let work = move || match index {
-                CHIEF => reader.follow(),
-                _ => reader.come_and_go(),
+                REFERENCE_READER => reader.follow(),
+                _ => reader.reopen_repeatedly(),
             };
             let thread = std::thread::Builder::new().name(format!("subscriber-{number}"));
             readers.threads.push(thread.spawn(work)?);
@@ -90,8 +90,8 @@ impl Readers {
         for thread in self.threads.drain(..) {
             let name = thread.thread().name().unwrap_or_default().to_owned();
             if thread.join().is_err() {
-                // What it said is on standard error.
-                let mut checker = self.books.checker();
+                // Its message is on standard error.
+                let mut checker = self.shared.checker();
                 checker.fail(
                     Kind::Failure,
                     format_args!("{name} of the verifier panicked"),
@@ -108,69 +108,69 @@ impl Drop for Readers {
 }
 
 /// Reads everything that is retained, once; the reader's index, unless it could not.
-pub fn read_all(setting: &Setting, within: Duration, interrupt: &Interrupt) -> Option<usize> {
+pub fn read_all(setup: &ReaderSetup, within: Duration, interrupt: &Interrupt) -> Option<usize> {
     let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    interrupt.on_raise(move || told.store(true, Ordering::Relaxed));
-    let books = &setting.books;
-    let index = books.checker().add_reader("a subscriber at the end");
-    let mut reader = Reader::new(setting, index, &stop, 0);
+    let is_stopped = stop.clone();
+    interrupt.on_raise(move || is_stopped.store(true, Ordering::Relaxed));
+    let shared = &setup.shared;
+    let index = shared.checker().add_reader("a subscriber at the end");
+    let mut reader = Reader::new(setup, index, &stop, 0);
     let deadline = Instant::now() + within;
-    while !reader.stopped() && Instant::now() < deadline {
-        books.checker().begin(reader.index, Begin::Earliest);
+    while !reader.is_stopped() && Instant::now() < deadline {
+        shared.checker().begin(reader.index, ReaderStart::Earliest);
         let read = reader
             .open(Start::Earliest, true)
             .and_then(|mut subscriber| reader.read(&mut subscriber, Some(deadline)));
         match read {
             Ok(()) if Instant::now() < deadline => return Some(reader.index),
-            Err(error) if !error.passes() && reader.judge(&error) != Verdict::Overtaken => {
+            Err(error) if !error.passes() && reader.judge(&error) != ReadEnd::Overtaken => {
                 return None;
             }
-            _ => std::thread::sleep(AGAIN_AFTER),
+            _ => std::thread::sleep(RETRY_AFTER),
         }
     }
-    books.checker().fail(
+    shared.checker().fail(
         Kind::Liveness,
         format_args!("what is retained could not be read within {within:?}"),
     );
     None
 }
 
-/// What ended a reader's reading.
+/// Why a reader stopped reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// What it came to had to make room.
+enum ReadEnd {
+    /// The messages it came to had made room for others.
     Overtaken,
-    /// What it came to is gone and must not be.
+    /// The messages it came to are gone, and must not be.
     Lost,
     /// It cannot go on.
     Failed,
 }
 
 struct Reader {
-    setting: Setting,
+    setup: ReaderSetup,
     index: usize,
     stop: Arc<AtomicBool>,
     random: SplitMix64,
-    patience: Patience,
+    stall: StallDetector,
 }
 
 impl Reader {
-    fn new(setting: &Setting, index: usize, stop: &Arc<AtomicBool>, seed: u64) -> Self {
+    fn new(setup: &ReaderSetup, index: usize, stop: &Arc<AtomicBool>, seed: u64) -> Self {
         Self {
-            setting: setting.clone(),
+            setup: setup.clone(),
             index,
             stop: stop.clone(),
             random: SplitMix64::new(seed),
-            patience: Patience::new(STALL_MAX, Instant::now()),
+            stall: StallDetector::new(STALL_MAX, Instant::now()),
         }
     }
 
-    /// Sees every message from the first on.
+    /// Reads every message from the first on.
     fn follow(&mut self) {
         let mut start = Start::Earliest;
-        while !self.stopped() {
-            self.look();
+        while !self.is_stopped() {
+            self.check_progress();
             let ended = match self.open(start.clone(), false) {
                 Err(error) => Err(error),
                 Ok(mut subscriber) => {
@@ -184,8 +184,8 @@ impl Reader {
             };
             match ended {
                 Ok(()) => return,
-                Err(error) if error.passes() => std::thread::sleep(AGAIN_AFTER),
-                Err(error) => match self.pass_over(&error, &start) {
+                Err(error) if error.passes() => std::thread::sleep(RETRY_AFTER),
+                Err(error) => match self.skip(&error, &start) {
                     Some(next) => start = Start::Positions(next),
                     None => return,
                 },
@@ -193,8 +193,8 @@ impl Reader {
         }
     }
 
-    /// Where the reader that sees everything goes on, if it was too slow for the log and may be.
-    fn pass_over(&mut self, error: &LogClientError, start: &Start) -> Option<Positions> {
+    /// Where the reference reader goes on, if it was overtaken and that is allowed.
+    fn skip(&mut self, error: &LogClientError, start: &Start) -> Option<Positions> {
         let &LogClientError::Read(ReadError::Evicted {
             broker,
             first_available,
@@ -204,12 +204,12 @@ impl Reader {
             self.judge(error);
             return None;
         };
-        if self.judge(error) != Verdict::Overtaken {
+        if self.judge(error) != ReadEnd::Overtaken {
             return None;
         }
-        let ordered = self.setting.plan.order >= 2;
-        self.setting.books.checker().skip(Place {
-            broker: self.setting.plan.stream(broker),
+        let ordered = self.setup.plan.order >= 2;
+        self.setup.shared.checker().skip(Position {
+            broker: self.setup.plan.stream(broker),
             offset: first_available,
         });
         Some(match start {
@@ -224,19 +224,19 @@ impl Reader {
     }
 
     /// Opens the topic again and again.
-    fn come_and_go(&mut self) {
+    fn reopen_repeatedly(&mut self) {
         let mut position = Positions::new();
-        while !self.stopped() {
-            // What it waited for is where it began before.
-            self.look();
+        while !self.is_stopped() {
+            // Its wait belongs to where it began before.
+            self.check_progress();
             let (start, begin) = self.choose(&position);
             if let Some(begin) = begin {
-                self.setting.books.checker().begin(self.index, begin);
+                self.setup.shared.checker().begin(self.index, begin);
             }
             let until = Instant::now() + STAY.draw(&mut self.random);
             let ended = match self.open(start, false) {
                 Err(error) => {
-                    // It was nowhere, and goes on from nowhere.
+                    // It has no position to go on from.
                     position = Positions::new();
                     Err(error)
                 }
@@ -248,10 +248,10 @@ impl Reader {
             };
             match ended {
                 Ok(()) => {}
-                Err(error) if error.passes() => std::thread::sleep(AGAIN_AFTER),
+                Err(error) if error.passes() => std::thread::sleep(RETRY_AFTER),
                 Err(error) => match self.judge(&error) {
-                    Verdict::Failed => return,
-                    Verdict::Overtaken | Verdict::Lost => position = Positions::new(),
+                    ReadEnd::Failed => return,
+                    ReadEnd::Overtaken | ReadEnd::Lost => position = Positions::new(),
                 },
             }
         }
@@ -259,29 +259,35 @@ impl Reader {
 
     /// Where it stood, at the first message, at the next one to come, or anywhere; and what follows for the checks, unless
     /// it goes on.
-    fn choose(&mut self, position: &Positions) -> (Start, Option<Begin>) {
+    fn choose(&mut self, position: &Positions) -> (Start, Option<ReaderStart>) {
         match self.random.below(5) {
             0 if !position.is_empty() => (Start::Positions(position.clone()), None),
-            0 | 1 => (Start::Earliest, Some(Begin::Earliest)),
-            2 => (Start::Latest, Some(Begin::Anywhere)),
+            0 | 1 => (Start::Earliest, Some(ReaderStart::Earliest)),
+            2 => (Start::Latest, Some(ReaderStart::Anywhere)),
             _ => {
-                let ends: Vec<_> = self.setting.books.checker().ends().collect();
-                if self.setting.plan.order >= 2 {
+                let ends: Vec<_> = self.setup.shared.checker().ends().collect();
+                if self.setup.plan.order >= 2 {
                     let end = ends.first().map_or(0, |(_, end)| *end);
                     let at = self.random.below(end + 1);
-                    return (Start::Positions(Positions::at(at)), Some(Begin::At(at)));
+                    return (
+                        Start::Positions(Positions::at(at)),
+                        Some(ReaderStart::At(at)),
+                    );
                 }
                 let positions = ends.into_iter().filter_map(|(broker, end)| {
                     let at = self.random.below(end + 1);
                     Some((broker?, at))
                 });
-                (Start::Positions(positions.collect()), Some(Begin::Anywhere))
+                (
+                    Start::Positions(positions.collect()),
+                    Some(ReaderStart::Anywhere),
+                )
             }
         }
     }
 
     fn open(&self, start: Start, until_end: bool) -> Result<Subscriber, LogClientError> {
-        Subscriber::builder(&self.setting.bootstrap)
+        Subscriber::builder(&self.setup.bootstrap)
             .topic(TOPIC)
             .from(start)
             .until_end(until_end)
@@ -296,16 +302,16 @@ impl Reader {
         subscriber: &mut Subscriber,
         until: Option<Instant>,
     ) -> Result<(), LogClientError> {
-        let (run, bytes) = (self.setting.run, self.setting.plan.message_bytes as usize);
+        let (run, bytes) = (self.setup.run, self.setup.plan.message_bytes as usize);
         let mut chunk = Vec::with_capacity(CHUNK);
         loop {
             let ended = match subscriber.next_timeout(LOOK_EVERY) {
                 Ok(Some(message)) => {
-                    let place = Place {
+                    let position = Position {
                         broker: message.broker,
                         offset: message.offset,
                     };
-                    chunk.push((place, stamp::read(run, bytes, message.value)));
+                    chunk.push((position, stamp::read(run, bytes, message.value)));
                     if chunk.len() < CHUNK {
                         continue;
                     }
@@ -316,44 +322,44 @@ impl Reader {
                 Err(error) => Some(Err(error.into())),
             };
             self.enter(&mut chunk);
-            if self.patience.unwatched(Instant::now()) >= WATCH_EVERY {
-                self.look();
+            if self.stall.since_look(Instant::now()) >= WATCH_EVERY {
+                self.check_progress();
             }
             if let Some(ended) = ended {
                 return ended;
             }
-            if self.stopped() || until.is_some_and(|until| Instant::now() >= until) {
+            if self.is_stopped() || until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(());
             }
         }
     }
 
-    fn enter(&mut self, chunk: &mut Vec<(Place, Option<Stamp>)>) {
+    fn enter(&mut self, chunk: &mut Vec<(Position, Option<Stamp>)>) {
         if !chunk.is_empty() {
-            self.patience.fed(Instant::now());
-            self.setting.books.checker().read(self.index, chunk);
+            self.stall.fed(Instant::now());
+            self.setup.shared.checker().read(self.index, chunk);
             chunk.clear();
         }
     }
 
-    /// Looks whether it is given what there is.
-    fn look(&mut self) {
-        let mut checker = self.setting.books.checker();
+    /// Adds a violation if the reader gets nothing although there is something to read.
+    fn check_progress(&mut self) {
+        let mut checker = self.setup.shared.checker();
         let is_behind = checker.is_behind(self.index);
-        if let Some(waited) = self.patience.look(Instant::now(), is_behind) {
+        if let Some(waited) = self.stall.look(Instant::now(), is_behind) {
             checker.fail(
                 Kind::Liveness,
                 format_args!(
-                    "subscriber {} was given nothing for {waited:.0?}, and there was something to read",
+                    "subscriber {} got nothing for {waited:.0?}, and there was something to read",
                     self.index
                 ),
             );
         }
     }
 
-    /// Says of an error that does not pass what it means, and enters what is a violation.
-    fn judge(&self, error: &LogClientError) -> Verdict {
-        let mut checker = self.setting.books.checker();
+    /// What an error that does not pass means; adds a violation if it is one.
+    fn judge(&self, error: &LogClientError) -> ReadEnd {
+        let mut checker = self.setup.shared.checker();
         match *error {
             LogClientError::Read(ReadError::Evicted {
                 broker,
@@ -361,39 +367,39 @@ impl Reader {
                 first_available,
             }) if checker.evicted(
                 self.index,
-                self.setting.plan.stream(broker),
+                self.setup.plan.stream(broker),
                 position,
                 first_available,
             ) =>
             {
-                Verdict::Overtaken
+                ReadEnd::Overtaken
             }
-            LogClientError::Read(ReadError::Evicted { .. }) => Verdict::Lost,
+            LogClientError::Read(ReadError::Evicted { .. }) => ReadEnd::Lost,
             _ => {
                 let text = format_args!("subscriber {}: {error}", self.index);
                 checker.fail(Kind::Failure, text);
-                Verdict::Failed
+                ReadEnd::Failed
             }
         }
     }
 
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::room::Room;
+    use super::super::retention_model::RetentionModel;
     use super::*;
 
     #[test]
     fn a_subscriber_that_panics_is_a_violation() {
         let plan = super::super::plan::tests::plan();
-        let books = Arc::new(Books::new(&plan, Room::new(1, 1, 1)));
+        let shared = Arc::new(Shared::new(&plan, RetentionModel::new(1, 1, 1)));
         let spawn = |work: fn()| std::thread::Builder::new().name("one".into()).spawn(work);
         let mut readers = Readers {
-            books: books.clone(),
+            shared: shared.clone(),
             stop: Arc::default(),
             threads: vec![
                 spawn(|| {}).expect("starts"),
@@ -401,9 +407,9 @@ mod tests {
             ],
         };
         readers.stop();
-        let checker = books.checker();
+        let checker = shared.checker();
         assert_eq!(checker.violations().of(Kind::Failure), 1);
-        let told = &checker.violations().first[0];
-        assert!(told.contains("one of the verifier panicked"), "{told}");
+        let first = &checker.violations().first[0];
+        assert!(first.contains("one of the verifier panicked"), "{first}");
     }
 }

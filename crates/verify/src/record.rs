@@ -1,5 +1,5 @@
-//! What a publishing process tells the verifier, on its standard output: records of one size, so that each is written
-//! whole, or not at all, by whichever thread has it, and stays in the pipe when its writer is killed.
+//! What a publishing process reports on its standard output: records of one size. Any thread writes a record whole or not
+//! at all, and the record stays in the pipe when its writer is killed.
 
 use embar_client::Position;
 
@@ -9,7 +9,7 @@ pub const RECORD_BYTES: usize = 32;
 /// Stands for no broker.
 const NO_BROKER: u32 = u32::MAX;
 
-/// One of them.
+/// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Messages with numbers below may be published from now on.
@@ -30,7 +30,7 @@ pub enum Record {
         batch: u64,
         /// Its messages.
         messages: u32,
-        /// Where its first message is; `None` if nobody knows any more.
+        /// Where its first message is; `None` if that is not known.
         position: Option<Position>,
     },
     /// A batch is with the kernel; nothing more will be known.
@@ -62,7 +62,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// As it is written.
+    /// The record as bytes.
     pub fn to_bytes(self) -> [u8; RECORD_BYTES] {
         let (kind, messages, broker, a, b) = match self {
             Self::Announced { below } => (1, 0, 0, below, 0),
@@ -94,7 +94,7 @@ impl Record {
         bytes
     }
 
-    /// As it is read; `None` for what no publisher writes.
+    /// The record of these bytes; `None` for what no publisher writes.
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         let small = |at: usize| Some(u32::from_le_bytes(bytes[at..at + 4].try_into().ok()?));
         let large = |at: usize| Some(u64::from_le_bytes(bytes[at..at + 8].try_into().ok()?));

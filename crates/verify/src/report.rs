@@ -1,4 +1,4 @@
-//! What a run prints, and its JSON.
+//! The report on a run of `verify order`, for people and as JSON.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,28 +10,28 @@ use serde::Serialize;
 use super::faults::Fault;
 use super::findings::{Findings, NotKept};
 use super::gaps::GapReport;
+use super::observed_retention::ObservedRetention;
 use super::plan::VerifyPlan;
-use super::retained::Retained;
 use super::violation::Violations;
 
-/// All of a run.
+/// Everything about a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct OrderReport {
     /// What was verified.
     pub verify: &'static str,
     /// What was run.
     pub config: VerifyPlan,
     /// From the first publish until the first subscriber had seen everything.
     pub seconds: f64,
-    /// Messages that publishers published, those that were killed as far as they told.
+    /// Messages that publishers published; killed ones, as far as they reported.
     pub published: u64,
     /// Messages that were acknowledged; with acks 0 those that were sent.
     pub acknowledged: u64,
-    /// Of them, those whose position nobody knew any more.
+    /// Of them, those acknowledged without a position.
     pub unplaced: u64,
-    /// Messages that publishers were told may be stored or not.
+    /// Messages that may be stored or not, as publishers learned.
     pub given_up: u64,
-    /// Messages that publishers were told are not stored.
+    /// Messages that are certainly not stored, as publishers learned.
     pub not_stored: u64,
     /// Acknowledgements that were read again as soon as they came.
     pub reread: u64,
@@ -42,22 +42,24 @@ pub struct Report {
     /// Whether these were all from the first one on; otherwise older ones had to make room.
     pub read_from_the_first: Option<bool>,
     /// What could be read while the log was full; `None` if it never was.
-    pub retained: Option<Retained>,
-    /// How often what was done.
+    pub retained: Option<ObservedRetention>,
+    /// How often each kind of fault happened.
     pub faults: BTreeMap<Fault, u64>,
-    /// What was asked for and never came about.
+    /// Kinds of faults that were planned and never happened.
     pub untried: Vec<Fault>,
-    /// Faults that were due while there was nobody to hit.
+    /// Faults that were due while there was nothing to hit.
     pub missed_faults: u64,
     /// Starts of brokers that failed because others were away.
     pub failed_starts: u64,
     /// Brokers that were stopped for so long that others went on without them, and ended for that.
     pub overtaken: u64,
-    /// Reigns of sequencers until the start, the one at that time included.
-    pub first_reign: u32,
-    /// And at the end.
-    pub last_reign: u32,
-    /// Reigns between them.
+    /// Terms of sequencers until the start, the one at that time included.
+    #[serde(rename = "first_reign")]
+    pub first_term: u32,
+    /// Terms until the end.
+    #[serde(rename = "last_reign")]
+    pub last_term: u32,
+    /// Terms between them.
     pub takeovers: u32,
     /// How long acknowledgements stayed away.
     pub gaps: Vec<GapReport>,
@@ -80,7 +82,7 @@ pub struct SubscriberReport {
     pub repeated: u64,
 }
 
-impl Findings for Report {
+impl Findings for OrderReport {
     fn text(&self, paint: Paint) -> String {
         let mut lines = vec![format!("\n{}", self.counts())];
         if !self.gaps.is_empty() {
@@ -120,7 +122,7 @@ impl Findings for Report {
     }
 }
 
-impl Report {
+impl OrderReport {
     fn violation_lines(&self, paint: Paint) -> Vec<String> {
         let violations = &self.violations;
         let total = grouped(violations.total);
@@ -152,7 +154,7 @@ impl Report {
             row("in doubt".into(), self.given_up);
         }
         if self.not_stored > 0 {
-            row("told to be not stored".into(), self.not_stored);
+            row("reported as not stored".into(), self.not_stored);
         }
         row("acknowledgements read at once".into(), self.reread);
         for (number, subscriber) in self.subscribers.iter().enumerate() {
@@ -180,17 +182,14 @@ impl Report {
             row("  at most".into(), mib(retained.most_bytes));
         }
         row(
-            format!(
-                "takeovers (reign {} to {})",
-                self.first_reign, self.last_reign
-            ),
+            format!("takeovers (term {} to {})", self.first_term, self.last_term),
             self.takeovers.into(),
         );
         for (fault, count) in &self.faults {
             row(format!("{fault}, times"), *count);
         }
         if self.missed_faults > 0 {
-            row("faults without anybody to hit".into(), self.missed_faults);
+            row("faults without anything to hit".into(), self.missed_faults);
         }
         if self.failed_starts > 0 {
             row("failed starts of brokers".into(), self.failed_starts);
@@ -208,7 +207,7 @@ impl Report {
         let mut table = Table::new([
             "longest wait for an ack (ms)",
             "times",
-            "nobody: median",
+            "any publisher: median",
             "max",
             "slowest publisher: median",
             "max",

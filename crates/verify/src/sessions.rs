@@ -1,4 +1,4 @@
-//! Publishers that are killed, one handful after the other, and the one that comes then.
+//! `verify sessions`: publishers are killed, one process of them after the other, and the next one must still be served.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -45,13 +45,13 @@ pub struct SessionsPlan {
 }
 
 impl SessionsPlan {
-    /// Whether there are more publishers than places: those that are killed, the one that lives, and the one behind all.
+    /// Whether there are more publishers than places: those that are killed, the one that lives, and the last one.
     fn needs_places_again(&self) -> bool {
         u64::from(self.killed) + 2 > self.places.into()
     }
 }
 
-/// All of a run.
+/// Everything about a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionsReport {
     /// What was verified.
@@ -62,7 +62,7 @@ pub struct SessionsReport {
     pub seconds: f64,
     /// From opening to the first acknowledgement: the slowest of those that were killed.
     pub slowest_killed_ms: f64,
-    /// And the one that came after all of them.
+    /// The same of the publisher that came after all of them.
     pub next_ms: f64,
     /// Whether the publisher that lived all the time could go on.
     pub lived: bool,

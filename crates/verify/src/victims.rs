@@ -1,4 +1,4 @@
-//! A process of `verify sessions`: it publishes, and waits to be killed.
+//! A process of `verify sessions`: publishes, and waits to be killed.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sessions::publish_first;
 
-/// What it says when all have published; microseconds of the slowest follow.
+/// The line it writes when all have published begins so; microseconds of the slowest follow.
 pub const READY: &str = "ready ";
 
 /// The command of the program that runs such a process; the specification is its argument.
@@ -23,7 +23,7 @@ pub struct VictimsSpec {
     pub count: u32,
 }
 
-/// Publishes, says so, and waits; ends by itself when its parent is gone. `spec` is a [`VictimsSpec`] in JSON.
+/// Publishes, reports it, and waits; ends by itself when its parent is gone. `spec` is a [`VictimsSpec`] in JSON.
 pub fn run(spec: &str) -> Result<()> {
     let spec: VictimsSpec = serde_json::from_str(spec).context("these are no publishers")?;
     let mut publishers = Vec::new();

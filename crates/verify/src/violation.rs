@@ -6,15 +6,15 @@ use std::fmt::Display;
 use serde::Serialize;
 
 /// Violations that are kept in words; the others are counted.
-pub const TOLD_MAX: usize = 10;
+pub const FIRST_MAX: usize = 10;
 
-/// Which promise.
+/// The promise that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Two readers saw different messages at one position.
     Disagreement,
-    /// A reader was not given the next position.
+    /// A reader did not get the next position.
     Hole,
     /// A publisher's messages came in another order than they were published in.
     OutOfOrder,
@@ -22,25 +22,25 @@ pub enum Kind {
     Duplicate,
     /// A message of a publisher's older process came after one of a newer process.
     Deposed,
-    /// What was acknowledged is not where it was said to be, or was acknowledged twice.
+    /// What was acknowledged is not at its position, or was acknowledged twice.
     Acknowledgement,
     /// What was acknowledged, or published to the end, is not there.
     Lost,
     /// What was acknowledged could not be read at once.
     Stale,
-    /// What its publisher was told is not stored is there.
+    /// What its publisher learned is not stored is there.
     NotStored,
     /// A message is damaged, or is none of this run.
     Damaged,
     /// A message that was never published.
     NeverSent,
-    /// A client or broker ended with an error that nobody caused.
+    /// A client or broker ended with an error that no fault explains.
     Failure,
-    /// Nothing went on for too long.
+    /// A part of the run made no progress for too long.
     Liveness,
 }
 
-/// All of a run.
+/// All violations of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Violations {
     /// How many in all.
@@ -52,22 +52,22 @@ pub struct Violations {
 }
 
 impl Violations {
-    /// One more.
+    /// Adds one.
     pub fn add(&mut self, kind: Kind, text: impl Display) {
         self.total += 1;
         *self.by_kind.entry(kind).or_default() += 1;
-        if self.first.len() < TOLD_MAX {
+        if self.first.len() < FIRST_MAX {
             self.first.push(text.to_string());
         }
     }
 
-    /// All of another's, behind these.
+    /// Adds all of `other` behind these.
     pub fn absorb(&mut self, other: Self) {
         self.total += other.total;
         for (kind, count) in other.by_kind {
             *self.by_kind.entry(kind).or_default() += count;
         }
-        let room = TOLD_MAX - self.first.len();
+        let room = FIRST_MAX - self.first.len();
         self.first.extend(other.first.into_iter().take(room));
     }
 

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use embar_console::context::Context;
 use embar_console::interrupt::Interrupt;
 use embar_console::size::mib_per_s;
-use embar_supervise::child::{Child, Event};
-use embar_supervise::protocol::Report;
+use embar_supervise::child::{Child, ChildEvent};
+use embar_supervise::protocol::ProcessReport;
 
 use super::receiver::{self, ReceiverSpec};
 use super::wire::{ANSWER_BYTES, BATCH_HEAD_BYTES, Hello, Kind, seal};
@@ -80,12 +80,12 @@ impl Receivers {
         while addresses.contains(&None) {
             context.interrupt.check()?;
             match events.recv_timeout(Duration::from_millis(100)) {
-                Ok(Event::Said {
+                Ok(ChildEvent::Said {
                     slot,
-                    report: Report::Ready { address, .. },
+                    report: ProcessReport::Ready { address, .. },
                     ..
                 }) => addresses[slot] = Some(address),
-                Ok(Event::Ended { slot, .. }) => {
+                Ok(ChildEvent::Ended { slot, .. }) => {
                     bail!(
                         "receiver {slot} ended: {}",
                         embar_supervise::child::tail(children[slot].log()).trim()

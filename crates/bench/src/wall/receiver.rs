@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use anyhow::{Context as _, Result};
 use embar_console::interrupt::on_parent_exit;
-use embar_supervise::protocol::Report;
+use embar_supervise::protocol::ProcessReport;
 use embar_supervise::regions;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -43,7 +43,7 @@ pub fn run(spec: &str) -> Result<()> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let ready = Report::Ready {
+    let ready = ProcessReport::Ready {
         id: spec.id,
         address,
         pid: std::process::id(),
@@ -54,7 +54,7 @@ pub fn run(spec: &str) -> Result<()> {
     Loop::new(listener, ring)?.run()
 }
 
-fn report(report: &Report) -> io::Result<()> {
+fn report(report: &ProcessReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{report}")?;
     out.flush()

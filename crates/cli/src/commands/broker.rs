@@ -16,7 +16,7 @@ use embar_fabric::error::RegionError;
 use embar_fabric::records::BrokerState;
 use embar_fabric::region::Region;
 use embar_memory::Coherence;
-use embar_supervise::protocol::Report;
+use embar_supervise::protocol::ProcessReport;
 use embar_supervise::regions;
 
 use crate::context::Context;
@@ -121,7 +121,7 @@ pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
     }
     if let (Err(error), true) = (&result, args.exit_with_parent) {
         let code = crate::exit::code(error);
-        say(&Report::Failed {
+        say(&ProcessReport::Failed {
             code,
             message: crate::exit::explain(error),
         })?;
@@ -148,7 +148,7 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
     };
     let server = start(&role(args)?, &config, &|step| progress.tell(&step))?;
     let recovered = server.recovered();
-    say(&Report::Ready {
+    say(&ProcessReport::Ready {
         id: server.id(),
         address: server.address(),
         pid: std::process::id(),
@@ -166,7 +166,7 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
             );
         }
         if server.has_left() {
-            say(&Report::Left { id: server.id() })?;
+            say(&ProcessReport::Left { id: server.id() })?;
             return Ok(());
         }
     }
@@ -269,7 +269,7 @@ fn remove_region(dir: &Path) {
     regions::tidy(dir);
 }
 
-fn say(report: &Report) -> Result<()> {
+fn say(report: &ProcessReport) -> Result<()> {
     let mut out = io::stdout().lock();
     let written = writeln!(out, "{report}").and_then(|()| out.flush());
     // Nobody has to listen: a broker serves also when its standard output is closed.
@@ -291,7 +291,7 @@ impl Narrator {
         let Some(report) = report(step).filter(|_| self.on) else {
             return;
         };
-        let is_end = matches!(report, Report::Prefault { done, total } if done == total);
+        let is_end = matches!(report, ProcessReport::Prefault { done, total } if done == total);
         let now = self.started.elapsed().as_millis() as u64;
         let last = self.last_ms.load(Ordering::Relaxed);
         let due = is_end || now >= last + 50;
@@ -308,10 +308,10 @@ impl Narrator {
 }
 
 /// What the parent is told of a step: all that can take long, as it ends a start that says nothing.
-fn report(step: &Progress) -> Option<Report> {
+fn report(step: &Progress) -> Option<ProcessReport> {
     match *step {
-        Progress::Reserving { .. } | Progress::Recovering => Some(Report::Busy),
-        Progress::Prefault { done, total } => Some(Report::Prefault { done, total }),
+        Progress::Reserving { .. } | Progress::Recovering => Some(ProcessReport::Busy),
+        Progress::Prefault { done, total } => Some(ProcessReport::Prefault { done, total }),
         Progress::Ready => None,
     }
 }

@@ -11,7 +11,7 @@ use embar_fabric::{Probe, Region};
 use embar_meter::table::Table;
 use embar_supervise::plan::{self, Role};
 use embar_supervise::regions;
-use embar_supervise::{Broker, Cluster, Plan, Watch};
+use embar_supervise::{Broker, Cluster, ClusterPlan, Supervisor};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -108,21 +108,21 @@ pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
     let started = Instant::now();
     let mut cluster = Cluster::start(make_plan(args, context)?, &context.work)?;
     announce(&cluster, started.elapsed(), context)?;
-    Watch::new(&mut cluster, &context.work).run();
+    Supervisor::new(&mut cluster, &context.work).run();
     context.note("draining; press Ctrl-C again to stop at once");
     let plan = cluster.plan().clone();
     let killed = cluster.stop();
     say_what_is_left(&plan, killed, context)
 }
 
-fn make_plan(args: &UpArgs, context: &Context) -> Result<Plan> {
+fn make_plan(args: &UpArgs, context: &Context) -> Result<ClusterPlan> {
     let region = args
         .region
         .clone()
         .unwrap_or_else(|| regions::named(regions::DEFAULT_NAME));
     let standbys = args.standbys.unwrap_or(u16::from(args.brokers > 1));
     let spares = args.spares;
-    Ok(Plan {
+    Ok(ClusterPlan {
         program: context.work.program.clone(),
         brokers: args.brokers,
         spares: spares.unwrap_or_else(|| plan::default_spares(args.brokers, standbys)),
@@ -210,7 +210,7 @@ fn role(role: Role, brokers: u16) -> &'static str {
     }
 }
 
-fn say_what_is_left(plan: &Plan, killed: Vec<u16>, context: &Context) -> Result<()> {
+fn say_what_is_left(plan: &ClusterPlan, killed: Vec<u16>, context: &Context) -> Result<()> {
     let kept = plan.region.exists();
     let bytes = if kept {
         regions::bytes_in(&plan.region)

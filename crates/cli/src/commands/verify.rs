@@ -8,7 +8,7 @@ use embar_bench::cluster::sweep;
 use embar_broker::BrokerConfig;
 use embar_console::size::{Size, parse_duration};
 use embar_verify::claims::{self, ClaimsPlan};
-use embar_verify::faults::{Action, Fault, Span, Victim};
+use embar_verify::faults::{Action, DurationRange, Fault, Victim};
 use embar_verify::findings::{Findings, NotKept};
 use embar_verify::plan::VerifyPlan;
 use embar_verify::run;
@@ -121,7 +121,7 @@ struct OrderArgs {
     every: Option<Duration>,
     /// How long a process is stopped, or a broker away: one time, or from one to another
     #[arg(long, value_name = "TIME", default_value = "500ms..3s")]
-    pause_for: Span,
+    pause_for: DurationRange,
     /// Brokers, the head included; the head only sequences
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=32))]
     brokers: u16,

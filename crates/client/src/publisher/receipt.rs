@@ -48,6 +48,15 @@ pub struct Position {
     pub offset: u64,
 }
 
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.broker {
+            Some(broker) => write!(f, "offset {} of broker {broker}", self.offset),
+            None => write!(f, "position {}", self.offset),
+        }
+    }
+}
+
 /// Why a batch was not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {

@@ -11,22 +11,22 @@ const TWO: Origin = Origin {
     instance: 0,
 };
 
-fn run(origin: Origin, number: u64, count: u64) -> Run {
-    Run {
+fn range(origin: Origin, number: u64, count: u64) -> MessageRange {
+    MessageRange {
         origin,
         number,
         count,
     }
 }
 
-fn at(offset: u64) -> Place {
-    Place {
+fn at(offset: u64) -> Position {
+    Position {
         broker: None,
         offset,
     }
 }
 
-type Seen = Vec<(Place, Option<Stamp>)>;
+type Seen = Vec<(Position, Option<Stamp>)>;
 
 /// Two publishers' messages by turns, as they are in the log from position 0.
 fn log(messages: u64) -> Seen {
@@ -46,19 +46,19 @@ fn checker(order: u32, messages: u64) -> Checker {
         checker.announced(origin, messages / 2);
         checker.ended(origin, messages / 2);
     }
-    for (place, stamp) in log(messages) {
+    for (position, stamp) in log(messages) {
         let stamp = stamp.expect("a stamp");
-        checker.acknowledged(run(stamp.origin, stamp.number, 1), Some(place));
+        checker.acknowledged(range(stamp.origin, stamp.number, 1), Some(position));
     }
     checker
 }
 
 fn of_order(order: u32) -> Checker {
-    with_room(order, Room::new(u64::MAX, u64::MAX, 1))
+    with_retention(order, RetentionModel::new(u64::MAX, u64::MAX, 1))
 }
 
-fn with_room(order: u32, room: Room) -> Checker {
-    Checker::new(order, true, room)
+fn with_retention(order: u32, retention: RetentionModel) -> Checker {
+    Checker::new(order, true, retention)
 }
 
 fn found(mut checker: Checker) -> Violations {
@@ -66,10 +66,10 @@ fn found(mut checker: Checker) -> Violations {
     checker.violations().clone()
 }
 
-/// What is found when the chief sees `seen` instead of the log.
+/// What is found when the reference reader sees `seen` instead of the log.
 fn found_in(order: u32, seen: &Seen) -> Violations {
     let mut checker = checker(order, 20);
-    checker.read(CHIEF, seen);
+    checker.read(REFERENCE_READER, seen);
     found(checker)
 }
 
@@ -79,12 +79,12 @@ fn a_good_history_passes() {
         let mut checker = checker(order, 20);
         let other = checker.add_reader("other");
         let last = checker.add_reader("last");
-        checker.begin(other, Begin::At(7));
+        checker.begin(other, ReaderStart::At(7));
         checker.read(other, &log(20)[7..]);
-        checker.read(CHIEF, &log(20)[..11]);
+        checker.read(REFERENCE_READER, &log(20)[..11]);
         assert!(!checker.is_complete());
-        checker.read(CHIEF, &log(20)[11..]);
-        checker.begin(other, Begin::Anywhere);
+        checker.read(REFERENCE_READER, &log(20)[11..]);
+        checker.begin(other, ReaderStart::Anywhere);
         checker.read(other, &log(20)[3..]);
         checker.read(last, &log(20));
         assert!(checker.is_complete());
@@ -95,7 +95,7 @@ fn a_good_history_passes() {
 }
 
 #[test]
-fn a_swapped_pair_is_out_of_order_and_not_where_it_was_acknowledged() {
+fn a_swapped_pair_breaks_order_and_acknowledgements() {
     let mut seen = log(20);
     let (a, b) = (seen[4].1, seen[6].1);
     (seen[4].1, seen[6].1) = (b, a);
@@ -117,7 +117,7 @@ fn a_swapped_pair_is_out_of_order_and_not_where_it_was_acknowledged() {
 }
 
 #[test]
-fn a_lost_message_is_found_once_it_was_acknowledged_or_its_publisher_ended() {
+fn a_loss_counts_once_acknowledged_or_its_publisher_ended() {
     let mut seen = log(20);
     seen.truncate(19);
     let violations = found_in(5, &seen);
@@ -131,10 +131,10 @@ fn a_lost_message_is_found_once_it_was_acknowledged_or_its_publisher_ended() {
     );
     let mut unacknowledged = of_order(2);
     unacknowledged.announced(ONE, 3);
-    unacknowledged.read(CHIEF, &log(1)[..1]);
+    unacknowledged.read(REFERENCE_READER, &log(1)[..1]);
     let mut killed = of_order(2);
     killed.announced(ONE, 3);
-    killed.read(CHIEF, &log(1)[..1]);
+    killed.read(REFERENCE_READER, &log(1)[..1]);
     unacknowledged.ended(ONE, 3);
     assert_eq!(found(unacknowledged).of(Kind::Lost), 1);
     assert_eq!(found(killed).total, 0, "a killed one promised nothing");
@@ -144,8 +144,8 @@ fn a_lost_message_is_found_once_it_was_acknowledged_or_its_publisher_ended() {
 fn what_was_stored_somewhere_must_be_there() {
     let mut checker = of_order(5);
     checker.announced(ONE, 4);
-    checker.acknowledged(run(ONE, 0, 4), None);
-    checker.read(CHIEF, &[(at(0), Some(stamp(ONE, 0)))]);
+    checker.acknowledged(range(ONE, 0, 4), None);
+    checker.read(REFERENCE_READER, &[(at(0), Some(stamp(ONE, 0)))]);
     let violations = found(checker);
     assert_eq!(violations.of(Kind::Lost), 1);
     assert!(violations.first[0].contains("1 to 3"), "{violations:?}");
@@ -159,8 +159,8 @@ fn a_duplicate_is_found_where_none_may_be() {
     assert_eq!(found_in(2, &seen).of(Kind::Duplicate), 1);
     assert_eq!(found_in(0, &seen).total, 0, "at least once");
     let mut checker = checker(0, 20);
-    checker.read(CHIEF, &seen);
-    assert_eq!(checker.messages(CHIEF), (21, 1));
+    checker.read(REFERENCE_READER, &seen);
+    assert_eq!(checker.messages(REFERENCE_READER), (21, 1));
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn a_hole_is_found_and_also_at_the_beginning() {
     }
     let mut checker = checker(5, 20);
     let other = checker.add_reader("other");
-    checker.begin(other, Begin::At(4));
+    checker.begin(other, ReaderStart::At(4));
     checker.read(other, &log(20)[5..]);
     assert_eq!(checker.violations().of(Kind::Hole), 1);
-    checker.read(CHIEF, &log(20)[1..]);
+    checker.read(REFERENCE_READER, &log(20)[1..]);
     assert_eq!(checker.violations().of(Kind::Hole), 2);
 }
 
@@ -183,15 +183,16 @@ fn a_hole_is_found_and_also_at_the_beginning() {
 fn readers_that_disagree_are_found_near_and_far() {
     let mut checker = checker(5, 20);
     let other = checker.add_reader("other");
-    checker.read(CHIEF, &log(20));
+    checker.read(REFERENCE_READER, &log(20));
     let mut seen = log(20);
     (seen[10].1, seen[11].1) = (seen[11].1, seen[10].1);
     checker.read(other, &seen);
     assert_eq!(checker.violations().of(Kind::Disagreement), 2);
-    let many = super::super::truth::BLOCK * (super::super::truth::EXACT_BLOCKS as u64 + 2);
-    let mut checker = Checker::new(5, false, Room::new(u64::MAX, u64::MAX, 1));
+    let many =
+        super::super::reference_log::BLOCK * (super::super::reference_log::EXACT_BLOCKS as u64 + 2);
+    let mut checker = Checker::new(5, false, RetentionModel::new(u64::MAX, u64::MAX, 1));
     let other = checker.add_reader("other");
-    checker.read(CHIEF, &log(many));
+    checker.read(REFERENCE_READER, &log(many));
     let mut seen = log(many);
     (seen[10].1, seen[11].1) = (seen[11].1, seen[10].1);
     checker.read(other, &seen);
@@ -202,7 +203,7 @@ fn readers_that_disagree_are_found_near_and_far() {
 fn a_log_that_is_shorter_in_the_end_is_found() {
     let mut checker = checker(5, 20);
     let last = checker.add_reader("last");
-    checker.read(CHIEF, &log(20));
+    checker.read(REFERENCE_READER, &log(20));
     checker.read(last, &log(20)[..18]);
     checker.finish(Some(last));
     assert_eq!(checker.violations().of(Kind::Lost), 1);
@@ -210,22 +211,22 @@ fn a_log_that_is_shorter_in_the_end_is_found() {
 
 #[test]
 fn a_prefix_that_is_gone_is_found_while_there_is_room_for_it() {
-    // Room for one batch of 10 messages, of the two that there are.
+    // RetentionModel for one batch of 10 messages, of the two that there are.
     for (batches, lost) in [(u64::MAX, 3), (1, 1)] {
         let mut checker = checker(5, 20);
-        checker.room = Room::new(u64::MAX, batches, 1);
+        checker.retention = RetentionModel::new(u64::MAX, batches, 1);
         for end in [10, 20] {
             checker.begun(ONE, 0);
-            checker.room.reaches(None, end);
-            checker.read(CHIEF, &log(end)[end as usize - 10..]);
+            checker.retention.reaches(None, end);
+            checker.read(REFERENCE_READER, &log(end)[end as usize - 10..]);
         }
         let [late, other] = ["late", "other"].map(|name| checker.add_reader(name));
         for first in [8, 12] {
-            checker.begin(late, Begin::Earliest);
+            checker.begin(late, ReaderStart::Earliest);
             checker.read(late, &log(20)[first..]);
             assert!(!checker.is_whole(late));
         }
-        // Whoever stood at 9 is told that it is gone.
+        // A reader at 9 learns that it is gone.
         let kept = batches == u64::MAX;
         assert_eq!(checker.evicted(other, None, 9, 10), !kept);
         checker.finish(Some(late));
@@ -244,30 +245,30 @@ fn a_prefix_that_is_gone_is_found_while_there_is_room_for_it() {
 
 /// Each of 40 batches of ten is stored by the next of these streams, or nowhere.
 fn forty_batches(order: u32, streams: &[Option<Stream>]) -> Checker {
-    let mut checker = with_room(order, Room::new(10_000, u64::MAX, 36));
+    let mut checker = with_retention(order, RetentionModel::new(10_000, u64::MAX, 36));
     let mut ends = std::collections::BTreeMap::new();
     for turn in 0..40 {
         checker.begun(ONE, 10);
-        let run = run(ONE, turn * 10, 10);
+        let range = range(ONE, turn * 10, 10);
         let Some(broker) = streams[turn as usize % streams.len()] else {
-            checker.not_stored(run);
+            checker.not_stored(range);
             continue;
         };
         let end: &mut u64 = ends.entry(broker).or_default();
         let offset = std::mem::replace(end, *end + 10);
-        checker.acknowledged(run, Some(Place { broker, offset }));
+        checker.acknowledged(range, Some(Position { broker, offset }));
     }
     checker
 }
 
 #[test]
-fn all_of_a_stream_is_not_gone_because_others_were_published_beside_it() {
+fn a_stream_keeps_its_room_beside_other_streams() {
     let mut of_two = forty_batches(1, &[Some(Some(1)), Some(Some(2))]);
-    assert!(!of_two.evicted(CHIEF, Some(1), 0, 200));
+    assert!(!of_two.evicted(REFERENCE_READER, Some(1), 0, 200));
     let mut half_stored = forty_batches(5, &[Some(None), None]);
-    assert!(!half_stored.evicted(CHIEF, None, 0, 200));
+    assert!(!half_stored.evicted(REFERENCE_READER, None, 0, 200));
     let mut all_stored = forty_batches(5, &[Some(None)]);
-    assert!(all_stored.evicted(CHIEF, None, 0, 200));
+    assert!(all_stored.evicted(REFERENCE_READER, None, 0, 200));
     assert_eq!(all_stored.violations().total, 0);
 }
 
@@ -282,71 +283,77 @@ fn what_brokers_offer_is_judged_once_for_each_loss() {
         checker.offered(None, 390, 400);
     }
     assert_eq!(checker.violations().of(Kind::Lost), 1);
-    let told = &checker.violations().first[0];
-    assert!(told.starts_with("what can be read: "), "{told}");
+    let first = &checker.violations().first[0];
+    assert!(first.starts_with("what can be read: "), "{first}");
     assert!((checker.retained().least_share - 0.036).abs() < 1e-9);
 }
 
 #[test]
-fn without_acknowledgements_what_the_chief_has_not_seen_may_be_anywhere() {
-    let mut checker = Checker::new(0, false, Room::new(10_000, u64::MAX, 36));
+fn without_acknowledgements_unseen_messages_may_be_anywhere() {
+    let mut checker = Checker::new(0, false, RetentionModel::new(10_000, u64::MAX, 36));
     (0..40).for_each(|_| checker.begun(ONE, 10));
-    assert!(checker.evicted(CHIEF, Some(0), 0, 200), "all on one broker");
+    assert!(
+        checker.evicted(REFERENCE_READER, Some(0), 0, 200),
+        "all on one broker"
+    );
     for number in 0..200 {
-        let place = Place {
+        let position = Position {
             broker: Some(1),
             offset: number,
         };
-        checker.read(CHIEF, &[(place, Some(stamp(ONE, number)))]);
+        checker.read(REFERENCE_READER, &[(position, Some(stamp(ONE, number)))]);
     }
     assert!(
-        !checker.evicted(CHIEF, Some(0), 0, 201),
+        !checker.evicted(REFERENCE_READER, Some(0), 0, 201),
         "half of it is elsewhere"
     );
-    // Nobody can tell what became of the rest of one that was killed.
+    // The rest of one that was killed may be stored or not.
     checker.gone(ONE);
-    assert!(!checker.evicted(CHIEF, Some(0), 0, 1));
+    assert!(!checker.evicted(REFERENCE_READER, Some(0), 0, 1));
 }
 
 #[test]
-fn the_chief_must_not_be_overtaken_either() {
+fn the_reference_reader_must_not_be_overtaken_either() {
     let mut checker = checker(5, 20);
     checker.begun(ONE, 20);
-    checker.read(CHIEF, &log(20)[..4]);
-    assert!(!checker.evicted(CHIEF, None, 4, 9));
-    let told = &checker.violations().first[0];
-    assert!(told.starts_with("subscriber 0: 4 to 8 are gone"), "{told}");
+    checker.read(REFERENCE_READER, &log(20)[..4]);
+    assert!(!checker.evicted(REFERENCE_READER, None, 4, 9));
+    let first = &checker.violations().first[0];
+    assert!(
+        first.starts_with("subscriber 0: 4 to 8 are gone"),
+        "{first}"
+    );
 }
 
 #[test]
 fn who_has_something_to_read_is_known() {
     let mut checker = of_order(5);
     let other = checker.add_reader("other");
-    assert!(!checker.is_behind(CHIEF) && !checker.is_behind(other));
-    checker.acknowledged(run(ONE, 0, 1), Some(at(0)));
-    assert!(checker.is_behind(CHIEF), "it was not seen by anybody yet");
-    checker.read(CHIEF, &log(10));
-    assert!(!checker.is_behind(CHIEF));
+    assert!(!checker.is_behind(REFERENCE_READER) && !checker.is_behind(other));
+    checker.acknowledged(range(ONE, 0, 1), Some(at(0)));
+    assert!(checker.is_behind(REFERENCE_READER), "no reader saw it yet");
+    checker.read(REFERENCE_READER, &log(10));
+    assert!(!checker.is_behind(REFERENCE_READER));
     for (begin, is_behind) in [
-        (Begin::Earliest, true),
-        (Begin::At(9), true),
-        (Begin::At(10), false),
-        (Begin::Anywhere, false),
+        (ReaderStart::Earliest, true),
+        (ReaderStart::At(9), true),
+        (ReaderStart::At(10), false),
+        (ReaderStart::Anywhere, false),
     ] {
         checker.begin(other, begin);
         assert_eq!(checker.is_behind(other), is_behind, "{begin:?}");
     }
-    // Anybody who began before must be given what came after.
-    checker.read(CHIEF, &log(12)[10..]);
+    // A reader that began before must get what came after.
+    checker.read(REFERENCE_READER, &log(12)[10..]);
     assert!(checker.is_behind(other));
     checker.read(other, &log(12)[11..]);
     assert!(!checker.is_behind(other));
-    checker.read(CHIEF, &log(13)[12..]);
+    checker.read(REFERENCE_READER, &log(13)[12..]);
     assert!(checker.is_behind(other));
 }
 
 #[test]
-fn damage_and_messages_that_were_never_sent_are_found() {
+fn damage_and_foreign_messages_are_found() {
     let mut seen = log(20);
     seen[8].1 = None;
     let violations = found_in(5, &seen);
@@ -363,14 +370,17 @@ fn damage_and_messages_that_were_never_sent_are_found() {
 }
 
 #[test]
-fn a_killed_publishers_messages_have_no_hole_and_do_not_come_after_its_successors() {
+fn a_killed_publisher_leaves_no_hole_and_does_not_come_back() {
     let next = Origin { instance: 1, ..ONE };
     let history = |numbers: &[(Origin, u64)]| {
         let mut checker = of_order(5);
         checker.announced(ONE, 100);
         checker.announced(next, 100);
         for (offset, (origin, number)) in (0..).zip(numbers) {
-            checker.read(CHIEF, &[(at(offset), Some(stamp(*origin, *number)))]);
+            checker.read(
+                REFERENCE_READER,
+                &[(at(offset), Some(stamp(*origin, *number)))],
+            );
         }
         found(checker)
     };
@@ -387,10 +397,10 @@ fn a_killed_publishers_messages_have_no_hole_and_do_not_come_after_its_successor
 fn what_was_given_up_may_be_missing() {
     let mut checker = of_order(5);
     checker.announced(ONE, 3);
-    checker.given_up(run(ONE, 1, 1));
+    checker.given_up(range(ONE, 1, 1));
     checker.ended(ONE, 3);
     checker.read(
-        CHIEF,
+        REFERENCE_READER,
         &[(at(0), Some(stamp(ONE, 0))), (at(1), Some(stamp(ONE, 2)))],
     );
     assert!(checker.is_complete());
@@ -398,12 +408,12 @@ fn what_was_given_up_may_be_missing() {
 }
 
 #[test]
-fn only_the_first_violations_are_told() {
+fn only_the_first_violations_are_kept_in_words() {
     let mut seen = log(20);
     seen.iter_mut().for_each(|(_, stamp)| *stamp = None);
     let violations = found_in(5, &seen);
     assert!(violations.total > 20);
-    assert_eq!(violations.first.len(), super::super::violation::TOLD_MAX);
+    assert_eq!(violations.first.len(), super::super::violation::FIRST_MAX);
 }
 
 fn stamp(origin: Origin, number: u64) -> Stamp {
@@ -411,18 +421,18 @@ fn stamp(origin: Origin, number: u64) -> Stamp {
 }
 
 #[test]
-fn what_was_told_to_be_not_stored_must_not_be_there() {
+fn what_is_reported_as_not_stored_must_not_be_there() {
     for order in [0, 2, 5] {
         let mut checker = of_order(order);
         checker.announced(ONE, 20);
-        checker.not_stored(run(ONE, 2, 3));
+        checker.not_stored(range(ONE, 2, 3));
         let stamp = |number| Stamp {
             origin: ONE,
             number,
         };
         let seen = [(at(0), Some(stamp(0))), (at(1), Some(stamp(1)))];
-        checker.read(CHIEF, &seen);
-        checker.read(CHIEF, &[(at(2), Some(stamp(5)))]);
+        checker.read(REFERENCE_READER, &seen);
+        checker.read(REFERENCE_READER, &[(at(2), Some(stamp(5)))]);
         assert_eq!(checker.violations().total, 0);
         let broken = |mut checker: Checker| {
             checker.finish(None);
@@ -431,26 +441,26 @@ fn what_was_told_to_be_not_stored_must_not_be_there() {
         assert_eq!(broken(checker), 0);
         let mut checker = of_order(order);
         checker.announced(ONE, 20);
-        checker.not_stored(run(ONE, 1, 3));
-        checker.read(CHIEF, &seen);
+        checker.not_stored(range(ONE, 1, 3));
+        checker.read(REFERENCE_READER, &seen);
         assert_eq!(broken(checker), 1, "order {order}");
     }
 }
 
 #[test]
-fn a_chief_that_was_overtaken_misses_nothing_but_what_it_passed_over() {
+fn an_overtaken_reference_reader_misses_only_what_it_skipped() {
     let overtaken = |order, lost: &[usize]| {
         let mut checker = checker(order, 20);
         let mut seen = log(20);
-        checker.read(CHIEF, &seen[..6]);
+        checker.read(REFERENCE_READER, &seen[..6]);
         checker.skip(at(12));
-        for place in lost {
-            seen[*place].1 = Some(Stamp {
+        for position in lost {
+            seen[*position].1 = Some(Stamp {
                 origin: ONE,
                 number: 0,
             });
         }
-        checker.read(CHIEF, &seen[12..]);
+        checker.read(REFERENCE_READER, &seen[12..]);
         assert!(checker.is_complete() == lost.is_empty());
         found(checker).total
     };
@@ -461,7 +471,7 @@ fn a_chief_that_was_overtaken_misses_nothing_but_what_it_passed_over() {
 }
 
 #[test]
-fn a_hole_of_a_killed_publisher_counts_also_behind_what_was_passed_over() {
+fn a_hole_of_a_killed_publisher_counts_behind_a_skip_too() {
     let killed = |numbers: [u64; 4]| {
         let mut checker = of_order(5);
         checker.announced(ONE, 20);
@@ -471,10 +481,10 @@ fn a_hole_of_a_killed_publisher_counts_also_behind_what_was_passed_over() {
                 number,
             })
         });
-        checker.read(CHIEF, &[(at(0), first)]);
+        checker.read(REFERENCE_READER, &[(at(0), first)]);
         checker.skip(at(7));
         let rest: Seen = (7..).map(at).zip(rest).collect();
-        checker.read(CHIEF, &rest);
+        checker.read(REFERENCE_READER, &rest);
         found(checker).of(Kind::Lost)
     };
     assert_eq!(killed([0, 7, 8, 9]), 0);

@@ -4,36 +4,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use embar_client::Position;
+
+use super::ack_check::MessageRange;
 use super::checker::Checker;
 use super::gaps::Gaps;
-use super::ledger::Run;
 use super::plan::VerifyPlan;
-use super::room::Room;
-use super::trail::Place;
+use super::retention_model::RetentionModel;
 
-/// Locks are held for moments only, and never two of them.
-pub struct Books {
+/// The checks and the counters of a run. A thread holds a lock for a moment only, and never two of them.
+pub struct Shared {
     checker: Mutex<Checker>,
     gaps: Mutex<Gaps>,
-    /// What was acknowledged last, until somebody takes it to read it.
-    latest: Mutex<Option<(Run, Place)>>,
+    /// What was acknowledged last, until the readback takes it.
+    latest: Mutex<Option<(MessageRange, Position)>>,
     /// Messages that were acknowledged, or sent where nothing is acknowledged.
     pub acknowledged: AtomicU64,
-    /// Messages of them whose position nobody knows any more.
+    /// Of them, messages that were acknowledged without a position.
     pub unplaced: AtomicU64,
-    /// Messages that publishers were told may be stored or not.
+    /// Messages that may be stored or not, as publishers learned.
     pub given_up: AtomicU64,
-    /// Messages that publishers were told are not stored.
+    /// Messages that are certainly not stored, as publishers learned.
     pub not_stored: AtomicU64,
-    /// Acknowledgements of which somebody looked at once whether they can be read.
+    /// Acknowledgements whose messages the readback looked for at once.
     pub reread: AtomicU64,
 }
 
-impl Books {
-    /// Empty ones.
-    pub fn new(plan: &VerifyPlan, room: Room) -> Self {
+impl Shared {
+    /// The state at the start of a run.
+    pub fn new(plan: &VerifyPlan, retention: RetentionModel) -> Self {
         Self {
-            checker: Mutex::new(Checker::new(plan.order, plan.acks > 0, room)),
+            checker: Mutex::new(Checker::new(plan.order, plan.acks > 0, retention)),
             gaps: Mutex::new(Gaps::new(plan.publishers, Instant::now())),
             latest: Mutex::new(None),
             acknowledged: AtomicU64::new(0),
@@ -49,18 +50,18 @@ impl Books {
         lock(&self.checker)
     }
 
-    /// The times.
+    /// The times between acknowledgements.
     pub fn gaps(&self) -> MutexGuard<'_, Gaps> {
         lock(&self.gaps)
     }
 
     /// Something was acknowledged.
-    pub fn set_latest(&self, run: Run, place: Place) {
-        *lock(&self.latest) = Some((run, place));
+    pub fn set_latest(&self, range: MessageRange, position: Position) {
+        *lock(&self.latest) = Some((range, position));
     }
 
-    /// What was acknowledged last, if nobody has taken it.
-    pub fn take_latest(&self) -> Option<(Run, Place)> {
+    /// What was acknowledged last, unless it was taken already.
+    pub fn take_latest(&self) -> Option<(MessageRange, Position)> {
         lock(&self.latest).take()
     }
 
@@ -71,6 +72,6 @@ impl Books {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked is told of when it is joined; what it left is still counted.
+    // A thread that panicked is reported when it is joined; what it counted is still valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,52 +1,52 @@
-//! Keeps a cluster going until the user ends it: does what [`Keeper`] decides, and says it.
+//! Keeps a cluster going until the user ends it: does what [`RestartPolicy`] decides, and reports it.
 
 use std::time::Instant;
 
 use embar_console::context::Context;
 use embar_console::explain::explain;
 
-use super::cluster::{Broker, Cluster, Happening};
-use super::keeper::{Keeper, Step};
+use super::cluster::{Broker, Cluster, ClusterEvent};
+use super::occupancy::Occupancy;
 use super::plan::Role;
-use super::tenure::Tenure;
+use super::restart_policy::{RestartPolicy, Step};
 
-/// One cluster that is kept going.
-pub struct Watch<'a> {
+/// Keeps one cluster going.
+pub struct Supervisor<'a> {
     cluster: &'a mut Cluster,
     context: &'a Context,
-    keeper: Keeper,
+    policy: RestartPolicy,
 }
 
-impl<'a> Watch<'a> {
-    /// Of a cluster that was started.
+impl<'a> Supervisor<'a> {
+    /// For a cluster that was started.
     pub fn new(cluster: &'a mut Cluster, context: &'a Context) -> Self {
         let now = Instant::now();
-        let mut keeper = Keeper::default();
+        let mut policy = RestartPolicy::default();
         for broker in cluster.brokers() {
-            keeper.serves(broker.id, now);
+            policy.serves(broker.id, now);
         }
-        let mut watch = Self {
-            keeper,
+        let mut supervisor = Self {
+            policy,
             context,
             cluster,
         };
-        for (id, pid) in watch.cluster.strangers().clone() {
-            watch.stranger(id, pid);
+        for (id, pid) in supervisor.cluster.foreign().clone() {
+            supervisor.foreign(id, pid);
         }
-        watch
+        supervisor
     }
 
-    /// Returns when the user wants it to end.
+    /// Returns when the user ends it.
     pub fn run(mut self) {
         loop {
-            match self.cluster.wait(self.keeper.next_due()) {
-                Happening::Interrupted => return,
-                Happening::Died { id, how } => self.died(id, &how),
-                Happening::Serves(broker) => self.serves(&broker),
-                Happening::Left { id } => self.left(id),
-                Happening::Woken | Happening::TimedOut => {}
+            match self.cluster.wait(self.policy.next_due()) {
+                ClusterEvent::Interrupted => return,
+                ClusterEvent::Died { id, how } => self.died(id, &how),
+                ClusterEvent::Serves(broker) => self.serves(&broker),
+                ClusterEvent::Left { id } => self.left(id),
+                ClusterEvent::Woken | ClusterEvent::TimedOut => {}
             }
-            for step in self.keeper.take_due(Instant::now()) {
+            for step in self.policy.take_due(Instant::now()) {
                 match step {
                     Step::Start(id) => self.start(id),
                     Step::Look(id) => self.look(id),
@@ -56,10 +56,10 @@ impl<'a> Watch<'a> {
     }
 
     fn start(&mut self, id: u16) {
-        match self.cluster.tenure(id) {
-            Tenure::Held { pid, .. } => self.stranger(id, pid),
-            Tenure::Left => self.left(id),
-            Tenure::Free { .. } => {
+        match self.cluster.occupancy(id) {
+            Occupancy::Held { pid, .. } => self.foreign(id, pid),
+            Occupancy::Left => self.left(id),
+            Occupancy::Free { .. } => {
                 if let Err(error) = self.cluster.restart(id) {
                     self.died(
                         id,
@@ -71,31 +71,31 @@ impl<'a> Watch<'a> {
     }
 
     fn look(&mut self, id: u16) {
-        match self.cluster.tenure(id) {
-            Tenure::Held { .. } => {}
-            Tenure::Left => self.left(id),
-            Tenure::Free { .. } => {
+        match self.cluster.occupancy(id) {
+            Occupancy::Held { .. } => {}
+            Occupancy::Left => self.left(id),
+            Occupancy::Free { .. } => {
                 self.note(format_args!(
                     "broker {id}, which another command had started, has ended: it is started again"
                 ));
-                self.keeper.freed(id, Instant::now());
+                self.policy.freed(id, Instant::now());
             }
         }
     }
 
     fn died(&mut self, id: u16, how: &str) {
-        // It had left the cluster, and was killed before it could say so here.
-        if self.cluster.tenure(id) == Tenure::Left {
+        // It had left the cluster, and was killed before it could report that.
+        if self.cluster.occupancy(id) == Occupancy::Left {
             return self.left(id);
         }
-        let wait = self.keeper.ended(id, Instant::now());
+        let wait = self.policy.ended(id, Instant::now());
         self.note(format_args!(
             "broker {id} {how}\nbroker {id} is restarted in {wait:?}"
         ));
     }
 
     fn serves(&mut self, broker: &Broker) {
-        self.keeper.serves(broker.id, Instant::now());
+        self.policy.serves(broker.id, Instant::now());
         let with = match broker.role {
             Role::Data => format!(" with {} batches", broker.recovered_batches),
             Role::Head | Role::Standby => String::new(),
@@ -107,14 +107,14 @@ impl<'a> Watch<'a> {
     }
 
     fn left(&mut self, id: u16) {
-        self.keeper.left(id);
+        self.policy.left(id);
         self.note(format_args!(
             "broker {id} has left the cluster, as it was asked to"
         ));
     }
 
-    fn stranger(&mut self, id: u16, pid: u32) {
-        self.keeper.stranger(id, Instant::now());
+    fn foreign(&mut self, id: u16, pid: u32) {
+        self.policy.foreign(id, Instant::now());
         self.note(format_args!(
             "broker {id} lives (pid {pid}) and was not started by this command: it stays, and is started again when it ends"
         ));

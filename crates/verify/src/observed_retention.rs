@@ -1,15 +1,15 @@
-//! How much of the topic can be read by what its brokers say, looked at again and again while the log is full.
+//! How much of the topic brokers offer while the log is full, observed again and again.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::room::Stream;
+use super::retention_model::Stream;
 
-/// What was seen since older messages had to make room for the first time. Of orders 0 and 1 each broker is looked at by
-/// itself, of the others all of them together.
+/// What was observed since messages had to make room for the first time: at orders 0 and 1 of each broker by itself, at
+/// the others of all of them together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Retained {
+pub struct ObservedRetention {
     /// Looks in all.
     pub looks: u64,
     /// Bytes of messages, with their headers, at the look that found least.
@@ -22,14 +22,14 @@ pub struct Retained {
     pub least_share: f64,
     /// The share that had to be there at the last look; less is a violation.
     pub must_share: f64,
-    /// Where each stream began when it was looked at last.
+    /// Where each stream began at the last look.
     #[serde(skip)]
     firsts: BTreeMap<Stream, u64>,
 }
 
-impl Retained {
-    /// A look at a stream of which nothing before `first` can be read, and `held` bytes behind that, where `must` bytes must
-    /// be there, of a broker that may keep `room`. Before anything is gone it is not full, and says nothing. Whether more is gone than before.
+impl ObservedRetention {
+    /// A look at a stream: `held` bytes can be read, from `first` on; `must` bytes have to be there; one broker may keep
+    /// `room`. A stream of which nothing is gone is not full and does not count. Returns whether more is gone than before.
     pub fn look(
         &mut self,
         stream: Stream,
@@ -61,14 +61,14 @@ mod tests {
 
     #[test]
     fn only_a_full_log_is_looked_at() {
-        let mut retained = Retained::default();
-        assert!(!retained.look(None, 0, (300, 0), 8000));
-        assert_eq!(retained, Retained::default());
+        let mut observed = ObservedRetention::default();
+        assert!(!observed.look(None, 0, (300, 0), 8000));
+        assert_eq!(observed, ObservedRetention::default());
         let looks = [(1, 5000), (1, 2000), (2, 6000)];
-        let news = looks.map(|(first, held)| retained.look(None, first, (held, 6000), 8000));
-        assert_eq!(news, [true, false, true]);
-        let seen = (retained.looks, retained.least_bytes, retained.most_bytes);
+        let more_gone = looks.map(|(first, held)| observed.look(None, first, (held, 6000), 8000));
+        assert_eq!(more_gone, [true, false, true]);
+        let seen = (observed.looks, observed.least_bytes, observed.most_bytes);
         assert_eq!(seen, (3, 2000, 6000));
-        assert_eq!((retained.least_share, retained.must_share), (0.25, 0.75));
+        assert_eq!((observed.least_share, observed.must_share), (0.25, 0.75));
     }
 }

@@ -1,4 +1,4 @@
-//! What one publishing process tells, entered into the books.
+//! Reads what one publishing process reports, and enters it into the shared.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -7,61 +7,60 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use super::books::Books;
-use super::ledger::Run;
+use super::ack_check::MessageRange;
 use super::record::{RECORD_BYTES, Record};
+use super::shared::Shared;
 use super::stamp::Origin;
-use super::trail::Place;
 use super::violation::Kind;
 
-/// What a listener heard in all.
+/// How a publishing process ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heard {
-    /// Messages published, as far as it was told.
+pub struct PublisherEnd {
+    /// Messages published, as far as the process reported them.
     pub published: u64,
-    /// Whether the publisher ended in good order.
-    pub ended: bool,
+    /// Whether it ended in good order.
+    pub in_good_order: bool,
 }
 
-/// Hears one process and enters what it says.
-pub struct Listener {
+/// Reads the records of one process.
+pub struct RecordReader {
     origin: Origin,
-    books: Arc<Books>,
+    shared: Arc<Shared>,
     /// The number of the first message of batches whose outcome is not known.
     began: HashMap<u64, u64>,
-    /// Outcomes that came before it was said what is in the batch: two threads write.
+    /// Outcomes that came before the beginning of their batch: two threads of the process write.
     early: HashMap<u64, Record>,
     /// The latest batch that began, and its first message.
     latest: Option<(u64, u64)>,
-    /// The batch and the message behind the latest one, once the outcome of that tells how long it is.
+    /// The batch and the message behind the latest batch, once its outcome tells how long it is.
     next: Option<(u64, u64)>,
-    heard: Heard,
+    ended: PublisherEnd,
 }
 
-impl Drop for Listener {
+impl Drop for RecordReader {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.fail("what it told could not be entered: the verifier panicked");
+            self.fail("its records could not be entered: the verifier panicked");
         }
     }
 }
 
-impl Listener {
-    /// Of a process that has said nothing yet.
-    pub fn new(origin: Origin, books: Arc<Books>) -> Self {
+impl RecordReader {
+    /// For a process that has written nothing yet.
+    pub fn new(origin: Origin, shared: Arc<Shared>) -> Self {
         Self {
             origin,
-            books,
+            shared,
             began: HashMap::new(),
             early: HashMap::new(),
             latest: None,
             next: Some((0, 0)),
-            heard: Heard::default(),
+            ended: PublisherEnd::default(),
         }
     }
 
-    /// Until the process has ended.
-    pub fn listen(mut self, mut output: impl Read) -> Heard {
+    /// Reads until the process has ended.
+    pub fn read_all(mut self, mut output: impl Read) -> PublisherEnd {
         let mut bytes = [0; RECORD_BYTES];
         while output.read_exact(&mut bytes).is_ok() {
             match Record::from_bytes(&bytes) {
@@ -69,18 +68,18 @@ impl Listener {
                 None => self.fail("it wrote something else than records"),
             }
         }
-        self.end();
-        self.heard
+        self.finish();
+        self.ended
     }
 
     fn enter(&mut self, record: Record) {
         match record {
-            Record::Announced { below } => self.books.checker().announced(self.origin, below),
+            Record::Announced { below } => self.shared.checker().announced(self.origin, below),
             Record::Began { batch, number } => {
                 let before = self.latest.map_or(0, |(_, number)| number);
                 let messages = number.saturating_sub(before);
-                self.books.checker().begun(self.origin, messages);
-                self.heard.published = number + 1;
+                self.shared.checker().begun(self.origin, messages);
+                self.ended.published = number + 1;
                 (self.latest, self.next) = (Some((batch, number)), None);
                 self.began.insert(batch, number);
                 if let Some(outcome) = self.early.remove(&batch) {
@@ -94,77 +93,75 @@ impl Listener {
             | Record::NotStored { batch, messages }
             | Record::GivenUp { batch, messages } => match self.began.remove(&batch) {
                 None => drop(self.early.insert(batch, record)),
-                Some(number) => self.settle(record, batch, number, messages),
+                Some(number) => self.resolve(record, batch, number, messages),
             },
             Record::Ended { published } => {
-                self.heard = Heard {
+                self.ended = PublisherEnd {
                     published,
-                    ended: true,
+                    in_good_order: true,
                 };
-                self.books.checker().ended(self.origin, published);
+                self.shared.checker().ended(self.origin, published);
             }
         }
     }
 
-    /// A process that was killed may have had no time to say what is in the batch that it began last: it is the one behind
-    /// the batch before it. If nobody knows where that ended, the acknowledgement tells nothing.
-    fn end(&mut self) {
+    /// A process that was killed may not have reported the batch that it began last: it is the one behind the batch before
+    /// it. If the end of that is not known, the acknowledgement says nothing.
+    fn finish(&mut self) {
         if let Some((batch, number)) = self.next
             && let Some(outcome) = self.early.remove(&batch)
         {
             self.enter(Record::Began { batch, number });
             self.enter(outcome);
         }
-        if self.heard.ended && !self.early.is_empty() {
-            self.fail("it told what became of batches that it never began");
+        if self.ended.in_good_order && !self.early.is_empty() {
+            self.fail("it reported outcomes of batches that it never began");
         }
-        self.books.checker().gone(self.origin);
+        self.shared.checker().gone(self.origin);
     }
 
-    fn settle(&mut self, outcome: Record, batch: u64, number: u64, messages: u32) {
+    fn resolve(&mut self, outcome: Record, batch: u64, number: u64, messages: u32) {
         let count = u64::from(messages);
         if self.latest == Some((batch, number)) {
             self.next = Some((batch + 1, number + count));
         }
-        let run = Run {
+        let range = MessageRange {
             origin: self.origin,
             number,
             count,
         };
-        let books = &self.books;
+        let shared = &self.shared;
         match outcome {
             Record::GivenUp { .. } => {
-                books.given_up.fetch_add(run.count, Ordering::Relaxed);
-                return books.checker().given_up(run);
+                shared.given_up.fetch_add(range.count, Ordering::Relaxed);
+                return shared.checker().given_up(range);
             }
             Record::NotStored { .. } => {
-                books.not_stored.fetch_add(run.count, Ordering::Relaxed);
-                return books.checker().not_stored(run);
+                shared.not_stored.fetch_add(range.count, Ordering::Relaxed);
+                return shared.checker().not_stored(range);
             }
             _ => {}
         }
-        books.acknowledged.fetch_add(run.count, Ordering::Relaxed);
+        shared
+            .acknowledged
+            .fetch_add(range.count, Ordering::Relaxed);
         let publisher = self.origin.publisher;
-        books.gaps().acknowledged(publisher, Instant::now());
+        shared.gaps().acknowledged(publisher, Instant::now());
         if let Record::Acknowledged { position, .. } = outcome {
             if position.is_none() {
-                books.unplaced.fetch_add(run.count, Ordering::Relaxed);
+                shared.unplaced.fetch_add(range.count, Ordering::Relaxed);
             }
-            let place = position.map(|position| Place {
-                broker: position.broker,
-                offset: position.offset,
-            });
-            // Before anything that takes time: it must be there at once.
-            if let Some(place) = place {
-                books.set_latest(run, place);
+            // Before anything that takes time: the message must be readable at once.
+            if let Some(position) = position {
+                shared.set_latest(range, position);
             }
-            books.checker().acknowledged(run, place);
+            shared.checker().acknowledged(range, position);
         }
     }
 
     fn fail(&self, what: &str) {
         let text = format_args!("{}: {what}", self.origin);
-        self.books.checker().fail(Kind::Failure, text);
+        self.shared.checker().fail(Kind::Failure, text);
     }
 }
 
@@ -172,8 +169,8 @@ impl Listener {
 mod tests {
     use embar_client::Position;
 
-    use super::super::checker::CHIEF;
-    use super::super::room::Room;
+    use super::super::checker::REFERENCE_READER;
+    use super::super::retention_model::RetentionModel;
     use super::super::stamp::Stamp;
     use super::*;
 
@@ -182,9 +179,12 @@ mod tests {
         instance: 0,
     };
 
-    fn books() -> Arc<Books> {
+    fn shared() -> Arc<Shared> {
         let plan = super::super::plan::tests::plan();
-        Arc::new(Books::new(&plan, Room::new(u64::MAX, u64::MAX, 1)))
+        Arc::new(Shared::new(
+            &plan,
+            RetentionModel::new(u64::MAX, u64::MAX, 1),
+        ))
     }
 
     fn acknowledged(batch: u64, messages: u32, offset: u64) -> Record {
@@ -199,14 +199,14 @@ mod tests {
         }
     }
 
-    /// What is broken when the process said this and ended, and only the first `seen` of its messages are there.
-    fn broken(records: &[Record], seen: u64) -> (u64, Heard) {
-        let books = books();
+    /// The violations when the process wrote these records and ended, and only the first `seen` of its messages are there.
+    fn broken(records: &[Record], seen: u64) -> (u64, PublisherEnd) {
+        let shared = shared();
         let bytes: Vec<u8> = records.iter().flat_map(|it| it.to_bytes()).collect();
-        let heard = Listener::new(ORIGIN, books.clone()).listen(&bytes[..]);
-        let mut checker = books.checker();
+        let end = RecordReader::new(ORIGIN, shared.clone()).read_all(&bytes[..]);
+        let mut checker = shared.checker();
         for offset in 0..seen {
-            let place = Place {
+            let position = Position {
                 broker: None,
                 offset,
             };
@@ -214,10 +214,10 @@ mod tests {
                 origin: ORIGIN,
                 number: offset,
             };
-            checker.read(CHIEF, &[(place, Some(stamp))]);
+            checker.read(REFERENCE_READER, &[(position, Some(stamp))]);
         }
         checker.finish(None);
-        (checker.violations().total, heard)
+        (checker.violations().total, end)
     }
 
     const BEGUN: [Record; 2] = [
@@ -237,24 +237,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_counts_also_when_the_publisher_died_before_it_could_say_what_it_was() {
+    fn an_acknowledged_batch_counts_although_its_beginning_is_missing() {
         let records = [&BEGUN[..], &[acknowledged(0, 3, 0), acknowledged(1, 1, 3)]].concat();
         assert_eq!(broken(&records, 4).0, 0);
         assert_ne!(broken(&records, 3).0, 0, "the fourth is not there");
         let first = [BEGUN[0], acknowledged(0, 1, 0)];
         assert_eq!(broken(&first, 1).0, 0);
         assert_ne!(broken(&first, 0).0, 0);
-        // How long the batch before was is not known.
+        // The length of the batch before is not known.
         let after_a_gap = [&BEGUN[..], &[acknowledged(1, 1, 3)]].concat();
         assert_eq!(broken(&after_a_gap, 3).0, 0);
     }
 
     #[test]
-    fn a_publisher_that_ended_has_said_all() {
+    fn a_publisher_that_ended_has_reported_everything() {
         let ended = Record::Ended { published: 3 };
         let good = [&BEGUN[..], &[acknowledged(0, 3, 0), ended]].concat();
-        let (violations, heard) = broken(&good, 3);
-        assert_eq!((violations, heard.published, heard.ended), (0, 3, true));
+        let (violations, end) = broken(&good, 3);
+        assert_eq!((violations, end.published, end.in_good_order), (0, 3, true));
         let odd = [&good[..], &[acknowledged(7, 1, 3)]].concat();
         assert_eq!(broken(&odd, 3).0, 1);
     }

@@ -1,7 +1,7 @@
-//! The start of a cluster over a region that processes of an earlier one still have.
+//! The start of a cluster over a region whose rows processes of an earlier command still hold.
 //!
-//! A broker ends by itself when whoever started it is gone, but not while it is stopped. So its row is watched, and given
-//! to a successor when it gets free. A head that does not answer is waited for: without it a cluster is not whole.
+//! A broker ends by itself when its supervisor is gone, but not while it is paused. So the supervisor watches such a row and
+//! starts a successor when it gets free. It waits for a head that does not answer: without a head no cluster is whole.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,47 +13,47 @@ use embar_console::context::Context;
 use embar_console::interrupt::Interrupted;
 use embar_fabric::Geometry;
 
-use super::child::Event;
+use super::child::ChildEvent;
 use super::cluster::Cluster;
-use super::tenure::{Tenure, Tenures};
+use super::occupancy::{Occupancy, RowSnapshot};
 
-/// How often is looked whether the head answers, or is gone.
+/// Between two looks whether the head answers, or is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a head may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// A head that answers for so long stays: one whose supervisor is gone notices that sooner.
 const STAYS_AFTER: Duration = Duration::from_secs(1);
-/// A head that has not answered for so long is spoken of.
+/// The user learns of a head that has not answered for so long.
 const SPEAK_AFTER: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    /// Whether a head is there that stays, and that the others can join. One that does not answer is waited for, until it
-    /// does or is gone.
+    /// Whether there is a head that stays and that the others can join. Waits for one that does not answer until it does,
+    /// or is gone.
     pub(super) fn finds_head(&mut self, context: &Context) -> Result<bool> {
-        // A region that is in use and is to be made anew, the head itself refuses in so many words.
+        // If the region is in use and is to be made anew, the new head fails and says why.
         if self.plan.fresh {
             return Ok(false);
         }
         let began = Instant::now();
         let (mut answers_since, mut spoken) = (None, false);
         loop {
-            let Some(tenures) = Tenures::look(&self.plan.region) else {
+            let Some(snapshot) = RowSnapshot::look(&self.plan.region) else {
                 return Ok(false);
             };
-            let Tenure::Held {
+            let Occupancy::Held {
                 pid,
                 address,
                 serves,
-            } = tenures.of(0)
+            } = snapshot.of(0)
             else {
                 return Ok(false);
             };
-            self.check_shape(tenures.region().geometry())?;
+            self.check_shape(snapshot.region().geometry())?;
             match address.filter(|address| serves && answers(*address)) {
                 Some(address) => {
                     if answers_since.get_or_insert_with(Instant::now).elapsed() >= STAYS_AFTER {
                         self.slots[0].address = Some(address);
-                        self.strangers.insert(0, pid);
+                        self.foreign.insert(0, pid);
                         return Ok(true);
                     }
                 }
@@ -66,13 +66,14 @@ impl Cluster {
                      waiting until it answers or ends (`kill -CONT {pid}` if it is stopped); Ctrl-C stops"
                 ));
             }
-            if let Ok(Event::Interrupted) = self.next_event(Some(Instant::now() + LOOK_EVERY)) {
+            if let Ok(ChildEvent::Interrupted) = self.next_event(Some(Instant::now() + LOOK_EVERY))
+            {
                 return Err(Interrupted.into());
             }
         }
     }
 
-    /// Whether the region that is there is the one that was asked for.
+    /// An error unless the region has the shape that the plan asks for.
     fn check_shape(&self, found: &Geometry) -> Result<()> {
         let plan = &self.plan;
         let wanted = Geometry::for_cluster(
@@ -96,19 +97,19 @@ impl Cluster {
         .into())
     }
 
-    /// All but the head's, but for spares that nobody joined in a region that was taken over, or that were left since,
-    /// and for rows that strangers have, which are remembered.
+    /// The rows of brokers to start, the head aside. Left out are spares that no broker joined, or that brokers have left,
+    /// and rows that processes of another command hold, which are remembered.
     pub(super) fn rows_to_start(&mut self) -> Vec<u16> {
-        let Some(tenures) = Tenures::look(&self.plan.region) else {
+        let Some(snapshot) = RowSnapshot::look(&self.plan.region) else {
             return Vec::new();
         };
         let mut rows = Vec::new();
         for id in 1..self.plan.rows() {
             let is_spare = self.plan.spare_rows().contains(&id);
-            match tenures.of(id) {
-                Tenure::Held { pid, .. } => drop(self.strangers.insert(id, pid)),
-                Tenure::Left | Tenure::Free { is_unused: true } if is_spare => {}
-                Tenure::Left | Tenure::Free { .. } => rows.push(id),
+            match snapshot.of(id) {
+                Occupancy::Held { pid, .. } => drop(self.foreign.insert(id, pid)),
+                Occupancy::Left | Occupancy::Free { is_unused: true } if is_spare => {}
+                Occupancy::Left | Occupancy::Free { .. } => rows.push(id),
             }
         }
         rows

@@ -1,14 +1,14 @@
-//! What a region must still hold: nothing may go while there is room for it.
+//! What the brokers must still hold: no message may go while there is room for it.
 //!
-//! Each stream of positions is counted by itself, from where it is known to end: by what was acknowledged, by what readers
-//! saw, and by what brokers say can be read. It is held against what one broker has room for, as if that broker had taken
-//! all of the stream, whichever brokers were up. Messages whose outcome is open may be in it, too, so there is that much less
-//! room; those that were never stored take none. What was under way when brokers were disturbed may be sent again, and
-//! what a publisher left that died may have no place in the order: both take room until they have made room themselves. And
-//! a part of the room is left out: for the ends of extents and pages, and for what was stored and not yet heard of. So what
-//! must be there by this count is there in a log that keeps its promises.
+//! The model counts each stream by itself, from its known end: from acknowledgements, from what readers saw, and from what
+//! brokers offer. It compares that with the room of one broker, as if that broker had taken all of the stream. Messages
+//! whose outcome is open may be in the log, too, so there is that much less room; those that were never stored take none.
+//! Messages under way when a broker was disturbed may be sent again, and messages of a publisher that died may have no
+//! position in the order: both take room until they have made room themselves. The model leaves out a part of the room,
+//! for the ends of extents and pages, and for what is stored and not yet reported. So a log that keeps its promises holds
+//! everything that the model demands.
 //!
-//! Batches are counted over all streams: also where brokers count their own nobody tells which of them took what is open.
+//! The model counts batches over all streams, because nothing says which broker took those whose outcome is open.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +21,7 @@ use embar_wire::limits::{
 
 use super::plan::VerifyPlan;
 
-/// How finely it is known what may be gone.
+/// Marks for a full room: the precision with which the model knows what may be gone.
 const MARKS: u64 = 32;
 
 /// Bytes that one message takes.
@@ -33,16 +33,16 @@ pub fn bytes_of(plan: &VerifyPlan) -> u64 {
 /// A stream of positions: those of one broker, or `None` for the one order.
 pub type Stream = Option<u32>;
 
-/// What is known of the length of one stream.
+/// The known length of one stream.
 #[derive(Debug)]
 struct Length {
     /// Positions below are taken.
     end: u64,
-    /// Where it ended before, oldest first; what is behind the first of them may have to be there.
+    /// Where the stream ended before, oldest first; what is behind the first mark may have to be there.
     marks: VecDeque<Mark>,
 }
 
-/// A stream ended here when so many batches had begun, and so many messages may have been stored in vain.
+/// The end of a stream at one time, when so many batches had begun and so many messages may have been stored in vain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     position: u64,
@@ -59,9 +59,9 @@ impl Default for Length {
     }
 }
 
-/// What was published, and how much of that must still be there.
+/// How much was published, and how much of that must still be there.
 #[derive(Debug)]
-pub struct Room {
+pub struct RetentionModel {
     message_bytes: u64,
     /// Bytes that a broker may keep.
     kept_bytes: u64,
@@ -71,22 +71,22 @@ pub struct Room {
     batches: u64,
     /// Batches that were begun.
     begun: u64,
-    /// Messages whose outcome is open. It may be told before it is told what is in the batch.
+    /// Messages whose outcome is open; negative while an outcome is known before the size of its batch.
     open: i64,
     /// Messages that may have been stored without a position.
     wasted: u64,
     streams: BTreeMap<Stream, Length>,
 }
 
-impl Room {
-    /// Of a region of this shape.
+impl RetentionModel {
+    /// For brokers with a region of this shape.
     pub fn of(geometry: &Geometry, plan: &VerifyPlan) -> Self {
         // Of an extent up to one batch is lost, so of small ones with large batches nearly half.
         let eighths = match u64::from(plan.batch_bytes) {
             0..=UNIT_BYTES => 6,
             _ => 3,
         };
-        // Each reign, and each process of a broker, begins a page of its own.
+        // Each term of a sequencer, and each process of a broker, begins a page of its own.
         let records = match plan.order {
             0 | 1 => u64::from(geometry.index_pages) * u64::from(index::PAGE_RECORDS),
             _ => u64::from(geometry.goi_pages) * u64::from(goi::PAGE_RECORDS),
@@ -115,23 +115,23 @@ impl Room {
         }
     }
 
-    /// A batch was begun, `messages` after the one before of the same publisher.
+    /// A publisher began a batch; the one before had `messages` messages.
     pub fn begun(&mut self, messages: u64) {
         self.begun += 1;
         self.open += messages as i64;
     }
 
-    /// So many of those that were begun are stored where it is known, or nowhere, or nobody will ever tell.
+    /// The outcome of so many messages is known, or will never be.
     pub fn settled(&mut self, messages: i64) {
         self.open -= messages;
     }
 
-    /// A broker was disturbed: what is open may be sent once more.
+    /// A broker was disturbed: messages with an open outcome may be sent once more.
     pub fn disturbed(&mut self) {
         self.wasted += self.open.max(0) as u64;
     }
 
-    /// Nobody will tell what became of so many messages. They may take room, and have no position.
+    /// The outcome of so many messages will never be known. They may take room, and have no position.
     pub fn abandoned(&mut self, messages: i64) {
         self.settled(messages);
         self.wasted += messages.max(0) as u64;
@@ -161,7 +161,7 @@ impl Room {
         }
     }
 
-    /// Whether there is room for everything from a mark to the end of its stream, and for so many messages more.
+    /// Whether there is room for everything from a mark to the end of its stream, and for `more` messages.
     fn fits(&self, from: &Mark, end: u64, more: u64) -> bool {
         let batches = self.begun - from.batches;
         let messages = end - from.position + (self.wasted - from.wasted);
@@ -171,12 +171,12 @@ impl Room {
         bytes.saturating_add(heads) <= self.bytes && batches <= self.batches
     }
 
-    /// Behind the highest position of a stream that is known.
+    /// The position behind the highest known one of a stream.
     pub fn end(&self, stream: Stream) -> u64 {
         self.streams.get(&stream).map_or(0, |length| length.end)
     }
 
-    /// The position of a stream from which on everything must be there.
+    /// Everything from this position of a stream on must be there.
     pub fn kept_from(&self, stream: Stream) -> u64 {
         let open = self.open.max(0) as u64;
         let nothing;
@@ -210,105 +210,105 @@ mod tests {
     const ORDER: Stream = None;
 
     /// A batch is stored at the end of the stream.
-    fn store(room: &mut Room, stream: Stream, messages: u64) {
-        room.begun(messages);
-        room.settled(messages as i64);
-        room.reaches(stream, room.end(stream) + messages);
+    fn store(model: &mut RetentionModel, stream: Stream, messages: u64) {
+        model.begun(messages);
+        model.settled(messages as i64);
+        model.reaches(stream, model.end(stream) + messages);
     }
 
     #[test]
     fn all_is_kept_until_the_room_is_used_up_and_then_the_latest() {
         // Batches of 10 messages of 87 bytes take 998.
-        let mut room = Room::new(99_800, u64::MAX, 87);
+        let mut model = RetentionModel::new(99_800, u64::MAX, 87);
         for _ in 0..100 {
-            store(&mut room, ORDER, 10);
-            assert_eq!(room.kept_from(ORDER), 0);
+            store(&mut model, ORDER, 10);
+            assert_eq!(model.kept_from(ORDER), 0);
         }
-        store(&mut room, ORDER, 10);
+        store(&mut model, ORDER, 10);
         // The next marks: after at least 1/32 of the room each, so 4 batches.
-        assert_eq!(room.kept_from(ORDER), 40);
+        assert_eq!(model.kept_from(ORDER), 40);
         for _ in 0..1000 {
-            store(&mut room, ORDER, 10);
-            let kept = room.end(ORDER) - room.kept_from(ORDER);
+            store(&mut model, ORDER, 10);
+            let kept = model.end(ORDER) - model.kept_from(ORDER);
             assert!((960..=1000).contains(&kept), "{kept}");
         }
-        assert!(room.streams[&ORDER].marks.len() as u64 <= MARKS + 1);
+        assert!(model.streams[&ORDER].marks.len() as u64 <= MARKS + 1);
     }
 
     #[test]
     fn each_broker_has_the_room_for_itself() {
-        let mut room = Room::new(10_000, u64::MAX, 36);
+        let mut model = RetentionModel::new(10_000, u64::MAX, 36);
         for turn in 0..40 {
-            store(&mut room, Some(turn % 2), 10);
+            store(&mut model, Some(turn % 2), 10);
         }
         for broker in 0..2 {
-            assert!(room.kept_from(Some(broker)) < 100, "of 200");
+            assert!(model.kept_from(Some(broker)) < 100, "of 200");
         }
-        assert_eq!(room.kept_from(Some(7)), 0, "it has taken nothing");
+        assert_eq!(model.kept_from(Some(7)), 0, "it has taken nothing");
     }
 
     #[test]
-    fn what_was_not_stored_takes_room_only_while_that_is_open() {
-        let mut room = Room::new(9980, u64::MAX, 87);
-        (0..5).for_each(|_| store(&mut room, ORDER, 10));
-        room.begun(1000);
-        assert!(room.kept_from(ORDER) > 50, "all of it may be stored");
-        room.settled(1000);
-        (0..5).for_each(|_| store(&mut room, ORDER, 10));
-        assert!(room.kept_from(ORDER) <= 50);
+    fn what_was_not_stored_takes_room_only_while_that_is_unknown() {
+        let mut model = RetentionModel::new(9980, u64::MAX, 87);
+        (0..5).for_each(|_| store(&mut model, ORDER, 10));
+        model.begun(1000);
+        assert!(model.kept_from(ORDER) > 50, "all of it may be stored");
+        model.settled(1000);
+        (0..5).for_each(|_| store(&mut model, ORDER, 10));
+        assert!(model.kept_from(ORDER) <= 50);
         // However much of that there is: the room does not fade.
         for _ in 0..1000 {
-            room.begun(10);
-            room.settled(10);
-            store(&mut room, ORDER, 10);
-            let kept = room.end(ORDER) - room.kept_from(ORDER);
+            model.begun(10);
+            model.settled(10);
+            store(&mut model, ORDER, 10);
+            let kept = model.end(ORDER) - model.kept_from(ORDER);
             assert!((80..=100).contains(&kept), "{kept}");
         }
     }
 
     #[test]
-    fn what_may_have_been_stored_in_vain_takes_room_until_it_is_gone_itself() {
-        let mut room = Room::new(9980, u64::MAX, 87);
-        (0..10).for_each(|_| store(&mut room, ORDER, 10));
-        assert_eq!(room.kept_from(ORDER), 0);
-        room.begun(30);
-        room.disturbed();
-        room.settled(30);
-        assert!((30..=50).contains(&room.kept_from(ORDER)));
-        room.begun(30);
-        room.abandoned(30);
-        assert!((60..=80).contains(&room.kept_from(ORDER)));
-        (0..20).for_each(|_| store(&mut room, ORDER, 10));
-        assert!(room.end(ORDER) - room.kept_from(ORDER) >= 90);
+    fn what_may_be_stored_in_vain_takes_room_until_it_is_gone() {
+        let mut model = RetentionModel::new(9980, u64::MAX, 87);
+        (0..10).for_each(|_| store(&mut model, ORDER, 10));
+        assert_eq!(model.kept_from(ORDER), 0);
+        model.begun(30);
+        model.disturbed();
+        model.settled(30);
+        assert!((30..=50).contains(&model.kept_from(ORDER)));
+        model.begun(30);
+        model.abandoned(30);
+        assert!((60..=80).contains(&model.kept_from(ORDER)));
+        (0..20).for_each(|_| store(&mut model, ORDER, 10));
+        assert!(model.end(ORDER) - model.kept_from(ORDER) >= 90);
     }
 
     #[test]
     fn tiny_batches_use_up_the_records_first() {
-        let mut room = Room::new(u64::MAX, 64, 8);
-        (0..64).for_each(|_| store(&mut room, ORDER, 1));
-        assert_eq!(room.kept_from(ORDER), 0);
-        store(&mut room, ORDER, 1);
-        assert_eq!(room.kept_from(ORDER), 2);
+        let mut model = RetentionModel::new(u64::MAX, 64, 8);
+        (0..64).for_each(|_| store(&mut model, ORDER, 1));
+        assert_eq!(model.kept_from(ORDER), 0);
+        store(&mut model, ORDER, 1);
+        assert_eq!(model.kept_from(ORDER), 2);
     }
 
     #[test]
-    fn a_batch_larger_than_all_of_it_leaves_nothing_that_must_be_there() {
-        let mut room = Room::new(1000, 10, 100);
-        store(&mut room, ORDER, 11);
-        assert_eq!(room.kept_from(ORDER), 11);
+    fn behind_a_batch_larger_than_the_room_nothing_must_be_there() {
+        let mut model = RetentionModel::new(1000, 10, 100);
+        store(&mut model, ORDER, 11);
+        assert_eq!(model.kept_from(ORDER), 11);
     }
 
     #[test]
     fn a_broker_has_a_share_and_large_batches_need_more_of_it() {
         let geometry = Geometry::for_cluster(1 << 30, 2, 1, 0, None).expect("a shape");
         let plan = super::super::plan::tests::plan();
-        let small = Room::of(&geometry, &plan);
+        let small = RetentionModel::of(&geometry, &plan);
         assert!(small.bytes < 3 << 28, "of one broker, not of all");
         assert_eq!(small.message_bytes, 208);
         let large = VerifyPlan {
             batch_bytes: 1 << 20,
             ..plan
         };
-        assert_eq!(Room::of(&geometry, &large).bytes * 2, small.bytes);
+        assert_eq!(RetentionModel::of(&geometry, &large).bytes * 2, small.bytes);
     }
 }

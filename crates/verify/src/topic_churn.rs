@@ -1,7 +1,7 @@
-//! A topic beside the one that is verified, which is deleted and created again under its name, again and again.
+//! A topic beside the verified one that is deleted and created again under its name, again and again.
 //!
-//! Each time a new publisher writes to it and the one of the topic before goes on writing: what is read then are the new
-//! one's messages, all that were acknowledged, and nothing of a topic that was deleted.
+//! Each time a new publisher writes to it, and the publisher of the deleted topic goes on writing. A reader must then see
+//! the new publisher's messages, all that were acknowledged, and nothing of a deleted topic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,28 +18,28 @@ use embar_client::{
 use embar_wire::control::ErrorCode;
 
 use super::log_client_error::LogClientError;
-use super::readers::Setting;
+use super::readers::ReaderSetup;
 use super::stamp::{self, Origin, Stamp, Writer};
 use super::violation::Kind;
 
 /// Its name.
 const NAME: &str = "beside";
-/// No publisher of the topic that is verified has this number.
+/// No publisher of the verified topic has this number.
 const PUBLISHER: u32 = u32::MAX;
-/// Messages in each topic: a few batches, far less than anything has to make room for.
+/// Messages in each topic: a few batches, far too few for any of them to make room.
 const MESSAGES: u64 = 200;
-/// Longer than any stop of a broker, so that a request that was given up is not carried out later.
+/// Longer than any pause of a broker, so that a request that was given up is not carried out later.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// How long a turn may take before it counts as hanging.
+/// How long a turn may take predecessor it counts as hanging.
 const TURN_WITHIN: Duration = Duration::from_secs(60);
-/// How long it may go on with what it does once the run is over.
+/// How long a turn may go on once the run is over.
 const END_WITHIN: Duration = Duration::from_secs(5);
-/// Wait before something is tried again: brokers die here.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Wait before a request is tried again: brokers die here.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// The thread that does it, until it is dropped.
-pub struct Neighbour {
-    setting: Setting,
+/// The thread that deletes and creates the topic, until it is dropped.
+pub struct TopicChurn {
+    setup: ReaderSetup,
     go: Option<SyncSender<()>>,
     turns: Arc<AtomicU64>,
     taken: u64,
@@ -47,24 +47,24 @@ pub struct Neighbour {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Neighbour {
-    /// Starts it; it does nothing before it is told to.
-    pub fn start(setting: &Setting) -> Result<Self> {
-        let (go, told) = sync_channel(0);
+impl TopicChurn {
+    /// Starts the thread; it does nothing before the first [`TopicChurn::go`].
+    pub fn start(setup: &ReaderSetup) -> Result<Self> {
+        let (go, orders) = sync_channel(0);
         let (turns, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let mut owner = Owner {
-            setting: setting.clone(),
-            admin: Admin::connect(&setting.bootstrap)?.timeout(ANSWER_WITHIN),
-            life: 0,
-            before: None,
+        let mut owner = TopicOwner {
+            setup: setup.clone(),
+            admin: Admin::connect(&setup.bootstrap)?.timeout(ANSWER_WITHIN),
+            generation: 0,
+            predecessor: None,
             stop: stop.clone(),
         };
         let done = turns.clone();
         let thread = std::thread::Builder::new()
             .name("neighbour".into())
-            .spawn(move || owner.work(&told, &done))?;
+            .spawn(move || owner.work(&orders, &done))?;
         Ok(Self {
-            setting: setting.clone(),
+            setup: setup.clone(),
             go: Some(go),
             turns,
             taken: 0,
@@ -73,84 +73,84 @@ impl Neighbour {
         })
     }
 
-    /// Has the topic deleted and created again; false if the last time is not over.
+    /// Asks for a turn: delete the topic and create it again; false if the last turn is not over.
     pub fn go(&self) -> bool {
-        let told = self.go.as_ref().map(|go| go.try_send(()));
-        matches!(told, Some(Ok(()) | Err(TrySendError::Disconnected(()))))
+        let sent = self.go.as_ref().map(|go| go.try_send(()));
+        matches!(sent, Some(Ok(()) | Err(TrySendError::Disconnected(()))))
     }
 
-    /// How often it was done since the last call.
+    /// Turns done since the last call.
     pub fn take_turns(&mut self) -> u64 {
         let turns = self.turns.load(Ordering::Relaxed);
         turns - std::mem::replace(&mut self.taken, turns)
     }
 
-    /// Ends it once what it does is over. What waits for brokers that do not answer ends with this process.
+    /// Ends the thread after its turn. A turn that waits for brokers that do not answer ends with this process.
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.go = None;
         let deadline = Instant::now() + END_WITHIN;
         let is_over = |thread: &JoinHandle<()>| thread.is_finished();
         while !self.thread.as_ref().is_none_or(is_over) && Instant::now() < deadline {
-            std::thread::sleep(AGAIN_AFTER);
+            std::thread::sleep(RETRY_AFTER);
         }
         if let Some(thread) = self.thread.take().filter(is_over)
             && thread.join().is_err()
         {
-            // What it said is on standard error.
+            // Its message is on standard error.
             let text = "the verifier's owner of the topic beside panicked";
-            self.setting.books.checker().fail(Kind::Failure, text);
+            self.setup.shared.checker().fail(Kind::Failure, text);
         }
     }
 }
 
-impl Drop for Neighbour {
+impl Drop for TopicChurn {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// What could not be done.
-enum Trouble {
+/// Why a turn was not completed.
+enum TurnError {
     /// The run ends.
     Stopped,
-    /// What broke a promise, and which.
+    /// A promise was broken: which, and how.
     Broken(Kind, String),
 }
 
-impl<E: Into<LogClientError>> From<E> for Trouble {
+impl<E: Into<LogClientError>> From<E> for TurnError {
     fn from(error: E) -> Self {
         Self::Broken(Kind::Failure, error.into().to_string())
     }
 }
 
-struct Owner {
-    setting: Setting,
+struct TopicOwner {
+    setup: ReaderSetup,
     admin: Admin,
     /// Topics of the name so far.
-    life: u32,
-    /// The publisher of the topic before.
-    before: Option<(Publisher, Writer)>,
+    generation: u32,
+    /// The publisher of the deleted topic.
+    predecessor: Option<(Publisher, Writer)>,
     stop: Arc<AtomicBool>,
 }
 
-impl Owner {
-    fn work(&mut self, told: &Receiver<()>, done: &AtomicU64) {
-        while told.recv().is_ok() {
+impl TopicOwner {
+    fn work(&mut self, orders: &Receiver<()>, done: &AtomicU64) {
+        while orders.recv().is_ok() {
             match self.turn() {
                 Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
-                Err(Trouble::Stopped) => return,
-                Err(Trouble::Broken(kind, text)) => {
-                    let mut checker = self.setting.books.checker();
+                Err(TurnError::Stopped) => return,
+                Err(TurnError::Broken(kind, text)) => {
+                    let mut checker = self.setup.shared.checker();
                     checker.fail(kind, format_args!("topic {NAME}: {text}"));
                 }
             }
         }
     }
 
-    fn turn(&mut self) -> Result<(), Trouble> {
+    fn turn(&mut self) -> Result<(), TurnError> {
         let deadline = Instant::now() + TURN_WITHIN;
-        self.again("deleted", deadline, |it| {
+        self.retry("deleted", deadline, |it| {
             match it.admin.delete_topic(NAME).wait() {
                 // There was none, or a request whose answer was lost deleted it.
                 Err(AdminError::Client(ClientError::Refused {
@@ -160,8 +160,8 @@ impl Owner {
                 other => other,
             }
         })?;
-        self.again("created", deadline, |it| {
-            let order = it.setting.plan.order.try_into();
+        self.retry("created", deadline, |it| {
+            let order = it.setup.plan.order.try_into();
             let order = order.expect("the plan has an order level");
             let spec = TopicSpec::new(NAME).order(order);
             match it.admin.create_topic(spec).wait() {
@@ -172,74 +172,74 @@ impl Owner {
                 other => other.map(drop),
             }
         })?;
-        self.life += 1;
-        let (publisher, mut writer) = self.again("opened", deadline, |it| it.open())?;
-        self.write_to_the_one_before();
+        self.generation += 1;
+        let (publisher, mut writer) = self.retry("opened", deadline, |it| it.open())?;
+        self.write_to_predecessor();
         let stored = self.write(&publisher, &mut writer)?;
-        self.before = Some((publisher, writer));
+        self.predecessor = Some((publisher, writer));
         loop {
-            let read = self.again("read", deadline, |it| it.read())?;
-            match self.judge(&stored, &read) {
-                // A broker that has left comes back with it.
-                Err(Trouble::Broken(Kind::Lost, _))
-                    if self.setting.plan.may_be_away() && Instant::now() < deadline =>
+            let read = self.retry("read", deadline, |it| it.read())?;
+            match self.check(&stored, &read) {
+                // A broker that has left will bring it back.
+                Err(TurnError::Broken(Kind::Lost, _))
+                    if self.setup.plan.may_be_away() && Instant::now() < deadline =>
                 {
-                    std::thread::sleep(AGAIN_AFTER);
+                    std::thread::sleep(RETRY_AFTER);
                 }
-                judged => return judged,
+                checked => return checked,
             }
         }
     }
 
-    /// Does it until it is done: brokers are killed meanwhile.
-    fn again<T, E: Into<LogClientError>>(
+    /// Tries `step` until it succeeds: brokers are killed meanwhile.
+    fn retry<T, E: Into<LogClientError>>(
         &mut self,
         what: &str,
         deadline: Instant,
         mut step: impl FnMut(&mut Self) -> Result<T, E>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, TurnError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(Trouble::Stopped);
+                return Err(TurnError::Stopped);
             }
             match step(self).map_err(E::into) {
                 Ok(done) => return Ok(done),
                 Err(error) if !error.passes() => return Err(error.into()),
                 Err(error) if Instant::now() >= deadline => {
                     let text = format!("it could not be {what} within {TURN_WITHIN:?}: {error}");
-                    return Err(Trouble::Broken(Kind::Liveness, text));
+                    return Err(TurnError::Broken(Kind::Liveness, text));
                 }
-                Err(_) => std::thread::sleep(AGAIN_AFTER),
+                Err(_) => std::thread::sleep(RETRY_AFTER),
             }
         }
     }
 
     fn open(&self) -> Result<(Publisher, Writer), OpenError> {
-        let publisher = Publisher::builder(&self.setting.bootstrap)
+        let publisher = Publisher::builder(&self.setup.bootstrap)
             .topic(NAME)
-            .batch_bytes(self.setting.plan.batch_bytes as usize)
+            .batch_bytes(self.setup.plan.batch_bytes as usize)
             .delivery_timeout(TURN_WITHIN)
             .auto_create(false)
             .metering(false)
             .open()?;
         let origin = Origin {
             publisher: PUBLISHER,
-            instance: self.life,
+            instance: self.generation,
         };
-        let bytes = self.setting.plan.message_bytes as usize;
-        Ok((publisher, Writer::new(self.setting.run, origin, bytes)))
+        let bytes = self.setup.plan.message_bytes as usize;
+        Ok((publisher, Writer::new(self.setup.run, origin, bytes)))
     }
 
-    /// Whatever it is told, nothing of it may be there.
-    fn write_to_the_one_before(&mut self) {
-        if let Some((publisher, mut writer)) = self.before.take() {
+    /// Whatever becomes of this message, it must not be in the new topic.
+    fn write_to_predecessor(&mut self) {
+        if let Some((publisher, mut writer)) = self.predecessor.take() {
             let _told = publisher.publish(writer.stamp(MESSAGES));
             let _told = publisher.close();
         }
     }
 
     /// Numbers of messages that were acknowledged.
-    fn write(&self, publisher: &Publisher, writer: &mut Writer) -> Result<Vec<u64>, Trouble> {
+    fn write(&self, publisher: &Publisher, writer: &mut Writer) -> Result<Vec<u64>, TurnError> {
         let mut tickets = Vec::new();
         for number in 0..MESSAGES {
             tickets.push((number, publisher.publish(writer.stamp(number))?));
@@ -259,15 +259,15 @@ impl Owner {
         Ok(stored)
     }
 
-    /// Everything that is there; of what is damaged nothing.
+    /// The stamps of everything that is there; a damaged message has none.
     fn read(&self) -> Result<Vec<Option<Stamp>>, LogClientError> {
-        let mut subscriber = Subscriber::builder(&self.setting.bootstrap)
+        let mut subscriber = Subscriber::builder(&self.setup.bootstrap)
             .topic(NAME)
             .from(Start::Earliest)
             .until_end(true)
             .metering(false)
             .open()?;
-        let (run, bytes) = (self.setting.run, self.setting.plan.message_bytes as usize);
+        let (run, bytes) = (self.setup.run, self.setup.plan.message_bytes as usize);
         let mut read = Vec::new();
         while let Some(message) = subscriber.next_timeout(ANSWER_WITHIN)? {
             read.push(stamp::read(run, bytes, message.value));
@@ -275,26 +275,29 @@ impl Owner {
         Ok(read)
     }
 
-    fn judge(&self, stored: &[u64], read: &[Option<Stamp>]) -> Result<(), Trouble> {
-        let broken = |kind, text| Err(Trouble::Broken(kind, text));
+    fn check(&self, stored: &[u64], read: &[Option<Stamp>]) -> Result<(), TurnError> {
+        let broken = |kind, text| Err(TurnError::Broken(kind, text));
         let mut times: BTreeMap<u64, u64> = BTreeMap::new();
         let mut last = None;
         for stamp in read {
             let Some(Stamp { origin, number }) = *stamp else {
                 return broken(Kind::Damaged, "a message is damaged".into());
             };
-            if (origin.publisher, origin.instance) != (PUBLISHER, self.life) {
-                let text = format!("message {number} of {origin} is in topic {}", self.life);
+            if (origin.publisher, origin.instance) != (PUBLISHER, self.generation) {
+                let text = format!(
+                    "message {number} of {origin} is in topic {}",
+                    self.generation
+                );
                 return broken(Kind::Deposed, text);
             }
-            if self.setting.plan.order == 5 && last.is_some_and(|last| last >= number) {
+            if self.setup.plan.order == 5 && last.is_some_and(|last| last >= number) {
                 let text = format!("message {number} came after {last:?}");
                 return broken(Kind::OutOfOrder, text);
             }
             last = Some(number);
             *times.entry(number).or_default() += 1;
         }
-        let repeats = self.setting.plan.order < 2;
+        let repeats = self.setup.plan.order < 2;
         if let Some((number, _)) = times.iter().find(|(_, times)| **times > 1 && !repeats) {
             return broken(Kind::Duplicate, format!("message {number} came twice"));
         }
@@ -303,7 +306,7 @@ impl Owner {
                 Kind::Lost,
                 format!(
                     "message {number} of topic {} was acknowledged, and of {} that are there it is none",
-                    self.life,
+                    self.generation,
                     read.len()
                 ),
             ),
