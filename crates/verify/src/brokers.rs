@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::faults::{Action, Fault, Victim};
 use super::plan::VerifyPlan;
-use super::retention_model::Stream;
+use super::reference_log::Stream;
 use super::shared::Shared;
 use super::violation::Kind;
 

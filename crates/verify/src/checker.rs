@@ -12,8 +12,8 @@ use super::ack_check::{AckCheck, FalseAck, MessageRange};
 use super::observed_retention::ObservedRetention;
 use super::ranges::Ranges;
 use super::reader_check::{Promise, ReaderCheck, ReaderStart};
-use super::reference_log::ReferenceLog;
-use super::retention_model::{RetentionModel, Stream};
+use super::reference_log::{ReferenceLog, Stream};
+use super::retention_model::RetentionModel;
 use super::stamp::{Origin, Stamp};
 use super::violation::{Kind, Violations};
 

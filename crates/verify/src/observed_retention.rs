@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::retention_model::Stream;
+use super::reference_log::Stream;
 
 /// What was observed since messages had to make room for the first time: at orders 0 and 1 of each broker by itself, at
 /// the others of all of them together.

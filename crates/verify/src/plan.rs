@@ -7,8 +7,8 @@ use embar_console::size::{Size, as_seconds};
 use serde::Serialize;
 
 use super::faults::{Action, DurationRange, Fault, Victim};
-use super::retention_model::Stream;
-use super::run::STALL_MAX;
+use super::reference_log::Stream;
+use super::stall_detector::STALL_MAX;
 use super::stamp::STAMP_BYTES;
 
 /// The topic.

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use embar_client::Position;
 
 use super::ranges::Ranges;
-use super::reference_log::{BLOCK, BlockHash, ReferenceLog};
-use super::retention_model::Stream;
+use super::reference_log::{BLOCK, BlockHash, ReferenceLog, Stream};
 use super::stamp::{Origin, Stamp};
 use super::violation::{Kind, Violations};
 

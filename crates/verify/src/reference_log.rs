@@ -10,6 +10,9 @@ pub const BLOCK: u64 = 4096;
 /// Blocks whose positions are kept one by one.
 pub const EXACT_BLOCKS: usize = 64;
 
+/// A stream of positions: those of one broker, or `None` for the one order.
+pub type Stream = Option<u32>;
+
 /// The messages of one stream.
 #[derive(Debug, Default)]
 pub struct ReferenceLog {

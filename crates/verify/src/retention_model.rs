@@ -20,6 +20,7 @@ use embar_wire::limits::{
 };
 
 use super::plan::VerifyPlan;
+use super::reference_log::Stream;
 
 /// Marks for a full room: the precision with which the model knows what may be gone.
 const MARKS: u64 = 32;
@@ -29,9 +30,6 @@ pub fn bytes_of(plan: &VerifyPlan) -> u64 {
     let message = plan.message_bytes as usize + MESSAGE_HEADER_BYTES;
     message.next_multiple_of(MESSAGE_ALIGN_BYTES) as u64
 }
-
-/// A stream of positions: those of one broker, or `None` for the one order.
-pub type Stream = Option<u32>;
 
 /// The known length of one stream.
 #[derive(Debug)]

@@ -27,11 +27,10 @@ use super::readers::{self, Readers};
 use super::report::{OrderReport, SubscriberReport};
 use super::retention_model::RetentionModel;
 use super::shared::Shared;
+use super::stall_detector::STALL_MAX;
 use super::topic_churn::TopicChurn;
 use super::violation::Kind;
 
-/// A publisher that gets no acknowledgement for so long hangs.
-pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long the reference reader may take for the next message that it must see.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long reading everything at the end may take.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use embar_broker::{BrokerConfig, Cluster};
-use embar_client::{Admin, Order, Publisher, TopicSpec};
+use embar_client::{Admin, Order, TopicSpec};
 use embar_console::context::Context;
 use embar_console::paint::Paint;
 use embar_console::setting::BadSetting;
@@ -16,12 +16,7 @@ use embar_meter::table::grouped;
 use serde::Serialize;
 
 use super::findings::{Findings, NotKept};
-use super::victims::{self, VictimsSpec};
-
-/// The topic.
-const TOPIC: &str = "sessions";
-/// How long one publisher may take to open, killed ones and the last one.
-const OPENS_WITHIN: Duration = Duration::from_secs(60);
+use super::victims::{self, TOPIC, VictimsSpec, publish, publish_first};
 
 /// What to run.
 #[derive(Clone, Debug, Serialize)]
@@ -120,26 +115,6 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
     };
     report.kept = tried && !report.is_broken();
     Ok(report)
-}
-
-/// Opens a publisher that publishes one message; how long that took.
-pub fn publish_first(bootstrap: &str) -> Result<(Publisher, Duration)> {
-    let started = Instant::now();
-    let publisher = Publisher::builder(bootstrap)
-        .topic(TOPIC)
-        .auto_create(false)
-        .batch_bytes(1024)
-        .buffers(2)
-        .linger(Duration::ZERO)
-        .open_timeout(OPENS_WITHIN)
-        .open()?;
-    publish(&publisher)?;
-    Ok((publisher, started.elapsed()))
-}
-
-fn publish(publisher: &Publisher) -> Result<()> {
-    publisher.publish(b"a message")?;
-    Ok(publisher.flush()?)
 }
 
 /// Starts a process with so many publishers, and kills it when all have published; how long the slowest of

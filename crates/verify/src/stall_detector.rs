@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+/// A publisher without an acknowledgement, or a reader without a message, hangs after this time.
+pub const STALL_MAX: Duration = Duration::from_secs(30);
+
 /// The waiting of one reader. Times in which there was nothing to read do not count, and do not end it either.
 #[derive(Debug)]
 pub struct StallDetector {

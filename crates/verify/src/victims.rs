@@ -1,12 +1,16 @@
 //! A process of `verify sessions`: publishes, and waits to be killed.
 
 use std::io::{self, Read, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use embar_client::Publisher;
 use serde::{Deserialize, Serialize};
 
-use super::sessions::publish_first;
+/// The topic.
+pub const TOPIC: &str = "sessions";
+/// How long one publisher may take to open, killed ones and the last one.
+const OPENS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The line it writes when all have published begins so; microseconds of the slowest follow.
 pub const READY: &str = "ready ";
@@ -36,4 +40,25 @@ pub fn run(spec: &str) -> Result<()> {
     writeln!(io::stdout(), "{READY}{}", slowest.as_micros())?;
     io::stdin().read_to_end(&mut Vec::new())?;
     std::process::exit(1);
+}
+
+/// Opens a publisher that publishes one message; how long that took.
+pub fn publish_first(bootstrap: &str) -> Result<(Publisher, Duration)> {
+    let started = Instant::now();
+    let publisher = Publisher::builder(bootstrap)
+        .topic(TOPIC)
+        .auto_create(false)
+        .batch_bytes(1024)
+        .buffers(2)
+        .linger(Duration::ZERO)
+        .open_timeout(OPENS_WITHIN)
+        .open()?;
+    publish(&publisher)?;
+    Ok((publisher, started.elapsed()))
+}
+
+/// Publishes one message and waits for its acknowledgement.
+pub fn publish(publisher: &Publisher) -> Result<()> {
+    publisher.publish(b"a message")?;
+    Ok(publisher.flush()?)
 }
