@@ -1,5 +1,7 @@
 //! Exit codes, and how an error finds its own.
 
+mod log_client;
+
 use std::io;
 
 use embar_bench::session::measure::ProbeLost;
@@ -13,8 +15,6 @@ use embar_supervise::cluster::StartFailed;
 use embar_supervise::protocol::{EXIT_OVERTAKEN, EXIT_USAGE};
 use embar_supervise::supervisor_lock::RegionInUse;
 use embar_verify::findings::NotKept;
-
-use crate::log_client;
 
 /// All went well.
 pub const OK: u8 = 0;

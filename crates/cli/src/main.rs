@@ -13,7 +13,6 @@ mod commands;
 mod connect;
 mod context;
 mod exit;
-mod log_client;
 mod output;
 mod settings;
 

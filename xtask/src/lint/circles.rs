@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// Circles that are still there: folder of the crate, path of the parent, modules. It only shrinks.
 const KNOWN: &[(&str, &str, &[&str])] = &[
-    ("cli", "crate", &["exit", "log_client"]),
     ("session", "crate", &["link", "sender"]),
     (
         "session",

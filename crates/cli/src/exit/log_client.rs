@@ -4,7 +4,7 @@ use std::error::Error;
 
 use embar_client::{AdminError, ClientError, OpenError, PublishError, ReadError};
 
-use crate::exit::{CANNOT_CONNECT, DATA, USAGE};
+use super::{CANNOT_CONNECT, DATA, USAGE};
 
 /// The exit code of `cause`, if it is an error of the log's client that has one.
 pub fn code(cause: &(dyn Error + 'static)) -> Option<u8> {
