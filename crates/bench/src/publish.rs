@@ -187,7 +187,7 @@ pub fn open(
     Ok((publisher, reporter))
 }
 
-/// Of all data brokers together.
+/// The profile of these brokers together, since each of them started.
 pub fn broker_profile(admin: &Admin, brokers: &[u32]) -> Result<Snapshot> {
     let mut merged: Option<Snapshot> = None;
     for broker in brokers {
@@ -197,5 +197,5 @@ pub fn broker_profile(admin: &Admin, brokers: &[u32]) -> Result<Snapshot> {
             Some(merged) => merged.merge(&profile),
         });
     }
-    merged.context("the cluster has a data broker")
+    merged.context("no broker of the cluster takes data yet")
 }

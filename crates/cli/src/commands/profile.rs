@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
+use embar_bench::publish::broker_profile;
 use embar_bench::report::{Derived, profile_text};
-use embar_client::Admin;
 use embar_console::size::parse_duration;
 use embar_meter::Snapshot;
 use embar_wire::control::BrokerState;
@@ -83,28 +83,16 @@ pub fn run(args: &ProfileArgs, context: &Context) -> Result<()> {
             brokers.len()
         ));
     }
-    let mut before = look(&admin, &brokers)?;
+    let mut before = broker_profile(&admin, &brokers)?;
     let Some(every) = args.watch else {
         return show(&brokers, &before, context);
     };
     while wait(every, context) {
-        let now = look(&admin, &brokers)?;
+        let now = broker_profile(&admin, &brokers)?;
         show(&brokers, &now.since(&before), context)?;
         before = now;
     }
     Ok(())
-}
-
-fn look(admin: &Admin, brokers: &[u32]) -> Result<Snapshot> {
-    let mut merged: Option<Snapshot> = None;
-    for broker in brokers {
-        let profile = admin.profile(*broker).wait()?;
-        merged = Some(match merged {
-            None => profile,
-            Some(merged) => merged.merge(&profile),
-        });
-    }
-    merged.context("no broker of the cluster takes data yet")
 }
 
 fn show(brokers: &[u32], profile: &Snapshot, context: &Context) -> Result<()> {
