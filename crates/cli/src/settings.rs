@@ -29,7 +29,7 @@ pub struct BrokerSettings {
     /// Percent below which paused publishers go on
     #[arg(long, value_name = "PERCENT")]
     pub low_watermark: Option<u8>,
-    /// How long a publisher is paused before it is told so and its connection closed
+    /// How long a broker holds a publisher back before it says so and closes the connection
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub backpressure_timeout: Option<Duration>,
     /// How long one frame may take from its first to its last byte

@@ -41,7 +41,7 @@ fn no_rule_is_broken_in_a_cluster() {
 }
 
 #[test]
-fn there_is_one_order_whoever_reigns() {
+fn there_is_one_order_whoever_sequences() {
     let seen = sweep(&[Part::Protocol], 120).seen;
     for what in protocol::EXPECTED {
         assert!(

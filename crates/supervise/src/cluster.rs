@@ -229,8 +229,8 @@ impl Cluster {
         self.spawn(id)
     }
 
-    /// Kills the process of row `id`, also one that is just starting. False if nobody will say that it died: there is
-    /// none, or it has said that it left.
+    /// Kills the process of row `id`, also one that is just starting. False if no event
+    /// will report its death: there is no process, or it has reported that it left.
     pub fn kill(&mut self, id: u16) -> bool {
         self.slots[usize::from(id)].kill()
     }
@@ -425,7 +425,7 @@ mod tests {
             Child::start((program, &args), &log, (0, 0), sender.clone()).expect("started")
         };
         let mut slot = Slot::default();
-        assert!(!slot.kill(), "there is nobody");
+        assert!(!slot.kill(), "it has no process");
         slot.child = Some(child());
         assert!(slot.kill());
         slot.child = Some(child());

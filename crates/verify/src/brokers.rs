@@ -155,7 +155,7 @@ impl Brokers {
     /// Watches until `deadline` or the next event, and does what is due.
     ///
     /// # Errors
-    /// When this process was told to stop, or no process can be started.
+    /// When a signal asks this process to stop, or no process can be started.
     pub fn watch(&mut self, deadline: Instant, shared: &Shared) -> Result<()> {
         match self.cluster.wait(Some(deadline)) {
             ClusterEvent::Interrupted => return Err(Interrupted.into()),
@@ -231,7 +231,7 @@ impl Brokers {
         self.kills_all
     }
 
-    /// What becomes of that is heard from the broker itself.
+    /// Asks the cluster to let a broker leave. The broker itself reports what becomes of that.
     fn ask_to_leave(&mut self, row: u16) -> Result<bool> {
         let is_busy = self
             .leaving

@@ -70,7 +70,7 @@ pub struct ClaimsReport {
     pub config: ClaimsPlan,
     /// How long it took.
     pub seconds: f64,
-    /// Messages that could not be read any more after all had claimed, while nobody published.
+    /// Messages that could not be read any more after all had claimed, while no publisher published.
     pub evicted_by_claims: u64,
     /// The rates.
     pub rounds: Vec<Round>,

@@ -124,7 +124,7 @@ impl RecordWriter {
             Err(_) => Record::GivenUp { batch, messages },
         };
         // A verifier that is gone closes standard input, too.
-        let _heard = self.write(record);
+        let _written = self.write(record);
     }
 }
 

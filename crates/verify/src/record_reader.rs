@@ -1,4 +1,4 @@
-//! Reads what one publishing process reports, and enters it into the shared.
+//! Reads what one publishing process reports, and hands it to the checks.
 
 use std::collections::HashMap;
 use std::io::Read;

@@ -54,10 +54,8 @@ pub struct OrderReport {
     /// Brokers that were stopped for so long that others went on without them, and ended for that.
     pub overtaken: u64,
     /// Terms of sequencers until the start, the one at that time included.
-    #[serde(rename = "first_reign")]
     pub first_term: u32,
     /// Terms until the end.
-    #[serde(rename = "last_reign")]
     pub last_term: u32,
     /// Terms between them.
     pub takeovers: u32,

@@ -30,7 +30,7 @@ const PUBLISHER: u32 = u32::MAX;
 const MESSAGES: u64 = 200;
 /// Longer than any pause of a broker, so that a request that was given up is not carried out later.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// How long a turn may take predecessor it counts as hanging.
+/// How long a turn may take before it counts as hanging.
 const TURN_WITHIN: Duration = Duration::from_secs(60);
 /// How long a turn may go on once the run is over.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ impl TopicChurn {
         };
         let done = turns.clone();
         let thread = std::thread::Builder::new()
-            .name("neighbour".into())
+            .name("topic-churn".into())
             .spawn(move || owner.work(&orders, &done))?;
         Ok(Self {
             setup: setup.clone(),
@@ -233,8 +233,8 @@ impl TopicOwner {
     /// Whatever becomes of this message, it must not be in the new topic.
     fn write_to_predecessor(&mut self) {
         if let Some((publisher, mut writer)) = self.predecessor.take() {
-            let _told = publisher.publish(writer.stamp(MESSAGES));
-            let _told = publisher.close();
+            let _outcome = publisher.publish(writer.stamp(MESSAGES));
+            let _outcome = publisher.close();
         }
     }
 

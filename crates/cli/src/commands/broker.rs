@@ -53,7 +53,7 @@ pub struct BrokerArgs {
     /// Join the cluster of the head at this address and take data
     #[arg(long, value_name = "HEAD", group = "member")]
     pub follower: Option<SocketAddr>,
-    /// Join the cluster of the head at this address and sequence when nobody else does
+    /// Join the cluster of the head at this address and sequence when no other process does
     #[arg(long, value_name = "HEAD", group = "member")]
     pub standby: Option<SocketAddr>,
     /// Row to take; the first free one unless given
@@ -62,8 +62,8 @@ pub struct BrokerArgs {
     /// Where to listen; port 0 takes any free port [default: head 127.0.0.1:9400, others 127.0.0.1:0]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Directory of the region [default: /dev/shm/embar-UID/default]. One that joins asks the head for it, unless it
-    /// is told here, with --id: then the head need not answer
+    /// Directory of the region [default: /dev/shm/embar-UID/default]. One that joins asks the head for it. With
+    /// this and --id the head need not answer
     #[arg(long, value_name = "DIR")]
     pub region: Option<PathBuf>,
     /// Bytes of the whole region
@@ -105,13 +105,13 @@ pub struct BrokerArgs {
     pub settings: BrokerSettings,
 }
 
-/// Runs until told to stop.
+/// Runs until a signal or its parent asks it to stop.
 pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
     let (stop, stopped) = mpsc::channel();
     let on_signal = stop.clone();
-    context.work.interrupt.on_raise(move || tell(&on_signal));
+    context.work.interrupt.on_raise(move || request(&on_signal));
     if args.exit_with_parent {
-        interrupt::on_parent_exit(move || tell(&stop))?;
+        interrupt::on_parent_exit(move || request(&stop))?;
     }
     let result = serve(args, &stopped);
     // One that failed is started again by its parent, which removes the region itself in the end.
@@ -129,9 +129,9 @@ pub fn run(args: &BrokerArgs, context: &Context) -> Result<()> {
     result
 }
 
-fn tell(stop: &mpsc::Sender<()>) {
-    // A broker that has stopped need not be told.
-    let _heard = stop.send(());
+fn request(stop: &mpsc::Sender<()>) {
+    // A broker that has stopped receives nothing.
+    let _received = stop.send(());
 }
 
 fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
@@ -146,7 +146,7 @@ fn serve(args: &BrokerArgs, stopped: &mpsc::Receiver<()>) -> Result<()> {
         started: Instant::now(),
         last_ms: AtomicU64::new(0),
     };
-    let server = start(&role(args)?, &config, &|step| progress.tell(&step))?;
+    let server = start(&role(args)?, &config, &|step| progress.show(&step))?;
     let recovered = server.recovered();
     say(&ProcessReport::Ready {
         id: server.id(),
@@ -287,7 +287,7 @@ struct Narrator {
 }
 
 impl Narrator {
-    fn tell(&self, step: &Progress) {
+    fn show(&self, step: &Progress) {
         let Some(report) = report(step).filter(|_| self.on) else {
             return;
         };
@@ -301,13 +301,13 @@ impl Narrator {
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            // Who does not hear it waits no longer.
+            // A parent that is gone reads no reports.
             let _shown = say(&report);
         }
     }
 }
 
-/// What the parent is told of a step: all that can take long, as it ends a start that says nothing.
+/// What the process reports to its parent of a step: all that can take long, as the parent ends a start that is silent.
 fn report(step: &Progress) -> Option<ProcessReport> {
     match *step {
         Progress::Reserving { .. } | Progress::Recovering => Some(ProcessReport::Busy),
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_is_told_of_all_that_takes_long() {
+    fn whatever_takes_long_is_reported_to_the_parent() {
         let (done, total) = (1, 2);
         for step in [
             Progress::Reserving { done, total },

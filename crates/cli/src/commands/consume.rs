@@ -120,7 +120,7 @@ pub fn run(args: &ConsumeArgs, context: &Context) -> Result<()> {
         probe,
         limit: args.timeout,
         remarks: WaitRemarks::default(),
-        heard: Instant::now(),
+        last_message: Instant::now(),
         asked: None,
         said_end: false,
     };
@@ -169,7 +169,7 @@ fn print_all(
         match subscriber.next_timeout(LOOK_EVERY) {
             Ok(Some(message)) => {
                 printer.print(&message).map_err(exit::output)?;
-                waiting.heard = Instant::now();
+                waiting.last_message = Instant::now();
                 left -= 1;
             }
             Ok(None) => return Ok(()),
@@ -191,7 +191,7 @@ struct Waiting {
     probe: WaitProbe,
     limit: Option<Duration>,
     remarks: WaitRemarks,
-    heard: Instant,
+    last_message: Instant,
     asked: Option<Instant>,
     /// Messages may come one by one: that there are no more for now is said once.
     said_end: bool,
@@ -200,7 +200,7 @@ struct Waiting {
 impl Waiting {
     /// Says why, once; an error when the time is up.
     fn go_on(&mut self, context: &Context) -> Result<()> {
-        let waited = self.heard.elapsed();
+        let waited = self.last_message.elapsed();
         if self.limit.is_some_and(|limit| waited >= limit) {
             bail!("no message for {waited:?}");
         }

@@ -28,7 +28,7 @@ pub struct DrainArgs {
     /// The broker, as `embar status` numbers it
     #[arg(value_name = "ID")]
     broker: u32,
-    /// Leave also as the last one, or with messages of orders 0 and 1, which nobody can read until a broker takes its place
+    /// Leave also as the last one, or with messages of orders 0 and 1, which cannot be read until a broker takes its place
     #[arg(long)]
     force: bool,
     /// How long it may take

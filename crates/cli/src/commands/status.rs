@@ -20,7 +20,7 @@ Examples:
   embar status
   embar --json status --bootstrap 127.0.0.1:9400
 
-JSON, one object: head, sequencer (null while nobody sequences), brokers[] with id, role, state, address, incarnation, takes_data and,
+JSON, one object: head, sequencer (null while no process sequences), brokers[] with id, role, state, address, incarnation, takes_data and,
 unless it has left or does not answer, uptime_s, connections, log_total_bytes, log_free_bytes, batches,
 messages, bytes_in, bytes_out, refused_batches, backpressured_connections, cpu_s, minor_faults,
 peak_memory_bytes, heartbeat_age_s, repaired_records, damaged_records (places of shared

@@ -103,7 +103,7 @@ struct Stopped<'a> {
     region_bytes: u64,
 }
 
-/// Runs until told to stop.
+/// Runs until a signal asks it to stop.
 pub fn run(args: &UpArgs, context: &Context) -> Result<()> {
     let started = Instant::now();
     let mut cluster = Cluster::start(make_plan(args, context)?, &context.work)?;
@@ -142,7 +142,7 @@ fn make_plan(args: &UpArgs, context: &Context) -> Result<ClusterPlan> {
     })
 }
 
-/// In the user's own directories, where nobody else can put a link in the way.
+/// In the user's own directories, where no other user can put a link in the way.
 fn default_log_dir(region: &Path) -> PathBuf {
     let from = |name: &str| {
         std::env::var_os(name)

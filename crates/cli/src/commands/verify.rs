@@ -46,24 +46,25 @@ Examples:
 
 It starts a cluster of its own on free ports and removes it. Publishers are processes, and send
 messages that carry who sent them, their number and a checksum. Every interval each of the faults
-hits one process: a killed one is started again, a stopped one goes on after a while. Of a killed
-cluster nobody is started before all are dead. A broker that left joins again after a while, or
-another takes its place. The first subscriber sees everything, the others begin anywhere and come
-back. One publisher of four gives up what no broker takes within 250 ms, and is told so.
+hits one process: a killed one is started again, a stopped one goes on after a while. When the whole
+cluster is killed, it starts again once all are dead. A broker that left joins again after a while,
+or another takes its place. The first subscriber sees everything, the others begin anywhere and come
+back. One publisher of four gives up what no broker takes within 250 ms.
 
 It checks that all subscribers see the same message at each position, that positions have no hole,
-that every acknowledged message is where its publisher was told, that nothing is gone for which
+that every acknowledged message is where its acknowledgement says, that nothing is gone for which
 there was room, that each publisher's messages come once (order 2 and 5) and in their order (order
-5), that nothing is damaged or was never sent, and that nobody waits longer than 30 s. Messages
-that a killed publisher was not acknowledged may be there or not; those that a publisher was told
-are not stored are not. What was acknowledged can be read at once, from any broker. A topic that is
-deleted and created again beside has its own messages, and none of the one before. Orders 0 and 1 are held to what
-they promise: each broker's own order, and messages at least once.
+5), that nothing is damaged or was never sent, and that no client waits longer than 30 s. Messages
+of a killed publisher that were not acknowledged may be there or not; messages of which a publisher
+learned that they are not stored are not there. What was acknowledged can be read at once, from any
+broker. A topic that is deleted and created again beside has its own messages, and none of the one
+before. Orders 0 and 1 are held to what they promise: each broker's own order, and messages at least
+once.
 
 A wait for an acknowledgement counts from the fault, if it began after it and before the next one.
 
 The log is full once more was published than the region has room for, and older messages make room.
-A reader that is too slow then is told so; one that keeps up misses nothing. It also looks all the
+A reader that is too slow then gets an error; one that keeps up misses nothing. It also looks all the
 time at what brokers say can be read: a full log must hold most of what one broker has room for.
 
 JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up, not_stored,
@@ -73,7 +74,7 @@ most_bytes, room_bytes of a broker, least_share of that room, and must_share, wh
 at the last look: all of it but for the ends of extents, batches under way, and what was sent more
 than once as brokers were disturbed), faults, untried[], missed_faults,
 failed_starts, overtaken (brokers that ended as they were stopped for too long, which they must),
-first_reign, last_reign, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
+first_term, last_term, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
 {median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, tried, kept.
 Exit code 4 if a promise was broken, 5 if nothing was tried: no fault and no takeover happened.")]
 struct OrderArgs {
@@ -245,7 +246,7 @@ pub fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
 }
 
 /// Prints what a check found; `hint` says what to change if it tried nothing. The error is that of the verdict, if there
-/// is one: a broken promise counts for more than output that nobody reads.
+/// is one: a broken promise counts for more than output that cannot be printed.
 fn conclude(found: &impl Findings, hint: &str, context: &Context) -> Result<()> {
     let output = &context.output;
     let printed = output.report(found, found.text(output.paint()));

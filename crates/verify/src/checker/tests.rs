@@ -211,7 +211,7 @@ fn a_log_that_is_shorter_in_the_end_is_found() {
 
 #[test]
 fn a_prefix_that_is_gone_is_found_while_there_is_room_for_it() {
-    // RetentionModel for one batch of 10 messages, of the two that there are.
+    // Room for one batch of 10 messages, of the two that there are.
     for (batches, lost) in [(u64::MAX, 3), (1, 1)] {
         let mut checker = checker(5, 20);
         checker.retention = RetentionModel::new(u64::MAX, batches, 1);

@@ -28,8 +28,8 @@ Examples:
   embar bench session serve --listen unix:/tmp/bench.sock --spin-us 50
   embar bench session --connect 10.0.0.7:9500           on the other host
 
-It serves until it is interrupted, and asks nobody who they are: listen where only those who are
-to measure can reach it.
+It serves any client until it is interrupted: listen where only those who are to measure can reach
+it.
 
 JSON, one object, when it listens: listening, the address")]
 pub struct ServeArgs {
@@ -55,7 +55,7 @@ struct Ready {
     listening: String,
 }
 
-/// Serves until it is told to stop.
+/// Serves until a signal asks it to stop.
 pub fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     let max = exit::to_u32(args.max_payload, "--max-payload")?;
     if max > PAYLOAD_BYTES_MAX {
@@ -71,8 +71,8 @@ pub fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         .map_err(|error| exit::usage(format!("--listen {}: {error}", args.listen)))?;
     let (stop, stopped) = mpsc::channel();
     context.work.interrupt.on_raise(move || {
-        // One that has stopped need not be told.
-        let _heard = stop.send(());
+        // One that has stopped receives nothing.
+        let _received = stop.send(());
     });
     let frame_bytes = Payloads::new(Payload { min: max, max }).frame_bytes();
     let ring = exit::to_u32(args.ring, "--ring")? as usize;
@@ -89,7 +89,7 @@ pub fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         raw_line(&format_args!("serving on {listening}"))?;
     }
     // The sender lives in a callback that is never dropped; an error would mean the same as a message.
-    let _told = stopped.recv();
+    let _asked = stopped.recv();
     server.shutdown(GRACE);
     Ok(())
 }
