@@ -11,8 +11,8 @@
 //! Around the checks are the processes and threads: [`publisher`] (a publishing process) and its [`record`]s,
 //! [`publisher_processes`] (all of them, seen from their parent) and [`record_reader`]; [`readers`] and their
 //! [`stall_detector`]; [`readback`] (what was just acknowledged is readable), [`topic_churn`] (a topic that comes and
-//! goes); [`brokers`], [`faults`] and [`gaps`]; [`observed_retention`] (how full a full log is); [`shared`] (what the
-//! threads share) and [`report`].
+//! goes); [`brokers`], [`faults`] and [`gaps`]; [`observed_retention`] (how full a full log is); [`own_timer`] (whether the
+//! machine was too busy to tell); [`shared`] (what the threads share) and [`report`].
 //!
 //! [`sessions`] is a check of its own, with processes of [`victims`], and so is [`claims`], with each [`claimant`]. All end
 //! with [`findings`].
@@ -29,6 +29,7 @@ pub mod findings;
 pub mod gaps;
 pub mod log_client_error;
 pub mod observed_retention;
+pub mod own_timer;
 pub mod plan;
 pub mod publisher;
 pub mod publisher_processes;

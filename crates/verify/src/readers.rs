@@ -128,8 +128,8 @@ pub fn read_all(setup: &ReaderSetup, within: Duration, interrupt: &Interrupt) ->
             _ => std::thread::sleep(RETRY_AFTER),
         }
     }
-    shared.checker().fail(
-        Kind::Liveness,
+    shared.fail_liveness(
+        within,
         format_args!("what is retained could not be read within {within:?}"),
     );
     None
@@ -343,11 +343,11 @@ impl Reader {
 
     /// Adds a violation if the reader gets nothing although there is something to read.
     fn check_progress(&mut self) {
-        let mut checker = self.setup.shared.checker();
-        let is_behind = checker.is_behind(self.index);
+        let shared = &self.setup.shared;
+        let is_behind = shared.checker().is_behind(self.index);
         if let Some(waited) = self.stall.look(Instant::now(), is_behind) {
-            checker.fail(
-                Kind::Liveness,
+            shared.fail_liveness(
+                waited,
                 format_args!(
                     "subscriber {} got nothing for {waited:.0?}, and there was something to read",
                     self.index
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn a_subscriber_that_panics_is_a_violation() {
         let plan = super::super::plan::tests::plan();
-        let shared = Arc::new(Shared::new(&plan, RetentionModel::new(1, 1, 1)));
+        let shared = Arc::new(Shared::new(&plan, RetentionModel::new(1, 1, 1)).expect("a thread"));
         let spawn = |work: fn()| std::thread::Builder::new().name("one".into()).spawn(work);
         let mut readers = Readers {
             shared: shared.clone(),

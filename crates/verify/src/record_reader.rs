@@ -181,10 +181,8 @@ mod tests {
 
     fn shared() -> Arc<Shared> {
         let plan = super::super::plan::tests::plan();
-        Arc::new(Shared::new(
-            &plan,
-            RetentionModel::new(u64::MAX, u64::MAX, 1),
-        ))
+        let retention = RetentionModel::new(u64::MAX, u64::MAX, 1);
+        Arc::new(Shared::new(&plan, retention).expect("a thread"))
     }
 
     fn acknowledged(batch: u64, messages: u32, offset: u64) -> Record {

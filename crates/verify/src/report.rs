@@ -35,6 +35,9 @@ pub struct OrderReport {
     pub not_stored: u64,
     /// Acknowledgements that were read again as soon as they came.
     pub reread: u64,
+    /// By how much the verifier's own timer was late at most. Where that is a tenth of a wait, the wait proves nothing, and
+    /// the violation says so.
+    pub timer_late_max_ms: f64,
     /// By number; the first sees everything.
     pub subscribers: Vec<SubscriberReport>,
     /// Messages that were retained at the end, and read again; `None` if it did not come to that.
@@ -186,6 +189,10 @@ impl OrderReport {
         for (fault, count) in &self.faults {
             row(format!("{fault}, times"), *count);
         }
+        row(
+            "ms by which the verifier's own timer was late, at most".into(),
+            self.timer_late_max_ms as u64,
+        );
         if self.missed_faults > 0 {
             row("faults without anything to hit".into(), self.missed_faults);
         }

@@ -29,7 +29,6 @@ use super::retention_model::RetentionModel;
 use super::shared::Shared;
 use super::stall_detector::STALL_MAX;
 use super::topic_churn::TopicChurn;
-use super::violation::Kind;
 
 /// How long the reference reader may take for the next message that it must see.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -55,7 +54,7 @@ pub fn run(plan: &VerifyPlan, context: &Context) -> Result<OrderReport> {
     let created = admin.create_topic(spec).wait();
     let topic = created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
     let retention = RetentionModel::of(brokers.geometry(), plan);
-    let shared = Arc::new(Shared::new(plan, retention));
+    let shared = Arc::new(Shared::new(plan, retention)?);
     await_first_term(&mut brokers, &shared)?;
     // Runs with the same seed have different messages, too.
     let run = SplitMix64::new(plan.seed ^ u64::from(std::process::id())).next_u64() as u32;
@@ -200,8 +199,8 @@ impl OrderRun<'_> {
         }
         while !self.brokers.all_serve() {
             if Instant::now() >= deadline {
-                self.shared.checker().fail(
-                    Kind::Liveness,
+                self.shared.fail_liveness(
+                    SERVE_WITHIN,
                     format_args!("not all brokers serve again after {SERVE_WITHIN:?}"),
                 );
                 return Ok(false);
@@ -214,7 +213,16 @@ impl OrderRun<'_> {
     /// Waits until the reference reader saw what it must see. The checks find what it did not see.
     fn await_reference_reader(&mut self) -> Result<()> {
         let mut seen = (0, Instant::now());
-        while !self.shared.checker().is_complete() && seen.1.elapsed() < SILENCE_MAX {
+        while !self.shared.checker().is_complete() {
+            if seen.1.elapsed() >= SILENCE_MAX {
+                self.shared.fail_liveness(
+                    SILENCE_MAX,
+                    format_args!(
+                        "subscriber {REFERENCE_READER} got nothing for {SILENCE_MAX:?}, and must see more"
+                    ),
+                );
+                return Ok(());
+            }
             self.brokers
                 .watch(Instant::now() + LOOK_EVERY, &self.shared)?;
             let (messages, _) = self.shared.checker().messages(REFERENCE_READER);
@@ -251,8 +259,8 @@ impl OrderRun<'_> {
         let Some((publisher, waited)) = longest.filter(|(_, waited)| *waited > STALL_MAX) else {
             return Ok(true);
         };
-        self.shared.checker().fail(
-            Kind::Liveness,
+        self.shared.fail_liveness(
+            waited,
             format_args!("publisher {publisher} got no acknowledgement for {waited:.0?}"),
         );
         Ok(false)
@@ -325,6 +333,7 @@ impl OrderRun<'_> {
             given_up: Shared::count(&shared.given_up),
             not_stored: Shared::count(&shared.not_stored),
             reread: Shared::count(&shared.reread),
+            timer_late_max_ms: shared.timer_late_max().as_secs_f64() * 1e3,
             subscribers: subscribers.collect(),
             read_at_the_end: last.map(|last| checker.messages(last).0),
             read_from_the_first: last.map(|last| checker.is_whole(last)),

@@ -16,6 +16,7 @@ use embar_meter::table::grouped;
 use serde::Serialize;
 
 use super::findings::{Findings, NotKept};
+use super::own_timer::{Evidence, OwnTimer};
 use super::victims::{self, TOPIC, VictimsSpec, publish, publish_first};
 
 /// What to run.
@@ -59,6 +60,11 @@ pub struct SessionsReport {
     pub slowest_killed_ms: f64,
     /// The same of the publisher that came after all of them.
     pub next_ms: f64,
+    /// By how much the verifier's own timer was late at most.
+    pub timer_late_max_ms: f64,
+    /// What the time of the publisher that came last proves, should it be too long.
+    #[serde(skip)]
+    pub evidence: Evidence,
     /// Whether the publisher that lived all the time could go on.
     pub lived: bool,
     /// Whether there were more publishers than places, so that one needed the place of another.
@@ -91,6 +97,7 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
     let created = Admin::connect(&bootstrap)?.create_topic(spec).wait();
     created.with_context(|| format!("cannot create the topic {TOPIC}"))?;
     let (alive, _) = publish_first(&bootstrap)?;
+    let timer = OwnTimer::start()?;
     let started = Instant::now();
     let (mut killed, mut slowest) = (0, Duration::ZERO);
     while killed < plan.killed {
@@ -100,6 +107,7 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
         killed += count;
     }
     let (_next, took) = publish_first(&bootstrap)?;
+    let evidence = timer.judge(took);
     let lived = publish(&alive).is_ok();
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let tried = plan.needs_places_again();
@@ -109,6 +117,8 @@ pub fn run(plan: &SessionsPlan, context: &Context) -> Result<SessionsReport> {
         seconds: started.elapsed().as_secs_f64(),
         slowest_killed_ms: ms(slowest),
         next_ms: ms(took),
+        timer_late_max_ms: ms(timer.longest()),
+        evidence,
         lived,
         tried,
         kept: false,
@@ -167,8 +177,8 @@ impl Findings for SessionsReport {
             return Err(NotKept::Broken(what.into()));
         }
         if self.is_broken() {
-            let next = self.next();
-            let what = format!("{next}, and not within {:?}", config.within);
+            let (next, evidence) = (self.next(), self.evidence);
+            let what = format!("{next}, and not within {:?}{evidence}", config.within);
             return Err(NotKept::Broken(what));
         }
         if !self.tried {
@@ -212,6 +222,8 @@ mod tests {
             seconds: 1.0,
             slowest_killed_ms: 1.0,
             next_ms,
+            timer_late_max_ms: 0.0,
+            evidence: Evidence::Sound,
             lived,
             tried,
             kept: false,

@@ -1,21 +1,26 @@
 //! What the threads of a run share.
 
+use std::fmt::Display;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use embar_client::Position;
 
 use super::ack_check::MessageRange;
 use super::checker::Checker;
 use super::gaps::Gaps;
+use super::own_timer::OwnTimer;
 use super::plan::VerifyPlan;
 use super::retention_model::RetentionModel;
+use super::violation::Kind;
 
 /// The checks and the counters of a run. A thread holds a lock for a moment only, and never two of them.
 pub struct Shared {
     checker: Mutex<Checker>,
     gaps: Mutex<Gaps>,
+    timer: OwnTimer,
     /// What was acknowledged last, until the readback takes it.
     latest: Mutex<Option<(MessageRange, Position)>>,
     /// Messages that were acknowledged, or sent where nothing is acknowledged.
@@ -31,18 +36,19 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The state at the start of a run.
-    pub fn new(plan: &VerifyPlan, retention: RetentionModel) -> Self {
-        Self {
+    /// The state at the start of a run. An error means that the timer cannot be started.
+    pub fn new(plan: &VerifyPlan, retention: RetentionModel) -> io::Result<Self> {
+        Ok(Self {
             checker: Mutex::new(Checker::new(plan.order, plan.acks > 0, retention)),
             gaps: Mutex::new(Gaps::new(plan.publishers, Instant::now())),
+            timer: OwnTimer::start()?,
             latest: Mutex::new(None),
             acknowledged: AtomicU64::new(0),
             unplaced: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             not_stored: AtomicU64::new(0),
             reread: AtomicU64::new(0),
-        }
+        })
     }
 
     /// The checks.
@@ -53,6 +59,19 @@ impl Shared {
     /// The times between acknowledgements.
     pub fn gaps(&self) -> MutexGuard<'_, Gaps> {
         lock(&self.gaps)
+    }
+
+    /// By how much the verifier's own timer was late at most.
+    pub fn timer_late_max(&self) -> Duration {
+        self.timer.longest()
+    }
+
+    /// Adds a violation: something did not happen for so long, which ends now. Its words say so if the machine was too busy
+    /// meanwhile for this to prove anything.
+    pub fn fail_liveness(&self, waited: Duration, text: impl Display) {
+        let evidence = self.timer.judge(waited);
+        self.checker()
+            .fail(Kind::Liveness, format_args!("{text}{evidence}"));
     }
 
     /// Something was acknowledged.

@@ -114,7 +114,9 @@ impl Drop for TopicChurn {
 enum TurnError {
     /// The run ends.
     Stopped,
-    /// A promise was broken: which, and how.
+    /// It took longer than [`TURN_WITHIN`], and in which step.
+    TooSlow(String),
+    /// Another promise was broken: which, and how.
     Broken(Kind, String),
 }
 
@@ -140,6 +142,10 @@ impl TopicOwner {
             match self.turn() {
                 Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
                 Err(TurnError::Stopped) => return,
+                Err(TurnError::TooSlow(text)) => {
+                    let text = format_args!("topic {NAME}: {text}");
+                    self.setup.shared.fail_liveness(TURN_WITHIN, text);
+                }
                 Err(TurnError::Broken(kind, text)) => {
                     let mut checker = self.setup.shared.checker();
                     checker.fail(kind, format_args!("topic {NAME}: {text}"));
@@ -207,7 +213,7 @@ impl TopicOwner {
                 Err(error) if !error.passes() => return Err(error.into()),
                 Err(error) if Instant::now() >= deadline => {
                     let text = format!("it could not be {what} within {TURN_WITHIN:?}: {error}");
-                    return Err(TurnError::Broken(Kind::Liveness, text));
+                    return Err(TurnError::TooSlow(text));
                 }
                 Err(_) => std::thread::sleep(RETRY_AFTER),
             }

@@ -61,6 +61,10 @@ broker. A topic that is deleted and created again beside has its own messages, a
 before. Orders 0 and 1 are held to what they promise: each broker's own order, and messages at least
 once.
 
+It also measures by how much a timer of its own was late at most. A wait that was too long is always
+a violation. Where that timer was late by a tenth of the wait, its words add that the machine was too
+busy to tell whether brokers were too slow.
+
 A wait for an acknowledgement counts from the fault, if it began after it and before the next one.
 
 The log is full once more was published than the region has room for, and older messages make room.
@@ -68,12 +72,12 @@ A reader that is too slow then gets an error; one that keeps up misses nothing. 
 time at what brokers say can be read: a full log must hold most of what one broker has room for.
 
 JSON, one object: verify, config, seconds, published, acknowledged, unplaced, given_up, not_stored,
-reread (acknowledgements that were read at once), subscribers[] with messages and repeated,
-read_at_the_end, read_from_the_first, retained (null, or of a full log looks, least_bytes,
+reread (acknowledgements that were read at once), timer_late_max_ms, subscribers[] with messages and
+repeated, read_at_the_end, read_from_the_first, retained (null, or of a full log looks, least_bytes,
 most_bytes, room_bytes of a broker, least_share of that room, and must_share, which had to be there
 at the last look: all of it but for the ends of extents, batches under way, and what was sent more
-than once as brokers were disturbed), faults, untried[], missed_faults,
-failed_starts, overtaken (brokers that ended as they were stopped for too long, which they must),
+than once as brokers were disturbed), faults, untried[], missed_faults, failed_starts, overtaken
+(brokers that ended as they were stopped for too long, which they must),
 first_term, last_term, takeovers, gaps[] with fault, faults, nobody_ms and slowest_publisher_ms
 {median, max}, logs (kept if something is broken), violations {total, by_kind, first[]}, tried, kept.
 Exit code 4 if a promise was broken, 5 if nothing was tried: no fault and no takeover happened.")]
@@ -160,7 +164,8 @@ topic of order 5 and is acknowledged a message; then its process is killed. The 
 comes must be served in time, and one that lived all the while must still have its place. There must
 be more publishers than places: only then does one need the place of another.
 
-JSON, one object: verify, config, seconds, slowest_killed_ms, next_ms, lived, tried, kept.
+JSON, one object: verify, config, seconds, slowest_killed_ms, next_ms, timer_late_max_ms
+(by how much the verifier's own timer was late), lived, tried, kept.
 Exit code 4 if the next one was not served in time, 5 if no place was needed twice.")]
 struct SessionsArgs {
     /// Publishers to kill
