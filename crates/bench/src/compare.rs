@@ -1,4 +1,4 @@
-//! Publishing to topics of several order levels by turns, on one cluster.
+//! Publishing to topics of several order levels in rounds, on one cluster.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,11 +9,11 @@ use embar_meter::experiment::{Experiment, ExperimentError, Outcome, Sample};
 use embar_supervise::work::Abort;
 use serde::Serialize;
 
-use super::cluster::Private;
 use super::plan::{BenchPlan, Metering, parse_order};
+use super::private_cluster::PrivateCluster;
 use super::publish::PublishTrial;
 use super::report::{ComparisonReport, SeriesReport, Summary, series};
-use super::standing::Standing;
+use super::shared_cluster::SharedCluster;
 use super::usage::{Costs, median};
 
 /// What to compare: order levels, the first of which the others are compared with.
@@ -68,12 +68,12 @@ impl Compare {
 
 /// What the comparison gave.
 #[derive(Debug, Serialize)]
-pub struct Report<'a> {
+pub struct CompareReport<'a> {
     bench: &'static str,
     compare: String,
     /// Of the first order level; the others differ in nothing else.
     config: &'a BenchPlan,
-    orders: Vec<OrderReport<'a>>,
+    orders: Vec<ComparedOrder<'a>>,
     series: Vec<SeriesReport>,
     /// Each with the first.
     comparisons: Vec<ComparisonReport>,
@@ -83,7 +83,7 @@ pub struct Report<'a> {
 
 /// One order level.
 #[derive(Debug, Serialize)]
-struct OrderReport<'a> {
+struct ComparedOrder<'a> {
     order: u32,
     #[serde(flatten)]
     summary: Summary,
@@ -92,36 +92,36 @@ struct OrderReport<'a> {
 }
 
 /// What was measured.
-pub struct Measured {
+pub struct CompareTrials {
     /// By order level, in the order they were given.
     pub trials: Vec<Vec<PublishTrial>>,
     outcome: Outcome,
 }
 
 /// Measures all of them on one cluster, with a new topic for each trial.
-pub fn measure(plans: &[BenchPlan], context: &Context) -> Result<Measured> {
+pub fn measure(plans: &[BenchPlan], context: &Context) -> Result<CompareTrials> {
     let plan = &plans[0];
     let metering = plan.metering == Metering::On;
-    let mut private = Private::start("bench-", plan, metering, context)?;
-    let turns = Turns {
+    let mut private = PrivateCluster::start("bench-", plan, metering, context)?;
+    let rounds = Rounds {
         plans: plans.to_vec(),
-        cluster: Standing::new(&private, metering, context),
+        cluster: SharedCluster::new(&private, metering, context),
     };
     let measured = private
         .cluster
-        .run("bench-compare", move |abort| turns.run(abort))?;
+        .run("bench-compare", move |abort| rounds.run(abort))?;
     private.stop();
     Ok(measured)
 }
 
-/// Trials of all plans by turns.
-struct Turns {
+/// Trials of all plans, in rounds.
+struct Rounds {
     plans: Vec<BenchPlan>,
-    cluster: Standing,
+    cluster: SharedCluster,
 }
 
-impl Turns {
-    fn run(&self, abort: &Abort) -> Result<Measured> {
+impl Rounds {
+    fn run(&self, abort: &Abort) -> Result<CompareTrials> {
         let names = self
             .plans
             .iter()
@@ -150,11 +150,11 @@ impl Turns {
                 }
                 other => anyhow::anyhow!("{other}"),
             })?;
-        Ok(Measured { trials, outcome })
+        Ok(CompareTrials { trials, outcome })
     }
 }
 
-impl fmt::Display for Report<'_> {
+impl fmt::Display for CompareReport<'_> {
     /// For people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.outcome.fmt(f)
@@ -165,8 +165,8 @@ impl fmt::Display for Report<'_> {
 pub fn report<'a>(
     compare: &Compare,
     plans: &'a [BenchPlan],
-    measured: &'a Measured,
-) -> Result<Report<'a>> {
+    measured: &'a CompareTrials,
+) -> Result<CompareReport<'a>> {
     let outcome = &measured.outcome;
     let of_order = |(plan, trials): (&BenchPlan, &'_ Vec<PublishTrial>)| {
         Ok((
@@ -178,12 +178,12 @@ pub fn report<'a>(
     let summaries = plans.iter().zip(&measured.trials).map(of_order);
     let summaries = summaries.collect::<Result<Vec<_>>>()?;
     let orders = summaries.into_iter().zip(&measured.trials);
-    Ok(Report {
+    Ok(CompareReport {
         bench: "publish",
         compare: compare.to_string(),
         config: &plans[0],
         orders: orders
-            .map(|((order, summary, costs), trials)| OrderReport {
+            .map(|((order, summary, costs), trials)| ComparedOrder {
                 order,
                 summary,
                 costs,

@@ -24,7 +24,7 @@ use super::usage::{Costs, Meters, Rate};
 const LOOK_EVERY: u64 = 256;
 /// How long nothing may arrive.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Longest latency that is told apart, 60 s.
+/// Longest latency that a histogram resolves, 60 s.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// What one trial gave.
@@ -80,7 +80,7 @@ impl Latency {
 }
 
 /// One trial against a cluster that is there.
-pub struct Job {
+pub struct E2eJob {
     /// What to publish and read.
     pub plan: BenchPlan,
     /// Bytes that may be published and not read: what is retained must hold them.
@@ -106,7 +106,7 @@ struct Shared<'a> {
     failed: &'a Abort,
 }
 
-impl Job {
+impl E2eJob {
     /// Publishes and reads until everything arrived.
     pub fn run(&self, abort: &Abort) -> Result<E2eTrial> {
         let plan = &self.plan;
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_is_the_one_that_is_told() {
+    fn the_first_failure_is_the_one_that_is_reported() {
         let interrupted = || anyhow::Error::from(Interrupted);
         let text = |result: Result<()>| result.expect_err("failed").to_string();
         assert_eq!(

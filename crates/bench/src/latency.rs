@@ -11,7 +11,7 @@ mod loaded;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bare::Bare;
+use bare::BareConnection;
 use embar_client::PublisherBuilder;
 use embar_client::{Publisher, WaitProbe};
 use embar_console::context::Context;
@@ -24,13 +24,13 @@ use hdrhistogram::Histogram;
 use loaded::Loaded;
 use serde::Serialize;
 
-use super::cluster::Private;
 use super::e2e::Latency;
 use super::plan::{BenchPlan, TOPIC};
+use super::private_cluster::PrivateCluster;
 use super::publish::create_topic;
-use super::standing::Standing;
+use super::shared_cluster::SharedCluster;
 
-/// Longest latency that is told apart, 60 s.
+/// Longest latency that a histogram resolves, 60 s.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Share of a rate above which it counts as reached.
@@ -83,7 +83,7 @@ impl LatencyPlan {
 
 /// One line of the result.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub struct LatencyLine {
     /// None: the bare round trip.
     pub order: Option<u32>,
     /// Messages, or batches under load.
@@ -96,7 +96,7 @@ pub struct Line {
     pub reached_per_s: Option<f64>,
 }
 
-impl Line {
+impl LatencyLine {
     /// The share of the messages that were due a second which left, unless nearly all did.
     pub fn shortfall(&self) -> Option<f64> {
         let share = self.reached_per_s? / self.messages_per_s?;
@@ -106,21 +106,21 @@ impl Line {
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct LatencyResult {
     /// The bare round trip first.
-    pub alone: Vec<Line>,
+    pub alone: Vec<LatencyLine>,
     /// By order level.
-    pub loaded: Vec<Line>,
+    pub loaded: Vec<LatencyLine>,
 }
 
 /// Latencies of several trials.
-struct Times {
+struct Latencies {
     histogram: Histogram<u64>,
     rates: Vec<f64>,
     reached: Vec<f64>,
 }
 
-impl Times {
+impl Latencies {
     fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
         Ok(Self {
@@ -130,8 +130,8 @@ impl Times {
         })
     }
 
-    fn line(self, order: Option<u32>) -> Line {
-        Line {
+    fn line(self, order: Option<u32>) -> LatencyLine {
+        LatencyLine {
             order,
             samples: self.histogram.len(),
             latency_us: Latency::of(&self.histogram),
@@ -142,29 +142,30 @@ impl Times {
 }
 
 /// Measures all of it on one cluster, with a new topic for each trial.
-pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<Measured> {
-    let mut private = Private::start("bench-", &plan.publish, true, context)?;
-    let turns = Turns {
+pub fn measure(plan: &LatencyPlan, context: &Context) -> Result<LatencyResult> {
+    let mut private = PrivateCluster::start("bench-", &plan.publish, true, context)?;
+    let rounds = Rounds {
         plan: plan.clone(),
-        cluster: Standing::new(&private, true, context),
+        cluster: SharedCluster::new(&private, true, context),
     };
     let measured = private
         .cluster
-        .run("bench-latency", move |abort| turns.run(abort))?;
+        .run("bench-latency", move |abort| rounds.run(abort))?;
     private.stop();
     Ok(measured)
 }
 
-struct Turns {
+struct Rounds {
     plan: LatencyPlan,
-    cluster: Standing,
+    cluster: SharedCluster,
 }
 
-impl Turns {
-    fn run(&self, abort: &Abort) -> Result<Measured> {
+impl Rounds {
+    fn run(&self, abort: &Abort) -> Result<LatencyResult> {
         let orders = &self.plan.orders;
-        let times = || -> Result<Vec<Times>> { orders.iter().map(|_| Times::new()).collect() };
-        let (mut bare, mut alone, mut loaded) = (Times::new()?, times()?, times()?);
+        let times =
+            || -> Result<Vec<Latencies>> { orders.iter().map(|_| Latencies::new()).collect() };
+        let (mut bare, mut alone, mut loaded) = (Latencies::new()?, times()?, times()?);
         let (warmup, trials) = (self.plan.publish.warmup, self.plan.publish.trials);
         for round in 0..warmup + trials {
             let counts = round >= warmup;
@@ -199,11 +200,11 @@ impl Turns {
                 }
             }
         }
-        let lines = |times: Vec<Times>| {
+        let lines = |times: Vec<Latencies>| {
             let times = orders.iter().zip(times).map(|(o, t)| t.line(Some(*o)));
             times.collect::<Vec<_>>()
         };
-        let mut measured = Measured {
+        let mut measured = LatencyResult {
             alone: vec![bare.line(None)],
             loaded: lines(loaded),
         };
@@ -213,8 +214,8 @@ impl Turns {
     }
 
     fn bare(&self, abort: &Abort) -> Result<Histogram<u64>> {
-        let mut times = Times::new()?.histogram;
-        let mut bare = Bare::start(self.plan.publish.message_bytes as usize)?;
+        let mut times = Latencies::new()?.histogram;
+        let mut bare = BareConnection::start(self.plan.publish.message_bytes as usize)?;
         alone::measure(self.plan.iterations, &mut times, abort, || {
             bare.round_trip()
         })?;
@@ -223,7 +224,7 @@ impl Turns {
 
     fn alone(&self, order: u32, abort: &Abort) -> Result<Histogram<u64>> {
         let plan = self.plan.of_order(order);
-        let mut times = Times::new()?.histogram;
+        let mut times = Latencies::new()?.histogram;
         let (publisher, _reporter) = self.publisher(&plan, |it| it.linger(Duration::ZERO))?;
         let message = embar_meter::random::filler(plan.message_bytes as usize);
         alone::measure(self.plan.iterations, &mut times, abort, || {
@@ -240,11 +241,12 @@ impl Turns {
         let plan = self.plan.of_order(order);
         let highest = self.highest_rate(&plan, abort)?;
         let rate = highest * self.plan.load;
-        let log = loaded::Log::new(rate, self.plan.duration);
-        let tell = log.clone();
-        let (publisher, _reporter) =
-            self.publisher(&plan, move |it| it.on_ack(move |d| tell.acked(d)))?;
-        let trial = loaded::measure(&publisher, &plan, &log, abort)?;
+        let batches = loaded::BatchTimes::new(rate, self.plan.duration);
+        let acked = batches.clone();
+        let (publisher, _reporter) = self.publisher(&plan, move |it| {
+            it.on_ack(move |delivery| acked.acked(delivery))
+        })?;
+        let trial = loaded::measure(&publisher, &plan, &batches, abort)?;
         publisher.close()?;
         self.cluster.delete_topic()?;
         Ok((rate, trial))
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn a_line_has_the_median_of_its_trials_and_says_when_a_rate_was_not_reached() {
         let line = |reached: [f64; 2]| {
-            let mut times = Times::new().expect("valid");
+            let mut times = Latencies::new().expect("valid");
             times.rates = vec![300.0, 100.0];
             times.reached = reached.to_vec();
             times.line(Some(5))
@@ -290,7 +292,7 @@ mod tests {
         assert_eq!(line([300.0, 100.0]).messages_per_s, Some(200.0));
         assert_eq!(line([296.0, 98.0]).shortfall(), None);
         assert_eq!(line([270.0, 90.0]).shortfall(), Some(0.9));
-        let alone = Times::new().expect("valid").line(None);
+        let alone = Latencies::new().expect("valid").line(None);
         assert_eq!((alone.messages_per_s, alone.shortfall()), (None, None));
     }
 

@@ -1,25 +1,26 @@
 //! Measuring: private clusters, trials, what the processes used, reports.
 //!
-//! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost), [`cluster`]
-//! (brokers of one trial), then [`publish`], [`read`], [`e2e`] (one trial each), [`compare`] (order levels by turns), [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows) and
-//! [`report`] (what is printed). [`session`] and [`redis`] stand for themselves: no log, no
-//! brokers.
+//! Read [`plan`] (what is measured), [`stamp`] (messages that can be verified), [`usage`] (what it cost),
+//! [`private_cluster`] (brokers of one trial) and [`shared_cluster`] (brokers of several), then [`publish`], [`read`],
+//! [`e2e`] (one trial each), [`retained`] (whether all of it can still be read), [`compare`] (order levels in rounds),
+//! [`latency`] (until a message is acknowledged), [`wall`] (what the machine allows), [`largest_stage`] (what limited a
+//! run) and [`report`] (what is printed). [`session`] and [`redis`] stand for themselves: no log, no brokers.
 
 #![forbid(unsafe_code)]
 
-pub mod cluster;
 pub mod compare;
 pub mod e2e;
+pub mod largest_stage;
 pub mod latency;
-pub mod limit;
 pub mod plan;
+pub mod private_cluster;
 pub mod publish;
 pub mod read;
 pub mod redis;
 pub mod report;
 pub mod retained;
 pub mod session;
+pub mod shared_cluster;
 pub mod stamp;
-pub mod standing;
 pub mod usage;
 pub mod wall;

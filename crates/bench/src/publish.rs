@@ -15,8 +15,8 @@ use embar_meter::random::filler;
 use embar_supervise::work::Abort;
 use serde::Serialize;
 
-use super::cluster::Private;
 use super::plan::{BenchPlan, TOPIC};
+use super::private_cluster::PrivateCluster;
 use super::stamp::Stamper;
 use super::usage::{Costs, Meters, Rate};
 
@@ -44,8 +44,8 @@ pub struct PublishTrial {
 
 /// A fresh cluster, one measurement, and everything away again.
 pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<PublishTrial> {
-    let mut private = Private::start("bench-", plan, metering, context)?;
-    let job = Job {
+    let mut private = PrivateCluster::start("bench-", plan, metering, context)?;
+    let job = PublishJob {
         plan: plan.clone(),
         metering,
         stamped: false,
@@ -62,7 +62,7 @@ pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<Publ
 }
 
 /// Publishing to a cluster that is there.
-pub struct Job {
+pub struct PublishJob {
     /// What to publish.
     pub plan: BenchPlan,
     /// Whether stages are timed.
@@ -79,7 +79,7 @@ pub struct Job {
     pub bar: Box<dyn Bar>,
 }
 
-impl Job {
+impl PublishJob {
     /// Creates the topic, publishes, waits for the last acknowledgement.
     pub fn run(&self, abort: &Abort) -> Result<PublishTrial> {
         let plan = &self.plan;

@@ -35,7 +35,7 @@ pub struct ReadTrial {
 }
 
 /// Reading stamped messages from a cluster that is there.
-pub struct Job {
+pub struct ReadJob {
     /// How many.
     pub messages: u64,
     /// Bytes of each.
@@ -50,7 +50,7 @@ pub struct Job {
     pub bar: Box<dyn Bar>,
 }
 
-impl Job {
+impl ReadJob {
     /// Reads from the start until everything is there; an error if anything is not as it was published.
     pub fn run(&self, abort: &Abort) -> Result<ReadTrial> {
         let meters = Meters::start(&self.pids)?;

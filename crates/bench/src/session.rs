@@ -3,14 +3,14 @@
 //! Phases are ways to get a message into a session and out of it, from a new packet object and a copy for each to none
 //! of both; they run interleaved with each other and with the same bytes over bare sockets.
 //!
-//! Read [`plan`] (what is measured), [`payloads`] (messages that can be told apart), [`record`] (what became of each),
+//! Read [`plan`] (what is measured), [`payloads`] (messages that differ from each other), [`record`] (what became of each),
 //! [`run`] and [`summary`] (figures of one run, and of all), then [`wall`] (bare sockets), [`placement`] (on which
-//! processors), `modes` (how a message gets in and out), [`server`] and `client` (both ends), `pace` (messages by the
+//! processors), `copying` (how a message gets in and out), [`server`] and `client` (both ends), `pace` (messages by the
 //! clock), [`measure`] (one run) and [`report`] (what is printed and logged).
 
 mod client;
+mod copying;
 pub mod measure;
-mod modes;
 mod pace;
 pub mod payloads;
 pub mod placement;

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_repeated_or_changed_is_told() {
+    fn what_is_missing_repeated_or_changed_is_reported() {
         let all: Vec<u64> = (0..70).collect();
         let text = |result: Result<(), NotVerified>| result.expect_err("not well").to_string();
         let missing = text(run(&all[..69], None));

@@ -14,13 +14,13 @@ use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MESSAGE_HEADER_BYTES};
 const ACK_BYTES: usize = FRAME_HEADER_BYTES + ack_len(1);
 
 /// A connection to a thread that answers.
-pub struct Bare {
+pub struct BareConnection {
     stream: TcpStream,
     message: Vec<u8>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Bare {
+impl BareConnection {
     /// For messages of this size.
     pub fn start(message_bytes: usize) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
@@ -50,7 +50,7 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareConnection {
     fn drop(&mut self) {
         // The thread ends when it reads the end.
         drop(self.stream.shutdown(std::net::Shutdown::Both));
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_message_goes_there_and_back() {
-        let mut bare = Bare::start(1024).expect("starts");
+        let mut bare = BareConnection::start(1024).expect("starts");
         for _ in 0..3 {
             bare.round_trip().expect("answered");
         }

@@ -14,7 +14,7 @@ use embar_supervise::work::Abort;
 use hdrhistogram::Histogram;
 use rustix::thread::set_current_timer_slack;
 
-use super::Times;
+use super::Latencies;
 use crate::plan::BenchPlan;
 
 /// Batches that may be on their way: more than any publisher has.
@@ -24,11 +24,11 @@ const COLD: f64 = 0.1;
 /// In the place of the time of an acknowledgement: there was none.
 const NONE: u64 = u64::MAX;
 /// No sleep is shorter: messages that are due meanwhile leave together.
-const NAP: Duration = Duration::from_micros(50);
+const SLEEP_MIN: Duration = Duration::from_micros(50);
 
 /// When batches were due, and how long they took. Clones share it.
 #[derive(Clone)]
-pub struct Log {
+pub struct BatchTimes {
     shared: Arc<Shared>,
 }
 
@@ -51,7 +51,7 @@ pub struct Loaded {
     pub reached: f64,
 }
 
-impl Log {
+impl BatchTimes {
     /// For that many messages a second, for so long.
     pub fn new(rate: f64, duration: Duration) -> Self {
         let shared = Shared {
@@ -112,36 +112,36 @@ impl Log {
     }
 }
 
-/// Publishes at the log's rate, and waits for all acknowledgements.
+/// Publishes at the rate of `batches`, and waits for all acknowledgements.
 pub fn measure(
     publisher: &Publisher,
     plan: &BenchPlan,
-    log: &Log,
+    batches: &BatchTimes,
     abort: &Abort,
 ) -> Result<Loaded> {
     let message = filler(plan.message_bytes as usize);
     // Sleeps end when they should. A kernel that refuses only makes latencies worse.
     let _granted = set_current_timer_slack(NonZeroU64::new(1));
-    let Shared { rate, duration, .. } = *log.shared;
-    let (began, messages) = (log.now(), (rate * duration.as_secs_f64()) as u64);
+    let Shared { rate, duration, .. } = *batches.shared;
+    let (began, messages) = (batches.now(), (rate * duration.as_secs_f64()) as u64);
     let mut next = 0;
     while next < messages {
         abort.check()?;
-        let elapsed = log.now() - began;
+        let elapsed = batches.now() - began;
         let until = ((elapsed as f64 * rate / 1e9) as u64).min(messages);
         for number in next..until {
             let due = began + (number as f64 * 1e9 / rate) as u64;
-            log.published(publisher.publish(&message)?, due);
+            batches.published(publisher.publish(&message)?, due);
         }
         next = next.max(until);
-        thread::sleep(NAP);
+        thread::sleep(SLEEP_MIN);
     }
-    let reached = messages as f64 * 1e9 / (log.now() - began) as f64;
+    let reached = messages as f64 * 1e9 / (batches.now() - began) as f64;
     publisher.flush()?;
-    let taken = log.shared.taken.lock();
+    let taken = batches.shared.taken.lock();
     let taken = taken.unwrap_or_else(PoisonError::into_inner);
     ensure!(!taken.is_empty(), "no batch was acknowledged");
-    let mut times = Times::new()?.histogram;
+    let mut times = Latencies::new()?.histogram;
     let cold = (taken.len() as f64 * COLD) as usize;
     taken[cold..]
         .iter()
@@ -153,17 +153,22 @@ pub fn measure(
 mod tests {
     use super::*;
 
-    fn log() -> Log {
-        Log::new(1000.0, Duration::from_secs(1))
+    fn batch_times() -> BatchTimes {
+        BatchTimes::new(1000.0, Duration::from_secs(1))
     }
 
-    fn taken(log: &Log) -> Vec<u64> {
-        log.shared.taken.lock().expect("nobody panicked").clone()
+    fn taken(batches: &BatchTimes) -> Vec<u64> {
+        batches
+            .shared
+            .taken
+            .lock()
+            .expect("no thread panicked")
+            .clone()
     }
 
     #[test]
     fn a_batch_counts_whichever_of_its_times_is_known_first() {
-        let log = log();
+        let batches = batch_times();
         for batch in 0..2 * BATCHES as u64 {
             let (due, acked) = (batch, batch + 7);
             let times = if batch % 2 == 0 {
@@ -171,25 +176,25 @@ mod tests {
             } else {
                 [acked, due]
             };
-            assert_eq!(log.meet(batch, times[0]), None);
-            assert_eq!(log.meet(batch, times[1]), Some(times[0].max(1)));
+            assert_eq!(batches.meet(batch, times[0]), None);
+            assert_eq!(batches.meet(batch, times[1]), Some(times[0].max(1)));
         }
-        log.took(5, 12);
-        log.took(5, NONE);
-        assert_eq!(taken(&log), [7]);
+        batches.took(5, 12);
+        batches.took(5, NONE);
+        assert_eq!(taken(&batches), [7]);
     }
 
     #[test]
     fn two_threads_miss_no_batch() {
-        let log = log();
+        let batches = batch_times();
         // No side may be a whole turn ahead of the other, as no publisher has so many batches on their way.
         let turn = |from: u64| {
             let sides = [1, 2].map(|time| {
-                let log = log.clone();
+                let batches = batches.clone();
                 thread::spawn(move || {
-                    let batches = from..from + BATCHES as u64;
-                    batches
-                        .filter(|batch| log.meet(*batch, time).is_some())
+                    let numbers = from..from + BATCHES as u64;
+                    numbers
+                        .filter(|batch| batches.meet(*batch, time).is_some())
                         .count()
                 })
             });

@@ -13,21 +13,26 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use super::pipelined;
-use super::plan::{Operation, Plan};
-use super::tally::{Counts, Done, Phase, Shared, Tally};
-use super::work::{Lane, Seen, Value};
+use super::plan::{Operation, RedisPlan};
+use super::tally::{CallerTally, Counts, Done, Period, Shared};
+use super::work::{OperationStream, Value, ValueDigest};
 
 /// Callers of a kind, at work.
 pub struct Callers {
     /// What they share.
     pub shared: Arc<Shared>,
-    tasks: Vec<JoinHandle<Tally>>,
-    threads: Vec<thread::JoinHandle<Tally>>,
+    tasks: Vec<JoinHandle<CallerTally>>,
+    threads: Vec<thread::JoinHandle<CallerTally>>,
 }
 
 impl Callers {
     /// Starts the plan's tasks.
-    pub fn tasks(plan: &Plan, operation: Operation, client: &Client, runtime: &Runtime) -> Self {
+    pub fn tasks(
+        plan: &RedisPlan,
+        operation: Operation,
+        client: &Client,
+        runtime: &Runtime,
+    ) -> Self {
         let shared = Arc::new(Shared::new());
         let task = |caller| runtime.spawn(call(caller, plan, operation, client, &shared));
         let tasks = (0..plan.callers).map(task).collect();
@@ -38,8 +43,8 @@ impl Callers {
         }
     }
 
-    /// Starts the plan's threads. Their lanes come behind those of the tasks.
-    pub fn threads(plan: &Plan, operation: Operation, client: &Client) -> Result<Self> {
+    /// Starts the plan's threads. Their streams come behind those of the tasks.
+    pub fn threads(plan: &RedisPlan, operation: Operation, client: &Client) -> Result<Self> {
         let shared = Arc::new(Shared::new());
         let mut started = Self {
             shared,
@@ -56,7 +61,7 @@ impl Callers {
             let thread = thread::Builder::new()
                 .name("caller".into())
                 .spawn(run)
-                .inspect_err(|_| started.shared.enter(Phase::Over))
+                .inspect_err(|_| started.shared.enter(Period::Over))
                 .context("cannot start a blocking thread: use fewer")?;
             started.threads.push(thread);
         }
@@ -68,7 +73,7 @@ impl Callers {
         self.tasks.is_empty() && self.threads.is_empty()
     }
 
-    /// Waits for all of them, which have been told that it is over.
+    /// Waits for all of them, once [`Shared::enter`] has ended the run.
     pub fn finish(self, runtime: &Runtime) -> Result<Counts> {
         let mut counts = Counts::default();
         let panicked = || anyhow!("a caller panicked");
@@ -87,43 +92,51 @@ impl Callers {
 /// All that one caller does.
 fn call(
     caller: u64,
-    plan: &Plan,
+    plan: &RedisPlan,
     operation: Operation,
     client: &Client,
     shared: &Arc<Shared>,
-) -> impl Future<Output = Tally> + Send + 'static {
+) -> impl Future<Output = CallerTally> + Send + 'static {
     let numbers = caller * plan.pipeline..(caller + 1) * plan.pipeline;
     let mix = plan.mix_of(operation);
-    let lanes: Vec<Lane> = numbers
-        .map(|number| Lane::new(&plan.shape, mix, number))
+    let streams: Vec<OperationStream> = numbers
+        .map(|number| OperationStream::new(&plan.shape, mix, number))
         .collect();
     let (client, shared) = (client.clone(), Arc::clone(shared));
     let owned = plan.owned_values;
     async move {
         if owned {
-            calls::<Vec<u8>>(client, lanes, &shared).await
+            calls::<Vec<u8>>(client, streams, &shared).await
         } else {
-            calls::<Seen>(client, lanes, &shared).await
+            calls::<ValueDigest>(client, streams, &shared).await
         }
     }
 }
 
-async fn calls<V: Value>(client: Client, mut lanes: Vec<Lane>, shared: &Shared) -> Tally {
-    match lanes.as_mut_slice() {
-        [lane] => one_by_one::<V>(&client, lane, shared).await,
-        _ => pipelined::call::<V>(client, lanes, shared).await,
+async fn calls<V: Value>(
+    client: Client,
+    mut streams: Vec<OperationStream>,
+    shared: &Shared,
+) -> CallerTally {
+    match streams.as_mut_slice() {
+        [stream] => one_by_one::<V>(&client, stream, shared).await,
+        _ => pipelined::call::<V>(client, streams, shared).await,
     }
 }
 
 /// One operation after the other, until it is over. What ends in the measured time counts.
-async fn one_by_one<V: Value>(client: &Client, lane: &mut Lane, shared: &Shared) -> Tally {
-    let mut tally = Tally::new();
-    while !shared.is_at(Phase::Over) {
-        let is_read = lane.draw();
+async fn one_by_one<V: Value>(
+    client: &Client,
+    stream: &mut OperationStream,
+    shared: &Shared,
+) -> CallerTally {
+    let mut tally = CallerTally::new();
+    while !shared.is_at(Period::Over) {
+        let is_read = stream.draw();
         let begin = Instant::now();
-        let outcome = operate::<V>(client, lane, is_read).await;
+        let outcome = operate::<V>(client, stream, is_read).await;
         let took = begin.elapsed();
-        if shared.is_at(Phase::Measured) && tally.counts.note(outcome) {
+        if shared.is_at(Period::Measured) && tally.counts.note(outcome) {
             tally.took(1, took, shared);
         }
     }
@@ -131,11 +144,15 @@ async fn one_by_one<V: Value>(client: &Client, lane: &mut Lane, shared: &Shared)
     tally
 }
 
-async fn operate<V: Value>(client: &Client, lane: &Lane, is_read: bool) -> Result<Done, Error> {
+async fn operate<V: Value>(
+    client: &Client,
+    stream: &OperationStream,
+    is_read: bool,
+) -> Result<Done, Error> {
     if is_read {
-        let value: Option<V> = client.get(lane.key()).await?;
-        return Ok(Done::read(lane, value.map(|value| value.seen())));
+        let value: Option<V> = client.get(stream.key()).await?;
+        return Ok(Done::read(stream, value.map(|value| value.digest())));
     }
-    client.set(lane.key(), lane.value()).await?;
+    client.set(stream.key(), stream.value()).await?;
     Ok(Done::Set)
 }

@@ -8,13 +8,13 @@ use embar_meter::table::grouped;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::measure::{Outcome, Seen};
+use super::measure::{CallerResults, RunOutcome};
 use super::plan::Operation;
 use super::profile::Profile;
 use super::tally::{Counts, histogram};
 
 /// Chooses whose part of a run is meant.
-pub type PartOf = fn(&Run) -> Option<&Part>;
+pub type PartOf = fn(&RedisRun) -> Option<&Part>;
 
 /// What callers saw in one run.
 #[derive(Clone, Debug, Serialize)]
@@ -67,7 +67,7 @@ impl Part {
 
 /// One run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct RedisRun {
     /// What was done.
     pub operation: Operation,
     /// Its number, from 1.
@@ -93,11 +93,11 @@ pub struct Run {
     pub profile: Option<Profile>,
 }
 
-impl Run {
+impl RedisRun {
     /// Its figures.
-    pub fn of(operation: Operation, run: usize, outcome: Outcome) -> Self {
+    pub fn of(operation: Operation, run: usize, outcome: RunOutcome) -> Self {
         let took = outcome.took;
-        let part = |seen: &Seen| Part::of(seen.callers, &seen.counts, &seen.latency, took);
+        let part = |seen: &CallerResults| Part::of(seen.callers, &seen.counts, &seen.latency, took);
         let (mut callers, mut counts, mut latency) = (0, Counts::default(), histogram());
         for seen in outcome.tasks.iter().chain(&outcome.threads) {
             callers += seen.callers;
@@ -180,7 +180,7 @@ pub struct Summary {
 
 impl Summary {
     /// Sums what `part` picks of each run; `None` when no run has it.
-    pub fn of(operation: Operation, runs: &[&Run], part: PartOf) -> Option<Self> {
+    pub fn of(operation: Operation, runs: &[&RedisRun], part: PartOf) -> Option<Self> {
         let parts: Vec<&Part> = runs.iter().filter_map(|run| part(run)).collect();
         let rates: Vec<f64> = parts.iter().map(|part| part.ops_per_s).collect();
         let rates = Series::new(rates).ok()?;
@@ -188,7 +188,7 @@ impl Summary {
         let latency = |of: fn(&Part) -> Option<u64>| {
             median(parts.iter().map(|part| of(part).map(|ns| ns as f64)))
         };
-        let whole = |of: fn(&Run) -> Option<f64>| median(runs.iter().map(|run| of(run)));
+        let whole = |of: fn(&RedisRun) -> Option<f64>| median(runs.iter().map(|run| of(run)));
         Some(Self {
             operation,
             runs: parts.len(),
@@ -210,7 +210,7 @@ impl Summary {
 
     /// The cells of a table's row; `apart`: it is one of several parts of a run, so figures of the process are left out.
     pub fn row(&self, name: String, apart: bool) -> [String; 12] {
-        // What belongs to the process cannot be told apart.
+        // Figures of the process belong to all of its parts together.
         let whole = |value: Option<f64>| match value {
             Some(value) if !apart => format!("{value:.2}"),
             _ => "-".to_owned(),
@@ -252,7 +252,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// What callers saw, with an operation that missed and two that failed.
-    pub fn seen(callers: u64, hits: u64, nanos: u64) -> Seen {
+    pub fn seen(callers: u64, hits: u64, nanos: u64) -> CallerResults {
         let mut latency = histogram();
         latency.saturating_record_n(nanos, hits);
         let counts = Counts {
@@ -262,7 +262,7 @@ pub(crate) mod tests {
             first_error: Some("no".into()),
             ..Counts::default()
         };
-        Seen {
+        CallerResults {
             callers,
             counts,
             latency,
@@ -270,8 +270,8 @@ pub(crate) mod tests {
     }
 
     /// Of a run of two seconds.
-    pub fn outcome(hits: u64) -> Outcome {
-        Outcome {
+    pub fn outcome(hits: u64) -> RunOutcome {
+        RunOutcome {
             took: Duration::from_secs(2),
             cpu: Duration::from_micros(hits + 1),
             tasks: Some(seen(4, hits, 1000)),
@@ -286,7 +286,7 @@ pub(crate) mod tests {
 
     #[test]
     fn errors_are_no_operations() {
-        let run = Run::of(Operation::Get, 1, outcome(99));
+        let run = RedisRun::of(Operation::Get, 1, outcome(99));
         assert_eq!((run.all.operations, run.all.errors), (100, 2));
         assert_eq!(run.all.ops_per_s, 50.0);
         assert_eq!(run.client_cpu_us_per_op, Some(1.0));
@@ -300,11 +300,11 @@ pub(crate) mod tests {
 
     #[test]
     fn tasks_and_threads_are_counted_apart_and_together() {
-        let both = Outcome {
+        let both = RunOutcome {
             threads: Some(seen(1, 9, 100_000)),
             ..outcome(99)
         };
-        let run = Run::of(Operation::Get, 1, both);
+        let run = RedisRun::of(Operation::Get, 1, both);
         let operations = |part: Option<Part>| part.map(|part| part.operations);
         assert_eq!((run.all.operations, run.all.callers), (110, 5));
         assert_eq!(operations(run.tasks), Some(100));

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::work::{Lane, Mix, Shape};
+use super::work::{Mix, OperationStream, Shape};
 
 /// Tasks that write.
 const LOADERS: u64 = 128;
@@ -59,11 +59,11 @@ async fn write(
     step: u64,
     written: Arc<AtomicU64>,
 ) -> Result<(), embar_redis::Error> {
-    let mut lane = Lane::new(&shape, Mix::WRITES, first);
+    let mut stream = OperationStream::new(&shape, Mix::WRITES, first);
     let mut number = Some(first);
     while let Some(key) = number.filter(|key| *key < shape.keyspace) {
-        lane.take(key);
-        client.set(lane.key(), lane.value()).await?;
+        stream.take(key);
+        client.set(stream.key(), stream.value()).await?;
         written.fetch_add(1, Ordering::Relaxed);
         number = key.checked_add(step);
     }

@@ -12,23 +12,23 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::callers::Callers;
 use super::load::load;
-use super::plan::{Driver, Operation, Plan};
+use super::plan::{Driver, Operation, RedisPlan};
 use super::profile;
-use super::tally::{Counts, Phase};
+use super::tally::{Counts, Period};
 
 /// How soon an interrupt is noticed.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// A runtime that is not waited for at its end: whatever is left on it is of no interest any more.
-struct Background(Option<Runtime>);
+struct BackgroundRuntime(Option<Runtime>);
 
-impl Background {
+impl BackgroundRuntime {
     fn runtime(&self) -> &Runtime {
         self.0.as_ref().expect("it is only taken at its end")
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -37,16 +37,16 @@ impl Drop for Background {
 }
 
 /// A client that is connected, and a runtime for its callers.
-pub struct Bench<'a> {
-    plan: &'a Plan,
+pub struct RedisBench<'a> {
+    plan: &'a RedisPlan,
     context: &'a Context,
     // Before the runtime, so that it ends while there still is one.
     client: Client,
-    runtime: Background,
+    runtime: BackgroundRuntime,
 }
 
 /// What callers of a kind saw.
-pub struct Seen {
+pub struct CallerResults {
     /// How many they are.
     pub callers: u64,
     /// What came of their operations.
@@ -56,19 +56,19 @@ pub struct Seen {
 }
 
 /// What came of a run.
-pub struct Outcome {
+pub struct RunOutcome {
     /// The measured time.
     pub took: Duration,
     /// Processor time of this process in it.
     pub cpu: Duration,
     /// What tasks saw, if there are any.
-    pub tasks: Option<Seen>,
+    pub tasks: Option<CallerResults>,
     /// What blocking threads saw, likewise.
-    pub threads: Option<Seen>,
+    pub threads: Option<CallerResults>,
     /// What connections did meanwhile.
     pub traffic: Traffic,
     /// Where the time went, if that was asked for.
-    pub profile: Option<profile::Seen>,
+    pub profile: Option<profile::ProfileReading>,
 }
 
 /// What was done on all connections.
@@ -105,19 +105,19 @@ struct Reading {
     at: Instant,
     cpu: Duration,
     traffic: Traffic,
-    profile: Option<profile::Seen>,
+    profile: Option<profile::ProfileReading>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> RedisBench<'a> {
     /// Connects, and loads the keys.
-    pub fn new(plan: &'a Plan, config: Config, context: &'a Context) -> Result<Self> {
+    pub fn new(plan: &'a RedisPlan, config: Config, context: &'a Context) -> Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(plan.threads)
             .enable_all()
             .build()
             .context("cannot start the threads of the runtime: use fewer")?;
         embar_mux::profile::set_enabled(plan.profile);
-        let runtime = Background(Some(runtime));
+        let runtime = BackgroundRuntime(Some(runtime));
         let client = match plan.driver {
             Driver::Task => runtime.runtime().block_on(Client::with(config)),
             Driver::Thread => Client::with_blocking(config),
@@ -135,26 +135,26 @@ impl<'a> Bench<'a> {
     }
 
     /// One run.
-    pub fn run(&self, operation: Operation) -> Result<Outcome> {
+    pub fn run(&self, operation: Operation) -> Result<RunOutcome> {
         let (plan, runtime) = (self.plan, self.runtime.runtime());
         let tasks = Callers::tasks(plan, operation, &self.client, runtime);
         let threads = Callers::threads(plan, operation, &self.client);
-        let threads = threads.inspect_err(|_| tasks.shared.enter(Phase::Over))?;
-        let enter = |phase| {
-            tasks.shared.enter(phase);
-            threads.shared.enter(phase);
+        let threads = threads.inspect_err(|_| tasks.shared.enter(Period::Over))?;
+        let enter = |period| {
+            tasks.shared.enter(period);
+            threads.shared.enter(period);
         };
         let measured = self.wait(plan.warmup).and_then(|()| {
             let before = self.read()?;
-            enter(Phase::Measured);
+            enter(Period::Measured);
             self.wait(plan.duration)?;
-            enter(Phase::Over);
+            enter(Period::Over);
             Ok((before, self.read()?))
         });
-        enter(Phase::Over);
+        enter(Period::Over);
         let (before, after) = measured?;
         let profile = after.profile.zip(before.profile);
-        Ok(Outcome {
+        Ok(RunOutcome {
             took: after.at - before.at,
             cpu: after.cpu.saturating_sub(before.cpu),
             traffic: after.traffic.since(before.traffic),
@@ -164,13 +164,13 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn seen(&self, callers: Callers, count: u64) -> Result<Option<Seen>> {
+    fn seen(&self, callers: Callers, count: u64) -> Result<Option<CallerResults>> {
         if callers.is_empty() {
             return Ok(None);
         }
         let shared = callers.shared.clone();
         let counts = callers.finish(self.runtime.runtime())?;
-        Ok(Some(Seen {
+        Ok(Some(CallerResults {
             callers: count,
             counts,
             latency: shared.latency(),
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
             at: Instant::now(),
             cpu: Duration::try_from(cpu).context("the clock of the process is wrong")?,
             traffic: Traffic::of(&self.client),
-            profile: self.plan.profile.then(profile::Seen::now),
+            profile: self.plan.profile.then(profile::ProfileReading::now),
         })
     }
 

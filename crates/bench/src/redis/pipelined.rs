@@ -6,32 +6,39 @@ use embar_redis::commands::strings::StringCommands;
 use embar_redis::pipeline::Pipeline;
 use embar_redis::{Client, Error};
 
-use super::tally::{Done, Phase, Shared, Tally};
-use super::work::{Lane, Value};
+use super::tally::{CallerTally, Done, Period, Shared};
+use super::work::{OperationStream, Value};
 
-/// Fills a pipeline by one operation of each lane, runs it, and again, until it is over.
-pub async fn call<V: Value>(client: Client, mut lanes: Vec<Lane>, shared: &Shared) -> Tally {
-    let mut tally = Tally::new();
+/// Fills a pipeline by one operation of each stream, runs it, and again, until it is over.
+pub async fn call<V: Value>(
+    client: Client,
+    mut streams: Vec<OperationStream>,
+    shared: &Shared,
+) -> CallerTally {
+    let mut tally = CallerTally::new();
     let mut pipeline = client.pipeline();
-    let mut reads = vec![false; lanes.len()];
-    while !shared.is_at(Phase::Over) {
+    let mut reads = vec![false; streams.len()];
+    while !shared.is_at(Period::Over) {
         let begin = Instant::now();
         pipeline.clear();
-        for (lane, read) in lanes.iter_mut().zip(&mut reads) {
-            *read = lane.draw();
-            add(&mut pipeline, lane, *read);
+        for (stream, read) in streams.iter_mut().zip(&mut reads) {
+            *read = stream.draw();
+            add(&mut pipeline, stream, *read);
         }
         let results = pipeline.run().await;
         let outcome = |index: usize| -> Result<Done, Error> {
             if reads[index] {
                 let value = results.read::<Option<V>>(index)?;
-                return Ok(Done::read(&lanes[index], value.map(|value| value.seen())));
+                return Ok(Done::read(
+                    &streams[index],
+                    value.map(|value| value.digest()),
+                ));
             }
             results.read::<()>(index)?;
             Ok(Done::Set)
         };
-        if shared.is_at(Phase::Measured) {
-            let done = (0..lanes.len()).filter(|index| tally.counts.note(outcome(*index)));
+        if shared.is_at(Period::Measured) {
+            let done = (0..streams.len()).filter(|index| tally.counts.note(outcome(*index)));
             let done = done.count() as u64;
             tally.took(done, begin.elapsed(), shared);
         }
@@ -40,11 +47,11 @@ pub async fn call<V: Value>(client: Client, mut lanes: Vec<Lane>, shared: &Share
     tally
 }
 
-fn add(pipeline: &mut Pipeline<'_>, lane: &Lane, read: bool) {
+fn add(pipeline: &mut Pipeline<'_>, stream: &OperationStream, read: bool) {
     // Results are taken by number.
     if read {
-        let _place = pipeline.get::<(), _>(lane.key());
+        let _place = pipeline.get::<(), _>(stream.key());
     } else {
-        let _place = pipeline.set(lane.key(), lane.value());
+        let _place = pipeline.set(stream.key(), stream.value());
     }
 }

@@ -69,7 +69,7 @@ pub enum Driver {
 
 /// Parameters of a bench of the Redis client; `plan` in JSON.
 #[derive(Clone, Debug, Serialize)]
-pub struct Plan {
+pub struct RedisPlan {
     /// One run of each, one after the other.
     pub operations: Vec<Operation>,
     /// What mixed operations consist of.
@@ -107,7 +107,7 @@ pub struct Plan {
     pub server: String,
 }
 
-impl Plan {
+impl RedisPlan {
     /// Refuses what cannot be run.
     pub fn validate(&self) -> Result<(), BadSetting> {
         self.shape.check()?;
@@ -184,8 +184,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// A plan that is valid.
-    pub fn plan() -> Plan {
-        Plan {
+    pub fn plan() -> RedisPlan {
+        RedisPlan {
             operations: Operations::All.each(),
             mix: Mix {
                 reads: 80,
@@ -215,25 +215,25 @@ pub(crate) mod tests {
     #[test]
     fn what_cannot_be_run_is_refused() {
         assert!(plan().validate().is_ok());
-        let refused = |setting: &str, plan: Plan| {
+        let refused = |setting: &str, plan: RedisPlan| {
             let error = plan.validate().expect_err("it cannot be run");
             assert!(error.settings.contains(&setting), "{error}");
         };
         let callers = 0;
-        refused("callers", Plan { callers, ..plan() });
+        refused("callers", RedisPlan { callers, ..plan() });
         let duration = Duration::ZERO;
-        refused("duration", Plan { duration, ..plan() });
-        refused("runs", Plan { runs: 0, ..plan() });
+        refused("duration", RedisPlan { duration, ..plan() });
+        refused("runs", RedisPlan { runs: 0, ..plan() });
         let threads = 0;
-        refused("threads", Plan { threads, ..plan() });
+        refused("threads", RedisPlan { threads, ..plan() });
         let mut shape = plan().shape;
         shape.key_size = 2;
-        refused("key_size", Plan { shape, ..plan() });
+        refused("key_size", RedisPlan { shape, ..plan() });
     }
 
     #[test]
     fn blocking_threads_may_call_alone() {
-        let alone = Plan {
+        let alone = RedisPlan {
             callers: 0,
             blocking_threads: 1,
             ..plan()

@@ -10,12 +10,12 @@ use serde::Serialize;
 
 /// The meters of the process at one moment, or what they counted in between.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ProfileReading {
     stages: Snapshot,
     allocated: Allocated,
 }
 
-impl Seen {
+impl ProfileReading {
     /// As they stand.
     pub fn now() -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Allocations {
 
 impl Profile {
     /// Of a run with so many operations.
-    pub fn of(seen: &Seen, cpu_ns: u64, operations: u64) -> Self {
+    pub fn of(seen: &ProfileReading, cpu_ns: u64, operations: u64) -> Self {
         let allocated = profile::allocated(&seen.stages);
         let stages = seen.stages.stages.iter().zip(allocated);
         let stage = |(time, (times, bytes)): (&StageRow, (u64, u64))| Stage {
@@ -182,11 +182,11 @@ mod tests {
     use super::*;
 
     /// 1000 operations: 6 allocations in stages, 2 of them in the first, and 9 in all.
-    fn seen() -> Seen {
+    fn seen() -> ProfileReading {
         let names = ["Submit", "Parse"];
         let stages = names.map(|name| (name.to_owned(), 500_000, 1000));
         let counters = [2, 4, 2000, 100].map(|value| (String::new(), value));
-        Seen {
+        ProfileReading {
             stages: Snapshot::new("Title", stages, counters),
             allocated: Allocated {
                 times: 9,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn allocations_are_told_by_stage_and_for_the_rest() {
+    fn allocations_are_counted_by_stage_and_for_the_rest() {
         let profile = Profile::of(&seen(), 3_000_000, 1000);
         let json = serde_json::to_value(&profile).expect("JSON");
         let stage = &json["stages"][0];

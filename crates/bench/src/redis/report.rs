@@ -3,23 +3,23 @@
 use embar_meter::table::Table;
 use serde::Serialize;
 
-use super::figures::{PartOf, Run, Summary};
-use super::plan::Plan;
+use super::figures::{PartOf, RedisRun, Summary};
+use super::plan::RedisPlan;
 
 /// All that is printed.
 #[derive(Debug, Serialize)]
-pub struct Report<'a> {
+pub struct RedisReport<'a> {
     /// What was asked for.
-    plan: &'a Plan,
+    plan: &'a RedisPlan,
     /// Of each operation.
     operations: Vec<Summary>,
     /// Each.
-    runs: &'a [Run],
+    runs: &'a [RedisRun],
 }
 
-impl<'a> Report<'a> {
+impl<'a> RedisReport<'a> {
     /// Of the runs of a plan.
-    pub fn of(plan: &'a Plan, runs: &'a [Run]) -> Self {
+    pub fn of(plan: &'a RedisPlan, runs: &'a [RedisRun]) -> Self {
         let mut report = Self {
             plan,
             operations: Vec::new(),
@@ -34,7 +34,7 @@ impl<'a> Report<'a> {
         operations
             .filter_map(|operation| {
                 let runs = self.runs.iter();
-                let runs: Vec<&Run> = runs.filter(|run| run.operation == *operation).collect();
+                let runs: Vec<&RedisRun> = runs.filter(|run| run.operation == *operation).collect();
                 Summary::of(*operation, &runs, part)
             })
             .collect()
@@ -92,7 +92,7 @@ impl<'a> Report<'a> {
 
     /// The first operation of which none succeeded, and why, as far as is known.
     pub fn all_failed(&self) -> Option<(&'static str, Option<&str>)> {
-        let nothing = |run: &&Run| run.all.operations == 0 && run.all.wrong == 0;
+        let nothing = |run: &&RedisRun| run.all.operations == 0 && run.all.wrong == 0;
         let run = self.runs.iter().find(nothing)?;
         Some((run.operation.name(), run.first_error.as_deref()))
     }
@@ -101,7 +101,7 @@ impl<'a> Report<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::figures::tests::{outcome, seen};
-    use super::super::measure::Seen;
+    use super::super::measure::CallerResults;
     use super::super::plan::Operation;
     use super::super::plan::tests::plan;
     use super::super::tally::Counts;
@@ -109,10 +109,10 @@ mod tests {
 
     #[test]
     fn the_report_has_medians_and_sums() {
-        let run = |(number, hits)| Run::of(Operation::Get, number, outcome(hits));
-        let runs: Vec<Run> = [(1, 99), (2, 199), (3, 299)].map(run).into();
+        let run = |(number, hits)| RedisRun::of(Operation::Get, number, outcome(hits));
+        let runs: Vec<RedisRun> = [(1, 99), (2, 199), (3, 299)].map(run).into();
         let plan = plan();
-        let report = Report::of(&plan, &runs);
+        let report = RedisReport::of(&plan, &runs);
         let [get] = report.operations.as_slice() else {
             panic!("only GETs were run");
         };
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_run_without_operations_has_no_latency() {
         let mut nothing = outcome(0);
-        nothing.tasks = Some(Seen {
+        nothing.tasks = Some(CallerResults {
             counts: Counts {
                 errors: 3,
                 first_error: Some("refused".into()),
@@ -151,8 +151,8 @@ mod tests {
             },
             ..seen(1, 0, 1)
         });
-        let (plan, runs) = (plan(), [Run::of(Operation::Get, 1, nothing)]);
-        let report = Report::of(&plan, &runs);
+        let (plan, runs) = (plan(), [RedisRun::of(Operation::Get, 1, nothing)]);
+        let report = RedisReport::of(&plan, &runs);
         assert_eq!(report.operations[0].p50_ns, None);
         assert_eq!(report.all_failed(), Some(("get", Some("refused"))));
     }

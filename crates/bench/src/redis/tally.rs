@@ -7,9 +7,9 @@ use std::time::Duration;
 use embar_redis::Error;
 use hdrhistogram::Histogram;
 
-use super::work::{Lane, Seen};
+use super::work::{OperationStream, ValueDigest};
 
-/// Longest latency that is told apart, nanoseconds.
+/// Longest latency that a histogram resolves, nanoseconds.
 const LATENCY_MAX: u64 = 60_000_000_000;
 
 /// How many latencies a caller gathers before they go to the histogram that all share: one of its own for each of many
@@ -35,11 +35,11 @@ pub enum Done {
 }
 
 impl Done {
-    /// What a read of a lane's key found.
-    pub fn read(lane: &Lane, seen: Option<Seen>) -> Self {
-        match seen {
+    /// What a read of a stream's key found.
+    pub fn read(stream: &OperationStream, digest: Option<ValueDigest>) -> Self {
+        match digest {
             None => Self::Miss,
-            Some(seen) if lane.is_right(seen) => Self::Hit,
+            Some(digest) if stream.is_right(digest) => Self::Hit,
             Some(_) => Self::Wrong,
         }
     }
@@ -103,7 +103,7 @@ impl Counts {
 /// What the bench is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Phase {
+pub enum Period {
     /// Nothing counts.
     WarmUp = 0,
     /// What ends now counts.
@@ -114,7 +114,7 @@ pub enum Phase {
 
 /// What callers of a kind share.
 pub struct Shared {
-    phase: AtomicU8,
+    period: AtomicU8,
     latency: Mutex<Histogram<u64>>,
 }
 
@@ -122,20 +122,20 @@ impl Shared {
     /// Warming up.
     pub fn new() -> Self {
         Self {
-            phase: AtomicU8::new(Phase::WarmUp as u8),
+            period: AtomicU8::new(Period::WarmUp as u8),
             latency: Mutex::new(histogram()),
         }
     }
 
-    /// Goes on to a phase.
-    pub fn enter(&self, phase: Phase) {
+    /// Goes on to a period.
+    pub fn enter(&self, period: Period) {
         // Nothing else is published by it.
-        self.phase.store(phase as u8, Ordering::Relaxed);
+        self.period.store(period as u8, Ordering::Relaxed);
     }
 
-    /// Whether it is at a phase.
-    pub fn is_at(&self, phase: Phase) -> bool {
-        self.phase.load(Ordering::Relaxed) == phase as u8
+    /// Whether it is at a period.
+    pub fn is_at(&self, period: Period) -> bool {
+        self.period.load(Ordering::Relaxed) == period as u8
     }
 
     /// What all callers that have finished saw.
@@ -149,14 +149,14 @@ impl Shared {
 }
 
 /// What one caller sees.
-pub struct Tally {
+pub struct CallerTally {
     /// Counted so far.
     pub counts: Counts,
     /// Latencies in nanoseconds, each of so many operations.
     gathered: Vec<(u64, u64)>,
 }
 
-impl Tally {
+impl CallerTally {
     /// With nothing counted.
     pub fn new() -> Self {
         Self {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_latency_reaches_the_histogram() {
-        let (shared, mut tally) = (Shared::new(), Tally::new());
+        let (shared, mut tally) = (Shared::new(), CallerTally::new());
         for n in 1..=1000 {
             tally.took(2, Duration::from_micros(n), &shared);
         }

@@ -2,8 +2,8 @@
 //!
 //! - A key is a number below the keyspace in decimal, with zeros before it up to its size.
 //! - A value is its key, then the letter `x` up to its size; the beginning of the key if that is longer.
-//! - Each lane (a caller has as many as it has operations in flight) draws from a [`SplitMix64`] of its own, seeded with
-//!   its number, first lane 0: first what to do, if the work is mixed (`below(reads + writes)`, a read if that is below
+//! - Each stream (a caller has as many as it has operations in flight) draws from a [`SplitMix64`] of its own, seeded with
+//!   its number, first stream 0: first what to do, if the work is mixed (`below(reads + writes)`, a read if that is below
 //!   `reads`), then the number of the key (`below(keyspace)`).
 
 use std::fmt;
@@ -96,7 +96,7 @@ impl Shape {
 
 /// What a reply tells of a value, without a copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ValueDigest {
     /// Bytes of it.
     len: usize,
     /// How many digits it begins with, which is all of its key.
@@ -105,7 +105,7 @@ pub struct Seen {
     number: u64,
 }
 
-impl Seen {
+impl ValueDigest {
     fn of(value: &[u8]) -> Self {
         let digits = value.iter().take_while(|byte| byte.is_ascii_digit());
         let (mut count, mut number) = (0, 0_u64);
@@ -123,7 +123,7 @@ impl Seen {
     }
 }
 
-impl FromReply for Seen {
+impl FromReply for ValueDigest {
     fn from_reply(view: View<'_>) -> Result<Self, WrongType> {
         match view {
             View::Bulk(value) | View::Simple(value) => Ok(Self::of(value)),
@@ -135,23 +135,23 @@ impl FromReply for Seen {
 /// A form in which callers take values.
 pub trait Value: FromReply + Send {
     /// What it was.
-    fn seen(&self) -> Seen;
+    fn digest(&self) -> ValueDigest;
 }
 
-impl Value for Seen {
-    fn seen(&self) -> Seen {
+impl Value for ValueDigest {
+    fn digest(&self) -> ValueDigest {
         *self
     }
 }
 
 impl Value for Vec<u8> {
-    fn seen(&self) -> Seen {
-        Seen::of(self)
+    fn digest(&self) -> ValueDigest {
+        ValueDigest::of(self)
     }
 }
 
 /// The buffers of one operation at a time, which are made once.
-pub struct Lane {
+pub struct OperationStream {
     shape: Shape,
     mix: Mix,
     random: SplitMix64,
@@ -160,8 +160,8 @@ pub struct Lane {
     value: Vec<u8>,
 }
 
-impl Lane {
-    /// The lane with this number.
+impl OperationStream {
+    /// The stream with this number.
     pub fn new(shape: &Shape, mix: Mix, number: u64) -> Self {
         Self {
             shape: *shape,
@@ -208,16 +208,16 @@ impl Lane {
     }
 
     /// Whether a value that was read belongs to the key.
-    pub fn is_right(&self, seen: Seen) -> bool {
+    pub fn is_right(&self, digest: ValueDigest) -> bool {
         let digits = self.shared();
         let cut = u32::try_from(self.key.len() - digits).unwrap_or(u32::MAX);
         let cut = 10_u64.checked_pow(cut);
-        let expected = Seen {
+        let expected = ValueDigest {
             len: self.value.len(),
             digits,
             number: cut.map_or(0, |cut| self.number / cut),
         };
-        seen == expected
+        digest == expected
     }
 
     /// Bytes of the key with which the value begins.
@@ -238,23 +238,23 @@ mod tests {
         }
     }
 
-    fn lane(value_size: usize) -> Lane {
-        let mut lane = Lane::new(&shape(6, value_size), Mix::READS, 0);
-        lane.take(42);
-        lane
+    fn stream(value_size: usize) -> OperationStream {
+        let mut stream = OperationStream::new(&shape(6, value_size), Mix::READS, 0);
+        stream.take(42);
+        stream
     }
 
     #[test]
     fn keys_are_padded_and_values_begin_with_them() {
-        assert_eq!(lane(8).key(), b"000042");
-        assert_eq!(lane(8).value(), b"000042xx");
-        assert_eq!(lane(3).value(), b"000");
-        assert_eq!(lane(0).value(), b"");
+        assert_eq!(stream(8).key(), b"000042");
+        assert_eq!(stream(8).value(), b"000042xx");
+        assert_eq!(stream(3).value(), b"000");
+        assert_eq!(stream(0).value(), b"");
     }
 
     #[test]
     fn only_the_value_of_the_key_is_right() {
-        let is_right = |size, value: &[u8]| lane(size).is_right(Seen::of(value));
+        let is_right = |size, value: &[u8]| stream(size).is_right(ValueDigest::of(value));
         for (size, right) in [
             (8, &b"000042xx"[..]),
             (6, b"000042"),
@@ -278,21 +278,21 @@ mod tests {
 
     #[test]
     fn numbers_of_any_length_are_no_reason_to_panic() {
-        let mut lane = Lane::new(&shape(60, 60), Mix::READS, 0);
-        lane.take(999);
-        let value = lane.value().to_vec();
-        assert!(lane.is_right(Seen::of(&value)));
-        assert!(!lane.is_right(Seen::of(&[b'9'; 60])));
+        let mut stream = OperationStream::new(&shape(60, 60), Mix::READS, 0);
+        stream.take(999);
+        let value = stream.value().to_vec();
+        assert!(stream.is_right(ValueDigest::of(&value)));
+        assert!(!stream.is_right(ValueDigest::of(&[b'9'; 60])));
     }
 
     #[test]
     fn a_mix_has_its_proportions() {
         let mix = "80:20".parse().expect("a mix");
-        let mut mixed = Lane::new(&shape(6, 8), mix, 7);
+        let mut mixed = OperationStream::new(&shape(6, 8), mix, 7);
         let reads = (0..10_000).filter(|_| mixed.draw()).count();
         assert!((7_800..8_200).contains(&reads), "{reads}");
-        assert!(Lane::new(&shape(6, 8), Mix::READS, 7).draw());
-        assert!(!Lane::new(&shape(6, 8), Mix::WRITES, 7).draw());
+        assert!(OperationStream::new(&shape(6, 8), Mix::READS, 7).draw());
+        assert!(!OperationStream::new(&shape(6, 8), Mix::WRITES, 7).draw());
     }
 
     #[test]

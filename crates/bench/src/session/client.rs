@@ -8,16 +8,16 @@ use std::sync::mpsc::Sender;
 use buffa::MessageView as _;
 use embar_session::{BodyStore, Closed, Flow, Handler, Message, SendError, Session};
 
-use super::modes::{self, Arrived, COUNT, ECHO, Packet, START};
+use super::copying::{self, Arrived, COUNT, ECHO, Packet, START};
 use super::pace::Pace;
 use super::payloads::Payloads;
 use super::plan::Phase;
 use super::proto::CountView;
 use super::record::{Clock, Record};
 
-/// What sessions tell the thread that waits for them.
+/// What sessions report to the thread that waits for them.
 #[derive(Debug)]
-pub enum Event {
+pub enum SessionEvent {
     /// All its messages came back.
     Done(Record),
     /// It counted.
@@ -29,7 +29,7 @@ pub enum Event {
         /// When this was known.
         at: u64,
     },
-    /// It ended. The last that is heard of it.
+    /// It ended: this is its last event.
     Closed {
         /// Which one.
         session: u32,
@@ -41,7 +41,7 @@ pub enum Event {
 }
 
 /// Asks on one session.
-pub struct Client {
+pub struct EchoClient {
     /// Which one, from 0.
     pub session: u32,
     /// How.
@@ -59,13 +59,13 @@ pub struct Client {
     /// Echoes so far, for whoever watches.
     pub progress: Arc<AtomicU64>,
     /// Who waits.
-    pub events: Sender<Event>,
+    pub events: Sender<SessionEvent>,
 }
 
-impl Client {
-    fn tell(&self, event: Event) {
-        // Nobody waits any more when the bench was given up.
-        let _heard = self.events.send(event);
+impl EchoClient {
+    fn report(&self, event: SessionEvent) {
+        // No thread waits any more when the bench was given up.
+        let _received = self.events.send(event);
     }
 
     /// Sends as many as may be under way. A full ring is no error: there is more room when an echo comes.
@@ -77,7 +77,7 @@ impl Client {
             let Some(sequence) = record.next_to_send() else {
                 return;
             };
-            match modes::send(
+            match copying::send(
                 self.phase.send,
                 session,
                 &self.payloads.echo(self.session, sequence),
@@ -109,18 +109,18 @@ impl Client {
             self.fill(session, now);
         }
         if let Some(record) = self.record.take_if(|record| record.is_complete()) {
-            self.tell(Event::Done(record));
+            self.report(SessionEvent::Done(record));
         }
     }
 }
 
-impl Handler for Client {
+impl Handler for EchoClient {
     fn message(&mut self, session: &Session, message: Message<'_>) -> Flow {
         match message.id() {
             ECHO => self.echoed(session, Arrived::from_ring(self.phase.receive, &message)),
             START => self.fill(session, self.clock.now()),
             COUNT => match CountView::decode_view(message.payload()) {
-                Ok(count) => self.tell(Event::Counted {
+                Ok(count) => self.report(SessionEvent::Counted {
                     right: count.right,
                     wrong: count.wrong,
                     at: self.clock.now(),
@@ -147,7 +147,7 @@ impl Handler for Client {
             }
             record.close(now);
         }
-        self.tell(Event::Closed {
+        self.report(SessionEvent::Closed {
             session: self.session,
             record,
             why: why.to_string(),

@@ -14,16 +14,16 @@ use embar_meter::kernel::ProcessReading;
 use embar_session::{Client as SessionClient, OnFull, Server as SessionServer, Session, Settings};
 use embar_transport::Address;
 
-use super::client::{Client, Event};
-use super::modes::{self, START};
+use super::client::{EchoClient, SessionEvent};
+use super::copying::{self, START};
 use super::pace::Pace;
 use super::payloads::Payloads;
 use super::placement::Side;
-use super::plan::{Phase, Plan, Test, Transport};
-use super::record::{Clock, Limits, Record, Stall};
-use super::report::Memory;
-use super::run::{Counted, Run};
-use super::server::{Server, task};
+use super::plan::{Phase, SessionPlan, Test, Transport};
+use super::record::{Clock, EchoLimits, Record, Stall};
+use super::report::MemoryUse;
+use super::run::{Counted, SessionRun};
+use super::server::{EchoServer, task};
 use super::summary::WALL;
 use super::wall;
 
@@ -47,8 +47,8 @@ const FRAMES_PER_RING: usize = 2;
 const CHECK_EVERY: u64 = 4096;
 
 /// What all runs have in common.
-pub struct Bench<'a> {
-    plan: Plan,
+pub struct SessionBench<'a> {
+    plan: SessionPlan,
     payloads: Arc<Payloads>,
     context: &'a Context,
     clock: Clock,
@@ -81,9 +81,9 @@ pub fn settings(frame_bytes: usize, ring_bytes: usize, threads: u16, spin: Durat
     settings
 }
 
-impl<'a> Bench<'a> {
+impl<'a> SessionBench<'a> {
     /// For runs of this plan. Without phases nothing but bare sockets can be measured.
-    pub fn new(plan: &Plan, phases: &[Phase], context: &'a Context) -> Result<Self> {
+    pub fn new(plan: &SessionPlan, phases: &[Phase], context: &'a Context) -> Result<Self> {
         let mut bench = Self {
             plan: plan.clone(),
             payloads: Arc::new(Payloads::new(plan.payload)),
@@ -144,7 +144,7 @@ impl<'a> Bench<'a> {
             let server = placement.on(Side::Server, || {
                 let builder = SessionServer::builder().settings(settings).listen(address);
                 builder
-                    .start(|_| Server::default())
+                    .start(|_| EchoServer::default())
                     .context("cannot start the server")
             })?;
             self.address = Some(server.address());
@@ -163,12 +163,12 @@ impl<'a> Bench<'a> {
     }
 
     /// Bare sockets.
-    pub fn wall(&self, number: usize) -> Result<Run> {
+    pub fn wall(&self, number: usize) -> Result<SessionRun> {
         let (plan, interrupt) = (&self.plan, &self.context.interrupt);
         let frame_bytes = self.payloads.frame_bytes();
         if plan.test == Test::OneWay {
             let counted = wall::one_way(plan, frame_bytes, interrupt)?;
-            return Ok(Run::counted(WALL, number, plan, counted, None));
+            return Ok(SessionRun::counted(WALL, number, plan, counted, None));
         }
         let records = match self.pace() {
             Some(pace) => {
@@ -177,11 +177,11 @@ impl<'a> Bench<'a> {
             }
             None => wall::echoes(plan, frame_bytes, interrupt)?,
         };
-        Ok(Run::echoed(WALL, number, plan, &records, None))
+        Ok(SessionRun::echoed(WALL, number, plan, &records, None))
     }
 
     /// Messages per second that the sessions reach when nothing holds them back.
-    pub fn highest_rate(plan: &Plan, phase: Phase, context: &'a Context) -> Result<f64> {
+    pub fn highest_rate(plan: &SessionPlan, phase: Phase, context: &'a Context) -> Result<f64> {
         let bench = Self::new(&plan.probe(), &[phase], context)?;
         // The first one is cold.
         bench.run(phase, 0)?;
@@ -198,7 +198,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Sessions.
-    pub fn run(&self, phase: Phase, number: usize) -> Result<Run> {
+    pub fn run(&self, phase: Phase, number: usize) -> Result<SessionRun> {
         let pace = self.pace().map(Arc::new);
         let mut open = self.open(phase, pace.as_ref())?;
         let run = if self.plan.test == Test::OneWay {
@@ -213,7 +213,7 @@ impl<'a> Bench<'a> {
         Ok(run)
     }
 
-    fn open(&self, phase: Phase, pace: Option<&Arc<Pace>>) -> Result<Open> {
+    fn open(&self, phase: Phase, pace: Option<&Arc<Pace>>) -> Result<OpenSessions> {
         let (client, address) = self
             .client
             .as_ref()
@@ -222,15 +222,15 @@ impl<'a> Bench<'a> {
         let (sender, events) = mpsc::channel();
         let greeting = task(&self.plan, phase);
         let one_way = self.plan.test == Test::OneWay;
-        let limits = Limits::of(&self.plan);
+        let limits = EchoLimits::of(&self.plan);
         let mut progress = Vec::new();
         let mut connecting = Vec::new();
         for session in 0..self.plan.sessions {
-            let heard = Arc::new(AtomicU64::new(0));
-            progress.push(heard.clone());
+            let echoes = Arc::new(AtomicU64::new(0));
+            progress.push(echoes.clone());
             let record = (!one_way)
                 .then(|| Record::new(session, self.plan.iterations, self.plan.in_flight, limits));
-            let handler = Client {
+            let handler = EchoClient {
                 session,
                 phase,
                 payloads: self.payloads.clone(),
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
                 pace: pace.cloned(),
                 record,
                 clock: self.clock,
-                progress: heard,
+                progress: echoes,
                 events: sender.clone(),
             };
             connecting.push(client.open(address.clone(), &greeting, handler));
@@ -250,7 +250,7 @@ impl<'a> Bench<'a> {
                 .map_err(|closed| anyhow!("cannot open a session to {address}: {closed}"))?;
             sessions.push(session);
         }
-        Ok(Open {
+        Ok(OpenSessions {
             living: sessions.len(),
             sessions,
             progress,
@@ -260,20 +260,20 @@ impl<'a> Bench<'a> {
 
     fn echo(
         &self,
-        open: &mut Open,
+        open: &mut OpenSessions,
         phase: Phase,
         pace: Option<&Pace>,
         number: usize,
-    ) -> Result<Run> {
+    ) -> Result<SessionRun> {
         let (plan, interrupt) = (&self.plan, &self.context.interrupt);
         let given_up_after = self.given_up_after() + pace.map_or(Duration::ZERO, Pace::interval);
-        let ended = thread::scope(|scope| -> Result<Ended> {
+        let ended = thread::scope(|scope| -> Result<RunEnd> {
             if let Some(pace) = pace {
                 let (payloads, sessions) = (&self.payloads, open.sessions.clone());
                 let send = move || {
                     pace.send_all(plan, interrupt, |session, sequence| {
                         let echo = payloads.echo(session, sequence);
-                        modes::send(phase.send, &sessions[session as usize], &echo).is_ok()
+                        copying::send(phase.send, &sessions[session as usize], &echo).is_ok()
                     })
                 };
                 plan.placement.on(Side::Client, || {
@@ -290,16 +290,16 @@ impl<'a> Bench<'a> {
             }
             open.watch(given_up_after, interrupt)
         })?;
-        let limits = Limits::of(plan);
+        let limits = EchoLimits::of(plan);
         let mut records = ended.records;
         for session in 0..plan.sessions {
-            // Not even its end was heard of.
+            // Not even its end was reported.
             if !records.iter().any(|record| record.session() == session) {
                 records.push(Record::new(session, plan.iterations, 1, limits));
             }
         }
         records.sort_by_key(Record::session);
-        Ok(Run::echoed(
+        Ok(SessionRun::echoed(
             phase.name(),
             number,
             plan,
@@ -308,7 +308,7 @@ impl<'a> Bench<'a> {
         ))
     }
 
-    fn count(&self, open: &mut Open, phase: Phase, number: usize) -> Result<Run> {
+    fn count(&self, open: &mut OpenSessions, phase: Phase, number: usize) -> Result<SessionRun> {
         let (plan, interrupt) = (&self.plan, &self.context.interrupt);
         let session = open.sessions.first().context("one session")?.clone();
         let payloads = &self.payloads;
@@ -319,8 +319,8 @@ impl<'a> Bench<'a> {
                 if sequence.is_multiple_of(CHECK_EVERY) {
                     interrupt.check()?;
                 }
-                if modes::send(phase.send, &session, &payloads.echo(0, sequence)).is_err() {
-                    // It is closed, or full for too long; either is told by what is missing.
+                if copying::send(phase.send, &session, &payloads.echo(0, sequence)).is_err() {
+                    // It is closed, or full for too long; either shows in what is missing.
                     session.abort();
                     break;
                 }
@@ -339,11 +339,17 @@ impl<'a> Bench<'a> {
                 .map_err(|_| anyhow!("the sending thread panicked"))?
         })?;
         let (counted, early) = self.counted(open, started)?;
-        Ok(Run::counted(phase.name(), number, plan, counted, early))
+        Ok(SessionRun::counted(
+            phase.name(),
+            number,
+            plan,
+            counted,
+            early,
+        ))
     }
 
     /// Waits for the answer to the last message.
-    fn counted(&self, open: &mut Open, started: u64) -> Result<(Counted, Option<String>)> {
+    fn counted(&self, open: &mut OpenSessions, started: u64) -> Result<(Counted, Option<String>)> {
         let sent = self.clock.now();
         let patience = self.given_up_after();
         let deadline = Instant::now() + patience;
@@ -360,19 +366,19 @@ impl<'a> Bench<'a> {
         while Instant::now() < deadline {
             self.context.interrupt.check()?;
             match open.events.recv_timeout(LOOK_EVERY) {
-                Ok(Event::Counted { right, wrong, at }) => {
+                Ok(SessionEvent::Counted { right, wrong, at }) => {
                     counted.right = right;
                     counted.wrong = wrong;
                     counted.elapsed = Duration::from_nanos(at.saturating_sub(started));
                     early = None;
                     break;
                 }
-                Ok(Event::Closed { why, .. }) => {
+                Ok(SessionEvent::Closed { why, .. }) => {
                     open.living -= 1;
                     early = Some(format!("the session ended: {why}"));
                     break;
                 }
-                Ok(Event::Done(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(SessionEvent::Done(_)) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
@@ -389,12 +395,12 @@ impl<'a> Bench<'a> {
     }
 
     /// What it took until now.
-    pub fn memory(&self) -> Option<Memory> {
+    pub fn memory(&self) -> Option<MemoryUse> {
         self.client.as_ref()?;
         let settings = self.settings();
         let sides = 1 + u64::from(self.server.is_some());
         let rings = (settings.send_ring_bytes + settings.recv_ring_bytes) as u64;
-        Some(Memory {
+        Some(MemoryUse {
             peak_rss_bytes: ProcessReading::of_self().ok()?.peak_rss_bytes?,
             ring_bytes: sides * u64::from(self.plan.sessions) * rings,
         })
@@ -402,36 +408,36 @@ impl<'a> Bench<'a> {
 }
 
 /// The sessions of one run.
-struct Open {
+struct OpenSessions {
     sessions: Vec<Session>,
     progress: Vec<Arc<AtomicU64>>,
-    events: Receiver<Event>,
-    /// Those that were not heard to end.
+    events: Receiver<SessionEvent>,
+    /// Those whose end was not reported.
     living: usize,
 }
 
 /// What became of them.
-struct Ended {
+struct RunEnd {
     records: Vec<Record>,
     early: Option<String>,
 }
 
-impl Open {
+impl OpenSessions {
     /// Waits until all messages of all sessions came back, or nothing has come back for too long.
-    fn watch(&mut self, given_up_after: Duration, interrupt: &Interrupt) -> Result<Ended> {
+    fn watch(&mut self, given_up_after: Duration, interrupt: &Interrupt) -> Result<RunEnd> {
         let mut records: Vec<Record> = Vec::new();
         let mut early = None;
-        let mut heard = vec![(0, Instant::now()); self.sessions.len()];
+        let mut last_progress = vec![(0, Instant::now()); self.sessions.len()];
         let mut pending = self.sessions.len();
         let mut given_up: Option<Instant> = None;
         let mut next_look = Instant::now() + LOOK_EVERY;
         while pending > 0 && given_up.is_none_or(|since| since.elapsed() < END_WITHIN) {
             match self.events.recv_timeout(LOOK_EVERY) {
-                Ok(Event::Done(record)) => {
+                Ok(SessionEvent::Done(record)) => {
                     records.push(record);
                     pending -= 1;
                 }
-                Ok(Event::Closed {
+                Ok(SessionEvent::Closed {
                     session,
                     record,
                     why,
@@ -443,7 +449,7 @@ impl Open {
                         pending -= 1;
                     }
                 }
-                Ok(Event::Counted { .. }) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(SessionEvent::Counted { .. }) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() < next_look {
@@ -454,7 +460,7 @@ impl Open {
                 self.abort();
                 return Err(interrupted.into());
             }
-            let silent = self.longest_silence(&mut heard, &records);
+            let silent = self.longest_silence(&mut last_progress, &records);
             if given_up.is_none() && silent >= given_up_after {
                 let seconds = silent.as_secs_f64();
                 early.get_or_insert_with(|| {
@@ -464,17 +470,19 @@ impl Open {
                 given_up = Some(Instant::now());
             }
         }
-        Ok(Ended { records, early })
+        Ok(RunEnd { records, early })
     }
 
     /// Of the sessions that still wait for something.
-    fn longest_silence(&self, heard: &mut [(u64, Instant)], done: &[Record]) -> Duration {
-        let mut waiting = vec![true; heard.len()];
+    fn longest_silence(&self, last_progress: &mut [(u64, Instant)], done: &[Record]) -> Duration {
+        let mut waiting = vec![true; last_progress.len()];
         for record in done {
             waiting[record.session() as usize] = false;
         }
         let mut longest = Duration::ZERO;
-        for ((progress, (last, since)), waiting) in self.progress.iter().zip(heard).zip(waiting) {
+        for ((progress, (last, since)), waiting) in
+            self.progress.iter().zip(last_progress).zip(waiting)
+        {
             let now = progress.load(Ordering::Relaxed);
             if now != *last || !waiting {
                 (*last, *since) = (now, Instant::now());
@@ -496,7 +504,7 @@ impl Open {
         while self.living > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
-                Ok(Event::Closed { .. }) => self.living -= 1,
+                Ok(SessionEvent::Closed { .. }) => self.living -= 1,
                 Ok(_) => {}
                 Err(_) => return,
             }

@@ -12,7 +12,7 @@ use anyhow::Result;
 use embar_console::interrupt::Interrupt;
 use rustix::thread::set_current_timer_slack;
 
-use super::plan::Plan;
+use super::plan::SessionPlan;
 use super::record::{Clock, Record};
 
 /// Before the first message is due: time to get going.
@@ -70,7 +70,7 @@ impl Pace {
     /// On an interrupt.
     pub fn send_all(
         &self,
-        plan: &Plan,
+        plan: &SessionPlan,
         interrupt: &Interrupt,
         mut send: impl FnMut(u32, u64) -> bool,
     ) -> Result<()> {
@@ -106,7 +106,7 @@ fn wait_until(due: u64, spin: u64, clock: Clock) {
 #[cfg(test)]
 mod tests {
     use super::super::plan::tests::plan;
-    use super::super::record::Limits;
+    use super::super::record::EchoLimits;
     use super::*;
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
     fn what_was_due_and_did_not_come_back_is_on_the_record() {
         let pace = Pace::new(1, 1_000);
         pace.start.store(10_000_000, Ordering::Relaxed);
-        let mut record = Record::new(0, 10, 1, Limits::of(&plan()));
+        let mut record = Record::new(0, 10, 1, EchoLimits::of(&plan()));
         record.sent(pace.due(0, 1));
         record.arrived(10_000_500, true);
         pace.add_due(0, &mut record, 13_500_000);

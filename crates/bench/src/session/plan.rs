@@ -144,7 +144,7 @@ impl Test {
 
 /// Parameters of a run; `config` in JSON.
 #[derive(Clone, Debug, Serialize)]
-pub struct Plan {
+pub struct SessionPlan {
     /// What is done.
     pub test: Test,
     /// Messages of each session in each run.
@@ -167,9 +167,9 @@ pub struct Plan {
     pub threads: u16,
     /// On which processors these are.
     pub placement: Placement,
-    /// Messages per second of all sessions together, of the paced tests that were told.
+    /// Messages per second of all sessions together, in the paced tests, if that was given.
     pub rate: Option<u64>,
-    /// Bytes of each ring of a session, if that was told.
+    /// Bytes of each ring of a session, if that was given.
     pub ring: Option<u32>,
     /// An echo that takes longer is lost.
     #[serde(serialize_with = "as_millis", rename = "timeout_ms")]
@@ -185,7 +185,7 @@ fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok,
     serializer.serialize_f64(duration.as_secs_f64() * 1e3)
 }
 
-impl Plan {
+impl SessionPlan {
     /// Refuses what cannot be run.
     pub fn validate(&self) -> Result<(), BadSetting> {
         let wrong = |settings, why: &str| Err(BadSetting::new(settings, why));
@@ -310,8 +310,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// A plan that is valid.
-    pub fn plan() -> Plan {
-        Plan {
+    pub fn plan() -> SessionPlan {
+        SessionPlan {
             test: Test::Latency,
             iterations: 100,
             payload: Payload { min: 64, max: 64 },
@@ -334,31 +334,31 @@ pub(crate) mod tests {
     #[test]
     fn what_cannot_be_run_is_refused() {
         assert!(plan().validate().is_ok());
-        let no_iteration = Plan {
+        let no_iteration = SessionPlan {
             iterations: 0,
             ..plan()
         };
-        let several_one_way = Plan {
+        let several_one_way = SessionPlan {
             test: Test::OneWay,
             sessions: 2,
             ..plan()
         };
-        let no_rate = Plan {
+        let no_rate = SessionPlan {
             rate: Some(0),
             ..plan()
         };
-        let no_time = Plan {
+        let no_time = SessionPlan {
             timeout: Duration::ZERO,
             ..plan()
         };
-        let too_many = Plan {
+        let too_many = SessionPlan {
             iterations: u64::MAX,
             sessions: 2,
             ..plan()
         };
         let wrong = [
             ("iterations", no_iteration),
-            ("runs", Plan { runs: 0, ..plan() }),
+            ("runs", SessionPlan { runs: 0, ..plan() }),
             ("sessions", several_one_way),
             ("rate", no_rate),
             ("timeout", no_time),
@@ -386,20 +386,20 @@ pub(crate) mod tests {
     fn a_wall_is_only_where_bare_sockets_do_the_same() {
         assert_eq!(plan().no_wall(83), None);
         let refused = [
-            Plan {
+            SessionPlan {
                 connect: Some("host:1".into()),
                 ..plan()
             },
-            Plan {
+            SessionPlan {
                 test: Test::Rate,
                 connect: Some("host:1".into()),
                 ..plan()
             },
-            Plan {
+            SessionPlan {
                 payload: Payload { min: 1, max: 2 },
                 ..plan()
             },
-            Plan {
+            SessionPlan {
                 sessions: 2,
                 in_flight: 1000,
                 ..plan()
@@ -409,7 +409,7 @@ pub(crate) mod tests {
             assert!(plan.no_wall(83).is_some(), "{plan:?}");
         }
         // By the clock, also with what would not fit into a circle.
-        let paced = Plan {
+        let paced = SessionPlan {
             test: Test::Rate,
             payload: Payload { min: 1, max: 2 },
             ..plan()
@@ -420,7 +420,7 @@ pub(crate) mod tests {
     #[test]
     fn the_maximum_is_looked_for_with_enough_under_way() {
         let of = |sessions, in_flight| {
-            Plan {
+            SessionPlan {
                 sessions,
                 in_flight,
                 test: Test::HalfLoad,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use embar_meter::clock::{Scale, ticks};
 use serde::Serialize;
 
-use super::plan::Plan;
+use super::plan::SessionPlan;
 
 /// Latencies that a record has memory for from the start.
 const READY_MAX: usize = 1 << 20;
@@ -47,14 +47,14 @@ pub struct Stall {
 
 /// When a message counts as lost, and a silence as a stall; nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct EchoLimits {
     timeout: u64,
     stall: u64,
 }
 
-impl Limits {
+impl EchoLimits {
     /// Those of a plan.
-    pub fn of(plan: &Plan) -> Self {
+    pub fn of(plan: &SessionPlan) -> Self {
         let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self {
             timeout: ns(plan.timeout),
@@ -67,7 +67,7 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub struct Record {
     session: u32,
-    limits: Limits,
+    limits: EchoLimits,
     expected: u64,
     sent: u64,
     under_way: VecDeque<u64>,
@@ -77,12 +77,12 @@ pub struct Record {
     wrong: u64,
     stalls: Vec<Stall>,
     first_sent: Option<u64>,
-    last_heard: u64,
+    last_arrival: u64,
 }
 
 impl Record {
     /// Of a session that is to send `expected` messages, at most about `in_flight` at a time.
-    pub fn new(session: u32, expected: u64, in_flight: u32, limits: Limits) -> Self {
+    pub fn new(session: u32, expected: u64, in_flight: u32, limits: EchoLimits) -> Self {
         // Written once, so that no page of it is touched for the first time while the clock runs.
         let ready = usize::try_from(expected).map_or(READY_MAX, |n| n.min(READY_MAX));
         let mut latencies = vec![u64::MAX; ready];
@@ -99,7 +99,7 @@ impl Record {
             wrong: 0,
             stalls: Vec::new(),
             first_sent: None,
-            last_heard: 0,
+            last_arrival: 0,
         }
     }
 
@@ -131,7 +131,7 @@ impl Record {
     pub fn sent(&mut self, at: u64) {
         if self.sent == 0 {
             self.first_sent = Some(at);
-            self.last_heard = at;
+            self.last_arrival = at;
         }
         self.sent += 1;
         self.under_way.push_back(at);
@@ -145,8 +145,8 @@ impl Record {
             return;
         };
         let latency = at.saturating_sub(sent);
-        let silence = at.saturating_sub(self.last_heard.max(sent));
-        self.last_heard = at;
+        let silence = at.saturating_sub(self.last_arrival.max(sent));
+        self.last_arrival = at;
         self.arrived += 1;
         self.latencies.push(latency);
         if silence >= self.limits.stall {
@@ -170,7 +170,7 @@ impl Record {
         let Some(&oldest) = self.under_way.front() else {
             return;
         };
-        let silence = at.saturating_sub(self.last_heard.max(oldest));
+        let silence = at.saturating_sub(self.last_arrival.max(oldest));
         self.stall(self.arrived + 1, silence, false);
         let waited = self.under_way.drain(..);
         self.latencies
@@ -213,7 +213,7 @@ impl Record {
 
     /// When its first message was sent and the last echo arrived.
     pub fn span(&self) -> Option<(u64, u64)> {
-        Some((self.first_sent?, self.last_heard))
+        Some((self.first_sent?, self.last_arrival))
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn record(expected: u64) -> Record {
-        let limits = Limits {
+        let limits = EchoLimits {
             timeout: 500 * MS,
             stall: 100 * MS,
         };

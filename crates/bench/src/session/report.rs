@@ -12,8 +12,8 @@ use embar_meter::stats::Interval;
 use embar_meter::table::{Table, grouped};
 use serde::Serialize;
 
-use super::plan::Plan;
-use super::run::Run;
+use super::plan::SessionPlan;
+use super::run::SessionRun;
 use super::summary::{Judgement, Metric, Summary, WALL, judgements};
 
 /// First line of a results log.
@@ -23,18 +23,18 @@ pub const LOG_TITLE: &str = "# Session benchmark log";
 const CSV_HEADER: &str = "time,test,phase,run,iterations,payload,in_flight,sessions,spin_us,avg_ns,p50_ns,p99_ns,\
 p999_ns,max_ns,packets_per_s,mb_per_s,lost,wrong,stalls,longest_stall_ms";
 
-/// Stalls that are told one by one.
-const STALLS_TOLD: usize = 5;
+/// Stalls that are listed one by one.
+const STALLS_LISTED: usize = 5;
 
 /// All that was measured.
 #[derive(Debug, Serialize)]
-pub struct Report<'a> {
+pub struct SessionReport<'a> {
     /// Which bench.
     pub bench: &'static str,
     /// What was asked for.
-    pub config: &'a Plan,
+    pub config: &'a SessionPlan,
     /// Of all phases, in the order they ran.
-    pub runs: &'a [Run],
+    pub runs: &'a [SessionRun],
     /// Medians over the runs of each phase.
     pub median: BTreeMap<&'static str, Summary>,
     /// Bare sockets.
@@ -48,7 +48,7 @@ pub struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_messages_per_s: Option<f64>,
     /// What it took.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryUse>,
     /// Messages of all runs that were not echoed in time.
     pub lost: u64,
     /// Messages of all runs that were not what was expected.
@@ -64,14 +64,14 @@ pub struct Report<'a> {
 #[derive(Debug, Serialize)]
 pub struct Wall<'a> {
     /// Each.
-    pub runs: &'a [Run],
+    pub runs: &'a [SessionRun],
     /// Medians over them.
     pub median: Summary,
 }
 
 /// What sessions took.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Memory {
+pub struct MemoryUse {
     /// Largest resident set of this process so far, bytes.
     pub peak_rss_bytes: u64,
     /// Address space of all rings of both ends together, bytes: the most that messages can take.
@@ -82,22 +82,22 @@ pub struct Memory {
 #[derive(Debug, Default)]
 pub struct Collected {
     /// Of the phases.
-    pub runs: Vec<Run>,
+    pub runs: Vec<SessionRun>,
     /// Of bare sockets.
-    pub wall: Vec<Run>,
+    pub wall: Vec<SessionRun>,
     /// Why there are none.
     pub no_wall: Option<&'static str>,
     /// With half load.
     pub max_messages_per_s: Option<f64>,
     /// At the end.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryUse>,
     /// Why not all runs were done.
     pub ended_early: Option<String>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> SessionReport<'a> {
     /// Of the runs of `phases`.
-    pub fn of(plan: &'a Plan, phases: &'a [&'static str], collected: &'a Collected) -> Self {
+    pub fn of(plan: &'a SessionPlan, phases: &'a [&'static str], collected: &'a Collected) -> Self {
         let wall_alone = phases.is_empty();
         let runs = if wall_alone {
             &collected.wall
@@ -143,7 +143,7 @@ impl<'a> Report<'a> {
     }
 
     /// Runs of the wall, then those of the phases.
-    fn all_runs(&self) -> impl Iterator<Item = &Run> {
+    fn all_runs(&self) -> impl Iterator<Item = &SessionRun> {
         let phases = self.runs.iter().filter(|run| run.phase != WALL);
         self.wall.iter().flat_map(|wall| wall.runs).chain(phases)
     }
@@ -348,8 +348,8 @@ impl<'a> Report<'a> {
                 })
             })
             .collect();
-        let more = stalls.len().saturating_sub(STALLS_TOLD);
-        let mut lines: Vec<String> = stalls.into_iter().take(STALLS_TOLD).collect();
+        let more = stalls.len().saturating_sub(STALLS_LISTED);
+        let mut lines: Vec<String> = stalls.into_iter().take(STALLS_LISTED).collect();
         if more > 0 {
             lines.push(format!("{more} more stalls; JSON has them all"));
         }
@@ -454,7 +454,7 @@ fn micros(ns: f64) -> String {
     format!("{:.2}", ns / 1e3)
 }
 
-fn stalls_cell(run: &Run) -> String {
+fn stalls_cell(run: &SessionRun) -> String {
     match run.longest_stall_ms() {
         None => "0".to_owned(),
         Some(ms) => format!("{}, longest {ms:.0} ms", run.stalls.len()),
@@ -490,7 +490,8 @@ mod tests {
     #[test]
     fn json_has_runs_a_median_of_each_phase_and_the_wall() {
         let (plan, collected) = (plan(), collected());
-        let json = serde_json::to_value(Report::of(&plan, &PHASES, &collected)).expect("JSON");
+        let json =
+            serde_json::to_value(SessionReport::of(&plan, &PHASES, &collected)).expect("JSON");
         assert_eq!(json["runs"].as_array().map(Vec::len), Some(16));
         assert_eq!(json["median"]["baseline"]["p50_ns"], 16_500.0);
         assert_eq!(json["wall"]["median"]["p50_ns"], 14_500.0);
@@ -506,7 +507,7 @@ mod tests {
             runs: Vec::new(),
             ..collected()
         };
-        let json = serde_json::to_value(Report::of(&plan, &[], &collected)).expect("JSON");
+        let json = serde_json::to_value(SessionReport::of(&plan, &[], &collected)).expect("JSON");
         assert_eq!(json["bench"], "session wall");
         assert_eq!(json["runs"].as_array().map(Vec::len), Some(8));
         assert_eq!(json["median"]["wall"]["runs"], 8);
@@ -515,7 +516,7 @@ mod tests {
     #[test]
     fn csv_has_a_line_per_run_and_a_cell_per_column() {
         let (plan, collected) = (plan(), collected());
-        let text = Report::of(&plan, &PHASES, &collected).csv();
+        let text = SessionReport::of(&plan, &PHASES, &collected).csv();
         let cells: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(cells, [20; 25]);
     }
@@ -528,7 +529,7 @@ mod tests {
         for (run, index) in collected.runs.iter_mut().zip(0..) {
             run.messages_per_s = 1e5 + f64::from(index * 7 % 5);
         }
-        let report = Report::of(&plan, &PHASES, &collected);
+        let report = SessionReport::of(&plan, &PHASES, &collected);
         report.append_to(&path).expect("written");
         report.append_to(&path).expect("appended");
         let text = std::fs::read_to_string(&path).expect("a log");
@@ -548,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_stalls_are_told() {
+    fn losses_and_stalls_are_reported() {
         let plan = plan();
         let mut collected = collected();
         collected.runs[3].lost = 2;
@@ -558,7 +559,7 @@ mod tests {
             ms: 6_200.0,
             ended: true,
         }];
-        let report = Report::of(&plan, &PHASES, &collected);
+        let report = SessionReport::of(&plan, &PHASES, &collected);
         assert!(!report.is_sound());
         let remarks = report.remarks().join("\n");
         assert!(

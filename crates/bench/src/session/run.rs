@@ -7,12 +7,12 @@ use embar_meter::Series;
 use embar_meter::date::utc;
 use serde::Serialize;
 
-use super::plan::Plan;
+use super::plan::SessionPlan;
 use super::record::{Record, Stall};
 
 /// One run of one phase, or of the wall.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct SessionRun {
     /// Name of the phase, or `wall`.
     pub phase: &'static str,
     /// Its number, from 1; 0 for a warm-up, which is only kept if something in it was lost.
@@ -91,12 +91,12 @@ pub struct Counted {
     pub stall: Option<Stall>,
 }
 
-impl Run {
+impl SessionRun {
     /// Of echoes.
     pub fn echoed(
         phase: &'static str,
         run: usize,
-        plan: &Plan,
+        plan: &SessionPlan,
         records: &[Record],
         ended_early: Option<String>,
     ) -> Self {
@@ -141,7 +141,7 @@ impl Run {
     pub fn counted(
         phase: &'static str,
         run: usize,
-        plan: &Plan,
+        plan: &SessionPlan,
         counted: Counted,
         ended_early: Option<String>,
     ) -> Self {
@@ -184,7 +184,7 @@ impl Run {
 }
 
 /// Bytes of the payloads of the first `messages` messages of a session.
-fn payload_bytes(plan: &Plan, session: u32, messages: u64) -> u64 {
+fn payload_bytes(plan: &SessionPlan, session: u32, messages: u64) -> u64 {
     if plan.payload.is_fixed() {
         return messages * u64::from(plan.payload.min);
     }
@@ -196,16 +196,16 @@ fn payload_bytes(plan: &Plan, session: u32, messages: u64) -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::plan::tests::plan;
-    use super::super::record::Limits;
+    use super::super::record::EchoLimits;
     use super::*;
 
     const US: u64 = 1_000;
 
     /// Sessions whose messages take 10, 20, 30, ... microseconds each.
-    fn records(plan: &Plan) -> Vec<Record> {
+    fn records(plan: &SessionPlan) -> Vec<Record> {
         (0..plan.sessions)
             .map(|session| {
-                let mut record = Record::new(session, plan.iterations, 1, Limits::of(plan));
+                let mut record = Record::new(session, plan.iterations, 1, EchoLimits::of(plan));
                 for index in 0..plan.iterations {
                     let at = 1_000 * US * index;
                     record.sent(at);
@@ -217,7 +217,7 @@ pub(crate) mod tests {
     }
 
     /// A run with these medians.
-    pub fn run(phase: &'static str, number: usize, p50_us: f64, per_s: f64) -> Run {
+    pub fn run(phase: &'static str, number: usize, p50_us: f64, per_s: f64) -> SessionRun {
         let latency = Latency {
             avg_ns: p50_us * 1.1e3,
             p50_ns: p50_us * 1e3,
@@ -225,7 +225,7 @@ pub(crate) mod tests {
             p999_ns: p50_us * 4e3,
             max_ns: p50_us * 9e3,
         };
-        Run {
+        SessionRun {
             phase,
             run: number,
             time: "2026-01-28 09:54:15".into(),
@@ -246,11 +246,11 @@ pub(crate) mod tests {
 
     #[test]
     fn figures_are_of_all_sessions_and_of_each() {
-        let plan = Plan {
+        let plan = SessionPlan {
             sessions: 3,
             ..plan()
         };
-        let run = Run::echoed("baseline", 1, &plan, &records(&plan), None);
+        let run = SessionRun::echoed("baseline", 1, &plan, &records(&plan), None);
         let latency = run.latency.expect("latencies");
         assert_eq!(
             (latency.avg_ns.round(), latency.p50_ns, latency.max_ns),
@@ -265,7 +265,7 @@ pub(crate) mod tests {
 
     #[test]
     fn one_session_needs_no_list_of_sessions() {
-        let run = Run::echoed("baseline", 1, &plan(), &records(&plan()), None);
+        let run = SessionRun::echoed("baseline", 1, &plan(), &records(&plan()), None);
         assert!(run.session_p50_ns.is_empty());
         let json = serde_json::to_value(&run).expect("JSON");
         assert_eq!(json["p50_ns"], 10_000.0);
@@ -280,7 +280,7 @@ pub(crate) mod tests {
             elapsed: Duration::from_millis(10),
             stall: None,
         };
-        let run = Run::counted("baseline", 1, &plan(), counted, None);
+        let run = SessionRun::counted("baseline", 1, &plan(), counted, None);
         assert_eq!((run.lost, run.wrong, run.is_sound()), (10, 1, false));
         assert_eq!(run.messages_per_s, 9_000.0);
         assert!(

@@ -5,13 +5,13 @@ use std::ops::Range;
 use buffa::{Message as _, MessageView as _};
 use embar_session::{BodyStore, Flow, Handler, Message, SendError, Session};
 
-use super::modes::{Arrived, COUNT, ECHO, Packet, START};
+use super::copying::{Arrived, COUNT, ECHO, Packet, START};
 use super::payloads::{PAYLOAD_BYTES_MAX, Payload, Payloads};
-use super::plan::{Phase, Plan, ReceiveMode, SendMode, Test};
+use super::plan::{Phase, ReceiveMode, SendMode, SessionPlan, Test};
 use super::proto::{Count, Task, TaskView};
 
-/// What a client tells in its greeting.
-pub fn task(plan: &Plan, phase: Phase) -> Vec<u8> {
+/// The greeting of a client: what the server is to do.
+pub fn task(plan: &SessionPlan, phase: Phase) -> Vec<u8> {
     Task {
         send: phase.send as u32,
         receive: phase.receive as u32,
@@ -28,7 +28,7 @@ pub fn task(plan: &Plan, phase: Phase) -> Vec<u8> {
 
 /// Serves one session.
 #[derive(Default)]
-pub struct Server {
+pub struct EchoServer {
     work: Option<Work>,
 }
 
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-impl Server {
+impl EchoServer {
     fn arrived(
         &mut self,
         session: &Session,
@@ -112,7 +112,7 @@ impl Server {
     }
 }
 
-impl Handler for Server {
+impl Handler for EchoServer {
     fn greeted(&mut self, _: &Session, greeting: &[u8]) -> Result<Vec<u8>, String> {
         self.work = Some(Work::of(greeting)?);
         Ok(Vec::new())

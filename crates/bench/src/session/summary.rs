@@ -4,7 +4,7 @@ use embar_meter::stats::{Interval, LEVEL, loss_bound, median_interval, paired_ra
 use embar_meter::{Better, Comparison, Series};
 use serde::Serialize;
 
-use super::run::Run;
+use super::run::SessionRun;
 use crate::report::ComparisonReport;
 
 /// Name of the bare sockets among the phases.
@@ -28,7 +28,7 @@ impl Metric {
     /// All that phases are compared by.
     pub const ALL: [Self; 3] = [Self::P50, Self::P99, Self::Rate];
 
-    fn of(self, run: &Run) -> Option<f64> {
+    fn of(self, run: &SessionRun) -> Option<f64> {
         match self {
             Self::P50 => Some(run.latency?.p50_ns),
             Self::P99 => Some(run.latency?.p99_ns),
@@ -97,16 +97,16 @@ pub struct Intervals {
 
 impl Summary {
     /// Of the measured runs of one phase among `runs`; `None` if there is none.
-    pub fn of(phase: &'static str, runs: &[Run]) -> Option<Self> {
-        let runs: Vec<&Run> = runs
+    pub fn of(phase: &'static str, runs: &[SessionRun]) -> Option<Self> {
+        let runs: Vec<&SessionRun> = runs
             .iter()
             .filter(|run| run.phase == phase && !run.is_warmup())
             .collect();
-        let series = |part: &dyn Fn(&Run) -> Option<f64>| -> Option<Series> {
+        let series = |part: &dyn Fn(&SessionRun) -> Option<f64>| -> Option<Series> {
             let values: Option<Vec<f64>> = runs.iter().map(|run| part(run)).collect();
             Series::new(values?).ok()
         };
-        let median = |part: &dyn Fn(&Run) -> Option<f64>| Some(series(part)?.median());
+        let median = |part: &dyn Fn(&SessionRun) -> Option<f64>| Some(series(part)?.median());
         let interval = |metric: Metric| {
             let series = series(&|run| metric.of(run))?;
             Some(median_interval(&series))
@@ -160,9 +160,13 @@ impl Judgement {
 
 /// Each phase against the wall and against the phase before it, in this order, by every figure that they have.
 /// Rounds that only one of two phases finished do not count.
-pub fn judgements(phases: &[&'static str], wall: &[Run], runs: &[Run]) -> Vec<Judgement> {
+pub fn judgements(
+    phases: &[&'static str],
+    wall: &[SessionRun],
+    runs: &[SessionRun],
+) -> Vec<Judgement> {
     let mut judgements = Vec::new();
-    let mut judge = |baseline: (&str, &[Run]), changed: &str| {
+    let mut judge = |baseline: (&str, &[SessionRun]), changed: &str| {
         for metric in Metric::ALL {
             judgements.extend(judgement(metric, baseline, (changed, runs)));
         }
@@ -178,11 +182,11 @@ pub fn judgements(phases: &[&'static str], wall: &[Run], runs: &[Run]) -> Vec<Ju
 
 fn judgement(
     metric: Metric,
-    (baseline, baseline_runs): (&str, &[Run]),
-    (changed, runs): (&str, &[Run]),
+    (baseline, baseline_runs): (&str, &[SessionRun]),
+    (changed, runs): (&str, &[SessionRun]),
 ) -> Option<Judgement> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
-    let measured = |run: &&Run| run.phase == baseline && !run.is_warmup();
+    let measured = |run: &&SessionRun| run.phase == baseline && !run.is_warmup();
     for run in baseline_runs.iter().filter(measured) {
         let other = runs
             .iter()
@@ -214,7 +218,7 @@ mod tests {
     use super::super::run::tests::run;
     use super::*;
 
-    fn runs(phase: &'static str, p50_us: f64) -> Vec<Run> {
+    fn runs(phase: &'static str, p50_us: f64) -> Vec<SessionRun> {
         // The machine gets slower by a tenth from run to run.
         (1..=8)
             .map(|number| {
@@ -245,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_not_answered_has_no_latency() {
-        let one_way = Run {
+        let one_way = SessionRun {
             latency: None,
             round_trips_per_s: None,
             ..run("baseline", 1, 1.0, 1e6)
@@ -254,7 +258,7 @@ mod tests {
         assert_eq!((summary.p50_ns, summary.messages_per_s), (None, 1e6));
         let judged = judgements(
             &["baseline"],
-            &[Run {
+            &[SessionRun {
                 phase: WALL,
                 ..one_way.clone()
             }],
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_inside_the_noise() {
+    fn what_cannot_be_distinguished_is_inside_the_noise() {
         let mut other = runs("scatter-gather", 10.0);
         let figures: Vec<_> = other.iter().map(|run| run.latency).collect();
         for (run, latency) in other.iter_mut().zip(figures.into_iter().rev()) {

@@ -20,10 +20,10 @@ use rustix::io::Errno;
 pub use self::paced::paced;
 use embar_console::interrupt::Interrupt;
 
-use self::socket::{Bare, pair};
+use self::socket::{BareSocket, pair};
 use super::placement::Side;
-use super::plan::Plan;
-use super::record::{Clock, Limits, Record};
+use super::plan::SessionPlan;
+use super::record::{Clock, EchoLimits, Record};
 use super::run::Counted;
 
 /// Most bytes of one kernel call.
@@ -33,7 +33,11 @@ const CALL_BYTES: usize = 64 << 10;
 type Gate = Arc<std::sync::Barrier>;
 
 /// Messages of `frame_bytes` bytes, echoed.
-pub fn echoes(plan: &Plan, frame_bytes: usize, interrupt: &Interrupt) -> Result<Vec<Record>> {
+pub fn echoes(
+    plan: &SessionPlan,
+    frame_bytes: usize,
+    interrupt: &Interrupt,
+) -> Result<Vec<Record>> {
     let clock = Clock::calibrated();
     let threads = usize::from(plan.threads).min(plan.sessions as usize);
     let spin = Duration::from_micros(plan.spin_us);
@@ -42,9 +46,14 @@ pub fn echoes(plan: &Plan, frame_bytes: usize, interrupt: &Interrupt) -> Result<
         let (near, far) = pair(plan.transport, spin).context("cannot connect bare sockets")?;
         let place = session as usize % threads;
         let bytes = plan.iterations * frame_bytes as u64;
-        servers[place].push(Server::new(far, frame_bytes, bytes));
-        let record = Record::new(session, plan.iterations, plan.in_flight, Limits::of(plan));
-        clients[place].push(Client::new(near, frame_bytes, record, clock));
+        servers[place].push(ServerSocket::new(far, frame_bytes, bytes));
+        let record = Record::new(
+            session,
+            plan.iterations,
+            plan.in_flight,
+            EchoLimits::of(plan),
+        );
+        clients[place].push(ClientSocket::new(near, frame_bytes, record, clock));
     }
     let gate: Gate = Arc::new(std::sync::Barrier::new(2 * threads));
     thread::scope(|scope| {
@@ -72,7 +81,7 @@ pub fn echoes(plan: &Plan, frame_bytes: usize, interrupt: &Interrupt) -> Result<
 }
 
 /// Messages of `frame_bytes` bytes, one way, and eight bytes back at the end.
-pub fn one_way(plan: &Plan, frame_bytes: usize, interrupt: &Interrupt) -> Result<Counted> {
+pub fn one_way(plan: &SessionPlan, frame_bytes: usize, interrupt: &Interrupt) -> Result<Counted> {
     let clock = Clock::calibrated();
     let spin = Duration::from_micros(plan.spin_us);
     let (near, far) = pair(plan.transport, spin).context("cannot connect bare sockets")?;
@@ -126,7 +135,7 @@ fn groups<T>(count: usize) -> Vec<Vec<T>> {
 
 fn start<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
-    plan: &Plan,
+    plan: &SessionPlan,
     side: Side,
     work: impl FnOnce() -> Result<T> + Send + 'scope,
 ) -> Result<thread::ScopedJoinHandle<'scope, Result<T>>> {
@@ -149,15 +158,15 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 }
 
 /// The server's end of one socket.
-struct Server {
-    socket: Bare,
+struct ServerSocket {
+    socket: BareSocket,
     buffer: Vec<u8>,
     frame: usize,
     left: u64,
 }
 
-impl Server {
-    fn new(socket: Bare, frame: usize, left: u64) -> Self {
+impl ServerSocket {
+    fn new(socket: BareSocket, frame: usize, left: u64) -> Self {
         Self {
             socket,
             buffer: vec![1; CALL_BYTES],
@@ -179,7 +188,7 @@ impl Server {
     }
 }
 
-fn serve(mut group: Vec<Server>, gate: &Gate) -> Result<()> {
+fn serve(mut group: Vec<ServerSocket>, gate: &Gate) -> Result<()> {
     gate.wait();
     while !group.is_empty() {
         let mut visited = Ok(());
@@ -206,8 +215,8 @@ fn is_end(error: &anyhow::Error) -> bool {
 }
 
 /// The client's end of one socket.
-struct Client {
-    socket: Bare,
+struct ClientSocket {
+    socket: BareSocket,
     buffer: Vec<u8>,
     frames: Vec<u8>,
     frame: usize,
@@ -219,8 +228,8 @@ struct Client {
     clock: Clock,
 }
 
-impl Client {
-    fn new(socket: Bare, frame: usize, record: Record, clock: Clock) -> Self {
+impl ClientSocket {
+    fn new(socket: BareSocket, frame: usize, record: Record, clock: Clock) -> Self {
         Self {
             socket,
             buffer: vec![1; CALL_BYTES],
@@ -283,7 +292,7 @@ impl Client {
 }
 
 fn ask(
-    mut group: Vec<Client>,
+    mut group: Vec<ClientSocket>,
     in_flight: u64,
     gate: &Gate,
     interrupt: &Interrupt,
@@ -311,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    fn all_echoed(plan: &Plan, frame_bytes: usize) {
+    fn all_echoed(plan: &SessionPlan, frame_bytes: usize) {
         let records = echoes(plan, frame_bytes, &Interrupt::default()).expect("sockets work");
         assert_eq!(records.len(), plan.sessions as usize);
         for (record, session) in records.iter().zip(0..) {
@@ -326,7 +335,7 @@ mod tests {
             for (sessions, threads, in_flight, spin_us) in
                 [(1, 1, 1, 0), (1, 1, 1, 50), (3, 1, 1, 0), (5, 2, 7, 0)]
             {
-                let plan = Plan {
+                let plan = SessionPlan {
                     transport,
                     sessions,
                     threads,
@@ -342,7 +351,7 @@ mod tests {
     #[test]
     fn more_under_way_than_sockets_hold_does_not_lock_up() {
         for transport in [Transport::Tcp, Transport::Unix] {
-            let plan = Plan {
+            let plan = SessionPlan {
                 transport,
                 iterations: 64,
                 in_flight: 64,
@@ -354,7 +363,7 @@ mod tests {
 
     #[test]
     fn one_way_counts_what_came() {
-        let plan = Plan {
+        let plan = SessionPlan {
             test: Test::OneWay,
             iterations: 10_000,
             ..plan()

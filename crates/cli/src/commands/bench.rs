@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_bench::cluster::sweep;
 use embar_bench::plan::{BenchPlan, Metering, parse_order};
+use embar_bench::private_cluster::sweep;
 use embar_bench::wall::drive::WallPlan;
 use embar_console::size::Size;
 

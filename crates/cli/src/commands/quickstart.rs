@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use embar_bench::cluster::{Private, sweep};
-use embar_bench::limit::{Largest, sentence};
+use embar_bench::largest_stage::{LargestStage, sentence};
 use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::private_cluster::{PrivateCluster, sweep};
 use embar_bench::publish::PublishTrial;
 use embar_bench::read::ReadTrial;
 use embar_bench::report::profile_text;
@@ -85,7 +85,7 @@ struct Report<'a> {
     broker_profile: Option<&'a Snapshot>,
     publisher_profile: Option<&'a Snapshot>,
     subscriber_profile: Option<&'a Snapshot>,
-    largest: Vec<Largest>,
+    largest: Vec<LargestStage>,
     limits: [String; 2],
 }
 
@@ -104,7 +104,7 @@ pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
         Size(plan.region_bytes)
     ))?;
     let started = Instant::now();
-    let mut private = Private::start("quickstart-", &plan, true, &context.work)?;
+    let mut private = PrivateCluster::start("quickstart-", &plan, true, &context.work)?;
     let ready = started.elapsed();
     output.say(format_args!(
         "  ready in {:.2} s at {}",
@@ -125,8 +125,12 @@ pub fn run(args: &QuickstartArgs, context: &Context) -> Result<()> {
     report(&plan, ready, &published, &read, context)
 }
 
-fn publish_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<PublishTrial> {
-    let job = publish::Job {
+fn publish_all(
+    private: &mut PrivateCluster,
+    plan: &BenchPlan,
+    context: &Context,
+) -> Result<PublishTrial> {
+    let job = publish::PublishJob {
         plan: plan.clone(),
         metering: true,
         stamped: true,
@@ -143,8 +147,12 @@ fn publish_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Re
     Ok(published)
 }
 
-fn read_all(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<ReadTrial> {
-    let job = read::Job {
+fn read_all(
+    private: &mut PrivateCluster,
+    plan: &BenchPlan,
+    context: &Context,
+) -> Result<ReadTrial> {
+    let job = read::ReadJob {
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,
@@ -176,16 +184,16 @@ fn report(
     let largest = |side, profile: &Option<Snapshot>| {
         profile
             .as_ref()
-            .and_then(|profile| Largest::of(side, profile))
+            .and_then(|profile| LargestStage::of(side, profile))
     };
-    let publishing: Vec<Largest> = [
+    let publishing: Vec<LargestStage> = [
         largest("brokers", &published.broker_profile),
         largest("publisher", &published.publisher_profile),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let reading: Vec<Largest> = largest("subscriber", &read.subscriber_profile)
+    let reading: Vec<LargestStage> = largest("subscriber", &read.subscriber_profile)
         .into_iter()
         .collect();
     let limits = [

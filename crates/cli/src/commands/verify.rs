@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_bench::cluster::sweep;
+use embar_bench::private_cluster::sweep;
 use embar_broker::BrokerConfig;
 use embar_console::size::{Size, parse_duration};
 use embar_verify::claims::{self, ClaimsPlan};

@@ -13,12 +13,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::socket::{Bare, pair};
+use super::socket::{BareSocket, pair};
 use super::{CALL_BYTES, groups, is_end, joined, start};
 use crate::session::pace::Pace;
 use crate::session::placement::Side;
-use crate::session::plan::Plan;
-use crate::session::record::{Clock, Limits, Record};
+use crate::session::plan::SessionPlan;
+use crate::session::record::{Clock, EchoLimits, Record};
 
 /// Sockets that one call reports.
 const EVENTS: usize = 256;
@@ -26,7 +26,12 @@ const EVENTS: usize = 256;
 const LOOK_EVERY_NS: i64 = 50_000_000;
 
 /// Messages as long as the payload with their number says, and `more` bytes each, echoed.
-pub fn paced(plan: &Plan, pace: &Pace, more: usize, interrupt: &Interrupt) -> Result<Vec<Record>> {
+pub fn paced(
+    plan: &SessionPlan,
+    pace: &Pace,
+    more: usize,
+    interrupt: &Interrupt,
+) -> Result<Vec<Record>> {
     let clock = Clock::calibrated();
     let threads = usize::from(plan.threads).min(plan.sessions as usize);
     let (mut servers, mut clients) = (groups(threads), groups(threads));
@@ -37,9 +42,14 @@ pub fn paced(plan: &Plan, pace: &Pace, more: usize, interrupt: &Interrupt) -> Re
         let near = Arc::new(near);
         let place = session as usize % threads;
         servers[place].push(far);
-        clients[place].push(Client {
+        clients[place].push(ClientSocket {
             socket: near.clone(),
-            record: Record::new(session, plan.iterations, plan.in_flight, Limits::of(plan)),
+            record: Record::new(
+                session,
+                plan.iterations,
+                plan.in_flight,
+                EchoLimits::of(plan),
+            ),
             part: 0,
         });
         sockets.push(near);
@@ -86,26 +96,26 @@ pub fn paced(plan: &Plan, pace: &Pace, more: usize, interrupt: &Interrupt) -> Re
     })
 }
 
-fn len_max(plan: &Plan) -> usize {
+fn len_max(plan: &SessionPlan) -> usize {
     plan.payload.max as usize
 }
 
 /// The client's end of one socket.
-struct Client {
-    socket: Arc<Bare>,
+struct ClientSocket {
+    socket: Arc<BareSocket>,
     record: Record,
     /// Bytes of a message that is still incomplete.
     part: usize,
 }
 
 /// Sockets by their place in a group, and which of them have something.
-struct Watch {
+struct ReadySockets {
     epoll: std::os::fd::OwnedFd,
     events: Vec<epoll::Event>,
 }
 
-impl Watch {
-    fn new<'a>(sockets: impl Iterator<Item = &'a Bare>) -> Result<Self> {
+impl ReadySockets {
+    fn new<'a>(sockets: impl Iterator<Item = &'a BareSocket>) -> Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         for (socket, place) in sockets.zip(0..) {
             epoll::add(&epoll, socket, EventData::new_u64(place), EventFlags::IN)?;
@@ -130,11 +140,11 @@ impl Watch {
     }
 }
 
-fn serve(group: Vec<Bare>, over: &AtomicBool) -> Result<()> {
-    let mut watch = Watch::new(group.iter())?;
+fn serve(group: Vec<BareSocket>, over: &AtomicBool) -> Result<()> {
+    let mut sockets = ReadySockets::new(group.iter())?;
     let mut buffer = vec![0; CALL_BYTES];
     while !over.load(Ordering::Relaxed) {
-        for place in watch.ready()? {
+        for place in sockets.ready()? {
             let socket = &group[place];
             let passed = socket
                 .receive(&mut buffer)
@@ -150,18 +160,18 @@ fn serve(group: Vec<Bare>, over: &AtomicBool) -> Result<()> {
 
 /// Takes all that comes back.
 fn take(
-    group: &mut [Client],
-    plan: &Plan,
+    group: &mut [ClientSocket],
+    plan: &SessionPlan,
     pace: &Pace,
     len: impl Fn(u32, u64) -> usize,
     clock: Clock,
     over: &AtomicBool,
 ) -> Result<()> {
-    let mut watch = Watch::new(group.iter().map(|client| &*client.socket))?;
+    let mut sockets = ReadySockets::new(group.iter().map(|client| &*client.socket))?;
     let mut buffer = vec![0; CALL_BYTES];
     let mut left = group.len() as u64 * plan.iterations;
     while left > 0 && !over.load(Ordering::Relaxed) {
-        for place in watch.ready()? {
+        for place in sockets.ready()? {
             let client = &mut group[place];
             client.part += client.socket.receive(&mut buffer)?;
             let now = clock.now();
@@ -190,8 +200,8 @@ mod tests {
 
     use super::*;
 
-    fn many(transport: Transport, threads: u16) -> Plan {
-        Plan {
+    fn many(transport: Transport, threads: u16) -> SessionPlan {
+        SessionPlan {
             test: Test::Rate,
             rate: Some(50_000),
             transport,

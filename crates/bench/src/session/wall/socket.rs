@@ -11,13 +11,13 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use crate::session::plan::Transport;
 
 /// One end of a connection.
-pub struct Bare {
+pub struct BareSocket {
     fd: OwnedFd,
     spin: Duration,
 }
 
 /// Both ends of a connection inside this process.
-pub fn pair(transport: Transport, spin: Duration) -> std::io::Result<(Bare, Bare)> {
+pub fn pair(transport: Transport, spin: Duration) -> std::io::Result<(BareSocket, BareSocket)> {
     let (near, far): (OwnedFd, OwnedFd) = match transport {
         Transport::Unix => {
             let (near, far) = UnixStream::pair()?;
@@ -32,16 +32,16 @@ pub fn pair(transport: Transport, spin: Duration) -> std::io::Result<(Bare, Bare
             (near.into(), far.into())
         }
     };
-    Ok((Bare { fd: near, spin }, Bare { fd: far, spin }))
+    Ok((BareSocket { fd: near, spin }, BareSocket { fd: far, spin }))
 }
 
-impl AsFd for Bare {
+impl AsFd for BareSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Bare {
+impl BareSocket {
     /// Takes at least one byte: looks again and again for the time given, then sleeps. The end of the stream is an
     /// error.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {

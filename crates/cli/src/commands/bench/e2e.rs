@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use embar_bench::cluster::Private;
-use embar_bench::e2e::{E2eTrial, Job};
+use embar_bench::e2e::{E2eJob, E2eTrial};
 use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::report::{
     Derived, Summary, costs_table, merged, profile_text, summary_line, trials_table,
 };
@@ -16,7 +16,7 @@ use embar_meter::table::Table;
 use serde::Serialize;
 
 use super::CommonArgs;
-use super::publish::{tell, trial_failed};
+use super::publish::{show_progress, trial_failed};
 use crate::context::Context;
 
 /// Publish and subscribe at once: throughput and latency, each message verified
@@ -87,7 +87,7 @@ pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
         .run(|_, round| {
             let trial = trial(&plan, args.rate, context)?;
             let rate = trial.rate.mib_per_s;
-            tell(context, "e2e", round, rate);
+            show_progress(context, "e2e", round, rate);
             if !round.warmup {
                 trials.push(trial);
             }
@@ -98,8 +98,8 @@ pub fn run(args: &E2eArgs, context: &Context) -> Result<()> {
 }
 
 fn trial(plan: &BenchPlan, rate: Option<Size>, context: &Context) -> Result<E2eTrial> {
-    let mut private = Private::start("bench-", plan, true, &context.work)?;
-    let job = Job {
+    let mut private = PrivateCluster::start("bench-", plan, true, &context.work)?;
+    let job = E2eJob {
         plan: plan.clone(),
         window_bytes: plan.region_bytes / 4,
         bytes_per_s: rate.map(|rate| rate.0),

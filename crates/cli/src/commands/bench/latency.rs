@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use embar_bench::latency::{self, LatencyPlan, Line, Measured};
+use embar_bench::latency::{self, LatencyLine, LatencyPlan, LatencyResult};
 use embar_bench::plan::{BenchPlan, Metering, parse_order};
 use embar_console::size::{Size, parse_duration};
 use embar_meter::table::{Table, grouped};
@@ -73,7 +73,7 @@ struct Report<'a> {
     bench: &'static str,
     config: &'a LatencyPlan,
     #[serde(flatten)]
-    measured: &'a Measured,
+    measured: &'a LatencyResult,
 }
 
 /// Runs it and prints the report.
@@ -143,7 +143,7 @@ fn plan(args: &LatencyArgs) -> Result<LatencyPlan> {
     })
 }
 
-fn table(title: &str, lines: &[Line], bare: f64) -> Table {
+fn table(title: &str, lines: &[LatencyLine], bare: f64) -> Table {
     let header = [
         title,
         "p50",

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use embar_bench::cluster::Private;
 use embar_bench::plan::{BenchPlan, Metering};
+use embar_bench::private_cluster::PrivateCluster;
 use embar_bench::publish::{create_topic, open};
 use embar_bench::report::{ComparisonReport, SeriesReport, series};
 use embar_client::{Admin, Publisher};
@@ -61,7 +61,7 @@ pub fn run(args: &MeteringArgs, context: &Context) -> Result<()> {
     plan.validate(false)?;
     let output = &context.output;
     output.say(format_args!("metering: slices of {}", plan.describe()))?;
-    let mut private = Private::start("bench-", &plan, true, &context.work)?;
+    let mut private = PrivateCluster::start("bench-", &plan, true, &context.work)?;
     let slices = Slices {
         plan: plan.clone(),
         connector: Connector::to(private.cluster.head(), context.work.progress.clone()),

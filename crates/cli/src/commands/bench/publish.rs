@@ -160,7 +160,7 @@ pub fn run(args: &PublishArgs, context: &Context) -> Result<()> {
                 }
                 (wall, None) => return Err(anyhow!("{wall:?} has no receivers")),
             };
-            tell(context, configs[index].name(), round, rate);
+            show_progress(context, configs[index].name(), round, rate);
             Ok(Sample::from(rate))
         })
         .map_err(trial_failed)?;
@@ -197,7 +197,7 @@ fn run_comparison(
 }
 
 /// Progress for those who wait: trials take seconds.
-pub fn tell(context: &Context, name: &str, round: Trial, rate: f64) {
+pub fn show_progress(context: &Context, name: &str, round: Trial, rate: f64) {
     context.note(format_args!("{name}, {round}: {rate:.1} MiB/s"));
 }
 

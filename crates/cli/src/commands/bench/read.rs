@@ -2,9 +2,9 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_bench::cluster::Private;
 use embar_bench::plan::{BenchPlan, Metering};
-use embar_bench::read::{Job, ReadTrial};
+use embar_bench::private_cluster::PrivateCluster;
+use embar_bench::read::{ReadJob, ReadTrial};
 use embar_bench::report::{
     ComparisonReport, Derived, SeriesReport, Summary, costs_table, merged, profile_text, series,
     summary_line, trials_table,
@@ -17,7 +17,7 @@ use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, Outcome, Sample};
 use serde::Serialize;
 
-use super::publish::{tell, trial_failed};
+use super::publish::{show_progress, trial_failed};
 use super::{CommonArgs, wall_of};
 use crate::context::Context;
 
@@ -79,7 +79,7 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
     context
         .output
         .say(format_args!("read: {}", plan.describe()))?;
-    let mut private = Private::start("bench-", &plan, true, &context.work)?;
+    let mut private = PrivateCluster::start("bench-", &plan, true, &context.work)?;
     fill(&mut private, &plan, context)?;
     let receivers = args
         .wall
@@ -109,7 +109,7 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
                     .ok_or_else(|| anyhow!("the wall has no receivers"))?
                     .read()?
             };
-            tell(context, names[index], round, rate);
+            show_progress(context, names[index], round, rate);
             Ok(Sample::from(rate))
         })
         .map_err(trial_failed)?;
@@ -118,8 +118,8 @@ pub fn run(args: &ReadArgs, context: &Context) -> Result<()> {
 }
 
 /// Publishes everything and makes sure that it is still there.
-fn fill(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<()> {
-    let job = publish::Job {
+fn fill(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Result<()> {
+    let job = publish::PublishJob {
         plan: plan.clone(),
         metering: true,
         stamped: true,
@@ -135,8 +135,8 @@ fn fill(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<()
     retained::check(&connector, plan)
 }
 
-fn trial(private: &mut Private, plan: &BenchPlan, context: &Context) -> Result<ReadTrial> {
-    let job = Job {
+fn trial(private: &mut PrivateCluster, plan: &BenchPlan, context: &Context) -> Result<ReadTrial> {
+    let job = ReadJob {
         messages: plan.messages,
         message_bytes: plan.message_bytes,
         metering: true,

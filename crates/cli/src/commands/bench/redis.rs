@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use embar_bench::redis::figures::Run;
-use embar_bench::redis::measure::Bench;
-use embar_bench::redis::plan::{Driver, Operations, Plan};
-use embar_bench::redis::report::Report;
+use embar_bench::redis::figures::RedisRun;
+use embar_bench::redis::measure::RedisBench;
+use embar_bench::redis::plan::{Driver, Operations, RedisPlan};
+use embar_bench::redis::report::RedisReport;
 use embar_bench::redis::work::{Mix, Shape};
 use embar_console::size::{Size, parse_duration};
 use embar_redis::Config;
@@ -42,7 +42,7 @@ in one call to the kernel.
   Submit    the command's place in the send ring, and its reply slot
   Encode    its bytes, written into that place
   Send      calls to the kernel that send what has gathered
-  Receive   looking for bytes and receiving them; not told apart from waiting with --driver thread,
+  Receive   looking for bytes and receiving them; not distinguished from waiting with --driver thread,
             and left out there
   Parse     cutting bytes into replies
   Complete  waking callers, and reading the value out of the reply
@@ -127,7 +127,7 @@ struct Server {
     /// A server that is no cluster
     #[arg(long, value_name = "HOST:PORT")]
     standalone: Option<String>,
-    /// Either, with all the client can be told: redis://user:password@host:port/db?option=value
+    /// Either, with all options of the client: redis://user:password@host:port/db?option=value
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
@@ -157,14 +157,14 @@ impl RedisArgs {
         Ok(config)
     }
 
-    fn plan(&self, config: &Config) -> Result<Plan> {
+    fn plan(&self, config: &Config) -> Result<RedisPlan> {
         let processors = || available_parallelism().map_or(1, usize::from);
         let mode = match config.mode == Mode::Cluster {
             true => "cluster",
             false => "server",
         };
         let seeds: Vec<String> = config.seeds.iter().map(ToString::to_string).collect();
-        Ok(Plan {
+        Ok(RedisPlan {
             operations: self.operation.each(),
             mix: self.mix,
             shape: Shape {
@@ -198,7 +198,7 @@ pub fn run(args: &RedisArgs, context: &Context) -> Result<()> {
         .output
         .say(format_args!("redis: {}", plan.describe()))?;
     let runs = collect(&plan, config, context)?;
-    let report = Report::of(&plan, &runs);
+    let report = RedisReport::of(&plan, &runs);
     context.output.report(&report, report.text())?;
     for run in &runs {
         if let Some(error) = &run.first_error {
@@ -224,12 +224,12 @@ pub fn run(args: &RedisArgs, context: &Context) -> Result<()> {
     }
 }
 
-fn collect(plan: &Plan, config: Config, context: &Context) -> Result<Vec<Run>> {
-    let bench = Bench::new(plan, config, &context.work)?;
+fn collect(plan: &RedisPlan, config: Config, context: &Context) -> Result<Vec<RedisRun>> {
+    let bench = RedisBench::new(plan, config, &context.work)?;
     let mut runs = Vec::new();
     for number in 1..=plan.runs {
         for operation in &plan.operations {
-            let run = Run::of(*operation, number, bench.run(*operation)?);
+            let run = RedisRun::of(*operation, number, bench.run(*operation)?);
             context.note(run.describe());
             runs.push(run);
         }

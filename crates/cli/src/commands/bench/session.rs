@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use embar_bench::session::measure::Bench;
+use embar_bench::session::measure::SessionBench;
 use embar_bench::session::payloads::Payload;
 use embar_bench::session::placement::Placement;
-use embar_bench::session::plan::{Phase, Plan, ReceiveMode, SendMode, Test, Transport};
-use embar_bench::session::report::{Collected, Report};
-use embar_bench::session::run::Run;
+use embar_bench::session::plan::{Phase, ReceiveMode, SendMode, SessionPlan, Test, Transport};
+use embar_bench::session::report::{Collected, SessionReport};
+use embar_bench::session::run::SessionRun;
 use embar_bench::session::summary::WALL;
 use embar_console::size::{Size, parse_duration};
 use embar_meter::experiment::{Experiment, Sample};
@@ -147,7 +147,7 @@ struct Options {
 }
 
 impl Options {
-    fn plan(&self, args: Option<&SessionArgs>) -> Result<Plan> {
+    fn plan(&self, args: Option<&SessionArgs>) -> Result<SessionPlan> {
         let test = match args {
             _ if self.one_way => Test::OneWay,
             Some(args) if args.half_load => Test::HalfLoad,
@@ -155,7 +155,7 @@ impl Options {
             _ => Test::Latency,
         };
         let ring = self.ring.map(|size| exit::to_u32(size, "--ring"));
-        Ok(Plan {
+        Ok(SessionPlan {
             test,
             iterations: self.iterations,
             payload: self.payload,
@@ -189,7 +189,7 @@ pub fn run(args: &SessionArgs, context: &Context) -> Result<()> {
     }
 }
 
-fn bench(options: &Options, plan: Plan, phases: &[Phase], context: &Context) -> Result<()> {
+fn bench(options: &Options, plan: SessionPlan, phases: &[Phase], context: &Context) -> Result<()> {
     plan.validate()?;
     if options.csv && context.output.is_json() {
         return Err(exit::usage(
@@ -202,7 +202,7 @@ fn bench(options: &Options, plan: Plan, phases: &[Phase], context: &Context) -> 
     }
     let names: Vec<&'static str> = phases.iter().map(|phase| phase.name()).collect();
     let (plan, collected) = collect(plan, phases, context)?;
-    let report = Report::of(&plan, &names, &collected);
+    let report = SessionReport::of(&plan, &names, &collected);
     if let Some(path) = &options.log {
         log(&report, path, context)?;
     }
@@ -219,22 +219,26 @@ fn bench(options: &Options, plan: Plan, phases: &[Phase], context: &Context) -> 
     Err(exit::data(report.verdict() + &early.collect::<String>()))
 }
 
-fn log(report: &Report<'_>, path: &Path, context: &Context) -> Result<()> {
+fn log(report: &SessionReport<'_>, path: &Path, context: &Context) -> Result<()> {
     report.append_to(path)?;
     context.note(format_args!("logged in {}", path.display()));
     Ok(())
 }
 
 /// Measures. A run that cannot go on ends the bench, and what there is until then is reported.
-fn collect(mut plan: Plan, phases: &[Phase], context: &Context) -> Result<(Plan, Collected)> {
+fn collect(
+    mut plan: SessionPlan,
+    phases: &[Phase],
+    context: &Context,
+) -> Result<(SessionPlan, Collected)> {
     let mut collected = Collected::default();
     if plan.test == Test::HalfLoad {
         let phase = *phases.last().expect("the wall has no half load");
-        let highest = Bench::highest_rate(&plan, phase, &context.work)?;
+        let highest = SessionBench::highest_rate(&plan, phase, &context.work)?;
         plan = plan.at((highest / 2.0).max(1.0) as u64);
         collected.max_messages_per_s = Some(highest);
     }
-    let bench = Bench::new(&plan, phases, &context.work)?;
+    let bench = SessionBench::new(&plan, phases, &context.work)?;
     collected.no_wall = bench.no_wall();
     if phases.is_empty()
         && let Some(why) = collected.no_wall
@@ -255,7 +259,7 @@ fn collect(mut plan: Plan, phases: &[Phase], context: &Context) -> Result<(Plan,
                 None => bench.wall(number)?,
                 Some(phase) => bench.run(phases[phase], number)?,
             };
-            tell(context, names[index], &round.to_string(), &run);
+            show_progress(context, names[index], &round.to_string(), &run);
             let ended_early = run.ended_early.clone();
             if !round.warmup || !run.is_sound() {
                 let kind = if index < walls {
@@ -282,7 +286,7 @@ fn collect(mut plan: Plan, phases: &[Phase], context: &Context) -> Result<(Plan,
 }
 
 /// Progress for those who wait.
-fn tell(context: &Context, name: &str, round: &str, run: &Run) {
+fn show_progress(context: &Context, name: &str, round: &str, run: &SessionRun) {
     let latency = run.latency.map_or_else(String::new, |latency| {
         format!(
             "P50 {:.2} us, P99 {:.2} us, ",

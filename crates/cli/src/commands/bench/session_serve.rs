@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use embar_bench::session::measure::settings;
 use embar_bench::session::payloads::{PAYLOAD_BYTES_MAX, Payload, Payloads};
-use embar_bench::session::server::Server;
+use embar_bench::session::server::EchoServer;
 use embar_console::size::Size;
 use embar_session::Server as SessionServer;
 use embar_transport::Address;
@@ -80,7 +80,7 @@ pub fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     let server = SessionServer::builder()
         .settings(settings(frame_bytes, ring, args.threads, spin))
         .listen(address)
-        .start(|_| Server::default())
+        .start(|_| EchoServer::default())
         .context("cannot serve")?;
     let listening = server.address().to_string();
     if context.output.is_json() {

@@ -9,7 +9,7 @@ use embar_console::size::Size;
 use embar_meter::experiment::{Experiment, Sample};
 use serde::Serialize;
 
-use super::publish::{tell, trial_failed};
+use super::publish::{show_progress, trial_failed};
 use crate::context::Context;
 use crate::exit;
 
@@ -95,7 +95,7 @@ pub fn run(args: &WallArgs, context: &Context) -> Result<()> {
                 1 => receivers.working()?,
                 _ => receivers.read()?,
             };
-            tell(context, names[index], round, rate);
+            show_progress(context, names[index], round, rate);
             Ok(Sample::from(rate))
         })
         .map_err(trial_failed)?;

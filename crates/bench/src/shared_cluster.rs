@@ -5,12 +5,12 @@ use embar_console::connect::Connector;
 use embar_console::context::Context;
 use embar_supervise::work::Abort;
 
-use super::cluster::Private;
 use super::plan::{BenchPlan, TOPIC};
-use super::publish::{Job, PublishTrial};
+use super::private_cluster::PrivateCluster;
+use super::publish::{PublishJob, PublishTrial};
 
 /// What trials know of the cluster.
-pub struct Standing {
+pub struct SharedCluster {
     /// The way to it.
     pub connector: Connector,
     /// Where trials report how they go.
@@ -20,9 +20,9 @@ pub struct Standing {
     data_brokers: Vec<u32>,
 }
 
-impl Standing {
+impl SharedCluster {
     /// `metering`: publishers time their stages.
-    pub fn new(private: &Private, metering: bool, context: &Context) -> Self {
+    pub fn new(private: &PrivateCluster, metering: bool, context: &Context) -> Self {
         Self {
             connector: Connector::to(private.cluster.head(), context.progress.clone()),
             context: context.clone(),
@@ -34,7 +34,7 @@ impl Standing {
 
     /// One trial of publishing, and its topic away again.
     pub fn publish(&self, plan: &BenchPlan, abort: &Abort) -> Result<PublishTrial> {
-        let job = Job {
+        let job = PublishJob {
             plan: plan.clone(),
             metering: self.metering,
             stamped: false,

@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use super::plan::BenchPlan;
 
 /// A cluster on free ports with a region of its own. Everything goes when it is dropped, its logs too.
-pub struct Private {
+pub struct PrivateCluster {
     /// The processes.
     pub cluster: Cluster,
     logs: TempDir,
 }
 
-impl Private {
+impl PrivateCluster {
     /// Starts it; `prefix` is one of [`regions::TEMPORARY_PREFIXES`].
     pub fn start(
         prefix: &str,

@@ -37,7 +37,7 @@ const OVERLAPS: &str = "WaitForAck";
 
 /// The largest stage of one side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Largest {
+pub struct LargestStage {
     /// `brokers`, `publisher` or `subscriber`.
     pub side: &'static str,
     /// Name of the stage.
@@ -46,7 +46,7 @@ pub struct Largest {
     pub share: f64,
 }
 
-impl Largest {
+impl LargestStage {
     /// `None` when no time was recorded.
     pub fn of(side: &'static str, profile: &Snapshot) -> Option<Self> {
         let stages: Vec<&StageRow> = profile
@@ -86,11 +86,11 @@ impl Largest {
 }
 
 /// One sentence about one direction.
-pub fn sentence(direction: &str, sides: &[Largest]) -> String {
+pub fn sentence(direction: &str, sides: &[LargestStage]) -> String {
     if sides.is_empty() {
         return format!("{direction}: nothing was timed, so nothing can be said about its limit.");
     }
-    let clauses: Vec<String> = sides.iter().map(Largest::clause).collect();
+    let clauses: Vec<String> = sides.iter().map(LargestStage::clause).collect();
     format!("{direction}: {}.", clauses.join(", and "))
 }
 
@@ -116,7 +116,7 @@ mod tests {
         ]);
         let sides: Vec<_> = [("brokers", &brokers), ("publisher", &publisher)]
             .into_iter()
-            .filter_map(|(side, profile)| Largest::of(side, profile))
+            .filter_map(|(side, profile)| LargestStage::of(side, profile))
             .collect();
         let text = sentence("Publishing", &sides);
         assert!(
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn nothing_timed_is_said_so() {
         assert_eq!(
-            Largest::of("brokers", &profile(&[("DrainHeader", 0)])),
+            LargestStage::of("brokers", &profile(&[("DrainHeader", 0)])),
             None
         );
         assert!(sentence("Reading", &[]).contains("nothing was timed"));
