@@ -1,12 +1,12 @@
 //! The chores of this workspace: everything that is checked before a change goes in, and the long
 //! searches that are run by hand. `cargo xtask --help` lists them.
 //!
-//! It starts other programs and reads files. It changes no source but what [`benchmarks`] draws, and
-//! never touches a running cluster.
+//! It starts other programs and reads files. It changes nothing but what [`benchmarks`] draws and [`mod@api`]
+//! lists, and never touches a running cluster.
 //!
 //! Read in this order: [`command`] (starting programs), [`mod@test`] (the steps), then the chores:
-//! [`needs`], [`lint`], [`loom`], [`fuzz`], [`sim`], [`benchmarks`]; [`results`] adds up what test programs say, and
-//! [`left_out`] what they could not try.
+//! [`needs`], [`lint`], [`mod@api`], [`mod@outside`], [`loom`], [`fuzz`], [`sim`], [`benchmarks`]; [`results`] adds
+//! up what test programs say, and [`left_out`] what they could not try.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::print_stdout,
@@ -14,6 +14,7 @@
     reason = "its output is for whoever started it"
 )]
 
+mod api;
 mod benchmarks;
 mod command;
 mod fuzz;
@@ -21,6 +22,7 @@ mod left_out;
 mod lint;
 mod loom;
 mod needs;
+mod outside;
 mod programs;
 mod results;
 mod sim;
@@ -45,6 +47,8 @@ enum Chore {
     Test(test::Arguments),
     /// Check the rules of this project that no compiler checks
     Lint,
+    /// Compare the public API of the libraries with the lists in the tree, or write the lists
+    Api(api::Arguments),
     /// Try every interleaving of the lock-free parts
     Loom(loom::Arguments),
     /// Feed hostile bytes to the decoders for a long time
@@ -72,6 +76,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
     match chore {
         Chore::Test(arguments) => test::run(&workspace, &arguments),
         Chore::Lint => lint::run(&workspace),
+        Chore::Api(arguments) => api::run(&workspace, &arguments),
         Chore::Loom(arguments) => loom::run(&workspace, arguments),
         Chore::Fuzz(arguments) => fuzz::run(&workspace, &arguments),
         Chore::Sim(arguments) => sim::run(&workspace, arguments),

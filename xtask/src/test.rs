@@ -9,7 +9,7 @@ use crate::command::Call;
 use crate::left_out::LeftOut;
 use crate::results::Results;
 use crate::workspace::Workspace;
-use crate::{lint, loom, needs, sim};
+use crate::{api, lint, loom, needs, outside, sim};
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use std::fmt::Display;
@@ -43,6 +43,10 @@ enum Step {
     Clippy,
     /// The documentation builds without a warning
     Docs,
+    /// The public API of the libraries is the listed one
+    Api,
+    /// A program outside of the workspace uses each library by its public API alone
+    Outside,
     /// Every interleaving of the lock-free parts
     Loom,
     /// Unit, integration and end-to-end tests, and each fuzz target for a second
@@ -112,8 +116,14 @@ impl Step {
         left_out: &LeftOut,
         results: &mut Results,
     ) -> anyhow::Result<()> {
-        if self == Self::Lint {
-            return lint::run(workspace).map_err(|error| again(&error, &"cargo xtask lint"));
+        let done_here = match self {
+            Self::Lint => Some((lint::run(workspace), "cargo xtask lint")),
+            Self::Api => Some((api::check(workspace), "cargo xtask api")),
+            Self::Outside => Some((outside::run(workspace), "cargo xtask test outside")),
+            _ => None,
+        };
+        if let Some((outcome, line)) = done_here {
+            return outcome.map_err(|error| again(&error, &line));
         }
         for mut call in self.calls(workspace)? {
             if let Some((name, file)) = left_out.variable().filter(|_| self == Self::Tests) {
@@ -133,7 +143,7 @@ impl Step {
     fn calls(self, workspace: &Workspace) -> anyhow::Result<Vec<Call>> {
         let call = match self {
             Self::Format => Call::cargo("fmt --all --check"),
-            Self::Lint => return Ok(Vec::new()),
+            Self::Lint | Self::Api | Self::Outside => return Ok(Vec::new()),
             Self::Clippy => {
                 Call::cargo("clippy --locked --workspace --all-targets --all-features --")
                     .args(["-D", "warnings"])

@@ -41,6 +41,9 @@ pub const DOCUMENTS: [(&str, &str); 2] = [
     ("CONTRIBUTING.md", "## Where things are"),
 ];
 
+/// Folders at the top that the tables name, and that are no crates.
+const PROGRAMS: [&str; 2] = ["xtask", "outside"];
+
 /// Packages that a user takes without the log.
 const STAND_ALONE: [&str; 2] = ["embar-session", "embar-redis"];
 
@@ -129,7 +132,7 @@ fn crate_of(line: &str) -> Option<&str> {
     let name = line.strip_prefix("| `")?.split_once('`')?.0;
     match name.strip_prefix("crates/") {
         Some(name) => Some(name),
-        None => (!name.contains('/') && name != "xtask").then_some(name),
+        None => (!name.contains('/') && !PROGRAMS.contains(&name)).then_some(name),
     }
 }
 
@@ -278,6 +281,7 @@ mod tests {
             "| --- |",
             "`wire`",
             "| `examples/chat` | `chat` |",
+            "| `outside` | a workspace of its own |",
             "",
         ] {
             assert_eq!(crate_of(other), None, "{other}");
