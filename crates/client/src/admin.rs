@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+#[cfg(feature = "profile")]
 use embar_meter::Snapshot;
 use embar_wire::control::{BrokerStatus, ClusterMetadata, Topic, TopicDescription};
 use embar_wire::topic::Order;
@@ -163,7 +164,8 @@ impl Admin {
         self.ask(move |worker| worker.status(broker))
     }
 
-    /// Where the time of one broker's pipeline went.
+    /// Where the time of one broker's pipeline went. Behind the feature `profile`.
+    #[cfg(feature = "profile")]
     pub fn profile(&self, broker: u32) -> Request<Snapshot> {
         self.ask(move |worker| worker.profile(broker))
     }

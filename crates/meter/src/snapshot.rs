@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::table::{Table, grouped};
 
 /// One stage's sums.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StageRow {
     /// Name of the stage.
     pub name: String,
@@ -24,7 +23,8 @@ pub struct StageRow {
 /// The sums of all recorders of a profile, or of several profiles, or of the time between two snapshots.
 ///
 /// `Display` prints the table; [`Snapshot::with_lines`] appends lines the caller derived from it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
     /// Title of the table, without brackets.
     pub title: String,

@@ -263,6 +263,7 @@ fn the_largest_stage_is_named_only_when_there_is_one() {
     assert_eq!(snapshot([("a", 0, 0), ("b", 0, 0)], &[]).largest(), None);
 }
 
+#[cfg(feature = "serde")]
 #[test]
 fn json_carries_everything() {
     let snapshot = snapshot([("a", 0, 0), ("b", 1_234_567, 3)], &[("n", u64::MAX)]);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "profile")]
 use embar_meter::Snapshot;
 use embar_wire::control::{
     BrokerState, BrokerStatus, ClusterMetadata, Control, CreateTopic, DeleteTopic, DescribeTopic,
@@ -198,6 +199,7 @@ impl Worker {
         }
     }
 
+    #[cfg(feature = "profile")]
     pub(super) fn profile(&mut self, broker: u32) -> Result<Snapshot, AdminError> {
         match self.ask_one(broker, &Control::Profile)? {
             Control::ProfileReply(reply) => serde_json::from_slice(&reply.json).map_err(|error| {

@@ -17,8 +17,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     LEVEL,
     series::{Series, quantile_of_sorted},
@@ -32,7 +30,8 @@ pub const RESAMPLES: usize = 10_000;
 pub const SEED: u64 = 0x656D_6261_725F_6D74;
 
 /// A two-sided confidence interval of a median.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Interval {
     /// The estimate: the median itself.
     pub point: f64,

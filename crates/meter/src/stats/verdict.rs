@@ -5,13 +5,12 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::interval::{Interval, median_interval, median_upper_bound};
 use super::{LEVEL, Series, StatsError};
 
 /// Which direction of a measured value is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Better {
     /// Throughput.
     Higher,
@@ -20,7 +19,8 @@ pub enum Better {
 }
 
 /// What may be said about one configuration against another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Verdict {
     /// Better, and the interval of the ratio excludes 1.
     Faster,
@@ -64,7 +64,8 @@ pub fn verdict(ratio: &Interval, better: Better) -> Verdict {
 ///
 /// "Inside the noise" alone may hide any loss when the noise is large; this number says how large a loss the trials
 /// cannot exclude.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LossBound {
     /// The estimate; negative when it is a gain.
     pub point: f64,
