@@ -221,7 +221,7 @@ fn a_message_that_cannot_be_read_is_a_violation() {
 }
 
 #[test]
-fn a_link_that_finishes_says_so_and_is_down_only_when_the_driver_says_so() {
+fn a_link_that_finishes_is_down_only_when_the_driver_says_so() {
     let mut connection = up();
     connection.finish(NOW);
     assert!(connection.is_closing() && !connection.is_up());

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ack_of_nothing_or_of_what_was_not_sent_or_was_acknowledged_is_wrong() {
+    fn an_ack_of_what_is_not_in_flight_is_wrong() {
         let mut in_flight = filled(0..2);
         let mut out = VecDeque::new();
         for (first, offsets) in [
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ack_faster_than_the_reactor_keeps_the_buffer_until_the_send_is_over() {
+    fn an_ack_during_the_send_frees_the_buffer_after_it() {
         let mut in_flight = InFlight::new(Acks::Readable);
         let mut out = VecDeque::new();
         let in_reactor = in_flight.send(batch(7), Now(1));

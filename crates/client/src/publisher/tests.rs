@@ -27,7 +27,7 @@ use crate::testing::{SECOND, cluster, frame, goodbye, pong, refusal, refused, we
 use script::{A, B, Script, config, stored};
 
 #[test]
-fn a_batch_is_acknowledged_with_its_broker_and_offset_and_its_buffer_comes_back() {
+fn an_ack_names_broker_and_offset_and_frees_the_buffer() {
     let mut script = Script::open(config());
     script.submit(0);
     let channel = if script.sending(A).is_some() { A } else { B };
@@ -71,7 +71,7 @@ fn a_lane_that_is_slow_gets_no_second_batch_while_another_is_free() {
 }
 
 #[test]
-fn what_may_have_arrived_is_resent_marked_and_what_was_never_written_is_not_marked() {
+fn only_what_may_have_arrived_is_marked_when_it_is_sent_again() {
     let mut script = Script::open(config());
     script.submit(0);
     script.submit(1);
@@ -166,7 +166,7 @@ fn a_lane_without_progress_counts_as_dead() {
 }
 
 #[test]
-fn a_batch_that_no_broker_takes_fails_in_time_and_is_surely_not_stored() {
+fn a_batch_that_no_broker_takes_fails_in_time_and_is_not_stored() {
     let mut script = Script::open(config());
     script.lose(A);
     script.lose(B);
@@ -224,7 +224,7 @@ fn a_final_refusal_fails_the_batches_and_backpressure_moves_them() {
 }
 
 #[test]
-fn a_session_that_is_refused_for_good_keeps_the_publisher_from_opening() {
+fn a_publisher_whose_session_is_refused_does_not_open() {
     for code in [
         ErrorCode::UnsupportedVersion,
         ErrorCode::InvalidName,
@@ -246,7 +246,7 @@ fn a_session_that_is_refused_for_good_keeps_the_publisher_from_opening() {
 }
 
 #[test]
-fn an_idle_connection_is_kept_alive_and_given_up_when_nothing_comes_back() {
+fn an_idle_connection_is_given_up_when_its_heartbeat_has_no_answer() {
     let mut script = Script::open(PublisherConfig {
         idle_timeout: Duration::from_secs(9),
         ..config()

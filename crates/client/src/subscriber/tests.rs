@@ -308,7 +308,7 @@ fn a_broker_that_stays_away_is_an_error_after_the_time_given() {
 }
 
 #[test]
-fn a_broker_gone_from_the_start_is_waited_for_if_its_data_is_wanted_for_certain() {
+fn a_broker_gone_from_the_start_is_awaited_if_its_data_is_wanted() {
     let until_end = SubscriberConfig {
         until_end: true,
         ..config()
@@ -351,7 +351,7 @@ fn a_broker_gone_from_the_start_is_waited_for_if_its_data_is_wanted_for_certain(
 }
 
 #[test]
-fn a_broker_gone_from_the_start_is_read_from_its_return_or_from_its_first_message() {
+fn a_broker_gone_from_the_start_is_read_once_it_returns() {
     for (start, first) in [
         (Start::Latest, StartAt::Latest),
         (Start::Earliest, StartAt::Earliest),

@@ -138,6 +138,8 @@ impl FakeBroker {
                 Heard::Batch(frame) => {
                     let stored = {
                         let mut log = self.log();
+                        // Somebody may wait until as much has broken.
+                        self.changed.notify_all();
                         if take_one(&mut log.hang_ups) {
                             return;
                         }

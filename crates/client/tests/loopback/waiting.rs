@@ -9,11 +9,12 @@ use embar_client::{
     WaitReason,
 };
 
+use crate::LONG;
 use crate::fake_broker::FakeBroker;
 
 /// What it waits for, once it is this.
 fn eventually(wait_probe: &WaitProbe, is_it: impl Fn(&Wait) -> bool) -> Wait {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + LONG;
     loop {
         let waits = wait_probe.waiting_for();
         if let Some(waits) = waits.filter(|it| is_it(it)) {
@@ -77,7 +78,7 @@ fn clients_that_are_being_opened_can_be_asked() {
 }
 
 #[test]
-fn a_publisher_waits_for_acknowledgements_and_a_flush_only_for_so_long() {
+fn a_publisher_waits_for_acks_and_a_flush_has_a_limit() {
     let broker = FakeBroker::start();
     let wait_probe = WaitProbe::new();
     let publisher = Publisher::builder(&broker.bootstrap())
@@ -94,15 +95,14 @@ fn a_publisher_waits_for_acknowledgements_and_a_flush_only_for_so_long() {
     let waits = eventually(&wait_probe, |waits| waits.elapsed >= limit);
     assert_eq!(waits.parties[0].broker, Some(0));
     broker.freeze(false);
-    let long = Duration::from_secs(10);
-    publisher.flush_timeout(long).expect("it is stored");
+    publisher.flush_timeout(LONG).expect("it is stored");
     assert_eq!(wait_probe.waiting_for(), None);
     publisher.close().expect("closes");
     assert_eq!(wait_probe.waiting_for(), None);
 }
 
 #[test]
-fn a_subscriber_at_the_end_waits_for_messages_and_not_while_there_are_some_to_take() {
+fn a_subscriber_waits_for_messages_only_at_the_end() {
     let broker = FakeBroker::start();
     let publisher = Publisher::builder(&broker.bootstrap()).topic("t");
     let publisher = publisher.open().expect("opens");
@@ -120,7 +120,7 @@ fn a_subscriber_at_the_end_waits_for_messages_and_not_while_there_are_some_to_ta
     assert_eq!(waits.remaining, None);
     publisher.publish(b"two").expect("published");
     publisher.flush().expect("stored");
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + LONG;
     while wait_probe.waiting_for().is_some() {
         assert!(Instant::now() < deadline, "it came, and was not taken");
     }

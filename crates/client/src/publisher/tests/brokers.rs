@@ -57,7 +57,7 @@ fn answer_as_data_broker(script: &mut Script) {
 }
 
 #[test]
-fn a_topic_made_anew_ends_the_publisher_once_its_broker_had_time_to_hear_of_it() {
+fn a_topic_made_anew_ends_the_publisher_after_a_grace() {
     let mut script = Script::open(config());
     script.lose(A);
     let mut now = 0;
@@ -84,7 +84,7 @@ fn a_topic_made_anew_ends_the_publisher_once_its_broker_had_time_to_hear_of_it()
 }
 
 #[test]
-fn what_a_broker_may_have_stored_is_in_doubt_when_another_ends_the_publisher() {
+fn batches_in_flight_are_in_doubt_when_a_publisher_ends() {
     let mut script = ordered::open(config());
     let (first, second) = ordered::two_out(&mut script);
     script.tell(second, &refusal(ErrorCode::UnknownTopic, false, None));
@@ -111,7 +111,7 @@ fn a_topic_is_created_although_the_first_address_is_dead() {
 }
 
 #[test]
-fn a_head_that_is_dead_is_asked_for_again_in_turn_with_the_others_and_not_without_pause() {
+fn a_dead_head_is_tried_in_turn_with_the_others_and_with_pauses() {
     let (mut script, dead) = behind_a_dead_seed();
     does_not_know_the_topic(&mut script, A);
     let mut asked = Vec::new();
@@ -134,7 +134,7 @@ fn a_head_that_is_dead_is_asked_for_again_in_turn_with_the_others_and_not_withou
 }
 
 #[test]
-fn a_broker_that_is_gone_while_it_is_asked_again_keeps_nobody_from_opening() {
+fn a_broker_that_goes_while_it_is_asked_does_not_delay_opening() {
     let mut script = Script::new(config());
     script.tell_cluster(2);
     does_not_know_the_topic(&mut script, B);
@@ -150,7 +150,7 @@ fn a_broker_that_is_gone_while_it_is_asked_again_keeps_nobody_from_opening() {
 
 /// It is stopped: the cluster says that it is ready.
 #[test]
-fn opening_ends_in_time_with_those_who_answer_and_the_others_join_later() {
+fn opening_ends_in_time_and_slow_brokers_join_later() {
     let mut script = Script::new(PublisherConfig {
         open_timeout: Duration::from_secs(2),
         ..config()

@@ -119,7 +119,7 @@ fn a_batch_has_no_number_before_a_connection_takes_it() {
 }
 
 #[test]
-fn lost_batches_go_again_by_number_before_new_ones_and_are_never_in_doubt() {
+fn lost_batches_go_again_by_number_before_new_ones() {
     let mut script = open(PublisherConfig {
         on_broker_loss: OnBrokerLoss::InDoubt,
         ..config()
@@ -383,7 +383,7 @@ fn a_session_that_is_forgotten_ends_the_publisher() {
 }
 
 #[test]
-fn a_session_that_was_given_up_ends_the_publisher_before_anything_is_stored_twice() {
+fn a_session_that_was_given_up_ends_the_publisher() {
     let given_up = |script: &Script| {
         let given_up = matches!(failure(script), Some(ClientError::SessionGivenUp { .. }));
         assert!(given_up, "{:?}", script.events);
@@ -421,7 +421,7 @@ fn a_session_that_was_given_up_ends_the_publisher_before_anything_is_stored_twic
 }
 
 #[test]
-fn an_identity_that_another_publisher_has_is_taken_over_from_the_epoch_that_was_told() {
+fn an_identity_is_taken_over_from_the_epoch_that_the_broker_named() {
     let mut script = Script::new(config());
     script.tell_cluster(2);
     let held = Control::SessionHeld(SessionHeld { session_epoch: 6 });

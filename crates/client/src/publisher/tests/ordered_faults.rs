@@ -32,7 +32,7 @@ fn what_was_lost_is_sent_again_at_once_where_nothing_else_finds_room() {
 }
 
 #[test]
-fn numbers_that_another_publisher_may_have_used_are_not_taken_for_stored() {
+fn numbers_that_another_publisher_may_have_used_are_not_stored() {
     let mut script = open(config());
     let (first, second) = two_out(&mut script);
     script.refuse(second, 0, ErrorCode::Fenced, &[100]);

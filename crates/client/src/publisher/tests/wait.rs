@@ -19,7 +19,7 @@ fn lost() -> WaitReason {
 }
 
 #[test]
-fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
+fn opening_waits_for_the_directory_and_then_for_brokers() {
     let mut script = Script::new(config());
     let waits = at(&script, SECOND).expect("it is being opened");
     assert_eq!(waits.elapsed, Duration::from_secs(1));
@@ -47,7 +47,7 @@ fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
 }
 
 #[test]
-fn a_batch_is_waited_for_from_when_it_was_sealed_or_another_was_stored() {
+fn a_wait_begins_when_a_batch_is_sealed_or_another_was_stored() {
     let mut script = Script::open(config());
     script.submit(0);
     let channel = if script.sending(A).is_some() { A } else { B };
@@ -118,7 +118,7 @@ fn a_full_log_is_told_until_there_is_room_also_across_connections() {
 }
 
 #[test]
-fn what_was_refused_for_want_of_room_says_so_and_what_has_a_number_has_no_limit() {
+fn a_batch_refused_for_want_of_room_waits_for_it_without_limit() {
     let mut script = ordered::open(config());
     script.tell(A, &with_sequencer(2));
     let (_, second) = two_out(&mut script);
@@ -146,7 +146,7 @@ fn a_cluster_without_a_sequencer_is_told_while_its_brokers_answer() {
 }
 
 #[test]
-fn what_is_stored_shows_that_somebody_sequences_until_the_cluster_says_otherwise() {
+fn a_stored_batch_shows_that_the_sequencer_works() {
     let mut script = ordered::open(config());
     let (first, second) = two_out(&mut script);
     assert_eq!(whom(&script, SECOND), [(None, WaitReason::NoSequencer)]);

@@ -75,7 +75,7 @@ fn news_between_batches_and_before_the_end_of_one_disturb_nothing() {
 }
 
 #[test]
-fn a_broker_that_left_is_no_error_and_goes_on_where_it_was_if_it_returns() {
+fn a_broker_that_left_and_returns_is_read_where_it_was() {
     let mut script = Script::open(config(), 2);
     script.subscribe(A, StartAt::Earliest, 0, 0);
     script.subscribe(B, StartAt::Earliest, 0, 9);
@@ -122,7 +122,7 @@ fn the_end_comes_without_a_broker_that_left() {
 }
 
 #[test]
-fn one_order_is_read_on_from_a_broker_that_joined_when_the_one_that_served_leaves() {
+fn one_order_goes_on_at_a_broker_that_joined() {
     let mut script = Script::new(config());
     script.tell_cluster(&cluster_with(1, None, Some(Order::TotalPerPublisher)));
     script.ask(A, StartAt::Earliest);

@@ -28,7 +28,7 @@ fn is_opened(script: &Script) -> bool {
 }
 
 #[test]
-fn those_who_answer_are_read_and_who_answers_later_from_where_it_was_asked_for() {
+fn a_broker_that_answers_late_is_read_from_the_start_asked_for() {
     for until_end in [false, true] {
         let mut script = with_a_silent_broker(SubscriberConfig {
             until_end,

@@ -24,7 +24,7 @@ fn what_one_broker_calls_the_topic_is_asked_of_all() {
 }
 
 #[test]
-fn a_topic_made_anew_ends_the_subscriber_once_its_broker_had_time_to_hear_of_it() {
+fn a_topic_made_anew_ends_the_subscriber_after_a_grace() {
     let mut script = Script::open(config(), 1);
     script.subscribe(A, StartAt::Earliest, 0, 0);
     script.lose(A);

@@ -14,7 +14,7 @@ fn whom(script: &Script, now: u64) -> Vec<(Option<u32>, WaitReason)> {
 }
 
 #[test]
-fn opening_waits_for_whoever_knows_the_cluster_and_then_for_its_brokers() {
+fn opening_waits_for_the_directory_and_then_for_brokers() {
     let mut script = Script::new(config());
     let waits = at(&script, SECOND).expect("it is being opened");
     assert_eq!(waits.remaining, Some(Duration::from_secs(4)));
