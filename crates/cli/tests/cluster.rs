@@ -101,10 +101,10 @@ fn acknowledged_data_of_a_killed_broker_is_readable_after_its_restart() {
     up.produce("numbers", 50_000..60_000);
     assert_eq!(up.consume("numbers"), (0..60_000).collect::<Vec<_>>());
     up.stop();
-    let told = std::fs::read_to_string(space.dir.join("up.err")).expect("its standard error");
+    let said = std::fs::read_to_string(space.dir.join("up.err")).expect("its standard error");
     assert!(
-        told.contains("SIGKILL") && told.contains("serves again"),
-        "{told}"
+        said.contains("SIGKILL") && said.contains("serves again"),
+        "{said}"
     );
 }
 
@@ -189,7 +189,7 @@ fn a_head_that_hangs_is_succeeded_by_its_standby_and_does_no_harm_later() {
 }
 
 #[test]
-fn after_the_parent_was_killed_no_broker_runs_and_the_next_start_finds_the_data() {
+fn a_killed_parent_leaves_no_broker_and_the_next_start_finds_the_data() {
     let space = Space::new();
     let mut up = Up::start(&space, &[]);
     up.produce("numbers", 0..10_000);

@@ -88,7 +88,7 @@ fn below(random: &mut SplitMix64, end: usize) -> usize {
     random.below(end as u64) as usize
 }
 
-fn damage_told(up: &Up) -> u64 {
+fn damage_reported(up: &Up) -> u64 {
     let status: serde_json::Value =
         serde_json::from_str(&up.ok(&["--json", "status"])).expect("JSON");
     let brokers = status["brokers"].as_array().expect("brokers");
@@ -97,7 +97,7 @@ fn damage_told(up: &Up) -> u64 {
 }
 
 #[test]
-fn one_wrong_bit_in_a_record_costs_nothing_and_is_told() {
+fn one_wrong_bit_in_a_record_costs_nothing_and_is_reported() {
     let left = Left::new();
     let mut random = SplitMix64::new(1);
     let flipped = left.flip_bits(&mut random);
@@ -107,12 +107,12 @@ fn one_wrong_bit_in_a_record_costs_nothing_and_is_told() {
         assert_eq!(up.consume(topic), (0..LINES).collect::<Vec<_>>(), "{topic}");
         up.produce(topic, LINES..LINES + 10);
     }
-    assert!(damage_told(&up) > 0);
-    let told = run(&mut up.embar(&["status"]));
+    assert!(damage_reported(&up) > 0);
+    let status = run(&mut up.embar(&["status"]));
     assert!(
-        text(&told.stderr).contains("damaged shared memory"),
+        text(&status.stderr).contains("damaged shared memory"),
         "{}",
-        text(&told.stderr)
+        text(&status.stderr)
     );
     up.stop();
 }

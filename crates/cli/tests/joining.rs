@@ -29,10 +29,10 @@ fn join_with(up: &Up, more: &[&str]) -> (Child, String) {
 fn status(up: &Up) -> Vec<(u64, String)> {
     let status: Value = serde_json::from_str(&up.ok(&["--json", "status"])).expect("JSON");
     let brokers = status["brokers"].as_array().expect("brokers").iter();
-    let told =
+    let state =
         |broker: &Value| Some((broker["id"].as_u64()?, broker["state"].as_str()?.to_owned()));
     brokers
-        .map(|it| told(it).expect("an id and a state"))
+        .map(|it| state(it).expect("an id and a state"))
         .collect()
 }
 
@@ -80,9 +80,9 @@ fn a_broker_joins_and_another_leaves_and_is_not_started_again() {
     let last = run(&mut up.embar(&["drain", "2"]));
     assert_eq!(last.status.code(), Some(1), "{}", text(&last.stderr));
     up.stop();
-    let told = std::fs::read_to_string(space.dir.join("up.err")).expect("its standard error");
-    assert!(told.contains("broker 1 has left the cluster"), "{told}");
-    assert!(!told.contains("restarted"), "{told}");
+    let said = std::fs::read_to_string(space.dir.join("up.err")).expect("its standard error");
+    assert!(said.contains("broker 1 has left the cluster"), "{said}");
+    assert!(!said.contains("restarted"), "{said}");
 }
 
 fn names(space: &Space) -> Vec<String> {
@@ -117,7 +117,7 @@ fn what_a_broker_that_joined_has_is_found_by_the_next_cluster() {
 }
 
 #[test]
-fn a_broker_takes_the_place_of_one_that_left_at_once_and_outlives_the_others() {
+fn a_broker_takes_the_place_of_one_that_left_and_outlives_the_others() {
     let space = Space::new();
     let up = Up::start(&space, &["--standbys", "0"]);
     up.ok(&["topic", "create", "t", "--order", "5"]);
@@ -131,8 +131,8 @@ fn a_broker_takes_the_place_of_one_that_left_at_once_and_outlives_the_others() {
     let up = Up::start(&space, &["--standbys", "0"]);
     assert_eq!(up.pids().len(), 2);
     eventually("it says that the other one stays", || {
-        let told = std::fs::read_to_string(space.dir.join("up.err"));
-        told.expect("its standard error").contains("broker 2 lives")
+        let said = std::fs::read_to_string(space.dir.join("up.err"));
+        said.expect("its standard error").contains("broker 2 lives")
     });
     let all = [(0, "ready"), (1, "ready"), (2, "ready")];
     assert_eq!(status(&up), states(&all));

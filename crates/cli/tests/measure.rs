@@ -95,7 +95,7 @@ fn quickstart_for_people_ends_with_what_limited_it() {
 }
 
 #[test]
-fn bench_publish_reports_what_it_was_told_and_measured() {
+fn bench_publish_reports_what_was_asked_for_and_measured() {
     let space = Space::new();
     let log = space.dir.join("result.csv");
     let report = json(&[
@@ -260,7 +260,7 @@ fn bench_read_and_e2e_verify_every_message() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_advice() {
+fn what_does_not_fit_is_refused_with_advice() {
     let args = [
         "bench",
         "read",
@@ -393,7 +393,7 @@ fn a_broker_that_dies_in_a_bench_ends_it_with_an_error() {
     let (bench, brokers) = long_bench();
     let pid = bench.id();
     signal(brokers[1], "KILL");
-    // Otherwise it would go on for longer than anybody here waits.
+    // Otherwise it would go on for longer than this test waits.
     let output = bench.end();
     assert_eq!(output.status.code(), Some(1));
     assert!(

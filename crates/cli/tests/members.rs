@@ -1,23 +1,24 @@
 //! Brokers join and leave while publishers and subscribers work: nothing acknowledged is missing or comes twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, Entry, RemoveError, Role, Server};
 use embar_client::{
-    Admin, AdminError, ClientError, OnBrokerLoss, Order, Publisher, ReadError, Start, Subscriber,
-    TopicSpec,
+    Admin, AdminError, ClientError, OnBrokerLoss, Order, Publisher, Start, Subscriber, TopicSpec,
 };
 use embar_memory::Coherence;
 use embar_wire::control::{BrokerState, ErrorCode};
 
 /// Longest that anything may take before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Long enough for a message that should not come.
-const A_WHILE: Duration = Duration::from_millis(100);
+/// In the place of a publisher's number: a [mark](expect_marks).
+const MARK: u8 = u8::MAX;
+/// The number of the next mark.
+static NEXT_MARK: AtomicU64 = AtomicU64::new(0);
 const MIB: u64 = 1 << 20;
 
 fn cluster(data: u16, spares: u16) -> Cluster {
@@ -61,7 +62,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A publisher that numbers its messages, until it is told to stop.
+/// A publisher that numbers its messages, until the test stops it.
 struct Load {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
@@ -77,10 +78,10 @@ impl Load {
             .open()
             .expect("a publisher");
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut sent = 0_u64;
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 for _ in 0..50 {
                     let mut value = sent.to_le_bytes().to_vec();
                     value.push(number);
@@ -108,30 +109,71 @@ fn parse(value: &[u8]) -> (u8, u64) {
     (number[0], u64::from_le_bytes(*sequence))
 }
 
-/// Reads `sent` of each publisher in the order of each, each message once, and nothing else.
-fn read_in_order(subscriber: &mut Subscriber, sent: &[u64]) {
-    let mut next = vec![0; sent.len()];
-    while next != sent {
+/// The next message that is no mark: who published it, and its number.
+fn next_message(subscriber: &mut Subscriber) -> (u8, u64) {
+    loop {
         let message = subscriber.next_timeout(PATIENCE).expect("it comes");
         let (number, sequence) = parse(message.expect("there is more").value);
+        if number != MARK {
+            return (number, sequence);
+        }
+    }
+}
+
+/// Publishes marks until the subscriber has one from each of `brokers` (of the one order: `None`): nothing else was on its
+/// way to it.
+fn expect_marks(cluster: &Cluster, subscriber: &mut Subscriber, brokers: &[Option<u32>]) {
+    let publisher = Publisher::builder(&cluster.bootstrap().to_string())
+        .topic("t")
+        .linger(Duration::ZERO)
+        .open()
+        .expect("a publisher");
+    let first = NEXT_MARK.load(Ordering::Relaxed);
+    let mut missing: BTreeSet<Option<u32>> = brokers.iter().copied().collect();
+    let deadline = Instant::now() + PATIENCE;
+    while !missing.is_empty() {
+        assert!(Instant::now() < deadline, "no mark of {missing:?}");
+        let mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
+        let value = [&mark.to_le_bytes()[..], &[MARK]].concat();
+        publisher.publish(&value).expect("published");
+        publisher.flush().expect("acknowledged");
+        // Marks of an earlier call may come before it.
+        loop {
+            let message = subscriber.next_timeout(PATIENCE).expect("it comes");
+            let message = message.expect("there is more");
+            let (number, sequence) = parse(message.value);
+            assert_eq!(number, MARK, "message {sequence} is not expected");
+            if sequence >= first {
+                missing.remove(&message.broker);
+            }
+            if sequence == mark {
+                break;
+            }
+        }
+    }
+    publisher.close().expect("in good order");
+}
+
+/// Reads `sent` of each publisher in the order of each, each message once, and nothing else.
+fn read_in_order(cluster: &Cluster, subscriber: &mut Subscriber, sent: &[u64]) {
+    let mut next = vec![0; sent.len()];
+    while next != sent {
+        let (number, sequence) = next_message(subscriber);
         assert_eq!(sequence, next[usize::from(number)], "of publisher {number}");
         next[usize::from(number)] += 1;
     }
-    let more = subscriber.next_timeout(A_WHILE);
-    assert!(matches!(more, Err(ReadError::TimedOut { .. })), "{more:?}");
+    expect_marks(cluster, subscriber, &[None]);
 }
 
-/// Reads `sent` of one publisher, each message once, and nothing else.
-fn read_all(subscriber: &mut Subscriber, sent: u64) {
+/// Reads `sent` of one publisher from brokers 1 and 2, each message once, and nothing else.
+fn read_all(cluster: &Cluster, subscriber: &mut Subscriber, sent: u64) {
     let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
     for _ in 0..sent {
-        let message = subscriber.next_timeout(PATIENCE).expect("it comes");
-        let (_, sequence) = parse(message.expect("there is more").value);
+        let (_, sequence) = next_message(subscriber);
         *seen.entry(sequence).or_default() += 1;
     }
     assert!(seen.values().all(|times| *times == 1) && seen.len() as u64 == sent);
-    let more = subscriber.next_timeout(A_WHILE);
-    assert!(matches!(more, Err(ReadError::TimedOut { .. })), "{more:?}");
+    expect_marks(cluster, subscriber, &[Some(1), Some(2)]);
 }
 
 #[test]
@@ -143,7 +185,7 @@ fn a_broker_that_is_added_takes_batches_of_order_0_and_is_read() {
     assert_eq!(cluster.add_broker().expect("a spare is there"), 2);
     eventually("it takes batches", || batches(&cluster, 2) > 0);
     let sent = load.stop();
-    read_all(&mut reader, sent);
+    read_all(&cluster, &mut reader, sent);
     let read = reader.position();
     assert!(read.next(1) > Some(0) && read.next(2) > Some(0), "{read}");
 }
@@ -157,9 +199,9 @@ fn a_broker_that_is_added_takes_batches_of_order_5_and_sends_them() {
     let id = cluster.add_broker().expect("a spare is there");
     eventually("it takes batches", || batches(&cluster, id) > 0);
     let sent = load.map(Load::stop);
-    read_in_order(&mut reader, &sent);
+    read_in_order(&cluster, &mut reader, &sent);
     // A reader at the first broker alone now gets what lies in the payload file that came later.
-    read_in_order(&mut subscriber(&cluster, "t"), &sent);
+    read_in_order(&cluster, &mut subscriber(&cluster, "t"), &sent);
 }
 
 #[test]
@@ -179,13 +221,14 @@ fn brokers_that_leave_take_nothing_of_order_5_along() {
     });
     let sent = load.map(Load::stop);
     for reader in &mut readers {
-        read_in_order(reader, &sent);
+        read_in_order(&cluster, reader, &sent);
     }
     // What those that left had taken is still there for readers that come now.
-    read_in_order(&mut subscriber(&cluster, "t"), &sent);
-    let told = admin(&cluster).metadata().wait().expect("an answer");
+    read_in_order(&cluster, &mut subscriber(&cluster, "t"), &sent);
+    let metadata = admin(&cluster).metadata().wait().expect("an answer");
     let state = |id| {
-        told.brokers
+        metadata
+            .brokers
             .iter()
             .find(|it| it.id == id)
             .map(|it| it.state)
@@ -212,8 +255,8 @@ fn brokers_come_and_go_again_and_again() {
         cluster.remove_broker(leaves, false).expect("it leaves");
     }
     let sent = load.stop();
-    read_in_order(&mut reader, &[sent]);
-    read_in_order(&mut subscriber(&cluster, "t"), &[sent]);
+    read_in_order(&cluster, &mut reader, &[sent]);
+    read_in_order(&cluster, &mut subscriber(&cluster, "t"), &[sent]);
 }
 
 #[test]
@@ -279,34 +322,32 @@ fn a_broker_leaves_with_messages_that_only_it_has_if_it_is_forced_to() {
         Err(RemoveError::Retains { id: 1, retained }) if retained[0].messages == of_1
     ));
     let mut reader = subscriber(&cluster, "t");
-    read_all(&mut reader, sent);
+    read_all(&cluster, &mut reader, sent);
     cluster.remove_broker(1, true).expect("it is forced to");
     // Readers go on without it, and do not wait for it.
     let mut left = 0;
     let until_end = Subscriber::builder(&bootstrap).topic("t").until_end(true);
     let mut rest = until_end.open().expect("one broker serves");
-    while rest.next_timeout(PATIENCE).expect("no error").is_some() {
-        left += 1;
+    while let Some(message) = rest.next_timeout(PATIENCE).expect("no error") {
+        left += u64::from(parse(message.value).0 != MARK);
     }
     assert_eq!(left, sent - of_1);
     let load = Load::start(&cluster, "t", 0);
     eventually("the other one takes batches", || batches(&cluster, 2) > 40);
-    // A broker takes its place again, and has what it had: nobody reads that twice.
+    // A broker takes its place again, and has what it had: no reader gets that twice.
     assert_eq!(cluster.add_broker().expect("its place is free"), 1);
     eventually("it takes batches", || batches(&cluster, 1) > 5);
     let more = load.stop();
-    read_all(&mut reader, more);
-    read_all_again(&mut subscriber(&cluster, "t"), sent + more);
+    read_all(&cluster, &mut reader, more);
+    read_all_again(&cluster, &mut subscriber(&cluster, "t"), sent + more);
 }
 
 /// Of several publishers with the same numbers: only how many.
-fn read_all_again(subscriber: &mut Subscriber, all: u64) {
+fn read_all_again(cluster: &Cluster, subscriber: &mut Subscriber, all: u64) {
     for _ in 0..all {
-        let message = subscriber.next_timeout(PATIENCE).expect("it comes");
-        assert!(message.is_some());
+        next_message(subscriber);
     }
-    let more = subscriber.next_timeout(A_WHILE);
-    assert!(matches!(more, Err(ReadError::TimedOut { .. })), "{more:?}");
+    expect_marks(cluster, subscriber, &[Some(1), Some(2)]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use common::{embar, eventually, output_of, run, signal, text};
 use embar_redis_servers::{Cluster, ClusterOptions, Options, Server};
 use serde_json::Value;
 
-/// What a short bench is told, unless a test says something else.
+/// The options of a short bench, unless a test gives others.
 const SHORT: [[&str; 2]; 3] = [
     ["--duration", "200ms"],
     ["--warmup", "50ms"],
@@ -188,7 +188,7 @@ fn values_of_other_keys_are_noticed() {
 }
 
 #[test]
-fn the_time_is_told_by_stage() {
+fn the_time_is_reported_by_stage() {
     let server = server();
     // A place for a reply allocates when it is used for the first time: so there are few. Nobody is
     // slow to take a reply, which would need another place for it, where there is one caller.
@@ -219,9 +219,9 @@ fn who_is_not_there_or_refuses_is_named() {
     let server = server();
     let at = server.address().to_string();
     drop(server);
-    let nobody = ["--timeout", "300ms"];
+    let soon = ["--timeout", "300ms"];
     for kind in ["--standalone", "--cluster"] {
-        let said = bad(3, &[kind, &at], &nobody);
+        let said = bad(3, &[kind, &at], &soon);
         assert!(said.contains(&at), "{said}");
     }
     let locked = Server::start(&Options {
@@ -230,7 +230,7 @@ fn who_is_not_there_or_refuses_is_named() {
     });
     let locked = locked.expect("a server");
     let at = locked.address().to_string();
-    let output = bench(&["--standalone", &at], &nobody);
+    let output = bench(&["--standalone", &at], &soon);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("NOAUTH"), "{output:?}");
     let url = format!("redis://:secret@{at}");

@@ -411,7 +411,7 @@ fn a_server_elsewhere_echoes_and_ends_in_order() {
 
 #[test]
 fn a_server_that_dies_takes_messages_with_it_and_that_is_reported() {
-    // Whoever waited for the dead would wait for longer than anybody here does.
+    // A bench that waited for the dead server would wait for longer than this test does.
     let (server, bench) = under_way("1000000000", "3600s");
     signal(server.id(), "KILL");
     let report = report_of_losses(bench);
@@ -427,16 +427,18 @@ fn a_server_that_dies_takes_messages_with_it_and_that_is_reported() {
 }
 
 #[test]
-fn a_server_that_freezes_for_a_while_costs_one_message_and_the_stall_is_told() {
+fn a_server_that_freezes_costs_one_message_and_is_reported_as_a_stall() {
     let (server, bench) = under_way("30000", "1s");
     signal(server.id(), "STOP");
-    // The stall must be longer than the timeout, and shorter than what ends the run: five of it.
+    // How long it is frozen is the test's input: longer than the timeout, shorter than what ends the run, five of it.
     std::thread::sleep(Duration::from_millis(1500));
     signal(server.id(), "CONT");
     let report = report_of_losses(bench);
     let run = &report["runs"][0];
     let stalls = run["stalls"].as_array().expect("stalls");
-    let long = stalls.iter().filter(|stall| number(&stall["ms"]) > 1000.0);
+    let timeout_ms = number(&report["config"]["timeout_ms"]);
+    let ms = |stall: &Value| number(&stall["ms"]);
+    let long = stalls.iter().filter(|stall| ms(stall) > timeout_ms);
     let lost = number(&run["lost"]);
     assert_eq!(
         lost,
@@ -444,8 +446,9 @@ fn a_server_that_freezes_for_a_while_costs_one_message_and_the_stall_is_told() {
         "one message is under way at a time"
     );
     assert!(lost >= 1.0 && stalls.iter().all(|stall| stall["ended"] == true));
+    let longest = stalls.iter().map(ms).fold(0.0, f64::max);
     assert!(
-        number(&run["max_ns"]) >= 1e9,
+        number(&run["max_ns"]) >= longest * 1e6,
         "what was waited for stays in the latencies"
     );
     assert!(report["ended_early"].is_null(), "it went on");
@@ -461,7 +464,7 @@ fn a_server_that_freezes_for_good_ends_the_run() {
     let stalls = run["stalls"].as_array().expect("stalls");
     let last = stalls.last().expect("one for good");
     assert_eq!(last["ended"], false);
-    assert!(number(&last["ms"]) >= 250.0);
+    assert!(number(&last["ms"]) >= 5.0 * number(&report["config"]["timeout_ms"]));
     assert!(
         report["ended_early"]
             .as_str()

@@ -11,16 +11,16 @@ use embar_fabric::region::Region;
 use embar_memory::{Coherence, Mapped};
 use serde_json::Value;
 
-fn told(space: &Space) -> String {
+fn said(space: &Space) -> String {
     std::fs::read_to_string(space.dir.join("up.err")).unwrap_or_default()
 }
 
-/// The process that serves as broker `id` after `times` restarts, as `up` tells it.
+/// The process that serves as broker `id` after `times` restarts, as `up` reports it.
 fn successor(space: &Space, id: u16, times: usize) -> u32 {
     let mut pid = None;
     eventually("it serves again", || {
-        let told = told(space);
-        let line = told
+        let said = said(space);
+        let line = said
             .lines()
             .filter(|line| line.starts_with(&format!("broker {id} serves again")))
             .nth(times - 1);
@@ -48,8 +48,8 @@ fn serves(up: &Up, id: u64) -> bool {
 
 /// `up` and all its brokers are gone, but for one that is stopped.
 fn leave_behind(mut up: Up, row: usize) -> u32 {
-    // Without a parent in the same session the kernel would end it: stopped processes that nobody can let go on are sent
-    // SIGHUP. Somebody who works in a container, or under a service manager, has such a parent.
+    // Without a parent in the same session the kernel would end it: it sends SIGHUP to stopped processes
+    // that no process can resume. In a container, or under a service manager, there is such a parent.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("ours to say");
     let mut pids = up.pids();
     let stopped = pids.remove(row);
@@ -76,7 +76,7 @@ fn a_head_that_dies_again_and_again_ends_nothing() {
         }
     }
     eventually("the wait has grown", || {
-        told(&space).contains("broker 0 is restarted in 3.2s")
+        said(&space).contains("broker 0 is restarted in 3.2s")
     });
     // A standby sequences meanwhile.
     let others = format!(
@@ -118,7 +118,7 @@ fn a_broker_that_dies_while_the_head_stands_still_serves_again() {
 }
 
 #[test]
-fn a_broker_that_left_and_was_killed_before_it_could_say_so_is_not_started_again() {
+fn a_broker_that_was_killed_once_it_had_left_is_not_started_again() {
     let space = Space::new();
     let up = Up::start(&space, &[]);
     signal(up.child.id(), "STOP");
@@ -138,10 +138,10 @@ fn a_broker_that_left_and_was_killed_before_it_could_say_so_is_not_started_again
     drop(claim);
     signal(up.child.id(), "CONT");
     eventually("it says so", || {
-        told(&space).contains("broker 1 has left the cluster")
+        said(&space).contains("broker 1 has left the cluster")
     });
     up.stop();
-    assert!(!told(&space).contains("restarted"), "{}", told(&space));
+    assert!(!said(&space).contains("restarted"), "{}", said(&space));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_region_whose_head_another_command_has_just_started_is_refused() {
 }
 
 #[test]
-fn a_start_that_was_interrupted_leaves_nothing_in_the_way_of_the_next() {
+fn an_interrupted_start_leaves_nothing_in_the_way_of_the_next() {
     let space = Space::new();
     let mut first = up_command(&space, &[])
         .stdout(Stdio::null())
@@ -191,7 +191,7 @@ fn a_start_that_was_interrupted_leaves_nothing_in_the_way_of_the_next() {
     end_of(&mut first);
     // It may have been whole by then.
     if control.exists() {
-        std::fs::remove_dir_all(space.region()).expect("nobody uses it");
+        std::fs::remove_dir_all(space.region()).expect("no process uses it");
     }
     // So it looks when all of them were killed at once.
     std::fs::create_dir_all(space.region()).expect("room");
@@ -199,9 +199,9 @@ fn a_start_that_was_interrupted_leaves_nothing_in_the_way_of_the_next() {
     std::fs::write(space.region().join("owner-0"), "").expect("room");
     let up = Up::start(&space, &[]);
     assert!(
-        told(&space).contains("was interrupted before it held anything"),
+        said(&space).contains("was interrupted before it held anything"),
         "{}",
-        told(&space)
+        said(&space)
     );
     up.produce("t", 0..100);
     assert_eq!(up.consume("t"), (0..100).collect::<Vec<_>>());
@@ -217,9 +217,9 @@ fn a_stopped_broker_of_an_earlier_up_is_taken_over_when_it_runs_again() {
     let up = Up::start(&space, &[]);
     assert!(!up.pids().contains(&stopped));
     eventually("it says that the other one stays", || {
-        told(&space).contains(&format!("broker 1 lives (pid {stopped})"))
+        said(&space).contains(&format!("broker 1 lives (pid {stopped})"))
     });
-    // It finds nobody whom it belongs to, and ends.
+    // It finds that its supervisor is gone, and ends.
     signal(stopped, "CONT");
     let pid = successor(&space, 1, 1);
     eventually("it serves", || serves(&up, 1));
@@ -253,7 +253,7 @@ fn a_stopped_head_of_an_earlier_up_is_waited_for() {
     let up = Up::start(&space, &[]);
     up.produce("t", 0..10_000);
     let stopped = leave_behind(up, 0);
-    // Who asks for another cluster than the one that is there need not wait to be told so.
+    // A command that asks for another cluster than the one that is there fails without a wait.
     let other = run(&mut up_command(&space, &["--brokers", "2"]));
     assert!(!other.status.success());
     assert!(
@@ -264,7 +264,7 @@ fn a_stopped_head_of_an_earlier_up_is_waited_for() {
     let up = std::thread::scope(|scope| {
         let up = scope.spawn(|| Up::start(&space, &[]));
         eventually("it says whom it waits for", || {
-            told(&space).contains(&format!("(pid {stopped}) lives, does not answer"))
+            said(&space).contains(&format!("(pid {stopped}) lives, does not answer"))
         });
         signal(stopped, "CONT");
         up.join().expect("it starts")
@@ -322,7 +322,7 @@ fn a_head_that_was_started_by_hand_is_joined_and_followed() {
 }
 
 #[test]
-fn an_up_that_follows_a_killed_one_at_once_waits_for_its_brokers_to_end() {
+fn an_up_after_a_killed_one_waits_until_its_brokers_have_ended() {
     let space = Space::new();
     let mut up = Up::start(&space, &[]);
     up.produce("t", 0..10_000);

@@ -1,4 +1,4 @@
-//! `embar verify`, small: what it is told to do happens, and the log keeps its promises meanwhile.
+//! `embar verify`, small: the faults it is asked for happen, and the log keeps its promises meanwhile.
 
 mod common;
 
@@ -67,7 +67,7 @@ fn report_of(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect(&said)
 }
 
-/// What was published, but for what its publisher was told not to be: one of them gives up soon.
+/// What was published, but for what its publisher learned is not stored: one of them gives up soon.
 fn stored(report: &Value) -> u64 {
     number(&report["published"]) - number(&report["not_stored"])
 }
@@ -88,7 +88,7 @@ fn a_killed_sequencer_is_followed_by_another_and_nothing_is_lost() {
             && number(&report["takeovers"]) >= 2
             && number(&report["published"]) > 1000
     });
-    // Nobody who published was killed, so everything was acknowledged and seen.
+    // No publisher was killed, so everything was acknowledged and seen.
     let stored = stored(&report);
     for seen in [
         &report["acknowledged"],
@@ -100,7 +100,7 @@ fn a_killed_sequencer_is_followed_by_another_and_nothing_is_lost() {
     let gap = &report["gaps"][0];
     assert_eq!(gap["fault"], "kill sequencer");
     assert!(
-        gap["nobody_ms"]["max"].as_f64().is_some_and(|ms| ms > 1.0),
+        gap["nobody_ms"]["max"].as_f64().is_some_and(|ms| ms > 0.0),
         "{report}"
     );
 }
@@ -122,7 +122,7 @@ fn killed_publishers_break_no_promise_at_order_2() {
 }
 
 #[test]
-fn a_stopped_publisher_keeps_nobody_up_and_what_is_acknowledged_can_be_read_at_once() {
+fn a_stopped_publisher_delays_no_other_and_acknowledged_is_readable() {
     let pauses = ["--pause", "publisher", "--pause-for", "300ms..900ms"];
     let report = verify(&[&pauses[..], &["--every", "500ms"]].concat(), |report| {
         happened(report, "pause publisher") > 0 && number(&report["reread"]) > 0
@@ -131,7 +131,7 @@ fn a_stopped_publisher_keeps_nobody_up_and_what_is_acknowledged_can_be_read_at_o
 }
 
 #[test]
-fn a_cluster_of_which_every_process_was_killed_has_what_it_acknowledged() {
+fn a_cluster_that_was_killed_whole_has_what_it_acknowledged() {
     let report = verify(&["--kill", "cluster", "--every", "1500ms"], |report| {
         happened(report, "kill cluster") > 0
     });
@@ -189,7 +189,7 @@ fn without_a_fault_nothing_was_tried() {
 }
 
 #[test]
-fn publishers_that_are_killed_keep_nobody_out() {
+fn publishers_that_are_killed_keep_no_other_out() {
     let args = [
         "--json",
         "verify",
@@ -221,11 +221,11 @@ fn publishers_that_are_killed_keep_nobody_out() {
 }
 
 #[test]
-fn places_that_nobody_needed_again_verify_nothing() {
+fn places_that_were_not_needed_again_verify_nothing() {
     let (_gone, output) = std::io::pipe().expect("a pipe");
     let mut few = embar(&["verify", "sessions", "--killed", "10", "--places", "12"]);
     few.args(["--at-once", "5", "--region-size", "96MiB"]);
-    // Also when nobody reads what it says.
+    // Also when its output is read by no process.
     few.stdout(output).stderr(Stdio::null());
     let mut few = few.spawn().expect("embar starts");
     assert_eq!(end_of(&mut few).code(), Some(5));
@@ -294,7 +294,7 @@ fn ctrl_c_leaves_no_process_and_no_memory() {
     let pid = child.id();
     let mut family = Vec::new();
     // A head, two data brokers, a standby, eight publishers.
-    eventually("everybody runs", || {
+    eventually("all of them run", || {
         family = children_of(pid);
         family.len() == 12
     });
@@ -323,7 +323,7 @@ fn after_the_verifier_was_killed_nothing_runs() {
     .spawn()
     .expect("embar starts");
     let mut family = Vec::new();
-    eventually("everybody runs", || {
+    eventually("all of them run", || {
         family = children_of(child.id());
         family.len() == 12
     });

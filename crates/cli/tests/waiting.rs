@@ -1,4 +1,4 @@
-//! Whoever waits is told whom for, and how long; and what became of what was read.
+//! Commands that wait say whom for and how long, and what became of what they read.
 
 mod common;
 
@@ -26,7 +26,7 @@ impl Talker {
         talker
     }
 
-    /// Nobody reads its output.
+    /// No process reads its output.
     fn start_unheard(up: &Up, args: &[&str]) -> Self {
         let (_gone, output) = std::io::pipe().expect("a pipe");
         Self::spawn(up.embar(args).stdout(output))
@@ -121,7 +121,7 @@ fn readable(up: &Up, topic: &str) -> u64 {
     let partitions = described["partitions"].as_array().cloned();
     let partitions = partitions.unwrap_or_default().into_iter();
     let next = partitions.map(|it| it["next"].as_u64().unwrap_or(0));
-    // One order over all of them: each tells the same.
+    // One order over all of them: each has the same.
     next.max().unwrap_or(0)
 }
 
@@ -133,7 +133,7 @@ fn a_producer_whose_cluster_is_killed_says_what_became_of_each_line() {
     let mut produce = Talker::start(&up, &["--json", "produce", "t", "--timeout", "5s"]);
     produce.lines(0..1000);
     eventually("they are stored", || readable(&up, "t") == 1000);
-    // Sent to somebody who does not answer any more: stored or not, nobody can tell.
+    // Sent to brokers that do not answer any more: whether it is stored cannot be known.
     for pid in data_pids(&up) {
         signal(pid, "STOP");
     }
@@ -173,7 +173,7 @@ fn a_producer_whose_cluster_is_killed_says_what_became_of_each_line() {
 }
 
 #[test]
-fn lines_that_nobody_could_be_sent_are_not_in_doubt() {
+fn lines_that_could_not_be_sent_are_not_in_doubt() {
     let space = Space::new();
     let mut up = Up::start(&space, &[]);
     for (topic, order) in [("none", "0"), ("all", "5")] {
@@ -209,7 +209,7 @@ fn lines_that_nobody_could_be_sent_are_not_in_doubt() {
 }
 
 #[test]
-fn a_producer_whose_input_is_idle_gives_up_in_time_and_lines_in_doubt_are_told() {
+fn an_idle_producer_gives_up_in_time_and_reports_lines_in_doubt() {
     let space = Space::new();
     let up = Up::start(&space, &[]);
     for (topic, order) in [("none", "0"), ("all", "5"), ("unheard", "5")] {
@@ -289,7 +289,7 @@ fn a_producer_that_waited_goes_on_and_loses_nothing() {
 }
 
 #[test]
-fn who_waits_for_a_sequencer_says_that_nobody_sequences() {
+fn a_wait_for_a_sequencer_says_that_nobody_sequences() {
     let space = Space::new();
     let up = Up::start(&space, &["--standbys", "0"]);
     up.ok(&["topic", "create", "t", "--order", "5"]);
@@ -297,7 +297,7 @@ fn who_waits_for_a_sequencer_says_that_nobody_sequences() {
     produce.lines(0..10);
     eventually("they are stored", || readable(&up, "t") == 10);
     let nobody = |it: &String| it.contains("(nobody sequences)");
-    // Nobody starts the head again.
+    // No process starts the head again.
     signal(up.child.id(), "STOP");
     signal(up.pids()[0], "KILL");
     produce.lines(10..20);
@@ -324,7 +324,7 @@ fn who_waits_for_a_sequencer_says_that_nobody_sequences() {
 }
 
 #[test]
-fn who_follows_a_topic_is_told_once_that_it_is_at_the_end() {
+fn a_consumer_that_follows_says_once_that_it_is_at_the_end() {
     let space = Space::new();
     let up = Up::start(&space, &[]);
     up.produce("t", 0..10);
@@ -338,8 +338,8 @@ fn who_follows_a_topic_is_told_once_that_it_is_at_the_end() {
     let pid = up.pids()[1];
     signal(pid, "KILL");
     eventually("it says who is away", || {
-        let told = std::fs::read_to_string(space.dir.join("up.err")).unwrap_or_default();
-        told.contains("broker 1 serves again") || consume.waits().len() > said
+        let said_by_up = std::fs::read_to_string(space.dir.join("up.err")).unwrap_or_default();
+        said_by_up.contains("broker 1 serves again") || consume.waits().len() > said
     });
     assert_eq!(consume.out().lines().count(), 10);
     signal(consume.child.id(), "INT");
@@ -349,7 +349,7 @@ fn who_follows_a_topic_is_told_once_that_it_is_at_the_end() {
 }
 
 #[test]
-fn a_consumer_that_finds_nobody_says_where_it_looks() {
+fn a_consumer_that_finds_no_broker_says_where_it_looks() {
     let output = run(&mut embar(&[
         "consume",
         "t",
@@ -371,7 +371,7 @@ fn a_consumer_that_finds_nobody_says_where_it_looks() {
 
 #[test]
 fn a_question_says_whom_it_waits_for_and_ends_when_its_time_is_up() {
-    // The kernel connects, and nobody answers.
+    // The kernel connects, and no broker answers.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("its address").to_string();
     for args in [
