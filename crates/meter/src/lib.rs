@@ -13,13 +13,12 @@
 //!    [`table`] aligns it.
 //! 4. [`stats`]: medians, bootstrap intervals, verdicts. [`random`] is the generator they draw from.
 //! 5. [`experiment`]: interleaved trials of several configurations.
-//! 6. [`results`]: the log of runs, one CSV row each; [`date`] is how a log shows the time of a run.
+//! 6. [`results`]: the log of runs, one CSV row each.
 //! 7. [`kernel`]: CPU time, page faults and peak memory of a process, from `/proc`.
 
 #![forbid(unsafe_code)]
 
 pub mod clock;
-pub mod date;
 pub mod experiment;
 pub mod kernel;
 pub mod profile;

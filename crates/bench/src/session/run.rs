@@ -1,10 +1,10 @@
 //! The figures of one run.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use embar_console::size::{mib_per_s, per_s};
 use embar_meter::Series;
-use embar_meter::date::utc;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::plan::SessionPlan;
@@ -121,7 +121,7 @@ impl SessionRun {
         Self {
             phase,
             run,
-            time: utc(SystemTime::now()),
+            time: utc(Timestamp::now()),
             iterations: plan.messages(),
             latency: Latency::of(records.iter().flat_map(Record::latencies)),
             round_trips_per_s: Some(per_s(echoes as f64, elapsed)),
@@ -148,7 +148,7 @@ impl SessionRun {
         Self {
             phase,
             run,
-            time: utc(SystemTime::now()),
+            time: utc(Timestamp::now()),
             iterations: plan.messages(),
             latency: None,
             round_trips_per_s: None,
@@ -181,6 +181,11 @@ impl SessionRun {
             .map(|stall| stall.ms)
             .max_by(f64::total_cmp)
     }
+}
+
+/// `2026-01-28 09:54:15`, UTC.
+fn utc(time: Timestamp) -> String {
+    time.strftime("%F %T").to_string()
 }
 
 /// Bytes of the payloads of the first `messages` messages of a session.
@@ -241,6 +246,22 @@ pub(crate) mod tests {
             session_p50_ns: Vec::new(),
             session_p99_ns: Vec::new(),
             ended_early: None,
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (-1, "1969-12-31 23:59:59"),
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_709_251_200, "2024-03-01 00:00:00"),
+            (1_769_594_055, "2026-01-28 09:54:15"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            let time = Timestamp::from_second(seconds).expect("a time");
+            assert_eq!(utc(time), date);
         }
     }
 
