@@ -71,17 +71,17 @@ impl Compare {
 pub struct CompareReport<'a> {
     bench: &'static str,
     compare: String,
-    /// Of the first order level; the others differ in nothing else.
+    /// The plan of the first order level; the others differ in nothing else.
     config: &'a BenchPlan,
     orders: Vec<ComparedOrder<'a>>,
     series: Vec<SeriesReport>,
-    /// Each with the first.
+    /// Each order level compared with the first.
     comparisons: Vec<ComparisonReport>,
     #[serde(skip)]
     outcome: &'a Outcome,
 }
 
-/// One order level.
+/// What one order level gave.
 #[derive(Debug, Serialize)]
 struct ComparedOrder<'a> {
     order: u32,
@@ -155,7 +155,7 @@ impl Rounds {
 }
 
 impl fmt::Display for CompareReport<'_> {
-    /// For people.
+    /// The report for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.outcome.fmt(f)
     }

@@ -22,7 +22,7 @@ use super::usage::{Costs, Meters, Rate};
 
 /// Messages between two looks at whether to stop.
 const LOOK_EVERY: u64 = 256;
-/// How long nothing may arrive.
+/// How long a subscriber may be without a message before the trial fails.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Longest latency that a histogram resolves, 60 s.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
@@ -38,34 +38,34 @@ pub struct E2eTrial {
     /// What it cost.
     #[serde(flatten)]
     pub costs: Costs,
-    /// Of all brokers together.
+    /// Stage times of all brokers together.
     #[serde(skip)]
     pub broker_profile: Snapshot,
-    /// Of the publisher.
+    /// Stage times of the publisher.
     #[serde(skip)]
     pub publisher_profile: Snapshot,
-    /// Of the subscriber.
+    /// Stage times of the subscriber.
     #[serde(skip)]
     pub subscriber_profile: Snapshot,
 }
 
-/// Microseconds.
+/// Quantiles of a latency, microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
     /// Half of all messages are faster.
     pub p50: f64,
-    /// Nine of ten.
+    /// Nine of ten messages are faster.
     pub p90: f64,
-    /// 99 of 100.
+    /// 99 of 100 messages are faster.
     pub p99: f64,
-    /// 999 of 1000.
+    /// 999 of 1000 messages are faster.
     pub p999: f64,
-    /// The slowest.
+    /// The slowest message.
     pub max: f64,
 }
 
 impl Latency {
-    /// Of nanoseconds.
+    /// The quantiles of a histogram of nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let micros = |ns: u64| ns as f64 / 1000.0;
         let at = |quantile| micros(histogram.value_at_quantile(quantile));
@@ -79,7 +79,7 @@ impl Latency {
     }
 }
 
-/// One trial against a cluster that is there.
+/// One trial against a cluster that runs already.
 pub struct E2eJob {
     /// What to publish and read.
     pub plan: BenchPlan,
@@ -89,17 +89,17 @@ pub struct E2eJob {
     pub bytes_per_s: Option<u64>,
     /// Whether stages are timed.
     pub metering: bool,
-    /// The way to the cluster.
+    /// How clients reach the cluster.
     pub connector: Connector,
     /// Processes of the brokers.
     pub pids: Vec<u32>,
     /// Rows of the brokers that take data.
     pub data_brokers: Vec<u32>,
-    /// Shown meanwhile.
+    /// Shows how many bytes were read.
     pub bar: Box<dyn Bar>,
 }
 
-/// Shared by the two threads.
+/// What the publishing and the reading thread share.
 struct Shared<'a> {
     epoch: Instant,
     read: AtomicU64,

@@ -42,7 +42,7 @@ pub struct LatencyPlan {
     /// All but the order level. A trial's bytes are published to find the highest rate.
     #[serde(flatten)]
     pub publish: BenchPlan,
-    /// Order levels, by turns.
+    /// Order levels; each round measures all of them.
     pub orders: Vec<u32>,
     /// Messages of each trial with one in flight.
     pub iterations: u64,
@@ -84,11 +84,11 @@ impl LatencyPlan {
 /// One line of the result.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyLine {
-    /// None: the bare round trip.
+    /// The order level; `None` for the bare round trip.
     pub order: Option<u32>,
     /// Messages, or batches under load.
     pub samples: u64,
-    /// Of all trials.
+    /// Latencies of all trials.
     pub latency_us: Latency,
     /// Messages a second that were due, median of the trials.
     pub messages_per_s: Option<f64>,
@@ -107,9 +107,9 @@ impl LatencyLine {
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyResult {
-    /// The bare round trip first.
+    /// Latencies with one message in flight, the bare round trip first.
     pub alone: Vec<LatencyLine>,
-    /// By order level.
+    /// Latencies under load, by order level.
     pub loaded: Vec<LatencyLine>,
 }
 
@@ -252,7 +252,7 @@ impl Rounds {
         Ok((rate, trial))
     }
 
-    /// Messages a second.
+    /// The highest rate of a plan, messages per second.
     fn highest_rate(&self, plan: &BenchPlan, abort: &Abort) -> Result<f64> {
         let trial = self.cluster.publish(plan, abort)?;
         Ok(trial.rate.messages_per_s)

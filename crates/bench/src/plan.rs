@@ -49,9 +49,9 @@ pub struct BenchPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Metering {
-    /// They are.
+    /// Stages are timed.
     On,
-    /// They are not: no profiles.
+    /// Stages are not timed: there are no profiles.
     Off,
 }
 

@@ -34,15 +34,15 @@ pub struct PublishTrial {
     pub costs: Costs,
     /// Whether stages were timed.
     pub metering: bool,
-    /// Of all brokers together.
+    /// Stage times of all brokers together.
     #[serde(skip)]
     pub broker_profile: Option<Snapshot>,
-    /// Of the publisher.
+    /// Stage times of the publisher.
     #[serde(skip)]
     pub publisher_profile: Option<Snapshot>,
 }
 
-/// A fresh cluster, one measurement, and everything away again.
+/// Starts a cluster, measures once, and removes the cluster.
 pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<PublishTrial> {
     let mut private = PrivateCluster::start("bench-", plan, metering, context)?;
     let job = PublishJob {
@@ -61,7 +61,7 @@ pub fn trial(plan: &BenchPlan, metering: bool, context: &Context) -> Result<Publ
     Ok(trial)
 }
 
-/// Publishing to a cluster that is there.
+/// Publishing to a cluster that runs already.
 pub struct PublishJob {
     /// What to publish.
     pub plan: BenchPlan,
@@ -69,13 +69,13 @@ pub struct PublishJob {
     pub metering: bool,
     /// Whether each message gets a sequence number and a checksum.
     pub stamped: bool,
-    /// The way to the cluster.
+    /// How clients reach the cluster.
     pub connector: Connector,
     /// Processes of the brokers.
     pub pids: Vec<u32>,
     /// Rows of the brokers that take data.
     pub data_brokers: Vec<u32>,
-    /// Shown meanwhile.
+    /// Shows how many bytes were published.
     pub bar: Box<dyn Bar>,
 }
 
@@ -118,7 +118,7 @@ impl PublishJob {
         })
     }
 
-    /// The share of one application thread.
+    /// Publishes the share of one application thread.
     fn publish_part(
         &self,
         part: u32,
@@ -153,7 +153,7 @@ impl PublishJob {
     }
 }
 
-/// A new topic as the plan wants it.
+/// Creates the topic of a plan.
 pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
     let spec = TopicSpec::new(TOPIC).order(plan.order.try_into()?);
     admin
@@ -163,7 +163,7 @@ pub fn create_topic(admin: &Admin, plan: &BenchPlan) -> Result<()> {
     Ok(())
 }
 
-/// A publisher as the plan wants it, and the reporter of what it waits for.
+/// Opens the publisher of a plan, and a reporter of what it waits for.
 pub fn open(
     plan: &BenchPlan,
     connector: &Connector,

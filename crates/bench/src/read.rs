@@ -29,24 +29,24 @@ pub struct ReadTrial {
     /// What it cost.
     #[serde(flatten)]
     pub costs: Costs,
-    /// Of the subscriber.
+    /// Stage times of the subscriber.
     #[serde(skip)]
     pub subscriber_profile: Option<Snapshot>,
 }
 
-/// Reading stamped messages from a cluster that is there.
+/// Reading stamped messages from a cluster that runs already.
 pub struct ReadJob {
-    /// How many.
+    /// How many messages there are.
     pub messages: u64,
-    /// Bytes of each.
+    /// Bytes of each message.
     pub message_bytes: u32,
     /// Whether stages are timed.
     pub metering: bool,
-    /// The way to the cluster.
+    /// How clients reach the cluster.
     pub connector: Connector,
     /// Processes of the brokers.
     pub pids: Vec<u32>,
-    /// Shown meanwhile.
+    /// Shows how many bytes were read.
     pub bar: Box<dyn Bar>,
 }
 

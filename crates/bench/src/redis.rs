@@ -1,6 +1,6 @@
 //! Callers that share the connections of one Redis client.
 //!
-//! Read [`plan`] (what is measured), [`work`] (which keys and values), `tally` (what came of it), then `callers` and
+//! Read [`plan`] (what is measured), [`work`] (which keys and values), `tally` (what operations gave), then `callers` and
 //! `pipelined` (who does it, one by one or many at a time), `load` (keys that are there before), [`measure`] (one
 //! run), `profile` (where its time went), [`figures`] (of a run, and of several) and [`report`] (what is printed).
 

@@ -29,7 +29,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of at least one trial.
+    /// Sums up at least one trial.
     pub fn of(rates: &[Rate]) -> Result<Self> {
         let series = Series::new(rates.iter().map(|rate| rate.mib_per_s).collect::<Vec<_>>())?;
         let messages = Series::new(
@@ -61,7 +61,7 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// From a profile of brokers or of a subscriber.
+    /// Derives them from a profile of brokers or of a subscriber.
     pub fn of(profile: &Snapshot) -> Self {
         let counter = |name: &str| profile.counter(name).unwrap_or(0);
         let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
@@ -95,7 +95,7 @@ pub fn profile_text(profile: &Snapshot) -> String {
     }
 }
 
-/// Merges what is there.
+/// Merges the profiles that there are; `None` if there are none.
 pub fn merged<'a>(profiles: impl IntoIterator<Item = Option<&'a Snapshot>>) -> Option<Snapshot> {
     profiles
         .into_iter()
@@ -158,9 +158,9 @@ pub fn summary_line(paint: Paint, summary: &Summary) -> String {
 /// A comparison for JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparisonReport {
-    /// What is compared with.
+    /// The configuration that others are compared with.
     pub baseline: String,
-    /// What is judged.
+    /// The configuration that is judged.
     pub changed: String,
     /// Rounds.
     pub pairs: usize,
@@ -173,7 +173,7 @@ pub struct ComparisonReport {
 }
 
 impl ComparisonReport {
-    /// Of two configurations of an experiment.
+    /// Compares two configurations of an experiment.
     pub fn of(outcome: &Outcome, baseline: usize, changed: usize) -> Result<Self> {
         Ok(outcome.compare(baseline, changed)?.into())
     }
@@ -197,7 +197,7 @@ impl From<Comparison> for ComparisonReport {
 pub struct SeriesReport {
     /// Name of the configuration.
     pub name: String,
-    /// The middle.
+    /// The median, MiB per second.
     pub median_mib_per_s: f64,
     /// Interval of the median.
     pub interval: embar_meter::Interval,

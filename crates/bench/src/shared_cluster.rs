@@ -11,9 +11,9 @@ use super::publish::{PublishJob, PublishTrial};
 
 /// What trials know of the cluster.
 pub struct SharedCluster {
-    /// The way to it.
+    /// How clients reach the cluster.
     pub connector: Connector,
-    /// Where trials report how they go.
+    /// Where trials report their progress.
     pub context: Context,
     metering: bool,
     pids: Vec<u32>,
@@ -32,7 +32,7 @@ impl SharedCluster {
         }
     }
 
-    /// One trial of publishing, and its topic away again.
+    /// Runs one trial of publishing, and deletes its topic.
     pub fn publish(&self, plan: &BenchPlan, abort: &Abort) -> Result<PublishTrial> {
         let job = PublishJob {
             plan: plan.clone(),

@@ -53,11 +53,11 @@ pub struct NotVerified {
     pub expected: u64,
     /// Of them, those that did not arrive.
     pub missing: u64,
-    /// The first of these.
+    /// The number of the first that is missing.
     pub first_missing: Option<u64>,
     /// Messages that arrived again.
     pub repeated: u64,
-    /// Messages that were changed on their way, or are of somebody else.
+    /// Messages that were changed on their way, or that another program published.
     pub damaged: u64,
 }
 

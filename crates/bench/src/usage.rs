@@ -12,7 +12,7 @@ pub struct Meters {
     brokers: Vec<ProcessReading>,
 }
 
-/// Per GiB of message bytes.
+/// What processes used; per GiB of message bytes where the name says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
     /// CPU seconds, user and kernel.
@@ -27,12 +27,12 @@ pub struct Cost {
     pub peak_rss_bytes: u64,
 }
 
-/// Of both sides.
+/// What both sides used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Costs {
-    /// This process.
+    /// What this process used.
     pub client: Cost,
-    /// All brokers.
+    /// What all brokers used together.
     pub brokers: Cost,
 }
 
@@ -106,7 +106,7 @@ pub fn median(costs: &[Costs]) -> Costs {
     }
 }
 
-/// Something that took time and moved bytes.
+/// The rate at which messages moved.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rate {
     /// MiB of message bytes per second.
@@ -118,7 +118,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Of `messages` of `bytes` in all.
+    /// The rate of `messages` messages of `bytes` bytes in all.
     pub fn new(bytes: u64, messages: u64, elapsed: Duration) -> Self {
         Self {
             mib_per_s: embar_console::size::mib_per_s(bytes, elapsed),

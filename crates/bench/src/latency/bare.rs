@@ -21,7 +21,7 @@ pub struct BareConnection {
 }
 
 impl BareConnection {
-    /// For messages of this size.
+    /// Connects to a new thread, for messages of this size.
     pub fn start(message_bytes: usize) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen")?;
         let stream = TcpStream::connect(listener.local_addr()?).context("cannot connect")?;
@@ -42,7 +42,7 @@ impl BareConnection {
         })
     }
 
-    /// There and back.
+    /// Sends a message and receives its answer.
     pub fn round_trip(&mut self) -> Result<()> {
         self.stream.write_all(&self.message)?;
         self.stream.read_exact(&mut [0; ACK_BYTES])?;

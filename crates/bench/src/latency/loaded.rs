@@ -21,7 +21,7 @@ use crate::plan::BenchPlan;
 const BATCHES: usize = 1 << 14;
 /// Of each trial this share is not counted: the first batches are cold.
 const COLD: f64 = 0.1;
-/// In the place of the time of an acknowledgement: there was none.
+/// The time of an acknowledgement that says that the batch is not stored.
 const NONE: u64 = u64::MAX;
 /// No sleep is shorter: messages that are due meanwhile leave together.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
@@ -52,7 +52,7 @@ pub struct Loaded {
 }
 
 impl BatchTimes {
-    /// For that many messages a second, for so long.
+    /// For `rate` messages per second during `duration`.
     pub fn new(rate: f64, duration: Duration) -> Self {
         let shared = Shared {
             epoch: Instant::now(),
@@ -78,7 +78,7 @@ impl BatchTimes {
         }
     }
 
-    /// Called for each batch.
+    /// The publisher calls this for each batch.
     pub fn acked(&self, delivery: &Delivery) {
         let acked = match delivery.result {
             Ok(_) => self.now(),
@@ -89,7 +89,7 @@ impl BatchTimes {
         }
     }
 
-    /// Leaves one of the two times of a batch for whoever has the other, or takes the other.
+    /// Leaves one of the two times of a batch for the thread that has the other, or takes the other.
     fn meet(&self, batch: u64, time: u64) -> Option<u64> {
         let slot = &self.shared.known[batch as usize % BATCHES];
         // Either thread may be the second: it sees what the first stored, and the place is free for a later batch.

@@ -17,9 +17,9 @@ use super::plan::{Operation, RedisPlan};
 use super::tally::{CallerTally, Counts, Done, Period, Shared};
 use super::work::{OperationStream, Value, ValueDigest};
 
-/// Callers of a kind, at work.
+/// The callers of one kind, tasks or threads, at work.
 pub struct Callers {
-    /// What they share.
+    /// What all of them share.
     pub shared: Arc<Shared>,
     tasks: Vec<JoinHandle<CallerTally>>,
     threads: Vec<thread::JoinHandle<CallerTally>>,
@@ -68,7 +68,7 @@ impl Callers {
         Ok(started)
     }
 
-    /// Whether there are none.
+    /// Whether there are no callers of this kind.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.threads.is_empty()
     }

@@ -19,7 +19,7 @@ pub type PartOf = fn(&RedisRun) -> Option<&Part>;
 /// What callers saw in one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// How many they are.
+    /// How many callers there are.
     pub callers: u64,
     /// Operations that succeeded, per second.
     pub ops_per_s: f64,
@@ -37,11 +37,11 @@ pub struct Part {
     pub wrong: u64,
     /// Half of all operations are faster; `None` if there was none.
     pub p50_ns: Option<u64>,
-    /// 99 of 100 are.
+    /// 99 of 100 operations are faster.
     pub p99_ns: Option<u64>,
-    /// 999 of 1000 are.
+    /// 999 of 1000 operations are faster.
     pub p999_ns: Option<u64>,
-    /// The slowest.
+    /// The slowest operation.
     pub max_ns: Option<u64>,
 }
 
@@ -83,9 +83,9 @@ pub struct RedisRun {
     pub replies_per_write: Option<f64>,
     /// Replies for each call that received something.
     pub replies_per_read: Option<f64>,
-    /// Tasks apart, where threads called, too.
+    /// What tasks alone saw, in a run in which threads called, too.
     pub tasks: Option<Part>,
-    /// Blocking threads apart.
+    /// What blocking threads alone saw.
     pub blocking_threads: Option<Part>,
     /// The first error.
     pub first_error: Option<String>,
@@ -94,7 +94,7 @@ pub struct RedisRun {
 }
 
 impl RedisRun {
-    /// Its figures.
+    /// The figures of an outcome.
     pub fn of(operation: Operation, run: usize, outcome: RunOutcome) -> Self {
         let took = outcome.took;
         let part = |seen: &CallerResults| Part::of(seen.callers, &seen.counts, &seen.latency, took);
@@ -146,35 +146,35 @@ impl RedisRun {
 /// Medians over runs of one operation; counts are of all runs together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Which one.
+    /// The operation.
     pub operation: Operation,
     /// How many runs.
     pub runs: usize,
-    /// Median.
+    /// Operations per second, median of the runs.
     pub ops_per_s: f64,
-    /// (max - min) / median of it.
+    /// (max - min) / median of that rate.
     pub ops_per_s_spread: f64,
-    /// In all runs.
+    /// Reads that found the value.
     pub hits: u64,
-    /// In all runs.
+    /// Reads that found nothing.
     pub misses: u64,
-    /// In all runs.
+    /// Writes that were acknowledged.
     pub sets: u64,
-    /// In all runs.
+    /// Operations that failed.
     pub errors: u64,
-    /// In all runs.
+    /// Reads that found a value that is not that of the key.
     pub wrong: u64,
-    /// Median; `None` if a run had no operation.
+    /// Median latency; this and those below are medians, and `None` if a run has none.
     pub p50_ns: Option<f64>,
-    /// Likewise.
+    /// Latency that one of 100 operations exceeds.
     pub p99_ns: Option<f64>,
-    /// Likewise.
+    /// Latency that one of 1000 operations exceeds.
     pub p999_ns: Option<f64>,
-    /// Likewise.
+    /// Processor time of this process for each operation, microseconds.
     pub client_cpu_us_per_op: Option<f64>,
-    /// Likewise.
+    /// Replies for each call that sent something.
     pub replies_per_write: Option<f64>,
-    /// Likewise.
+    /// Replies for each call that received something.
     pub replies_per_read: Option<f64>,
 }
 
@@ -269,7 +269,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Of a run of two seconds.
+    /// The outcome of a run of two seconds.
     pub fn outcome(hits: u64) -> RunOutcome {
         RunOutcome {
             took: Duration::from_secs(2),

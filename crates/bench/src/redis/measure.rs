@@ -19,7 +19,7 @@ use super::tally::{Counts, Period};
 /// How soon an interrupt is noticed.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// A runtime that is not waited for at its end: whatever is left on it is of no interest any more.
+/// A runtime whose end is not waited for: what still runs on it is of no interest any more.
 struct BackgroundRuntime(Option<Runtime>);
 
 impl BackgroundRuntime {
@@ -47,15 +47,15 @@ pub struct RedisBench<'a> {
 
 /// What callers of a kind saw.
 pub struct CallerResults {
-    /// How many they are.
+    /// How many callers there are.
     pub callers: u64,
-    /// What came of their operations.
+    /// Counts of their operations.
     pub counts: Counts,
-    /// How long these took, nanoseconds.
+    /// How long operations took, nanoseconds.
     pub latency: Histogram<u64>,
 }
 
-/// What came of a run.
+/// What a run gave.
 pub struct RunOutcome {
     /// The measured time.
     pub took: Duration,
@@ -63,7 +63,7 @@ pub struct RunOutcome {
     pub cpu: Duration,
     /// What tasks saw, if there are any.
     pub tasks: Option<CallerResults>,
-    /// What blocking threads saw, likewise.
+    /// What blocking threads saw, if there are any.
     pub threads: Option<CallerResults>,
     /// What connections did meanwhile.
     pub traffic: Traffic,
@@ -134,7 +134,7 @@ impl<'a> RedisBench<'a> {
         })
     }
 
-    /// One run.
+    /// Runs one operation once.
     pub fn run(&self, operation: Operation) -> Result<RunOutcome> {
         let (plan, runtime) = (self.plan, self.runtime.runtime());
         let tasks = Callers::tasks(plan, operation, &self.client, runtime);

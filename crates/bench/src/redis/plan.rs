@@ -1,4 +1,4 @@
-//! What is measured.
+//! What `bench redis` measures.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub enum Operations {
 }
 
 impl Operations {
-    /// Each, in order.
+    /// The operations one by one, in order.
     pub fn each(self) -> Vec<Operation> {
         match self {
             Self::Set => vec![Operation::Set],
@@ -70,20 +70,20 @@ pub enum Driver {
 /// Parameters of a bench of the Redis client; `plan` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct RedisPlan {
-    /// One run of each, one after the other.
+    /// The operations; one run follows the other.
     pub operations: Vec<Operation>,
     /// What mixed operations consist of.
     pub mix: Mix,
-    /// Sizes.
+    /// Sizes of keys and values, and how many keys.
     #[serde(flatten)]
     pub shape: Shape,
-    /// Of each run.
+    /// How long each run counts.
     #[serde(rename = "duration_s", serialize_with = "as_seconds")]
     pub duration: Duration,
-    /// Before each run, in which nothing is counted.
+    /// How long callers work before each run counts.
     #[serde(rename = "warmup_s", serialize_with = "as_seconds")]
     pub warmup: Duration,
-    /// Of each operation.
+    /// Runs of each operation.
     pub runs: usize,
     /// Tasks that do one operation, or pipeline, after the other.
     pub callers: u64,
@@ -95,7 +95,7 @@ pub struct RedisPlan {
     pub pipeline: u64,
     /// Connections to each node.
     pub mux_per_node: usize,
-    /// Where these are served.
+    /// Where connections are served.
     pub driver: Driver,
     /// Values are copied out of replies, as a program does that keeps them.
     pub owned_values: bool,
@@ -103,7 +103,7 @@ pub struct RedisPlan {
     pub load: bool,
     /// Stages are timed.
     pub profile: bool,
-    /// Who is asked, without secrets.
+    /// The server, without secrets.
     pub server: String,
 }
 

@@ -16,7 +16,7 @@ pub struct ProfileReading {
 }
 
 impl ProfileReading {
-    /// As they stand.
+    /// Reads the meters.
     pub fn now() -> Self {
         Self {
             stages: profile::snapshot(),
@@ -24,7 +24,7 @@ impl ProfileReading {
         }
     }
 
-    /// What was counted since.
+    /// What the meters counted since an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             stages: self.stages.since(&earlier.stages),
@@ -74,7 +74,7 @@ impl Allocations {
         }
     }
 
-    /// For each operation, as columns.
+    /// Allocations and bytes for each operation, as columns.
     fn cells(self) -> [String; 2] {
         [self.allocations_per_op, self.allocated_bytes_per_op].map(|count| match count {
             0.0 => "0".to_owned(),
@@ -86,7 +86,7 @@ impl Allocations {
 }
 
 impl Profile {
-    /// Of a run with so many operations.
+    /// The profile of a run with `operations` operations.
     pub fn of(seen: &ProfileReading, cpu_ns: u64, operations: u64) -> Self {
         let allocated = profile::allocated(&seen.stages);
         let stages = seen.stages.stages.iter().zip(allocated);
@@ -120,7 +120,7 @@ impl Profile {
         )
     }
 
-    /// What is printed of it.
+    /// The profile for people.
     pub fn table(&self) -> String {
         let mut table = Table::new([
             "Component",

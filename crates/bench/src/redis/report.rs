@@ -11,14 +11,14 @@ use super::plan::RedisPlan;
 pub struct RedisReport<'a> {
     /// What was asked for.
     plan: &'a RedisPlan,
-    /// Of each operation.
+    /// Medians of each operation.
     operations: Vec<Summary>,
-    /// Each.
+    /// All runs.
     runs: &'a [RedisRun],
 }
 
 impl<'a> RedisReport<'a> {
-    /// Of the runs of a plan.
+    /// The report on the runs of a plan.
     pub fn of(plan: &'a RedisPlan, runs: &'a [RedisRun]) -> Self {
         let mut report = Self {
             plan,

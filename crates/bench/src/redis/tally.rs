@@ -1,4 +1,4 @@
-//! What came of operations.
+//! What operations gave: counts and latencies.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ const LATENCY_MAX: u64 = 60_000_000_000;
 /// callers would be more memory than caches hold, and slow down what is measured.
 const GATHERED: usize = 64;
 
-/// Of latencies, in nanoseconds, to three digits.
+/// A histogram of latencies in nanoseconds, to three digits.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("these bounds are valid")
 }
@@ -63,12 +63,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Those that succeeded.
+    /// Operations that succeeded.
     pub fn operations(&self) -> u64 {
         self.hits + self.misses + self.sets
     }
 
-    /// Whether it is one that succeeded.
+    /// Counts an outcome; returns whether it succeeded.
     pub fn note(&mut self, outcome: Result<Done, Error>) -> bool {
         match outcome {
             Ok(Done::Hit) => self.hits += 1,
@@ -87,7 +87,7 @@ impl Counts {
         true
     }
 
-    /// Adds those of another caller.
+    /// Adds the counts of another caller.
     pub fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         self.misses += other.misses;
@@ -100,7 +100,7 @@ impl Counts {
     }
 }
 
-/// What the bench is at.
+/// The period that a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Period {
@@ -112,14 +112,14 @@ pub enum Period {
     Over = 2,
 }
 
-/// What callers of a kind share.
+/// What all callers of one kind share.
 pub struct Shared {
     period: AtomicU8,
     latency: Mutex<Histogram<u64>>,
 }
 
 impl Shared {
-    /// Warming up.
+    /// Begins in the warm-up.
     pub fn new() -> Self {
         Self {
             period: AtomicU8::new(Period::WarmUp as u8),
@@ -138,7 +138,7 @@ impl Shared {
         self.period.load(Ordering::Relaxed) == period as u8
     }
 
-    /// What all callers that have finished saw.
+    /// The latencies that callers have handed over.
     pub fn latency(&self) -> Histogram<u64> {
         self.lock().clone()
     }
@@ -165,7 +165,7 @@ impl CallerTally {
         }
     }
 
-    /// So many operations succeeded at once, and took so long.
+    /// `operations` operations succeeded together, and took `time`.
     pub fn took(&mut self, operations: u64, time: Duration, shared: &Shared) {
         if operations == 0 {
             return;
@@ -177,7 +177,7 @@ impl CallerTally {
         }
     }
 
-    /// Hands over what was gathered.
+    /// Hands the gathered latencies over.
     pub fn flush(&mut self, shared: &Shared) {
         let mut latency = shared.lock();
         for (nanos, operations) in self.gathered.drain(..) {

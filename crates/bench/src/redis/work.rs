@@ -1,4 +1,4 @@
-//! Which keys, which values, reads or writes. Whoever follows this page does the same work, as `benches/peers` does.
+//! Which keys, which values, reads or writes. A program that follows this page does the same work, as `benches/peers` does.
 //!
 //! - A key is a number below the keyspace in decimal, with zeros before it up to its size.
 //! - A value is its key, then the letter `x` up to its size; the beginning of the key if that is longer.
@@ -75,7 +75,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Refuses what there cannot be.
+    /// Refuses a shape that cannot exist.
     pub fn check(&self) -> Result<(), BadSetting> {
         let Some(last) = self.keyspace.checked_sub(1) else {
             return Err(BadSetting::new(
@@ -94,14 +94,14 @@ impl Shape {
     }
 }
 
-/// What a reply tells of a value, without a copy of it.
+/// What identifies a value in a reply, without a copy of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueDigest {
-    /// Bytes of it.
+    /// Bytes of the value.
     len: usize,
     /// How many digits it begins with, which is all of its key.
     digits: usize,
-    /// What they say; the largest number for more than it can say.
+    /// The number that these digits are; the largest one if they are more than it can hold.
     number: u64,
 }
 
@@ -134,7 +134,7 @@ impl FromReply for ValueDigest {
 
 /// A form in which callers take values.
 pub trait Value: FromReply + Send {
-    /// What it was.
+    /// The digest of the value.
     fn digest(&self) -> ValueDigest;
 }
 
@@ -150,7 +150,7 @@ impl Value for Vec<u8> {
     }
 }
 
-/// The buffers of one operation at a time, which are made once.
+/// A stream of operations, one at a time, in buffers that are made once.
 pub struct OperationStream {
     shape: Shape,
     mix: Mix,
@@ -197,12 +197,12 @@ impl OperationStream {
         self.value[..shared].copy_from_slice(&self.key[..shared]);
     }
 
-    /// Its key.
+    /// The key of the operation.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The value that belongs to it.
+    /// The value that belongs to the key.
     pub fn value(&self) -> &[u8] {
         &self.value
     }

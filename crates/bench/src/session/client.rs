@@ -20,45 +20,45 @@ use super::record::{Clock, Record};
 pub enum SessionEvent {
     /// All its messages came back.
     Done(Record),
-    /// It counted.
+    /// The server counted its messages.
     Counted {
-        /// Right ones.
+        /// Messages that were right.
         right: u64,
-        /// Others.
+        /// Messages that were not.
         wrong: u64,
-        /// When this was known.
+        /// When the count arrived.
         at: u64,
     },
     /// It ended: this is its last event.
     Closed {
-        /// Which one.
+        /// The number of the session.
         session: u32,
-        /// Unless it was handed over before.
+        /// Its record, unless it was handed over before.
         record: Option<Record>,
-        /// Why.
+        /// Why it ended.
         why: String,
     },
 }
 
 /// Asks on one session.
 pub struct EchoClient {
-    /// Which one, from 0.
+    /// The number of the session, from 0.
     pub session: u32,
-    /// How.
+    /// How messages are sent and received.
     pub phase: Phase,
-    /// What.
+    /// What messages carry.
     pub payloads: Arc<Payloads>,
     /// Messages to keep under way.
     pub in_flight: usize,
-    /// Messages leave when it says so; without, when others come back.
+    /// When messages leave; without it one leaves when another comes back.
     pub pace: Option<Arc<Pace>>,
-    /// What became of them, until it is handed over.
+    /// What became of the messages, until it is handed over.
     pub record: Option<Record>,
     /// The clock of the record.
     pub clock: Clock,
-    /// Echoes so far, for whoever watches.
+    /// Echoes so far, for the thread that watches the run.
     pub progress: Arc<AtomicU64>,
-    /// Who waits.
+    /// The thread that waits for the run.
     pub events: Sender<SessionEvent>,
 }
 

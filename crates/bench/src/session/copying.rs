@@ -8,11 +8,11 @@ use embar_session::{Message, SendError, Session};
 use super::plan::{ReceiveMode, SendMode};
 use super::proto::{Echo, EchoView};
 
-/// Asks the server to answer with the same: the client begins when it comes.
+/// Id of a message that the server answers with the same: the client begins when the answer comes.
 pub const START: u16 = 1;
-/// An [`Echo`].
+/// Id of an [`Echo`].
 pub const ECHO: u16 = 2;
-/// A [`Count`](super::proto::Count).
+/// Id of a [`Count`](super::proto::Count).
 pub const COUNT: u16 = 3;
 
 /// What servers commonly make of a message before they send it, and after they received it.
@@ -42,14 +42,14 @@ impl Packet {
 
 /// A message that arrived, in the way it was asked for.
 pub enum Arrived<'a> {
-    /// In the ring.
+    /// A message that lies in the ring.
     View(EchoView<'a>),
-    /// In memory of its own.
+    /// A message in memory of its own.
     Owned(Echo),
 }
 
 impl<'a> Arrived<'a> {
-    /// Of a message in the ring.
+    /// Decodes a message in the ring.
     #[inline]
     pub fn from_ring(mode: ReceiveMode, message: &Message<'a>) -> Result<Self, buffa::DecodeError> {
         match mode {
@@ -58,7 +58,7 @@ impl<'a> Arrived<'a> {
         }
     }
 
-    /// Of a packet object.
+    /// Decodes a packet object.
     pub fn from_packet(packet: &Packet) -> Result<Self, buffa::DecodeError> {
         Ok(Self::Owned(Echo::decode_from_slice(&packet.bytes)?))
     }

@@ -31,7 +31,7 @@ use super::wall;
 #[derive(Debug, thiserror::Error)]
 #[error("{lost} messages were lost while the highest rate was looked for")]
 pub struct ProbeLost {
-    /// How many.
+    /// How many messages were lost.
     pub lost: u64,
 }
 
@@ -46,7 +46,7 @@ const FRAMES_PER_RING: usize = 2;
 /// Messages between two looks at Ctrl-C.
 const CHECK_EVERY: u64 = 4096;
 
-/// What all runs have in common.
+/// A server, a client and what else all runs have in common.
 pub struct SessionBench<'a> {
     plan: SessionPlan,
     payloads: Arc<Payloads>,
@@ -82,7 +82,7 @@ pub fn settings(frame_bytes: usize, ring_bytes: usize, threads: u16, spin: Durat
 }
 
 impl<'a> SessionBench<'a> {
-    /// For runs of this plan. Without phases nothing but bare sockets can be measured.
+    /// Starts server and client for runs of this plan. Without phases only bare sockets can be measured.
     pub fn new(plan: &SessionPlan, phases: &[Phase], context: &'a Context) -> Result<Self> {
         let mut bench = Self {
             plan: plan.clone(),
@@ -162,7 +162,7 @@ impl<'a> SessionBench<'a> {
         self.plan.no_wall(self.payloads.frame_bytes())
     }
 
-    /// Bare sockets.
+    /// Runs the same over bare sockets.
     pub fn wall(&self, number: usize) -> Result<SessionRun> {
         let (plan, interrupt) = (&self.plan, &self.context.interrupt);
         let frame_bytes = self.payloads.frame_bytes();
@@ -197,7 +197,7 @@ impl<'a> SessionBench<'a> {
         Some(Pace::new(self.plan.sessions, rate))
     }
 
-    /// Sessions.
+    /// Runs one phase over sessions.
     pub fn run(&self, phase: Phase, number: usize) -> Result<SessionRun> {
         let pace = self.pace().map(Arc::new);
         let mut open = self.open(phase, pace.as_ref())?;
@@ -394,7 +394,7 @@ impl<'a> SessionBench<'a> {
         Ok((counted, early))
     }
 
-    /// What it took until now.
+    /// The memory that sessions took until now.
     pub fn memory(&self) -> Option<MemoryUse> {
         self.client.as_ref()?;
         let settings = self.settings();
@@ -416,7 +416,7 @@ struct OpenSessions {
     living: usize,
 }
 
-/// What became of them.
+/// What became of the sessions of one run.
 struct RunEnd {
     records: Vec<Record>,
     early: Option<String>,
@@ -473,7 +473,7 @@ impl OpenSessions {
         Ok(RunEnd { records, early })
     }
 
-    /// Of the sessions that still wait for something.
+    /// The longest silence of the sessions that still wait for something.
     fn longest_silence(&self, last_progress: &mut [(u64, Instant)], done: &[Record]) -> Duration {
         let mut waiting = vec![true; last_progress.len()];
         for record in done {
@@ -498,7 +498,7 @@ impl OpenSessions {
         }
     }
 
-    /// Until all sessions have ended, so that the next run does not share the machine with them.
+    /// Waits until all sessions have ended, so that the next run does not share the machine with them.
     fn wait_for_the_end(&mut self) {
         let deadline = Instant::now() + END_WITHIN;
         while self.living > 0 {

@@ -15,7 +15,7 @@ use rustix::thread::set_current_timer_slack;
 use super::plan::SessionPlan;
 use super::record::{Clock, Record};
 
-/// Before the first message is due: time to get going.
+/// The time from the start until the first message is due.
 const LEAD_NS: u64 = 10_000_000;
 
 /// When each message is due: one after the other at even distances, sessions in turn.
@@ -63,8 +63,8 @@ impl Pace {
         }
     }
 
-    /// Has `send` send all messages of all sessions, by the session's number and the message's. Those of a session for
-    /// which it says no are left out from then on, and so are found missing.
+    /// Calls `send` for all messages of all sessions, with the session's number and the message's. Those of a session for
+    /// which it returns false are left out from then on, and so are found missing.
     ///
     /// # Errors
     /// On an interrupt.

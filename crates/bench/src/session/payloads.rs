@@ -1,4 +1,4 @@
-//! Payloads of the sizes that are asked for, which tell one message from the next.
+//! Payloads of the sizes that are asked for; each differs from those of its neighbours.
 
 use std::fmt;
 use std::str::FromStr;
@@ -89,7 +89,7 @@ pub struct Payloads {
 }
 
 impl Payloads {
-    /// Of these sizes.
+    /// Makes payloads of these sizes.
     pub fn new(sizes: Payload) -> Self {
         Self {
             sizes,

@@ -42,7 +42,7 @@ impl Placement {
         result
     }
 
-    /// Some of `all`; `None` for all of them.
+    /// The processors of one side among `all`; `None` for all of them.
     fn part(self, side: Side, all: &CpuSet) -> Option<CpuSet> {
         let all: Vec<usize> = (0..CpuSet::MAX_CPU)
             .filter(|cpu| all.is_set(*cpu))

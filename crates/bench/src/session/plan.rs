@@ -82,7 +82,7 @@ impl Phase {
         }
     }
 
-    /// As it is printed.
+    /// The name that is printed.
     pub fn name(self) -> &'static str {
         match (self.send, self.receive) {
             (SendMode::Copy, ReceiveMode::Copy) => "baseline",
@@ -126,7 +126,7 @@ pub enum Test {
 }
 
 impl Test {
-    /// For logs.
+    /// The name in logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Latency => "LatencyTest",
@@ -145,7 +145,7 @@ impl Test {
 /// Parameters of a run; `config` in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionPlan {
-    /// What is done.
+    /// What is done with the sessions.
     pub test: Test,
     /// Messages of each session in each run.
     pub iterations: u64,
@@ -161,7 +161,7 @@ pub struct SessionPlan {
     pub warmup: usize,
     /// How long a thread looks for bytes before it sleeps, microseconds.
     pub spin_us: u64,
-    /// What they run on.
+    /// What the sessions run on.
     pub transport: Transport,
     /// Threads of the server, and as many of the client.
     pub threads: u16,
@@ -231,7 +231,7 @@ impl SessionPlan {
         }
     }
 
-    /// The same with echoes as fast as they come, to learn how much that is.
+    /// The same plan with echoes as fast as they come, to learn the highest rate.
     pub fn probe(&self) -> Self {
         Self {
             test: Test::Latency,
@@ -240,7 +240,7 @@ impl SessionPlan {
         }
     }
 
-    /// The same at a rate.
+    /// The same plan at a rate.
     pub fn at(&self, rate: u64) -> Self {
         Self {
             rate: Some(rate),

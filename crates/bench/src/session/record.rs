@@ -39,7 +39,7 @@ pub struct Stall {
     pub session: u32,
     /// The message that was waited for, from 1.
     pub sequence: u64,
-    /// How long.
+    /// How long it lasted.
     pub ms: f64,
     /// Whether the message came after all.
     pub ended: bool,
@@ -53,7 +53,7 @@ pub struct EchoLimits {
 }
 
 impl EchoLimits {
-    /// Those of a plan.
+    /// The limits of a plan.
     pub fn of(plan: &SessionPlan) -> Self {
         let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self {
@@ -63,7 +63,7 @@ impl EchoLimits {
     }
 }
 
-/// One session of one run.
+/// What became of the messages of one session in one run.
 #[derive(Clone, Debug)]
 pub struct Record {
     session: u32,
@@ -81,7 +81,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Of a session that is to send `expected` messages, at most about `in_flight` at a time.
+    /// The record of a session that is to send `expected` messages, at most about `in_flight` at a time.
     pub fn new(session: u32, expected: u64, in_flight: u32, limits: EchoLimits) -> Self {
         // Written once, so that no page of it is touched for the first time while the clock runs.
         let ready = usize::try_from(expected).map_or(READY_MAX, |n| n.min(READY_MAX));
@@ -201,12 +201,12 @@ impl Record {
         self.arrived
     }
 
-    /// Of all messages sent, nanoseconds.
+    /// The latencies of all messages sent, nanoseconds.
     pub fn latencies(&self) -> &[u64] {
         &self.latencies
     }
 
-    /// In the order they ended.
+    /// Its stalls, in the order they ended.
     pub fn stalls(&self) -> &[Stall] {
         &self.stalls
     }

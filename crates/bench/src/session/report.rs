@@ -33,7 +33,7 @@ pub struct SessionReport<'a> {
     pub bench: &'static str,
     /// What was asked for.
     pub config: &'a SessionPlan,
-    /// Of all phases, in the order they ran.
+    /// The runs of all phases, in the order they ran.
     pub runs: &'a [SessionRun],
     /// Medians over the runs of each phase.
     pub median: BTreeMap<&'static str, Summary>,
@@ -47,7 +47,7 @@ pub struct SessionReport<'a> {
     /// With half load, the highest rate, messages per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_messages_per_s: Option<f64>,
-    /// What it took.
+    /// The memory that the sessions took.
     pub memory: Option<MemoryUse>,
     /// Messages of all runs that were not echoed in time.
     pub lost: u64,
@@ -63,13 +63,13 @@ pub struct SessionReport<'a> {
 /// The runs of bare sockets.
 #[derive(Debug, Serialize)]
 pub struct Wall<'a> {
-    /// Each.
+    /// All runs of bare sockets.
     pub runs: &'a [SessionRun],
-    /// Medians over them.
+    /// Medians over these runs.
     pub median: Summary,
 }
 
-/// What sessions took.
+/// The memory that sessions took.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryUse {
     /// Largest resident set of this process so far, bytes.
@@ -81,22 +81,22 @@ pub struct MemoryUse {
 /// What a bench collected.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// Of the phases.
+    /// Runs of the phases.
     pub runs: Vec<SessionRun>,
-    /// Of bare sockets.
+    /// Runs of bare sockets.
     pub wall: Vec<SessionRun>,
-    /// Why there are none.
+    /// Why there are no runs of bare sockets.
     pub no_wall: Option<&'static str>,
-    /// With half load.
+    /// With half load, the highest rate, messages per second.
     pub max_messages_per_s: Option<f64>,
-    /// At the end.
+    /// The memory that the sessions took, read at the end.
     pub memory: Option<MemoryUse>,
     /// Why not all runs were done.
     pub ended_early: Option<String>,
 }
 
 impl<'a> SessionReport<'a> {
-    /// Of the runs of `phases`.
+    /// The report on the runs of `phases`.
     pub fn of(plan: &'a SessionPlan, phases: &'a [&'static str], collected: &'a Collected) -> Self {
         let wall_alone = phases.is_empty();
         let runs = if wall_alone {

@@ -21,10 +21,10 @@ pub struct SessionRun {
     pub time: String,
     /// Messages that were to be sent, of all sessions together.
     pub iterations: u64,
-    /// Of all messages sent; `None` where messages are not answered one by one.
+    /// Latencies of all messages sent; `None` where messages are not answered one by one.
     #[serde(flatten)]
     pub latency: Option<Latency>,
-    /// `None` where messages are not answered one by one.
+    /// Round trips per second; `None` where messages are not answered one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trips_per_s: Option<f64>,
     /// Messages per second, first message to last echo (one way: to the final acknowledgement).
@@ -37,12 +37,12 @@ pub struct SessionRun {
     pub lost: u64,
     /// Echoes, or messages that were counted, that were not the ones expected.
     pub wrong: u64,
-    /// Silences.
+    /// Silences that were too long.
     pub stalls: Vec<Stall>,
     /// With several sessions, the median latency of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub session_p50_ns: Vec<f64>,
-    /// Likewise, the latency that one of a hundred exceeds.
+    /// With several sessions, the latency of each that one of a hundred messages exceeds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub session_p99_ns: Vec<f64>,
     /// Why it ended before everything was echoed.
@@ -50,18 +50,18 @@ pub struct SessionRun {
     pub ended_early: Option<String>,
 }
 
-/// Nanoseconds.
+/// Mean and quantiles of a latency, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
     /// Arithmetic mean.
     pub avg_ns: f64,
     /// Half of all messages are faster.
     pub p50_ns: f64,
-    /// 99 of 100 are.
+    /// 99 of 100 messages are faster.
     pub p99_ns: f64,
-    /// 999 of 1000 are.
+    /// 999 of 1000 messages are faster.
     pub p999_ns: f64,
-    /// The slowest.
+    /// The slowest message.
     pub max_ns: f64,
 }
 
@@ -81,9 +81,9 @@ impl Latency {
 /// A count of messages that went one way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counted {
-    /// Right ones, as the other side said; 0 when it said nothing.
+    /// Right messages, as the other side reports; 0 if it reports nothing.
     pub right: u64,
-    /// Others.
+    /// Messages that were not right.
     pub wrong: u64,
     /// From the first message to the acknowledgement.
     pub elapsed: Duration,
@@ -92,7 +92,7 @@ pub struct Counted {
 }
 
 impl SessionRun {
-    /// Of echoes.
+    /// The figures of a run with echoes.
     pub fn echoed(
         phase: &'static str,
         run: usize,
@@ -137,7 +137,7 @@ impl SessionRun {
         }
     }
 
-    /// Of messages that were counted.
+    /// The figures of a run whose messages were counted.
     pub fn counted(
         phase: &'static str,
         run: usize,

@@ -43,7 +43,7 @@ impl Metric {
         }
     }
 
-    /// As it is printed.
+    /// The name that is printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::P50 => "P50",
@@ -56,47 +56,47 @@ impl Metric {
 /// Medians over the runs of a phase; those of latencies only where messages are answered one by one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Of which phase.
+    /// Name of the phase.
     pub phase: &'static str,
-    /// Over how many runs.
+    /// How many runs there were.
     pub runs: usize,
-    /// Of the means.
+    /// Median of the mean latencies.
     pub avg_ns: Option<f64>,
-    /// With its interval.
+    /// Median of the median latencies, with its interval.
     pub p50_ns: Option<f64>,
-    /// With its interval.
+    /// Median of the tail latencies, with its interval.
     pub p99_ns: Option<f64>,
-    /// Median of them.
+    /// Median of the latencies that one of 1000 messages exceeds.
     pub p999_ns: Option<f64>,
-    /// As `messages_per_s`.
+    /// Median of the round trips per second.
     pub round_trips_per_s: Option<f64>,
-    /// With its interval.
+    /// Median of the messages per second, with its interval.
     pub messages_per_s: f64,
-    /// Median of them.
+    /// Median of the MiB per second.
     pub mb_per_s: f64,
-    /// P99 by P50, of the medians.
+    /// Median P99 divided by median P50.
     pub p99_by_p50: Option<f64>,
-    /// How well three of them are known.
+    /// The intervals of three of the medians.
     pub interval: Intervals,
-    /// Of all runs together.
+    /// Messages lost in all runs together.
     pub lost: u64,
-    /// Of all runs together.
+    /// Stalls in all runs together.
     pub stalls: usize,
 }
 
 /// Intervals of medians.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Intervals {
-    /// Of the median latency.
+    /// The interval of the median latency.
     pub p50_ns: Option<Interval>,
-    /// Of the tail latency.
+    /// The interval of the tail latency.
     pub p99_ns: Option<Interval>,
-    /// Of the rate.
+    /// The interval of the rate.
     pub messages_per_s: Interval,
 }
 
 impl Summary {
-    /// Of the measured runs of one phase among `runs`; `None` if there is none.
+    /// Sums up the measured runs of one phase among `runs`; `None` if there is none.
     pub fn of(phase: &'static str, runs: &[SessionRun]) -> Option<Self> {
         let runs: Vec<&SessionRun> = runs
             .iter()
@@ -138,7 +138,7 @@ impl Summary {
 /// One phase against another by one figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judgement {
-    /// By what.
+    /// The figure that is compared.
     pub metric: Metric,
     /// The ratio of the runs of each round, and what may be claimed.
     #[serde(flatten)]

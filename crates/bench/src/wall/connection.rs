@@ -6,12 +6,12 @@ use std::net::TcpStream;
 use super::ring::{Place, Ring};
 use super::wire::{ANSWER_BYTES, Checker, HELLO_BYTES, Hello, Kind};
 
-/// Whether to come back before the next edge.
+/// When a connection has work next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
     /// There may be more to do: other connections first.
     Again,
-    /// Nothing until the socket says so.
+    /// Nothing until the next edge of the socket.
     Wait,
     /// Done, or broken.
     Over,
@@ -51,7 +51,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Just accepted.
+    /// A connection that was just accepted.
     pub fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// One batch at most.
+    /// Takes or sends one batch at most.
     pub fn turn(&mut self, ring: &mut Ring) -> Turn {
         match self.step(ring) {
             Ok(turn) => turn,

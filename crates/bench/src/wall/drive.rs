@@ -108,7 +108,7 @@ impl Receivers {
         })
     }
 
-    /// One trial of sockets alone, in MiB/s.
+    /// Runs one trial of sockets alone; returns MiB/s.
     pub fn bare(&self) -> Result<f64> {
         let batches = AtomicU64::new(self.batches());
         let batch = vec![0x5a; self.plan.batch_bytes as usize];
@@ -120,7 +120,7 @@ impl Receivers {
         })
     }
 
-    /// One trial with the copy and both checksums, in MiB/s of message bytes.
+    /// Runs one trial with the copy and both checksums; returns MiB/s of message bytes.
     pub fn working(&self) -> Result<f64> {
         let senders = self.addresses.len() * usize::from(self.plan.connections_per_receiver);
         let buffers = senders * BUFFERS_PER_SENDER + 1;
@@ -148,7 +148,7 @@ impl Receivers {
         .map(|rate| rate * self.message_share())
     }
 
-    /// One trial in the other direction, in MiB/s.
+    /// Runs one trial in the other direction; returns MiB/s.
     pub fn read(&self) -> Result<f64> {
         let connections =
             self.addresses.len() * usize::from(self.plan.read_connections_per_receiver);

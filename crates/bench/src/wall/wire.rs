@@ -38,7 +38,7 @@ pub struct Hello {
 const MAGIC: [u8; 4] = *b"WALL";
 
 impl Hello {
-    /// As sent.
+    /// The hello as bytes.
     pub fn to_bytes(self) -> [u8; HELLO_BYTES] {
         let kind = match self.kind {
             Kind::Take => 0u32,
@@ -53,7 +53,7 @@ impl Hello {
         bytes
     }
 
-    /// `None` when it is no hello.
+    /// The hello of these bytes; `None` if they are none.
     pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
         let word = |at: usize| bytes[at..at + 4].try_into().ok().map(u32::from_le_bytes);
         if bytes[..4] != MAGIC {

@@ -124,7 +124,7 @@ impl ReadySockets {
         Ok(Self { epoll, events })
     }
 
-    /// Waits a while.
+    /// Waits until some are ready, at most for a while; returns their places.
     fn ready(&mut self) -> Result<impl Iterator<Item = usize>> {
         let timeout = Timespec {
             tv_sec: 0,

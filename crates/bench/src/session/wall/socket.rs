@@ -81,12 +81,12 @@ impl BareSocket {
         Ok(())
     }
 
-    /// Gives what there is room for; [`Errno::AGAIN`] if there is none.
+    /// Sends what there is room for; [`Errno::AGAIN`] if there is none.
     pub fn try_send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         retry_on_intr(|| send(&self.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT))
     }
 
-    /// Gives all of them.
+    /// Sends all bytes.
     pub fn send_all(&self, bytes: &[u8]) -> Result<(), Errno> {
         let mut sent = 0;
         while sent < bytes.len() {
