@@ -6,12 +6,14 @@
 //! - A crate uses only those before it in [`layers::LAYERS`], which the documents at the top list in this
 //!   order; the crates of sessions and of the Redis client need nothing of the log.
 //! - Modules of a crate use each other in one direction.
+//! - Packages that users take say what they are, and need nothing that is not published.
 //! - A link in a document leads to a file.
 //! - The tables and pictures of measurements show what was recorded.
 
 mod circles;
 mod layers;
 mod links;
+mod packages;
 mod sources;
 
 use crate::benchmarks;
@@ -40,6 +42,7 @@ pub fn run(workspace: &Workspace) -> anyhow::Result<()> {
     println!("layers: {}", layers::LAYERS.join(", "));
     found.extend(layers::check(workspace, &members)?);
     found.extend(circles::check(&members)?);
+    found.extend(packages::check(workspace)?);
     for folder in WITH_DOCUMENTS {
         for path in files(&root.join(folder), false)? {
             check_links(&path, &read(&path)?, &mut found);
