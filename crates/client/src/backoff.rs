@@ -3,6 +3,8 @@
 //! The wait doubles from attempt to attempt up to a bound, and is drawn at random from the upper half of its range, so
 //! that clients which lost the same broker do not come back in step.
 
+use embar_meter::random::SplitMix64;
+
 /// Bounds of the waits between attempts, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackoffLimits {
@@ -19,26 +21,6 @@ impl Default for BackoffLimits {
             first_ns: 20_000_000,
             max_ns: 2_000_000_000,
         }
-    }
-}
-
-/// A small random generator (SplitMix64) whose seed comes from outside, so that a simulated run repeats exactly.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// The generator that starts at `seed`.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 random bits.
-    pub fn next_bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 }
 
@@ -59,14 +41,14 @@ impl Backoff {
     }
 
     /// Counts a failure; returns how long to wait, in nanoseconds.
-    pub fn failed(&mut self, random: &mut Random) -> u64 {
+    pub fn failed(&mut self, random: &mut SplitMix64) -> u64 {
         let doubled = self
             .limits
             .first_ns
             .saturating_mul(1 << self.failures.min(30));
         self.failures = self.failures.saturating_add(1);
         let longest = doubled.min(self.limits.max_ns).max(2);
-        longest / 2 + random.next_bits() % (longest / 2)
+        longest / 2 + random.next_u64() % (longest / 2)
     }
 
     /// The peer answered: the next failure is a first one again.
@@ -85,7 +67,7 @@ mod tests {
             first_ns: 100,
             max_ns: 1_000,
         };
-        let mut random = Random::new(7);
+        let mut random = SplitMix64::new(7);
         let mut backoff = Backoff::new(limits);
         for longest in [100, 200, 400, 800, 1_000, 1_000] {
             let wait = backoff.failed(&mut random);
@@ -104,7 +86,7 @@ mod tests {
     #[test]
     fn two_clients_do_not_wait_in_step() {
         let waits = |seed| {
-            let mut random = Random::new(seed);
+            let mut random = SplitMix64::new(seed);
             let mut backoff = Backoff::new(BackoffLimits::default());
             (0..4)
                 .map(|_| backoff.failed(&mut random))

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use embar_frame::Now;
 use embar_meter::Scale;
 use embar_wire::time::WallNs;
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Monotonic time since the client was made.
 #[derive(Debug, Clone, Copy)]
@@ -31,15 +33,22 @@ pub(crate) fn wall() -> WallNs {
 
 /// Seeds and identities that differ between processes and instances.
 pub(crate) fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    // The standard library seeds every RandomState from the system's random source.
-    RandomState::new().hash_one(wall().0)
+    u64::from_le_bytes(random_bytes())
 }
 
 /// What nobody guesses, and is not zero.
 pub(crate) fn random_secret() -> [u8; 16] {
-    let (low, high) = (random_seed(), random_seed());
-    (u128::from(high) << 64 | u128::from(low) | 1).to_le_bytes()
+    let mut secret = random_bytes();
+    secret[0] |= 1;
+    secret
+}
+
+/// Bytes of the kernel's generator, fit for secrets.
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let filled = retry_on_intr(|| getrandom(&mut bytes[..], GetRandomFlags::empty()));
+    assert_eq!(filled, Ok(N), "every Linux has random numbers");
+    bytes
 }
 
 /// Turns nanoseconds into the ticks that stage timers count in.
@@ -80,5 +89,6 @@ mod tests {
     #[test]
     fn seeds_differ() {
         assert_ne!(random_seed(), random_seed());
+        assert_ne!(random_secret(), random_secret());
     }
 }

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_meter::random::SplitMix64;
 use embar_session::Closed;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
@@ -17,7 +18,7 @@ use embar_wire::control::{
 };
 use embar_wire::topic::Order;
 
-use crate::backoff::{Backoff, BackoffLimits, Random};
+use crate::backoff::{Backoff, BackoffLimits};
 use crate::connection::{
     ANSWER_TIMEOUT, Connection, ConnectionAction, ConnectionError, ConnectionSettings, Incoming,
     Violation, refusal_of,
@@ -71,7 +72,7 @@ pub(crate) struct Directory {
     /// Counts the others that failed.
     turn: usize,
     backoff: Backoff,
-    random: Random,
+    random: SplitMix64,
     last_error: Option<ConnectionError>,
     /// The last attempt ended with this answer.
     refused: Option<ErrorReply>,
@@ -101,7 +102,7 @@ impl Directory {
             head_failed: false,
             turn: 0,
             backoff: Backoff::new(BackoffLimits::default()),
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             last_error: None,
             refused: None,
             findings: VecDeque::new(),

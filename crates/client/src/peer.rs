@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_meter::random::SplitMix64;
 use embar_session::{CloseReason, Closed, Side};
 use embar_wire::control::{
     BrokerInfo, BrokerState, ClusterMetadata, ErrorCode, ErrorReply, Welcome,
 };
 use embar_wire::limits::MAX_BROKERS;
 
-use crate::backoff::{Backoff, BackoffLimits, Random};
+use crate::backoff::{Backoff, BackoffLimits};
 use crate::connection::{
     ANSWER_TIMEOUT, Connection, ConnectionError, ConnectionSettings, Violation, refusal_of,
 };
@@ -337,7 +338,7 @@ impl Peer {
     pub(crate) fn disconnected(
         &mut self,
         cause: ConnectionError,
-        random: &mut Random,
+        random: &mut SplitMix64,
         now: Now,
     ) -> Option<ErrorReply> {
         self.ending(cause);

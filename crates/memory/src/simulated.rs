@@ -8,7 +8,6 @@
 
 mod interruption;
 mod power;
-mod random;
 
 pub use interruption::interrupt_after;
 pub use power::{Outage, Power};
@@ -19,10 +18,11 @@ use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use embar_meter::random::SplitMix64;
+
 use crate::cache_line::{LINE_BYTES, lines};
 use crate::damage::{Damage, DamageLog};
 use crate::memory::{Memory, ShowsCopies, check_range, check_word};
-use random::Random;
 
 type Line = [u8; LINE_BYTES as usize];
 
@@ -59,12 +59,12 @@ impl Device {
     /// `len` is a multiple of 64.
     pub fn new(len: u64, seed: u64) -> Self {
         assert!(len.is_multiple_of(LINE_BYTES), "a device of {len} bytes");
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let lines = (0..len / LINE_BYTES)
             .map(|_| {
                 let mut line = [0; LINE_BYTES as usize];
                 for word in line.chunks_exact_mut(8) {
-                    word.copy_from_slice(&random.next().to_le_bytes());
+                    word.copy_from_slice(&random.next_u64().to_le_bytes());
                 }
                 line
             })
@@ -99,7 +99,7 @@ impl Device {
         let cache = Cache {
             held: BTreeMap::new(),
             pending: BTreeMap::new(),
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             faults,
             power: power.clone(),
             off: false,
@@ -181,7 +181,7 @@ struct Cache {
     /// Write-backs that were started and not yet fenced. A line that leaves `held` leaves here
     /// too, so that a later fetch never misses what this host has stored.
     pending: BTreeMap<u64, Line>,
-    random: Random,
+    random: SplitMix64,
     faults: Faults,
     power: Power,
     /// The power failed: nothing reaches the device any more.
@@ -207,7 +207,7 @@ impl Simulated {
         cache.held.clear();
         let pending = mem::take(&mut cache.pending);
         for (line, bytes) in pending {
-            if cache.random.one_in(2) {
+            if cache.random.next_u64().is_multiple_of(2) {
                 self.device.put(line, bytes);
             }
         }
@@ -317,7 +317,7 @@ impl Cache {
             return;
         }
         for (line, bytes) in mem::take(&mut self.pending) {
-            if outage == Outage::Process || self.random.one_in(2) {
+            if outage == Outage::Process || self.random.next_u64().is_multiple_of(2) {
                 device.put(line, bytes);
             }
         }
@@ -335,14 +335,14 @@ impl Cache {
         if self.spend_power(device) {
             return;
         }
-        if self.random.one_in(EVICTION_ONE_IN) {
+        if self.random.next_u64().is_multiple_of(EVICTION_ONE_IN) {
             self.evict_some(device);
         }
     }
 
     fn evict_some(&mut self, device: &Device) {
         let from = match self.held.last_key_value() {
-            Some((last, _)) => self.random.next() % (last + 1),
+            Some((last, _)) => self.random.next_u64() % (last + 1),
             None => return,
         };
         let chosen = self.held.range(from..).next().map(|(line, _)| *line);
@@ -367,8 +367,8 @@ impl Cache {
         let (Some(first), Some(last)) = (first, last) else {
             return false;
         };
-        let near = first + self.random.next() % (last - first + 1);
-        let chosen = if self.random.one_in(2) {
+        let near = first + self.random.next_u64() % (last - first + 1);
+        let chosen = if self.random.next_u64().is_multiple_of(2) {
             self.pending.range(near..).next()
         } else {
             self.pending.range(..=near).next_back()

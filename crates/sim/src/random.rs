@@ -1,27 +1,25 @@
 //! The random numbers of a run, all from its seed.
 
-/// SplitMix64 (Steele, Lea, FloodKind: "Fast splittable pseudorandom number generators", 2014).
+use embar_meter::random::SplitMix64;
+
+/// What a simulation draws.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The generator that starts at `seed`.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// A generator of its own for one part of the run, so that parts do not disturb each other.
     pub fn fork(&mut self) -> Self {
-        Self(self.bits())
+        Self::new(self.bits())
     }
 
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `n`, which is not 0.

@@ -11,9 +11,9 @@ use std::path::Path;
 pub const LAYERS: [&str; 20] = [
     // What everything stands on.
     "build",
+    "meter",
     "memory",
     "frame",
-    "meter",
     "transport",
     // Sessions, and the Redis client.
     "session",
@@ -268,7 +268,7 @@ mod tests {
         assert!(
             differs("## Map", &document(&rows))[0]
                 .1
-                .contains("meter is missing")
+                .contains("frame is missing")
         );
     }
 

@@ -273,14 +273,14 @@ fn a_link_closed_before_the_driver_saw_it_is_down_at_once() {
 
 #[test]
 fn hostile_bytes_give_errors_and_never_panic() {
-    let mut random = crate::backoff::Random::new(11);
+    let mut random = embar_meter::random::SplitMix64::new(11);
     let good = [welcome(1), frame(&Control::Done)].concat();
     for round in 0..2_000u64 {
         let mut connection = connected();
         let mut bytes = good.clone();
         for _ in 0..=round % 4 {
-            let at = (random.next_bits() % good.len() as u64) as usize;
-            bytes[at] = random.next_bits() as u8;
+            let at = (random.next_u64() % good.len() as u64) as usize;
+            bytes[at] = random.next_u64() as u8;
         }
         // Either outcome is right; a panic is not.
         let _ = feed(&mut connection, &bytes, |_| ());

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
     Control, ErrorReply, OpenPublisher, OpenSession, PublisherOpened, SessionHeld, SessionOpened,
@@ -12,7 +13,6 @@ use embar_wire::control::{
 
 use super::in_flight::{Batch, InFlight};
 use super::model::{Acks, Event, PublisherConfig};
-use crate::backoff::Random;
 use crate::connection::{
     ANSWER_TIMEOUT, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
 };
@@ -334,7 +334,7 @@ impl PublishChannel {
     pub(super) fn disconnected(
         &mut self,
         cause: ConnectionError,
-        random: &mut Random,
+        random: &mut SplitMix64,
         now: Now,
         out: &mut VecDeque<Event>,
     ) -> LostConnection {

@@ -25,6 +25,7 @@ use std::io;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, PublisherOpened};
 use embar_wire::limits::{MAX_BATCH_BYTES, MIN_BATCH_BYTES};
@@ -36,7 +37,7 @@ use super::model::{Event, PublisherConfig, SealedBatch};
 use super::receipt::{Failure, Outcome};
 use super::session::Session;
 use crate::availability::why_unavailable;
-use crate::backoff::{Backoff, Random};
+use crate::backoff::Backoff;
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError, ConnectionSettings};
 use crate::directory::{Directory, Finding};
 use crate::error::ClientError;
@@ -72,7 +73,7 @@ pub struct PublisherCore {
     /// Give up opening at this time.
     open_by: Option<Now>,
     failed: Option<(ClientError, Failure)>,
-    random: Random,
+    random: SplitMix64,
     events: VecDeque<Event>,
 }
 
@@ -82,12 +83,12 @@ impl PublisherCore {
     /// # Panics
     /// If there is no bootstrap address.
     pub fn new(config: PublisherConfig) -> Self {
-        let mut random = Random::new(config.seed);
+        let mut random = SplitMix64::new(config.seed);
         let directory = Directory::new(
             &config.name,
             config.bootstrap.clone(),
             &config.topic,
-            random.next_bits(),
+            random.next_u64(),
         );
         Self {
             connection: ConnectionSettings::publishing(&config.name, config.idle_timeout),
@@ -98,7 +99,7 @@ impl PublisherCore {
             resend: BTreeMap::new(),
             resend_backoff: Backoff::new(ordered::AGAIN),
             session: None,
-            instance: random.next_bits(),
+            instance: random.next_u64(),
             last_choice: 0,
             topic_id: None,
             max_batch_bytes: MAX_BATCH_BYTES,

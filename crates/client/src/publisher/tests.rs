@@ -13,13 +13,13 @@ mod wait;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_meter::random::SplitMix64;
 use embar_wire::ack::encode_ack;
 use embar_wire::control::{Control, ErrorCode};
 use embar_wire::frame::FrameId;
 
 use super::model::{Acks, Event, OnBrokerLoss, PublisherConfig};
 use super::receipt::{Failure, Outcome};
-use crate::backoff::Random;
 use crate::connection::ChannelId;
 use crate::error::ClientError;
 use crate::testing::{SECOND, cluster, frame, goodbye, pong, refusal, refused, welcome};
@@ -517,16 +517,16 @@ fn a_damaged_ack_acknowledges_nothing_and_its_batches_are_sent_again() {
 
 #[test]
 fn hostile_bytes_close_the_lane_and_lose_nothing() {
-    let mut random = Random::new(5);
+    let mut random = SplitMix64::new(5);
     for _ in 0..300 {
         let mut script = Script::open(config());
         script.submit(0);
         script.submit(1);
         let mut bytes = Vec::new();
-        encode_ack(random.next_bits() % 3, None, &[1, 2, 3], &mut bytes);
+        encode_ack(random.next_u64() % 3, None, &[1, 2, 3], &mut bytes);
         bytes.extend(welcome(1));
-        let at = (random.next_bits() % bytes.len() as u64) as usize;
-        bytes[at] = random.next_bits() as u8;
+        let at = (random.next_u64() % bytes.len() as u64) as usize;
+        bytes[at] = random.next_u64() as u8;
         script.feed(A, &bytes);
         let now = script.now;
         script.core.stop(ClientError::Closed, now);

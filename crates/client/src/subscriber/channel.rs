@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 use std::io;
 
 use embar_frame::{Crc, Now};
+use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{Control, ErrorReply, StartAt, Subscribe, Subscribed};
 
 use super::model::{Delivered, Event, SubscriberConfig};
-use crate::backoff::Random;
 use crate::connection::{
     ChannelId, ConnectionAction, ConnectionError, ConnectionSettings, Incoming, Violation,
 };
@@ -522,7 +522,7 @@ impl SubscribeChannel {
     pub(super) fn disconnected(
         &mut self,
         cause: ConnectionError,
-        random: &mut Random,
+        random: &mut SplitMix64,
         now: Now,
     ) -> Option<ErrorReply> {
         self.arriving = None;

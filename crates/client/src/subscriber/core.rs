@@ -22,13 +22,13 @@ use std::io;
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_meter::random::SplitMix64;
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{BrokerState, ErrorCode, ErrorReply};
 
 use super::channel::{Interruption, SubscribeChannel};
 use super::model::{Event, OnEvicted, SubscriberConfig};
 use crate::availability::why_unavailable;
-use crate::backoff::Random;
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError, ConnectionSettings};
 use crate::directory::{Directory, Finding};
 use crate::error::{ClientError, ReadError};
@@ -61,7 +61,7 @@ pub struct SubscriberCore {
     /// What a broker said that has not seen as much of the order as is asked for.
     behind: Option<ClientError>,
     ended: Option<ReadError>,
-    random: Random,
+    random: SplitMix64,
     events: VecDeque<Event>,
 }
 
@@ -71,12 +71,12 @@ impl SubscriberCore {
     /// # Panics
     /// If there is no bootstrap address.
     pub fn new(config: SubscriberConfig) -> Self {
-        let mut random = Random::new(config.seed);
+        let mut random = SplitMix64::new(config.seed);
         let directory = Directory::new(
             &config.name,
             config.bootstrap.clone(),
             &config.topic,
-            random.next_bits(),
+            random.next_u64(),
         );
         Self {
             connection: ConnectionSettings::subscribing(&config.name, config.idle_timeout),
@@ -419,7 +419,7 @@ impl SubscriberCore {
                 let channel = ChannelId::of_data(self.channels.len());
                 let connection = self.connection.clone();
                 let mut channel = if ordered {
-                    let (start, rank) = (self.config.start_in_order(), self.random.next_bits());
+                    let (start, rank) = (self.config.start_in_order(), self.random.next_u64());
                     SubscribeChannel::in_order(channel, info.id, start, connection, rank)
                 } else {
                     let was_there = self.initial_brokers.contains(&info.id);

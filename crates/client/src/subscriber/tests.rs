@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use embar_frame::Now;
+use embar_meter::random::SplitMix64;
 use embar_wire::control::{Control, ErrorCode, StartAt, Subscribed};
 use embar_wire::topic::Order;
 
@@ -10,7 +11,6 @@ use super::core::SubscriberCore;
 use super::model::{Delivered, Event, OnEvicted, Start, SubscriberConfig};
 use super::position::Positions;
 use super::reading::tests::frame as batch;
-use crate::backoff::Random;
 use crate::connection::{ChannelId, ConnectionAction, ConnectionError};
 use crate::error::{ClientError, ReadError, SettingError};
 use crate::testing::{

@@ -5,31 +5,31 @@ use super::*;
 
 #[test]
 fn hostile_answers_never_panic_and_every_batch_is_resolved_once() {
-    let mut random = Random::new(11);
+    let mut random = SplitMix64::new(11);
     let codes = ErrorCode::ALL;
     for _ in 0..500 {
-        let number = |random: &mut Random| match random.next_bits() % 4 {
-            0 => u64::MAX - random.next_bits() % 3,
-            1 => random.next_bits() % 4,
-            _ => 100 + random.next_bits() % 6,
+        let number = |random: &mut SplitMix64| match random.next_u64() % 4 {
+            0 => u64::MAX - random.next_u64() % 3,
+            1 => random.next_u64() % 4,
+            _ => 100 + random.next_u64() % 6,
         };
-        let (mark, window) = (number(&mut random), random.next_bits() % 5);
+        let (mark, window) = (number(&mut random), random.next_u64() % 5);
         let mut script = Script::open_with(config(), &answer(7, mark, window as u32));
         for batch in 0..4 {
             script.submit(batch);
         }
         let mut acked = [0, 0];
         for _ in 0..12 {
-            let index = (random.next_bits() % 2) as usize;
+            let index = (random.next_u64() % 2) as usize;
             let channel = [A, B][index];
             if script.sending(channel).is_some() {
                 script.sent(channel);
             }
-            match random.next_bits() % 3 {
+            match random.next_u64() % 3 {
                 0 => script.ack(channel, acked[index], &[number(&mut random)]),
                 1 => {
-                    let code = codes[(random.next_bits() % codes.len() as u64) as usize];
-                    let code = if random.next_bits().is_multiple_of(2) {
+                    let code = codes[(random.next_u64() % codes.len() as u64) as usize];
+                    let code = if random.next_u64().is_multiple_of(2) {
                         ErrorCode::Fenced
                     } else {
                         code
@@ -37,7 +37,7 @@ fn hostile_answers_never_panic_and_every_batch_is_resolved_once() {
                     script.refuse(channel, acked[index], code, &[number(&mut random)]);
                 }
                 _ => {
-                    let epoch = 7 + (random.next_bits() % 3) as u32;
+                    let epoch = 7 + (random.next_u64() % 3) as u32;
                     script.tell(channel, &granted(epoch, number(&mut random)));
                 }
             }

@@ -28,7 +28,7 @@ struct Broker {
 
 struct Model {
     script: Script,
-    random: Random,
+    random: SplitMix64,
     brokers: HashMap<ChannelId, Broker>,
     epoch: u32,
     is_fenced: bool,
@@ -48,7 +48,7 @@ impl Model {
         };
         let mut model = Self {
             script: Script::new(config),
-            random: Random::new(seed),
+            random: SplitMix64::new(seed),
             brokers: CHANNELS.map(|channel| (channel, Broker::default())).into(),
             epoch: 1,
             is_fenced: false,
@@ -62,7 +62,7 @@ impl Model {
     }
 
     fn one_in(&mut self, count: u64) -> bool {
-        self.random.next_bits().is_multiple_of(count)
+        self.random.next_u64().is_multiple_of(count)
     }
 
     fn announcement(&self) -> Control {
@@ -176,7 +176,7 @@ impl Model {
             self.script.submit(self.submitted);
             self.submitted += 1;
         }
-        let now = self.script.now.0 + self.random.next_bits() % (SECOND / 50);
+        let now = self.script.now.0 + self.random.next_u64() % (SECOND / 50);
         self.script.tick_at(now);
         if self
             .script
