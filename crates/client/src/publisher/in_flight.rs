@@ -268,6 +268,8 @@ impl InFlight {
                 let broker = Some(broker);
                 let outcome = match refused {
                     None => Outcome::Stored(Position { broker, offset }),
+                    // This broker has not stored it; the one that had it before may have.
+                    Some(_) if batch.is_possible_duplicate() => Outcome::Failed(Failure::InDoubt),
                     Some(code) => Outcome::Failed(Failure::Refused(code)),
                 };
                 out.push_back(resolved(&batch, outcome, Some(waited_ns)));

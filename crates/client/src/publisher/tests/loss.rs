@@ -90,6 +90,13 @@ fn a_refusal_says_nothing_of_the_connection_before() {
     script.lose(A);
     let in_doubt = Outcome::Failed(Failure::InDoubt);
     assert_eq!(script.outcomes(), [(1, in_doubt)]);
+    // The same if it refuses the batch, and goes on with the connection.
+    let mut script = one_stored_and_one_out(config());
+    script.lose(A);
+    assert_eq!(next(&mut script, A), Some((1, true)));
+    script.sent(A);
+    script.refuse(A, 0, ErrorCode::TooLarge, &[0]);
+    assert_eq!(script.outcomes(), [(1, in_doubt)]);
 }
 
 #[test]
