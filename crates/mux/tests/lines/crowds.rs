@@ -43,6 +43,7 @@ fn only_room_wakes_callers_that_wait_for_it() {
     let ring = mux
         .open(address.into(), ConnectionLimits::default(), greeted)
         .unwrap();
+    let other = open(&mux, server(echo));
     for conn in [in_flight, ring] {
         let waiters: Vec<_> = (0..20).map(|_| Arc::new(Woken::default())).collect();
         let mut calls = Vec::new();
@@ -53,8 +54,9 @@ fn only_room_wakes_callers_that_wait_for_it() {
         };
         let mut cx = Context::from_waker(Waker::noop());
         while submit(&mut cx).is_ready() {}
-        // All are polled once, then whoever is woken, until there is nobody.
-        let mut polls = 0;
+        // All are polled once, then whoever is woken, until there is nobody, also after the driver has looked at its
+        // connections once more: it had work on another one.
+        let (mut polls, mut looked) = (0, false);
         let mut seen = vec![None; waiters.len()];
         loop {
             let before = polls;
@@ -68,11 +70,16 @@ fn only_room_wakes_callers_that_wait_for_it() {
                 let waker = Waker::from(Arc::clone(waiter));
                 assert!(submit(&mut Context::from_waker(&waker)).is_pending());
             }
-            if polls == before {
-                break;
-            }
             let count = waiters.len();
             assert!(polls <= 3 * count, "{polls} polls of {count} waiters");
+            if polls > before {
+                looked = false;
+            } else if looked {
+                break;
+            } else {
+                ask(&other, "look").unwrap();
+                looked = true;
+            }
         }
     }
 }

@@ -261,8 +261,9 @@ fn a_server_that_says_nothing_is_given_up() {
         }
     });
     let mux = mux();
+    let timeout = Duration::from_millis(100);
     let limits = ConnectionLimits {
-        timeout: Duration::from_millis(100),
+        timeout,
         dead_after: Duration::from_secs(1),
         ..ConnectionLimits::default()
     };
@@ -272,7 +273,13 @@ fn a_server_that_says_nothing_is_given_up() {
         ..Lines::default()
     };
     let conn = mux.open(address.into(), limits, lines).unwrap();
+    let started = Instant::now();
     assert_eq!(ask(&conn, "one").unwrap_err(), CallError::TimedOut);
+    // The driver has a clock of its own, so it may be a hundredth faster.
+    assert!(
+        started.elapsed() >= timeout / 100 * 99,
+        "not before its time"
+    );
     let line = b"two\n";
     let fill = |to: &mut [u8]| to.copy_from_slice(line);
     let call = conn.submit(4, 1, 0, Some(LONG), None, fill).unwrap();
