@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::messages::{Line, LineView};
 use embar_session::{
-    Address, Client, CloseReason, Closed, Flow, Handler, LinkConfig, Message, OnFull, Packet, Peer, Plain,
-    SendError, Server, ServerBuilder, Session, SessionId, SessionStats, Settings, Side, StartError,
+    Address, Client, CloseReason, Closed, Flow, Handler, Message, OnFull, Packet, Peer, Plain,
+    SendError, Server, ServerBuilder, Session, SessionConfig, SessionId, SessionStats, Settings, Side, StartError,
     Totals,
 };
 
@@ -72,7 +72,7 @@ impl Handler for Answers {
 fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.on_full = OnFull::Fail;
-    settings.link = LinkConfig::default();
+    settings.session = SessionConfig::default();
     settings
 }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use embar_frame::{CHECKSUM_BYTES, Crc, FRAME_HEADER_BYTES, Now};
 use embar_memory::Memory;
-use embar_session::{CloseReason, Link, SendError};
+use embar_session::{CloseReason, SendError, SessionCore};
 use embar_transport::Body;
 use embar_wire::ack::{ack_len, write_ack};
 use embar_wire::batch::BatchHeader;
@@ -150,7 +150,7 @@ pub(crate) enum NotSent {
     /// No control frame can carry it.
     Encode(EncodeError),
     /// The session has ended, or its ring is full.
-    Link(SendError),
+    Session(SendError),
 }
 
 pub(crate) struct Connection<M: Memory> {
@@ -161,7 +161,7 @@ pub(crate) struct Connection<M: Memory> {
     /// for a batch that is still to come.
     pub credit_bytes: u64,
     pub peer: Peer,
-    pub link: Link<LogProtocol, M>,
+    pub link: SessionCore<LogProtocol, M>,
     pub input: Input,
     /// Of the payload that is being received.
     pub crc: Crc,
@@ -186,7 +186,7 @@ impl<M: Memory> Connection<M> {
     pub fn new(
         peer_address: Option<SocketAddr>,
         counted: Counted,
-        link: Link<LogProtocol, M>,
+        link: SessionCore<LogProtocol, M>,
     ) -> Self {
         Self {
             peer_address,
@@ -218,7 +218,7 @@ impl<M: Memory> Connection<M> {
             .longest_frame_of_peer()
             .filter(|max| len > *max as usize)
         {
-            return Err(NotSent::Link(SendError::TooLong { bytes: len, max }));
+            return Err(NotSent::Session(SendError::TooLong { bytes: len, max }));
         }
         let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + len + CHECKSUM_BYTES);
         control::encode(message, &mut frame).map_err(NotSent::Encode)?;
@@ -234,7 +234,7 @@ impl<M: Memory> Connection<M> {
         let sent = self.link.send_with(id, len, |out| {
             control::encode_body(message, out).expect("its length was told before");
         });
-        sent.map_err(NotSent::Link)
+        sent.map_err(NotSent::Session)
     }
 
     /// What the peer accepts, if that is less than what the ring can hold: a link does not tell

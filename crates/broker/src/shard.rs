@@ -1,5 +1,5 @@
 //! The connections of one network thread, as a state machine without I/O. Each is a session: its
-//! [`Link`] does the handshake, frames, heartbeats and the end; the log's own rules are here.
+//! [`SessionCore`] does the handshake, frames, heartbeats and the end; the log's own rules are here.
 //!
 //! Call order: [`Shard::opened`], [`Shard::received`] and [`Shard::sent`] for
 //! what a reactor reports, [`Shard::tick`] every [`TICK`],
@@ -37,7 +37,7 @@ use std::time::Duration;
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES};
 use embar_memory::Memory;
 use embar_meter::profile::Recorder;
-use embar_session::{Link, LinkConfig, Rings};
+use embar_session::{RingPools, SessionConfig, SessionCore};
 use embar_transport::{RecvBuf, SendBuf, Token};
 use embar_wire::control::ErrorCode;
 use embar_wire::frame::LogProtocol;
@@ -99,8 +99,8 @@ pub struct Shard<M: Memory> {
     lane: u16,
     meter: Recorder,
     limits: Limits,
-    link: LinkConfig,
-    rings: Rings,
+    link: SessionConfig,
+    rings: RingPools,
     connections: BTreeMap<Token, Connection<M>>,
     /// Connections with acks to send.
     to_flush: Vec<Token>,
@@ -132,7 +132,7 @@ impl<M: Memory> Shard<M> {
             meter: node.profile.recorder(),
             limits,
             link: link_config(&node.config, limits),
-            rings: Rings::new(SEND_RING_BYTES, RECV_RING_BYTES, IDLE_RINGS)?,
+            rings: RingPools::new(SEND_RING_BYTES, RECV_RING_BYTES, IDLE_RINGS)?,
             node,
             lane,
             connections: BTreeMap::new(),
@@ -182,7 +182,7 @@ impl<M: Memory> Shard<M> {
         let protocol = LogProtocol {
             limits: self.limits,
         };
-        let mut link = match Link::accepting(protocol, &self.link, &self.rings, at.now) {
+        let mut link = match SessionCore::accepting(protocol, &self.link, &self.rings, at.now) {
             Ok(link) => link,
             Err(error) => {
                 tracing::warn!(
@@ -292,21 +292,21 @@ impl<M: Memory> Shard<M> {
 }
 
 /// Links as this broker wants them.
-fn link_config(config: &BrokerConfig, limits: Limits) -> LinkConfig {
-    LinkConfig {
-        max_frame_bytes: limits.max_control_bytes,
-        max_body_bytes: limits.max_batch_bytes - FRAME_HEADER_BYTES as u32,
-        keep_alive: config.keep_alive,
-        idle_timeout: config.idle_timeout,
-        hello_timeout: config.hello_timeout,
-        frame_timeout: config.frame_timeout,
+fn link_config(config: &BrokerConfig, limits: Limits) -> SessionConfig {
+    SessionConfig::default().with(|session| {
+        session.max_frame_bytes = limits.max_control_bytes;
+        session.max_body_bytes = limits.max_batch_bytes - FRAME_HEADER_BYTES as u32;
+        session.keep_alive = config.keep_alive;
+        session.idle_timeout = config.idle_timeout;
+        session.hello_timeout = config.hello_timeout;
+        session.frame_timeout = config.frame_timeout;
         // Every frame is written in one call.
-        reservation_timeout: Duration::ZERO,
-        linger: LINGER,
-        discard_limit_bytes: DISCARD_LIMIT_BYTES,
-        max_kept_bytes: 0,
-        reply_room: SEND_RING_BYTES / REPLY_SHARE,
+        session.reservation_timeout = Duration::ZERO;
+        session.linger = LINGER;
+        session.discard_limit_bytes = DISCARD_LIMIT_BYTES;
+        session.max_kept_bytes = 0;
+        session.reply_room = SEND_RING_BYTES / REPLY_SHARE;
         // Never a byte of a payload.
-        read_ahead: BATCH_HEADER_BYTES,
-    }
+        session.read_ahead = BATCH_HEADER_BYTES;
+    })
 }

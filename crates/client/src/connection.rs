@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
-use embar_session::{CloseReason, Closed, LinkConfig, MIN_IDLE_TIMEOUT, Rings, Step};
+use embar_session::{CloseReason, Closed, MIN_IDLE_TIMEOUT, RingPools, SessionConfig, Step};
 use embar_transport::ring::RecvSpace;
 use embar_transport::{Body, RecvBuf, SendBuf};
 use embar_wire::ack::Ack;
@@ -126,8 +126,8 @@ pub enum Incoming<'a> {
 #[derive(Clone)]
 pub struct ConnectionSettings {
     hello: Arc<[u8]>,
-    config: LinkConfig,
-    rings: Rings,
+    config: SessionConfig,
+    rings: RingPools,
 }
 
 impl ConnectionSettings {
@@ -159,20 +159,19 @@ impl ConnectionSettings {
         };
         Self {
             hello: hello.to_greeting().into(),
-            config: LinkConfig {
+            config: SessionConfig::default().with(|config| {
                 // As much as the rings hold.
-                max_frame_bytes: u32::MAX,
-                max_body_bytes: MAX_BATCH_BYTES,
-                keep_alive: idle_timeout / HEARTBEATS_PER_IDLE_TIMEOUT,
-                idle_timeout,
+                config.max_frame_bytes = u32::MAX;
+                config.max_body_bytes = MAX_BATCH_BYTES;
+                config.keep_alive = idle_timeout / HEARTBEATS_PER_IDLE_TIMEOUT;
+                config.idle_timeout = idle_timeout;
                 // Owners have a limit for all of what opening takes.
-                hello_timeout: Duration::ZERO,
+                config.hello_timeout = Duration::ZERO;
                 // Nothing here holds a reservation.
-                reservation_timeout: Duration::ZERO,
-                read_ahead,
-                ..LinkConfig::default()
-            },
-            rings: Rings::new(SEND_BYTES, recv_bytes, IDLE_RINGS)
+                config.reservation_timeout = Duration::ZERO;
+                config.read_ahead = read_ahead;
+            }),
+            rings: RingPools::new(SEND_BYTES, recv_bytes, IDLE_RINGS)
                 .expect("the sizes are powers of two of several pages"),
         }
     }
@@ -186,7 +185,7 @@ impl fmt::Debug for ConnectionSettings {
     }
 }
 
-type Session = embar_session::Link<LogProtocol>;
+type Session = embar_session::SessionCore<LogProtocol>;
 
 #[derive(Debug)]
 enum State {

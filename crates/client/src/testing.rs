@@ -7,7 +7,7 @@ use std::time::Duration;
 use embar_frame::{
     CHECKSUM_BYTES, FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, Now, verify_checksum,
 };
-use embar_session::{Incoming, LinkConfig, Rings, Step};
+use embar_session::{Incoming, RingPools, SessionConfig, Step};
 use embar_transport::{RecvBuf, SendBuf};
 use embar_wire::control::{
     self, BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
@@ -22,7 +22,7 @@ use crate::connection::ChannelId;
 /// A heartbeat, as the session layer numbers it.
 const PING: u16 = FIRST_RESERVED_ID + 2;
 
-type Session = embar_session::Link<LogProtocol>;
+type Session = embar_session::SessionCore<LogProtocol>;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -50,12 +50,11 @@ fn said(session: &mut Session) -> Vec<u8> {
 
 /// A broker's end that heard `hello` and has to decide, and the greeting in it.
 pub(crate) fn far_end(hello: &[u8]) -> (Session, Vec<u8>) {
-    let rings = Rings::new(16 << 10, 16 << 10, 0).expect("sizes");
-    let config = LinkConfig {
-        max_frame_bytes: 4096,
-        idle_timeout: Duration::ZERO,
-        ..LinkConfig::default()
-    };
+    let rings = RingPools::new(16 << 10, 16 << 10, 0).expect("sizes");
+    let config = SessionConfig::default().with(|config| {
+        config.max_frame_bytes = 4096;
+        config.idle_timeout = Duration::ZERO;
+    });
     let session = Session::accepting(LogProtocol::default(), &config, &rings, Now(0));
     let mut session = session.expect("memory");
     let Some(Step::Recv(mut buf)) = session.poll() else {
@@ -76,8 +75,8 @@ fn open_end(broker_id: u32) -> (Session, Vec<u8>) {
         role: Role::Client,
         name: String::new(),
     };
-    let rings = Rings::new(16 << 10, 16 << 10, 0).expect("sizes");
-    let (protocol, config) = (LogProtocol::default(), LinkConfig::default());
+    let rings = RingPools::new(16 << 10, 16 << 10, 0).expect("sizes");
+    let (protocol, config) = (LogProtocol::default(), SessionConfig::default());
     let near = Session::connecting(protocol, &config, &rings, &greeting.to_greeting(), Now(0));
     let (mut far, _) = far_end(&said(&mut near.expect("memory")));
     let welcome = Welcome {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo build --release -p embar-session --example instructions
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/instructions send 100000
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+//!     target/release/examples/instructions send 100000
 //! ```
 //!
 //! The first argument is `send` (size, encode, commit; the bytes are dropped), `receive` (the same
@@ -12,9 +13,10 @@
 
 #![allow(clippy::print_stdout, reason = "an example")]
 
-use embar_frame::Now;
-use embar_session::{Incoming, Link, LinkConfig, Plain, Rings, Step};
-use embar_transport::{RecvBuf, SendBuf};
+use std::error::Error;
+
+use embar_session::buffer::{RecvBuf, SendBuf};
+use embar_session::{Incoming, Now, Plain, RingPools, SessionConfig, SessionCore, Step};
 
 #[allow(missing_docs, unused_imports, clippy::all, reason = "generated")]
 mod proto {
@@ -28,22 +30,22 @@ mod proto {
 const BATCH: usize = 100;
 
 struct End {
-    link: Link<Plain>,
+    core: SessionCore<Plain>,
     recv: Option<RecvBuf>,
     send: Option<SendBuf>,
 }
 
 impl End {
-    fn new(link: Link<Plain>) -> Self {
+    fn new(core: SessionCore<Plain>) -> Self {
         Self {
-            link,
+            core,
             recv: None,
             send: None,
         }
     }
 
     fn poll(&mut self) {
-        while let Some(step) = self.link.poll() {
+        while let Some(step) = self.core.poll() {
             match step {
                 Step::Recv(buf) => self.recv = Some(buf),
                 Step::Send(buf) => self.send = Some(buf),
@@ -62,7 +64,7 @@ impl End {
             send.with_unsent(|head, _| out.extend_from_slice(head));
         }
         send.advance(send.remaining());
-        self.link.sent(send, &Ok(()), Now(0));
+        self.core.sent(send, &Ok(()), Now(0));
     }
 
     /// As if `bytes` had been received.
@@ -72,14 +74,14 @@ impl End {
             return;
         };
         let count = recv.fill(bytes);
-        self.link.received(recv, &Ok(count), Now(0));
+        self.core.received(recv, &Ok(count), Now(0));
     }
 
-    /// What a handler does: one look at each message as a view.
+    /// What a handler does: one look at each message as a view. The sum of their numbers.
     fn read(&mut self) -> u64 {
         let mut sum = 0;
         loop {
-            match self.link.next(Now(0)) {
+            match self.core.next(Now(0)) {
                 None => return sum,
                 Some(Incoming::Message(message)) => {
                     sum += message
@@ -87,7 +89,7 @@ impl End {
                         .map_or(0, |packet| packet.number);
                 }
                 Some(Incoming::Opened { .. }) => {
-                    let _ = self.link.welcome(b"", Now(0));
+                    let _ = self.core.welcome(b"", Now(0));
                 }
                 Some(_) => {}
             }
@@ -95,20 +97,33 @@ impl End {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_else(|| "both".into());
     let count: usize = arguments.next().map_or(Ok(100_000), |n| n.parse())?;
-    let (send, receive) = match what.as_str() {
+    let received = run(&what, count)?;
+    println!("{what}: {count} messages, {received} of them received");
+    Ok(())
+}
+
+/// Sends, receives or both, `count` messages in all; how many were received.
+pub fn run(what: &str, count: usize) -> Result<u64, Box<dyn Error>> {
+    let (send, receive) = match what {
         "both" => (true, true),
         "send" => (true, false),
         "receive" => (false, true),
         other => return Err(format!("{other}? say send, receive or both").into()),
     };
-    let rings = Rings::new(64 << 10, 64 << 10, 2)?;
-    let config = LinkConfig::default();
-    let mut a = End::new(Link::connecting(Plain, &config, &rings, b"", Now(0))?);
-    let mut b = End::new(Link::accepting(Plain, &config, &rings, Now(0))?);
+    let rings = RingPools::new(64 << 10, 64 << 10, 2)?;
+    let config = SessionConfig::default();
+    let mut a = End::new(SessionCore::connecting(
+        Plain,
+        &config,
+        &rings,
+        b"",
+        Now(0),
+    )?);
+    let mut b = End::new(SessionCore::accepting(Plain, &config, &rings, Now(0))?);
     let mut bytes = Vec::new();
     a.sent(Some(&mut bytes));
     b.received(&bytes);
@@ -126,14 +141,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..Default::default()
     };
     for _ in 0..BATCH {
-        a.link.send(1, &packet)?;
+        a.core.send(1, &packet)?;
     }
     a.sent(Some(&mut bytes));
     let mut sum = 0;
     for _ in 0..count / BATCH {
         if send {
             for _ in 0..BATCH {
-                a.link.send(1, &packet)?;
+                a.core.send(1, &packet)?;
             }
             a.sent(None);
         }
@@ -142,7 +157,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             sum += b.read();
         }
     }
-    let frame = bytes.len() / BATCH;
-    println!("{what}: {count} messages in frames of {frame} bytes, sum {sum}");
-    Ok(())
+    Ok(sum)
 }

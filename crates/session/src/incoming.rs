@@ -1,4 +1,4 @@
-//! What a link tells: views of bytes that lie in its receive ring.
+//! What a core reports to its owner: views of bytes that lie in its receive ring.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,12 +19,12 @@ pub const MAX_UNKNOWN_FIELDS: usize = 1024;
 pub const MAX_ELEMENT_BYTES: usize = 256 << 10;
 
 /// The next thing that happened on a session. What it borrows is released by the next call of the
-/// link.
+/// core.
 #[derive(Debug)]
 pub enum Incoming<'a> {
-    /// The handshake frame of the peer came. An accepting link waits for
-    /// [`Link::welcome`](crate::Link::welcome) or [`Link::refuse`](crate::Link::refuse); a
-    /// connecting one is open.
+    /// The handshake frame of the peer came. An accepting core waits for
+    /// [`SessionCore::welcome`](crate::SessionCore::welcome) or
+    /// [`SessionCore::refuse`](crate::SessionCore::refuse); a connecting one is open.
     Opened {
         /// The protocol's own part of it.
         greeting: &'a [u8],
@@ -32,7 +32,8 @@ pub enum Incoming<'a> {
     /// A whole frame.
     Message(Message<'a>),
     /// The beginning of a frame with a body. What is missing of the body,
-    /// [`Link::body_due`](crate::Link::body_due) bytes, is received by the link's owner.
+    /// [`SessionCore::body_due`](crate::SessionCore::body_due) bytes, is received by the core's
+    /// owner.
     Head(Head<'a>),
     /// The peer ends soon and asks for nothing new.
     Goodbye {
@@ -40,9 +41,9 @@ pub enum Incoming<'a> {
         text: &'a str,
     },
     /// The peer asks for the state of this process. Answer by
-    /// [`Link::reply_status`](crate::Link::reply_status), or ignore it.
+    /// [`SessionCore::reply_status`](crate::SessionCore::reply_status), or ignore it.
     Status,
-    /// The answer to [`Link::request_status`](crate::Link::request_status).
+    /// The answer to [`SessionCore::request_status`](crate::SessionCore::request_status).
     StatusReply {
         /// As the peer wrote it.
         body: &'a [u8],
@@ -185,7 +186,7 @@ impl<'a> Head<'a> {
         self.body
     }
 
-    /// What came of the body already; copy it. Empty if the link's read-ahead does not reach
+    /// What came of the body already; copy it. Empty if the core's read-ahead does not reach
     /// beyond the head.
     #[inline]
     #[must_use]
@@ -211,9 +212,10 @@ impl fmt::Debug for Head<'_> {
 #[error(
     "keeping it would block {blocked} bytes of the receive ring, the limit is {limit}: drop what was kept before, or copy it"
 )]
+#[non_exhaustive]
 pub struct KeepLimit {
     /// Bytes from the oldest kept one to what came last.
     pub blocked: usize,
-    /// [`LinkConfig::max_kept_bytes`](crate::LinkConfig::max_kept_bytes).
+    /// [`SessionConfig::max_kept_bytes`](crate::SessionConfig::max_kept_bytes).
     pub limit: usize,
 }

@@ -1,4 +1,5 @@
-//! Types generated from `proto/session.proto`; only [`crate::link`] and the status of the runtime use them.
+//! Types generated from `proto/session.proto`; only [`crate::core`] and the status of the runtime
+//! use them.
 #![allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
 
 mod generated {

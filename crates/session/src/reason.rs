@@ -5,7 +5,7 @@ use std::io;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
-        /// Why a session ended. Those with a number are told to the peer in a CLOSE frame.
+        /// Why a session ended. Those with a number travel to the peer in a CLOSE frame.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum CloseReason {
@@ -28,7 +28,7 @@ macro_rules! reasons {
 
         impl CloseReason {
             /// Those that travel, in ascending order of their numbers.
-            pub const ALL_TOLD: &[CloseReason] = &[$(Self::$name,)*];
+            pub const ALL_ON_WIRE: &[CloseReason] = &[$(Self::$name,)*];
 
             /// Its name, for tables and labels.
             #[must_use]
@@ -138,11 +138,11 @@ pub enum Side {
     Local,
     /// The other end, which said so.
     Peer,
-    /// Nobody said anything: the connection is gone.
+    /// Neither end said so: the connection is gone.
     Network,
 }
 
-/// How a session ended. The last thing that a link tells, and told once.
+/// How a session ended. The last event of a core, which returns it once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// Who ended it.
@@ -181,11 +181,14 @@ mod tests {
 
     #[test]
     fn reasons_are_those_of_the_schema() {
-        let ours: Vec<i32> = CloseReason::ALL_TOLD.iter().map(|r| r.number()).collect();
+        let ours: Vec<i32> = CloseReason::ALL_ON_WIRE
+            .iter()
+            .map(|r| r.number())
+            .collect();
         let theirs = proto::Reason::values().iter().map(Enumeration::to_i32);
         let theirs: Vec<i32> = theirs.filter(|&number| number != 0).collect();
         assert_eq!(ours, theirs);
-        for &reason in CloseReason::ALL_TOLD {
+        for &reason in CloseReason::ALL_ON_WIRE {
             assert_eq!(CloseReason::from_number(reason.number()), reason);
         }
     }

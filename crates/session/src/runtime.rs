@@ -1,39 +1,47 @@
 //! Sessions with sockets, threads and a clock: servers, clients, handlers, async streams.
 //!
-//! Worker threads each drive one reactor with many sessions. `conn.rs` joins a [`Link`](crate::Link)
-//! to it; `shared.rs` says who writes to the socket when.
+//! Worker threads each drive one reactor with many sessions. `driver.rs` joins a
+//! [`SessionCore`](crate::SessionCore) to it; `shared.rs` says who writes to the socket when.
 //!
-//! Reading order: [`Handler`], [`Session`], `server.rs`, `client.rs`, `group.rs` (what workers have
-//! in common), `hub.rs` (how other threads reach a worker), `shared.rs`, `worker.rs`,
-//! `conn.rs`, `timers.rs`, `stream.rs`.
+//! Reading order: [`Handler`], [`Session`], `settings.rs`, `server.rs`, `client.rs`, `group.rs` and
+//! `registry.rs` (what workers have in common), `worker_marks.rs` and `mailbox.rs` (how other
+//! threads reach a worker), `shared.rs`, `pool.rs`, `worker.rs`, `driver.rs`, `timer_queue.rs`,
+//! `stream.rs`.
 
+#[cfg(feature = "admin")]
 pub mod admin;
 mod client;
 mod clock;
-mod conn;
+mod connecting;
+mod driver;
 mod group;
 mod handler;
-mod hub;
+mod mailbox;
 mod mappings;
+mod panics;
+mod pool;
+mod registry;
 mod server;
 mod session;
+mod settings;
 mod shared;
 mod stats;
 mod status;
 mod stream;
-mod timers;
+mod timer_queue;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod worker;
+mod worker_marks;
 
-pub use admin::{Admin, AdminBuilder, AdminError, Monitor};
-pub use client::{Client, Connecting};
-pub use group::Settings;
+pub use client::Client;
+pub use connecting::Connecting;
 pub use handler::{BodyStore, BodyTarget, Flow, Handler};
+pub use registry::Monitor;
 pub use server::{Server, ServerBuilder, StartError};
-pub use session::{OnFull, Packet, Session, SessionId};
+pub use session::{Packet, Session};
+pub use settings::{OnFull, Settings, StatusPolicy};
+pub use shared::SessionId;
 pub use stats::{SessionStats, Totals};
-pub use status::{PeerStatus, StatusAnswer, StatusPolicy};
+pub use status::{PeerStatus, StatusAnswer};
 pub use stream::{AsyncSession, IncomingSessions, Received};
-#[cfg(feature = "tls")]
-pub use tls::{ServerNameError, TlsTarget};

@@ -19,7 +19,7 @@ use embar_frame::{
 use embar_transport::ring::{Commit, Reservation, ReserveError, SendRing};
 use thiserror::Error;
 
-use crate::link::{Limits, longest_frame};
+use crate::config::{SendLimits, longest_frame};
 
 /// The gate of a session that is not open yet. Else it says how long a frame may be.
 const NOT_OPEN: u32 = 0;
@@ -28,6 +28,7 @@ const ENDED: u32 = u32::MAX;
 
 /// Why a frame was not sent. Nothing of it was, and what was sent before is not touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum SendError {
     /// The handshake is not over.
     #[error("the session is not open yet: wait for the handshake")]
@@ -67,7 +68,7 @@ struct Shared {
     /// [`NOT_OPEN`], [`ENDED`], or the longest frame + 1.
     gate: AtomicU32,
     max_body: AtomicU32,
-    /// The link waits for the right to send.
+    /// The core waits for the right to send.
     wanted: AtomicBool,
     messages: AtomicU64,
     bytes: AtomicU64,
@@ -76,8 +77,8 @@ struct Shared {
 /// Sends on one session from any thread. Cheap to clone.
 ///
 /// Nothing here blocks and nothing here writes to a socket: a message that was committed as
-/// [`Commit::First`] waits until somebody is told to look ([`SendRing::span`], or a poll of the
-/// link).
+/// [`Commit::First`] waits until its caller takes it out of the ring ([`SendRing::span`]) or has
+/// the core polled.
 #[derive(Clone)]
 pub struct Sender {
     ring: SendRing,
@@ -101,11 +102,11 @@ impl Sender {
         }
     }
 
-    pub(crate) fn open(&self, limits: Limits) {
+    pub(crate) fn open(&self, limits: SendLimits) {
         let max_body = limits.max_body_bytes;
         self.shared.max_body.store(max_body, Ordering::Relaxed);
         // Relaxed, as all of the gate: it is advice, not protection. A frame that slips through
-        // after the end is behind CLOSE, where nobody reads it.
+        // after the end is behind CLOSE, where the peer reads nothing.
         let longest = limits.max_frame_bytes.min(ENDED - 2);
         self.shared.gate.store(longest + 1, Ordering::Relaxed);
     }
@@ -122,8 +123,8 @@ impl Sender {
 
     /// What may be sent; `None` unless open.
     #[must_use]
-    pub fn limits(&self) -> Option<Limits> {
-        Some(Limits {
+    pub fn limits(&self) -> Option<SendLimits> {
+        Some(SendLimits {
             max_frame_bytes: self.limit().ok()?,
             max_body_bytes: self.shared.max_body.load(Ordering::Relaxed),
         })
@@ -261,18 +262,18 @@ impl Sender {
         })
     }
 
-    /// Counts bytes that were written to the connection by somebody else than the link, so that it
+    /// Counts bytes that were written to the connection by somebody else than the core, so that it
     /// knows how much was sent, and that no PING is due.
     pub fn wrote(&self, bytes: usize) {
         self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether the link needed the right to send while somebody else had it. Who finishes a
-    /// [`SendSpan`](embar_transport::ring::SendSpan) outside of the link asks this afterwards, and
-    /// if so sees to it that the link is polled.
+    /// Whether the core needed the right to send while another thread had it. A thread that
+    /// finishes a [`SendSpan`](embar_transport::ring::SendSpan) outside of the core asks this
+    /// afterwards, and if so has the core polled.
     #[must_use]
     pub fn wants_right(&self) -> bool {
-        // Partner: `set_wanted`. Either this load sees the store, or the link's attempt to take
+        // Partner: `set_wanted`. Either this load sees the store, or the core's attempt to take
         // the right, which follows it, sees that the span is finished.
         fence(Ordering::SeqCst);
         self.shared.wanted.load(Ordering::Relaxed)
@@ -320,8 +321,8 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Lets it leave, in the order of the reservations. [`Commit::First`]: nobody is sending; see
-    /// to it that somebody does.
+    /// Lets it leave, in the order of the reservations. [`Commit::First`]: nothing is
+    /// being sent, so the caller sends it or has the core polled.
     #[inline]
     pub fn commit(self) -> Commit {
         self.shared.messages.fetch_add(1, Ordering::Relaxed);

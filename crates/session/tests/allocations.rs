@@ -6,7 +6,7 @@ mod common;
 use common::foreign::{Logs, piece};
 use common::proto;
 use embar_frame::Now;
-use embar_session::{Incoming, Link, LinkConfig, Plain, Step};
+use embar_session::{Incoming, Plain, SessionConfig, SessionCore, Step};
 use embar_transport::alloc::{Counting, of_thread, set_counting};
 use embar_transport::{Body, Payload, RecvBuf, SendBuf};
 
@@ -23,14 +23,14 @@ fn allocations<R>(f: impl FnOnce() -> R) -> (u64, R) {
 }
 
 struct Side {
-    link: Link<Plain>,
+    core: SessionCore<Plain>,
     recv: Option<RecvBuf>,
     send: Option<SendBuf>,
 }
 
 impl Side {
     fn poll(&mut self) {
-        while let Some(step) = self.link.poll() {
+        while let Some(step) = self.core.poll() {
             match step {
                 Step::Recv(buf) => self.recv = Some(buf),
                 Step::Send(buf) => self.send = Some(buf),
@@ -51,11 +51,11 @@ impl Side {
                     recv.fill(head)
                 });
                 send.advance(count);
-                other.link.received(recv, &Ok(count), Now(0));
+                other.core.received(recv, &Ok(count), Now(0));
                 other.read();
                 other.poll();
             }
-            self.link.sent(send, &Ok(()), Now(0));
+            self.core.sent(send, &Ok(()), Now(0));
             self.poll();
         }
     }
@@ -64,10 +64,10 @@ impl Side {
     fn read(&mut self) -> u64 {
         let mut sum = 0;
         loop {
-            match self.link.next(Now(0)) {
+            match self.core.next(Now(0)) {
                 None => return sum,
                 Some(Incoming::Opened { .. }) => {
-                    let _ = self.link.welcome(b"", Now(0));
+                    let _ = self.core.welcome(b"", Now(0));
                 }
                 Some(Incoming::Message(message)) => {
                     let packet: proto::PacketView<'_> = message.decode().expect("valid");
@@ -82,18 +82,18 @@ impl Side {
 
 fn pair() -> (Side, Side) {
     let rings = common::rings();
-    let config = LinkConfig::default();
-    let side = |link| Side {
-        link,
+    let config = SessionConfig::default();
+    let side = |core| Side {
+        core,
         recv: None,
         send: None,
     };
-    let a = Link::connecting(Plain, &config, &rings, b"", Now(0)).expect("a link");
-    let b = Link::accepting(Plain, &config, &rings, Now(0)).expect("a link");
+    let a = SessionCore::connecting(Plain, &config, &rings, b"", Now(0)).expect("a core");
+    let b = SessionCore::accepting(Plain, &config, &rings, Now(0)).expect("a core");
     let (mut a, mut b) = (side(a), side(b));
     a.carry(&mut b);
     b.carry(&mut a);
-    assert!(a.link.is_open() && b.link.is_open());
+    assert!(a.core.is_open() && b.core.is_open());
     (a, b)
 }
 
@@ -116,7 +116,7 @@ fn messages_cost_no_allocation_in_either_direction() {
     let mut rounds = |rounds: u64| {
         for number in 0..rounds {
             for _ in 0..20 {
-                a.link.send(3, &packet).expect("room");
+                a.core.send(3, &packet).expect("room");
             }
             a.carry(&mut b);
             let view = proto::PacketView {
@@ -126,7 +126,7 @@ fn messages_cost_no_allocation_in_either_direction() {
                 ..Default::default()
             };
             for _ in 0..20 {
-                b.link.send_view(3, &view).expect("room");
+                b.core.send_view(3, &view).expect("room");
             }
             b.carry(&mut a);
         }
@@ -134,18 +134,18 @@ fn messages_cost_no_allocation_in_either_direction() {
     rounds(50);
     let (count, ()) = allocations(|| rounds(1000));
     assert_eq!(count, 0, "40,000 messages allocated");
-    assert_eq!(b.link.stats().messages_in, 21_000);
-    assert_eq!(a.link.stats().messages_in, 21_000);
+    assert_eq!(b.core.stats().messages_in, 21_000);
+    assert_eq!(a.core.stats().messages_in, 21_000);
 }
 
 #[test]
 fn deep_messages_are_sent_without_an_allocation_once_one_was() {
     let (mut a, mut b) = pair();
     let packet = packet(100);
-    a.link.send(3, &packet).expect("room");
+    a.core.send(3, &packet).expect("room");
     a.carry(&mut b);
     for _ in 0..100 {
-        let (count, sent) = allocations(|| a.link.send(3, &packet));
+        let (count, sent) = allocations(|| a.core.send(3, &packet));
         sent.expect("room");
         assert_eq!(count, 0);
         a.carry(&mut b);
@@ -158,7 +158,7 @@ fn bodies_of_pieces_use_the_room_of_those_before() {
     let logs = Logs::new();
     let (own, foreign) = (logs.own(&[1; 4096]), logs.foreign(&[2; 4096]));
     let mut round = || {
-        let mut pieces = a.link.pieces();
+        let mut pieces = a.core.pieces();
         while !pieces.is_full() {
             let payload = match pieces.count() % 2 {
                 0 => Payload::Own(own.clone()),
@@ -166,12 +166,12 @@ fn bodies_of_pieces_use_the_room_of_those_before() {
             };
             pieces.push(piece(4096), payload);
         }
-        a.link.send_body(Vec::new(), Body::Pieces(pieces));
-        while a.link.is_sending_body() {
+        a.core.send_body(Vec::new(), Body::Pieces(pieces));
+        while a.core.is_sending_body() {
             a.poll();
             let mut send = a.send.take().expect("a send");
             send.advance(send.remaining().min(100_000));
-            a.link.sent(send, &Ok(()), Now(0));
+            a.core.sent(send, &Ok(()), Now(0));
         }
     };
     round();
@@ -187,7 +187,7 @@ fn an_encoder_writes_to_where_the_reactor_sends_from() {
         out.copy_from_slice(b"straight");
         target = Some(out.as_ptr() as usize);
     };
-    a.link.send_with(3, 8, fill).expect("room");
+    a.core.send_with(3, 8, fill).expect("room");
     a.poll();
     let buf = a.send.take().expect("a send");
     buf.with_unsent(|head, _| {
@@ -200,7 +200,7 @@ fn an_encoder_writes_to_where_the_reactor_sends_from() {
 #[test]
 fn a_view_points_to_where_the_reactor_received() {
     let (mut a, mut b) = pair();
-    a.link.send(3, &packet(0)).expect("room");
+    a.core.send(3, &packet(0)).expect("room");
     a.poll();
     b.poll();
     let mut recv = b.recv.take().expect("a receive");
@@ -209,8 +209,8 @@ fn a_view_points_to_where_the_reactor_received() {
     let space = space.start as usize..space.end as usize;
     let send = a.send.take().expect("a send");
     let count = send.with_unsent(|head, _| recv.fill(head));
-    b.link.received(recv, &Ok(count), Now(0));
-    let Some(Incoming::Message(message)) = b.link.next(Now(0)) else {
+    b.core.received(recv, &Ok(count), Now(0));
+    let Some(Incoming::Message(message)) = b.core.next(Now(0)) else {
         panic!("no message");
     };
     let packet: proto::PacketView<'_> = message.decode().expect("valid");

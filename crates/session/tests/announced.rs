@@ -1,4 +1,5 @@
-//! Whatever numbers a peer announces in the handshake, it sets no rate and no amount of this end's work.
+//! Whatever numbers a peer announces in the handshake, it sets no rate and no amount of this end's
+//! work.
 
 mod common;
 
@@ -7,7 +8,9 @@ use std::time::Duration;
 
 use common::{End, Told, accepted, config, frame, rings, seconds};
 use embar_frame::{Now, Protocol};
-use embar_session::{Link, LinkConfig, MIN_IDLE_TIMEOUT, Plain, SESSION_VERSION, SendError};
+use embar_session::{
+    MIN_IDLE_TIMEOUT, Plain, SESSION_VERSION, SendError, SessionConfig, SessionCore,
+};
 
 const HELLO: u16 = 0xFF00;
 const PING: u16 = 0xFF02;
@@ -40,9 +43,9 @@ fn hello([max_frame, max_body, idle_ms]: [u32; 3]) -> Vec<u8> {
     frame(HELLO, 0, &body)
 }
 
-fn greeted(config: &LinkConfig, limits: [u32; 3]) -> End {
-    let link = Link::accepting(Plain, config, &rings(), Now(0)).expect("a link");
-    let mut end = End::new(link);
+fn greeted(config: &SessionConfig, limits: [u32; 3]) -> End {
+    let core = SessionCore::accepting(Plain, config, &rings(), Now(0)).expect("a core");
+    let mut end = End::new(core);
     end.feed(&hello(limits), usize::MAX);
     assert!(
         matches!(end.told[..], [Told::Opened(_)]),
@@ -56,7 +59,7 @@ fn greeted(config: &LinkConfig, limits: [u32; 3]) -> End {
 /// Frames of an id that an end sends in so much time, while it is told nothing.
 fn sent_in(end: &mut End, time: Duration, id: u16) -> usize {
     let (until, mut sent) = (end.now.after(time), VecDeque::new());
-    while let Some(due) = end.link.next_tick().filter(|due| *due <= until) {
+    while let Some(due) = end.core.next_tick().filter(|due| *due <= until) {
         let due = due.max(end.now);
         end.tick(due);
         end.transmit(usize::MAX, &mut sent);
@@ -73,10 +76,7 @@ fn sent_in(end: &mut End, time: Duration, id: u16) -> usize {
 
 #[test]
 fn the_impatience_of_a_peer_draws_three_pings_in_a_second_at_most() {
-    let config = LinkConfig {
-        keep_alive: seconds(10),
-        ..config()
-    };
+    let config = config().with(|config| config.keep_alive = seconds(10));
     for (idle_ms, most) in [(0, 1), (1, 30), (2, 30), (999, 30), (1000, 30), (6000, 5)] {
         let mut end = greeted(&config, [1000, 1000, idle_ms]);
         let pings = sent_in(&mut end, seconds(10), PING);
@@ -86,35 +86,32 @@ fn the_impatience_of_a_peer_draws_three_pings_in_a_second_at_most() {
 
 #[test]
 fn nobody_announces_less_patience_than_a_peer_believes() {
-    let config = LinkConfig {
-        idle_timeout: Duration::from_millis(1),
-        ..config()
-    };
+    let config = config().with(|config| config.idle_timeout = Duration::from_millis(1));
     let mut end = accepted(&config);
     let just_before = Now(0).after(MIN_IDLE_TIMEOUT - Duration::from_nanos(1));
     end.tick(just_before);
-    assert!(end.link.is_open());
+    assert!(end.core.is_open());
     end.tick(Now(0).after(MIN_IDLE_TIMEOUT));
-    assert!(!end.link.is_open());
+    assert!(!end.core.is_open());
 }
 
 #[test]
 fn limits_of_a_peer_only_lower_what_this_end_sends() {
     for max in [0, 1, 7, 8, 1 << 20, u32::MAX - 1, u32::MAX] {
         let mut end = greeted(&config(), [max, max, u32::MAX]);
-        let limits = end.link.limits().expect("it is open");
+        let limits = end.core.limits().expect("it is open");
         assert!(limits.max_frame_bytes <= max && limits.max_frame_bytes < 1 << 20);
         let longest = limits.max_frame_bytes as usize;
-        let refused = end.link.send_with(1, longest + 1, |_| {});
+        let refused = end.core.send_with(1, longest + 1, |_| {});
         assert!(matches!(refused, Err(SendError::TooLong { .. })), "{max}");
         if longest < 1 << 12 {
-            end.link
+            end.core
                 .send_with(1, longest, |out| out.fill(1))
                 .expect("it fits");
         }
         // What is of the session itself needs no leave.
-        end.link.ping();
-        end.link.goodbye("soon");
+        end.core.ping();
+        end.core.goodbye("soon");
         end.poll();
         let mut sent = VecDeque::new();
         end.transmit(usize::MAX, &mut sent);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{End, Told, config, first_bytes, frame, rings, seconds};
 use embar_frame::{FrameHeader, Now, write_checksum};
-use embar_session::{CloseReason, Link, LinkConfig, Plain, Side};
+use embar_session::{CloseReason, Plain, SessionConfig, SessionCore, Side};
 use embar_wire::ack::encode_ack;
 use embar_wire::control::{
     Control, ErrorCode, ErrorReply, ListTopics, PublisherOpened, SessionOpened, encode,
@@ -17,20 +17,18 @@ use embar_wire::frame::LogProtocol;
 const HEADER: usize = 8;
 const CHECKSUM: usize = 4;
 
-fn impatient() -> LinkConfig {
-    LinkConfig {
-        frame_timeout: seconds(30),
-        ..config()
-    }
+fn impatient() -> SessionConfig {
+    config().with(|config| config.frame_timeout = seconds(30))
 }
 
-fn connecting() -> Link<LogProtocol> {
-    Link::connecting(LogProtocol::default(), &config(), &rings(), b"hi", Now(0)).expect("a link")
+fn connecting() -> SessionCore<LogProtocol> {
+    SessionCore::connecting(LogProtocol::default(), &config(), &rings(), b"hi", Now(0))
+        .expect("a core")
 }
 
 fn accepting() -> End<LogProtocol> {
-    let link = Link::accepting(LogProtocol::default(), &impatient(), &rings(), Now(0));
-    End::new(link.expect("a link"))
+    let core = SessionCore::accepting(LogProtocol::default(), &impatient(), &rings(), Now(0));
+    End::new(core.expect("a core"))
 }
 
 /// An end that has taken its peer in.
@@ -56,9 +54,9 @@ fn ack(refused: Option<ErrorCode>) -> Vec<u8> {
 }
 
 /// What an open end says when it is asked to.
-fn said(ask: impl FnOnce(&mut Link<LogProtocol>)) -> Vec<u8> {
+fn said(ask: impl FnOnce(&mut SessionCore<LogProtocol>)) -> Vec<u8> {
     let mut end = open();
-    ask(&mut end.link);
+    ask(&mut end.core);
     end.poll();
     let mut bytes = VecDeque::new();
     end.transmit(usize::MAX, &mut bytes);
@@ -91,16 +89,16 @@ fn frames() -> Vec<Vec<u8>> {
         .map(control),
     );
     all.extend([
-        said(Link::ping),
-        said(|link| link.goodbye("soon")),
-        said(Link::request_status),
-        said(|link| link.refuse(11, "no", Now(0))),
+        said(SessionCore::ping),
+        said(|core| core.goodbye("soon")),
+        said(SessionCore::request_status),
+        said(|core| core.refuse(11, "no", Now(0))),
     ]);
     all
 }
 
 fn has_ended<P: embar_frame::Protocol>(end: &End<P>) -> bool {
-    end.link.is_ending()
+    end.core.is_ending()
 }
 
 #[test]
@@ -163,7 +161,7 @@ fn a_frame_that_seems_longer_than_what_comes_is_given_up_in_time() {
     end.feed(&frame, usize::MAX);
     assert!(!has_ended(&end));
     end.tick(Now(0).after(Duration::from_secs(30)));
-    let closed = end.link.closed().expect("it is over");
+    let closed = end.core.closed().expect("it is over");
     assert_eq!(closed.reason, CloseReason::FrameTimeout);
     assert!(end.messages().is_empty());
 }
@@ -176,7 +174,7 @@ fn a_flipped_bit_in_a_greeting_opens_nothing() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         let mut end = accepting();
         end.feed(&damaged, usize::MAX);
-        assert!(!end.link.is_open(), "bit {bit}: {:?}", end.told);
+        assert!(!end.core.is_open(), "bit {bit}: {:?}", end.told);
         let opened = end.told.iter().any(|it| matches!(it, Told::Opened(_)));
         assert!(!opened, "bit {bit}");
     }
@@ -201,21 +199,21 @@ fn a_body_has_no_checksum_of_this_kind() {
 /// They are told what differs, and not that something was damaged.
 #[test]
 fn who_speaks_something_without_checksums_is_told_so() {
-    let plain = Link::connecting(Plain, &config(), &rings(), b"hi", Now(0)).expect("a link");
+    let plain = SessionCore::connecting(Plain, &config(), &rings(), b"hi", Now(0)).expect("a core");
     let mut end = accepting();
     end.feed(&first_bytes(plain), usize::MAX);
     let closed = end.end().expect("it was refused").clone();
     assert_eq!(closed.reason, CloseReason::Protocol);
     let mut answer = VecDeque::new();
     end.transmit(usize::MAX, &mut answer);
-    let plain = Link::connecting(Plain, &config(), &rings(), b"hi", Now(0)).expect("a link");
+    let plain = SessionCore::connecting(Plain, &config(), &rings(), b"hi", Now(0)).expect("a core");
     let mut other = End::new(plain);
     other.feed(&Vec::from(answer), usize::MAX);
     let told = other.end().expect("it can read that");
     assert_eq!((told.by, &told.text), (Side::Peer, &closed.text));
 
-    let link = Link::accepting(Plain, &config(), &rings(), Now(0)).expect("a link");
-    let mut end = End::new(link);
+    let core = SessionCore::accepting(Plain, &config(), &rings(), Now(0)).expect("a core");
+    let mut end = End::new(core);
     end.feed(&first_bytes(connecting()), usize::MAX);
     let closed = end.end().expect("it was refused");
     assert_eq!(closed.reason, CloseReason::Protocol);

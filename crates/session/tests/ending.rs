@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{End, Pair, Told, accepted, at, config, first_bytes, frame, hello, rings, seconds};
 use embar_frame::{FrameError, FrameHeader, Now, Protocol, Shape};
-use embar_session::{CloseReason, Link, LinkConfig, Plain, SendError, Side};
+use embar_session::{CloseReason, Plain, SendError, SessionConfig, SessionCore, Side};
 use embar_transport::Body;
 
 /// Another protocol, or another version of `Plain`.
@@ -28,15 +28,15 @@ impl<const VERSION: u32> Protocol for Other<VERSION> {
     }
 }
 
-fn accepting<P: Protocol>(protocol: P, config: &LinkConfig) -> End<P> {
-    End::new(Link::accepting(protocol, config, &rings(), Now(0)).expect("a link"))
+fn accepting<P: Protocol>(protocol: P, config: &SessionConfig) -> End<P> {
+    End::new(SessionCore::accepting(protocol, config, &rings(), Now(0)).expect("a core"))
 }
 
-fn connecting<P: Protocol>(protocol: P, config: &LinkConfig) -> End<P> {
-    End::new(Link::connecting(protocol, config, &rings(), b"hello", Now(0)).expect("a link"))
+fn connecting<P: Protocol>(protocol: P, config: &SessionConfig) -> End<P> {
+    End::new(SessionCore::connecting(protocol, config, &rings(), b"hello", Now(0)).expect("a core"))
 }
 
-/// Runs a connecting link against an accepting one of another kind.
+/// Runs a connecting core against an accepting one of another kind.
 fn meet<A: Protocol, B: Protocol>(a: &mut End<A>, b: &mut End<B>) {
     for _ in 0..100_000 {
         a.listen();
@@ -125,7 +125,7 @@ fn a_peer_may_be_refused_before_and_after_its_hello() {
             meet(&mut a, &mut b);
             assert_eq!(b.told, [Told::Opened(b"hello".to_vec())]);
         }
-        b.link.refuse(42, "not today", Now(0));
+        b.core.refuse(42, "not today", Now(0));
         meet(&mut a, &mut b);
         let closed = a.end().expect("an end");
         assert_eq!(
@@ -133,29 +133,29 @@ fn a_peer_may_be_refused_before_and_after_its_hello() {
             (Side::Peer, CloseReason::Refused)
         );
         assert_eq!((closed.code, closed.text.as_str()), (42, "not today"));
-        assert!(a.closed && b.closed && a.link.is_over() && b.link.is_over());
+        assert!(a.closed && b.closed && a.core.is_over() && b.core.is_over());
     }
 }
 
 #[test]
 fn greetings_have_a_limit() {
     let long = vec![0; embar_session::MAX_GREETING_BYTES + 1];
-    let link = Link::<_>::connecting(Plain, &config(), &rings(), &long, Now(0));
-    let link: Result<Link<Plain>, io::Error> = link;
+    let core = SessionCore::<_>::connecting(Plain, &config(), &rings(), &long, Now(0));
+    let core: Result<SessionCore<Plain>, io::Error> = core;
     assert_eq!(
-        link.err().map(|e| e.kind()),
+        core.err().map(|e| e.kind()),
         Some(io::ErrorKind::InvalidInput)
     );
     let mut end = accepting(Plain, &config());
     end.greeting = None;
     end.feed(&hello(), 1);
     assert!(matches!(
-        end.link.welcome(&long, Now(0)),
+        end.core.welcome(&long, Now(0)),
         Err(SendError::TooLong { .. })
     ));
     let longest = &long[1..];
-    assert_eq!(end.link.welcome(longest, Now(0)), Ok(()));
-    assert_eq!(end.link.welcome(longest, Now(0)), Err(SendError::Closed));
+    assert_eq!(end.core.welcome(longest, Now(0)), Ok(()));
+    assert_eq!(end.core.welcome(longest, Now(0)), Err(SendError::Closed));
 }
 
 #[test]
@@ -194,8 +194,8 @@ fn a_disconnect_at_every_byte_of_handshake_and_frame_has_its_reason() {
                 .iter()
                 .filter(|told| matches!(told, Told::Message(..) | Told::Body { .. }));
             assert_eq!(told.count(), whole, "at {cut}");
-            assert!(end.closed && end.link.is_over());
-            assert!(end.link.next(Now(0)).is_none(), "told once, last");
+            assert!(end.closed && end.core.is_over());
+            assert!(end.core.next(Now(0)).is_none(), "told once, last");
         }
     }
 }
@@ -225,8 +225,8 @@ fn frames_that_the_protocol_refuses_end_the_session_by_their_header() {
     let other = |header: FrameHeader| {
         let mut end = accepting(Other::<1>, &config());
         let hello = connecting(Other::<1>, &config());
-        end.feed(&first_bytes(hello.link), usize::MAX);
-        assert!(end.link.is_open());
+        end.feed(&first_bytes(hello.core), usize::MAX);
+        assert!(end.core.is_open());
         end.feed(&header.to_bytes(), 1);
         end.end().cloned()
     };
@@ -267,17 +267,17 @@ fn finish_drains_and_both_ends_know() {
         let mut pair = Pair::open();
         for number in 0..10 {
             pair.a
-                .link
+                .core
                 .send_with(number, 800, |out| out.fill(1))
                 .expect("room");
         }
-        pair.a.link.finish(Now(0));
+        pair.a.core.finish(Now(0));
         pair.run(piece);
         assert_eq!(pair.b.messages().len(), 10);
         let (a, b) = (pair.a.end().expect("told"), pair.b.end().expect("told"));
         assert_eq!((a.by, a.reason), (Side::Local, CloseReason::Finished));
         assert_eq!((b.by, b.reason), (Side::Peer, CloseReason::Finished));
-        assert!(pair.a.link.is_over() && pair.b.link.is_over());
+        assert!(pair.a.core.is_over() && pair.b.core.is_over());
         assert!(pair.a.closed && pair.b.closed);
     }
 }
@@ -285,35 +285,35 @@ fn finish_drains_and_both_ends_know() {
 #[test]
 fn both_may_finish_at_once() {
     let mut pair = Pair::open();
-    pair.a.link.finish(Now(0));
-    pair.b.link.finish(Now(0));
+    pair.a.core.finish(Now(0));
+    pair.b.core.finish(Now(0));
     pair.run(1);
-    assert!(pair.a.link.is_over() && pair.b.link.is_over());
+    assert!(pair.a.core.is_over() && pair.b.core.is_over());
 }
 
 #[test]
 fn finish_waits_for_an_open_reservation_and_is_cut_in_time() {
     let mut pair = Pair::open();
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     let mut draft = sender.reserve(1, 2).expect("room");
-    pair.a.link.finish(Now(0));
+    pair.a.core.finish(Now(0));
     pair.run(usize::MAX);
-    assert!(!pair.a.link.is_over() && pair.b.end().is_none());
-    let soon = pair.a.link.next_tick().expect("a deadline");
+    assert!(!pair.a.core.is_over() && pair.b.end().is_none());
+    let soon = pair.a.core.next_tick().expect("a deadline");
     assert!(soon < at(1), "it looks again before its deadline");
     draft.copy_from_slice(b"ok");
     let _ = draft.commit();
     pair.run(usize::MAX);
     assert_eq!(pair.b.messages(), [(1, b"ok".to_vec())]);
-    assert!(pair.a.link.is_over());
+    assert!(pair.a.core.is_over());
 
     let mut pair = Pair::open();
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     let draft = sender.reserve(1, 2).expect("room");
-    pair.a.link.finish(Now(0));
+    pair.a.core.finish(Now(0));
     pair.run(usize::MAX);
     pair.tick(at(1));
-    assert!(pair.a.closed && pair.a.link.is_over());
+    assert!(pair.a.closed && pair.a.core.is_over());
     drop(draft);
 }
 
@@ -323,16 +323,16 @@ fn a_peer_that_does_not_read_or_close_cannot_hold_up_the_end() {
     pair.b.stuck_recv = true;
     pair.b.ignores = true;
     pair.a
-        .link
+        .core
         .send_with(1, 100, |out| out.fill(1))
         .expect("room");
-    pair.a.link.finish(Now(0));
+    pair.a.core.finish(Now(0));
     pair.run(usize::MAX);
     assert!(pair.a.write_ended && !pair.a.closed);
-    assert_eq!(pair.a.link.next_tick(), Some(at(1)));
+    assert_eq!(pair.a.core.next_tick(), Some(at(1)));
     pair.a.tick(at(1));
-    assert!(pair.a.closed && pair.a.link.is_over());
-    assert_eq!(pair.a.link.next_tick(), None);
+    assert!(pair.a.closed && pair.a.core.is_over());
+    assert_eq!(pair.a.core.next_tick(), None);
 }
 
 #[test]
@@ -340,13 +340,13 @@ fn a_peer_that_floods_while_this_end_finishes_is_cut() {
     let mut config = config();
     config.discard_limit_bytes = 50_000;
     let mut end = accepted(&config);
-    end.link.finish(Now(0));
+    end.core.finish(Now(0));
     end.poll();
     end.transmit(usize::MAX, &mut std::collections::VecDeque::new());
     end.feed(&vec![9; 49_000], 4096);
     assert!(!end.closed);
     end.feed(&vec![9; 2_000], 4096);
-    assert!(end.closed && end.link.is_over());
+    assert!(end.closed && end.core.is_over());
     assert_eq!(end.messages(), []);
 }
 
@@ -355,17 +355,17 @@ fn close_is_at_once_and_returns_what_is_out() {
     let mut pair = Pair::open();
     pair.b.stuck_send = true;
     pair.b
-        .link
+        .core
         .send_with(1, 100, |out| out.fill(1))
         .expect("room");
     pair.b.poll();
     assert!(pair.b.send.is_some() && pair.b.recv.is_some());
     pair.b
-        .link
+        .core
         .close(CloseReason::HandlerPanicked, "on purpose");
-    assert!(!pair.b.link.is_over());
+    assert!(!pair.b.core.is_over());
     pair.run(usize::MAX);
-    assert!(pair.b.link.is_over());
+    assert!(pair.b.core.is_over());
     let closed = pair.b.end().expect("told");
     assert_eq!(closed.reason, CloseReason::HandlerPanicked);
     assert_eq!(pair.a.end().map(|c| c.by), Some(Side::Network));
@@ -374,15 +374,15 @@ fn close_is_at_once_and_returns_what_is_out() {
 #[test]
 fn a_failed_send_does_not_hide_what_the_peer_said_last() {
     let mut pair = Pair::open();
-    pair.b.link.refuse(7, "go away", Now(0));
+    pair.b.core.refuse(7, "go away", Now(0));
     pair.b.poll();
     let (a, b) = (&mut pair.a, &mut pair.b);
     b.transmit(usize::MAX, &mut a.inbox);
-    a.link.send_with(1, 10, |out| out.fill(1)).expect("room");
+    a.core.send_with(1, 10, |out| out.fill(1)).expect("room");
     a.poll();
     let buf = a.send.take().expect("a send");
     let broken = Err(io::Error::from(io::ErrorKind::BrokenPipe));
-    a.link.sent(buf, &broken, Now(0));
+    a.core.sent(buf, &broken, Now(0));
     a.listen();
     assert_eq!(a.end(), None, "the receive that is out has the last word");
     a.receive(usize::MAX);
@@ -391,14 +391,14 @@ fn a_failed_send_does_not_hide_what_the_peer_said_last() {
     // Without a word, the error itself is the reason, in time.
     let mut pair = Pair::open();
     let a = &mut pair.a;
-    a.link.send_with(1, 10, |out| out.fill(1)).expect("room");
+    a.core.send_with(1, 10, |out| out.fill(1)).expect("room");
     a.poll();
     let buf = a.send.take().expect("a send");
-    a.link.sent(buf, &broken, Now(0));
+    a.core.sent(buf, &broken, Now(0));
     a.tick(at(1));
     let reason = CloseReason::Io(io::ErrorKind::BrokenPipe);
     assert_eq!(a.end().map(|c| c.reason), Some(reason));
-    assert!(a.link.is_over());
+    assert!(a.core.is_over());
 }
 
 #[test]
@@ -408,28 +408,28 @@ fn strangers_and_unfinished_frames_have_their_time() {
     config.frame_timeout = seconds(3);
     let mut end = accepting(Plain, &config);
     end.feed(&hello()[..9], 1);
-    assert_eq!(end.link.next_tick(), Some(at(5)));
+    assert_eq!(end.core.next_tick(), Some(at(5)));
     end.tick(Now(at(5).0 - 1));
     assert!(end.end().is_none());
     end.tick(at(5));
     assert_eq!(end.end().map(|c| c.reason), Some(CloseReason::HelloTimeout));
 
     let mut end = accepted(&config);
-    assert_eq!(end.link.next_tick(), None);
+    assert_eq!(end.core.next_tick(), None);
     end.now = at(10);
     end.feed(&frame(1, 0, b"message")[..10], 1);
-    assert_eq!(end.link.next_tick(), Some(at(13)));
+    assert_eq!(end.core.next_tick(), Some(at(13)));
     // Held, the time is not the peer's.
-    end.link.hold(true, at(11));
-    assert_eq!(end.link.next_tick(), None);
-    end.link.hold(false, at(20));
+    end.core.hold(true, at(11));
+    assert_eq!(end.core.next_tick(), None);
+    end.core.hold(false, at(20));
     end.now = at(20);
-    assert_eq!(end.link.next_tick(), Some(at(23)));
+    assert_eq!(end.core.next_tick(), Some(at(23)));
     end.feed(&frame(1, 0, b"message")[10..], 1);
-    assert_eq!((end.messages().len(), end.link.next_tick()), (1, None));
+    assert_eq!((end.messages().len(), end.core.next_tick()), (1, None));
     // A body has its own time, which begins with the head.
     end.feed(&frame(2, 1, &[0; 50])[..13], 1);
-    assert_eq!(end.link.next_tick(), Some(at(23)));
+    assert_eq!(end.core.next_tick(), Some(at(23)));
     end.tick(at(23));
     assert_eq!(end.end().map(|c| c.reason), Some(CloseReason::FrameTimeout));
 }
@@ -444,19 +444,19 @@ fn heartbeats_keep_a_quiet_session_alive_and_measure_it() {
     for now in 1..100 {
         pair.tick(at(now));
         pair.run(usize::MAX);
-        assert!(pair.a.link.is_open() && pair.b.link.is_open(), "at {now}");
+        assert!(pair.a.core.is_open() && pair.b.core.is_open(), "at {now}");
     }
-    let sent = pair.a.link.stats().bytes_out;
+    let sent = pair.a.core.stats().bytes_out;
     assert!(
         (33 * 17..70 * 17).contains(&sent),
         "{sent} bytes of PING and PONG"
     );
     assert_eq!(pair.a.told, []);
-    let rtt = pair.a.link.rtt().expect("answers came");
+    let rtt = pair.a.core.rtt().expect("answers came");
     assert_eq!((rtt.last, rtt.smoothed), (Duration::ZERO, Duration::ZERO));
 
     // An answer that takes two seconds.
-    pair.a.link.ping();
+    pair.a.core.ping();
     pair.a.poll();
     pair.a.transmit(usize::MAX, &mut pair.b.inbox);
     pair.b.now = at(100);
@@ -464,25 +464,25 @@ fn heartbeats_keep_a_quiet_session_alive_and_measure_it() {
     pair.b.transmit(usize::MAX, &mut pair.a.inbox);
     pair.a.now = at(101);
     pair.a.receive(usize::MAX);
-    let rtt = pair.a.link.rtt().expect("answers came");
+    let rtt = pair.a.core.rtt().expect("answers came");
     assert_eq!((rtt.last, rtt.smoothed), (seconds(2), seconds(2) / 8));
 }
 
 #[test]
-fn an_end_with_nothing_to_say_is_heard_three_times_within_its_peers_patience() {
+fn an_idle_end_is_heard_three_times_within_its_peers_timeout() {
     let mut config = config();
     config.keep_alive = seconds(100);
     config.idle_timeout = seconds(9);
     let mut pair = Pair::open_with(&config, &config);
     // The other end's own heartbeats would be answered, and hide how often these come.
     let mut heard = Vec::new();
-    let mut sent = pair.a.link.stats().bytes_out;
+    let mut sent = pair.a.core.stats().bytes_out;
     while heard.len() < 5 {
-        let now = pair.a.link.next_tick().expect("a heartbeat");
+        let now = pair.a.core.next_tick().expect("a heartbeat");
         pair.a.tick(now);
         pair.b.now = now;
         pair.run(usize::MAX);
-        let before = std::mem::replace(&mut sent, pair.a.link.stats().bytes_out);
+        let before = std::mem::replace(&mut sent, pair.a.core.stats().bytes_out);
         if sent > before {
             heard.push(now);
         }
@@ -495,15 +495,15 @@ fn a_silent_peer_is_idle_and_a_held_link_does_not_accuse_it() {
     let mut config = config();
     config.idle_timeout = seconds(9);
     let mut end = accepted(&config);
-    assert_eq!(end.link.next_tick(), Some(at(9)));
-    end.link.hold(true, at(1));
+    assert_eq!(end.core.next_tick(), Some(at(9)));
+    end.core.hold(true, at(1));
     end.poll();
-    // What is out already still counts as reading only when the link is not held.
+    // What is out already still counts as reading only when the core is not held.
     end.tick(at(100));
-    assert!(end.link.is_open());
-    end.link.hold(false, at(100));
+    assert!(end.core.is_open());
+    end.core.hold(false, at(100));
     end.tick(at(100));
-    assert_eq!(end.link.next_tick(), Some(at(109)));
+    assert_eq!(end.core.next_tick(), Some(at(109)));
     end.tick(at(109));
     let closed = end.end().expect("told");
     assert_eq!((closed.by, closed.reason), (Side::Local, CloseReason::Idle));
@@ -515,14 +515,14 @@ fn a_held_reader_is_not_kicked_by_its_peer() {
     config.keep_alive = seconds(2);
     config.idle_timeout = seconds(9);
     let mut pair = Pair::open_with(&config, &config);
-    pair.b.link.hold(true, Now(0));
+    pair.b.core.hold(true, Now(0));
     for now in 1..60 {
-        let _ = pair.a.link.send_with(1, 10, |out| out.fill(1));
+        let _ = pair.a.core.send_with(1, 10, |out| out.fill(1));
         pair.tick(at(now));
         pair.run(usize::MAX);
     }
-    assert!(pair.a.link.is_open() && pair.b.link.is_open());
-    pair.b.link.hold(false, at(60));
+    assert!(pair.a.core.is_open() && pair.b.core.is_open());
+    pair.b.core.hold(false, at(60));
     pair.run(usize::MAX);
     assert_eq!(pair.b.messages().len(), 59);
 }
@@ -533,27 +533,27 @@ fn a_peer_that_never_reads_is_given_up_after_the_idle_timeout() {
     config.idle_timeout = seconds(9);
     let mut pair = Pair::open_with(&config, &config);
     pair.b.stuck_send = true;
-    while pair.b.link.send_with(1, 900, |out| out.fill(1)).is_ok() {}
+    while pair.b.core.send_with(1, 900, |out| out.fill(1)).is_ok() {}
     pair.run(usize::MAX);
-    assert!(pair.b.link.waits_for_room().is_some());
-    let deadline = pair.b.link.next_tick().expect("a deadline");
+    assert!(pair.b.core.waits_for_room().is_some());
+    let deadline = pair.b.core.next_tick().expect("a deadline");
     assert_eq!(deadline, at(9));
     pair.b.tick(deadline);
     assert_eq!(pair.b.end().map(|c| c.reason), Some(CloseReason::Full));
     pair.b.tick(at(10));
-    assert!(pair.b.link.is_over());
+    assert!(pair.b.core.is_over());
 }
 
 #[test]
-fn a_reservation_that_is_held_too_long_ends_the_session_and_stays_valid() {
+fn a_reservation_held_too_long_ends_the_session_and_stays_valid() {
     let mut config = config();
     config.reservation_timeout = seconds(4);
     let mut pair = Pair::open_with(&config, &config);
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     let mut draft = sender.reserve(1, 100).expect("room");
     let mut now = 0;
     while pair.a.end().is_none() {
-        let next = pair.a.link.next_tick().expect("it keeps looking");
+        let next = pair.a.core.next_tick().expect("it keeps looking");
         assert!(next.0 > now && next <= at(8), "{next:?}");
         now = next.0;
         draft.fill(7);
@@ -584,7 +584,7 @@ fn one_who_reserves_and_commits_all_the_time_holds_nothing() {
     let mut config = config();
     config.reservation_timeout = seconds(4);
     let mut pair = Pair::open_with(&config, &config);
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     let mut draft = sender.reserve(1, 0).expect("room");
     for now in 1..30 {
         let next = sender.reserve(1, 0).expect("room");
@@ -592,7 +592,7 @@ fn one_who_reserves_and_commits_all_the_time_holds_nothing() {
         pair.tick(at(now));
         pair.run(usize::MAX);
     }
-    assert!(pair.a.link.is_open());
+    assert!(pair.a.core.is_open());
     assert_eq!(pair.b.messages().len(), 29);
     drop(draft);
 }
@@ -602,10 +602,10 @@ fn a_linger_of_zero_cuts_at_once() {
     let mut config = config();
     config.linger = Duration::ZERO;
     let mut pair = Pair::open_with(&config, &config);
-    pair.a.link.finish(Now(0));
+    pair.a.core.finish(Now(0));
     pair.a.listen();
     pair.a.poll();
-    assert!(pair.a.closed && pair.a.link.is_over());
+    assert!(pair.a.closed && pair.a.core.is_over());
     assert_eq!(pair.a.end().map(|c| c.reason), Some(CloseReason::Finished));
 }
 
@@ -617,31 +617,31 @@ fn a_held_link_notices_that_its_connection_is_gone() {
     let (a, b) = (&mut pair.a, &mut pair.b);
     a.ignores = true;
     for _ in 0..2 {
-        b.link.send_with(1, 10, |out| out.fill(1)).expect("room");
+        b.core.send_with(1, 10, |out| out.fill(1)).expect("room");
         b.poll();
         b.transmit(usize::MAX, &mut a.inbox);
     }
     a.receive(usize::MAX);
-    a.link.hold(true, Now(0));
+    a.core.hold(true, Now(0));
     a.ignores = false;
-    a.link.send_with(1, 10, |out| out.fill(1)).expect("room");
+    a.core.send_with(1, 10, |out| out.fill(1)).expect("room");
     a.poll();
     assert!(a.recv.is_none(), "nothing is received while held");
     let buf = a.send.take().expect("a send");
-    a.link.sent(buf, &broken, Now(0));
+    a.core.sent(buf, &broken, Now(0));
     a.listen();
     a.poll();
     let reason = CloseReason::Io(io::ErrorKind::BrokenPipe);
     assert_eq!(a.end().map(|c| c.reason), Some(reason));
-    assert!(a.closed && a.link.is_over());
-    let late = a.link.send_with(1, 10, |out| out.fill(1));
+    assert!(a.closed && a.core.is_over());
+    let late = a.core.send_with(1, 10, |out| out.fill(1));
     assert_eq!(late, Err(SendError::Closed));
 
     // A receive was out when it was held, and finds the end.
     let mut pair = Pair::open();
     let a = &mut pair.a;
     assert!(a.recv.is_some());
-    a.link.hold(true, Now(0));
+    a.core.hold(true, Now(0));
     a.inbox_ended = true;
     a.receive(usize::MAX);
     assert_eq!(a.end().map(|c| c.reason), Some(CloseReason::Disconnected));
@@ -654,20 +654,20 @@ fn an_owner_that_leaves_waits_only_while_its_peer_takes_something() {
     a.stuck_send = true;
     let mut head = frame(2, Plain::BODY, &[7; 1000]);
     let body = head.split_off(16);
-    a.link.send_body(head, Body::Shared(Arc::new(body)));
+    a.core.send_body(head, Body::Shared(Arc::new(body)));
     a.poll();
-    a.link.leave(CloseReason::Finished, at(5));
-    assert_eq!(a.link.next_tick(), Some(at(6)));
+    a.core.leave(CloseReason::Finished, at(5));
+    assert_eq!(a.core.next_tick(), Some(at(6)));
     // Something moves: another linger.
     let buf = a.send.take().expect("the body");
-    a.link.sender().wrote(1);
+    a.core.sender().wrote(1);
     a.tick(at(6));
     assert_eq!(a.end(), None);
-    assert_eq!(a.link.next_tick(), Some(at(7)));
+    assert_eq!(a.core.next_tick(), Some(at(7)));
     a.send = Some(buf);
     a.tick(at(7));
     assert_eq!(a.end().map(|c| c.reason), Some(CloseReason::Finished));
-    assert!(a.closed && a.link.is_over());
+    assert!(a.closed && a.core.is_over());
 }
 
 #[test]
@@ -680,15 +680,15 @@ fn a_long_send_has_time_in_proportion_to_its_length() {
     b.stuck_send = true;
     // Ten seconds at the least rate.
     let bytes = 640 << 10;
-    b.link
+    b.core
         .send_body(Vec::new(), Body::Shared(Arc::new(vec![0; bytes])));
     b.poll();
-    while b.link.send_with(1, 900, |out| out.fill(1)).is_ok() {}
+    while b.core.send_with(1, 900, |out| out.fill(1)).is_ok() {}
     b.listen();
-    assert!(b.link.waits_for_room().is_some());
-    assert_eq!(b.link.next_tick(), Some(at(10)));
+    assert!(b.core.waits_for_room().is_some());
+    assert_eq!(b.core.next_tick(), Some(at(10)));
     b.tick(at(9));
-    assert!(b.link.is_open(), "it may be on its way");
+    assert!(b.core.is_open(), "it may be on its way");
     b.tick(at(10));
     assert_eq!(b.end().map(|c| c.reason), Some(CloseReason::Full));
 }
@@ -698,7 +698,7 @@ fn reservations_that_are_dropped_one_after_the_other_hold_nothing() {
     let mut config = config();
     config.reservation_timeout = seconds(4);
     let mut pair = Pair::open_with(&config, &config);
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     for now in 1..30 {
         // Each is the newest when it is dropped, so the next might pass for the same.
         let draft = sender.reserve(1, 0).expect("room");
@@ -706,5 +706,5 @@ fn reservations_that_are_dropped_one_after_the_other_hold_nothing() {
         drop(draft);
         pair.run(usize::MAX);
     }
-    assert!(pair.a.link.is_open());
+    assert!(pair.a.core.is_open());
 }

@@ -1,4 +1,4 @@
-//! Hostile bytes for a link and for views: whatever comes, no panic, no memory beyond the rings,
+//! Hostile bytes for a core and for views: whatever comes, no panic, no memory beyond the rings,
 //! and an end that has its reason.
 //!
 //! Under plain `cargo test` each target runs a second or less; `cargo xtask fuzz` runs them on.
@@ -9,32 +9,28 @@ use std::collections::VecDeque;
 
 use common::{End, RING, Told, config, frame, hello, proto, rings};
 use embar_frame::Now;
-use embar_session::{CloseReason, Link, LinkConfig, Plain};
+use embar_session::{CloseReason, Plain, SessionConfig, SessionCore};
 
-fn small() -> LinkConfig {
-    LinkConfig {
-        max_body_bytes: 5000,
-        ..config()
-    }
+fn small() -> SessionConfig {
+    config().with(|config| config.max_body_bytes = 5000)
 }
 
-/// Feeds an accepting link until it ends or the bytes do, then ends the stream.
+/// Feeds an accepting core until it ends or the bytes do, then ends the stream.
 fn feed(bytes: &[u8], piece: u8, read_ahead: u16, end_early: bool) -> End {
-    let config = LinkConfig {
-        read_ahead: match read_ahead {
+    let config = small().with(|config| {
+        config.read_ahead = match read_ahead {
             u16::MAX => usize::MAX,
             bytes => usize::from(bytes),
-        },
-        ..small()
-    };
-    let link = Link::accepting(Plain, &config, &rings(), Now(0)).expect("a link");
-    let mut end = End::new(link);
+        };
+    });
+    let core = SessionCore::accepting(Plain, &config, &rings(), Now(0)).expect("a core");
+    let mut end = End::new(core);
     let mut said = VecDeque::new();
     end.inbox.extend(bytes);
     end.poll();
     while end.receive(1 + usize::from(piece)) {
-        assert!(end.link.stats().unread_bytes <= RING);
-        assert!(end.link.stats().queued_bytes <= RING);
+        assert!(end.core.stats().unread_bytes <= RING);
+        assert!(end.core.stats().queued_bytes <= RING);
         // The peer reads.
         while end.transmit(usize::MAX, &mut said) {
             said.clear();
@@ -42,7 +38,7 @@ fn feed(bytes: &[u8], piece: u8, read_ahead: u16, end_early: bool) -> End {
         end.now.0 += 1;
     }
     if end_early {
-        end.link.finish(end.now);
+        end.core.finish(end.now);
         end.listen();
         end.poll();
     }
@@ -60,7 +56,7 @@ fn feed(bytes: &[u8], piece: u8, read_ahead: u16, end_early: bool) -> End {
     assert_eq!(ends.count(), 1, "{:?}", end.told);
     let closed = end.end().expect("the end comes last");
     assert!(!matches!(closed.reason, CloseReason::Io(_)));
-    assert!(end.closed && end.link.is_over());
+    assert!(end.closed && end.core.is_over());
     end
 }
 
@@ -133,12 +129,12 @@ fn views() {
         if bytes.len() > common::MAX_FRAME as usize {
             return;
         }
-        let link = Link::accepting(Plain, &small(), &rings(), Now(0)).expect("a link");
-        let mut end = End::new(link);
+        let core = SessionCore::accepting(Plain, &small(), &rings(), Now(0)).expect("a core");
+        let mut end = End::new(core);
         end.feed(&hello, usize::MAX);
         end.ignores = true;
         end.feed(&frame(1, 0, bytes), usize::MAX);
-        let Some(embar_session::Incoming::Message(message)) = end.link.next(Now(0)) else {
+        let Some(embar_session::Incoming::Message(message)) = end.core.next(Now(0)) else {
             panic!("a good frame is told");
         };
         let payload = message.payload().as_ptr_range();

@@ -20,7 +20,7 @@ fn payload(number: usize) -> Vec<u8> {
 
 /// Gives `a` a body: the second and third pieces are another broker's.
 fn send(pair: &mut Pair, logs: &Logs) -> usize {
-    let mut pieces = pair.a.link.pieces();
+    let mut pieces = pair.a.core.pieces();
     for (number, len) in LENS.into_iter().enumerate() {
         let payload = match number {
             1 | 2 => Payload::Foreign(logs.foreign(&payload(number))),
@@ -29,7 +29,7 @@ fn send(pair: &mut Pair, logs: &Logs) -> usize {
         pieces.push(piece(len), payload);
     }
     let len = pieces.len();
-    pair.a.link.send_body(Vec::new(), Body::Pieces(pieces));
+    pair.a.core.send_body(Vec::new(), Body::Pieces(pieces));
     len
 }
 
@@ -42,7 +42,7 @@ fn told(number: usize) -> Told {
 }
 
 fn message(pair: &Pair, id: u16) {
-    let sender = pair.a.link.sender();
+    let sender = pair.a.core.sender();
     let _ = sender.send_with(id, 30, |out| out.fill(1)).expect("room");
 }
 
@@ -52,21 +52,21 @@ fn steps_of_any_length_make_whole_frames_between_others() {
     for step in [1, 2, 63, 64, 65, 1000, usize::MAX] {
         for corked in [false, true] {
             let mut pair = Pair::open();
-            let before = pair.a.link.stats().bytes_out;
+            let before = pair.a.core.stats().bytes_out;
             message(&pair, 1);
             let len = send(&mut pair, &logs);
             if corked {
-                assert!(pair.a.link.cork());
+                assert!(pair.a.core.cork());
             }
             message(&pair, 2);
             pair.a.poll();
             // Behind what was committed before, and nothing gets into it.
             message(&pair, 3);
-            while pair.a.link.is_sending_body() {
-                assert!(!pair.a.link.may_send_body() && !pair.a.link.is_merely_corked());
+            while pair.a.core.is_sending_body() {
+                assert!(!pair.a.core.may_send_body() && !pair.a.core.is_merely_corked());
                 pair.step(step);
             }
-            assert!(pair.a.link.may_send_body());
+            assert!(pair.a.core.may_send_body());
             message(&pair, 4);
             pair.run(step);
 
@@ -78,7 +78,7 @@ fn steps_of_any_length_make_whole_frames_between_others() {
                 .collect();
             let expected: Vec<Told> = (0..LENS.len()).map(told).collect();
             assert!(bodies.into_iter().eq(&expected), "steps of {step}");
-            let sent = pair.a.link.stats().bytes_out - before;
+            let sent = pair.a.core.stats().bytes_out - before;
             assert_eq!(sent, (len + 4 * 38) as u64, "each byte is counted once");
             assert_eq!(logs.pins(), 0, "what is sent is held no longer");
         }
@@ -93,14 +93,14 @@ fn an_owner_that_closes_between_steps_sends_no_more() {
     pair.a.poll();
     let mut buf = pair.a.send.take().expect("the body");
     buf.advance(100);
-    pair.a.link.sent(buf, &Ok(()), Now(0));
-    assert!(pair.a.link.is_sending_body());
-    pair.a.link.close(CloseReason::Full, "it was evicted");
-    assert!(!pair.a.link.is_sending_body());
+    pair.a.core.sent(buf, &Ok(()), Now(0));
+    assert!(pair.a.core.is_sending_body());
+    pair.a.core.close(CloseReason::Full, "it was evicted");
+    assert!(!pair.a.core.is_sending_body());
     assert_eq!(logs.pins(), 0);
     pair.a.listen();
     pair.a.poll();
-    assert!(pair.a.send.is_none() && pair.a.closed && pair.a.link.is_over());
+    assert!(pair.a.send.is_none() && pair.a.closed && pair.a.core.is_over());
 
     // Closed while a step is out: it comes back, and no more of it goes.
     let mut pair = Pair::open();
@@ -108,14 +108,14 @@ fn an_owner_that_closes_between_steps_sends_no_more() {
     pair.a.poll();
     let mut buf = pair.a.send.take().expect("the body");
     buf.advance(100);
-    pair.a.link.close(CloseReason::Full, "it was evicted");
-    assert!(pair.a.link.is_sending_body(), "a step is out");
-    pair.a.link.sent(buf, &Ok(()), Now(0));
-    assert!(!pair.a.link.is_sending_body());
+    pair.a.core.close(CloseReason::Full, "it was evicted");
+    assert!(pair.a.core.is_sending_body(), "a step is out");
+    pair.a.core.sent(buf, &Ok(()), Now(0));
+    assert!(!pair.a.core.is_sending_body());
     assert_eq!(logs.pins(), 0);
     pair.a.listen();
     pair.a.poll();
-    assert!(pair.a.send.is_none() && pair.a.closed && pair.a.link.is_over());
+    assert!(pair.a.send.is_none() && pair.a.closed && pair.a.core.is_over());
 }
 
 #[test]
@@ -124,11 +124,11 @@ fn a_session_that_finishes_sends_its_body_to_the_end() {
     let mut pair = Pair::open();
     send(&mut pair, &logs);
     pair.step(10);
-    pair.a.link.finish(at(0));
-    assert!(!pair.a.link.may_send_body());
-    assert!(pair.a.link.is_sending_body(), "the rest goes on");
+    pair.a.core.finish(at(0));
+    assert!(!pair.a.core.may_send_body());
+    assert!(pair.a.core.is_sending_body(), "the rest goes on");
     pair.run(100);
-    assert!(!pair.a.link.is_sending_body());
+    assert!(!pair.a.core.is_sending_body());
     let bodies = pair.b.told.iter();
     let bodies = bodies.filter(|told| matches!(told, Told::Body { .. }));
     assert_eq!(bodies.count(), LENS.len());
@@ -136,7 +136,7 @@ fn a_session_that_finishes_sends_its_body_to_the_end() {
         pair.b.end().map(|closed| closed.reason),
         Some(CloseReason::Finished)
     );
-    assert!(pair.a.link.is_over() && pair.b.link.is_over());
+    assert!(pair.a.core.is_over() && pair.b.core.is_over());
 }
 
 #[test]
@@ -147,18 +147,18 @@ fn a_step_that_fails_is_the_last() {
     pair.a.poll();
     let mut buf = pair.a.send.take().expect("the body");
     buf.advance(100);
-    pair.a.link.sent(buf, &Ok(()), Now(0));
+    pair.a.core.sent(buf, &Ok(()), Now(0));
     pair.a.poll();
     let buf = pair.a.send.take().expect("the rest");
     assert_eq!(buf.sent(), 100);
     let broken = Err(io::ErrorKind::BrokenPipe.into());
-    pair.a.link.sent(buf, &broken, Now(0));
-    assert!(!pair.a.link.is_sending_body() && !pair.a.link.may_send_body());
+    pair.a.core.sent(buf, &broken, Now(0));
+    assert!(!pair.a.core.is_sending_body() && !pair.a.core.may_send_body());
     assert_eq!(logs.pins(), 0);
     pair.a.inbox_ended = true;
     pair.run(usize::MAX);
-    assert!(pair.a.link.is_over());
-    let late = pair.a.link.send_with(1, 1, |_| ());
+    assert!(pair.a.core.is_over());
+    let late = pair.a.core.send_with(1, 1, |_| ());
     assert_eq!(late, Err(SendError::Closed));
 }
 
@@ -166,15 +166,15 @@ fn a_step_that_fails_is_the_last() {
 fn nothing_goes_between_two_steps() {
     let logs = Logs::new();
     let mut pair = Pair::open();
-    assert!(pair.a.link.cork());
+    assert!(pair.a.core.cork());
     send(&mut pair, &logs);
     pair.a.poll();
     let mut buf = pair.a.send.take().expect("the body");
     buf.with_unsent(|_, body| pair.b.inbox.extend(&body[..100]));
     buf.advance(100);
-    pair.a.link.sent(buf, &Ok(()), Now(0));
+    pair.a.core.sent(buf, &Ok(()), Now(0));
     message(&pair, 1);
-    assert!(!pair.a.link.is_merely_corked(), "others may not write");
+    assert!(!pair.a.core.is_merely_corked(), "others may not write");
     pair.a.poll();
     let rest = pair.a.send.as_ref().expect("the rest");
     assert_eq!(rest.sent(), 100);

@@ -111,8 +111,8 @@ fn packet() -> proto::Packet {
     packet
 }
 
-/// A thread that waits for room for the first time makes its waker, which it has from then on. On a busy
-/// machine it may wait at any message.
+/// A thread that waits for room for the first time makes its waker, which it has from then on. On a
+/// busy machine it may wait at any message.
 fn wait_for_room() {
     let ring = SendRing::new(&RingPool::new(4096, 0).unwrap()).unwrap();
     let _all = ring.reserve(ring.capacity()).unwrap();
@@ -122,10 +122,7 @@ fn wait_for_room() {
 /// A server and a client in full work, both directions, with rings of so many bytes.
 fn work(send_ring_bytes: usize) {
     set_counting(true);
-    let settings = Settings {
-        send_ring_bytes,
-        ..Settings::default()
-    };
+    let settings = Settings::default().with(|settings| settings.send_ring_bytes = send_ring_bytes);
     let (taken, answered) = (Counted::new(), Counted::new());
     let at_server = Arc::clone(&taken);
     let server = Server::builder()

@@ -30,7 +30,7 @@ impl Chunk {
     }
 }
 
-/// A set of slots below [`SLOTS`]. See the module.
+/// A set of slots below [`SLOTS`], which any thread marks and one thread takes.
 pub struct Marks {
     root: AtomicU64,
     chunks: [OnceLock<Box<Chunk>>; FANOUT],

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use embar_frame::Now;
-use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
+use embar_session::{Incoming, RingPools, SessionConfig, SessionCore, Step};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
 use embar_wire::control::{self, Control, Hello, OpenPublisher, PublisherOpened, Role, Secret};
@@ -37,7 +37,7 @@ impl Claimant {
     /// Opens a publisher of `producer` and begins a batch of about `claim` bytes.
     pub fn begin(
         address: SocketAddr,
-        rings: &Rings,
+        rings: &RingPools,
         topic: &str,
         producer: u64,
         claim: u64,
@@ -72,7 +72,7 @@ impl Claimant {
 /// The handshake and the publisher's opening.
 fn open(
     stream: &mut TcpStream,
-    rings: &Rings,
+    rings: &RingPools,
     topic: &str,
     producer: u64,
 ) -> Result<PublisherOpened> {
@@ -80,12 +80,11 @@ fn open(
         role: Role::Client,
         name: "claimant".into(),
     };
-    let config = LinkConfig {
-        max_frame_bytes: MAX_CONTROL_BYTES,
-        read_ahead: 0,
-        ..LinkConfig::default()
-    };
-    let mut link = Link::connecting(
+    let config = SessionConfig::default().with(|config| {
+        config.max_frame_bytes = MAX_CONTROL_BYTES;
+        config.read_ahead = 0;
+    });
+    let mut link = SessionCore::connecting(
         LogProtocol::default(),
         &config,
         rings,

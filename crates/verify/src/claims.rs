@@ -12,7 +12,7 @@ use embar_console::context::Context;
 use embar_console::paint::Paint;
 use embar_console::size::{Size, as_seconds};
 use embar_meter::stats::median;
-use embar_session::Rings;
+use embar_session::RingPools;
 use serde::Serialize;
 
 use super::claimant::Claimant;
@@ -202,7 +202,7 @@ fn drip(
     stop: &AtomicBool,
     begun: &AtomicU32,
 ) -> Result<()> {
-    let rings = Rings::new(16 << 10, 64 << 10, 4)?;
+    let rings = RingPools::new(16 << 10, 64 << 10, 4)?;
     let mut claimants: Vec<Option<Claimant>> = Vec::new();
     claimants.resize_with(plan.connections as usize, || None);
     let mut due = Instant::now();

@@ -126,13 +126,12 @@ impl Handler for Member {
 }
 
 fn settings() -> Settings {
-    let mut settings = Settings {
-        max_sessions: MEMBERS_MAX,
+    let mut settings = Settings::default().with(|settings| {
+        settings.max_sessions = MEMBERS_MAX;
         // A member who does not read has 64 KiB in the kernel and 256 KiB in the ring, about a
         // hundred full lines; then that member is dropped, and nobody else notices.
-        on_full: OnFull::Close,
-        ..Settings::default()
-    };
+        settings.on_full = OnFull::Close;
+    });
     settings.sockets.send_buffer_bytes = Some(64 << 10);
     settings
 }

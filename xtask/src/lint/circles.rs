@@ -14,20 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// Circles that are still there: folder of the crate, path of the parent, modules. It only shrinks.
 const KNOWN: &[(&str, &str, &[&str])] = &[
-    ("session", "crate", &["link", "sender"]),
-    (
-        "session",
-        "crate::link",
-        &["checks", "handshake", "inbound"],
-    ),
-    (
-        "session",
-        "crate::runtime",
-        &[
-            "admin", "client", "conn", "group", "handler", "hub", "mappings", "session", "shared",
-            "status", "worker",
-        ],
-    ),
     ("xtask", "crate::benchmarks", &["comparisons", "tables"]),
     ("xtask", "crate::benchmarks", &["plan", "results"]),
 ];

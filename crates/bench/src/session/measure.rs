@@ -63,21 +63,20 @@ pub struct SessionBench<'a> {
 pub fn settings(frame_bytes: usize, ring_bytes: usize, threads: u16, spin: Duration) -> Settings {
     let ring = ring_bytes.max(FRAMES_PER_RING * frame_bytes);
     let ring = ring.next_power_of_two();
-    let mut settings = Settings {
-        send_ring_bytes: ring,
-        recv_ring_bytes: ring,
-        workers: threads.into(),
-        max_sessions: usize::MAX,
-        spin,
-        ..Settings::default()
-    };
-    let link = &mut settings.link;
+    let mut settings = Settings::default().with(|settings| {
+        settings.send_ring_bytes = ring;
+        settings.recv_ring_bytes = ring;
+        settings.workers = threads.into();
+        settings.max_sessions = usize::MAX;
+        settings.spin = spin;
+    });
+    let session = &mut settings.session;
     // At most half a ring, so that there is room for an answer while another one is on its way.
     let half = u32::try_from(ring / 2).unwrap_or(u32::MAX);
-    link.max_frame_bytes = half.min(link.max_frame_bytes).max(frame_bytes as u32);
-    link.max_body_bytes = link.max_body_bytes.max(frame_bytes as u32);
+    session.max_frame_bytes = half.min(session.max_frame_bytes).max(frame_bytes as u32);
+    session.max_body_bytes = session.max_body_bytes.max(frame_bytes as u32);
     // A peer that is frozen is what this bench is to notice by itself.
-    link.idle_timeout = Duration::ZERO;
+    session.idle_timeout = Duration::ZERO;
     settings
 }
 

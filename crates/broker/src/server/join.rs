@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use embar_frame::Now;
-use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
+use embar_session::{Incoming, RingPools, SessionConfig, SessionCore, Step};
 use embar_transport::socket::{self, SocketOptions};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::control::{self, Control, Hello, Join, Role};
@@ -56,7 +56,7 @@ pub(super) fn request_place(
 /// A session with the head over a socket that blocks.
 struct HeadSession {
     stream: TcpStream,
-    link: Link<LogProtocol>,
+    link: SessionCore<LogProtocol>,
     began: Instant,
 }
 
@@ -70,10 +70,10 @@ impl HeadSession {
             role: Role::Broker,
             name: "broker".into(),
         };
-        let link = Link::connecting(
+        let link = SessionCore::connecting(
             LogProtocol::default(),
-            &LinkConfig::default(),
-            &Rings::new(RING_BYTES, RING_BYTES, 0)?,
+            &SessionConfig::default(),
+            &RingPools::new(RING_BYTES, RING_BYTES, 0)?,
             &hello.to_greeting(),
             Now(0),
         )?;

@@ -57,13 +57,13 @@ impl<M: Memory> Shard<M> {
                 return;
             }
             // It ended meanwhile.
-            Err(NotSent::Link(SendError::Closed)) => return,
+            Err(NotSent::Session(SendError::Closed)) => return,
             Err(NotSent::Encode(error)) => refusal(ErrorCode::Internal, error.to_string()),
             // It does not read what it is sent, and may come back.
-            Err(NotSent::Link(SendError::Full)) => {
+            Err(NotSent::Session(SendError::Full)) => {
                 refusal(ErrorCode::Backpressure, SendError::Full.to_string())
             }
-            Err(NotSent::Link(error)) => refusal(ErrorCode::TooLarge, error.to_string()),
+            Err(NotSent::Session(error)) => refusal(ErrorCode::TooLarge, error.to_string()),
         };
         self.refuse(token, error, at);
     }

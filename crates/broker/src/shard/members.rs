@@ -45,7 +45,7 @@ impl<M: Memory> Shard<M> {
             };
             let told = connection.reply(&news, at.now);
             // A peer that accepts no frame of this length asks by itself.
-            if !matches!(told, Err(NotSent::Link(SendError::Full))) {
+            if !matches!(told, Err(NotSent::Session(SendError::Full))) {
                 connection.roster = roster;
                 self.ready.push(token);
             }

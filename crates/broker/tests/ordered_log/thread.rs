@@ -8,7 +8,7 @@ use embar_broker::node::Node;
 use embar_broker::shard::{Action, Shard};
 use embar_frame::{FrameHeader, Now};
 use embar_memory::Simulated;
-use embar_session::{Link, LinkConfig, Rings, Step};
+use embar_session::{RingPools, SessionConfig, SessionCore, Step};
 use embar_transport::{RecvBuf, SendBuf, Token};
 use embar_wire::control::{Control, Hello, Role, encode};
 use embar_wire::frame::LogProtocol;
@@ -139,9 +139,9 @@ pub fn hello() -> Vec<u8> {
         role: Role::Client,
         name: "test".into(),
     };
-    let rings = Rings::new(16 << 10, 16 << 10, 0).expect("sizes");
-    let (protocol, config) = (LogProtocol::default(), LinkConfig::default());
-    let link = Link::<_, Simulated>::connecting(
+    let rings = RingPools::new(16 << 10, 16 << 10, 0).expect("sizes");
+    let (protocol, config) = (LogProtocol::default(), SessionConfig::default());
+    let link = SessionCore::<_, Simulated>::connecting(
         protocol,
         &config,
         &rings,

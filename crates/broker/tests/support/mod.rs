@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use embar_broker::{BrokerConfig, Cluster, ClusterBuilder};
 use embar_frame::{FrameError, FrameHeader, Now, Protocol, Shape};
-use embar_session::{CloseReason, Closed, Incoming, Link, LinkConfig, Rings, Side, Step};
+use embar_session::{
+    CloseReason, Closed, Incoming, RingPools, SessionConfig, SessionCore, Side, Step,
+};
 use embar_transport::{Mapped, SendBuf};
 use embar_wire::ack::Ack;
 use embar_wire::batch::{BatchFlags, BatchHeader, SealFields};
@@ -60,7 +62,7 @@ pub enum Frame {
 /// likes. It sends no heartbeats.
 pub struct Peer {
     pub stream: TcpStream,
-    link: Link<LogProtocol>,
+    link: SessionCore<LogProtocol>,
     /// Until [`Peer::greet`] sends it.
     hello: Option<SendBuf>,
     silent: bool,
@@ -68,20 +70,19 @@ pub struct Peer {
     acked: u64,
 }
 
-fn rings() -> &'static Rings {
-    static RINGS: OnceLock<Rings> = OnceLock::new();
-    RINGS.get_or_init(|| Rings::new(16 << 10, 256 << 10, 16).expect("memory for rings"))
+fn rings() -> &'static RingPools {
+    static RINGS: OnceLock<RingPools> = OnceLock::new();
+    RINGS.get_or_init(|| RingPools::new(16 << 10, 256 << 10, 16).expect("memory for rings"))
 }
 
 /// Of a peer that waits for ever.
-fn patient() -> LinkConfig {
-    LinkConfig {
-        max_frame_bytes: MAX_CONTROL_BYTES,
-        keep_alive: Duration::ZERO,
-        idle_timeout: Duration::ZERO,
-        read_ahead: 0,
-        ..LinkConfig::default()
-    }
+fn patient() -> SessionConfig {
+    SessionConfig::default().with(|config| {
+        config.max_frame_bytes = MAX_CONTROL_BYTES;
+        config.keep_alive = Duration::ZERO;
+        config.idle_timeout = Duration::ZERO;
+        config.read_ahead = 0;
+    })
 }
 
 impl Peer {
@@ -94,7 +95,7 @@ impl Peer {
             role: Role::Client,
             name: "test".into(),
         };
-        let link = Link::connecting(
+        let link = SessionCore::connecting(
             LogProtocol::default(),
             &patient(),
             rings(),
@@ -419,8 +420,13 @@ pub fn hello_of(protocol: impl Protocol) -> Vec<u8> {
         role: Role::Client,
         name: "test".into(),
     };
-    let link =
-        Link::<_, Mapped>::connecting(protocol, &patient(), rings(), &hello.to_greeting(), Now(0));
+    let link = SessionCore::<_, Mapped>::connecting(
+        protocol,
+        &patient(),
+        rings(),
+        &hello.to_greeting(),
+        Now(0),
+    );
     let mut link = link.expect("memory for rings");
     loop {
         match link.poll().expect("it says hello") {

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, Now};
-use embar_session::{Incoming, Link, LinkConfig, Rings, Step};
+use embar_session::{Incoming, RingPools, SessionConfig, SessionCore, Step};
 use embar_transport::RecvBuf;
 use embar_wire::ack;
 use embar_wire::control::{self, Control, ErrorCode, Hello, Welcome};
@@ -24,7 +24,7 @@ pub enum Heard {
 
 pub struct Conversation {
     stream: TcpStream,
-    link: Link<LogProtocol>,
+    link: SessionCore<LogProtocol>,
     receiving: Option<RecvBuf>,
     /// How often something came.
     receipts: u64,
@@ -34,12 +34,9 @@ pub struct Conversation {
 impl Conversation {
     /// `idle` is how long a client is told that it may be silent. Nothing is done to one that is.
     pub fn new(stream: TcpStream, idle: Duration) -> Self {
-        let rings = Rings::new(64 << 10, 64 << 10, 0).expect("sizes");
-        let config = LinkConfig {
-            idle_timeout: idle,
-            ..LinkConfig::default()
-        };
-        let link = Link::accepting(LogProtocol::default(), &config, &rings, Now(0));
+        let rings = RingPools::new(64 << 10, 64 << 10, 0).expect("sizes");
+        let config = SessionConfig::default().with(|config| config.idle_timeout = idle);
+        let link = SessionCore::accepting(LogProtocol::default(), &config, &rings, Now(0));
         Self {
             stream,
             link: link.expect("memory"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use embar_session::LinkConfig;
+use embar_session::SessionConfig;
 use embar_wire::batch::Batch;
 use embar_wire::control::{
     BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply,
@@ -67,7 +67,7 @@ pub struct FakeBroker {
 
 impl FakeBroker {
     pub fn start() -> Self {
-        Self::impatient(LinkConfig::default().idle_timeout)
+        Self::impatient(SessionConfig::default().idle_timeout)
     }
 
     /// One that tells its clients that they may be silent for `idle`; their heartbeats are counted.

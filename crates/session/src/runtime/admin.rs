@@ -25,22 +25,21 @@
 mod http;
 mod metrics;
 mod report;
+mod stop;
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use embar_transport::{Address, Listener, SocketError, SocketOptions, socket};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::PollFlags;
 
 use self::http::{Request, Response};
 use self::report::Report;
-use super::group::Group;
-use super::session::Session;
-use super::stats::Totals;
+use self::stop::{Stop, Waited};
+use super::registry::Monitor;
 
 /// Connections that may wait for their turn.
 const BACKLOG: u16 = 64;
@@ -49,43 +48,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Shortest token; anything shorter is guessed.
 const TOKEN_MIN_BYTES: usize = 16;
 
-/// Looks at the figures of a server or client, as long as anybody wants, also when it is gone.
-#[derive(Clone)]
-pub struct Monitor(Arc<Group>);
-
-impl Monitor {
-    pub(super) fn new(group: Arc<Group>) -> Self {
-        Self(group)
-    }
-
-    /// What was done so far.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.0.totals()
-    }
-
-    /// The sessions there are, in the order in which they were made.
-    #[must_use]
-    pub fn sessions(&self) -> Vec<Session> {
-        self.0.list()
-    }
-
-    /// How many sessions ended for each reason, by [`CloseReason::name`](crate::CloseReason::name);
-    /// those that never opened are counted, too.
-    #[must_use]
-    pub fn closed_by_reason(&self) -> Vec<(&'static str, u64)> {
-        self.0.numbers.reasons().into_iter().collect()
-    }
-}
-
-impl fmt::Debug for Monitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Monitor")
-    }
-}
-
 /// Why the figures are not served.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AdminError {
     /// Everybody on the network could read them.
     #[error(
@@ -201,7 +166,7 @@ impl AdminBuilder {
     }
 }
 
-/// Serves figures until it is dropped. See the [module](self).
+/// Serves figures over HTTP until the caller drops it.
 #[must_use = "dropped, it stops"]
 pub struct Admin {
     address: Address,
@@ -237,59 +202,9 @@ impl fmt::Debug for Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        self.stop.ask();
+        self.stop.request();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-    }
-}
-
-/// Ends every wait of the thread, once asked.
-struct Stop(OwnedFd);
-
-/// How a wait ended.
-#[derive(Debug, PartialEq, Eq)]
-enum Waited {
-    Ready,
-    TimedOut,
-    Stopped,
-}
-
-impl Stop {
-    fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
-    }
-
-    fn ask(&self) {
-        // It fails only for a counter that is full, which is as good.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    /// Waits until `socket` is ready for `interest`, at most until `deadline`.
-    fn wait(
-        &self,
-        socket: Option<&dyn AsFd>,
-        interest: PollFlags,
-        deadline: Option<Instant>,
-    ) -> io::Result<Waited> {
-        loop {
-            let mut fds = vec![PollFd::new(&self.0, PollFlags::IN)];
-            fds.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), interest)));
-            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec {
-                tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            });
-            match poll(&mut fds, left.as_ref()) {
-                Ok(0) => return Ok(Waited::TimedOut),
-                Ok(_) if !fds[0].revents().is_empty() => return Ok(Waited::Stopped),
-                Ok(_) => return Ok(Waited::Ready),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
         }
     }
 }

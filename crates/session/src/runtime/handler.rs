@@ -5,7 +5,8 @@ use std::ops::Range;
 use embar_memory::Reservation;
 use embar_transport::{Mapped, Store};
 
-use super::{Session, StatusAnswer};
+use super::session::Session;
+use super::status::StatusAnswer;
 use crate::{Closed, Message};
 
 /// Whether a message was taken.
@@ -136,11 +137,11 @@ pub trait Handler: Send + 'static {
     /// The session is over: called exactly once, last, also if it never opened because the peer
     /// could not be reached, did not answer, or refused.
     ///
-    /// It is not called, and nothing else is, where there never was a session to tell about; the
-    /// handler is dropped then. On the side that connects, that is when a connect cannot be begun:
+    /// Where there never was a session, this is not called, and nothing else is: the handler is
+    /// dropped. On the side that connects, that is when a connect cannot be begun:
     /// at the limit `max_sessions`, for want of memory or descriptors, with an address or settings
     /// that the system does not take, or when the client is stopping or its worker failed; the
-    /// [`Connecting`](super::Connecting) tells why. On the side that accepts, it is when memory or
+    /// [`Connecting`](super::Connecting) says why. On the side that accepts, it is when memory or
     /// descriptors are missing for the connection, which is cut.
     fn closed(&mut self, session: &Session, why: &Closed) {
         let _ = (session, why);

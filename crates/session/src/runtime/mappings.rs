@@ -2,9 +2,11 @@
 
 use std::io;
 
-use super::group::Settings;
-use super::worker::REFUSALS;
+use super::settings::Settings;
 use embar_transport::marks;
+
+/// Refused peers that a worker tells so at a time; it cuts those beyond that without a word.
+pub(super) const REFUSALS: usize = 256;
 
 /// As many as one worker can have; what refused peers and listeners take is left free.
 const MOST: usize = marks::SLOTS - 4096;
@@ -15,7 +17,7 @@ const PER_RING: usize = 2;
 /// Mappings that are left to the rest of the process: its code, threads and heaps.
 const RESERVE: usize = 2048;
 
-/// Most mappings a process may have; `None` where the system does not tell.
+/// Most mappings a process may have; `None` where the system does not say.
 pub(super) fn limit() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?;
     text.trim().parse().ok()
@@ -57,7 +59,7 @@ pub(super) fn carried(settings: &Settings, limit: Option<usize>) -> io::Result<u
 mod tests {
     use super::*;
 
-    /// What Linux sets if nobody changes it.
+    /// What Linux has unless an administrator changes it.
     const USUAL: usize = 65_530;
 
     fn asking(max_sessions: usize) -> Settings {

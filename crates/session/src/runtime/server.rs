@@ -1,22 +1,23 @@
 //! The side that listens.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use embar_frame::Protocol;
 use embar_transport::tls::Acceptor;
 use embar_transport::{Address, Listener, Peer, SocketError, socket};
 
-use super::admin::Monitor;
-use super::group::{Crew, Plan, Settings};
 use super::handler::Handler;
+use super::pool::{PoolConfig, WorkerPool};
+use super::registry::Monitor;
 use super::session::Session;
+use super::settings::Settings;
 use super::stats::Totals;
 use crate::Plain;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// An address cannot be listened on.
     #[error(transparent)]
@@ -70,11 +71,11 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
         self
     }
 
-    /// Accepts encrypted sessions only, with these certificates and rules. The TLS handshake must be
-    /// over within the setting `hello_timeout`, too.
+    /// Accepts encrypted sessions only, with these certificates and rules. The TLS handshake must
+    /// be over within the setting `hello_timeout`, too.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
+    pub fn tls(mut self, config: std::sync::Arc<rustls::ServerConfig>) -> Self {
         self.acceptor = Some(Acceptor::new(config));
         self
     }
@@ -95,7 +96,7 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
             addresses.push(listener.local_address()?);
             listeners.push(listener);
         }
-        let crew = Crew::start(Plan {
+        let pool = WorkerPool::start(PoolConfig {
             protocol: self.protocol,
             settings: self.settings,
             make_handler: Some(Box::new(move |peer| Box::new(make(peer)))),
@@ -103,14 +104,14 @@ impl<P: Protocol + Clone + Send + Sync + 'static> ServerBuilder<P> {
             listeners,
             name: "session-server",
         })?;
-        Ok(Server { crew, addresses })
+        Ok(Server { pool, addresses })
     }
 }
 
 /// Accepts sessions and serves them on a few threads. Dropping it ends them at once; see
 /// [`Server::shutdown`] for a polite end.
 pub struct Server {
-    crew: Crew,
+    pool: WorkerPool,
     addresses: Vec<Address>,
 }
 
@@ -144,24 +145,24 @@ impl Server {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> Totals {
-        self.crew.group.totals()
+        self.pool.registry.totals()
     }
 
-    /// For [`Admin`](super::Admin), or for looking at the figures from elsewhere.
+    /// Reads the figures from elsewhere: for `Admin` (feature `admin`), or for code of your own.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
-        Monitor::new(Arc::clone(&self.crew.group))
+        Monitor::new(&self.pool.registry)
     }
 
     /// The sessions there are, in the order in which they were made.
     #[must_use]
     pub fn sessions(&self) -> Vec<Session> {
-        self.crew.group.list()
+        self.pool.registry.list()
     }
 
-    /// Stops accepting and ends every session politely: what was committed is sent, the peers are
-    /// told. What is not over after `timeout` is cut. Returns when all threads have ended.
+    /// Stops accepting and ends every session politely: sends what was committed, and tells the
+    /// peers. Cuts what is not over after `timeout`. Returns when all threads have ended.
     pub fn shutdown(mut self, timeout: Duration) {
-        self.crew.shutdown(timeout);
+        self.pool.shutdown(timeout);
     }
 }

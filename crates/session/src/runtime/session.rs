@@ -3,63 +3,15 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use buffa::{Message as Protobuf, ViewEncode};
 use embar_transport::Peer;
 
-use super::shared::{Shared, ask};
+use super::settings::OnFull;
+use super::shared::{SessionId, Shared, request};
 use super::stats::SessionStats;
 use crate::{Closed, Draft, SendError};
-
-/// What is done when a message finds no room in the session's send ring. Handlers, which must not
-/// wait, get [`SendError::Full`] where the policy says `Wait`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnFull {
-    /// The caller waits for room, at most so long; then it gets [`SendError::Full`].
-    Wait {
-        /// The longest wait.
-        timeout: Duration,
-    },
-    /// The caller gets [`SendError::Full`] at once.
-    Fail,
-    /// The session closes at once with [`CloseReason::Full`](crate::CloseReason::Full), and the
-    /// caller gets [`SendError::Full`]: for peers that must keep up.
-    Close,
-}
-
-impl Default for OnFull {
-    fn default() -> Self {
-        Self::Wait {
-            timeout: Duration::from_secs(10),
-        }
-    }
-}
-
-/// Names a session; no other one of this process ever has the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(u64);
-
-impl SessionId {
-    pub(super) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// The number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A session, as its users see it. Cheap to clone; usable from every thread.
 ///
@@ -225,30 +177,30 @@ impl Session {
 
     /// Has a message that was left with [`Flow::Pause`](super::Flow::Pause) delivered again.
     pub fn resume(&self) {
-        self.0.ask(ask::RESUME);
+        self.0.request(request::RESUME);
     }
 
     /// Tells the peer that this end asks for nothing new and will close soon; both ends go on.
     pub fn goodbye(&self) {
-        self.0.ask(ask::GOODBYE);
+        self.0.request(request::GOODBYE);
     }
 
-    /// Closes politely: what was committed is still sent, then the peer is told. Returns at once;
-    /// the handler's `closed` tells when it is over.
+    /// Closes politely: sends what was committed, then tells the peer. Returns at once; the
+    /// handler's `closed` is called when it is over.
     pub fn close(&self) {
-        self.0.ask(ask::CLOSE);
+        self.0.request(request::CLOSE);
     }
 
     /// Closes at once; what was not sent yet is lost.
     pub fn abort(&self) {
-        self.0.ask(ask::ABORT);
+        self.0.request(request::ABORT);
     }
 
     /// Asks the peer for its figures; the answer comes to
     /// [`Handler::status`](super::Handler::status). A question before the answer to the one before
     /// may be answered together with it.
     pub fn request_status(&self) {
-        self.0.ask(ask::STATUS);
+        self.0.request(request::STATUS);
     }
 
     /// What was done so far, as any thread may read it.

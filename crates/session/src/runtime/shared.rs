@@ -5,9 +5,10 @@
 //! - Otherwise a caller's commit comes back as the first. If the session was quiet, the caller
 //!   writes right away, so a lone message makes no hop. If somebody wrote just now, sends follow
 //!   each other closely, and it pays to leave the writing to the worker and to append meanwhile.
-//! - Whoever gives the right back and is told that more is there, or that the link waited for the
-//!   right, marks the session, and the worker looks at it. So no wake-up is lost.
+//! - A thread that gives the right back, and learns that more is there or that the core waited for
+//!   the right, marks the session. The worker looks at marked sessions, so no wake-up is lost.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,10 +20,33 @@ use embar_transport::{DirectSend, Peer, Token};
 
 use super::clock;
 use super::group::Group;
-use super::hub::{self, Hub};
-use super::session::{OnFull, SessionId};
+use super::settings::OnFull;
 use super::stats::{Counter, SessionStats};
+use super::worker_marks::{WorkerMarks, is_worker};
 use crate::{Closed, Plain, SendError, Sender};
+
+/// Names a session; no other one of this process ever has the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(u64);
+
+impl SessionId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// About what a hand-over to the worker costs: callers that commit in quicker succession leave the
 /// writing to it.
@@ -32,7 +56,7 @@ pub(super) const HANDOVER_NS: u64 = 20_000;
 const GATHER: Duration = Duration::from_millis(1);
 
 /// What may be asked of the worker, as bits.
-pub(super) mod ask {
+pub(super) mod request {
     pub(in super::super) const RESUME: u32 = 1;
     pub(in super::super) const GOODBYE: u32 = 2;
     pub(in super::super) const CLOSE: u32 = 4;
@@ -48,19 +72,19 @@ pub(super) struct QueuedBody {
     pub(super) bytes: Arc<Vec<u8>>,
 }
 
-/// See the module.
+/// What the handles of a session share with its worker.
 pub(super) struct Shared {
     pub(super) id: SessionId,
     pub(super) peer: Peer,
     pub(super) token: Token,
     pub(super) sender: Sender,
     pub(super) group: Arc<Group>,
-    hub: Arc<Hub>,
+    marks: Arc<WorkerMarks>,
     /// Set once connected.
     pub(super) direct: OnceLock<DirectSend>,
     asked: AtomicU32,
-    /// The worker holds the right to send so that messages gather, those of the session's own handler
-    /// or others, and for nothing else. Used by the worker's thread alone.
+    /// The worker holds the right to send so that messages gather, those of the session's own
+    /// handler or others, and for nothing else. Used by the worker's thread alone.
     pub(super) merely_corked: AtomicBool,
     on_full: AtomicU8,
     full_wait_ns: AtomicU64,
@@ -72,12 +96,12 @@ pub(super) struct Shared {
     body_room: Condvar,
     pub(super) ended: OnceLock<Closed>,
     born: Now,
-    pub(super) numbers: Numbers,
+    pub(super) counters: SessionCounters,
 }
 
-/// Numbers of one session that its worker publishes.
+/// Counts of one session that its worker publishes.
 #[derive(Default)]
-pub(super) struct Numbers {
+pub(super) struct SessionCounters {
     pub(super) messages_received: Counter,
     pub(super) bodies_sent: Counter,
     pub(super) bytes_received: Counter,
@@ -92,7 +116,7 @@ impl Shared {
         token: Token,
         sender: Sender,
         group: Arc<Group>,
-        hub: Arc<Hub>,
+        marks: Arc<WorkerMarks>,
     ) -> Self {
         let on_full = group.settings.on_full;
         let shared = Self {
@@ -101,7 +125,7 @@ impl Shared {
             token,
             sender,
             group,
-            hub,
+            marks,
             direct: OnceLock::new(),
             asked: AtomicU32::new(0),
             merely_corked: AtomicBool::new(false),
@@ -114,7 +138,7 @@ impl Shared {
             body_room: Condvar::new(),
             ended: OnceLock::new(),
             born: clock::now(),
-            numbers: Numbers::default(),
+            counters: SessionCounters::default(),
         };
         shared.set_on_full(on_full);
         shared
@@ -147,25 +171,25 @@ impl Shared {
     #[inline]
     pub(super) fn committed(&self, commit: Commit) {
         if commit == Commit::First {
-            self.see_to_it();
+            self.write_or_mark();
         }
     }
 
-    /// Something is committed and nobody has the right to send.
-    fn see_to_it(&self) {
+    /// For the caller whose commit found the right to send free.
+    fn write_or_mark(&self) {
         let Some(direct) = self.direct.get() else {
             return self.mark();
         };
         // Who is marked already needs no look at the clock: the worker is on its way. Marking again
         // is what makes sure of that.
-        if self.hub.is_marked(self.token.index()) || hub::is_current(&self.hub) {
+        if self.marks.is_marked(self.token.index()) || self.marks.is_current() {
             return self.mark();
         }
         let last = self.last_flush.load(Ordering::Relaxed);
         if clock::now().0.saturating_sub(last) < HANDOVER_NS {
             return self.mark();
         }
-        // None: somebody else has it by now, and sees to all there is.
+        // None: another thread has it by now, and sends all there is.
         let Some(mut span) = self.sender.ring().span() else {
             return;
         };
@@ -186,7 +210,7 @@ impl Shared {
 
     /// For handlers, which cannot wait: tries to write what the ring holds, right now.
     fn flush_here(&self) {
-        let Some(direct) = self.direct.get().filter(|_| hub::is_current(&self.hub)) else {
+        let Some(direct) = self.direct.get().filter(|_| self.marks.is_current()) else {
             return;
         };
         let ring = self.sender.ring();
@@ -208,19 +232,19 @@ impl Shared {
 
     /// Has the worker look at this session.
     pub(super) fn mark(&self) {
-        self.hub.mark(self.token.index());
+        self.marks.mark(self.token.index());
     }
 
-    pub(super) fn ask(&self, bits: u32) {
+    pub(super) fn request(&self, bits: u32) {
         self.asked.fetch_or(bits, Ordering::AcqRel);
         self.mark();
     }
 
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn has_requests(&self) -> bool {
         self.asked.load(Ordering::Relaxed) != 0
     }
 
-    pub(super) fn take_asked(&self) -> u32 {
+    pub(super) fn take_requests(&self) -> u32 {
         if self.asked.load(Ordering::Relaxed) == 0 {
             return 0;
         }
@@ -234,7 +258,7 @@ impl Shared {
         len: usize,
         mut retry: impl FnMut() -> Result<T, SendError>,
     ) -> Result<T, SendError> {
-        if hub::is_worker() {
+        if is_worker() {
             self.flush_here();
             match retry() {
                 Err(SendError::Full) => {}
@@ -244,10 +268,10 @@ impl Shared {
         let timeout = match self.on_full() {
             // A worker that waited would hold up every other session, and perhaps whoever could
             // make room.
-            OnFull::Wait { .. } if hub::is_worker() => return Err(SendError::Full),
+            OnFull::Wait { .. } if is_worker() => return Err(SendError::Full),
             OnFull::Fail => return Err(SendError::Full),
             OnFull::Close => {
-                self.ask(ask::FULL);
+                self.request(request::FULL);
                 return Err(SendError::Full);
             }
             OnFull::Wait { timeout } => timeout,
@@ -379,9 +403,9 @@ impl Shared {
             return Ok(());
         }
         let timeout = match self.on_full() {
-            OnFull::Wait { timeout } if !hub::is_worker() => timeout,
+            OnFull::Wait { timeout } if !is_worker() => timeout,
             OnFull::Close => {
-                self.ask(ask::FULL);
+                self.request(request::FULL);
                 return Err(SendError::Full);
             }
             _ => return Err(SendError::Full),
@@ -409,7 +433,7 @@ impl Shared {
     /// A body was handed over in full, or never will be.
     pub(super) fn give_body_room(&self, bytes: usize) {
         self.queued_body_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        // Under the lock, so that nobody is between looking and waiting.
+        // Under the lock, so that no sender is between looking and waiting.
         let _bodies = self.bodies();
         self.body_room.notify_all();
     }
@@ -419,7 +443,7 @@ impl Shared {
         if self.queued_bodies.load(Ordering::Acquire) == 0 {
             return None;
         }
-        // Partner of the fence in `see_to_it`: either the sent bytes are seen here, or their
+        // Partner of the fence in `write_or_mark`: either the sent bytes are seen here, or their
         // sender sees that a body waits.
         fence(Ordering::SeqCst);
         let ring = self.sender.ring();
@@ -433,7 +457,7 @@ impl Shared {
         Some(bodies.swap_remove(index))
     }
 
-    /// The session is over: nobody waits for it, and nothing of it is kept.
+    /// The session is over: wakes all who wait for it, and keeps none of its bodies.
     pub(super) fn end(&self, why: Closed) {
         let _ = self.ended.set(why);
         self.sender.ring().close();
@@ -446,25 +470,25 @@ impl Shared {
 
     /// A waker that marks this session.
     pub(super) fn marker(&self) -> Waker {
-        let hub = Arc::clone(&self.hub);
+        let marks = Arc::clone(&self.marks);
         let slot = self.token.index();
-        Arc::new(Marker { hub, slot }).into()
+        Arc::new(Marker { marks, slot }).into()
     }
 
     pub(super) fn messages_sent(&self) -> u64 {
-        self.sender.messages() + self.numbers.bodies_sent.get()
+        self.sender.messages() + self.counters.bodies_sent.get()
     }
 
     pub(super) fn stats(&self) -> SessionStats {
-        let numbers = &self.numbers;
-        let round_trip = numbers.round_trip.get();
+        let counters = &self.counters;
+        let round_trip = counters.round_trip.get();
         SessionStats {
-            messages_received: numbers.messages_received.get(),
+            messages_received: counters.messages_received.get(),
             messages_sent: self.messages_sent(),
-            bytes_received: numbers.bytes_received.get(),
+            bytes_received: counters.bytes_received.get(),
             bytes_sent: self.sender.bytes(),
             queued_bytes: self.sender.ring().queued(),
-            kept_bytes: usize::try_from(numbers.kept_bytes.get()).unwrap_or(usize::MAX),
+            kept_bytes: usize::try_from(counters.kept_bytes.get()).unwrap_or(usize::MAX),
             round_trip: (round_trip > 0).then(|| Duration::from_nanos(round_trip)),
             age: clock::now().since(self.born),
         }
@@ -501,7 +525,7 @@ impl std::ops::Deref for Prefix {
 
 /// Marks one session. Apart from [`Shared`], which owns the ring that holds this as a waker.
 struct Marker {
-    hub: Arc<Hub>,
+    marks: Arc<WorkerMarks>,
     slot: usize,
 }
 
@@ -511,6 +535,6 @@ impl Wake for Marker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.hub.mark(self.slot);
+        self.marks.mark(self.slot);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// What one session did so far, and how it stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SessionStats {
     /// Messages handed to the handler, bodies included.
     pub messages_received: u64,
@@ -29,6 +30,7 @@ pub struct SessionStats {
 
 /// What a server or client did so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Totals {
     /// Sessions there are now, those that just open or close included.
     pub sessions: u64,

@@ -1,52 +1,18 @@
-//! STATUS packets: a peer asks for the figures of this process, and may be told them.
+//! STATUS frames: a peer asks for the figures of this process, and gets them if the policy allows
+//! it.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use buffa::{DecodeOptions, Message as _};
-use embar_frame::Now;
-use embar_transport::Peer;
 
-use super::group::Group;
-use super::session::Session;
 use super::stats::{SessionStats, Totals};
 use crate::proto;
 
-/// Which peers are told the figures of this process when they ask for them. The others get
-/// [`StatusAnswer::Refused`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum StatusPolicy {
-    /// None.
-    #[default]
-    Off,
-    /// Those on this machine: by Unix sockets, or from a loopback address.
-    Local,
-    /// All. The figures tell how many sessions there are and how busy they are.
-    Everyone,
-}
-
-impl StatusPolicy {
-    fn allows(self, peer: &Peer) -> bool {
-        match self {
-            Self::Off => false,
-            Self::Local => is_local(peer),
-            Self::Everyone => true,
-        }
-    }
-}
-
-/// Whether somebody is on this machine.
-fn is_local(peer: &Peer) -> bool {
-    match peer {
-        Peer::Unix => true,
-        Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
-    }
-}
-
-/// What a peer says to [`Session::request_status`].
+/// A peer's answer to [`Session::request_status`](crate::Session::request_status).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StatusAnswer {
-    /// Its policy is not to tell.
+    /// Its [`StatusPolicy`](crate::StatusPolicy) does not allow this end to see its figures.
     Refused,
     /// Its figures.
     Given(Box<PeerStatus>),
@@ -54,6 +20,7 @@ pub enum StatusAnswer {
 
 /// The figures of a peer, as it counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PeerStatus {
     /// Of this session: what it received is what this end sent.
     pub session: SessionStats,
@@ -61,36 +28,13 @@ pub struct PeerStatus {
     pub totals: Totals,
 }
 
-/// Totals that are not counted anew for each question, because counting looks at every session.
-#[derive(Default)]
-pub(super) struct RecentTotals(Mutex<Option<(Now, Totals)>>);
-
-/// How old totals may be.
-const RECENT: Duration = Duration::from_secs(1);
-
-impl RecentTotals {
-    fn of(group: &Group, now: Now) -> Totals {
-        let recent = &group.recent_totals.0;
-        let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-        match *recent {
-            Some((at, totals)) if now.since(at) < RECENT => totals,
-            _ => {
-                let totals = group.totals();
-                *recent = Some((now, totals));
-                totals
-            }
-        }
-    }
-}
-
-/// The content of STATUS_REPLY to the peer of `session`.
-pub(super) fn reply(session: &Session, now: Now) -> Vec<u8> {
-    let group = &session.0.group;
+/// The content of STATUS_REPLY: `figures` of the session and of its process, or a refusal.
+pub(super) fn reply(figures: Option<(SessionStats, Totals)>) -> Vec<u8> {
     let mut reply = proto::StatusReply::default();
-    if group.settings.status.allows(session.peer()) {
+    if let Some((session, totals)) = figures {
         reply.outcome = proto::StatusOutcome::STATUS_OUTCOME_GIVEN.into();
-        reply.session = session_figures(&session.stats()).into();
-        reply.process = process_figures(&RecentTotals::of(group, now)).into();
+        reply.session = session_figures(&session).into();
+        reply.process = process_figures(&totals).into();
     }
     reply.encode_to_vec()
 }
@@ -173,24 +117,6 @@ impl StatusAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn local_is_this_machine() {
-        let peer = |text: &str| Peer::Tcp(text.parse().unwrap());
-        for local in [
-            "127.0.0.1:1",
-            "127.9.9.9:1",
-            "[::1]:1",
-            "[::ffff:127.0.0.1]:1",
-        ] {
-            assert!(StatusPolicy::Local.allows(&peer(local)), "{local}");
-        }
-        assert!(StatusPolicy::Local.allows(&Peer::Unix));
-        for far in ["10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1"] {
-            assert!(!StatusPolicy::Local.allows(&peer(far)), "{far}");
-        }
-        assert!(!StatusPolicy::default().allows(&Peer::Unix));
-    }
 
     #[test]
     fn nothing_is_a_refusal_and_garbage_is_nothing() {

@@ -29,7 +29,8 @@ use crate::{
 /// Messages that wait in one stream.
 const QUEUED_MESSAGES: usize = 1024;
 
-/// Bytes that wait in one stream, heads included, before the last that is queued. One message may always wait.
+/// Bytes that wait in one stream, heads included, before the last that is queued. One message may
+/// always wait.
 const QUEUED_BYTES: usize = 64 << 10;
 
 enum Bytes {
@@ -463,7 +464,7 @@ impl Client {
     pub async fn connect_tls_async(
         &self,
         address: impl Into<Address>,
-        tls: &super::TlsTarget,
+        tls: &embar_transport::tls::TlsTarget,
     ) -> Result<AsyncSession, Closed> {
         let (queue, relay) = connecting_relay();
         let session = self

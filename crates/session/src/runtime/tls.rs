@@ -7,7 +7,7 @@
 //!
 //! What is different:
 //! - Ciphertext is received into a buffer of its own, and what was in it is written to where the
-//!   link, or a body, wants it; what is to be sent is encrypted into another buffer. So payloads are
+//!   core, or a body, wants it; what is to be sent is encrypted into another buffer. So payloads are
 //!   copied, and rustls allocates for each record.
 //! - All writing is the worker's: other threads append and wake it.
 //! - The counts of bytes are those of the session, without what encryption adds.

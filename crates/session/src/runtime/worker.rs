@@ -14,20 +14,19 @@ use embar_frame::{Now, Protocol};
 use embar_transport::tls::Acceptor;
 use embar_transport::{Address, Completion, Epoll, Peer, Reactor, Stream, Token, marks};
 
-use super::client::Promise;
 use super::clock;
-use super::conn::perish::contained;
-use super::conn::{Conn, Standing};
-use super::group::{Group, Place};
+use super::connecting::Promise;
+use super::driver::{DriverState, SessionDriver};
+use super::group::{ConnectionPermit, Group};
 use super::handler::Handler;
-use super::hub::{Command, Hub};
+use super::mailbox::{Command, ConnectRequest, Mailbox};
+use super::mappings::REFUSALS;
+use super::panics::catch_panic;
+use super::registry::Registry;
 use super::session::Session;
 use super::shared::Shared;
-use super::timers::Timers;
-use crate::{CloseReason, Closed, Link, Side};
-
-/// Peers beyond the limit that are told so at a time; those beyond that are cut without a word.
-pub(super) const REFUSALS: usize = 256;
+use super::timer_queue::TimerQueue;
+use crate::{CloseReason, Closed, SessionCore, Side};
 
 /// So many gather at a time without an allocation; of one session there may be several entries, as
 /// one whose end came early stays until its time.
@@ -38,43 +37,44 @@ const MARK_PASSES: usize = 2;
 
 struct Slot<P: Protocol> {
     token: Token,
-    conn: Conn<P>,
+    driver: SessionDriver<P>,
     /// Held as long as the session lives.
-    _place: Place,
+    _permit: ConnectionPermit,
 }
 
 impl<P: Protocol> Slot<P> {
-    /// Lets `f` tell the session something, and sees to what follows. `None`: something panicked
+    /// Lets `f` report something to the session, and does what follows. `None`: something panicked
     /// beyond the handler's calls, which are caught one by one, and the session cannot go on.
     fn turn(
         &mut self,
         reactor: &mut Epoll,
         now: Now,
-        f: impl FnOnce(&mut Conn<P>, &Epoll),
-    ) -> Option<Standing> {
-        let conn = &mut self.conn;
+        f: impl FnOnce(&mut SessionDriver<P>, &Epoll),
+    ) -> Option<DriverState> {
+        let driver = &mut self.driver;
         let turn = || {
-            f(conn, reactor);
-            conn.deliver(now);
-            conn.settle(reactor, now)
+            f(driver, reactor);
+            driver.deliver(now);
+            driver.settle(reactor, now)
         };
         catch_unwind(AssertUnwindSafe(turn)).ok()
     }
 }
 
-/// See the module.
+/// A worker thread: one reactor and the sessions that live on it.
 pub(super) struct Worker<P: Protocol> {
     protocol: P,
     reactor: Epoll,
+    registry: Arc<Registry>,
     group: Arc<Group>,
-    hub: Arc<Hub>,
-    hubs: Vec<Arc<Hub>>,
+    mailbox: Arc<Mailbox>,
+    mailboxes: Vec<Arc<Mailbox>>,
     listeners: Vec<Token>,
     /// Whose turn it is to get an accepted connection.
-    next_hub: usize,
+    next_mailbox: usize,
     slots: Vec<Option<Slot<P>>>,
     closing: Vec<Slot<P>>,
-    timers: Timers,
+    timers: TimerQueue,
     marks: Vec<usize>,
     /// Sessions whose messages gather, and until when; the earliest first.
     gathering: VecDeque<(Token, Now)>,
@@ -88,22 +88,23 @@ impl<P: Protocol + Clone> Worker<P> {
     pub(super) fn new(
         protocol: P,
         reactor: Epoll,
-        group: Arc<Group>,
-        hubs: Vec<Arc<Hub>>,
+        registry: Arc<Registry>,
+        mailboxes: Vec<Arc<Mailbox>>,
         number: usize,
         listeners: Vec<Token>,
     ) -> Self {
         Self {
             protocol,
             reactor,
-            group,
-            hub: Arc::clone(&hubs[number]),
-            hubs,
+            group: Arc::clone(&registry.group),
+            registry,
+            mailbox: Arc::clone(&mailboxes[number]),
+            mailboxes,
             listeners,
-            next_hub: number,
+            next_mailbox: number,
             slots: Vec::new(),
             closing: Vec::new(),
-            timers: Timers::default(),
+            timers: TimerQueue::default(),
             marks: Vec::new(),
             gathering: VecDeque::with_capacity(GATHERING),
             draining: None,
@@ -112,9 +113,10 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
-    /// Runs until told to drain, and drained. However it ends, nobody is left waiting for it.
+    /// Runs until [`Command::Drain`] has been carried out. However it ends, no caller is left
+    /// waiting for it.
     pub(super) fn run(mut self) {
-        self.hub.become_current();
+        self.mailbox.marks.become_current();
         let text = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
             Ok(Ok(())) => "",
             Ok(Err(error)) => {
@@ -133,7 +135,7 @@ impl<P: Protocol + Clone> Worker<P> {
         let mut completions = Vec::new();
         let mut now = clock::now();
         while !self.is_done() {
-            let timeout = if self.hub.has_marks() {
+            let timeout = if self.mailbox.marks.any() {
                 Some(Duration::ZERO)
             } else {
                 self.next_deadline().map(|at| at.since(now))
@@ -166,17 +168,17 @@ impl<P: Protocol + Clone> Worker<P> {
         match completion {
             Completion::Received {
                 token, buf, result, ..
-            } => self.with(token, now, |conn, _| {
-                conn.received(buf, &result, now);
+            } => self.with(token, now, |driver, _| {
+                driver.received(buf, &result, now);
             }),
             Completion::Sent {
                 token, buf, result, ..
-            } => self.with(token, now, |conn, _| conn.sent(buf, &result, now)),
+            } => self.with(token, now, |driver, _| driver.sent(buf, &result, now)),
             Completion::Accepted { stream, peer, .. } => self.accepted(stream, peer, now),
             Completion::Connected { token, result } => {
-                self.with(token, now, |conn, reactor| match &result {
-                    Ok(()) => conn.connected(reactor),
-                    Err(error) => conn.unreachable(error),
+                self.with(token, now, |driver, reactor| match &result {
+                    Ok(()) => driver.connected(reactor),
+                    Err(error) => driver.unreachable(error),
                 });
             }
             Completion::AcceptFailed { error, .. } => {
@@ -185,98 +187,103 @@ impl<P: Protocol + Clone> Worker<P> {
                 );
             }
             Completion::Woken => {
-                for command in self.hub.take_commands() {
-                    self.obey(command, now);
+                for command in self.mailbox.take() {
+                    self.execute(command, now);
                 }
             }
         }
     }
 
-    fn obey(&mut self, command: Command, now: Now) {
+    fn execute(&mut self, command: Command, now: Now) {
         match command {
-            Command::Adopt(stream, peer, place) => self.adopt(stream, peer, place, now),
-            Command::Connect {
-                address,
-                greeting,
-                handler,
-                promise,
-                place,
-                tls,
-            } => {
-                let peer = peer_at(&address);
-                let started = Link::connecting(
-                    self.protocol.clone(),
-                    &self.group.settings.link,
-                    &self.group.rings,
-                    &greeting,
-                    now,
-                )
-                .and_then(|link| {
-                    let channel = tls.map(|tls| tls.connect()).transpose();
-                    let channel = channel.map_err(io::Error::other)?;
-                    Ok((link, channel, self.reactor.connect(address)?))
-                });
-                match started {
-                    Ok((link, channel, token)) if self.draining.is_none() => {
-                        let session = self.session(peer, token, &link);
-                        let latch = promise.latch();
-                        let conn = Conn::new(link, Some(handler), session, latch, channel);
-                        self.enter(token, conn, place, now);
-                        promise.hand_on();
-                    }
-                    Ok((_, _, token)) => {
-                        self.reactor.close(token);
-                        not_started(CloseReason::Shutdown, "", promise, handler);
-                    }
-                    Err(error) => {
-                        let reason = CloseReason::Io(error.kind());
-                        not_started(reason, &error.to_string(), promise, handler);
-                    }
-                }
-            }
+            Command::Adopt(stream, peer, permit) => self.adopt(stream, peer, permit, now),
+            Command::Connect(request) => self.connect(request, now),
             Command::Drain(timeout) => self.drain(timeout, now),
         }
     }
 
-    fn session(&self, peer: Peer, token: Token, link: &Link<P>) -> Session {
+    fn connect(&mut self, request: ConnectRequest, now: Now) {
+        let ConnectRequest {
+            address,
+            greeting,
+            handler,
+            promise,
+            permit,
+            tls,
+        } = request;
+        let peer = peer_at(&address);
+        let started = SessionCore::connecting(
+            self.protocol.clone(),
+            &self.group.settings.session,
+            &self.group.rings,
+            &greeting,
+            now,
+        )
+        .and_then(|core| {
+            let channel = tls.map(|tls| tls.connect()).transpose();
+            let channel = channel.map_err(io::Error::other)?;
+            Ok((core, channel, self.reactor.connect(address)?))
+        });
+        match started {
+            Ok((core, channel, token)) if self.draining.is_none() => {
+                let session = self.session(peer, token, &core);
+                let registry = Arc::clone(&self.registry);
+                let outcome = promise.outcome();
+                let handler = Some(handler);
+                let driver = SessionDriver::new(core, handler, session, registry, outcome, channel);
+                self.enter(token, driver, permit, now);
+                promise.hand_on();
+            }
+            Ok((_, _, token)) => {
+                self.reactor.close(token);
+                not_started(CloseReason::Shutdown, "", promise, handler);
+            }
+            Err(error) => {
+                let reason = CloseReason::Io(error.kind());
+                not_started(reason, &error.to_string(), promise, handler);
+            }
+        }
+    }
+
+    fn session(&self, peer: Peer, token: Token, core: &SessionCore<P>) -> Session {
         Session(Arc::new(Shared::new(
             peer,
             token,
-            link.sender().clone(),
+            core.sender().clone(),
             Arc::clone(&self.group),
-            Arc::clone(&self.hub),
+            Arc::clone(&self.mailbox.marks),
         )))
     }
 
     /// Connections are dealt out in turn.
     fn accepted(&mut self, stream: Stream, peer: Peer, now: Now) {
         let most = self.group.settings.max_sessions.saturating_add(REFUSALS);
-        let place = Place::take(&self.group, most).filter(|_| self.draining.is_none());
-        let Some(place) = place else {
-            return self.group.numbers.refused.add(1);
+        let permit = ConnectionPermit::take(&self.group, most).filter(|_| self.draining.is_none());
+        let Some(permit) = permit else {
+            return self.group.counters.refused.add(1);
         };
-        let mut command = Box::new(Command::Adopt(stream, peer, place));
+        let mut command = Box::new(Command::Adopt(stream, peer, permit));
         // Workers that have ended are left out; this one has not.
         loop {
-            let target = &self.hubs[self.next_hub % self.hubs.len()];
-            self.next_hub += 1;
-            if Arc::ptr_eq(target, &self.hub) {
-                return self.obey(*command, now);
+            let target = &self.mailboxes[self.next_mailbox % self.mailboxes.len()];
+            self.next_mailbox += 1;
+            if Arc::ptr_eq(target, &self.mailbox) {
+                return self.execute(*command, now);
             }
-            match target.hand(*command) {
+            match target.send(*command) {
                 Ok(()) => return,
                 Err(back) => command = back,
             }
         }
     }
 
-    fn adopt(&mut self, stream: Stream, peer: Peer, place: Place, now: Now) {
+    fn adopt(&mut self, stream: Stream, peer: Peer, permit: ConnectionPermit, now: Now) {
         let group = Arc::clone(&self.group);
         let refused = group.connections() > group.settings.max_sessions;
         let handler = if refused {
             None
         } else {
-            match group.handler_for(&peer) {
+            match self.registry.handler_for(&peer) {
                 Some(handler) => Some(handler),
                 None => {
                     tracing::error!(%peer, "no handler could be made for a peer: it is cut off");
@@ -284,66 +291,73 @@ impl<P: Protocol + Clone> Worker<P> {
                 }
             }
         };
-        let added = Link::accepting(
+        let added = SessionCore::accepting(
             self.protocol.clone(),
-            &group.settings.link,
+            &group.settings.session,
             &group.rings,
             now,
         )
-        .and_then(|link| {
+        .and_then(|core| {
             let channel = group.acceptor.as_ref().map(Acceptor::accept).transpose();
             let channel = channel.map_err(io::Error::other)?;
-            Ok((link, channel, self.reactor.add(stream)?))
+            Ok((core, channel, self.reactor.add(stream)?))
         });
-        let (link, channel, token) = match added {
+        let (core, channel, token) = match added {
             Ok(added) => added,
             Err(error) => {
                 tracing::warn!(%peer, "cannot take a connection: {error}; lower the number of sessions or the size of their rings");
-                contained(|| drop(handler));
+                catch_panic(|| drop(handler));
                 return;
             }
         };
-        let session = self.session(peer, token, &link);
-        let mut conn = Conn::new(link, handler, session, None, channel);
-        conn.connected(&self.reactor);
+        let session = self.session(peer, token, &core);
+        let registry = Arc::clone(&self.registry);
+        let mut driver = SessionDriver::new(core, handler, session, registry, None, channel);
+        driver.connected(&self.reactor);
         if self.draining.is_some() {
-            conn.cut(CloseReason::Shutdown);
+            driver.cut(CloseReason::Shutdown);
         }
-        self.enter(token, conn, place, now);
+        self.enter(token, driver, permit, now);
     }
 
-    fn enter(&mut self, token: Token, conn: Conn<P>, place: Place, now: Now) {
+    fn enter(
+        &mut self,
+        token: Token,
+        driver: SessionDriver<P>,
+        permit: ConnectionPermit,
+        now: Now,
+    ) {
         let index = token.index();
         assert!(index < marks::SLOTS, "more sockets than a worker can have");
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        self.group.enter(conn.session());
+        self.registry.enter(driver.session());
         self.slots[index] = Some(Slot {
             token,
-            conn,
-            _place: place,
+            driver,
+            _permit: permit,
         });
         self.live += 1;
         self.with(token, now, |_, _| ());
     }
 
-    /// Lets `f` tell a session something, and sees to what follows.
-    fn with(&mut self, token: Token, now: Now, f: impl FnOnce(&mut Conn<P>, &Epoll)) {
+    /// Lets `f` report something to a session, and does what follows.
+    fn with(&mut self, token: Token, now: Now, f: impl FnOnce(&mut SessionDriver<P>, &Epoll)) {
         let slot = self.slots.get_mut(token.index());
         let Some(slot) = slot.and_then(Option::as_mut).filter(|s| s.token == token) else {
             return self.with_closing(token, now, f);
         };
         match slot.turn(&mut self.reactor, now, f) {
-            Some(Standing::Lives) => {
-                let deadline = slot.conn.next_tick();
-                self.timers.arm(token, &mut slot.conn.armed, deadline);
+            Some(DriverState::Live) => {
+                let deadline = slot.driver.next_tick();
+                self.timers.arm(token, &mut slot.driver.timer, deadline);
             }
-            Some(Standing::Closing) => {
+            Some(DriverState::Closing) => {
                 let slot = self.slots[token.index()].take();
                 self.closing.extend(slot);
             }
-            Some(Standing::Over) => {
+            Some(DriverState::Over) => {
                 if let Some(slot) = self.slots[token.index()].take() {
                     self.leave(slot);
                 }
@@ -357,16 +371,21 @@ impl<P: Protocol + Clone> Worker<P> {
     }
 
     #[cold]
-    fn with_closing(&mut self, token: Token, now: Now, f: impl FnOnce(&mut Conn<P>, &Epoll)) {
+    fn with_closing(
+        &mut self,
+        token: Token,
+        now: Now,
+        f: impl FnOnce(&mut SessionDriver<P>, &Epoll),
+    ) {
         let Some(index) = self.closing.iter().position(|slot| slot.token == token) else {
             return;
         };
         match self.closing[index].turn(&mut self.reactor, now, f) {
-            Some(Standing::Over) => {
+            Some(DriverState::Over) => {
                 let slot = self.closing.swap_remove(index);
                 self.leave(slot);
             }
-            Some(Standing::Lives | Standing::Closing) => {}
+            Some(DriverState::Live | DriverState::Closing) => {}
             None => {
                 let slot = self.closing.swap_remove(index);
                 self.lose(slot);
@@ -374,13 +393,13 @@ impl<P: Protocol + Clone> Worker<P> {
         }
     }
 
-    /// A session is lost to a panic; buffers of it that are still out come back to nobody.
+    /// A session is lost to a panic; the worker drops buffers of it that come back later.
     #[cold]
     fn lose(&mut self, mut slot: Slot<P>) {
-        let session = slot.conn.session();
+        let session = slot.driver.session();
         tracing::error!(session = %session.id(), peer = %session.peer(), "a session is cut: its protocol, or a waker, panicked");
         self.reactor.close(slot.token);
-        slot.conn.perish(ended_here(
+        slot.driver.terminate(ended_here(
             CloseReason::HandlerPanicked,
             "the protocol, or a waker, panicked",
         ));
@@ -389,8 +408,8 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn leave(&mut self, slot: Slot<P>) {
         self.live -= 1;
-        self.group.leave(slot.conn.session());
-        contained(|| drop(slot));
+        self.registry.leave(slot.driver.session());
+        catch_panic(|| drop(slot));
     }
 
     fn look_at_marked(&mut self, now: Now) {
@@ -398,7 +417,7 @@ impl<P: Protocol + Clone> Worker<P> {
         // Handlers may mark further sessions; what is still marked after that waits for the next
         // round, so that sessions that mark themselves over and over do not keep the worker.
         for _ in 0..MARK_PASSES {
-            self.hub.take_marks(&mut marks);
+            self.mailbox.marks.take(&mut marks);
             if marks.is_empty() {
                 break;
             }
@@ -407,9 +426,9 @@ impl<P: Protocol + Clone> Worker<P> {
                     continue;
                 };
                 let token = slot.token;
-                match slot.conn.gather(now) {
+                match slot.driver.gather(now) {
                     Some(until) => self.gathering.push_back((token, until)),
-                    None => self.with(token, now, |conn, _| conn.attend(now)),
+                    None => self.with(token, now, |driver, _| driver.apply_requests(now)),
                 }
             }
         }
@@ -424,15 +443,15 @@ impl<P: Protocol + Clone> Worker<P> {
 
     fn look_at_due(&mut self, now: Now) {
         while let Some((token, at)) = self.timers.due(now) {
-            self.with(token, now, |conn, _| {
-                if Timers::fired(&mut conn.armed, at) {
-                    conn.tick(now);
+            self.with(token, now, |driver, _| {
+                if TimerQueue::fired(&mut driver.timer, at) {
+                    driver.tick(now);
                 }
             });
         }
         if self.draining.is_some_and(|at| at <= now) && !self.cut {
             self.cut = true;
-            self.all(now, |conn| conn.cut(CloseReason::Shutdown));
+            self.all(now, |driver| driver.cut(CloseReason::Shutdown));
         }
     }
 
@@ -444,37 +463,38 @@ impl<P: Protocol + Clone> Worker<P> {
         let first = self.draining.is_none();
         self.draining = Some(self.draining.map_or(until, |at| at.min(until)));
         if first {
-            self.all(now, |conn| conn.drain());
+            self.all(now, |driver| driver.drain());
         }
     }
 
-    fn all(&mut self, now: Now, f: impl Fn(&mut Conn<P>)) {
+    fn all(&mut self, now: Now, f: impl Fn(&mut SessionDriver<P>)) {
         for index in 0..self.slots.len() {
             if let Some(slot) = &self.slots[index] {
                 let token = slot.token;
-                self.with(token, now, |conn, _| f(conn));
+                self.with(token, now, |driver, _| f(driver));
             }
         }
     }
 
     /// Ends what is left, without the reactor: nothing can be sent or received any more.
     fn stop(&mut self, text: &'static str) {
-        let unseen = self.hub.die();
+        let unseen = self.mailbox.close();
         let left = self.slots.drain(..).flatten().chain(self.closing.drain(..));
         for mut slot in left.collect::<Vec<_>>() {
-            slot.conn.perish(ended_here(CloseReason::Shutdown, text));
+            slot.driver
+                .terminate(ended_here(CloseReason::Shutdown, text));
             self.leave(slot);
         }
         for command in unseen {
-            contained(|| drop(command));
+            catch_panic(|| drop(command));
         }
     }
 }
 
-/// Nothing comes of a connect; its handler is not told, as there never was a session.
+/// Nothing comes of a connect; its handler is not called, as there never was a session.
 fn not_started(reason: CloseReason, text: &str, promise: Promise, handler: Box<dyn Handler>) {
     promise.fail(ended_here(reason, text));
-    contained(|| drop(handler));
+    catch_panic(|| drop(handler));
 }
 
 fn ended_here(reason: CloseReason, text: &str) -> Closed {

@@ -1,4 +1,4 @@
-//! Two links back to back, joined by pipes that cut what goes through at any point.
+//! Two cores back to back, joined by pipes that cut what goes through at any point.
 #![allow(
     dead_code,
     clippy::pedantic,
@@ -12,7 +12,7 @@ use std::io;
 use std::time::Duration;
 
 use embar_frame::{FrameHeader, Now, Protocol};
-use embar_session::{Closed, Incoming, Link, LinkConfig, Plain, Rings, Step};
+use embar_session::{Closed, Incoming, Plain, RingPools, SessionConfig, SessionCore, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf, Store};
 
 #[allow(missing_docs, unused_imports, clippy::all, reason = "generated")]
@@ -37,26 +37,25 @@ pub fn at(seconds: u64) -> Now {
     Now(seconds * 1_000_000_000)
 }
 
-pub fn rings() -> Rings {
-    Rings::new(RING, RING, 4).expect("memory for rings")
+pub fn rings() -> RingPools {
+    RingPools::new(RING, RING, 4).expect("memory for rings")
 }
 
 /// Small limits, no timers.
-pub fn config() -> LinkConfig {
-    LinkConfig {
-        max_frame_bytes: MAX_FRAME,
-        max_body_bytes: 100_000,
-        keep_alive: Duration::ZERO,
-        idle_timeout: Duration::ZERO,
-        hello_timeout: Duration::ZERO,
-        frame_timeout: Duration::ZERO,
-        reservation_timeout: Duration::ZERO,
-        linger: seconds(1),
-        ..LinkConfig::default()
-    }
+pub fn config() -> SessionConfig {
+    SessionConfig::default().with(|config| {
+        config.max_frame_bytes = MAX_FRAME;
+        config.max_body_bytes = 100_000;
+        config.keep_alive = Duration::ZERO;
+        config.idle_timeout = Duration::ZERO;
+        config.hello_timeout = Duration::ZERO;
+        config.frame_timeout = Duration::ZERO;
+        config.reservation_timeout = Duration::ZERO;
+        config.linger = seconds(1);
+    })
 }
 
-/// What a link told, as it told it.
+/// What a core told, as it told it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     Opened(Vec<u8>),
@@ -72,9 +71,9 @@ pub enum Told {
     Closed(Closed),
 }
 
-/// One end: a link, its driver, and the bytes on their way to it.
+/// One end: a core, its driver, and the bytes on their way to it.
 pub struct End<P: Protocol = Plain> {
-    pub link: Link<P>,
+    pub core: SessionCore<P>,
     pub recv: Option<RecvBuf>,
     pub send: Option<SendBuf>,
     /// Came from the other end and was not received.
@@ -96,9 +95,9 @@ pub struct End<P: Protocol = Plain> {
 }
 
 impl<P: Protocol> End<P> {
-    pub fn new(link: Link<P>) -> Self {
+    pub fn new(core: SessionCore<P>) -> Self {
         Self {
-            link,
+            core,
             recv: None,
             send: None,
             inbox: VecDeque::new(),
@@ -130,7 +129,7 @@ impl<P: Protocol> End<P> {
         }
     }
 
-    /// Listens to the link until it has nothing to tell.
+    /// Listens to the core until it has nothing to tell.
     pub fn listen(&mut self) {
         if self.ignores {
             return;
@@ -138,7 +137,7 @@ impl<P: Protocol> End<P> {
         loop {
             let mut opened = false;
             let mut body = None;
-            let told = match self.link.next(self.now) {
+            let told = match self.core.next(self.now) {
                 None => break,
                 Some(Incoming::Opened { greeting }) => {
                     opened = true;
@@ -163,25 +162,25 @@ impl<P: Protocol> End<P> {
             }
             self.told.push(told);
             if opened && let Some(greeting) = &self.greeting {
-                // Only an accepting link waits for this.
-                let _ = self.link.welcome(greeting, self.now);
+                // Only an accepting core waits for this.
+                let _ = self.core.welcome(greeting, self.now);
             }
         }
     }
 
     fn body_progress(&mut self) {
-        let due = self.link.body_due();
+        let due = self.core.body_due();
         if due > 0 {
-            assert!(self.recv.is_none(), "the link receives during a body");
+            assert!(self.recv.is_none(), "the core receives during a body");
             self.recv = Some(RecvBuf::heap(vec![0; due], 0..due));
         } else if let Some((id, head, body)) = self.body.take() {
             self.told.push(Told::Body { id, head, body });
         }
     }
 
-    /// Carries out what the link wants.
+    /// Carries out what the core wants.
     pub fn poll(&mut self) {
-        while let Some(step) = self.link.poll() {
+        while let Some(step) = self.core.poll() {
             assert!(!self.closed, "{step:?} after Close");
             match step {
                 Step::Recv(buf) => {
@@ -203,10 +202,10 @@ impl<P: Protocol> End<P> {
                     if let Some(buf) = self.recv.take()
                         && self.body.is_none()
                     {
-                        self.link.received(buf, &Err(gone()), self.now);
+                        self.core.received(buf, &Err(gone()), self.now);
                     }
                     if let Some(buf) = self.send.take() {
-                        self.link.sent(buf, &Err(gone()), self.now);
+                        self.core.sent(buf, &Err(gone()), self.now);
                     }
                 }
             }
@@ -225,15 +224,15 @@ impl<P: Protocol> End<P> {
         let bytes: Vec<u8> = self.inbox.drain(..count).collect();
         assert_eq!(buf.fill(&bytes), count);
         if self.body.is_none() {
-            self.link.received(buf, &Ok(count), self.now);
+            self.core.received(buf, &Ok(count), self.now);
         } else if count == 0 {
             self.body = None;
-            self.link.end_of_stream(&Ok(0), self.now);
+            self.core.end_of_stream(&Ok(0), self.now);
         } else {
-            self.link.body_received(count, self.now);
-            if self.link.is_ending() {
+            self.core.body_received(count, self.now);
+            if self.core.is_ending() {
                 self.body = None;
-                self.link.discard_body(self.now);
+                self.core.discard_body(self.now);
             } else if buf.remaining() > 0 {
                 self.recv = Some(buf);
             } else if let Store::Heap(bytes) = buf.into_store() {
@@ -265,7 +264,7 @@ impl<P: Protocol> End<P> {
         if buf.remaining() > 0 && !buf.goes_in_steps() {
             self.send = Some(buf);
         } else {
-            self.link.sent(buf, &Ok(()), self.now);
+            self.core.sent(buf, &Ok(()), self.now);
             self.listen();
             self.poll();
         }
@@ -274,12 +273,12 @@ impl<P: Protocol> End<P> {
 
     pub fn tick(&mut self, now: Now) {
         self.now = now;
-        self.link.tick(now);
+        self.core.tick(now);
         self.listen();
         self.poll();
     }
 
-    /// Bytes from a peer that is no link.
+    /// Bytes from a peer that is no core.
     pub fn feed(&mut self, bytes: &[u8], piece: usize) {
         self.inbox.extend(bytes);
         self.poll();
@@ -294,10 +293,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn new(a: &LinkConfig, b: &LinkConfig) -> Self {
+    pub fn new(a: &SessionConfig, b: &SessionConfig) -> Self {
         let rings = rings();
-        let a = Link::connecting(Plain, a, &rings, b"hello", Now(0)).expect("a link");
-        let b = Link::accepting(Plain, b, &rings, Now(0)).expect("a link");
+        let a = SessionCore::connecting(Plain, a, &rings, b"hello", Now(0)).expect("a core");
+        let b = SessionCore::accepting(Plain, b, &rings, Now(0)).expect("a core");
         let (a, b) = (End::new(a), End::new(b));
         Self { a, b }
     }
@@ -307,7 +306,7 @@ impl Pair {
         Self::open_with(&config(), &config())
     }
 
-    pub fn open_with(a: &LinkConfig, b: &LinkConfig) -> Self {
+    pub fn open_with(a: &SessionConfig, b: &SessionConfig) -> Self {
         let mut pair = Self::new(a, b);
         pair.run(usize::MAX);
         assert_eq!(pair.b.told, [Told::Opened(b"hello".to_vec())]);
@@ -363,15 +362,15 @@ pub fn frame(id: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     [&header.to_bytes(), payload].concat()
 }
 
-/// The bytes of a good HELLO, taken from a link.
+/// The bytes of a good HELLO, taken from a core.
 pub fn hello() -> Vec<u8> {
-    let link = Link::<_, Mapped>::connecting(Plain, &config(), &rings(), b"hello", Now(0));
-    first_bytes(link.expect("a link"))
+    let core = SessionCore::<_, Mapped>::connecting(Plain, &config(), &rings(), b"hello", Now(0));
+    first_bytes(core.expect("a core"))
 }
 
-/// What a link says first.
-pub fn first_bytes<P: Protocol>(link: Link<P>) -> Vec<u8> {
-    let mut end = End::new(link);
+/// What a core says first.
+pub fn first_bytes<P: Protocol>(core: SessionCore<P>) -> Vec<u8> {
+    let mut end = End::new(core);
     end.poll();
     let mut out = VecDeque::new();
     end.transmit(usize::MAX, &mut out);
@@ -379,12 +378,12 @@ pub fn first_bytes<P: Protocol>(link: Link<P>) -> Vec<u8> {
 }
 
 /// An open accepting end whose peer is bytes that a test writes.
-pub fn accepted(config: &LinkConfig) -> End {
-    let link = Link::accepting(Plain, config, &rings(), Now(0)).expect("a link");
-    let mut end = End::new(link);
+pub fn accepted(config: &SessionConfig) -> End {
+    let core = SessionCore::accepting(Plain, config, &rings(), Now(0)).expect("a core");
+    let mut end = End::new(core);
     end.feed(&hello(), usize::MAX);
     assert_eq!(end.told, [Told::Opened(b"hello".to_vec())]);
-    assert!(end.link.is_open());
+    assert!(end.core.is_open());
     end.told.clear();
     end.transmit(usize::MAX, &mut VecDeque::new());
     end

@@ -64,7 +64,7 @@ fn start(builder: AdminBuilder, server: &Server) -> Admin {
 #[test]
 fn the_figures_move_with_the_traffic() {
     let mut settings = Settings::default();
-    settings.link.idle_timeout = Duration::from_secs(30);
+    settings.session.idle_timeout = Duration::from_secs(30);
     let server = echo_server(settings, loopback());
     let admin = start(local(), &server);
     let before = get(&admin, "/metrics");
@@ -74,7 +74,7 @@ fn the_figures_move_with_the_traffic() {
     assert_eq!(value(&before, received), 0.0);
 
     let mut lively = Settings::default();
-    lively.link.keep_alive = Duration::from_millis(10);
+    lively.session.keep_alive = Duration::from_millis(10);
     let client = Client::with(Plain, lively).unwrap();
     let (handler, seen) = recorder();
     let session = client.connect(server.address(), handler).unwrap();
@@ -136,11 +136,11 @@ fn the_figures_move_with_the_traffic() {
 #[test]
 fn idle_kicks_are_counted_by_reason() {
     let mut settings = Settings::default();
-    settings.link.idle_timeout = Duration::from_millis(50);
+    settings.session.idle_timeout = Duration::from_millis(50);
     let (server, at_server) = recording_server(settings, loopback());
     let admin = start(local(), &server);
     let mut silent = Settings::default();
-    silent.link.keep_alive = Duration::ZERO;
+    silent.session.keep_alive = Duration::ZERO;
     let client = Client::with(Plain, silent).unwrap();
     let (handler, _seen) = recorder();
     let _session = client.connect(server.address(), handler).unwrap();

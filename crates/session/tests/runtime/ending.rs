@@ -92,7 +92,7 @@ fn shutdown_delivers_what_was_sent_and_says_why() {
 #[test]
 fn shutdown_is_bounded_even_if_a_peer_does_not_read() {
     let mut settings = small();
-    settings.link.linger = LONG;
+    settings.session.linger = LONG;
     let server = echo_server(settings, loopback());
     let Address::Tcp(address) = server.address() else {
         panic!("not TCP");
@@ -127,7 +127,7 @@ fn dropping_a_client_or_server_ends_its_sessions() {
 fn a_reservation_held_for_too_long_ends_the_session() {
     let server = echo_server(small(), loopback());
     let mut settings = small();
-    settings.link.reservation_timeout = Duration::from_millis(50);
+    settings.session.reservation_timeout = Duration::from_millis(50);
     let client = Client::with(Plain, settings).unwrap();
     let (handler, seen) = recorder();
     let session = client.connect(server.address(), handler).unwrap();

@@ -66,7 +66,7 @@ fn gated_server() -> Gated {
 }
 
 fn client(on_full: OnFull) -> Client {
-    let settings = Settings { on_full, ..small() };
+    let settings = small().with(|settings| settings.on_full = on_full);
     Client::with(Plain, settings).unwrap()
 }
 
@@ -195,7 +195,7 @@ impl Handler for Keeper {
 #[test]
 fn messages_are_kept_up_to_the_limit_and_their_release_lets_more_in() {
     let mut settings = small();
-    settings.link.max_kept_bytes = 4096;
+    settings.session.max_kept_bytes = 4096;
     let (kept, seen) = channel();
     let kept = Mutex::new(kept);
     let server = Server::builder()
@@ -316,10 +316,7 @@ fn a_handler_never_waits_and_what_it_sent_arrives() {
     let (sent, counts) = channel();
     let sent = Mutex::new(sent);
     let server = Server::builder()
-        .settings(Settings {
-            on_full: OnFull::Wait { timeout: LONG },
-            ..small()
-        })
+        .settings(small().with(|settings| settings.on_full = OnFull::Wait { timeout: LONG }))
         .listen(loopback())
         .start(move |_| Talker(sent.lock().unwrap().clone()))
         .unwrap();
@@ -345,11 +342,10 @@ fn a_handler_never_waits_and_what_it_sent_arrives() {
 #[test]
 fn bodies_that_wait_are_limited() {
     let gated = gated_server();
-    let settings = Settings {
-        max_queued_body_bytes: 1 << 20,
-        on_full: OnFull::Fail,
-        ..small()
-    };
+    let settings = small().with(|settings| {
+        settings.max_queued_body_bytes = 1 << 20;
+        settings.on_full = OnFull::Fail;
+    });
     let client = Client::with(Plain, settings).unwrap();
     let (handler, _seen) = recorder();
     let session = client.connect(gated.server.address(), handler).unwrap();
@@ -382,11 +378,10 @@ const BODY: u16 = 2;
 /// A session whose peer takes nothing, with as many bodies queued as may wait; the body, and the
 /// peer's end.
 fn full_of_bodies(gated: &Gated, settings: Settings) -> (Client, Session, Arc<Vec<u8>>, Session) {
-    let settings = Settings {
-        max_queued_body_bytes: 1 << 20,
-        on_full: OnFull::Fail,
-        ..settings
-    };
+    let settings = settings.with(|settings| {
+        settings.max_queued_body_bytes = 1 << 20;
+        settings.on_full = OnFull::Fail;
+    });
     let client = Client::with(Plain, settings).unwrap();
     let (handler, _seen) = recorder();
     let session = client.connect(gated.server.address(), handler).unwrap();
@@ -460,7 +455,7 @@ fn a_sender_of_bodies_that_waits_is_told_when_the_session_ends() {
         let gated = gated_server();
         let mut settings = small();
         // A polite end waits for the bodies in front, which nobody takes.
-        settings.link.linger = Duration::from_millis(100);
+        settings.session.linger = Duration::from_millis(100);
         let (_client, session, body, peer) = full_of_bodies(&gated, settings);
         session.set_on_full(OnFull::Wait { timeout: LONG });
         let (told, outcome) = channel();

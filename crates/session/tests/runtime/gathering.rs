@@ -24,7 +24,7 @@ const PROMPTLY: Duration = Duration::from_secs(30);
 
 /// Sends no heartbeats.
 fn quiet(mut settings: Settings) -> Settings {
-    settings.link.keep_alive = Duration::ZERO;
+    settings.session.keep_alive = Duration::ZERO;
     settings
 }
 
@@ -226,10 +226,7 @@ impl Handler for Asker {
 
 #[test]
 fn what_is_asked_of_the_worker_while_messages_gather_is_done_promptly() {
-    let settings = Settings {
-        status: StatusPolicy::Local,
-        ..Settings::default()
-    };
+    let settings = Settings::default().with(|settings| settings.status = StatusPolicy::Local);
     let (server, at_server) = recording_server(quiet(settings), loopback());
     let client = Client::with(Plain, quiet(Settings::default())).unwrap();
     let (told, answers) = channel();
@@ -356,11 +353,10 @@ fn shutting_down_while_messages_gather_sends_them_first() {
 #[test]
 fn a_full_ring_does_not_wait_for_messages_to_gather() {
     const MESSAGES: u64 = 50_000;
-    let settings = Settings {
-        send_ring_bytes: 4096,
-        on_full: OnFull::Wait { timeout: PROMPTLY },
-        ..small()
-    };
+    let settings = small().with(|settings| {
+        settings.send_ring_bytes = 4096;
+        settings.on_full = OnFull::Wait { timeout: PROMPTLY };
+    });
     let pair = pair(settings);
     let session = pair.session.clone();
     let sender = std::thread::spawn(move || send(&session, 0..MESSAGES));

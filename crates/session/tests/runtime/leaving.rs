@@ -45,7 +45,7 @@ fn server(settings: Settings) -> (Server, std::sync::mpsc::Receiver<Session>) {
 fn client() -> Client {
     let mut settings = small();
     settings.on_full = OnFull::Fail;
-    settings.link.linger = Duration::from_millis(50);
+    settings.session.linger = Duration::from_millis(50);
     Client::with(Plain, settings).unwrap()
 }
 
@@ -93,7 +93,7 @@ fn the_end_of_a_peer_is_seen_behind_a_body_that_nobody_wanted() {
         (b"panic", CloseReason::HandlerPanicked),
     ] {
         let mut settings = small();
-        settings.link.linger = LONG * 10;
+        settings.session.linger = LONG * 10;
         let (server, _seen) = server(settings);
         let client = client();
         let (handler, events) = recorder();

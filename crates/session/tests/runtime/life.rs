@@ -27,17 +27,17 @@ fn tcp(address: &Address) -> std::net::SocketAddr {
 #[test]
 fn a_silent_peer_is_kicked_and_one_that_keeps_alive_is_not() {
     let mut settings = Settings::default();
-    settings.link.idle_timeout = Duration::from_millis(150);
+    settings.session.idle_timeout = Duration::from_millis(150);
     let (server, at_server) = recording_server(settings, loopback());
 
     let mut lively = Settings::default();
-    lively.link.keep_alive = Duration::from_millis(20);
+    lively.session.keep_alive = Duration::from_millis(20);
     let lively = Client::with(Plain, lively).unwrap();
     let (handler, lively_seen) = recorder();
     let session = lively.connect(server.address(), handler).unwrap();
 
     let mut silent = Settings::default();
-    silent.link.keep_alive = Duration::ZERO;
+    silent.session.keep_alive = Duration::ZERO;
     let silent = Client::with(Plain, silent).unwrap();
     let (handler, silent_seen) = recorder();
     let _silent = silent.connect(server.address(), handler).unwrap();
@@ -60,13 +60,13 @@ fn a_silent_peer_is_kicked_and_one_that_keeps_alive_is_not() {
 #[test]
 fn deadlines_are_met_under_load() {
     let mut settings = Settings::default();
-    settings.link.idle_timeout = Duration::from_millis(100);
+    settings.session.idle_timeout = Duration::from_millis(100);
     let server = echo_server(settings, loopback());
     let busy = Client::new().unwrap();
     let (handler, _seen) = recorder();
     let session = busy.connect(server.address(), handler).unwrap();
     let mut quiet = Settings::default();
-    quiet.link.keep_alive = Duration::ZERO;
+    quiet.session.keep_alive = Duration::ZERO;
     let quiet = Client::with(Plain, quiet).unwrap();
     let (handler, seen) = recorder();
     let _quiet = quiet.connect(server.address(), handler).unwrap();
@@ -81,8 +81,8 @@ fn deadlines_are_met_under_load() {
 #[test]
 fn a_peer_that_says_nothing_at_all_is_cut_off() {
     let mut settings = Settings::default();
-    settings.link.hello_timeout = Duration::from_millis(50);
-    settings.link.linger = Duration::from_millis(50);
+    settings.session.hello_timeout = Duration::from_millis(50);
+    settings.session.linger = Duration::from_millis(50);
     let (server, at_server) = recording_server(settings, loopback());
     let mut stranger = TcpStream::connect(tcp(&server.address())).unwrap();
     assert_eq!(closed(&at_server).reason, CloseReason::HelloTimeout);
@@ -261,10 +261,7 @@ fn nobody_there_is_an_error_with_a_reason() {
 
 #[test]
 fn peers_above_the_limit_are_told_so() {
-    let settings = Settings {
-        max_sessions: 2,
-        ..Settings::default()
-    };
+    let settings = Settings::default().with(|settings| settings.max_sessions = 2);
     let server = echo_server(settings, loopback());
     let client = Client::new().unwrap();
     let open = || {

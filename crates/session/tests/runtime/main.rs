@@ -1,5 +1,6 @@
 //! The runtime on real sockets.
 
+#[cfg(feature = "admin")]
 mod admin;
 mod bodies;
 mod ending;

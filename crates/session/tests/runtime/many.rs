@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use embar_session::{Client, Flow, Handler, Message, Plain, Session, Settings};
+use embar_session::{Client, Flow, Handler, Message, Plain, Session};
 use embar_transport::Address;
 
 use crate::support::{LONG, descriptors, echo_server, loopback, small, threads, until};
@@ -49,11 +49,10 @@ impl Handler for Pinger {
 fn a_thousand_sessions_on_two_workers_lose_nothing() {
     const SESSIONS: usize = 1000;
     const ROUNDS: u32 = 20;
-    let settings = Settings {
-        workers: 2,
-        idle_rings: 16,
-        ..small()
-    };
+    let settings = small().with(|settings| {
+        settings.workers = 2;
+        settings.idle_rings = 16;
+    });
     let server = echo_server(settings.clone(), loopback());
     let client = Client::with(Plain, settings).unwrap();
     let done = Arc::new(AtomicUsize::new(0));
@@ -149,11 +148,10 @@ fn connects_and_closes_under_load_leave_nothing_behind() {
     const LOAD: usize = 4;
     let (before_fds, before_threads) = (descriptors(), threads());
     {
-        let settings = Settings {
-            workers: 2,
-            idle_rings: 4,
-            ..small()
-        };
+        let settings = small().with(|settings| {
+            settings.workers = 2;
+            settings.idle_rings = 4;
+        });
         let folder = tempfile::tempdir().unwrap();
         let unix = Address::Unix(folder.path().join("socket"));
         let servers = [loopback(), unix].map(|address| echo_server(settings.clone(), address));

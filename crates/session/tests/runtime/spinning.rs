@@ -16,7 +16,7 @@ const ALWAYS: Duration = Duration::from_secs(3600);
 const BRIEFLY: Duration = Duration::from_micros(50);
 
 fn settings(spin: Duration) -> Settings {
-    Settings { spin, ..small() }
+    small().with(|settings| settings.spin = spin)
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn many_sessions_of_one_worker_are_all_served() {
 fn what_another_thread_sends_while_the_worker_spins_leaves_promptly() {
     // No heartbeat takes along what was left behind.
     let mut quiet = settings(ALWAYS);
-    quiet.link.keep_alive = Duration::ZERO;
+    quiet.session.keep_alive = Duration::ZERO;
     let server = echo_server(quiet.clone(), loopback());
     let client = Client::with(Plain, quiet).unwrap();
     let (handler, seen) = recorder();
@@ -91,10 +91,10 @@ fn a_silent_peer_is_closed_in_time_and_another_stays() {
     const IDLE: Duration = Duration::from_millis(400);
     for spin in [BRIEFLY, ALWAYS] {
         let mut patient = settings(spin);
-        patient.link.idle_timeout = IDLE;
+        patient.session.idle_timeout = IDLE;
         let (server, at_server) = recording_server(patient, loopback());
         let mut silent = small();
-        silent.link.keep_alive = Duration::ZERO;
+        silent.session.keep_alive = Duration::ZERO;
         let silent = Client::with(Plain, silent).unwrap();
         let alive = Client::with(Plain, settings(spin)).unwrap();
         let (handler, at_alive) = recorder();

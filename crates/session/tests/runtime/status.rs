@@ -30,10 +30,7 @@ fn asked(client: &Client, address: Address) -> (Session, Receiver<StatusAnswer>)
 }
 
 fn with(status: StatusPolicy) -> Settings {
-    Settings {
-        status,
-        ..Settings::default()
-    }
+    Settings::default().with(|settings| settings.status = status)
 }
 
 #[test]
@@ -69,6 +66,7 @@ fn peers_of_this_machine_are_told_if_the_policy_says_so() {
         let PeerStatus {
             session: its,
             totals,
+            ..
         } = *status;
         assert_eq!((totals.sessions, totals.opened), (2, 2));
         assert_eq!(totals.messages_received, 1);

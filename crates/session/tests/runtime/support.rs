@@ -34,11 +34,10 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Settings with small rings, so that limits are met soon.
 pub fn small() -> Settings {
-    Settings {
-        send_ring_bytes: 16 << 10,
-        recv_ring_bytes: 16 << 10,
-        ..Settings::default()
-    }
+    Settings::default().with(|settings| {
+        settings.send_ring_bytes = 16 << 10;
+        settings.recv_ring_bytes = 16 << 10;
+    })
 }
 
 /// What happened to a session.

@@ -211,10 +211,7 @@ fn a_flood_of_several_threads_is_answered_in_full() {
 fn many_sessions_at_a_time_each_get_their_own() {
     const SESSIONS: u32 = 100;
     let authority = Authority::new();
-    let settings = Settings {
-        workers: 2,
-        ..small()
-    };
+    let settings = small().with(|settings| settings.workers = 2);
     let server = encrypted(&authority, settings).start(|_| Echo).unwrap();
     let client = Client::with(Plain, small()).unwrap();
     let target = authority.target();
@@ -317,7 +314,7 @@ fn a_client_without_the_certificate_asked_for_does_not_come_in() {
 fn plain_and_encrypted_ends_part_at_once_and_say_why() {
     let authority = Authority::new();
     let mut patient = Settings::default();
-    patient.link.hello_timeout = 2 * LONG;
+    patient.session.hello_timeout = 2 * LONG;
     let (server, at_server) = recording(encrypted(&authority, patient.clone()));
     let client = Client::with(Plain, patient.clone()).unwrap();
     let started = Instant::now();
@@ -345,7 +342,7 @@ fn plain_and_encrypted_ends_part_at_once_and_say_why() {
 fn garbage_and_silence_end_their_connection_and_no_other() {
     let authority = Authority::new();
     let mut settings = Settings::default();
-    settings.link.hello_timeout = Duration::from_secs(1);
+    settings.session.hello_timeout = Duration::from_secs(1);
     let (server, at_server) = recording(encrypted(&authority, settings));
     let client = Client::new().unwrap();
     let (handler, _seen) = recorder();

@@ -204,10 +204,7 @@ fn a_handler_that_resumes_itself_holds_up_no_other_session() {
 #[test]
 fn a_connect_that_cannot_begin_tells_its_caller_and_not_its_handler() {
     let server = echo_server(Settings::default(), loopback());
-    let settings = Settings {
-        max_sessions: 1,
-        ..Settings::default()
-    };
+    let settings = Settings::default().with(|settings| settings.max_sessions = 1);
     let client = Client::with(Plain, settings).unwrap();
     let (handler, first_seen) = recorder();
     let first = outcome(client.open(server.address(), &[], handler)).unwrap();
@@ -228,10 +225,7 @@ fn more_sessions_than_the_system_carries_are_an_error_at_the_start() {
     const ASKED: usize = 258_000;
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
     let limit: usize = limit.trim().parse().unwrap();
-    let settings = Settings {
-        max_sessions: ASKED,
-        ..Settings::default()
-    };
+    let settings = Settings::default().with(|settings| settings.max_sessions = ASKED);
     match Client::with(Plain, settings) {
         Ok(_) => assert!(limit > 4 * ASKED),
         Err(error) => {
@@ -242,9 +236,6 @@ fn more_sessions_than_the_system_carries_are_an_error_at_the_start() {
             );
         }
     }
-    let all = Settings {
-        max_sessions: usize::MAX,
-        ..Settings::default()
-    };
+    let all = Settings::default().with(|settings| settings.max_sessions = usize::MAX);
     Client::with(Plain, all).expect("as many as fit");
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use embar_broker::topics::Topic;
 use embar_client::sim_api::ChannelId;
 use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, Now, write_checksum};
-use embar_session::{Link, LinkConfig, Rings, Step};
+use embar_session::{RingPools, SessionConfig, SessionCore, Step};
 use embar_transport::{Mapped, RecvBuf, SendBuf};
 use embar_wire::batch::{BatchFlags, SealFields};
 use embar_wire::builder::BatchBuilder;
@@ -256,10 +256,10 @@ pub(super) fn hello() -> Vec<u8> {
         role: Role::Client,
         name: "client".into(),
     };
-    let rings = Rings::new(4096, 4096, 0).expect("rings can be made here");
-    let (log, config) = (LogProtocol::default(), LinkConfig::default());
+    let rings = RingPools::new(4096, 4096, 0).expect("rings can be made here");
+    let (log, config) = (LogProtocol::default(), SessionConfig::default());
     let greeting = hello.to_greeting();
-    let link = Link::<_, Mapped>::connecting(log, &config, &rings, &greeting, Now(0));
+    let link = SessionCore::<_, Mapped>::connecting(log, &config, &rings, &greeting, Now(0));
     let mut link = link.expect("rings can be made here");
     loop {
         match link.poll().expect("it says hello") {

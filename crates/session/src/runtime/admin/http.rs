@@ -1,7 +1,7 @@
 //! As much HTTP/1.1 as a scraper needs: one request per connection, without a body.
 //!
-//! Bounds: the request's head has at most [`HEAD_MAX`] bytes, nothing behind it is looked at, and the
-//! whole connection ends by its deadline however slowly its bytes come.
+//! Bounds: the request's head has at most [`HEAD_MAX`] bytes, nothing behind it is looked at, and
+//! the whole connection ends by its deadline however slowly its bytes come.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -10,10 +10,14 @@ use std::time::{Duration, Instant};
 use embar_transport::Stream;
 use rustix::event::PollFlags;
 
-use super::{Stop, Waited};
+use super::stop::{Stop, Waited};
 
+/// The empty line that ends the head of a request, behind the end of the line before.
+const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 /// Longest head of a request, in bytes.
 const HEAD_MAX: usize = 8192;
+/// Most headers of a request.
+const HEADERS_MAX: usize = 128;
 /// How long the peer may take to read an answer and close, once it is written.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -109,11 +113,11 @@ impl Connection<'_> {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             // The end may have begun with what came before.
-            let from = len.saturating_sub(3);
+            let from = len.saturating_sub(END_OF_HEAD.len() - 1);
             len += count;
-            let mut windows = head[from..len].windows(4);
-            if let Some(at) = windows.position(|window| window == b"\r\n\r\n") {
-                return Ok(Some(from + at));
+            let mut windows = head[from..len].windows(END_OF_HEAD.len());
+            if let Some(at) = windows.position(|window| window == END_OF_HEAD) {
+                return Ok(Some(from + at + END_OF_HEAD.len()));
             }
         }
         Ok(None)
@@ -164,28 +168,25 @@ impl Connection<'_> {
     }
 }
 
-/// A request's head without the empty line at its end.
+/// The head of a request, with the empty line at its end.
 fn parse(head: &[u8]) -> Option<Request<'_>> {
-    let mut lines = std::str::from_utf8(head).ok()?.split("\r\n");
-    let mut first = lines.next()?.split(' ');
-    let (method, target, version) = (first.next()?, first.next()?, first.next()?);
-    let word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if !word(method) || !word(target) || !version.starts_with("HTTP/1.") || first.next().is_some() {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    if !request.parse(head).ok()?.is_complete() {
         return None;
     }
-    let mut bearer = None;
-    for line in lines {
-        let (name, value) = line.split_once(':')?;
-        if name.eq_ignore_ascii_case("authorization") {
-            // Of several, none counts: who sends them is up to something.
-            if bearer.is_some() {
-                return None;
-            }
-            bearer = Some(value.trim());
+    let (method, target) = (request.method?, request.path?);
+    let mut credentials = None;
+    for header in &*request.headers {
+        // A client that sends several is up to something: none of them counts.
+        if header.name.eq_ignore_ascii_case("authorization")
+            && credentials.replace(header.value).is_some()
+        {
+            return None;
         }
     }
-    let bearer = bearer
-        .and_then(|value| value.split_once(' '))
+    let bearer = credentials
+        .and_then(|value| str::from_utf8(value).ok()?.trim().split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim());
     Some(Request {
@@ -201,11 +202,11 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_far_as_they_matter() {
-        let request =
-            parse(b"GET /metrics?x HTTP/1.1\r\nHost: a\r\nauthorization: bearer abc").unwrap();
+        let text = b"GET /metrics?x HTTP/1.1\r\nHost: a\r\nauthorization: bearer abc\r\n\r\n";
+        let request = parse(text).unwrap();
         assert_eq!((request.method, request.target), ("GET", "/metrics?x"));
         assert_eq!(request.bearer, Some("abc"));
-        let request = parse(b"GET / HTTP/1.0\r\nAuthorization: Basic abc").unwrap();
+        let request = parse(b"GET / HTTP/1.0\r\nAuthorization: Basic abc\r\n\r\n").unwrap();
         assert_eq!(request.bearer, None);
         for bad in [
             &b""[..],
@@ -218,7 +219,8 @@ mod tests {
             b"GET / HTTP/1.1\r\nno colon",
             b"GET / HTTP/1.1\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b",
         ] {
-            assert!(parse(bad).is_none(), "{}", bad.escape_ascii());
+            let head = [bad, END_OF_HEAD].concat();
+            assert!(parse(&head).is_none(), "{}", bad.escape_ascii());
         }
     }
 }

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 
 use serde_json::{Map, Value, json};
 
-use super::Monitor;
+use crate::runtime::registry::Monitor;
 use crate::{Session, SessionStats, Totals};
 
-/// See the module.
+/// The figures of all that an admin watches, at one time.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) groups: Vec<GroupReport>,

@@ -1,4 +1,4 @@
-//! An encrypted session: the channel stands between the link and the reactor.
+//! An encrypted session: the channel stands between the core and the reactor.
 
 use std::io;
 
@@ -6,29 +6,29 @@ use embar_frame::{Now, Protocol};
 use embar_transport::tls::{TlsError, TlsFault, Turn};
 use embar_transport::{Epoll, Reactor};
 
-use super::{Conn, Standing};
+use super::{DriverState, SessionDriver};
 use crate::{CloseReason, Closed, Side};
 
-impl<P: Protocol> Conn<P> {
-    /// Carries out what the link and the channel want done.
+impl<P: Protocol> SessionDriver<P> {
+    /// Carries out what the core and the channel want done.
     #[cold]
-    pub(super) fn settle_encrypted(&mut self, reactor: &mut Epoll, now: Now) -> Standing {
+    pub(super) fn settle_encrypted(&mut self, reactor: &mut Epoll, now: Now) -> DriverState {
         let token = self.session.0.token;
         loop {
-            if self.carry_out(reactor, now) != Standing::Lives {
-                // What waits in the channel waits in vain.
+            if self.carry_out(reactor, now) != DriverState::Live {
+                // What waits in the channel will never be sent.
                 self.give_back(now);
                 return match self.carry_out(reactor, now) {
-                    Standing::Over => Standing::Over,
-                    _ => Standing::Closing,
+                    DriverState::Over => DriverState::Over,
+                    _ => DriverState::Closing,
                 };
             }
             let Some(channel) = &mut self.channel else {
-                return Standing::Lives;
+                return DriverState::Live;
             };
-            if self.link.is_ending() && channel.is_handshaking() {
+            if self.core.is_ending() && channel.is_handshaking() {
                 // There is no way to tell the peer why; the reason stays the one there is.
-                self.link.close(CloseReason::HelloTimeout, "");
+                self.core.close(CloseReason::HelloTimeout, "");
                 continue;
             }
             match channel.turn() {
@@ -40,7 +40,7 @@ impl<P: Protocol> Conn<P> {
                     self.wrote(buf, &result, now);
                     self.deliver(now);
                 }
-                Turn::Failed(error) => self.link.over(closed(error)),
+                Turn::Failed(error) => self.core.over(closed(error)),
                 Turn::Shutdown => drop(reactor.shutdown_write(token)),
                 Turn::Wait { send, receive } => {
                     if let Some(buf) = send {
@@ -49,7 +49,7 @@ impl<P: Protocol> Conn<P> {
                     if let Some(buf) = receive {
                         reactor.recv(token, buf);
                     }
-                    return Standing::Lives;
+                    return DriverState::Live;
                 }
             }
         }

@@ -8,25 +8,26 @@ use std::time::Duration;
 use embar_frame::{Now, Protocol};
 use embar_transport::Memory;
 
-use super::config::{LinkConfig, MIN_IDLE_TIMEOUT};
 use super::ending::LOOKS_PER_LINGER;
 use super::frames::{OwnId, put};
-use super::{Link, State};
+use super::{SessionCore, State};
+use crate::config::{MIN_IDLE_TIMEOUT, SessionConfig};
 use crate::proto::PingView;
 use crate::reason::CloseReason;
 
 /// PINGs come this many times within the peer's idle timeout.
 const PINGS_PER_IDLE_TIMEOUT: u32 = 3;
 
-/// Least rate at which a peer has to take what is sent, in bytes per second. A connection tells of
-/// a send only when all of it is over, so a long one is given time in proportion to its length.
+/// Least rate at which a peer has to take what is sent, in bytes per second. A connection
+/// reports a send only when all of it is over, so a long one gets time in proportion to its length.
 const LEAST_SEND_RATE: u64 = 64 << 10;
 
-/// What the PONG carries that is put behind an open reservation; nobody asks with it.
+/// What the PONG carries that is put behind an open reservation; no PING has it.
 const PIN_TOKEN: u64 = u64::MAX;
 
 /// Round trips as seen from this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rtt {
     /// The latest.
     pub last: Duration,
@@ -37,7 +38,7 @@ pub struct Rtt {
 #[derive(Debug)]
 pub(super) struct Timers {
     began: Now,
-    /// When something was sent last. What others than the link sent counts as of the tick that
+    /// When something was sent last. What others than the core sent counts as of the tick that
     /// notices it.
     sent_at: Now,
     /// Bytes sent by then.
@@ -60,7 +61,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    pub fn new(config: &LinkConfig, now: Now) -> Self {
+    pub fn new(config: &SessionConfig, now: Now) -> Self {
         Self {
             began: now,
             sent_at: now,
@@ -92,7 +93,7 @@ impl Timers {
     }
 
     pub fn pong(&mut self, token: u64, now: Now) {
-        // An answer that nobody asked for says nothing.
+        // An answer to no question of ours says nothing.
         if self.token != Some(token) {
             return;
         }
@@ -146,9 +147,9 @@ fn some(duration: Duration) -> Option<Duration> {
     (!duration.is_zero()).then_some(duration)
 }
 
-impl<P: Protocol, M: Memory> Link<P, M> {
-    /// Acts on what is due. To be called at [`Link::next_tick`], with [`Link::next`] and
-    /// [`Link::poll`] after it; calling it more often is harmless.
+impl<P: Protocol, M: Memory> SessionCore<P, M> {
+    /// Acts on what is due. To be called at [`SessionCore::next_tick`], with [`SessionCore::next`]
+    /// and [`SessionCore::poll`] after it; calling it more often is harmless.
     pub fn tick(&mut self, now: Now) {
         self.at(now);
         let now = self.clock;
@@ -191,7 +192,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
     }
 
-    /// When [`Link::tick`] wants to be called; ask again after every other call.
+    /// When [`SessionCore::tick`] wants to be called; ask again after every other call.
     #[must_use]
     pub fn next_tick(&self) -> Option<Now> {
         match &self.state {
@@ -227,7 +228,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         Some(self.timers.began.after(timeout))
     }
 
-    /// Whether bytes of the peer are asked for, by the link or for a body.
+    /// Whether bytes of the peer are asked for, by the core or for a body.
     fn is_reading(&self) -> bool {
         let input = &self.input;
         let reads = input.receiving || input.body_due > 0;
@@ -259,11 +260,11 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         leaving.then(|| self.timers.stalled_until(self.config.linger))
     }
 
-    /// The owner is going to [finish](Link::finish), or [fail](Link::fail), as soon as what it
-    /// still has was handed over. Whenever the peer takes nothing for
-    /// [`LinkConfig::linger`](crate::LinkConfig::linger) meanwhile (longer for a long send, see
-    /// [`LinkConfig::idle_timeout`](crate::LinkConfig::idle_timeout)), the session is cut, with
-    /// `reason` as its end.
+    /// The owner is going to [finish](SessionCore::finish), or [fail](SessionCore::fail), as soon
+    /// as what it still has was handed over. Whenever the peer takes nothing for
+    /// [`SessionConfig::linger`](crate::SessionConfig::linger) meanwhile (longer for a long send,
+    /// see [`SessionConfig::idle_timeout`](crate::SessionConfig::idle_timeout)), the session is
+    /// cut, with `reason` as its end.
     pub fn leave(&mut self, reason: CloseReason, now: Now) {
         self.at(now);
         if self.timers.leaving.is_none() {

@@ -1,11 +1,11 @@
 //! Frames in: what to ask for, and what came.
 //!
 //! Invariants
-//! - `told` bytes at the front of the ring were shown to the owner and are released by the next
+//! - `shown` bytes at the front of the ring are what the owner sees, and are released by the next
 //!   call; while they are there, nothing else of the ring is released.
-//! - `need` is what the frame at hand takes to be told, counted from its start; as long as that
+//! - `need` is what the frame at hand takes to be shown, counted from its start; as long as that
 //!   many bytes are there, nothing is asked for.
-//! - `body_due` and `skip` are bytes of the frame told last; while any are due, the ring holds none
+//! - `body_due` and `skip` are bytes of the frame shown last; while any are due, the ring holds none
 //!   of them (`body_due`) or nothing else is looked at (`skip`).
 
 use std::io;
@@ -14,10 +14,9 @@ use std::mem;
 use embar_frame::{FIRST_RESERVED_ID, FRAME_HEADER_BYTES, FrameHeader, Now, Protocol, Shape};
 use embar_transport::{Memory, RecvBuf};
 
-use super::checks::{checksum_bytes, content_of};
+use super::checks::{Fault, checksum_bytes, content_of};
 use super::frames::{OwnId, read, read_close};
-use super::handshake::Fault;
-use super::{FRAME_BYTES, Link, State};
+use super::{SessionCore, State};
 use crate::incoming::{Head, Incoming, Message};
 use crate::proto::{GoodbyeView, GreetingView, PingView};
 use crate::reason::{CloseReason, Side};
@@ -28,17 +27,17 @@ const DISCARD_BUFFER_BYTES: usize = 16 << 10;
 /// Where the framer is.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// A receive of the link is out.
+    /// A receive of the core is out.
     pub receiving: bool,
     pub held: bool,
     /// The send ring had no room for a reply.
     pub lacks_room: bool,
     /// Kept messages leave no room to receive into.
     pub blocked: bool,
-    pub told: usize,
-    /// Of the body told last, to be taken back by `put_back`.
-    told_body: usize,
-    told_message: bool,
+    pub shown: usize,
+    /// Of the body shown last, to be taken back by `put_back`.
+    shown_body: usize,
+    shown_message: bool,
     need: usize,
     pub body_due: usize,
     pub skip: usize,
@@ -61,9 +60,9 @@ impl Input {
             held: false,
             lacks_room: false,
             blocked: false,
-            told: 0,
-            told_body: 0,
-            told_message: false,
+            shown: 0,
+            shown_body: 0,
+            shown_message: false,
             need: FRAME_HEADER_BYTES,
             body_due: 0,
             skip: 0,
@@ -97,10 +96,10 @@ enum Found {
     Closed,
 }
 
-impl<P: Protocol, M: Memory> Link<P, M> {
-    /// What happened next. Call it until there is nothing, after every report to the link.
+impl<P: Protocol, M: Memory> SessionCore<P, M> {
+    /// What happened next. Call it until there is nothing, after every report to the core.
     ///
-    /// What it shows is released by the next call of the link, whichever it is.
+    /// What it shows is released by the next call of the core, whichever it is.
     #[inline]
     pub fn next(&mut self, now: Now) -> Option<Incoming<'_>> {
         self.at(now);
@@ -108,8 +107,8 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         match self.find() {
             Found::Message { header } => {
                 let end = FRAME_HEADER_BYTES + header.length as usize;
-                self.input.told = end + checksum_bytes::<P>();
-                self.input.told_message = true;
+                self.input.shown = end + checksum_bytes::<P>();
+                self.input.shown_message = true;
                 self.input.need = FRAME_HEADER_BYTES;
                 self.input.frame_began = None;
                 self.input.messages += 1;
@@ -122,13 +121,13 @@ impl<P: Protocol, M: Memory> Link<P, M> {
                 }))
             }
             Found::Nothing => None,
-            other => self.tell(other),
+            other => self.show(other),
         }
     }
 
     /// The rare kinds.
     #[cold]
-    fn tell(&mut self, found: Found) -> Option<Incoming<'_>> {
+    fn show(&mut self, found: Found) -> Option<Incoming<'_>> {
         match found {
             Found::Nothing | Found::Message { .. } => None,
             Found::Head {
@@ -138,12 +137,12 @@ impl<P: Protocol, M: Memory> Link<P, M> {
                 early_end,
             } => {
                 let body = FRAME_HEADER_BYTES + header.length as usize - head_end;
-                self.input.told = early_end;
-                self.input.told_message = true;
+                self.input.shown = early_end;
+                self.input.shown_message = true;
                 self.input.need = FRAME_HEADER_BYTES;
                 self.input.messages += 1;
                 self.input.body_due = body - (early_end - head_end);
-                self.input.told_body = self.input.body_due;
+                self.input.shown_body = self.input.body_due;
                 // The time for the body begins now.
                 self.input.frame_began = (self.input.body_due > 0).then_some(self.clock);
                 self.input.heard_at = self.clock;
@@ -156,7 +155,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
                 }))
             }
             Found::Own { id, end } => {
-                self.input.told = end + checksum_bytes::<P>();
+                self.input.shown = end + checksum_bytes::<P>();
                 self.input.need = FRAME_HEADER_BYTES;
                 self.input.frame_began = None;
                 let body = &self.recv.readable()[FRAME_HEADER_BYTES..end];
@@ -176,27 +175,28 @@ impl<P: Protocol, M: Memory> Link<P, M> {
                 }
             }
             Found::Closed => {
-                self.closed_told = true;
+                self.closed_shown = true;
                 self.closed.clone().map(Incoming::Closed)
             }
         }
     }
 
-    /// Takes back what [`Link::next`] told last, if that was a message or a head: it comes again.
-    /// To be called before any other call of the link.
+    /// Takes back what [`SessionCore::next`] returned last, if that was a message or a head: it
+    /// returns that again. To be called before any other call of the core.
     pub fn put_back(&mut self) {
-        if !mem::take(&mut self.input.told_message) {
+        if !mem::take(&mut self.input.shown_message) {
             return;
         }
-        debug_assert_eq!(self.input.body_due, self.input.told_body);
-        self.input.told = 0;
+        debug_assert_eq!(self.input.body_due, self.input.shown_body);
+        self.input.shown = 0;
         self.input.body_due = 0;
-        self.input.told_body = 0;
+        self.input.shown_body = 0;
         self.input.messages -= 1;
     }
 
-    /// Whether [`Link::next`] told nothing because the send ring lacks room for a reply, and for
-    /// how many bytes. Call it again after [`Link::sent`], or when another thread made room.
+    /// Whether [`SessionCore::next`] returned nothing because the send ring lacks room for a reply,
+    /// and for how many bytes. Call it again after [`SessionCore::sent`], or when another thread
+    /// made room.
     #[must_use]
     pub fn waits_for_room(&self) -> Option<usize> {
         let waits = self.input.lacks_room && self.is_open();
@@ -206,11 +206,11 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     /// Gives the ring back what the owner has seen.
     #[inline]
     pub(super) fn release(&mut self) {
-        let told = mem::take(&mut self.input.told);
-        if told > 0 {
-            self.recv.consume(told);
-            self.input.told_message = false;
-            self.input.told_body = 0;
+        let shown = mem::take(&mut self.input.shown);
+        if shown > 0 {
+            self.recv.consume(shown);
+            self.input.shown_message = false;
+            self.input.shown_body = 0;
         }
     }
 
@@ -262,7 +262,8 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.end_alone()
     }
 
-    /// Nothing is told but that the connection is gone, which is noticed in any case.
+    /// All that is left to report is that the connection is gone, which the core notices in any
+    /// case.
     #[cold]
     fn end_alone(&mut self) -> Found {
         match self.input.end {
@@ -336,7 +337,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
     }
 
-    /// One frame of the session layer on an open session; true if the owner is to be told.
+    /// One frame of the session layer on an open session; true if the owner is to get it.
     fn own_frame(&mut self, id: OwnId, end: usize) -> Result<bool, Fault> {
         let body = &self.recv.readable()[FRAME_HEADER_BYTES..end];
         let malformed = |error| (CloseReason::BadFrame, format!("{id:?}: {error}"));
@@ -458,7 +459,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.nothing()
     }
 
-    /// Nothing to tell but, at last, the end.
+    /// Nothing to report but, at last, the end.
     fn nothing(&mut self) -> Found {
         if self.closed.is_none()
             && let Some(end) = self.input.end
@@ -471,7 +472,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             };
             self.lost(reason);
         }
-        if self.closed.is_some() && !self.closed_told {
+        if self.closed.is_some() && !self.closed_shown {
             return Found::Closed;
         }
         Found::Nothing
@@ -556,10 +557,5 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     }
 }
 
-/// The room that a frame of `bytes` takes in a ring, at most.
-pub(super) fn frame_room(bytes: u32) -> usize {
-    (bytes as usize).saturating_add(FRAME_BYTES)
-}
-
-/// Who ended a session of which nobody said so.
+/// Who ended a session that ended without a word of either side.
 pub(super) const NOBODY: Side = Side::Network;

@@ -6,22 +6,24 @@ use embar_frame::{
 use embar_memory::canary::{Canary, injected};
 use embar_transport::Memory;
 
-use super::Link;
-use super::config::MAX_OWN_FRAME_BYTES;
+use super::SessionCore;
 use super::frames::OwnId;
-use super::handshake::Fault;
+use crate::config::MAX_OWN_FRAME_BYTES;
 use crate::reason::CloseReason;
+
+/// What is wrong with a peer, and the words for it.
+pub(super) type Fault = (CloseReason, String);
 
 /// Bytes in which a frame says how long its head is.
 const HEAD_LENGTH_BYTES: usize = 4;
 
-/// Bytes behind the content of a frame that is told whole.
+/// Bytes behind the content of a frame that the owner gets whole.
 pub(super) const fn checksum_bytes<P: Protocol>() -> usize {
     if P::CHECKED { CHECKSUM_BYTES } else { 0 }
 }
 
-/// The header of a frame without the checksum that it has to have if it is told whole; `None` if it
-/// has none.
+/// The header of a frame without the checksum that it has to have if the owner gets it whole;
+/// `None` if it has none.
 #[inline]
 pub(super) fn content_of<P: Protocol>(header: FrameHeader) -> Option<FrameHeader> {
     match P::CHECKED {
@@ -30,7 +32,7 @@ pub(super) fn content_of<P: Protocol>(header: FrameHeader) -> Option<FrameHeader
     }
 }
 
-impl<P: Protocol, M: Memory> Link<P, M> {
+impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// Verifies the checksum of the frame that ends at `end`, if its protocol has any.
     #[inline]
     pub(super) fn verify(&self, end: usize) -> Result<(), Fault> {
@@ -50,7 +52,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     }
 
     /// Where the head of a frame is: its start, and its length if that is known yet. `None` for a
-    /// frame that is told whole.
+    /// frame that the owner gets whole.
     pub(super) fn layout(
         &self,
         header: FrameHeader,
@@ -106,7 +108,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.check_greeting(plain)
     }
 
-    /// As [`Link::check_own`], for the header without its checksum, if there is one.
+    /// As [`SessionCore::check_own`], for the header without its checksum, if there is one.
     pub(super) fn check_greeting(&self, header: FrameHeader) -> Result<OwnId, Fault> {
         let bad = |reason, what: &str| Err((reason, format!("{what}, id {:#06x}", header.id)));
         let Some(id) = OwnId::of(header.id) else {

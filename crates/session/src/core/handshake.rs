@@ -2,25 +2,22 @@
 //!
 //! What numbers a peer announces there can do to this end is bounded, whatever they are: its limits
 //! only lower what this end sends, and its idle timeout draws at most three PINGs in
-//! [`MIN_IDLE_TIMEOUT`](super::MIN_IDLE_TIMEOUT). Nothing is allocated by them.
+//! [`MIN_IDLE_TIMEOUT`](crate::MIN_IDLE_TIMEOUT). Nothing is allocated by them.
 
 use std::time::Duration;
 
 use embar_frame::{Now, Protocol};
 use embar_transport::Memory;
 
+use super::checks::Fault;
 use super::frames::{MAGIC, OwnId, put, read};
-use super::inbound::frame_room;
-use super::{Limits, Link, SESSION_VERSION, State, longest_frame};
-use crate::link::config::MAX_GREETING_BYTES;
+use super::{SESSION_VERSION, SessionCore, State};
+use crate::config::{MAX_GREETING_BYTES, SendLimits, frame_room, longest_frame};
 use crate::proto::GreetingView;
 use crate::reason::CloseReason;
 use crate::sender::SendError;
 
-/// What is wrong with a peer, and the words for it.
-pub(super) type Fault = (CloseReason, String);
-
-impl<P: Protocol, M: Memory> Link<P, M> {
+impl<P: Protocol, M: Memory> SessionCore<P, M> {
     fn greet(&mut self, id: OwnId, greeting: &[u8]) -> bool {
         let idle = self.config.idle_timeout.as_millis();
         let view = GreetingView {
@@ -41,7 +38,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         assert!(said, "an empty ring holds a greeting");
     }
 
-    /// Takes the peer in, after [`Incoming::Opened`](crate::Incoming::Opened) on an accepting link;
+    /// Takes the peer in, after [`Incoming::Opened`](crate::Incoming::Opened) on an accepting core;
     /// `greeting` is the protocol's own part of the answer. The session is open then.
     ///
     /// # Errors
@@ -64,8 +61,8 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         Ok(())
     }
 
-    /// Does not take the peer in, or ends a session that is open: it is told the protocol's own
-    /// `code` and a text, and the connection is closed politely.
+    /// Does not take the peer in, or ends a session that is open: the peer gets the protocol's
+    /// own `code` and a text, and the connection closes politely.
     pub fn refuse(&mut self, code: u32, text: &str, now: Now) {
         self.at(now);
         self.end_with(CloseReason::Refused, code, text);
@@ -100,7 +97,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             return Err((CloseReason::BadFrame, "the greeting is too long".into()));
         }
         let ours = longest_frame(self.ring().capacity());
-        self.output.limits = Limits {
+        self.output.limits = SendLimits {
             max_frame_bytes: view.max_frame_bytes.min(ours),
             max_body_bytes: view.max_body_bytes,
         };

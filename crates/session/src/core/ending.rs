@@ -5,7 +5,7 @@ use embar_transport::Memory;
 
 use super::frames::{close_frame, cut};
 use super::inbound::NOBODY;
-use super::{Link, State};
+use super::{SessionCore, State};
 use crate::reason::{CloseReason, Closed, Side};
 
 /// How often an ending session looks at its open reservations.
@@ -16,7 +16,8 @@ pub(super) const LOOKS_PER_LINGER: u32 = 16;
 pub(super) struct Ending {
     /// When it is cut.
     pub deadline: Now,
-    /// When to look again whether reservations are still open: nobody tells of one that is dropped.
+    /// When to look again whether reservations are still open: a thread that drops one does not
+    /// report it.
     pub look: Now,
     /// What the peer may still send.
     pub discard_left: usize,
@@ -27,16 +28,16 @@ pub(super) struct Ending {
     pub write_closed: bool,
 }
 
-impl<P: Protocol, M: Memory> Link<P, M> {
-    /// Ends the session in good order: what is queued is sent, the peer is told, and the
-    /// connection is closed when the peer has closed its side, at the latest after
-    /// [`LinkConfig::linger`](crate::LinkConfig::linger). What still comes in is discarded.
+impl<P: Protocol, M: Memory> SessionCore<P, M> {
+    /// Ends the session in good order: sends what is queued, tells the peer, and closes the
+    /// connection when the peer has closed its side, at the latest after
+    /// [`SessionConfig::linger`](crate::SessionConfig::linger). Discards what still comes in.
     pub fn finish(&mut self, now: Now) {
         self.at(now);
         self.end_with(CloseReason::Finished, 0, "");
     }
 
-    /// As [`Link::finish`], for another reason, which the peer is told.
+    /// As [`SessionCore::finish`], for another reason, which the peer learns.
     pub fn fail(&mut self, reason: CloseReason, text: &str, now: Now) {
         self.at(now);
         self.end_with(reason, 0, text);

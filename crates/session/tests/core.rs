@@ -1,4 +1,4 @@
-//! Sessions between two links: what comes out is what went in, however the bytes are cut.
+//! Sessions between two cores: what comes out is what went in, however the bytes are cut.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn messages_come_out_as_they_went_in_however_they_are_cut() {
         for number in 0..40u16 {
             let payload = vec![number as u8; usize::from(number) * 25];
             pair.a
-                .link
+                .core
                 .send_with(number, payload.len(), |out| out.copy_from_slice(&payload))
                 .expect("room");
             sent.push((number, payload));
@@ -27,10 +27,10 @@ fn messages_come_out_as_they_went_in_however_they_are_cut() {
         }
         pair.run(piece);
         assert_eq!(pair.b.messages(), sent, "in pieces of {piece}");
-        let stats = pair.b.link.stats();
+        let stats = pair.b.core.stats();
         assert_eq!((stats.messages_in, stats.unread_bytes), (40, 0));
-        assert_eq!(pair.a.link.stats().messages_out, 40);
-        assert_eq!(pair.a.link.stats().bytes_out, stats.bytes_in);
+        assert_eq!(pair.a.core.stats().messages_out, 40);
+        assert_eq!(pair.a.core.stats().bytes_out, stats.bytes_in);
     }
 }
 
@@ -44,10 +44,10 @@ fn protobuf_messages_are_read_as_views() {
         path: vec![proto::Point::default(); 3],
         ..Default::default()
     };
-    pair.a.link.send(12, &packet).expect("room");
+    pair.a.core.send(12, &packet).expect("room");
     pair.b.ignores = true;
     pair.run(usize::MAX);
-    let Some(Incoming::Message(message)) = pair.b.link.next(Now(0)) else {
+    let Some(Incoming::Message(message)) = pair.b.core.next(Now(0)) else {
         panic!("no message");
     };
     assert_eq!(message.id(), 12);
@@ -68,15 +68,15 @@ fn invalid_protobuf_is_an_error_of_that_message_alone() {
     end.ignores = true;
     let bytes = [frame(1, 0, &[0xFF; 20]), frame(2, 0, b"")].concat();
     end.feed(&bytes, usize::MAX);
-    let Some(Incoming::Message(message)) = end.link.next(Now(0)) else {
+    let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
         panic!("no message");
     };
     assert!(message.decode::<proto::PacketView<'_>>().is_err());
-    let Some(Incoming::Message(message)) = end.link.next(Now(0)) else {
+    let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
         panic!("no second message");
     };
     assert!(message.decode::<proto::PacketView<'_>>().is_ok());
-    assert!(end.link.is_open());
+    assert!(end.core.is_open());
 }
 
 #[test]
@@ -85,12 +85,12 @@ fn zero_and_maximal_lengths_pass_and_one_more_does_not() {
     let max = common::MAX_FRAME as usize;
     for len in [0, 1, max] {
         pair.a
-            .link
+            .core
             .send_with(5, len, |out| out.fill(9))
             .expect("allowed");
     }
     assert_eq!(
-        pair.a.link.send_with(5, max + 1, |_| ()),
+        pair.a.core.send_with(5, max + 1, |_| ()),
         Err(SendError::TooLong {
             bytes: max + 1,
             max: max as u32
@@ -118,12 +118,12 @@ fn a_frame_as_long_as_the_ring_fits() {
     let mut pair = Pair::open_with(&large, &large);
     let max = RING - 12;
     assert_eq!(
-        pair.a.link.limits().map(|l| l.max_frame_bytes),
+        pair.a.core.limits().map(|l| l.max_frame_bytes),
         Some(max as u32)
     );
     for _ in 0..3 {
         pair.a
-            .link
+            .core
             .send_with(1, max, |out| out.fill(3))
             .expect("an empty ring");
         pair.run(1000);
@@ -135,7 +135,7 @@ fn a_frame_as_long_as_the_ring_fits() {
 fn reserved_ids_are_refused_on_both_sides() {
     let mut pair = Pair::open();
     assert_eq!(
-        pair.a.link.send_with(0xFF00, 0, |_| ()),
+        pair.a.core.send_with(0xFF00, 0, |_| ()),
         Err(SendError::ReservedId { id: 0xFF00 })
     );
     for (id, reason) in [
@@ -156,12 +156,12 @@ fn reserved_ids_are_refused_on_both_sides() {
 #[test]
 fn nothing_is_sent_before_the_handshake_and_after_the_end() {
     let mut pair = Pair::new(&config(), &config());
-    assert_eq!(pair.a.link.send_with(1, 0, |_| ()), Err(SendError::NotOpen));
-    assert_eq!(pair.b.link.send_with(1, 0, |_| ()), Err(SendError::NotOpen));
+    assert_eq!(pair.a.core.send_with(1, 0, |_| ()), Err(SendError::NotOpen));
+    assert_eq!(pair.b.core.send_with(1, 0, |_| ()), Err(SendError::NotOpen));
     pair.run(usize::MAX);
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     assert!(sender.send_with(1, 0, |_| ()).is_ok());
-    pair.a.link.finish(Now(0));
+    pair.a.core.finish(Now(0));
     assert_eq!(
         sender.send_with(1, 0, |_| ()).err(),
         Some(SendError::Closed)
@@ -172,7 +172,7 @@ fn nothing_is_sent_before_the_handshake_and_after_the_end() {
         1,
         "what was committed before is sent"
     );
-    assert!(pair.a.link.is_over() && pair.b.link.is_over());
+    assert!(pair.a.core.is_over() && pair.b.core.is_over());
 }
 
 #[test]
@@ -190,22 +190,22 @@ fn bodies_go_between_frames_and_come_out_whole() {
             start[..4].copy_from_slice(&length.to_le_bytes());
             for round in 0..3u16 {
                 pair.a
-                    .link
+                    .core
                     .send_with(round, 30, |out| out.fill(1))
                     .expect("room");
-                assert!(pair.a.link.may_send_body());
+                assert!(pair.a.core.may_send_body());
                 pair.a
-                    .link
+                    .core
                     .send_body(start.clone(), Body::Shared(Arc::clone(&body)));
-                assert!(!pair.a.link.may_send_body());
+                assert!(!pair.a.core.may_send_body());
                 // Committed behind the body, before anything of it left or in the middle of it.
                 pair.a
-                    .link
+                    .core
                     .send_with(100 + round, 3, |out| out.fill(2))
                     .expect("room");
                 pair.step(piece);
                 pair.a
-                    .link
+                    .core
                     .send_with(200 + round, 3, |out| out.fill(3))
                     .expect("room");
                 pair.run(piece);
@@ -232,12 +232,12 @@ fn bodies_go_between_frames_and_come_out_whole() {
 fn a_body_without_a_head_of_its_own_leaves_with_what_is_committed() {
     let mut pair = Pair::open();
     pair.a
-        .link
+        .core
         .send_with(1, 4, |out| out.fill(1))
         .expect("room");
     let frames = [frame(2, 0, b"two"), frame(3, 0, b"three")].concat();
     pair.a
-        .link
+        .core
         .send_body(Vec::new(), Body::Shared(Arc::new(frames.clone())));
     pair.a.poll();
     let buf = pair.a.send.as_ref().expect("a send");
@@ -250,15 +250,12 @@ fn a_body_without_a_head_of_its_own_leaves_with_what_is_committed() {
 #[test]
 fn a_read_ahead_of_64_never_takes_a_byte_of_a_body() {
     use embar_frame::FrameHeader;
-    use embar_session::{Link, LinkConfig};
+    use embar_session::SessionCore;
     use embar_wire::frame::{FrameId, LogProtocol};
     let log = LogProtocol::default();
-    let config = LinkConfig {
-        read_ahead: 64,
-        ..config()
-    };
+    let config = config().with(|config| config.read_ahead = 64);
     let rings = common::rings();
-    let hello = Link::connecting(log, &config, &rings, b"", Now(0)).expect("a link");
+    let hello = SessionCore::connecting(log, &config, &rings, b"", Now(0)).expect("a core");
     let hello = common::first_bytes(hello);
     let control = FrameHeader::new(FrameId::ListTopics, 3).with_checksum();
     let mut control = [&control.to_bytes()[..], &[0; 7]].concat();
@@ -266,15 +263,15 @@ fn a_read_ahead_of_64_never_takes_a_byte_of_a_body() {
     let batch = FrameHeader::new(FrameId::Batch, 56 + 640).to_bytes();
     let batch = [&batch[..], &[7; 56 + 640]].concat();
     for piece in [1, 13, usize::MAX] {
-        let link = Link::accepting(log, &config, &rings, Now(0)).expect("a link");
-        let mut end = common::End::new(link);
+        let core = SessionCore::accepting(log, &config, &rings, Now(0)).expect("a core");
+        let mut end = common::End::new(core);
         end.feed(&hello, piece);
         end.ignores = true;
         for _ in 0..3 {
             end.feed(&[&control[..], &batch].concat(), piece);
             let mut heads = 0;
             for _ in 0..1000 {
-                let due = match end.link.next(Now(0)) {
+                let due = match end.core.next(Now(0)) {
                     Some(Incoming::Head(head)) => {
                         assert_eq!(head.early(), b"");
                         assert_eq!((head.head().len(), head.body_len()), (56, 640));
@@ -292,7 +289,7 @@ fn a_read_ahead_of_64_never_takes_a_byte_of_a_body() {
                 if due {
                     let payload: Vec<u8> = end.inbox.drain(..640).collect();
                     assert!(payload.iter().all(|byte| *byte == 7));
-                    end.link.body_received(640, Now(0));
+                    end.core.body_received(640, Now(0));
                 }
             }
             assert_eq!(heads, 1);
@@ -309,21 +306,21 @@ fn a_receive_of_a_body_may_go_on_into_the_ring() {
     let mut bytes = frame(9, 1, &[&2u32.to_le_bytes()[..], b"hd", &[5; 300]].concat());
     bytes.extend(frame(4, 0, b"next"));
     end.inbox.extend(&bytes[..14]);
-    while end.link.body_due() == 0 {
+    while end.core.body_due() == 0 {
         end.poll();
         assert!(end.receive(usize::MAX));
-        let _ = end.link.next(Now(0));
+        let _ = end.core.next(Now(0));
     }
-    assert_eq!(end.link.body_due(), 300);
-    assert!(end.link.poll().is_none(), "the owner receives");
-    let mut space = end.link.lend_ahead(8).expect("the ring is empty");
-    assert!(end.link.lend_ahead(8).is_none(), "lent already");
+    assert_eq!(end.core.body_due(), 300);
+    assert!(end.core.poll().is_none(), "the owner receives");
+    let mut space = end.core.lend_ahead(8).expect("the ring is empty");
+    assert!(end.core.lend_ahead(8).is_none(), "lent already");
     space.as_mut_slice()[..8].copy_from_slice(&bytes[314..322]);
-    end.link.body_received(300, Now(0));
-    end.link.ahead_received(space, 8, Now(0));
-    assert!(end.link.next(Now(0)).is_none());
+    end.core.body_received(300, Now(0));
+    end.core.ahead_received(space, 8, Now(0));
+    assert!(end.core.next(Now(0)).is_none());
     end.feed(&bytes[322..], usize::MAX);
-    let Some(Incoming::Message(message)) = end.link.next(Now(0)) else {
+    let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
         panic!("the frame behind the body is lost");
     };
     assert_eq!((message.id(), message.payload()), (4, &b"next"[..]));
@@ -339,7 +336,7 @@ fn a_body_may_be_discarded() {
         end.inbox.extend(&bytes);
         let mut seen = Vec::new();
         while seen.len() < 2 {
-            match end.link.next(Now(0)) {
+            match end.core.next(Now(0)) {
                 Some(Incoming::Head(head)) => seen.push(head.id()),
                 Some(Incoming::Message(message)) => seen.push(message.id()),
                 Some(other) => panic!("{other:?}"),
@@ -349,8 +346,8 @@ fn a_body_may_be_discarded() {
                     continue;
                 }
             }
-            if end.link.body_due() > 0 {
-                end.link.discard_body(Now(0));
+            if end.core.body_due() > 0 {
+                end.core.discard_body(Now(0));
             }
         }
         assert_eq!(seen, [9, 4]);
@@ -370,30 +367,30 @@ fn what_is_put_back_comes_again() {
     .concat();
     end.feed(&bytes, usize::MAX);
     for _ in 0..3 {
-        let Some(Incoming::Message(message)) = end.link.next(Now(0)) else {
+        let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
             panic!("no message");
         };
         assert_eq!(message.payload(), b"one");
-        end.link.put_back();
-        assert_eq!(end.link.stats().messages_in, 0);
-        end.link.hold(true, Now(0));
+        end.core.put_back();
+        assert_eq!(end.core.stats().messages_in, 0);
+        end.core.hold(true, Now(0));
         end.poll();
         assert!(end.recv.is_none());
-        end.link.hold(false, Now(0));
+        end.core.hold(false, Now(0));
     }
-    assert!(matches!(end.link.next(Now(0)), Some(Incoming::Message(_))));
+    assert!(matches!(end.core.next(Now(0)), Some(Incoming::Message(_))));
     for _ in 0..3 {
-        let Some(Incoming::Head(head)) = end.link.next(Now(0)) else {
+        let Some(Incoming::Head(head)) = end.core.next(Now(0)) else {
             panic!("no head");
         };
         assert_eq!((head.head(), head.early()), (&b"hd"[..], &b"body"[..]));
-        end.link.put_back();
-        assert_eq!(end.link.body_due(), 0);
+        end.core.put_back();
+        assert_eq!(end.core.body_due(), 0);
     }
-    assert!(matches!(end.link.next(Now(0)), Some(Incoming::Head(_))));
-    assert!(matches!(end.link.next(Now(0)), Some(Incoming::Message(_))));
-    assert!(end.link.next(Now(0)).is_none());
-    assert_eq!(end.link.stats().messages_in, 3);
+    assert!(matches!(end.core.next(Now(0)), Some(Incoming::Head(_))));
+    assert!(matches!(end.core.next(Now(0)), Some(Incoming::Message(_))));
+    assert!(end.core.next(Now(0)).is_none());
+    assert_eq!(end.core.stats().messages_in, 3);
 }
 
 #[test]
@@ -403,34 +400,34 @@ fn a_peer_that_never_reads_fills_the_ring_and_is_not_read() {
     // It asks and asks; each answer takes room until none is left.
     let mut answers = 0;
     for _ in 0..1000 {
-        let _ = pair.a.link.send_with(1, 100, |out| out.fill(1));
+        let _ = pair.a.core.send_with(1, 100, |out| out.fill(1));
         pair.b.ignores = true;
         pair.run(usize::MAX);
-        while let Some(Incoming::Message(_)) = pair.b.link.next(Now(0)) {
+        while let Some(Incoming::Message(_)) = pair.b.core.next(Now(0)) {
             pair.b
-                .link
+                .core
                 .send_with(2, 900, |out| out.fill(2))
                 .expect("a reply always fits");
             answers += 1;
         }
     }
     assert!((5..=RING / 900 + 1).contains(&answers), "{answers} answers");
-    assert_eq!(pair.b.link.waits_for_room(), Some(1012));
-    assert!(pair.b.recv.is_none() || pair.b.link.stats().unread_bytes < RING);
-    assert!(pair.b.link.stats().queued_bytes <= RING);
+    assert_eq!(pair.b.core.waits_for_room(), Some(1012));
+    assert!(pair.b.recv.is_none() || pair.b.core.stats().unread_bytes < RING);
+    assert!(pair.b.core.stats().queued_bytes <= RING);
     assert_eq!(
-        pair.a.link.send_with(1, 1000, |_| ()),
+        pair.a.core.send_with(1, 1000, |_| ()),
         Err(SendError::Full),
         "the asking side notices as well"
     );
     // It reads after all: everything arrives.
     pair.b.stuck_send = false;
-    let asked = pair.a.link.stats().messages_out;
+    let asked = pair.a.core.stats().messages_out;
     for _ in 0..1000 {
         pair.run(usize::MAX);
-        while let Some(Incoming::Message(_)) = pair.b.link.next(Now(0)) {
+        while let Some(Incoming::Message(_)) = pair.b.core.next(Now(0)) {
             pair.b
-                .link
+                .core
                 .send_with(2, 900, |out| out.fill(2))
                 .expect("a reply always fits");
         }
@@ -445,23 +442,23 @@ fn a_reply_always_fits_however_short_the_messages_are() {
     pair.b.ignores = true;
     let mut answers = 0;
     for _ in 0..RING {
-        if pair.a.link.send_with(1, 0, |_| ()).is_err() {
+        if pair.a.core.send_with(1, 0, |_| ()).is_err() {
             pair.run(usize::MAX);
         }
-        while let Some(Incoming::Message(_)) = pair.b.link.next(Now(0)) {
-            let reply = pair.b.link.send_with(2, 0, |_| ());
+        while let Some(Incoming::Message(_)) = pair.b.core.next(Now(0)) {
+            let reply = pair.b.core.send_with(2, 0, |_| ());
             reply.unwrap_or_else(|error| panic!("after {answers} answers: {error}"));
             answers += 1;
         }
     }
-    assert!(answers > 100 && pair.b.link.waits_for_room().is_some());
+    assert!(answers > 100 && pair.b.core.waits_for_room().is_some());
 }
 
 #[test]
 fn threads_may_send_on_one_session_and_each_keeps_its_order() {
     const EACH: u32 = 2000;
     let mut pair = Pair::open();
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     let threads: Vec<_> = (0..3u16)
         .map(|id| {
             let sender = sender.clone();
@@ -495,19 +492,19 @@ fn threads_may_send_on_one_session_and_each_keeps_its_order() {
 fn what_is_committed_under_a_cork_leaves_together() {
     use embar_session::Commit;
     let mut pair = Pair::open();
-    assert!(pair.a.link.cork());
-    let sender = pair.a.link.sender().clone();
+    assert!(pair.a.core.cork());
+    let sender = pair.a.core.sender().clone();
     for _ in 0..5 {
         let commit = sender.send_with(1, 2, |out| out.fill(1)).expect("room");
-        assert_eq!(commit, Commit::Left, "the link sees it");
+        assert_eq!(commit, Commit::Left, "the core sees it");
     }
     pair.a.poll();
     assert_eq!(pair.a.send.as_ref().map(|buf| buf.total()), Some(50));
-    assert!(!pair.a.link.cork(), "a send is out");
+    assert!(!pair.a.core.cork(), "a send is out");
     pair.run(usize::MAX);
     assert_eq!(pair.b.messages().len(), 5);
     // A cork over nothing is given up.
-    assert!(pair.a.link.cork());
+    assert!(pair.a.core.cork());
     pair.a.poll();
     let commit = sender.send_with(1, 0, |_| ()).expect("room");
     assert_eq!(commit, Commit::First);
@@ -517,14 +514,14 @@ fn what_is_committed_under_a_cork_leaves_together() {
 fn a_link_that_needs_the_right_to_send_says_so_while_another_has_it() {
     for finishes in [true, false] {
         let mut pair = Pair::open();
-        let sender = pair.a.link.sender().clone();
+        let sender = pair.a.core.sender().clone();
         let _ = sender.send_with(1, 8, |out| out.fill(1)).expect("room");
         let mut span = sender.ring().span().expect("nobody else sends");
         if finishes {
-            pair.a.link.finish(Now(0));
+            pair.a.core.finish(Now(0));
         } else {
             let body = Arc::new(frame(2, 0, b"body"));
-            pair.a.link.send_body(Vec::new(), Body::Shared(body));
+            pair.a.core.send_body(Vec::new(), Body::Shared(body));
         }
         // In the middle of a frame, nothing may come between.
         pair.b.inbox.extend(&span.bytes()[..5]);
@@ -544,7 +541,7 @@ fn a_link_that_needs_the_right_to_send_says_so_while_another_has_it() {
 #[test]
 fn a_reservation_that_is_dropped_leaves_no_trace() {
     let mut pair = Pair::open();
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     let mut first = sender.reserve(1, 3).expect("room");
     let dropped = sender.reserve(2, 500).expect("room");
     let mut last = sender.reserve(3, 3).expect("room");
@@ -565,10 +562,10 @@ fn a_reservation_that_is_dropped_leaves_no_trace() {
 #[test]
 fn an_encoder_that_panics_sends_nothing() {
     let mut pair = Pair::open();
-    let sender = pair.a.link.sender().clone();
+    let sender = pair.a.core.sender().clone();
     let panicked = std::panic::catch_unwind(|| sender.send_with(1, 10, |_| panic!("on purpose")));
     assert!(panicked.is_err());
-    pair.a.link.send_with(2, 0, |_| ()).expect("room");
+    pair.a.core.send_with(2, 0, |_| ()).expect("room");
     pair.run(1);
     assert_eq!(pair.b.messages(), [(2, vec![])]);
 }
@@ -583,7 +580,7 @@ fn messages_may_be_kept_up_to_the_limit() {
     let mut refused = 0;
     for number in 0..10u8 {
         end.feed(&frame(1, 0, &[number; 100]), usize::MAX);
-        let Some(Incoming::Message(message)) = end.link.next(Now(0)) else {
+        let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
             panic!("no message");
         };
         match message.keep() {
@@ -600,18 +597,18 @@ fn messages_may_be_kept_up_to_the_limit() {
     }
     kept.clear();
     end.feed(&frame(1, 0, &[77; 100]), usize::MAX);
-    let Some(Incoming::Message(message)) = end.link.next(Now(0)) else {
+    let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
         panic!("no message");
     };
     assert!(message.keep().is_ok(), "there is room again");
 }
 
 #[test]
-fn a_kept_message_that_blocks_the_ring_stops_the_reading_until_it_is_dropped() {
+fn a_kept_message_that_blocks_the_ring_stops_reading_until_its_drop() {
     let mut end = accepted(&config());
     end.ignores = true;
     end.feed(&frame(1, 0, b"kept"), usize::MAX);
-    let Some(Incoming::Message(message)) = end.link.next(Now(0)) else {
+    let Some(Incoming::Message(message)) = end.core.next(Now(0)) else {
         panic!("no message");
     };
     let kept = message.keep().expect("within the limit");
@@ -621,17 +618,17 @@ fn a_kept_message_that_blocks_the_ring_stops_the_reading_until_it_is_dropped() {
     for _ in 0..1000 {
         end.poll();
         end.receive(usize::MAX);
-        while let Some(Incoming::Message(_)) = end.link.next(Now(0)) {
+        while let Some(Incoming::Message(_)) = end.core.next(Now(0)) {
             seen += 1;
         }
     }
-    assert!(seen < 100 && end.link.waits_for_release(), "{seen} seen");
+    assert!(seen < 100 && end.core.waits_for_release(), "{seen} seen");
     assert_eq!(&*kept, b"kept");
     drop(kept);
     for _ in 0..1000 {
         end.poll();
         end.receive(usize::MAX);
-        while let Some(Incoming::Message(_)) = end.link.next(Now(0)) {
+        while let Some(Incoming::Message(_)) = end.core.next(Now(0)) {
             seen += 1;
         }
     }
@@ -641,23 +638,23 @@ fn a_kept_message_that_blocks_the_ring_stops_the_reading_until_it_is_dropped() {
 #[test]
 fn goodbye_and_status_reach_the_other_end() {
     let mut pair = Pair::open();
-    pair.a.link.goodbye("going");
-    pair.a.link.request_status();
+    pair.a.core.goodbye("going");
+    pair.a.core.request_status();
     pair.run(1);
     assert_eq!(pair.b.told, [Told::Status, Told::Goodbye("going".into())]);
     pair.b
-        .link
+        .core
         .reply_status(4, |out| out.copy_from_slice(b"fine"))
         .expect("room");
     pair.run(1);
     assert_eq!(pair.a.told, [Told::StatusReply(b"fine".to_vec())]);
-    assert!(pair.a.link.is_open() && pair.b.link.is_open());
+    assert!(pair.a.core.is_open() && pair.b.core.is_open());
 }
 
 #[test]
 fn links_travel_between_threads() {
     fn sent<T: Send>() {}
-    sent::<embar_session::Link<embar_session::Plain>>();
+    sent::<embar_session::SessionCore<embar_session::Plain>>();
     fn shared<T: Send + Sync>() {}
     shared::<embar_session::Sender>();
     shared::<embar_session::Kept>();

@@ -1,28 +1,28 @@
 //! One session as a state machine: handshake, frames in, frames out, heartbeats, the end.
 //!
-//! No socket, no clock and no thread is in here. The owner of a [`Link`] carries out the [`Step`]s
-//! of [`Link::poll`] in order, and reports: [`Link::received`] and [`Link::sent`] for each buffer
-//! that comes back, [`Link::tick`] when [`Link::next_tick`] is due. After each report it calls
-//! [`Link::next`] until that has nothing more to tell, and then [`Link::poll`] until it has nothing
-//! more to do. A link that [is over](Link::is_over) may be dropped.
+//! No socket, no clock and no thread is in here. The owner of a [`SessionCore`] carries out the
+//! [`Step`]s of [`SessionCore::poll`] in order, and reports: [`SessionCore::received`] and
+//! [`SessionCore::sent`] for each buffer that comes back, [`SessionCore::tick`] when
+//! [`SessionCore::next_tick`] is due. After each report it calls [`SessionCore::next`] until that
+//! returns nothing, and then [`SessionCore::poll`] until that has nothing more to do. A core that
+//! [is over](SessionCore::is_over) may be dropped.
 //!
-//! A body ([`Incoming::Head`](crate::Incoming::Head)) is received by the owner: after the head, it submits a buffer of its
-//! own for the [`Link::body_due`] bytes and reports [`Link::body_received`]; the link asks for
-//! nothing meanwhile. [`Link::lend_ahead`] gives memory for what follows the body, so that one
-//! system call takes both.
+//! A body ([`Incoming::Head`](crate::Incoming::Head)) is received by the owner: after the head, it
+//! submits a buffer of its own for the [`SessionCore::body_due`] bytes and reports
+//! [`SessionCore::body_received`]; the core asks for nothing meanwhile. [`SessionCore::lend_ahead`]
+//! gives memory for what follows the body, so that one system call takes both.
 //!
 //! Invariants
-//! - At most one receive and one send of the link are out.
-//! - Bytes of a body are never asked for by the link unless the configured read-ahead reaches them.
-//! - Of a protocol whose frames have checksums, none is told before its checksum was verified.
+//! - At most one receive and one send of the core are out.
+//! - Bytes of a body are never asked for by the core unless the configured read-ahead reaches them.
+//! - Of a protocol whose frames have checksums, the owner gets none before its checksum was verified.
 //! - The length of a frame is checked against the limits before anything but its header is asked
 //!   for, and no memory grows with what a length field says.
-//! - What leaves is a sequence of whole frames: a body, and CLOSE, go out only while the link has
+//! - What leaves is a sequence of whole frames: a body, and CLOSE, go out only while the core has
 //!   the right to send and every frame begun before is sent to its end.
-//! - [`Incoming::Closed`](crate::Incoming::Closed) is told once, last.
+//! - [`Incoming::Closed`](crate::Incoming::Closed) comes once, last.
 
 mod checks;
-mod config;
 mod ending;
 mod frames;
 mod handshake;
@@ -39,30 +39,30 @@ use embar_frame::{Now, Protocol};
 use embar_transport::ring::{Commit, RecvRing, RecvSpace, SendRing};
 use embar_transport::{Mapped, Memory, RecvBuf, SendBuf, Store};
 
-pub(crate) use self::config::{FRAME_BYTES, longest_frame};
-pub use self::config::{
-    Limits, LinkConfig, MAX_GREETING_BYTES, MAX_REASON_BYTES, MIN_IDLE_TIMEOUT, MIN_RING_BYTES,
-    Rings,
-};
 use self::ending::Ending;
 pub use self::frames::SESSION_VERSION;
 use self::inbound::Input;
 use self::outbound::Output;
 pub use self::timers::Rtt;
 use self::timers::Timers;
+use crate::config::{
+    MAX_GREETING_BYTES, MIN_IDLE_TIMEOUT, MIN_RING_BYTES, RingPools, SendLimits, SessionConfig,
+    longest_frame,
+};
 use crate::reason::Closed;
 use crate::sender::{SendError, Sender};
 
-/// What the owner of a link is to do.
+/// What the owner of a core is to do.
 #[derive(Debug)]
 pub enum Step<M: Memory = Mapped> {
-    /// Receive into a buffer; then [`Link::received`].
+    /// Receive into a buffer; then [`SessionCore::received`].
     Recv(RecvBuf<M>),
-    /// Send a buffer; then [`Link::sent`].
+    /// Send a buffer; then [`SessionCore::sent`].
     Send(SendBuf<M>),
     /// Nothing more will be sent.
     ShutdownWrite,
-    /// Close; buffers that are out come back through [`Link::received`] and [`Link::sent`].
+    /// Close; buffers that are out come back through [`SessionCore::received`] and
+    /// [`SessionCore::sent`].
     Close,
 }
 
@@ -77,14 +77,15 @@ enum State {
     Open,
     /// What is queued is sent, what comes is discarded.
     Ending(Ending),
-    /// Closed, or told to.
+    /// Closed, or to be closed by the owner.
     Over,
 }
 
 /// What a session did so far, and what it holds at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStats {
-    /// Messages and bodies told.
+#[non_exhaustive]
+pub struct CoreStats {
+    /// Messages and bodies that the owner got.
     pub messages_in: u64,
     /// Messages committed and bodies handed over.
     pub messages_out: u64,
@@ -94,7 +95,7 @@ pub struct LinkStats {
     pub bytes_out: u64,
     /// Bytes that wait in the send ring, open reservations included.
     pub queued_bytes: usize,
-    /// Bytes received and not yet told.
+    /// Bytes received that the owner has not seen yet.
     pub unread_bytes: usize,
     /// Bytes of the receive ring that kept messages block.
     pub kept_bytes: usize,
@@ -102,10 +103,15 @@ pub struct LinkStats {
     pub rtt: Option<Rtt>,
 }
 
-/// See the [module](self).
-pub struct Link<P: Protocol, M: Memory = Mapped> {
+/// One session as a state machine, without a socket, a clock or a thread.
+///
+/// Its owner carries out the [`Step`]s of [`SessionCore::poll`] in order, and reports
+/// [`SessionCore::received`] and [`SessionCore::sent`] for each buffer that comes back, and
+/// [`SessionCore::tick`] when [`SessionCore::next_tick`] is due. After each report it calls
+/// [`SessionCore::next`] until that returns `None`, and then [`SessionCore::poll`] until that does.
+pub struct SessionCore<P: Protocol, M: Memory = Mapped> {
     protocol: P,
-    config: LinkConfig,
+    config: SessionConfig,
     sender: Sender,
     recv: RecvRing,
     state: State,
@@ -114,16 +120,16 @@ pub struct Link<P: Protocol, M: Memory = Mapped> {
     input: Input,
     output: Output<M>,
     timers: Timers,
-    /// Room in the send ring without which no message is told.
+    /// Room in the send ring without which the owner gets no message.
     reply_room: usize,
-    /// How it ended; `closed_told` once the owner knows.
+    /// How it ended; `closed_shown` once the owner knows.
     closed: Option<Closed>,
-    closed_told: bool,
+    closed_shown: bool,
     /// [`Step::Close`] is to be given out.
     close_due: bool,
 }
 
-impl<P: Protocol, M: Memory> Link<P, M> {
+impl<P: Protocol, M: Memory> SessionCore<P, M> {
     /// The side that connected: says HELLO with the protocol's own `greeting`.
     ///
     /// # Errors
@@ -131,12 +137,12 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     /// from being made.
     pub fn connecting(
         protocol: P,
-        config: &LinkConfig,
-        rings: &Rings,
+        config: &SessionConfig,
+        rings: &RingPools,
         greeting: &[u8],
         now: Now,
     ) -> io::Result<Self> {
-        let mut link = Self::new(protocol, config, rings, true, now)?;
+        let mut core = Self::new(protocol, config, rings, true, now)?;
         if greeting.len() > MAX_GREETING_BYTES {
             let text = format!(
                 "a greeting of {} bytes exceeds {MAX_GREETING_BYTES}: say it in a message",
@@ -144,18 +150,18 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        link.say_hello(greeting);
-        Ok(link)
+        core.say_hello(greeting);
+        Ok(core)
     }
 
     /// The side that was connected to: waits for HELLO.
     ///
     /// # Errors
-    /// As [`Link::connecting`].
+    /// As [`SessionCore::connecting`].
     pub fn accepting(
         protocol: P,
-        config: &LinkConfig,
-        rings: &Rings,
+        config: &SessionConfig,
+        rings: &RingPools,
         now: Now,
     ) -> io::Result<Self> {
         Self::new(protocol, config, rings, false, now)
@@ -163,8 +169,8 @@ impl<P: Protocol, M: Memory> Link<P, M> {
 
     fn new(
         protocol: P,
-        config: &LinkConfig,
-        rings: &Rings,
+        config: &SessionConfig,
+        rings: &RingPools,
         connecting: bool,
         now: Now,
     ) -> io::Result<Self> {
@@ -190,7 +196,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             timers: Timers::new(&config, now),
             reply_room: 0,
             closed: None,
-            closed_told: false,
+            closed_shown: false,
             close_due: false,
             config,
         })
@@ -229,8 +235,8 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.ended_if(result);
     }
 
-    /// A send that [`Step::Send`] asked for is over, or a step of one that
-    /// [goes in steps](SendBuf::goes_in_steps): the rest is asked for by the next [`Link::poll`].
+    /// A send that [`Step::Send`] asked for is over, or a step of one that [goes in
+    /// steps](SendBuf::goes_in_steps): the rest is asked for by the next [`SessionCore::poll`].
     pub fn sent(&mut self, buf: SendBuf<M>, result: &io::Result<()>, now: Now) {
         self.at(now);
         self.sent_buffer(buf, result);
@@ -241,10 +247,9 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.clock = self.clock.max(now);
     }
 
-    /// Stops or resumes receiving: while held, [`Link::next`] tells of nothing but the end, be it
-    /// that this end made it or that the connection is known to be gone. What arrived before that
-    /// and was not taken is lost with it. Time in which a link is held is not counted against its
-    /// peer.
+    /// Stops or resumes receiving: while held, [`SessionCore::next`] returns nothing but the end,
+    /// made by this side or found because the connection is gone. What arrived before that and was
+    /// not taken is lost with it. Time in which a core is held does not count against its peer.
     pub fn hold(&mut self, on: bool, now: Now) {
         self.at(now);
         if mem::replace(&mut self.input.held, on) && !on {
@@ -259,7 +264,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     }
 
     /// Whether nothing is received because kept messages block the receive ring. When some are
-    /// dropped, poll again: [`Link::on_release`].
+    /// dropped, poll again: [`SessionCore::on_release`].
     #[must_use]
     pub fn waits_for_release(&self) -> bool {
         self.input.blocked
@@ -272,12 +277,12 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     }
 
     /// Wakes `waker` once, when a kept message is dropped. Poll after this call: a drop before it
-    /// wakes nobody.
+    /// wakes no task.
     pub fn on_release(&self, waker: Waker) {
         self.recv.on_release(waker);
     }
 
-    /// Changes [`LinkConfig::read_ahead`] for receives to come.
+    /// Changes [`SessionConfig::read_ahead`] for receives to come.
     pub fn set_read_ahead(&mut self, bytes: usize) {
         self.config.read_ahead = bytes;
     }
@@ -294,7 +299,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.sender.ring()
     }
 
-    /// As [`Sender::send`]; the next [`Link::poll`] sends it.
+    /// As [`Sender::send`]; the next [`SessionCore::poll`] sends it.
     ///
     /// # Errors
     /// [`SendError`].
@@ -304,7 +309,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         Ok(())
     }
 
-    /// As [`Sender::send_view`]; the next [`Link::poll`] sends it.
+    /// As [`Sender::send_view`]; the next [`SessionCore::poll`] sends it.
     ///
     /// # Errors
     /// [`SendError`].
@@ -318,7 +323,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         Ok(())
     }
 
-    /// As [`Sender::send_with`]; the next [`Link::poll`] sends it.
+    /// As [`Sender::send_with`]; the next [`SessionCore::poll`] sends it.
     ///
     /// # Errors
     /// [`SendError`]; never [`SendError::Encoding`].
@@ -355,9 +360,9 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.discarded(bytes);
     }
 
-    /// The rest of the body at hand is not wanted: the link receives it itself and forgets it. The
-    /// owner must not have a receive out. A link that [is ending](Link::is_ending) with a body at
-    /// hand needs this to see the peer's end.
+    /// The rest of the body at hand is not wanted: the core receives it itself and forgets it. The
+    /// owner must not have a receive out. A core that [is ending](SessionCore::is_ending) with a
+    /// body at hand needs this to see the peer's end.
     pub fn discard_body(&mut self, now: Now) {
         self.at(now);
         self.input.skip += mem::take(&mut self.input.body_due);
@@ -365,7 +370,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
 
     /// Memory for up to `max` bytes of what follows the body at hand, to be filled by the same
     /// receive; `None` if there is no room. Whatever comes of it, return it by
-    /// [`Link::ahead_received`].
+    /// [`SessionCore::ahead_received`].
     pub fn lend_ahead(&mut self, max: usize) -> Option<RecvSpace> {
         if self.input.receiving || self.input.body_due == 0 {
             return None;
@@ -374,8 +379,8 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.recv.lend(max)
     }
 
-    /// Takes memory of [`Link::lend_ahead`] back, `bytes` of it filled. Report the body that came
-    /// before first.
+    /// Takes memory of [`SessionCore::lend_ahead`] back, `bytes` of it filled. Report the body that
+    /// came before first.
     ///
     /// # Panics
     /// If some of it is filled and the body is not.
@@ -408,7 +413,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         matches!(self.state, State::Ending(_) | State::Over)
     }
 
-    /// Whether the connection was closed and no buffer of the link is out.
+    /// Whether the connection was closed and no buffer of the core is out.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let out = self.input.receiving || self.output.sending;
@@ -423,7 +428,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
 
     /// What this end may send; `None` unless open.
     #[must_use]
-    pub fn limits(&self) -> Option<Limits> {
+    pub fn limits(&self) -> Option<SendLimits> {
         self.sender.limits()
     }
 
@@ -441,23 +446,23 @@ impl<P: Protocol, M: Memory> Link<P, M> {
 
     /// Figures of this session.
     #[must_use]
-    pub fn stats(&self) -> LinkStats {
-        LinkStats {
+    pub fn stats(&self) -> CoreStats {
+        CoreStats {
             messages_in: self.input.messages,
             messages_out: self.sender.messages() + self.output.bodies,
             bytes_in: self.input.bytes,
             bytes_out: self.sender.bytes(),
             queued_bytes: self.ring().queued(),
-            unread_bytes: self.recv.readable().len() - self.input.told,
+            unread_bytes: self.recv.readable().len() - self.input.shown,
             kept_bytes: self.recv.pinned(),
             rtt: self.timers.rtt,
         }
     }
 }
 
-impl<P: Protocol, M: Memory> fmt::Debug for Link<P, M> {
+impl<P: Protocol, M: Memory> fmt::Debug for SessionCore<P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("SessionCore")
             .field("protocol", &P::NAME)
             .field("state", &self.state)
             .field("sender", &self.sender)

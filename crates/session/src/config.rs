@@ -1,4 +1,4 @@
-//! What a link may take, wait for and hold.
+//! What a session may take, wait for and hold, with every limit and its unit.
 
 use std::io;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use embar_frame::{CHECKSUM_BYTES, FRAME_HEADER_BYTES, MAX_PROTOCOL_NAME_BYTES};
 use embar_transport::ring::RingPool;
 
-/// Smallest ring of a link, in bytes: every frame of the session layer fits into it.
+/// Smallest ring of a session, in bytes: every frame of the session layer fits into it.
 pub const MIN_RING_BYTES: usize = 4096;
 /// Longest greeting that a protocol may exchange in the handshake.
 pub const MAX_GREETING_BYTES: usize = 2048;
-/// Least idle timeout, of this end and of its peer. A peer's sets the rate of the PINGs that it is sent,
-/// for as long as it likes to be silent: so one that is announced as shorter counts as this.
+/// Least idle timeout, of this end and of its peer. A peer's sets the rate of the PINGs that it is
+/// sent, for as long as it likes to be silent: so one that is announced as shorter counts as this.
 pub const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest text of a reason or a goodbye; what is longer is cut.
 pub const MAX_REASON_BYTES: usize = 512;
@@ -30,16 +30,17 @@ const _: () = {
     assert!(MAX_OWN_FRAME_BYTES as usize + FRAME_BYTES <= MIN_RING_BYTES);
 };
 
-/// Where links get their rings.
+/// Where sessions get their rings.
 #[derive(Clone, Debug)]
-pub struct Rings {
+#[non_exhaustive]
+pub struct RingPools {
     /// For what is sent.
     pub send: RingPool,
     /// For what is received.
     pub recv: RingPool,
 }
 
-impl Rings {
+impl RingPools {
     /// Pools of rings of these sizes in bytes (each a power of two of at least
     /// [`MIN_RING_BYTES`]), each keeping up to `keep` idle ones.
     ///
@@ -53,20 +54,21 @@ impl Rings {
     }
 }
 
-/// What a link accepts, and its patience. A duration of zero means "for ever" unless said
+/// What a session accepts, and how long it waits. A duration of zero means "for ever" unless said
 /// otherwise.
 #[derive(Clone, Debug)]
-pub struct LinkConfig {
+#[non_exhaustive]
+pub struct SessionConfig {
     /// Longest frame that must be shown whole, and longest head of a frame with a body, in bytes
-    /// after the frame header, without a checksum. It is told to the peer. At most the receive ring
+    /// after the frame header, without a checksum. The peer learns it. At most the receive ring
     /// without a frame's header and checksum; what is above that is lowered.
     pub max_frame_bytes: u32,
-    /// Longest frame with a body, in bytes after the frame header. It is told to the peer.
+    /// Longest frame with a body, in bytes after the frame header. The peer learns it.
     pub max_body_bytes: u32,
     /// A PING is sent when nothing else was for this long, or for a third of the peer's idle
     /// timeout if that is shorter. Zero: no PING is ever sent.
     pub keep_alive: Duration,
-    /// The session ends when nothing was received for this long, which is told to the peer; what is
+    /// The session ends when nothing was received for this long, which the peer learns; what is
     /// shorter than [`MIN_IDLE_TIMEOUT`] is raised to that. Time in which this end does not
     /// receive, because it is held or its peer does not read, does not count. A peer that neither
     /// takes answers nor lets this end go on reading has the same time, for every send: one that
@@ -88,18 +90,27 @@ pub struct LinkConfig {
     /// Most bytes of the receive ring that kept messages may block: from the oldest one to what
     /// came last.
     pub max_kept_bytes: usize,
-    /// A message is told only while the send ring has room for this many bytes, so that one reply
-    /// to each always fits (unless other threads take the room meanwhile) and a peer that does not
-    /// read is not read. 0: room for the longest
-    /// frame the peer accepts. Never more than half of the send ring.
+    /// The owner gets a message only while the send ring has room for this many bytes, so that one
+    /// reply to each always fits (unless other threads take the room meanwhile) and a peer that
+    /// does not read is not read. 0: room for the longest frame the peer accepts. Never more than
+    /// half of the send ring.
     pub reply_room: usize,
     /// Bytes asked for at once, counted from the start of the frame at hand: at least what the
-    /// frame needs to be told, at most this. 64 never takes a byte of a log batch's payload;
+    /// frame needs to be shown, at most this. 64 never takes a byte of a log batch's payload;
     /// `usize::MAX` asks for all free room and makes system calls rare.
     pub read_ahead: usize,
 }
 
-impl Default for LinkConfig {
+impl SessionConfig {
+    /// This configuration with what `change` does to it.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+impl Default for SessionConfig {
     fn default() -> Self {
         Self {
             max_frame_bytes: 64 << 10,
@@ -120,7 +131,8 @@ impl Default for LinkConfig {
 
 /// What this end may send: the peer's limits, lowered to what the send ring can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+#[non_exhaustive]
+pub struct SendLimits {
     /// Longest frame that goes through the send ring, in bytes after the frame header.
     pub max_frame_bytes: u32,
     /// Longest frame with a body, in bytes after the frame header.
@@ -130,4 +142,9 @@ pub struct Limits {
 /// The longest frame, without its header and checksum, that a ring of `capacity` bytes can hold.
 pub(crate) fn longest_frame(capacity: usize) -> u32 {
     u32::try_from(capacity.saturating_sub(FRAME_BYTES)).unwrap_or(u32::MAX)
+}
+
+/// The room that a frame of `bytes` takes in a ring, at most.
+pub(crate) fn frame_room(bytes: u32) -> usize {
+    (bytes as usize).saturating_add(FRAME_BYTES)
 }

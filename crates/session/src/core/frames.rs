@@ -3,7 +3,7 @@
 use buffa::{DecodeError, DecodeOptions, MessageView, ViewEncode};
 use embar_frame::{CHECKSUM_BYTES, FIRST_RESERVED_ID, FrameHeader, write_checksum};
 
-use super::config::{MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
+use crate::config::{MAX_OWN_FRAME_BYTES, MAX_REASON_BYTES};
 use crate::reason::{CloseReason, Closed, Side};
 use crate::{proto, sender::Sender};
 
@@ -56,7 +56,7 @@ pub(super) fn put<'v>(sender: &Sender, id: OwnId, view: &impl ViewEncode<'v>) ->
     };
     let written = draft.write(|out| view.encode(out));
     assert!(written.is_ok(), "our own messages do not change in between");
-    // The link sends it by its next poll, which follows every call that leads here.
+    // The core sends it by its next poll, which follows every call that leads here.
     let _ = draft.commit_uncounted();
     true
 }

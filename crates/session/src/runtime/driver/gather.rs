@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use embar_frame::{Now, Protocol};
 
-use super::Conn;
+use super::SessionDriver;
 use crate::runtime::shared::HANDOVER_NS;
 
 /// How long messages gather.
@@ -35,8 +35,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Whether to let messages gather, when `queued` bytes of a ring of `capacity` wait and the last
-    /// write was `quiet_ns` ago.
+    /// Whether to let messages gather, when `queued` bytes of a ring of `capacity` wait and the
+    /// last write was `quiet_ns` ago.
     fn pays(&mut self, quiet_ns: u64, queued: usize, capacity: usize) -> bool {
         if self.rest > 0 {
             self.rest -= 1;
@@ -53,29 +53,29 @@ impl Gather {
     }
 }
 
-impl<P: Protocol> Conn<P> {
+impl<P: Protocol> SessionDriver<P> {
     /// For a session that is marked: until when it is better left alone, if so.
     pub(in super::super) fn gather(&mut self, now: Now) -> Option<Now> {
-        // While it gathers nobody marks it for messages, so something else is due.
+        // While it gathers no thread marks it for messages, so something else is due.
         if self.gather.goes_on {
             return None;
         }
         let shared = &self.session.0;
         let alone = shared.direct.get().is_some()
-            && self.link.is_open()
+            && self.core.is_open()
             && self.finish_due.is_none()
-            && !shared.is_asked()
+            && !shared.has_requests()
             && !self.has_bodies();
         let quiet = now
             .0
             .saturating_sub(shared.last_flush.load(Ordering::Relaxed));
         let ring = shared.sender.ring();
         let (queued, capacity) = (ring.queued(), ring.capacity());
-        if !alone || !self.gather.pays(quiet, queued, capacity) || !self.link.cork() {
+        if !alone || !self.gather.pays(quiet, queued, capacity) || !self.core.cork() {
             return None;
         }
         // A handler of another session that finds the ring full must not wait for the end of this.
-        self.note_mere_cork(self.link.is_merely_corked());
+        self.note_mere_cork(self.core.is_merely_corked());
         self.gather.goes_on = true;
         Some(Now(now.0 + GATHER_NS))
     }

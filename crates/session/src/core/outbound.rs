@@ -1,10 +1,10 @@
 //! Frames out: the ring's committed runs, bodies between them, and CLOSE as the last.
 //!
 //! Invariants
-//! - A body, or CLOSE, is handed out only while the link has the right to send (`Right`), at a
-//!   place where a frame ends: nothing is committed and unsent, or the link's own span was sent to
+//! - A body, or CLOSE, is handed out only while the core has the right to send (`Right`), at a
+//!   place where a frame ends: nothing is committed and unsent, or the core's own span was sent to
 //!   its end.
-//! - What the link owes (PONG, PING, GOODBYE, STATUS) takes room in the ring once, however often it
+//! - What the core owes (PONG, PING, GOODBYE, STATUS) takes room in the ring once, however often it
 //!   comes to owe it.
 
 use std::io;
@@ -17,12 +17,13 @@ use embar_transport::{Body, Memory, Pieces, SendBuf};
 
 use super::ending::Ending;
 use super::frames::{OwnId, cut, put};
-use super::{Limits, Link, State, Step};
+use super::{SessionCore, State, Step};
+use crate::config::SendLimits;
 use crate::proto::{GoodbyeView, PingView};
 use crate::reason::CloseReason;
 use crate::sender::SendError;
 
-/// The right to write to the connection, as far as the link has it.
+/// The right to write to the connection, as far as the core has it.
 enum Right {
     /// It has not.
     None,
@@ -43,7 +44,7 @@ pub(super) struct Owed {
 
 /// What is on its way out.
 pub(super) struct Output<M: Memory> {
-    /// A send of the link is out.
+    /// A send of the core is out.
     pub sending: bool,
     right: Right,
     /// To follow what is committed.
@@ -61,7 +62,7 @@ pub(super) struct Output<M: Memory> {
     /// Nothing can be sent any more.
     failed: bool,
     pub owed: Owed,
-    pub limits: Limits,
+    pub limits: SendLimits,
     pub bodies: u64,
 }
 
@@ -78,7 +79,7 @@ impl<M: Memory> Output<M> {
             close_sent: false,
             failed: false,
             owed: Owed::default(),
-            limits: Limits {
+            limits: SendLimits {
                 max_frame_bytes: 0,
                 max_body_bytes: 0,
             },
@@ -96,19 +97,19 @@ impl<M: Memory> Output<M> {
     }
 }
 
-impl<P: Protocol, M: Memory> Link<P, M> {
-    /// Whether [`Link::send_body`] may be called: the session is open, and the body before was
-    /// handed to the connection in full.
+impl<P: Protocol, M: Memory> SessionCore<P, M> {
+    /// Whether [`SessionCore::send_body`] may be called: the session is open, and the body before
+    /// was handed to the connection in full.
     #[must_use]
     pub fn may_send_body(&self) -> bool {
         let output = &self.output;
         self.is_open() && !output.failed && !output.body_out && output.body.is_none()
     }
 
-    /// Whether bytes of a body may still be handed to the connection. A body that
-    /// [goes in steps](SendBuf::goes_in_steps) comes back by [`Link::sent`] after each of them: as
-    /// long as this is true, the next [`Link::poll`] goes on with it. An owner that finds its bytes
-    /// gone calls [`Link::close`] before, and no more of it leaves.
+    /// Whether bytes of a body may still be handed to the connection. A body that [goes in
+    /// steps](SendBuf::goes_in_steps) comes back by [`SessionCore::sent`] after each of them: as
+    /// long as this is true, the next [`SessionCore::poll`] goes on with it. An owner that finds
+    /// its bytes gone calls [`SessionCore::close`] before, and no more of it leaves.
     #[must_use]
     pub fn is_sending_body(&self) -> bool {
         self.output.body_out || self.output.body.is_some()
@@ -122,10 +123,10 @@ impl<P: Protocol, M: Memory> Link<P, M> {
 
     /// Sends whole frames that lie elsewhere, behind what is committed: `head` (may be empty)
     /// directly before `body`, and together they must be whole frames that the peer accepts. When
-    /// [`Link::may_send_body`] is true again, they were handed over.
+    /// [`SessionCore::may_send_body`] is true again, they were handed over.
     ///
     /// # Panics
-    /// Unless [`Link::may_send_body`].
+    /// Unless [`SessionCore::may_send_body`].
     pub fn send_body(&mut self, head: Vec<u8>, body: Body<M>) {
         assert!(self.may_send_body(), "one body at a time, while open");
         self.output.body = Some((head, body));
@@ -133,7 +134,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
     }
 
     /// Holds the right to send, so that what is committed from now on goes out together: the next
-    /// [`Link::poll`] uses it or gives it up. False if somebody else sends.
+    /// [`SessionCore::poll`] uses it or gives it up. False if somebody else sends.
     pub fn cork(&mut self) -> bool {
         match self.output.right {
             Right::None if self.output.sending => false,
@@ -148,9 +149,9 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
     }
 
-    /// Whether the link has the right to send by [`Link::cork`] alone: nothing is out, and neither
-    /// a body nor CLOSE is to follow, so what the ring holds may be written from elsewhere on this
-    /// thread ([`SendRing::span_in_cork`](embar_transport::ring::SendRing::span_in_cork)).
+    /// Whether the core has the right to send by [`SessionCore::cork`] alone: nothing is out, and
+    /// neither a body nor CLOSE is to follow, so what the ring holds may be written from elsewhere
+    /// on this thread ([`SendRing::span_in_cork`](embar_transport::ring::SendRing::span_in_cork)).
     #[must_use]
     pub fn is_merely_corked(&self) -> bool {
         let output = &self.output;
@@ -203,7 +204,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         self.output.owed.ping = true;
     }
 
-    /// Puts what the link owes into the ring, as far as there is room.
+    /// Puts what the core owes into the ring, as far as there is room.
     pub(super) fn pay_owed(&mut self) {
         if !self.is_open() {
             return;
@@ -265,7 +266,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
         }
     }
 
-    /// Takes the right to send if the link does not have it, and says so if it cannot.
+    /// Takes the right to send if the core does not have it, and says so if it cannot.
     fn take_right(&mut self) -> bool {
         let mut have = !matches!(self.output.right, Right::None) || self.cork();
         if !have {
@@ -295,7 +296,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             None => SendBuf::new(head, body),
             Some(span) if head.is_empty() => SendBuf::ring(span, body),
             Some(span) => {
-                // The span alone, first; the right stays with the link until the body is out.
+                // The span alone, first; the right stays with the core until the body is out.
                 self.output.body_out = false;
                 self.output.body = Some((head, body));
                 SendBuf::ring(span, Body::Empty)
@@ -315,7 +316,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             return None;
         }
         // Open reservations are waited for, unless one of them is the reason; and so is what
-        // another thread is sending, which tells us when it is done if it knows that we wait.
+        // another thread is sending, which has us polled when it is done if it knows that we wait.
         if *wait && self.sender.ring().queued() > 0 {
             self.sender.set_wanted(true);
             if self.sender.ring().queued() > 0 {
@@ -377,7 +378,7 @@ impl<P: Protocol, M: Memory> Link<P, M> {
             self.output.spare = Some(pieces);
         }
         if let Head::Ring(span) = head {
-            // While a body waits, nobody else gets between.
+            // While a body waits, nothing else gets between.
             if result.is_err() || self.output.body.is_some() {
                 self.output.right = Right::Spent(span);
             }

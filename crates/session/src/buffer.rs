@@ -1,0 +1,7 @@
+//! The memory that a [`SessionCore`](crate::SessionCore) lends to its owner and takes back, for
+//! programs that drive sessions with I/O of their own.
+
+pub use embar_memory::{Mapped, Memory, Reservation, Span};
+pub use embar_transport::buffer::Head;
+pub use embar_transport::ring::{RecvSpace, RingPool, SendRing, SendSpan};
+pub use embar_transport::{Body, Payload, Pieces, RecvBuf, SendBuf, Store};

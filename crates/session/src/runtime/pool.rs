@@ -1,0 +1,130 @@
+//! The worker threads of one server or client: started, handed connections, and ended.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use embar_frame::Protocol;
+use embar_transport::tls::Acceptor;
+use embar_transport::{Epoll, Listener, Reactor};
+
+use super::group::Group;
+use super::mailbox::{Command, Mailbox};
+use super::mappings;
+use super::registry::{MakeHandler, Registry};
+use super::settings::Settings;
+use super::worker::Worker;
+use super::worker_marks::WorkerMarks;
+use crate::RingPools;
+
+/// The workers of a server or client, running.
+pub(super) struct WorkerPool {
+    pub(super) registry: Arc<Registry>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<()>>,
+    next: AtomicUsize,
+}
+
+/// What to start a pool with.
+pub(super) struct PoolConfig<P> {
+    pub(super) protocol: P,
+    pub(super) settings: Settings,
+    pub(super) make_handler: Option<Box<MakeHandler>>,
+    pub(super) acceptor: Option<Acceptor>,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) name: &'static str,
+}
+
+impl WorkerPool {
+    pub(super) fn start<P>(config: PoolConfig<P>) -> io::Result<Self>
+    where
+        P: Protocol + Clone + Send + Sync + 'static,
+    {
+        let mut settings = config.settings;
+        settings.max_sessions = mappings::carried(&settings, mappings::limit())?;
+        let rings = RingPools::new(
+            settings.send_ring_bytes,
+            settings.recv_ring_bytes,
+            settings.idle_rings,
+        )?;
+        let shape = {
+            let protocol = config.protocol.clone();
+            Box::new(move |header| protocol.shape(header))
+        };
+        let mut reactors = Vec::new();
+        for _ in 0..settings.workers.max(1) {
+            let mut reactor = Epoll::with_options(settings.sockets.clone())?;
+            reactor.set_spin(settings.spin);
+            reactors.push(reactor);
+        }
+        let mailboxes: Vec<Arc<Mailbox>> = reactors
+            .iter()
+            .map(|reactor| Mailbox::new(WorkerMarks::new(reactor.waker())))
+            .collect();
+        // The first worker accepts for all.
+        let mut listening = Vec::new();
+        for listener in config.listeners {
+            listening.push(reactors[0].listen(listener)?);
+        }
+        let group = Arc::new(Group::new(settings, rings, shape, config.acceptor));
+        let mut pool = Self {
+            registry: Arc::new(Registry::new(group, config.make_handler)),
+            mailboxes,
+            threads: Vec::new(),
+            next: AtomicUsize::new(0),
+        };
+        for (number, reactor) in reactors.into_iter().enumerate() {
+            let worker = Worker::new(
+                config.protocol.clone(),
+                reactor,
+                Arc::clone(&pool.registry),
+                pool.mailboxes.clone(),
+                number,
+                std::mem::take(&mut listening),
+            );
+            let name = format!("{}-{number}", config.name);
+            let thread = std::thread::Builder::new().name(name);
+            pool.threads.push(thread.spawn(move || worker.run())?);
+        }
+        Ok(pool)
+    }
+
+    /// Hands a connection to the worker whose turn it is, or to the next that runs. If none does,
+    /// it is dropped, which answers and frees what it holds.
+    pub(super) fn send(&self, command: Command) {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
+        let (before, from) = self.mailboxes.split_at(turn);
+        let mut command = Box::new(command);
+        for mailbox in from.iter().chain(before) {
+            match mailbox.send(*command) {
+                Ok(()) => return,
+                Err(back) => command = back,
+            }
+        }
+    }
+
+    /// Ends every session politely within `timeout`, and the threads.
+    pub(super) fn shutdown(&mut self, timeout: Duration) {
+        for mailbox in &self.mailboxes {
+            // A worker that has ended needs no command.
+            let _ = mailbox.send(Command::Drain(timeout));
+        }
+        let me = std::thread::current().id();
+        for thread in self.threads.drain(..) {
+            // A handler may own its server; its thread then ends after the handler returns.
+            if thread.thread().id() != me {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for WorkerPool {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.shutdown(Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The sessions of one server or client, by id, and figures over all of them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use embar_frame::Now;
+use embar_transport::Peer;
+
+use super::group::Group;
+use super::handler::Handler;
+use super::session::Session;
+use super::shared::SessionId;
+use super::stats::Totals;
+
+/// How old the totals may be that a peer gets: to add them up, somebody looks at every session.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// Makes the handler of an accepted session.
+pub(super) type MakeHandler = dyn Fn(&Peer) -> Box<dyn Handler> + Send + Sync;
+
+/// The sessions of one server or client.
+pub(super) struct Registry {
+    pub(super) group: Arc<Group>,
+    make_handler: Option<Box<MakeHandler>>,
+    sessions: Mutex<HashMap<SessionId, Session>>,
+    recent_totals: Mutex<Option<(Now, Totals)>>,
+}
+
+impl Registry {
+    pub(super) fn new(group: Arc<Group>, make_handler: Option<Box<MakeHandler>>) -> Self {
+        Self {
+            group,
+            make_handler,
+            sessions: Mutex::default(),
+            recent_totals: Mutex::default(),
+        }
+    }
+
+    pub(super) fn enter(&self, session: &Session) {
+        self.sessions().insert(session.id(), session.clone());
+    }
+
+    /// The session is over; its counts become the group's.
+    pub(super) fn leave(&self, session: &Session) {
+        let mut sessions = self.sessions();
+        let (counters, its) = (&self.group.counters, session.stats());
+        counters.messages_received.add(its.messages_received);
+        counters.messages_sent.add(its.messages_sent);
+        counters.bytes_received.add(its.bytes_received);
+        counters.bytes_sent.add(its.bytes_sent);
+        counters.closed.add(1);
+        sessions.remove(&session.id());
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn list(&self) -> Vec<Session> {
+        let mut list: Vec<Session> = self.sessions().values().cloned().collect();
+        list.sort_by_key(Session::id);
+        list
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        // Under the lock, so that no session that ends is counted twice or not at all.
+        let sessions = self.sessions();
+        let counters = &self.group.counters;
+        let mut totals = Totals {
+            sessions: sessions.len() as u64,
+            opened: counters.opened.get(),
+            closed: counters.closed.get(),
+            refused: counters.refused.get(),
+            idle_kicks: counters.idle_kicks.get(),
+            malformed: counters.malformed.get(),
+            panics: counters.panics.get(),
+            messages_received: counters.messages_received.get(),
+            messages_sent: counters.messages_sent.get(),
+            bytes_received: counters.bytes_received.get(),
+            bytes_sent: counters.bytes_sent.get(),
+        };
+        for session in sessions.values() {
+            let its = session.stats();
+            totals.messages_received += its.messages_received;
+            totals.messages_sent += its.messages_sent;
+            totals.bytes_received += its.bytes_received;
+            totals.bytes_sent += its.bytes_sent;
+        }
+        totals
+    }
+
+    /// A handler for `peer`; `None` if the user's code panicked.
+    pub(super) fn handler_for(&self, peer: &Peer) -> Option<Box<dyn Handler>> {
+        let make = self.make_handler.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| make(peer))).ok()
+    }
+
+    /// As [`Registry::totals`], but up to a second old.
+    pub(super) fn recent_totals(&self, now: Now) -> Totals {
+        let recent = self.recent_totals.lock();
+        let mut recent = recent.unwrap_or_else(PoisonError::into_inner);
+        match *recent {
+            Some((at, totals)) if now.since(at) < RECENT => totals,
+            _ => {
+                let totals = self.totals();
+                *recent = Some((now, totals));
+                totals
+            }
+        }
+    }
+}
+
+/// Reads the figures of a server or client; also when that is gone.
+#[derive(Clone)]
+pub struct Monitor(Arc<Registry>);
+
+impl Monitor {
+    pub(super) fn new(registry: &Arc<Registry>) -> Self {
+        Self(Arc::clone(registry))
+    }
+
+    /// What the server or client did so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.0.totals()
+    }
+
+    /// The sessions there are, in the order in which they were made.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Session> {
+        self.0.list()
+    }
+
+    /// How many sessions ended for each reason, by [`CloseReason::name`](crate::CloseReason::name).
+    /// Sessions that never opened count as well.
+    #[must_use]
+    pub fn closed_by_reason(&self) -> Vec<(&'static str, u64)> {
+        self.0.group.counters.reasons().into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Monitor")
+    }
+}

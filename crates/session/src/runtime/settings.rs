@@ -1,0 +1,154 @@
+//! What a user may set on a server or client.
+
+use std::time::Duration;
+
+use embar_transport::{Peer, SocketOptions};
+
+use crate::SessionConfig;
+
+/// What can be set on a server or client.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// SendLimits and patience of each session.
+    pub session: SessionConfig,
+    /// Size of each session's send ring; a power of two of at least 4096 bytes. Default 256 KiB.
+    pub send_ring_bytes: usize,
+    /// Size of each session's receive ring; a power of two of at least 4096 bytes. Default
+    /// 256 KiB.
+    pub recv_ring_bytes: usize,
+    /// Most idle rings of each kind that wait for the next session. Default 256.
+    pub idle_rings: usize,
+    /// Threads that serve sessions. Default 1.
+    pub workers: usize,
+    /// Most sessions at a time; the server refuses further peers with
+    /// [`CloseReason::TooManySessions`](crate::CloseReason::TooManySessions). Default 8,192.
+    /// `usize::MAX` stands for as many as the system carries, at most 258,048.
+    ///
+    /// The rings of a session take four memory mappings, and Linux gives a process
+    /// `vm.max_map_count` of them, by default 65,530: that is room for about 15,600 sessions. The
+    /// default takes half of it. Asking for more sessions than the limit has room for is an error
+    /// at the start, for each server and client by itself: if several of one process are to be
+    /// full at the same time, they share the limit.
+    pub max_sessions: usize,
+    /// What a sender does at a full send ring, unless
+    /// [`Session::set_on_full`](crate::Session::set_on_full) says otherwise.
+    pub on_full: OnFull,
+    /// Most bytes of bodies that wait in one session to be sent; one may always wait. Default
+    /// 64 MiB.
+    pub max_queued_body_bytes: usize,
+    /// How long a worker polls before it sleeps. Zero, the default: it sleeps at once, and an idle
+    /// process costs nothing.
+    pub spin: Duration,
+    /// Which peers get the figures of this process when they ask. Default: none.
+    pub status: StatusPolicy,
+    /// Options of TCP sockets.
+    pub sockets: SocketOptions,
+}
+
+impl Settings {
+    /// These settings with what `change` does to them.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            session: SessionConfig::default(),
+            send_ring_bytes: 256 << 10,
+            recv_ring_bytes: 256 << 10,
+            idle_rings: 256,
+            workers: 1,
+            max_sessions: 8192,
+            on_full: OnFull::default(),
+            max_queued_body_bytes: 64 << 20,
+            spin: Duration::ZERO,
+            status: StatusPolicy::default(),
+            sockets: SocketOptions::default(),
+        }
+    }
+}
+
+/// What a sender does when its message finds no room in the session's send ring. Handlers, which
+/// must not wait, get [`SendError::Full`](crate::SendError::Full) where the policy says `Wait`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFull {
+    /// The caller waits for room, at most so long; then it gets
+    /// [`SendError::Full`](crate::SendError::Full).
+    Wait {
+        /// The longest wait.
+        timeout: Duration,
+    },
+    /// The caller gets [`SendError::Full`](crate::SendError::Full) at once.
+    Fail,
+    /// The session closes at once with [`CloseReason::Full`](crate::CloseReason::Full), and the
+    /// caller gets [`SendError::Full`](crate::SendError::Full): for peers that must keep up.
+    Close,
+}
+
+impl Default for OnFull {
+    fn default() -> Self {
+        Self::Wait {
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Which peers get the figures of this process when they ask for them. The others get
+/// [`StatusAnswer::Refused`](super::StatusAnswer::Refused).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StatusPolicy {
+    /// None.
+    #[default]
+    Off,
+    /// Those on this machine: by Unix sockets, or from a loopback address.
+    Local,
+    /// All. The figures show how many sessions there are and how busy they are.
+    Everyone,
+}
+
+impl StatusPolicy {
+    pub(super) fn allows(self, peer: &Peer) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Local => is_local(peer),
+            Self::Everyone => true,
+        }
+    }
+}
+
+/// Whether somebody is on this machine.
+fn is_local(peer: &Peer) -> bool {
+    match peer {
+        Peer::Unix => true,
+        Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_is_this_machine() {
+        let peer = |text: &str| Peer::Tcp(text.parse().unwrap());
+        for local in [
+            "127.0.0.1:1",
+            "127.9.9.9:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+        ] {
+            assert!(StatusPolicy::Local.allows(&peer(local)), "{local}");
+        }
+        assert!(StatusPolicy::Local.allows(&Peer::Unix));
+        for far in ["10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1"] {
+            assert!(!StatusPolicy::Local.allows(&peer(far)), "{far}");
+        }
+        assert!(!StatusPolicy::default().allows(&Peer::Unix));
+    }
+}

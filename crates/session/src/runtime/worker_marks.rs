@@ -1,0 +1,69 @@
+//! Which sessions a worker is to look at, marked by any thread, and how that thread wakes it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use embar_transport::{Marks, Waker};
+
+/// The marks of one worker's sessions.
+pub(super) struct WorkerMarks {
+    marks: Marks,
+    waker: Waker,
+}
+
+thread_local! {
+    /// The address of the marks of the worker that this thread is; 0 for all other threads.
+    static WORKER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread is a worker, of any server or client.
+pub(super) fn is_worker() -> bool {
+    WORKER.get() != 0
+}
+
+impl WorkerMarks {
+    pub(super) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self {
+            marks: Marks::new(),
+            waker,
+        })
+    }
+
+    /// The calling thread is this worker from now on.
+    pub(super) fn become_current(self: &Arc<Self>) {
+        WORKER.set(Arc::as_ptr(self).addr());
+    }
+
+    /// Whether the calling thread is this worker.
+    pub(super) fn is_current(self: &Arc<Self>) -> bool {
+        WORKER.get() == Arc::as_ptr(self).addr()
+    }
+
+    /// Has the worker look at the session in `slot`. Takes no lock, and makes no system call unless
+    /// the worker sleeps; a worker marks its own sessions without waking itself.
+    pub(super) fn mark(self: &Arc<Self>, slot: usize) {
+        if self.marks.mark(slot) && !self.is_current() {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the session in `slot` is marked; may miss what another thread does just now.
+    pub(super) fn is_marked(&self, slot: usize) -> bool {
+        self.marks.is_marked(slot)
+    }
+
+    /// For the worker, after each round: the sessions to look at.
+    pub(super) fn take(&self, out: &mut Vec<usize>) {
+        self.marks.take(out);
+    }
+
+    /// Whether marks are left; threads that make some just now wake the worker.
+    pub(super) fn any(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    /// Wakes the worker.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+}
