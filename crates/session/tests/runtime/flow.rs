@@ -11,7 +11,10 @@ use embar_session::{
     Plain, SendError, Server, Session, Settings,
 };
 
-use crate::support::{LONG, closed, loopback, message, recorder, small, until};
+use crate::support::{
+    LONG, closed, fill_up, in_time, is_asleep, loopback, message, recorder, small, this_thread,
+    until,
+};
 
 /// Takes nothing until it is told to.
 struct Gate {
@@ -81,23 +84,6 @@ fn fill(session: &Session) -> (usize, SendError) {
     }
 }
 
-/// As [`fill`], until nothing more fits although the kernel was given time to take some.
-fn fill_up(session: &Session) -> usize {
-    let mut sent = 0;
-    let mut moved = Instant::now();
-    while moved.elapsed() < Duration::from_millis(100) {
-        match fill(session) {
-            (0, SendError::Full) => {}
-            (more, SendError::Full) => {
-                sent += more;
-                moved = Instant::now();
-            }
-            (_, error) => panic!("{error}"),
-        }
-    }
-    sent
-}
-
 #[test]
 fn a_paused_peer_makes_the_ring_full_and_resume_lets_all_through() {
     let gated = gated_server();
@@ -107,7 +93,7 @@ fn a_paused_peer_makes_the_ring_full_and_resume_lets_all_through() {
     let at_server = gated.sessions.recv_timeout(LONG).unwrap();
     let mut sent = 0;
     until("the ring stays full", || {
-        sent += fill_up(&session);
+        sent += fill_up(|| session.send_with(1, 4000, |buf| buf.fill(1)));
         session.stats().queued_bytes > 8000
     });
     assert_eq!(gated.taken.load(Ordering::Relaxed), 0);
@@ -391,16 +377,7 @@ fn full_of_bodies(gated: &Gated, settings: Settings) -> (Client, Session, Arc<Ve
     // A session that ends politely gives a body time in proportion to its length.
     let body = Arc::new(vec![0; 16 << 10]);
     // The sockets take many of them.
-    let mut moved = Instant::now();
-    while moved.elapsed() < Duration::from_millis(100) {
-        match session.send_body(BODY, &[], Arc::clone(&body)) {
-            Ok(()) => moved = Instant::now(),
-            Err(error) => {
-                assert_eq!(error, SendError::Full);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
+    fill_up(|| session.send_body(BODY, &[], Arc::clone(&body)));
     (client, session, body, peer)
 }
 
@@ -414,12 +391,12 @@ fn a_sender_of_bodies_waits_as_long_as_it_says_and_takes_no_room() {
     while in_vain < 3 {
         let before = Arc::strong_count(&body);
         let begun = Instant::now();
-        if session.send_body(BODY, &[], Arc::clone(&body)).is_ok() {
+        let (sender, bytes) = (session.clone(), Arc::clone(&body));
+        if in_time("the wait", move || sender.send_body(BODY, &[], bytes)).is_ok() {
             // The kernel took some more.
             continue;
         }
-        let took = begun.elapsed();
-        assert!(took >= timeout && took < LONG / 2, "{took:?}");
+        assert!(begun.elapsed() >= timeout);
         assert!(Arc::strong_count(&body) <= before, "kept for nothing");
         in_vain += 1;
     }
@@ -458,20 +435,24 @@ fn a_sender_of_bodies_that_waits_is_told_when_the_session_ends() {
         settings.session.linger = Duration::from_millis(100);
         let (_client, session, body, peer) = full_of_bodies(&gated, settings);
         session.set_on_full(OnFull::Wait { timeout: LONG });
+        let (threads, begun) = channel();
         let (told, outcome) = channel();
         for _ in 0..2 {
             let (session, body, told) = (session.clone(), Arc::clone(&body), told.clone());
-            // The kernel may take some more.
-            let send = move || while_ok(|| session.send_body(BODY, &[], Arc::clone(&body)));
-            std::thread::spawn(move || told.send(send()));
+            let threads = threads.clone();
+            std::thread::spawn(move || {
+                threads.send(this_thread()).unwrap();
+                // The kernel may take some more.
+                let end = while_ok(|| session.send_body(BODY, &[], Arc::clone(&body)));
+                told.send(end)
+            });
         }
-        assert!(
-            outcome.recv_timeout(Duration::from_millis(20)).is_err(),
-            "it does not wait"
-        );
+        let senders = [(); 2].map(|()| begun.recv_timeout(LONG).unwrap());
+        until("both wait", || senders.iter().all(|it| is_asleep(it)));
+        assert!(outcome.try_recv().is_err(), "it does not wait");
         end(&session, &peer);
         for _ in 0..2 {
-            let sent = outcome.recv_timeout(LONG / 2);
+            let sent = outcome.recv_timeout(LONG);
             assert_eq!(sent, Ok(SendError::Closed), "end {number}");
         }
         until("all released", || Arc::strong_count(&body) == 1);

@@ -1,17 +1,17 @@
-//! Ends that somebody stands in the way of: a paused handler, a peer that takes nothing, a body that
-//! nobody wants.
+//! Ends that somebody stands in the way of: a paused handler, a peer that takes nothing, a body
+//! that nobody wants.
 
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use embar_session::{
     BodyTarget, Client, CloseReason, Flow, Handler, Message, OnFull, Plain, SendError, Server,
     Session, Settings,
 };
 
-use crate::support::{LONG, closed, loopback, recorder, small, until};
+use crate::support::{LONG, closed, fill_up, loopback, recorder, small, until};
 
 /// Takes no message, and no body.
 struct Closed(Sender<Session>);
@@ -75,13 +75,7 @@ fn a_close_with_bodies_ends_although_the_peer_takes_nothing() {
     let session = client.connect(server.address(), handler).unwrap();
     session.send_with(1, 4, |buf| buf.fill(1)).unwrap();
     let body = Arc::new(vec![1; 64 << 10]);
-    let mut moved = Instant::now();
-    while moved.elapsed() < Duration::from_millis(100) {
-        match session.send_body(2, &[], Arc::clone(&body)) {
-            Ok(()) => moved = Instant::now(),
-            Err(error) => assert_eq!(error, SendError::Full),
-        }
-    }
+    fill_up(|| session.send_body(2, &[], Arc::clone(&body)));
     session.close();
     assert_eq!(closed(&events).reason, CloseReason::Finished);
 }

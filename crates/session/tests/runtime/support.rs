@@ -1,10 +1,11 @@
 //! What the runtime's tests share.
 
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use embar_session::{Closed, Flow, Handler, Message, Server, Session, Settings};
+use embar_session::{Closed, Flow, Handler, Message, SendError, Server, Session, Settings};
 use embar_transport::Address;
 
 pub mod proto {
@@ -30,6 +31,44 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Runs `work` on a thread of its own, and waits for its end.
+pub fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, end) = channel();
+    std::thread::spawn(move || done.send(work()));
+    end.recv_timeout(LONG)
+        .unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Calls `send` until the session and the sockets behind it are full; how often it succeeded. The
+/// kernel reports nowhere that it takes no more, so callers must not rely on that.
+pub fn fill_up(mut send: impl FnMut() -> Result<(), SendError>) -> usize {
+    let mut sent = 0;
+    let mut moved = Instant::now();
+    while moved.elapsed() < Duration::from_millis(100) {
+        match send() {
+            Ok(()) => {
+                sent += 1;
+                moved = Instant::now();
+            }
+            Err(SendError::Full) => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    sent
+}
+
+/// The calling thread, for [`is_asleep`].
+pub fn this_thread() -> PathBuf {
+    Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap())
+}
+
+/// Whether a thread of this process waits for something.
+pub fn is_asleep(thread: &Path) -> bool {
+    let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
+    // Behind the name of the thread, which is in parentheses.
+    stat.rsplit(") ").next().unwrap().starts_with('S')
 }
 
 /// Settings with small rings, so that limits are met soon.
@@ -122,7 +161,7 @@ impl Handler for Echo {
             buf.copy_from_slice(payload);
         });
         // The session may be ending; a full ring would be a bug.
-        assert_ne!(sent, Err(embar_session::SendError::Full));
+        assert_ne!(sent, Err(SendError::Full));
         Flow::Continue
     }
 }
