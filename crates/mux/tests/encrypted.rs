@@ -16,6 +16,19 @@ use embar_transport::tls::{TlsFault, TlsTarget};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
+/// Longer than anything takes here, on whatever machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The limits of a connection whose test is not about time.
+fn patient() -> ConnectionLimits {
+    ConnectionLimits {
+        timeout: LONG,
+        dead_after: LONG,
+        connect_timeout: LONG,
+        ..ConnectionLimits::default()
+    }
+}
+
 /// Lines. It greets nobody, so that connecting is done when the encryption is agreed on.
 #[derive(Default)]
 struct Lines;
@@ -143,7 +156,7 @@ fn many_threads_get_the_replies_to_their_own_commands_of_all_sizes() {
         ..MuxSettings::default()
     };
     let mux = Mux::on_thread(&settings).unwrap();
-    let conn = open(&mux, &server(echo), ConnectionLimits::default());
+    let conn = open(&mux, &server(echo), patient());
     thread::scope(|scope| {
         for caller in 0..8 {
             let conn = &conn;
@@ -179,7 +192,7 @@ fn of_a_command_that_was_cut_only_what_may_have_left_may_have_been_done() {
     });
     let mux = Mux::on_thread(&MuxSettings::default()).unwrap();
     for (replies, may_be_done) in [(1, false), (2, true)] {
-        let conn = open(&mux, &server, ConnectionLimits::default());
+        let conn = open(&mux, &server, patient());
         let first = conn.submit(4, 1, 0, None, None, |to| to.copy_from_slice(b"one\n"));
         // Far more than any kernel takes for a peer that does not read.
         let fill = |to: &mut [u8]| to.fill(b'x');
@@ -207,16 +220,15 @@ fn who_does_not_answer_is_given_up_in_time() {
         let _ = io::copy(&mut stream, &mut io::sink());
     });
     let mux = Mux::on_thread(&MuxSettings::default()).unwrap();
-    let (short, long) = (Duration::from_millis(200), Duration::from_secs(60));
+    let short = Duration::from_millis(200);
     for (address, connect_timeout, fault) in [
         (silent, short, TlsFault::Unanswered),
-        (gone, long, TlsFault::Cut),
-        (plain, long, TlsFault::NotTls),
+        (gone, LONG, TlsFault::Cut),
+        (plain, LONG, TlsFault::NotTls),
     ] {
         let limits = ConnectionLimits {
             connect_timeout,
-            timeout: 2 * long,
-            ..ConnectionLimits::default()
+            ..patient()
         };
         let conn = open(&mux, &(address, target.clone()), limits);
         match ask(&conn, "a").unwrap_err() {

@@ -10,7 +10,7 @@ use std::task::{Context, Wake, Waker};
 use embar_mux::{CloseReason, Connection, ConnectionLimits, Mux, MuxSettings};
 use tokio::runtime::{Builder, Runtime};
 
-use super::support::{Lines, ask, echo, mux, open, server, wait_until};
+use super::support::{Lines, ask, echo, mux, open, patient, server, wait_until};
 
 /// Counts how often it was woken.
 #[derive(Default)]
@@ -32,7 +32,7 @@ fn only_room_wakes_callers_that_wait_for_it() {
     let (mux, full) = (mux(), "x".repeat(99));
     let few = ConnectionLimits {
         in_flight: 2,
-        ..ConnectionLimits::default()
+        ..patient()
     };
     let in_flight = mux.open(address.into(), few, Lines::default()).unwrap();
     // Nothing leaves this one, as nobody answers the greeting.
@@ -40,9 +40,7 @@ fn only_room_wakes_callers_that_wait_for_it() {
         greeting: Some(b"hello\n"),
         ..Lines::default()
     };
-    let ring = mux
-        .open(address.into(), ConnectionLimits::default(), greeted)
-        .unwrap();
+    let ring = mux.open(address.into(), patient(), greeted).unwrap();
     let other = open(&mux, server(echo));
     for conn in [in_flight, ring] {
         let waiters: Vec<_> = (0..20).map(|_| Arc::new(Woken::default())).collect();
@@ -154,9 +152,7 @@ fn answers_before_the_question_end_their_connection_and_no_other() {
     });
     let (mux, sane) = (mux(), server(echo));
     for _ in 0..50 {
-        let conn = mux
-            .open(hasty.into(), ConnectionLimits::default(), greeted())
-            .unwrap();
+        let conn = mux.open(hasty.into(), patient(), greeted()).unwrap();
         wait_until(|| conn.close_reason().is_some());
         assert!(matches!(
             conn.close_reason(),

@@ -107,13 +107,19 @@ pub fn mux() -> Mux<Lines> {
     Mux::on_thread(&MuxSettings::default()).unwrap()
 }
 
+/// The limits of a connection whose test is not about time.
+pub fn patient() -> ConnectionLimits {
+    ConnectionLimits {
+        timeout: LONG,
+        dead_after: LONG,
+        connect_timeout: LONG,
+        ..ConnectionLimits::default()
+    }
+}
+
 pub fn open(mux: &Mux<Lines>, address: SocketAddr) -> Connection {
-    mux.open(
-        address.into(),
-        ConnectionLimits::default(),
-        Lines::default(),
-    )
-    .unwrap()
+    mux.open(address.into(), patient(), Lines::default())
+        .unwrap()
 }
 
 pub fn ask(conn: &Connection, text: &str) -> Result<String, CallError> {
