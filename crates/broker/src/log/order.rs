@@ -23,6 +23,7 @@ use embar_wire::batch::BatchHeader;
 use embar_wire::control::ErrorCode;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::time::WallNs;
+use embar_wire::topic::Order;
 
 use super::expected::ExpectedBatches;
 use super::ordered_topic::OrderedTopic;
@@ -265,16 +266,16 @@ impl<M: Memory> Log<M> {
             return true;
         }
         self.end_batch(&location);
-        if !self.ordered.contains_key(&location.topic) {
+        let Some(order) = self.ordered.get(&location.topic).map(|topic| topic.order) else {
             self.admission.settle(location.len);
             return false;
-        }
+        };
         let mut lap = meter.start();
         // Its position is not known yet; whoever sends it to a subscriber fills it in.
         header.stamp(0, wall);
         let mut space = space;
         space.reservation.write(0, header.as_bytes());
-        let record = self.batch_record(&header, &space, session);
+        let record = self.batch_record(&header, &space, order, session);
         space.reservation.write_back();
         meter.lap(Stage::CompleteBatchInCxl as usize, &mut lap);
         let submission = Submission::Batch { submitter, space };
@@ -292,14 +293,19 @@ impl<M: Memory> Log<M> {
         true
     }
 
-    fn batch_record(&self, header: &BatchHeader, space: &BatchSpace<M>, session: u32) -> PbrRecord {
+    fn batch_record(
+        &self,
+        header: &BatchHeader,
+        space: &BatchSpace<M>,
+        order: Order,
+        session: u32,
+    ) -> PbrRecord {
         let Location {
             topic,
             len,
             extent_order,
             ..
         } = space.location;
-        let order = self.ordered[&topic].order;
         PbrRecord {
             blog_at: space.reservation.at(),
             producer: header.producer(),
