@@ -48,6 +48,14 @@ impl OwnTimer {
     pub fn judge(&self, waited: Duration) -> Evidence {
         lock(&self.lateness).judge(waited, Instant::now())
     }
+
+    /// As if the timer had gone off now, and late.
+    #[cfg(test)]
+    pub fn was_late(&self, late: Duration) {
+        lock(&self.lateness)
+            .latest
+            .push_back((Instant::now(), late));
+    }
 }
 
 fn run(lateness: &Mutex<Lateness>, stopped: &Receiver<Infallible>) {
@@ -132,7 +140,7 @@ impl Lateness {
         };
         let late = self.latest.iter().map(within).max().unwrap_or_default();
         let late = late.max(self.overdue(now).min(waited));
-        if late * PART < waited {
+        if late.is_zero() || late * PART < waited {
             return Evidence::Sound;
         }
         Evidence::TooBusy(late)

@@ -94,3 +94,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked is reported when it is joined; what it counted is still valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_named_and_hides_no_violation() {
+        let plan = super::super::plan::tests::plan();
+        let shared = Shared::new(&plan, RetentionModel::new(1, 1, 1)).expect("a thread");
+        shared.fail_liveness(Duration::from_secs(3600), "nothing came");
+        shared.timer.was_late(Duration::from_secs(5));
+        shared.fail_liveness(Duration::from_secs(30), "nothing came");
+        let checker = shared.checker();
+        let violations = checker.violations();
+        assert_eq!((violations.total, violations.of(Kind::Liveness)), (2, 2));
+        let [sound, busy] = violations.first.as_slice() else {
+            panic!("{:?}", violations.first);
+        };
+        assert_eq!(sound, "nothing came");
+        let reason = "nothing came (meanwhile the verifier's own timer was late by ";
+        assert!(
+            busy.starts_with(reason) && busy.contains("too busy"),
+            "{busy}"
+        );
+    }
+}
