@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use embar_frame::{CHECKSUM_BYTES, Crc, FRAME_HEADER_BYTES, Now};
 use embar_memory::Memory;
 use embar_session::{CloseReason, SendError, SessionCore};
-use embar_transport::Body;
+use embar_transport::{Body, Token};
 use embar_wire::ack::{ack_len, write_ack};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::EncodeError;
@@ -154,6 +154,8 @@ pub(crate) enum NotSent {
 }
 
 pub(crate) struct Connection<M: Memory> {
+    /// Its number at the reactor.
+    pub token: Token,
     pub peer_address: Option<SocketAddr>,
     pub peer_id: PeerId,
     pub counted: Counted,
@@ -184,11 +186,13 @@ pub(crate) struct Connection<M: Memory> {
 
 impl<M: Memory> Connection<M> {
     pub fn new(
+        token: Token,
         peer_address: Option<SocketAddr>,
         counted: Counted,
         link: SessionCore<LogProtocol, M>,
     ) -> Self {
         Self {
+            token,
             peer_address,
             peer_id: PeerId::of(peer_address),
             counted,
@@ -205,6 +209,18 @@ impl<M: Memory> Connection<M> {
             long_reply: None,
             roster: 0,
             leaving: false,
+        }
+    }
+
+    /// Whether its session has ended, and all of its buffers are back.
+    pub fn is_over(&self) -> bool {
+        self.link.is_over() && !matches!(self.input, Input::Payload(_))
+    }
+
+    /// Ends the session of a peer that said goodbye, unless acknowledgements are due to it.
+    pub fn finish_if_done(&mut self, now: Now) {
+        if self.leaving && self.answers.is_empty() && self.asked.is_none() {
+            self.link.finish(now);
         }
     }
 

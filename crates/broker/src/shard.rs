@@ -26,6 +26,7 @@ mod members;
 mod order;
 mod paused;
 mod refusals;
+mod state;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -50,9 +51,8 @@ use crate::connections::{Counted, Full};
 use crate::node::Node;
 use crate::peers::PeerId;
 use crate::profile::Stage;
-use paused::Paused;
 use refusals::STOPPING;
-use waiting::Waiting;
+use state::ShardState;
 
 /// How often [`Shard::tick`] wants to be called while there are connections.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -92,33 +92,17 @@ pub enum Action<M: Memory> {
     Submitted,
 }
 
-/// See the module.
+/// The connections of one network thread, and what they share.
 pub struct Shard<M: Memory> {
-    node: Arc<Node<M>>,
-    /// The lane of what it submits to the sequencer.
-    lane: u16,
-    meter: Recorder,
-    limits: Limits,
     link: SessionConfig,
     rings: RingPools,
     connections: BTreeMap<Token, Connection<M>>,
-    /// Connections with acks to send.
-    to_flush: Vec<Token>,
-    /// Publishers that wait for room.
-    paused: Paused,
-    /// Subscribers that have everything, by topic.
-    waiting: Waiting,
-    /// Topics appended to in this round.
-    touched: Vec<u32>,
-    /// Subscribers to look at in this round.
-    ready: Vec<Token>,
+    /// Apart from the connections, so that its methods take the connection that they are about.
+    state: ShardState<M>,
     seen_evictions: u64,
     seen_recalls: u64,
     /// The tick has looked at the time, and [`Shard::settle`] is to.
     ticked: bool,
-    /// Something was submitted to the sequencer in this round.
-    submitted: bool,
-    draining: bool,
 }
 
 impl<M: Memory> Shard<M> {
@@ -129,23 +113,13 @@ impl<M: Memory> Shard<M> {
     pub fn new(node: Arc<Node<M>>, lane: u16) -> io::Result<Self> {
         let limits = Limits::new(MAX_REQUEST_BYTES, node.config.max_batch_bytes);
         Ok(Self {
-            meter: node.profile.recorder(),
-            limits,
             link: link_config(&node.config, limits),
             rings: RingPools::new(SEND_RING_BYTES, RECV_RING_BYTES, IDLE_RINGS)?,
-            node,
-            lane,
             connections: BTreeMap::new(),
-            to_flush: Vec::new(),
-            paused: Paused::default(),
-            waiting: Waiting::default(),
-            touched: Vec::new(),
-            ready: Vec::new(),
+            state: ShardState::new(node, lane, limits),
             seen_evictions: 0,
             seen_recalls: 0,
             ticked: false,
-            submitted: false,
-            draining: false,
         })
     }
 
@@ -161,7 +135,7 @@ impl<M: Memory> Shard<M> {
 
     /// The counters of this thread.
     pub fn meter(&self) -> &Recorder {
-        &self.meter
+        &self.state.meter
     }
 
     /// A peer connected.
@@ -176,11 +150,11 @@ impl<M: Memory> Shard<M> {
         let refused = self.serve(peer_id);
         let counted = match refused {
             None => Counted::Served,
-            Some(_) if self.node.refuse(peer_id) => Counted::Refused,
+            Some(_) if self.state.node.refuse(peer_id) => Counted::Refused,
             Some(_) => return out.push(Action::Close(token)),
         };
         let protocol = LogProtocol {
-            limits: self.limits,
+            limits: self.state.limits,
         };
         let mut link = match SessionCore::accepting(protocol, &self.link, &self.rings, at.now) {
             Ok(link) => link,
@@ -189,25 +163,26 @@ impl<M: Memory> Shard<M> {
                     ?peer,
                     "cannot take a connection: no memory for its rings: {error}; raise vm.max_map_count, or accept fewer with max_connections"
                 );
-                self.node.connection_closed(peer_id, counted);
+                self.state.node.connection_closed(peer_id, counted);
                 return out.push(Action::Close(token));
             }
         };
         if let Some((code, text)) = refused {
             link.refuse(code.number(), &text, at.now);
         }
-        let connection = Connection::new(peer, counted, link);
+        let connection = Connection::new(token, peer, counted, link);
         self.connections.insert(token, connection);
-        self.ready.push(token);
+        self.state.ready.push(token);
     }
 
     /// Why a peer that connects is not served, if it is not. Otherwise it is counted.
     fn serve(&self, peer: PeerId) -> Option<(ErrorCode, String)> {
-        if self.draining {
+        if self.state.draining {
             return Some((ErrorCode::Draining, STOPPING.into()));
         }
-        let full = self.node.serve(peer).err()?;
-        let limit = self.node.config.max_connections;
+        let node = &self.state.node;
+        let full = node.serve(peer).err()?;
+        let limit = node.config.max_connections;
         let text = match full {
             Full::Peer(its) => format!(
                 "your host has its share of this broker's limit of {limit} connections, {its} of them: close some, or raise --max-connections"
@@ -233,14 +208,16 @@ impl<M: Memory> Shard<M> {
             return;
         };
         if matches!(connection.input, Input::Payload(_)) {
-            self.payload_received(token, buf, result, ticks, at, out);
+            self.state
+                .payload_received(connection, buf, result, ticks, at, out);
         } else {
             if matches!(connection.peer, Peer::Publisher { .. }) && !buf.filled().is_empty() {
-                self.meter.add_ticks(Stage::DrainHeader as usize, ticks, 1);
+                let meter = &self.state.meter;
+                meter.add_ticks(Stage::DrainHeader as usize, ticks, 1);
             }
             connection.link.received(buf, result, at.now);
         }
-        self.ready.push(token);
+        self.state.ready.push(token);
     }
 
     /// A send is over.
@@ -249,22 +226,19 @@ impl<M: Memory> Shard<M> {
             return;
         };
         connection.link.sent(buf, result, at.now);
-        self.check_kept(token);
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+        self.state.check_kept(connection);
         if result.is_err() {
             // Nobody reads it any more; what the peer said last is still taken in.
             connection.long_reply = None;
         }
-        self.ready.push(token);
+        self.state.ready.push(token);
     }
 
     /// After each round of events: takes in what came, acknowledges, resumes publishers, feeds
     /// subscribers. True when the sequencer had something to tell, or may have more.
     pub fn settle(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
         let news = self.poll_order(at, out);
-        let mut ready = std::mem::take(&mut self.ready);
+        let mut ready = std::mem::take(&mut self.state.ready);
         for token in &ready {
             self.exchange(*token, at, out);
         }
@@ -274,20 +248,40 @@ impl<M: Memory> Shard<M> {
         self.flush_acks(at, out);
         self.close_overtaken(at, out);
         self.wake_subscribers(out);
-        ready.append(&mut self.ready);
+        ready.append(&mut self.state.ready);
         // What is listed meanwhile is seen to as well: it comes of bytes that are here already.
         while !ready.is_empty() {
             for token in ready.drain(..) {
-                self.feed(token, at);
-                self.exchange(token, at, out);
+                self.feed(token, at, out);
             }
-            std::mem::swap(&mut ready, &mut self.ready);
+            std::mem::swap(&mut ready, &mut self.state.ready);
         }
-        self.ready = ready;
-        if std::mem::take(&mut self.submitted) {
+        self.state.ready = ready;
+        if std::mem::take(&mut self.state.submitted) {
             out.push(Action::Submitted);
         }
         news
+    }
+
+    /// Takes in what a connection's link has to tell, and does what it wants.
+    fn exchange(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
+        if let Some(connection) = self.connections.get_mut(&token) {
+            self.state.exchange(connection, at, out);
+            if self.state.release_if_over(connection) {
+                self.connections.remove(&token);
+            }
+        }
+    }
+
+    /// As [`Self::exchange`], once a subscriber was sent what comes next.
+    fn feed(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
+        if let Some(connection) = self.connections.get_mut(&token) {
+            self.state.feed(connection, at);
+            self.state.exchange(connection, at, out);
+            if self.state.release_if_over(connection) {
+                self.connections.remove(&token);
+            }
+        }
     }
 }
 

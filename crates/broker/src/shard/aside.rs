@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use embar_frame::Now;
 use embar_memory::Memory;
-use embar_transport::{RecvBuf, Store, Token};
+use embar_transport::{RecvBuf, Store};
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
 use super::refusals::never_stored;
+use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Connection, Held, Input, Payload, Room};
@@ -30,22 +31,22 @@ type Waits = (Payload, Vec<u8>);
 
 impl<M: Memory> Connection<M> {
     /// Who sends its batches.
-    pub(super) fn sender(&self, lane: u16, token: Token) -> Sender {
+    pub(super) fn sender(&self, lane: u16) -> Sender {
         Sender {
             lane,
-            connection: token.bits(),
+            connection: self.token.bits(),
             peer: self.peer_id,
             credit_bytes: self.credit_bytes,
         }
     }
 }
 
-impl<M: Memory> Shard<M> {
+impl<M: Memory> ShardState<M> {
     /// A batch goes on in more memory than it has, as soon as there is some: in what it leaves in the
     /// log, or in what it had aside and as much again.
     pub(super) fn widen(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         payload: Payload,
         store: Store<M>,
         at: Timestamp,
@@ -57,28 +58,27 @@ impl<M: Memory> Shard<M> {
                     reservation,
                     location,
                 };
-                self.move_to_staging(token, payload, space)
+                self.move_to_staging(connection, payload, space)
             }
             (Store::Heap(bytes), _) => (payload, bytes),
             _ => unreachable!("what is received into the log has a place there"),
         };
-        if let Some(waits) = self.try_widen(token, payload, bytes, at, out) {
-            self.hold(token, waits, at);
+        if let Some(waits) = self.try_widen(connection, payload, bytes, at, out) {
+            self.hold(connection, waits, at);
         }
     }
 
     fn try_widen(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         mut payload: Payload,
         mut bytes: Vec<u8>,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) -> Option<Waits> {
-        let connection = self.connections.get_mut(&token)?;
         let has = bytes.len() as u32;
         let more = has.max(STAGING_BYTES_MIN).min(payload.len() - has);
-        let by = connection.sender(self.lane, token);
+        let by = connection.sender(self.lane);
         if self.node.log().stage(more, &by).is_err() {
             return Some((payload, bytes));
         }
@@ -87,26 +87,26 @@ impl<M: Memory> Shard<M> {
         bytes.resize((has + more) as usize, 0);
         connection.link.hold(false, at.now);
         let rest = payload.checked..bytes.len();
-        self.receive(token, payload, RecvBuf::heap(bytes, rest), out);
+        self.receive(connection, payload, RecvBuf::heap(bytes, rest), out);
         None
     }
 
-    fn hold(&mut self, token: Token, (payload, bytes): Waits, at: Timestamp) {
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.input = Input::Held(Held {
-                payload,
-                bytes,
-                since: at.now,
-            });
-            self.pause(token, at);
-        }
+    fn hold(&mut self, connection: &mut Connection<M>, (payload, bytes): Waits, at: Timestamp) {
+        connection.input = Input::Held(Held {
+            payload,
+            bytes,
+            since: at.now,
+        });
+        self.pause(connection, at);
     }
 
     /// A batch that waits gets what it waits for, if that is to be had.
-    pub(super) fn go_on(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn go_on(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
         let held = match std::mem::replace(&mut connection.input, Input::Frames) {
             Input::Held(held) => held,
             other => return connection.input = other,
@@ -121,13 +121,11 @@ impl<M: Memory> Shard<M> {
         payload.began = Now(began.0 + (at.now.0 - since.0));
         payload.looked = at.now;
         let waits = if payload.is_whole() {
-            self.try_place(token, payload, bytes, at)
+            self.try_place(connection, payload, bytes, at)
         } else {
-            self.try_widen(token, payload, bytes, at, out)
+            self.try_widen(connection, payload, bytes, at, out)
         };
-        if let Some((mut payload, bytes)) = waits
-            && let Some(connection) = self.connections.get_mut(&token)
-        {
+        if let Some((mut payload, bytes)) = waits {
             payload.began = began;
             connection.input = Input::Held(Held {
                 payload,
@@ -138,15 +136,21 @@ impl<M: Memory> Shard<M> {
     }
 
     /// A whole batch gets its room in the log, as soon as there is some, and is stored.
-    pub(super) fn place(&mut self, token: Token, payload: Payload, bytes: Vec<u8>, at: Timestamp) {
-        if let Some(waits) = self.try_place(token, payload, bytes, at) {
-            self.hold(token, waits, at);
+    pub(super) fn place(
+        &mut self,
+        connection: &mut Connection<M>,
+        payload: Payload,
+        bytes: Vec<u8>,
+        at: Timestamp,
+    ) {
+        if let Some(waits) = self.try_place(connection, payload, bytes, at) {
+            self.hold(connection, waits, at);
         }
     }
 
     fn try_place(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         payload: Payload,
         bytes: Vec<u8>,
         at: Timestamp,
@@ -159,28 +163,26 @@ impl<M: Memory> Shard<M> {
             Ok(claimed) => claimed,
             Err(AdmitError::Congested | AdmitError::Full) => return Some((payload, bytes)),
             Err(never) => {
-                self.unstage(token, &payload);
-                self.refuse_batch(token, never_stored(never), at);
+                self.unstage(connection, &payload);
+                self.refuse_batch(connection, never_stored(never), at);
                 return None;
             }
         };
         let came = &bytes[BATCH_HEADER_BYTES..payload.len() as usize];
         claimed.reservation.write(BATCH_HEADER_BYTES, came);
-        self.unstage(token, &payload);
-        self.earn(token, &payload, at);
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.link.hold(false, at.now);
-        }
-        self.store(token, &payload.header, claimed, at);
+        self.unstage(connection, &payload);
+        self.earn(connection, &payload, at);
+        connection.link.hold(false, at.now);
+        self.store(connection, &payload.header, claimed, at);
         // The next batch may be here already, with nothing to be received that would tell of it.
-        self.ready.push(token);
+        self.ready.push(connection.token);
         None
     }
 
     /// Takes what is there of a batch out of the log.
     pub(super) fn move_to_staging(
-        &mut self,
-        token: Token,
+        &self,
+        connection: &mut Connection<M>,
         mut payload: Payload,
         claimed: BatchSpace<M>,
     ) -> (Payload, Vec<u8>) {
@@ -188,21 +190,14 @@ impl<M: Memory> Shard<M> {
         let bytes = claimed.reservation.with_bytes(0..filled, <[u8]>::to_vec);
         let len = filled as u32;
         payload.room = Room::Aside(len);
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.credit_bytes = 0;
-            let by = connection.sender(self.lane, token);
-            self.node.log().move_to_staging(claimed, len, &by);
-        } else {
-            self.node.log().abandon(claimed);
-        }
+        connection.credit_bytes = 0;
+        let by = connection.sender(self.lane);
+        self.node.log().move_to_staging(claimed, len, &by);
         (payload, bytes)
     }
 
     /// A batch that came earns its connection credit, if it came in time.
-    pub(super) fn earn(&mut self, token: Token, payload: &Payload, at: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn earn(&self, connection: &mut Connection<M>, payload: &Payload, at: Timestamp) {
         let most = u64::from(self.limits.max_batch_bytes);
         let earned = connection.credit_bytes + u64::from(payload.len());
         connection.credit_bytes = if at.now <= payload.began.after(IN_TIME) {
@@ -213,7 +208,7 @@ impl<M: Memory> Shard<M> {
     }
 
     /// A batch will not be whole: what it had goes back.
-    pub(super) fn give_up(&mut self, token: Token, payload: &Payload, store: Store<M>) {
+    pub(super) fn give_up(&self, connection: &Connection<M>, payload: &Payload, store: Store<M>) {
         match (store, payload.room) {
             (Store::Reserved(reservation), Room::Log(location)) => {
                 self.node.log().abandon(BatchSpace {
@@ -221,48 +216,46 @@ impl<M: Memory> Shard<M> {
                     location,
                 });
             }
-            _ => self.unstage(token, payload),
+            _ => self.unstage(connection, payload),
         }
     }
 
     /// A connection that ends has a batch that waits: that will not be stored.
-    pub(super) fn give_up_held(&mut self, token: Token) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn give_up_held(&self, connection: &mut Connection<M>) {
         match std::mem::replace(&mut connection.input, Input::Frames) {
-            Input::Held(held) => self.unstage(token, &held.payload),
+            Input::Held(held) => self.unstage(connection, &held.payload),
             other => connection.input = other,
         }
     }
 
-    fn unstage(&mut self, token: Token, payload: &Payload) {
+    fn unstage(&self, connection: &Connection<M>, payload: &Payload) {
         let Room::Aside(bytes) = payload.room else {
             return;
         };
-        if let Some(connection) = self.connections.get(&token) {
-            let by = connection.sender(self.lane, token);
-            self.node.log().unstage(bytes, &by);
-        }
+        let by = connection.sender(self.lane);
+        self.node.log().unstage(bytes, &by);
     }
+}
 
+impl<M: Memory> Shard<M> {
     /// Asks back the room of batches that do not come in time, or that keep what others could use.
     /// `looks_at_time` with the tick only.
     pub(super) fn recall(&mut self, looks_at_time: bool, at: Timestamp, out: &mut Vec<Action<M>>) {
-        if !self.node.takes_data() {
+        let node = &self.state.node;
+        if !node.takes_data() {
             return;
         }
-        let mut log = self.node.log();
+        let mut log = node.log();
         let recalls = log.recalls();
         if !looks_at_time && recalls == self.seen_recalls {
             return;
         }
         self.seen_recalls = recalls;
-        let in_time = match self.node.paused() {
+        let in_time = match node.paused() {
             0 => IN_TIME,
             _ => IN_TIME_WHEN_CONGESTED,
         };
-        for (token, connection) in &mut self.connections {
+        for connection in self.connections.values_mut() {
             let Input::Payload(payload) = &mut connection.input else {
                 continue;
             };
@@ -272,7 +265,7 @@ impl<M: Memory> Shard<M> {
             let is_over = looks_at_time && payload.began.after(in_time) < at.now;
             if !payload.recalled && (is_over || log.is_late(location)) {
                 payload.recalled = true;
-                out.push(Action::Recall(*token));
+                out.push(Action::Recall(connection.token));
             }
         }
     }

@@ -3,7 +3,6 @@
 use embar_memory::{Damage, Memory};
 use embar_meter::kernel::ProcessReading;
 use embar_session::SendError;
-use embar_transport::Token;
 use embar_wire::control::{
     BrokerStatus, Control, CreateTopic, DeleteTopic, DescribeTopic, ErrorCode, ErrorReply,
     ListTopics, OpenPublisher, Partition, ProfileReply, PublisherOpened, SetMetering, StartAt,
@@ -11,61 +10,71 @@ use embar_wire::control::{
 };
 use embar_wire::limits::{BATCH_HEADER_BYTES, LINE_BYTES, MAX_LISTED_TOPICS, MESSAGE_HEADER_BYTES};
 
-use super::refusals::{Reply, already_streaming, refusal, topic_replaced, unknown_topic};
-use super::{Shard, members};
+use super::members;
+use super::refusals::{Reply, already_streaming, topic_replaced, unknown_topic};
+use super::state::ShardState;
 use crate::clock::Timestamp;
-use crate::connection::{Cursor, NotSent, Peer};
+use crate::connection::{Connection, Cursor, NotSent, Peer};
 use crate::node::Node;
 use crate::profile::Counter;
 use crate::topics::Topic;
 
-impl<M: Memory> Shard<M> {
+impl<M: Memory> ShardState<M> {
     /// Answers a request.
-    pub(super) fn answer(&mut self, token: Token, request: Control, at: Timestamp) {
+    pub(super) fn answer(
+        &mut self,
+        connection: &mut Connection<M>,
+        request: Control,
+        at: Timestamp,
+    ) {
         let answer = match request {
-            Control::OpenPublisher(open) => match self.open_publisher(token, &open, at) {
+            Control::OpenPublisher(open) => match self.open_publisher(connection, &open, at) {
                 // The sequencer answers.
                 Ok(None) => return,
                 Ok(Some(answer)) => Ok(answer),
                 Err(error) => Err(error),
             },
-            Control::OpenSession(open) => match self.renew_session(token, &open, at) {
+            Control::OpenSession(open) => match self.renew_session(connection, &open, at) {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
-            Control::CloseSession => match self.close_session(token, at) {
+            Control::CloseSession => match self.close_session(connection, at) {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
-            Control::Subscribe(subscribe) => self.subscribe(token, &subscribe),
+            Control::Subscribe(subscribe) => self.subscribe(connection, &subscribe),
             other => self.ask(other, at),
         };
         match answer {
-            Ok(message) => self.reply(token, &message, at),
-            Err(error) if stays_open(error.code) => self.reply(token, &Control::Error(error), at),
-            Err(error) => self.refuse(token, error, at),
+            Ok(message) => self.reply(connection, &message, at),
+            Err(error) if stays_open(error.code) => {
+                self.reply(connection, &Control::Error(error), at)
+            }
+            Err(error) => self.refuse(connection, error, at),
         }
     }
 
-    pub(super) fn reply(&mut self, token: Token, message: &Control, at: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn reply(
+        &mut self,
+        connection: &mut Connection<M>,
+        message: &Control,
+        at: Timestamp,
+    ) {
         let error = match connection.reply(message, at.now) {
             Ok(()) => {
-                self.ready.push(token);
+                self.ready.push(connection.token);
                 return;
             }
             // It ended meanwhile.
             Err(NotSent::Session(SendError::Closed)) => return,
-            Err(NotSent::Encode(error)) => refusal(ErrorCode::Internal, error.to_string()),
+            Err(NotSent::Encode(error)) => ErrorReply::new(ErrorCode::Internal, error.to_string()),
             // It does not read what it is sent, and may come back.
             Err(NotSent::Session(SendError::Full)) => {
-                refusal(ErrorCode::Backpressure, SendError::Full.to_string())
+                ErrorReply::new(ErrorCode::Backpressure, SendError::Full.to_string())
             }
-            Err(NotSent::Session(error)) => refusal(ErrorCode::TooLarge, error.to_string()),
+            Err(NotSent::Session(error)) => ErrorReply::new(ErrorCode::TooLarge, error.to_string()),
         };
-        self.refuse(token, error, at);
+        self.refuse(connection, error, at);
     }
 
     /// Requests that change nothing about their connection.
@@ -87,7 +96,7 @@ impl<M: Memory> Shard<M> {
             Control::RemoveBroker(asked) => members::remove(node, &asked),
             other => {
                 let what = format!("{:?} is not a request that a broker answers", other.id());
-                Err(refusal(ErrorCode::BadFrame, what))
+                Err(ErrorReply::new(ErrorCode::BadFrame, what))
             }
         }
     }
@@ -95,12 +104,12 @@ impl<M: Memory> Shard<M> {
     /// `None` when the sequencer has to be asked first.
     fn open_publisher(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         open: &OpenPublisher,
         at: Timestamp,
     ) -> Result<Option<Control>, ErrorReply> {
         if self.draining {
-            return Err(refusal(
+            return Err(ErrorReply::new(
                 ErrorCode::Draining,
                 "this broker is stopping: publish to another".into(),
             ));
@@ -110,12 +119,9 @@ impl<M: Memory> Shard<M> {
                 "acks {} needs replicas, of which there are none: choose 0 or 1",
                 open.acks
             );
-            return Err(refusal(ErrorCode::InvalidArgument, what));
+            return Err(ErrorReply::new(ErrorCode::InvalidArgument, what));
         }
         let topic = open_topic(&self.node, &open.topic, open.topic_id)?;
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return Ok(None);
-        };
         if !matches!(connection.peer, Peer::Client) {
             return Err(already_streaming());
         }
@@ -124,7 +130,7 @@ impl<M: Memory> Shard<M> {
             .max_message_bytes
             .min(largest_message(max_batch_bytes));
         if topic.is_ordered() {
-            self.open_session(token, open, &topic, max_message_bytes, at)?;
+            self.open_session(connection, open, &topic, max_message_bytes, at)?;
             return Ok(None);
         }
         connection.peer = Peer::Publisher {
@@ -142,7 +148,7 @@ impl<M: Memory> Shard<M> {
         })))
     }
 
-    fn subscribe(&mut self, token: Token, subscribe: &Subscribe) -> Reply {
+    fn subscribe(&self, connection: &mut Connection<M>, subscribe: &Subscribe) -> Reply {
         let topic = open_topic(&self.node, &subscribe.topic, subscribe.topic_id)?;
         if topic.is_ordered() {
             // As far as it is known now, so that the latest position is that.
@@ -158,7 +164,7 @@ impl<M: Memory> Shard<M> {
             StartAt::Offset(offset) => offset > extents.next,
         };
         if misses_some && let Some(why) = self.node.log().why_incomplete(topic.id) {
-            return Err(refusal(ErrorCode::Damaged, why));
+            return Err(ErrorReply::new(ErrorCode::Damaged, why));
         }
         let start = match subscribe.start {
             StartAt::Earliest => extents.first,
@@ -169,13 +175,10 @@ impl<M: Memory> Shard<M> {
                     "offset {offset} is not among {}..={} of topic {} on broker {}",
                     extents.first, extents.next, topic.name, self.node.id
                 );
-                let mut error = refusal(ErrorCode::OffsetOutOfRange, what);
+                let mut error = ErrorReply::new(ErrorCode::OffsetOutOfRange, what);
                 error.first_available = Some(extents.first);
                 return Err(error);
             }
-        };
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return Ok(Control::Done);
         };
         if !matches!(connection.peer, Peer::Client) {
             return Err(already_streaming());
@@ -272,7 +275,7 @@ fn largest_message(max_batch_bytes: u32) -> u32 {
 fn open_topic<M: Memory>(node: &Node<M>, name: &str, id: u32) -> Result<Topic, ErrorReply> {
     if !node.takes_data() {
         let what = "the head takes no data: publish to and read from the other brokers";
-        return Err(refusal(ErrorCode::NotData, what.into()));
+        return Err(ErrorReply::new(ErrorCode::NotData, what.into()));
     }
     node.refresh_topics();
     // Under one guard: a topic that is deleted meanwhile must not be opened again.
@@ -326,7 +329,7 @@ fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: Timestamp) -> Reply
     let created = node
         .topics()
         .create(spec, largest_message(node.config.max_batch_bytes), at.wall);
-    let topic = created.map_err(|e| refusal(e.code(), e.to_string()))?;
+    let topic = created.map_err(|e| ErrorReply::new(e.code(), e.to_string()))?;
     tracing::info!(
         topic = topic.name,
         id = topic.id,
@@ -341,13 +344,13 @@ fn create<M: Memory>(node: &Node<M>, spec: &CreateTopic, at: Timestamp) -> Reply
 fn delete<M: Memory>(node: &Node<M>, name: &str) -> Reply {
     members::must_be_head(node)?;
     let deleted = node.topics().delete(name);
-    let topic = deleted.map_err(|e| refusal(e.code(), e.to_string()))?;
+    let topic = deleted.map_err(|e| ErrorReply::new(e.code(), e.to_string()))?;
     tracing::info!(topic = topic.name, id = topic.id, "topic deleted");
     Ok(Control::TopicDeleted)
 }
 
 fn profile<M: Memory>(node: &Node<M>) -> Reply {
     let json = serde_json::to_vec(&node.profile.snapshot());
-    let json = json.map_err(|e| refusal(ErrorCode::Internal, e.to_string()))?;
+    let json = json.map_err(|e| ErrorReply::new(ErrorCode::Internal, e.to_string()))?;
     Ok(Control::ProfileReply(ProfileReply { json }))
 }

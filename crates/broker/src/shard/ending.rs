@@ -4,42 +4,41 @@ use embar_frame::Now;
 use embar_memory::Memory;
 use embar_memory::canary::{Canary, injected};
 use embar_session::CloseReason;
-use embar_transport::Token;
 use embar_wire::control::{ErrorCode, ErrorReply};
 
 use super::aside::LEAST_BYTES_PER_SECOND;
 use super::order::SEQUENCER_PATIENCE;
-use super::refusals::{NO_ROOM_IN_TIME, STOPPING, refusal};
+use super::refusals::{NO_ROOM_IN_TIME, STOPPING};
+use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
 use crate::connection::{Asked, Connection, Held, Input, Peer};
 use crate::profile::Counter;
 
-impl<M: Memory> Shard<M> {
+impl<M: Memory> ShardState<M> {
     /// Tells a peer why, and closes once it had time to read that. Nothing of it is stored from then on.
-    pub(super) fn refuse(&mut self, token: Token, error: ErrorReply, at: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn refuse(
+        &mut self,
+        connection: &mut Connection<M>,
+        error: ErrorReply,
+        at: Timestamp,
+    ) {
         if connection.link.is_ending() {
             return;
         }
         tracing::info!(peer = connection.name(), code = ?error.code, "refused: {}", error.message);
         connection.refuse(error, at.now);
-        self.ready.push(token);
+        self.ready.push(connection.token);
     }
 
-    pub(super) fn forget_if_over(&mut self, token: Token) {
-        let over = |c: &Connection<M>| c.link.is_over() && !matches!(c.input, Input::Payload(_));
-        if !self.connections.get(&token).is_some_and(over) {
-            return;
+    /// Whether a connection is over. Then nothing is held for it any more, and the caller removes it.
+    pub(super) fn release_if_over(&mut self, connection: &Connection<M>) -> bool {
+        if !connection.is_over() {
+            return false;
         }
-        let Some(connection) = self.connections.remove(&token) else {
-            return;
-        };
-        match connection.peer {
+        match &connection.peer {
             Peer::Subscriber(cursor) if cursor.waiting => {
-                self.waiting.remove(cursor.topic, token);
+                self.waiting.remove(cursor.topic, connection.token);
             }
             Peer::Publisher {
                 session: Some(session),
@@ -49,6 +48,7 @@ impl<M: Memory> Shard<M> {
         }
         self.node
             .connection_closed(connection.peer_id, connection.counted);
+        true
     }
 
     /// When a connection has to be looked at: for what its link waits for, or for what the log does.
@@ -83,40 +83,11 @@ impl<M: Memory> Shard<M> {
         (!config.idle_timeout.is_zero()).then(|| reply.since.after(config.idle_timeout))
     }
 
-    /// Ends what has taken too long, lets links send their heartbeats, and tells streams which brokers
-    /// came and went. Looks after what the sequencer has not taken for long.
-    pub fn tick(&mut self, at: Timestamp) {
-        self.ticked = true;
-        self.tell_roster(at);
-        self.submitted |= self.node.takes_data() && self.node.log().restore_lost(self.lane);
-        let due = |c: &Connection<M>| self.deadline_of(c).is_some_and(|d| d <= at.now);
-        let due: Vec<Token> = self
-            .connections
-            .iter()
-            .filter(|(_, c)| due(c))
-            .map(|(t, _)| *t)
-            .collect();
-        for token in due {
-            if let Some(connection) = self.connections.get_mut(&token) {
-                connection.send_acks(at.now);
-                connection.link.tick(at.now);
-            }
-            self.look_at_own_deadline(token, at);
-            // Room in the log that it holds comes back with its buffer: at its next
-            // byte, or when the connection is closed.
-            self.ready.push(token);
-        }
-    }
-
-    fn look_at_own_deadline(&mut self, token: Token, at: Timestamp) {
-        let own = |it| self.own_deadline_of(it);
-        let deadline = self.connections.get(&token).and_then(own);
+    fn look_at_own_deadline(&mut self, connection: &mut Connection<M>, at: Timestamp) {
+        let deadline = self.own_deadline_of(connection);
         if deadline.is_none_or(|deadline| deadline > at.now) {
             return;
         }
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
         if let Input::Payload(payload) = &mut connection.input
             && payload.comes(at.now)
         {
@@ -124,69 +95,93 @@ impl<M: Memory> Shard<M> {
         }
         if connection.asked.is_some() && matches!(connection.input, Input::Frames) {
             // Whatever comes of it later is for nobody: who asks again does so on another connection.
-            return self.session_refused(token, ErrorCode::NoSequencer, at);
+            return self.session_refused(connection, ErrorCode::NoSequencer, at);
         }
         let error = match &connection.input {
             Input::Paused { .. } | Input::Held(_) => {
                 self.meter.count(Counter::RefusedBatches as usize, 1);
-                refusal(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into())
+                ErrorReply::new(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into())
             }
-            Input::Payload(_) => refusal(
+            Input::Payload(_) => ErrorReply::new(
                 ErrorCode::Timeout,
                 format!(
                     "a batch came more slowly than {} KiB/s while others waited for what it held: send smaller ones",
                     LEAST_BYTES_PER_SECOND >> 10
                 ),
             ),
-            Input::Frames => refusal(
+            Input::Frames => ErrorReply::new(
                 ErrorCode::Timeout,
                 "an answer was not read in time: read what is asked for".into(),
             ),
         };
-        self.refuse(token, error, at);
+        self.refuse(connection, error, at);
+    }
+
+    fn say_goodbye(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
+        if !connection.link.is_open() {
+            let code = ErrorCode::Draining.number();
+            connection.link.refuse(code, STOPPING, at.now);
+            self.act(connection, at, out);
+            return;
+        }
+        connection.link.goodbye(STOPPING);
+        self.act(connection, at, out);
+        // A publisher closes by itself when its batches are acknowledged.
+        let is_publisher = matches!(connection.peer, Peer::Publisher { .. });
+        if !is_publisher && !connection.is_over() {
+            let reason = CloseReason::Shutdown;
+            connection.link.fail(reason, STOPPING, at.now);
+            self.act(connection, at, out);
+        }
+    }
+}
+
+impl<M: Memory> Shard<M> {
+    /// Ends what has taken too long, lets links send their heartbeats, and tells streams which brokers
+    /// came and went. Looks after what the sequencer has not taken for long.
+    pub fn tick(&mut self, at: Timestamp) {
+        self.ticked = true;
+        self.tell_roster(at);
+        let state = &mut self.state;
+        state.submitted |= state.node.takes_data() && state.node.log().restore_lost(state.lane);
+        for connection in self.connections.values_mut() {
+            let deadline = state.deadline_of(connection);
+            if deadline.is_none_or(|deadline| deadline > at.now) {
+                continue;
+            }
+            connection.send_acks(at.now);
+            connection.link.tick(at.now);
+            state.look_at_own_deadline(connection, at);
+            // Room in the log that it holds comes back with its buffer: at its next
+            // byte, or when the connection is closed.
+            state.ready.push(connection.token);
+        }
     }
 
     /// From now on peers are told to go elsewhere; ends when they did.
     pub fn drain(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
-        if std::mem::replace(&mut self.draining, true) {
+        if std::mem::replace(&mut self.state.draining, true) {
             return;
         }
-        let tokens: Vec<Token> = self.connections.keys().copied().collect();
-        for token in tokens {
-            self.say_goodbye(token, at, out);
-        }
+        let state = &mut self.state;
+        self.connections.retain(|_, connection| {
+            state.say_goodbye(connection, at, out);
+            !state.release_if_over(connection)
+        });
     }
 
     /// Closes whatever is left.
     pub fn cut(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
-        let tokens: Vec<Token> = self.connections.keys().copied().collect();
-        for token in tokens {
-            if let Some(connection) = self.connections.get_mut(&token) {
-                connection.link.close(CloseReason::Shutdown, STOPPING);
-            }
-            self.act(token, at, out);
-        }
-    }
-
-    fn say_goodbye(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if !connection.link.is_open() {
-            let code = ErrorCode::Draining.number();
-            connection.link.refuse(code, STOPPING, at.now);
-            self.act(token, at, out);
-            return;
-        }
-        connection.link.goodbye(STOPPING);
-        self.act(token, at, out);
-        // A publisher closes by itself when its batches are acknowledged.
-        if let Some(connection) = self.connections.get_mut(&token)
-            && !matches!(connection.peer, Peer::Publisher { .. })
-        {
-            let reason = CloseReason::Shutdown;
-            connection.link.fail(reason, STOPPING, at.now);
-            self.act(token, at, out);
-        }
+        let state = &mut self.state;
+        self.connections.retain(|_, connection| {
+            connection.link.close(CloseReason::Shutdown, STOPPING);
+            state.act(connection, at, out);
+            !state.release_if_over(connection)
+        });
     }
 }

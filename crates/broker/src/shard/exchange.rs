@@ -4,17 +4,16 @@
 use embar_frame::FRAME_HEADER_BYTES;
 use embar_memory::Memory;
 use embar_session::{CloseReason, Closed, Head, Incoming, Message, Side, Step};
-use embar_transport::Token;
 use embar_wire::batch::BatchHeader;
-use embar_wire::control::{Control, Hello, Welcome, decode};
+use embar_wire::control::{Control, ErrorReply, Hello, Welcome, decode};
 use embar_wire::error::DecodeError;
 use embar_wire::frame::FrameId;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 
-use super::refusals::refusal;
-use super::{Action, Shard};
+use super::Action;
+use super::state::ShardState;
 use crate::clock::Timestamp;
-use crate::connection::{Input, Peer};
+use crate::connection::{Connection, Input, Peer};
 use crate::profile::Counter;
 
 /// What a link told, in memory of its own.
@@ -58,18 +57,20 @@ fn batch(head: &Head<'_>, max_batch_bytes: u32) -> Result<BatchHeader, DecodeErr
     Ok(BatchHeader::parse(&bytes, max_batch_bytes)?)
 }
 
-impl<M: Memory> Shard<M> {
+impl<M: Memory> ShardState<M> {
     /// Takes in what a connection's link has to tell, and does what it wants.
-    pub(super) fn exchange(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
-        self.take_in(token, at, out);
-        self.act(token, at, out);
+    pub(super) fn exchange(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
+        self.take_in(connection, at, out);
+        self.act(connection, at, out);
     }
 
-    fn take_in(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
+    fn take_in(&mut self, connection: &mut Connection<M>, at: Timestamp, out: &mut Vec<Action<M>>) {
         loop {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                return;
-            };
             connection.push_long_reply();
             // What is taken in may end the session: what was stored is acknowledged before that.
             connection.send_acks(at.now);
@@ -84,34 +85,29 @@ impl<M: Memory> Shard<M> {
                 return;
             }
             match Told::of(incoming, self.limits.max_batch_bytes) {
-                Told::Hello(hello) => self.welcome(token, hello, at),
-                Told::Request(request) => self.handle_request(token, request, at),
-                Told::Batch(header) => self.begin_batch(token, header, at, out),
+                Told::Hello(hello) => self.welcome(connection, hello, at),
+                Told::Request(Ok(request)) => self.answer(connection, request, at),
+                Told::Request(Err(error)) => {
+                    let error = ErrorReply::new(error.code(), error.to_string());
+                    self.refuse(connection, error, at);
+                }
+                Told::Batch(header) => self.begin_batch(connection, header, at, out),
                 Told::Goodbye => {
                     connection.leaving = true;
-                    self.finish_if_done(token, at);
+                    connection.finish_if_done(at.now);
                 }
-                Told::Closed(closed) => self.note_end(token, &closed),
+                Told::Closed(closed) => self.note_end(connection, &closed),
                 Told::Nothing => {}
             }
         }
     }
 
-    /// Ends the session of a peer that said goodbye, unless acknowledgements are due to it.
-    pub(super) fn finish_if_done(&mut self, token: Token, at: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        if !connection.leaving {
-            return;
-        }
-        if !connection.answers.is_empty() || connection.asked.is_some() {
-            return;
-        }
-        connection.link.finish(at.now);
-    }
-
-    fn welcome(&mut self, token: Token, hello: Result<Hello, DecodeError>, at: Timestamp) {
+    fn welcome(
+        &mut self,
+        connection: &mut Connection<M>,
+        hello: Result<Hello, DecodeError>,
+        at: Timestamp,
+    ) {
         let welcome = Welcome {
             broker_id: self.node.id.into(),
             incarnation: self.node.incarnation,
@@ -121,9 +117,6 @@ impl<M: Memory> Shard<M> {
         };
         match hello {
             Ok(_) => {
-                let Some(connection) = self.connections.get_mut(&token) else {
-                    return;
-                };
                 // Who connects has just asked who is there.
                 connection.roster = self.node.roster();
                 if let Err(error) = connection.link.welcome(&welcome.to_greeting(), at.now) {
@@ -131,14 +124,15 @@ impl<M: Memory> Shard<M> {
                     connection.link.fail(CloseReason::BadMessage, &text, at.now);
                 }
             }
-            Err(error) => self.refuse(token, refusal(error.code(), error.to_string()), at),
+            Err(error) => self.refuse(
+                connection,
+                ErrorReply::new(error.code(), error.to_string()),
+                at,
+            ),
         }
     }
 
-    fn note_end(&mut self, token: Token, closed: &Closed) {
-        let Some(connection) = self.connections.get(&token) else {
-            return;
-        };
+    fn note_end(&self, connection: &Connection<M>, closed: &Closed) {
         if closed.by != Side::Local {
             tracing::debug!(peer = connection.name(), "{closed}");
             return;
@@ -157,35 +151,32 @@ impl<M: Memory> Shard<M> {
     }
 
     /// Does what a connection's link wants.
-    pub(super) fn act(&mut self, token: Token, at: Timestamp, out: &mut Vec<Action<M>>) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn act(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+        out: &mut Vec<Action<M>>,
+    ) {
         let ending = connection.link.is_ending();
         if ending && let Input::Payload(payload) = &mut connection.input {
             // What it holds is to be given up at once.
             if !std::mem::replace(&mut payload.recalled, true) {
-                out.push(Action::Recall(token));
+                out.push(Action::Recall(connection.token));
             }
         } else if ending {
-            self.give_up_held(token);
-            let Some(connection) = self.connections.get_mut(&token) else {
-                return;
-            };
+            self.give_up_held(connection);
             connection.input = Input::Frames;
             if connection.link.body_due() > 0 {
                 connection.link.discard_body(at.now);
             }
         }
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
         connection.push_long_reply();
         if let Peer::Subscriber(cursor) = &mut connection.peer
             && connection.link.may_send_body()
         {
             cursor.sending = None;
         }
+        let token = connection.token;
         while let Some(step) = connection.link.poll() {
             out.push(match step {
                 Step::Recv(buf) => Action::Recv(token, buf),
@@ -193,20 +184,6 @@ impl<M: Memory> Shard<M> {
                 Step::ShutdownWrite => Action::ShutdownWrite(token),
                 Step::Close => Action::Close(token),
             });
-        }
-        self.forget_if_over(token);
-    }
-
-    /// One whole control frame.
-    fn handle_request(
-        &mut self,
-        token: Token,
-        request: Result<Control, DecodeError>,
-        at: Timestamp,
-    ) {
-        match request {
-            Ok(message) => self.answer(token, message, at),
-            Err(error) => self.refuse(token, refusal(error.code(), error.to_string()), at),
         }
     }
 }

@@ -3,24 +3,22 @@
 use embar_memory::Memory;
 use embar_session::CloseReason;
 use embar_transport::{Body, Token};
-use embar_wire::control::ErrorCode;
+use embar_wire::control::{ErrorCode, ErrorReply};
 
-use super::refusals::{OVERTAKEN, refusal};
+use super::refusals::OVERTAKEN;
+use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::Peer;
+use crate::connection::{Connection, Peer};
 use crate::log::Read;
 
 /// Most bytes handed to one send: enough to make system calls rare, little
 /// enough that a reader pins no more than a part of an extent.
 const RUN_BYTES: usize = 4 << 20;
 
-impl<M: Memory> Shard<M> {
+impl<M: Memory> ShardState<M> {
     /// Sends a subscriber what comes next, or lists it as waiting.
-    pub(super) fn feed(&mut self, token: Token, at: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn feed(&mut self, connection: &mut Connection<M>, at: Timestamp) {
         if connection.long_reply.is_some() || !connection.link.may_send_body() {
             return;
         }
@@ -54,34 +52,35 @@ impl<M: Memory> Shard<M> {
                     "position {} cannot be read: memory of the cluster is damaged; what can be read of the rest begins above it",
                     cursor.next
                 );
-                self.refuse(token, refusal(ErrorCode::Damaged, what), at);
+                self.refuse(connection, ErrorReply::new(ErrorCode::Damaged, what), at);
             }
             Read::OutOfReach { broker } => {
                 let what = format!(
                     "the memory of broker {broker} cannot be mapped here at the moment: read at another broker, and see this one's log"
                 );
-                self.refuse(token, refusal(ErrorCode::OutOfReach, what), at);
+                self.refuse(connection, ErrorReply::new(ErrorCode::OutOfReach, what), at);
             }
             Read::End => {
                 if !cursor.waiting {
                     cursor.waiting = true;
+                    let token = connection.token;
                     self.waiting.add(cursor.topic, cursor.is_ordered, token);
                 }
             }
             Read::Evicted { first } => {
                 let wanted = cursor.next;
-                let mut error = refusal(
+                let mut error = ErrorReply::new(
                     ErrorCode::OffsetOutOfRange,
                     format!(
                         "offset {wanted} was evicted, the first one kept is {first}: read from there, or keep more with a larger region"
                     ),
                 );
                 error.first_available = Some(first);
-                self.refuse(token, error, at);
+                self.refuse(connection, error, at);
             }
             Read::UnknownTopic => self.refuse(
-                token,
-                refusal(ErrorCode::UnknownTopic, "the topic was deleted".into()),
+                connection,
+                ErrorReply::new(ErrorCode::UnknownTopic, "the topic was deleted".into()),
                 at,
             ),
         }
@@ -89,10 +88,7 @@ impl<M: Memory> Shard<M> {
 
     /// Cuts a reader that was sent other brokers' memory which had been given up: what it got is not
     /// to be trusted, and it gets no more of it. Its checksums tell it so.
-    pub(super) fn check_kept(&mut self, token: Token) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn check_kept(&self, connection: &mut Connection<M>) {
         let Peer::Subscriber(cursor) = &mut connection.peer else {
             return;
         };
@@ -104,41 +100,40 @@ impl<M: Memory> Shard<M> {
             cursor.foreign.clear();
         }
         if !kept {
-            tracing::warn!(
-                peer = connection.name(),
-                "subscriber too slow: what it was being sent is evicted; closed"
-            );
-            connection.link.close(CloseReason::Full, OVERTAKEN);
+            cut_overtaken(connection);
         }
     }
+}
 
+impl<M: Memory> Shard<M> {
     /// Finds the subscribers that wait for what this or another thread appended.
     pub(super) fn wake_subscribers(&mut self, out: &mut Vec<Action<M>>) {
-        let mut touched = std::mem::take(&mut self.touched);
+        let state = &mut self.state;
+        let mut touched = std::mem::take(&mut state.touched);
         if !touched.is_empty() {
             touched.sort_unstable();
             touched.dedup();
-            if self.node.tell_others(self.lane, &touched) {
+            if state.node.tell_others(state.lane, &touched) {
                 out.push(Action::WakeOthers);
             }
         }
-        if !self.node.take_told(self.lane, &mut touched) {
-            touched.extend(self.waiting.topics());
+        if !state.node.take_told(state.lane, &mut touched) {
+            touched.extend(state.waiting.topics());
         }
         for topic in touched.drain(..) {
             self.wake_topic(topic);
         }
-        self.touched = touched;
+        self.state.touched = touched;
     }
 
     fn wake_topic(&mut self, topic: u32) {
-        for token in self.waiting.take(topic) {
+        for token in self.state.waiting.take(topic) {
             let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
             if let Peer::Subscriber(cursor) = &mut connection.peer {
                 cursor.waiting = false;
-                self.ready.push(token);
+                self.state.ready.push(token);
             }
         }
     }
@@ -147,17 +142,18 @@ impl<M: Memory> Shard<M> {
     /// again: half a batch cannot be followed by an error. They learn the first
     /// offset that is kept when they come back.
     pub(super) fn close_overtaken(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
-        if !self.node.takes_data() {
+        let node = &self.state.node;
+        if !node.takes_data() {
             return;
         }
-        let log = self.node.log();
+        let log = node.log();
         if std::mem::replace(&mut self.seen_evictions, log.evictions()) == self.seen_evictions {
             return;
         }
         let overtaken: Vec<Token> = self
             .connections
-            .iter()
-            .filter_map(|(token, connection)| {
+            .values()
+            .filter_map(|connection| {
                 let Peer::Subscriber(cursor) = &connection.peer else {
                     return None;
                 };
@@ -165,7 +161,7 @@ impl<M: Memory> Shard<M> {
                 let kept = log
                     .topic_stats(cursor.topic)
                     .is_some_and(|e| e.first <= sending);
-                (!kept).then_some(*token)
+                (!kept).then_some(connection.token)
             })
             .collect();
         // Readers of other threads may be among those that keep evicted memory from being used again.
@@ -174,14 +170,22 @@ impl<M: Memory> Shard<M> {
         }
         drop(log);
         for token in overtaken {
-            if let Some(connection) = self.connections.get_mut(&token) {
-                tracing::warn!(
-                    peer = connection.name(),
-                    "subscriber too slow: what it was being sent is evicted; closed"
-                );
-                connection.link.close(CloseReason::Full, OVERTAKEN);
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            cut_overtaken(connection);
+            self.state.act(connection, at, out);
+            if self.state.release_if_over(connection) {
+                self.connections.remove(&token);
             }
-            self.act(token, at, out);
         }
     }
+}
+
+fn cut_overtaken<M: Memory>(connection: &mut Connection<M>) {
+    tracing::warn!(
+        peer = connection.name(),
+        "subscriber too slow: what it was being sent is evicted; closed"
+    );
+    connection.link.close(CloseReason::Full, OVERTAKEN);
 }

@@ -4,68 +4,63 @@ use std::io;
 
 use embar_frame::Crc;
 use embar_memory::Memory;
-use embar_transport::{RecvBuf, Store, Token};
+use embar_transport::{RecvBuf, Store};
 use embar_wire::batch::BatchHeader;
 use embar_wire::control::{ErrorCode, ErrorReply};
 use embar_wire::error::DecodeError;
 use embar_wire::limits::BATCH_HEADER_BYTES;
 use embar_wire::message::Messages;
 
-use super::refusals::{LEAVES, never_stored, refusal};
+use super::refusals::{LEAVES, never_stored};
+use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::{Input, Payload, Peer, Room, Session};
+use crate::connection::{Connection, Input, Payload, Peer, Room, Session};
 use crate::log::{AdmitError, Admitted, BatchSpace, Submitter};
 use crate::profile::{Counter, Stage};
 
-impl<M: Memory> Shard<M> {
+impl<M: Memory> ShardState<M> {
     /// A batch begins. Finds room and asks for the payload.
     pub(super) fn begin_batch(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         header: Result<BatchHeader, DecodeError>,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
         let checked = header
-            .map_err(|error| refusal(error.code(), error.to_string()))
+            .map_err(|error| ErrorReply::new(error.code(), error.to_string()))
             .and_then(|header| match connection.peer {
                 Peer::Publisher { topic, session, .. } if header.topic() == topic => {
                     of_session(session, &header).map(|()| header)
                 }
-                Peer::Publisher { .. } => Err(refusal(
+                Peer::Publisher { .. } => Err(ErrorReply::new(
                     ErrorCode::BadFrame,
                     format!(
                         "a batch for topic id {} came on a connection opened for another",
                         header.topic()
                     ),
                 )),
-                _ => Err(refusal(
+                _ => Err(ErrorReply::new(
                     ErrorCode::BadFrame,
                     "a batch came before OpenPublisher: say which topic it is for first".into(),
                 )),
             });
         match checked {
-            Ok(header) => self.admit(token, header, at, out),
-            Err(error) => self.refuse_batch(token, error, at),
+            Ok(header) => self.admit(connection, header, at, out),
+            Err(error) => self.refuse_batch(connection, error, at),
         }
     }
 
     /// Lets the batch come, or pauses the connection until it may.
     pub(super) fn admit(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         header: BatchHeader,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
-        let by = connection.sender(self.lane, token);
+        let by = connection.sender(self.lane);
         let start = self.meter.start();
         let admitted = self
             .node
@@ -93,11 +88,11 @@ impl<M: Memory> Shard<M> {
                         header,
                         since: at.now,
                     };
-                    self.pause(token, at);
+                    self.pause(connection, at);
                 }
                 return;
             }
-            Err(never) => return self.refuse_batch(token, never_stored(never), at),
+            Err(never) => return self.refuse_batch(connection, never_stored(never), at),
         };
         connection.crc = Crc::new();
         // The time it was held back is not its peer's.
@@ -111,20 +106,17 @@ impl<M: Memory> Shard<M> {
             checked: BATCH_HEADER_BYTES,
             recalled: false,
         };
-        self.receive(token, payload, buf, out);
+        self.receive(connection, payload, buf, out);
     }
 
     /// Asks for bytes of a payload, into a buffer that may have room for some of it only.
     pub(super) fn receive(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         payload: Payload,
         mut buf: RecvBuf<M>,
         out: &mut Vec<Action<M>>,
     ) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
         // One system call takes the payload and the header of the next batch, and no byte of the next
         // payload.
         if buf.filled().end + buf.remaining() == payload.len() as usize
@@ -133,22 +125,19 @@ impl<M: Memory> Shard<M> {
             buf = buf.then(space);
         }
         connection.input = Input::Payload(payload);
-        out.push(Action::Recv(token, buf));
+        out.push(Action::Recv(connection.token, buf));
     }
 
     /// Part of a payload arrived: it is checked while it is hot.
     pub(super) fn payload_received(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         buf: RecvBuf<M>,
         result: &io::Result<usize>,
         ticks: u64,
         at: Timestamp,
         out: &mut Vec<Action<M>>,
     ) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
         let Input::Payload(payload) = &mut connection.input else {
             return;
         };
@@ -171,7 +160,7 @@ impl<M: Memory> Shard<M> {
         let whole = payload.is_whole();
         let goes_on = (came || recalled) && !whole && !ended;
         if goes_on && buf.remaining() > 0 && !payload.recalled {
-            out.push(Action::Recv(token, buf));
+            out.push(Action::Recv(connection.token, buf));
             return;
         }
         let ahead = buf.overflow();
@@ -188,29 +177,35 @@ impl<M: Memory> Shard<M> {
         };
         // Whoever was refused was told that nothing more is stored, be it whole meanwhile.
         if whole && !ended {
-            self.complete(token, payload, store, at);
+            self.complete(connection, payload, store, at);
         } else if goes_on {
-            self.widen(token, payload, store, at, out);
+            self.widen(connection, payload, store, at, out);
         } else {
-            self.give_up(token, &payload, store);
+            self.give_up(connection, &payload, store);
         }
     }
 
     /// All bytes are there.
-    fn complete(&mut self, token: Token, payload: Payload, store: Store<M>, at: Timestamp) {
+    fn complete(
+        &mut self,
+        connection: &mut Connection<M>,
+        payload: Payload,
+        store: Store<M>,
+        at: Timestamp,
+    ) {
         let start = self.meter.start();
         let checked = match &store {
             Store::Reserved(reservation) => {
                 let all = BATCH_HEADER_BYTES..reservation.len();
-                reservation.with_bytes(all, |bytes| self.check(token, &payload.header, bytes))
+                reservation.with_bytes(all, |bytes| check(connection, &payload.header, bytes))
             }
-            Store::Heap(bytes) => self.check(token, &payload.header, &bytes[BATCH_HEADER_BYTES..]),
+            Store::Heap(bytes) => check(connection, &payload.header, &bytes[BATCH_HEADER_BYTES..]),
             Store::Ring(_) => unreachable!("a payload is received into the log or aside"),
         };
         self.meter.stop(Stage::VerifyPayload as usize, start);
         if let Err(error) = checked {
-            self.give_up(token, &payload, store);
-            self.refuse_batch(token, error, at);
+            self.give_up(connection, &payload, store);
+            self.refuse_batch(connection, error, at);
             return;
         }
         match (store, payload.room) {
@@ -220,13 +215,13 @@ impl<M: Memory> Shard<M> {
                     location,
                 };
                 if self.node.log().is_late(&location) {
-                    let (payload, bytes) = self.move_to_staging(token, payload, claimed);
-                    return self.place(token, payload, bytes, at);
+                    let (payload, bytes) = self.move_to_staging(connection, payload, claimed);
+                    return self.place(connection, payload, bytes, at);
                 }
-                self.earn(token, &payload, at);
-                self.store(token, &payload.header, claimed, at);
+                self.earn(connection, &payload, at);
+                self.store(connection, &payload.header, claimed, at);
             }
-            (Store::Heap(bytes), _) => self.place(token, payload, bytes, at),
+            (Store::Heap(bytes), _) => self.place(connection, payload, bytes, at),
             _ => unreachable!("what is received into the log has a place there"),
         }
     }
@@ -234,15 +229,11 @@ impl<M: Memory> Shard<M> {
     /// A batch that is there and checked is appended, or goes to the sequencer.
     pub(super) fn store(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         header: &BatchHeader,
         claimed: BatchSpace<M>,
         at: Timestamp,
     ) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            self.node.log().abandon(claimed);
-            return;
-        };
         let header = *header;
         let stored = match connection.peer {
             Peer::Publisher {
@@ -251,7 +242,7 @@ impl<M: Memory> Shard<M> {
             } => {
                 let ticket = Submitter {
                     lane: self.lane,
-                    connection: token.bits(),
+                    connection: connection.token.bits(),
                     batch: Some(connection.answers.expect()),
                 };
                 self.submitted = true;
@@ -263,20 +254,24 @@ impl<M: Memory> Shard<M> {
                 if self.node.leaves_empty() {
                     log.abandon(claimed);
                     drop(log);
-                    self.refuse_batch(token, refusal(ErrorCode::Draining, LEAVES.into()), at);
+                    self.refuse_batch(
+                        connection,
+                        ErrorReply::new(ErrorCode::Draining, LEAVES.into()),
+                        at,
+                    );
                     return;
                 }
                 let appended = log.append(claimed, header, at.wall, &self.meter);
                 drop(log);
                 self.touched.push(header.topic());
                 if let Some(base) = appended {
-                    self.acknowledge(token, base);
+                    self.acknowledge(connection, base);
                 }
                 appended.is_some()
             }
         };
         if !stored {
-            self.refuse_batch(token, never_stored(AdmitError::UnknownTopic), at);
+            self.refuse_batch(connection, never_stored(AdmitError::UnknownTopic), at);
             return;
         }
         let count = |counter: Counter, n: u64| self.meter.count(counter as usize, n);
@@ -285,77 +280,86 @@ impl<M: Memory> Shard<M> {
         count(Counter::Bytes, header.frame_len().into());
     }
 
-    /// Nothing that subscribers could stumble over may reach the log: checksum,
-    /// every message's lengths, the topic's limit.
-    fn check(&self, token: Token, header: &BatchHeader, payload: &[u8]) -> Result<(), ErrorReply> {
-        let damaged = |error: DecodeError| {
-            let (sequence, producer) = (header.sequence(), header.producer());
-            let what = format!("batch {sequence} of producer {producer:#x} is damaged: {error}");
-            refusal(error.code(), what)
-        };
-        let Some(connection) = self.connections.get(&token) else {
-            return Ok(());
-        };
-        let crc = connection.crc.value();
-        header
-            .check_payload_crc(crc)
-            .map_err(|e| damaged(e.into()))?;
-        let limit = match connection.peer {
-            Peer::Publisher {
-                max_message_bytes, ..
-            } => max_message_bytes as usize,
-            _ => 0,
-        };
-        for message in Messages::new(payload, header.message_count()) {
-            let bytes = message.map_err(|e| damaged(e.into()))?.content_len();
-            if bytes > limit {
-                let what = format!(
-                    "a message of {bytes} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size"
-                );
-                return Err(refusal(ErrorCode::TooLarge, what));
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn refuse_batch(&mut self, token: Token, error: ErrorReply, at: Timestamp) {
+    pub(super) fn refuse_batch(
+        &mut self,
+        connection: &mut Connection<M>,
+        error: ErrorReply,
+        at: Timestamp,
+    ) {
         self.meter.count(Counter::RefusedBatches as usize, 1);
-        self.refuse(token, error, at);
+        self.refuse(connection, error, at);
     }
 
     /// A batch is readable.
-    fn acknowledge(&mut self, token: Token, base: u64) {
-        if let Some(connection) = self.connections.get_mut(&token)
-            && let Peer::Publisher { acks: true, .. } = connection.peer
-        {
+    fn acknowledge(&mut self, connection: &mut Connection<M>, base: u64) {
+        if let Peer::Publisher { acks: true, .. } = connection.peer {
             if !std::mem::replace(&mut connection.is_due, true) {
-                self.to_flush.push(token);
+                self.to_flush.push(connection.token);
             }
             connection.answers.push(base);
         }
     }
+}
 
+impl<M: Memory> Shard<M> {
     /// An ack frame covers all batches of a connection and round, if it has room for them.
     pub(super) fn flush_acks(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) {
-        let mut tokens = std::mem::take(&mut self.to_flush);
+        let mut tokens = std::mem::take(&mut self.state.to_flush);
         tokens.retain(|&token| {
             let Some(connection) = self.connections.get_mut(&token) else {
                 return false;
             };
             let all = connection.send_acks(at.now);
             connection.is_due = !all;
-            self.finish_if_done(token, at);
-            self.act(token, at, out);
+            connection.finish_if_done(at.now);
+            self.state.act(connection, at, out);
+            if self.state.release_if_over(connection) {
+                self.connections.remove(&token);
+            }
             !all
         });
-        self.to_flush = tokens;
+        self.state.to_flush = tokens;
     }
+}
+
+/// Nothing that subscribers could stumble over may reach the log: checksum,
+/// every message's lengths, the topic's limit.
+fn check<M: Memory>(
+    connection: &Connection<M>,
+    header: &BatchHeader,
+    payload: &[u8],
+) -> Result<(), ErrorReply> {
+    let damaged = |error: DecodeError| {
+        let (sequence, producer) = (header.sequence(), header.producer());
+        let what = format!("batch {sequence} of producer {producer:#x} is damaged: {error}");
+        ErrorReply::new(error.code(), what)
+    };
+    let crc = connection.crc.value();
+    header
+        .check_payload_crc(crc)
+        .map_err(|e| damaged(e.into()))?;
+    let limit = match connection.peer {
+        Peer::Publisher {
+            max_message_bytes, ..
+        } => max_message_bytes as usize,
+        _ => 0,
+    };
+    for message in Messages::new(payload, header.message_count()) {
+        let bytes = message.map_err(|e| damaged(e.into()))?.content_len();
+        if bytes > limit {
+            let what = format!(
+                "a message of {bytes} bytes is above the topic's limit of {limit}: send smaller ones, or create a topic with --max-message-size"
+            );
+            return Err(ErrorReply::new(ErrorCode::TooLarge, what));
+        }
+    }
+    Ok(())
 }
 
 /// On an ordered topic a connection carries the batches of one producer.
 fn of_session(session: Option<Session>, header: &BatchHeader) -> Result<(), ErrorReply> {
     match session {
-        Some(session) if session.producer != header.producer() => Err(refusal(
+        Some(session) if session.producer != header.producer() => Err(ErrorReply::new(
             ErrorCode::BadFrame,
             format!(
                 "a batch of producer {:#x} came on a connection opened for another",

@@ -4,14 +4,13 @@
 use embar_fabric::records::BrokerState as RowState;
 use embar_memory::Memory;
 use embar_session::SendError;
-use embar_transport::Token;
 use embar_wire::control::{
     BrokerInfo, BrokerRole, BrokerState, ClusterMetadata, Control, ErrorCode, ErrorReply, Joined,
     RemoveBroker,
 };
 
 use super::Shard;
-use super::refusals::{Reply, refusal};
+use super::refusals::Reply;
 use crate::clock::Timestamp;
 use crate::connection::{Connection, NotSent, Peer};
 use crate::node::{LeaveRefused, Node, Retained};
@@ -24,30 +23,31 @@ impl<M: Memory> Shard<M> {
     /// Tells publishers and subscribers which brokers there are and who sequences, if that has changed since they
     /// connected or were told. One whose ring is full is told later.
     pub(super) fn tell_roster(&mut self, at: Timestamp) {
-        let roster = self.node.roster();
+        let node = &*self.state.node;
+        let roster = node.roster();
         let ignorant = |c: &Connection<M>| {
             let is_stream = !matches!(c.peer, Peer::Client);
             is_stream && c.roster != roster && c.link.is_open() && c.long_reply.is_none()
         };
-        let ignorant = self.connections.iter().filter(|(_, c)| ignorant(c));
-        let ignorant: Vec<Token> = ignorant.map(|(token, _)| *token).collect();
-        if ignorant.is_empty() {
+        let mut ignorant = self
+            .connections
+            .values_mut()
+            .filter(|c| ignorant(c))
+            .peekable();
+        if ignorant.peek().is_none() {
             return;
         }
-        let news = metadata(&self.node, None);
-        if self.node.roster() != roster {
+        let news = metadata(node, None);
+        if node.roster() != roster {
             // It changed while it was read: the next tick tells how it is then.
             return;
         }
-        for token in ignorant {
-            let Some(connection) = self.connections.get_mut(&token) else {
-                continue;
-            };
+        for connection in ignorant {
             let told = connection.reply(&news, at.now);
             // A peer that accepts no frame of this length asks by itself.
             if !matches!(told, Err(NotSent::Session(SendError::Full))) {
                 connection.roster = roster;
-                self.ready.push(token);
+                self.state.ready.push(connection.token);
             }
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn must_be_head<M: Memory>(node: &Node<M>) -> Result<(), ErrorReply> 
         .found()
         .and_then(|row| row.address());
     let place = head.map_or_else(String::new, |a| format!(" at {a}"));
-    Err(refusal(
+    Err(ErrorReply::new(
         ErrorCode::NotHead,
         format!("only the head{place} does this: ask it"),
     ))
@@ -86,7 +86,7 @@ pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Reply {
     };
     let free = free.ok_or_else(|| {
         let why = NoPlace::in_cluster(geometry, takes_data);
-        refusal(ErrorCode::ClusterFull, why.to_string())
+        ErrorReply::new(ErrorCode::ClusterFull, why.to_string())
     })?;
     Ok(Control::Joined(Joined {
         broker_id: free.into(),
@@ -97,7 +97,7 @@ pub(super) fn join<M: Memory>(node: &Node<M>, takes_data: bool) -> Reply {
 
 /// Lets this broker leave, once nothing new is taken that only it would have.
 pub(super) fn remove<M: Memory>(node: &Node<M>, asked: &RemoveBroker) -> Reply {
-    let refused = |what: String| Err(refusal(ErrorCode::InvalidArgument, what));
+    let refused = |what: String| Err(ErrorReply::new(ErrorCode::InvalidArgument, what));
     if asked.broker != u32::from(node.id) {
         let (here, there) = (node.id, asked.broker);
         return refused(format!(
@@ -142,7 +142,7 @@ fn retains(id: u16, retained: &[Retained]) -> ErrorReply {
         "broker {id} retains what no other broker has: {}; delete these topics if they are read, or force it (`embar drain {id} --force`): then they cannot be read before a broker takes its place again (`embar broker --follower HEAD --id {id}`)",
         named.join(", ")
     );
-    refusal(ErrorCode::RetainsData, what)
+    ErrorReply::new(ErrorCode::RetainsData, what)
 }
 
 /// Every row that was ever claimed, and whether its owner lives.

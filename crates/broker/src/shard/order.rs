@@ -10,12 +10,12 @@ use embar_wire::control::{
     SessionHeld, SessionOpened,
 };
 
-use super::refusals::{refusal, topic_replaced};
+use super::refusals::topic_replaced;
+use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::{Asked, Peer, Session};
+use crate::connection::{Asked, Connection, Peer, Session};
 use crate::log::{AdmitError, Answer, Answered, Submitter};
-use crate::peers::PeerId;
 use crate::topics::Topic;
 
 /// How long a publisher that is opened, or needs the next epoch, waits for the sequencer. Less than what
@@ -28,10 +28,11 @@ impl<M: Memory> Shard<M> {
     /// Takes in what was ordered, and answers whoever is to be told. True when there was something, or
     /// may be more.
     pub(super) fn poll_order(&mut self, at: Timestamp, out: &mut Vec<Action<M>>) -> bool {
-        if !self.node.takes_data() {
+        let state = &mut self.state;
+        if !state.node.takes_data() {
             return false;
         }
-        let mut log = self.node.log();
+        let mut log = state.node.log();
         let mut news = false;
         if log.has_ordered() {
             let before = log.term();
@@ -40,40 +41,42 @@ impl<M: Memory> Shard<M> {
                 // What was unsettled was submitted again.
                 out.push(Action::Submitted);
             }
-            log.take_grown(&mut self.touched);
+            log.take_grown(&mut state.touched);
         }
         drop(log);
         loop {
-            let mut log = self.node.log();
-            let Some(settled) = log.take_answered(self.lane) else {
+            let mut log = state.node.log();
+            let Some(settled) = log.take_answered(state.lane) else {
                 // What was submitted to a topic is answered when it is deleted, be it the last one;
                 // that may have been found only now.
-                if log.has_answered_besides(self.lane) {
+                if log.has_answered_besides(state.lane) {
                     out.push(Action::WakeOthers);
                 }
                 break;
             };
             drop(log);
-            self.settled(&settled, at);
+            let token = Token::from_bits(settled.submitter.connection);
+            // Whoever asked may be gone.
+            if let Some(connection) = self.connections.get_mut(&token) {
+                state.settled(connection, &settled, at);
+            }
         }
         news
     }
 
     /// Whether the sequencer may have something to tell this thread.
     pub fn waits_for_order(&self) -> bool {
-        self.node.takes_data()
-            && (self.waiting.for_order() || self.node.log().waits_for_order(self.lane))
+        let state = &self.state;
+        state.node.takes_data()
+            && (state.waiting.for_order() || state.node.log().waits_for_order(state.lane))
     }
+}
 
-    fn settled(&mut self, settled: &Answered, at: Timestamp) {
-        let token = Token::from_bits(settled.submitter.connection);
+impl<M: Memory> ShardState<M> {
+    fn settled(&mut self, connection: &mut Connection<M>, settled: &Answered, at: Timestamp) {
         let status = match settled.answer {
-            Answer::Refused(code, _) => Some(self.reason(token, code)),
+            Answer::Refused(code, _) => Some(self.reason(connection, code)),
             _ => None,
-        };
-        // Whoever asked may be gone.
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
         };
         let offset = match settled.answer {
             Answer::Stored(base) => base,
@@ -90,44 +93,41 @@ impl<M: Memory> Shard<M> {
                     mark,
                     first_epoch,
                 };
-                return self.session_opened(token, &opened, at);
+                return self.session_opened(connection, &opened, at);
             }
             Answer::InUse(session_epoch) => {
                 if let Some(Asked::Open { topic, .. }) = connection.asked.take() {
                     connection.held_in = Some(topic);
                 }
                 let held = Control::SessionHeld(SessionHeld { session_epoch });
-                self.reply(token, &held, at);
-                return self.finish_if_done(token, at);
+                self.reply(connection, &held, at);
+                return connection.finish_if_done(at.now);
             }
             Answer::Closed => {
                 connection.asked = None;
-                self.reply(token, &Control::Done, at);
-                return self.finish_if_done(token, at);
+                self.reply(connection, &Control::Done, at);
+                return connection.finish_if_done(at.now);
             }
         };
         let Some(number) = settled.submitter.batch else {
             let code = status.unwrap_or(ErrorCode::Internal);
-            return self.session_refused(token, code, at);
+            return self.session_refused(connection, code, at);
         };
         if !std::mem::replace(&mut connection.is_due, true) {
-            self.to_flush.push(token);
+            self.to_flush.push(connection.token);
         }
         connection.answers.settle(number, status, offset);
-        self.ready.push(token);
+        self.ready.push(connection.token);
     }
 
     /// The sequencer knows no session of a topic that was deleted, and hears of that before others.
-    fn reason(&self, token: Token, code: ErrorCode) -> ErrorCode {
-        let topic = self
-            .connections
-            .get(&token)
-            .and_then(|it| match (&it.asked, &it.peer) {
-                (Some(Asked::Open { topic, .. }), _) | (_, Peer::Publisher { topic, .. }) => {
-                    Some(*topic)
-                }
-                _ => None,
-            });
+    fn reason(&self, connection: &Connection<M>, code: ErrorCode) -> ErrorCode {
+        let topic = match (&connection.asked, &connection.peer) {
+            (Some(Asked::Open { topic, .. }), _) | (_, Peer::Publisher { topic, .. }) => {
+                Some(*topic)
+            }
+            _ => None,
+        };
         let no_session = matches!(code, ErrorCode::UnknownSession | ErrorCode::SessionGivenUp);
         let Some(topic) = topic.filter(|_| no_session) else {
             return code;
@@ -139,10 +139,12 @@ impl<M: Memory> Shard<M> {
         }
     }
 
-    fn session_opened(&mut self, token: Token, opened: &SessionOpened, at: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    fn session_opened(
+        &mut self,
+        connection: &mut Connection<M>,
+        opened: &SessionOpened,
+        at: Timestamp,
+    ) {
         let max_batch_bytes = self.limits.max_batch_bytes;
         let reply = match connection.asked.take() {
             Some(Asked::Open {
@@ -153,7 +155,7 @@ impl<M: Memory> Shard<M> {
                 secret,
             }) => {
                 let Some(topic) = self.node.topics().by_id(topic).cloned() else {
-                    return self.session_refused(token, ErrorCode::UnknownTopic, at);
+                    return self.session_refused(connection, ErrorCode::UnknownTopic, at);
                 };
                 // From here on the sequencer keeps it for this connection.
                 self.node.log().hold_session(opened.session);
@@ -197,14 +199,17 @@ impl<M: Memory> Shard<M> {
             }
             None => return,
         };
-        self.reply(token, &reply, at);
-        self.finish_if_done(token, at);
+        self.reply(connection, &reply, at);
+        connection.finish_if_done(at.now);
     }
 
-    pub(super) fn session_refused(&mut self, token: Token, code: ErrorCode, at: Timestamp) {
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.asked = None;
-        }
+    pub(super) fn session_refused(
+        &mut self,
+        connection: &mut Connection<M>,
+        code: ErrorCode,
+        at: Timestamp,
+    ) {
+        connection.asked = None;
         let what = match code {
             ErrorCode::SessionTaken => {
                 "another client has opened this producer since: give each client a producer of its own"
@@ -222,13 +227,13 @@ impl<M: Memory> Shard<M> {
             ErrorCode::NoSequencer => NO_ANSWER,
             _ => "the sequencer does not know this session",
         };
-        self.refuse(token, refusal(code, what.into()), at);
+        self.refuse(connection, ErrorReply::new(code, what.into()), at);
     }
 
     /// Asks the sequencer for the session of a publisher.
     pub(super) fn open_session(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         open: &OpenPublisher,
         topic: &Topic,
         max_message_bytes: u32,
@@ -236,15 +241,18 @@ impl<M: Memory> Shard<M> {
     ) -> Result<(), ErrorReply> {
         if open.acks != 1 {
             let what = "order 2 and 5 need acks 1: what got lost without anybody knowing would stop all that follows";
-            return Err(refusal(ErrorCode::InvalidArgument, what.into()));
+            return Err(ErrorReply::new(ErrorCode::InvalidArgument, what.into()));
         }
         if open.secret == Secret::default() {
             let what = "order 2 and 5 need a secret, 16 bytes that nobody guesses: without it anybody could end this publisher";
-            return Err(refusal(ErrorCode::InvalidArgument, what.into()));
+            return Err(ErrorReply::new(ErrorCode::InvalidArgument, what.into()));
         }
         // Epochs of another topic of that name are not those of this one.
-        let held_in = self.connections.get(&token).and_then(|it| it.held_in);
-        if open.takes_over != 0 && held_in.is_some_and(|held_in| held_in != topic.id) {
+        if open.takes_over != 0
+            && connection
+                .held_in
+                .is_some_and(|held_in| held_in != topic.id)
+        {
             return Err(topic_replaced(&open.topic));
         }
         let operation = match open.resumes {
@@ -253,8 +261,8 @@ impl<M: Memory> Shard<M> {
                 takes_over: open.takes_over,
             },
         };
-        let request = self.request(
-            token,
+        let request = request(
+            connection,
             (open.producer, open.instance),
             open.secret,
             operation,
@@ -266,73 +274,45 @@ impl<M: Memory> Shard<M> {
             instance: open.instance,
             secret: open.secret,
         };
-        self.ask_sequencer(token, topic.id, &request, asked, at)
+        self.ask_sequencer(connection, topic.id, &request, asked, at)
     }
 
     /// Asks the sequencer for the next epoch of a publisher's session.
     pub(super) fn renew_session(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         open: &OpenSession,
         at: Timestamp,
     ) -> Result<(), ErrorReply> {
-        let (topic, session) = self.session_of(token)?;
+        let (topic, session) = session_of(&connection.peer)?;
         let operation = Operation::Renew {
             session: session.slot,
             gives_up: open.gives_up,
         };
         let named = (session.producer, session.instance);
-        let request = self.request(token, named, session.secret, operation);
-        self.ask_sequencer(token, topic, &request, Asked::Renew, at)
+        let request = request(connection, named, session.secret, operation);
+        self.ask_sequencer(connection, topic, &request, Asked::Renew, at)
     }
 
     /// Asks the sequencer to forget a publisher's session.
-    pub(super) fn close_session(&mut self, token: Token, at: Timestamp) -> Result<(), ErrorReply> {
-        let (topic, session) = self.session_of(token)?;
+    pub(super) fn close_session(
+        &mut self,
+        connection: &mut Connection<M>,
+        at: Timestamp,
+    ) -> Result<(), ErrorReply> {
+        let (topic, session) = session_of(&connection.peer)?;
         let operation = Operation::Close {
             session: session.slot,
             epoch: session.epoch,
         };
         let named = (session.producer, session.instance);
-        let request = self.request(token, named, session.secret, operation);
-        self.ask_sequencer(token, topic, &request, Asked::Close, at)
-    }
-
-    fn request(
-        &self,
-        token: Token,
-        (producer, instance): (u64, u64),
-        secret: Secret,
-        operation: Operation,
-    ) -> Request {
-        let peer = self.connections.get(&token).map(|it| it.peer_id);
-        Request {
-            producer,
-            instance,
-            secret: embar_fabric::Secret(secret.0),
-            peer: peer.unwrap_or(PeerId::Here).number(),
-            operation,
-        }
-    }
-
-    fn session_of(&self, token: Token) -> Result<(u32, Session), ErrorReply> {
-        match self.connections.get(&token).map(|c| &c.peer) {
-            Some(Peer::Publisher {
-                topic,
-                session: Some(session),
-                ..
-            }) => Ok((*topic, *session)),
-            _ => Err(refusal(
-                ErrorCode::BadFrame,
-                "there is no session on this connection: open a publisher of an ordered topic first"
-                    .into(),
-            )),
-        }
+        let request = request(connection, named, session.secret, operation);
+        self.ask_sequencer(connection, topic, &request, Asked::Close, at)
     }
 
     fn ask_sequencer(
         &mut self,
-        token: Token,
+        connection: &mut Connection<M>,
         topic: u32,
         request: &Request,
         asked: Asked,
@@ -340,28 +320,57 @@ impl<M: Memory> Shard<M> {
     ) -> Result<(), ErrorReply> {
         let ticket = Submitter {
             lane: self.lane,
-            connection: token.bits(),
+            connection: connection.token.bits(),
             batch: None,
         };
         let submitted = self.node.log().submit_session(topic, request, ticket);
         submitted.map_err(|why| match why {
             AdmitError::UnknownTopic => {
-                refusal(ErrorCode::UnknownTopic, "the topic was deleted".into())
+                ErrorReply::new(ErrorCode::UnknownTopic, "the topic was deleted".into())
             }
             // What others asked for takes all slots of the lane.
             AdmitError::Congested if self.node.sequencer().is_none() => {
-                refusal(ErrorCode::NoSequencer, NO_ANSWER.into())
+                ErrorReply::new(ErrorCode::NoSequencer, NO_ANSWER.into())
             }
-            AdmitError::Congested | AdmitError::Full | AdmitError::Damaged => refusal(
+            AdmitError::Congested | AdmitError::Full | AdmitError::Damaged => ErrorReply::new(
                 ErrorCode::Backpressure,
                 "too much waits for the sequencer: try again later".into(),
             ),
         })?;
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.asked = Some(asked);
-            connection.asked_at = at.now;
-        }
+        connection.asked = Some(asked);
+        connection.asked_at = at.now;
         self.submitted = true;
         Ok(())
+    }
+}
+
+fn request<M: Memory>(
+    connection: &Connection<M>,
+    (producer, instance): (u64, u64),
+    secret: Secret,
+    operation: Operation,
+) -> Request {
+    Request {
+        producer,
+        instance,
+        secret: embar_fabric::Secret(secret.0),
+        peer: connection.peer_id.number(),
+        operation,
+    }
+}
+
+/// The topic and the session of a publisher.
+fn session_of(peer: &Peer) -> Result<(u32, Session), ErrorReply> {
+    match peer {
+        Peer::Publisher {
+            topic,
+            session: Some(session),
+            ..
+        } => Ok((*topic, *session)),
+        _ => Err(ErrorReply::new(
+            ErrorCode::BadFrame,
+            "there is no session on this connection: open a publisher of an ordered topic first"
+                .into(),
+        )),
     }
 }

@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 use embar_memory::Memory;
 use embar_transport::Token;
 
+use super::state::ShardState;
 use super::{Action, Shard};
 use crate::clock::Timestamp;
-use crate::connection::Input;
+use crate::connection::{Connection, Input};
 use crate::log::Freed;
 use crate::profile::Counter;
 
@@ -42,12 +43,10 @@ enum Tried {
     Some,
 }
 
-impl<M: Memory> Shard<M> {
+impl<M: Memory> ShardState<M> {
     /// A connection waits for room.
-    pub(super) fn pause(&mut self, token: Token, at: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&token) else {
-            return;
-        };
+    pub(super) fn pause(&mut self, connection: &mut Connection<M>, at: Timestamp) {
+        let token = connection.token;
         connection.link.hold(true, at.now);
         match connection.input {
             Input::Held(_) => self.paused.held.push_back(token),
@@ -55,36 +54,44 @@ impl<M: Memory> Shard<M> {
         }
         self.meter.count(Counter::Pauses as usize, 1);
     }
+}
 
+impl<M: Memory> Shard<M> {
     /// Tries again for publishers that found no room, if there may be some; with the tick for all of
     /// them.
     pub(super) fn retry_paused(&mut self, ticked: bool, at: Timestamp, out: &mut Vec<Action<M>>) {
         let count = |paused: &Paused| paused.held.len() + paused.waiting.len();
-        if count(&self.paused) > 0 {
-            let freed = Some(self.node.log().freed());
-            if ticked || self.paused.seen != freed {
+        if count(&self.state.paused) > 0 {
+            let freed = Some(self.state.node.log().freed());
+            if ticked || self.state.paused.seen != freed {
                 let tried = [
                     self.retry_held(ticked, at, out),
                     self.retry_waiting(ticked, at, out),
                 ];
-                self.paused.seen = freed.filter(|_| tried == [Tried::All; 2]);
+                self.state.paused.seen = freed.filter(|_| tried == [Tried::All; 2]);
             }
         }
-        let now = count(&self.paused);
-        self.node.paused_changed(&mut self.paused.told, now);
+        let now = count(&self.state.paused);
+        self.state
+            .node
+            .paused_changed(&mut self.state.paused.told, now);
     }
 
     fn retry_held(&mut self, all: bool, at: Timestamp, out: &mut Vec<Action<M>>) -> Tried {
         let mut vain = 0;
-        for _ in 0..self.paused.held.len() {
-            let Some(token) = self.paused.held.pop_front() else {
+        for _ in 0..self.state.paused.held.len() {
+            let Some(token) = self.state.paused.held.pop_front() else {
                 break;
             };
-            self.go_on(token, at, out);
-            self.act(token, at, out);
-            let still = self.connections.get(&token).map(|it| &it.input);
-            if matches!(still, Some(Input::Held(_))) {
-                self.paused.held.push_back(token);
+            let Some(connection) = self.connections.get_mut(&token) else {
+                continue;
+            };
+            self.state.go_on(connection, at, out);
+            self.state.act(connection, at, out);
+            if self.state.release_if_over(connection) {
+                self.connections.remove(&token);
+            } else if matches!(connection.input, Input::Held(_)) {
+                self.state.paused.held.push_back(token);
                 vain += 1;
                 if vain == VAIN_TRIES && !all {
                     return Tried::Some;
@@ -96,27 +103,31 @@ impl<M: Memory> Shard<M> {
 
     fn retry_waiting(&mut self, all: bool, at: Timestamp, out: &mut Vec<Action<M>>) -> Tried {
         let mut vain = 0;
-        for _ in 0..self.paused.waiting.len() {
-            let Some(token) = self.paused.waiting.pop_front() else {
+        for _ in 0..self.state.paused.waiting.len() {
+            let Some(token) = self.state.paused.waiting.pop_front() else {
                 break;
             };
-            let input = self.connections.get(&token).map(|it| &it.input);
-            let Some(Input::Paused { header, .. }) = input else {
+            let Some(connection) = self.connections.get_mut(&token) else {
                 continue;
             };
-            let header = *header;
-            self.admit(token, header, at, out);
-            self.act(token, at, out);
-            let still = self.connections.get(&token).map(|it| &it.input);
-            if !matches!(still, Some(Input::Paused { .. })) {
+            let Input::Paused { header, .. } = connection.input else {
+                continue;
+            };
+            self.state.admit(connection, header, at, out);
+            self.state.act(connection, at, out);
+            if self.state.release_if_over(connection) {
+                self.connections.remove(&token);
                 continue;
             }
-            if !all && self.node.log().is_congested() {
+            if !matches!(connection.input, Input::Paused { .. }) {
+                continue;
+            }
+            if !all && self.state.node.log().is_congested() {
                 // So are all others. They keep their turn.
-                self.paused.waiting.push_front(token);
+                self.state.paused.waiting.push_front(token);
                 return Tried::All;
             }
-            self.paused.waiting.push_back(token);
+            self.state.paused.waiting.push_back(token);
             vain += 1;
             if vain == VAIN_TRIES && !all {
                 return Tried::Some;

@@ -18,28 +18,23 @@ pub(super) const OVERTAKEN: &str = "it was evicted";
 /// What a publisher is told that waited for room.
 pub(super) const NO_ROOM_IN_TIME: &str = "the log had no room for this batch in time: publish more slowly, or give the cluster a larger region";
 
-/// A refusal. Its code decides whether the peer may try again.
-pub(super) fn refusal(code: ErrorCode, message: String) -> ErrorReply {
-    ErrorReply::new(code, message)
-}
-
 /// Why the connection of a publisher or subscriber cannot be opened as another one.
 pub(super) fn already_streaming() -> ErrorReply {
     let what = "this connection is a stream already: open another one";
-    refusal(ErrorCode::BadFrame, what.into())
+    ErrorReply::new(ErrorCode::BadFrame, what.into())
 }
 
 /// No topic of this name can be found.
 pub(super) fn unknown_topic<M: Memory>(topics: &TopicTable<M>, name: &str) -> ErrorReply {
     let why = topics.missing(name);
-    let mut error = refusal(why.code(), why.to_string());
+    let mut error = ErrorReply::new(why.code(), why.to_string());
     error.topic = Some(name.into());
     error
 }
 
 /// The topic of this name is not the one that the peer knows.
 pub(super) fn topic_replaced(name: &str) -> ErrorReply {
-    let mut error = refusal(
+    let mut error = ErrorReply::new(
         ErrorCode::TopicReplaced,
         format!("topic {name} was deleted and created again: open it anew to use the new one"),
     );
@@ -50,14 +45,14 @@ pub(super) fn topic_replaced(name: &str) -> ErrorReply {
 /// Why a batch has no room in the log and never will, or had none for too long.
 pub(super) fn never_stored(why: AdmitError) -> ErrorReply {
     match why {
-        AdmitError::Damaged => refusal(
+        AdmitError::Damaged => ErrorReply::new(
             ErrorCode::Damaged,
             "the topic's order is damaged, so nothing can be stored behind it: publish to another topic".into(),
         ),
-        AdmitError::UnknownTopic => refusal(
+        AdmitError::UnknownTopic => ErrorReply::new(
             ErrorCode::UnknownTopic,
             "the topic was deleted: create it again, or publish to another".into(),
         ),
-        AdmitError::Congested | AdmitError::Full => refusal(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into()),
+        AdmitError::Congested | AdmitError::Full => ErrorReply::new(ErrorCode::Backpressure, NO_ROOM_IN_TIME.into()),
     }
 }
